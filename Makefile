@@ -7,7 +7,8 @@ PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
-CTEST   := ctest --output-on-failure --no-tests=error
+# Threads that wait leave the cores to the test beside them.
+CTEST   := OMP_WAIT_POLICY=passive ctest --output-on-failure --no-tests=error
 
 .PHONY: help dependencies build demo check check-long check-sanitized bench asan tsan guide install format clean
 
@@ -26,17 +27,19 @@ demo: build ## a video from the small model kept here
 	@echo "The video is $(abspath $(DEMO))"
 
 check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
-	@set -o pipefail; (cd $(BUILD) && $(CTEST) -j2) | tests/skipped.sh $(BUILD)
+	@set -o pipefail; (cd $(BUILD) && $(CTEST) -j2) | tests/summary.sh $(BUILD)
 
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null
 	@cmake --build build-check-asan
-	@cd build-check-asan && $(CTEST) -LE tree -E '@module' # a module's kernel has the code of a tested one
+	@cd build-check-asan && $(CTEST) -j2 -LE tree -E '@module' # a module's kernel has the code of a tested one
 	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF TSAN_TESTS='-E accuracy'
 
-check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; more of everything over MPI
+check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; the models under every instruction set; more of everything over MPI
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz && \
-	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes
+	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes && \
+	ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run
+	@cd $(BUILD) && $(CTEST) -C long -L cpu -j2
 	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
 	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=500 bash mpi/test_mpi_faults.sh" \
 	"env ITHACA_MPI_STARTS=all bash mpi/test_mpi_start_faults.sh" \
@@ -55,7 +58,7 @@ tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadS
 	@cmake --preset tsan -B $(TSAN_BUILD) $(TSAN_FLAGS) >/dev/null
 	@cmake --build $(TSAN_BUILD)
 	@cd $(TSAN_BUILD) && OMP_TOOL_LIBRARIES=libarcher.so \
-	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L tsan $(TSAN_TESTS)
+	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -j2 -L tsan $(TSAN_TESTS)
 
 bench: build ## load, text, per step and decode of the small model; attention and product kernels, linear layers
 	@cmake --build $(BUILD) --target bench

@@ -2,8 +2,10 @@
 /* Measures linear layers, with the conversion of their weights, in GFLOP/s and as a share of the peak of the kernel's
  * instructions. Layers and peak are measured in turn on the same number of threads.
  *
- *     bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights f32|bf16|f16] [--multiply f32|bf16]
+ *     bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights TYPE] [--multiply f32|bf16]
  *                  [--keep-packed 0|1] [--threads N] [--repeat N]
+ *
+ * TYPE is the name of a type of weights in files: f32, bf16, f16, i8, f8_e4m3, q8_0, q4_k, ...
  *
  * Without --in and --out the layers of Wan 1.3B and A14B are measured. --hidden N measures a feed-forward network of in
  * to N to out features.
@@ -61,6 +63,7 @@ typedef struct meter {
 } meter;
 
 static const ith_product_kernel *timed;
+static ith_unpack_fn timed_unpacking;
 static _Thread_local meter own;
 /* For each slice: 10^9 operations that the peak does in the time of the slice, the fewest of all runs. */
 static double capacity[SLICES_MAX];
@@ -78,6 +81,12 @@ static void begin_part(int part)
     double now = ith_clock_seconds();
     own.seconds[own.since] += now - own.last;
     own.last = now, own.since = part;
+}
+
+static void timed_unpack(ith_dtype type, const void *data, int64_t first, int64_t count, float *out)
+{
+    begin_part(CONVERT);
+    timed_unpacking(type, data, first, count, out);
 }
 
 static void timed_pack_left(const ith_product_left *left)
@@ -125,10 +134,25 @@ static void timed_multiply(const ith_product_call *call)
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
+/* Packed numbers, the same in every run. No byte is 0x3c or above, so that the f16 scales of quantisation blocks are
+ * below 1. */
+static void fill_packed(unsigned char *packed, int64_t bytes)
+{
+    uint32_t state = 1;
+    for (int64_t i = 0; i < bytes; i++) {
+        state = state * 1664525u + 1013904223u;
+        packed[i] = (unsigned char)((state >> 16) % 0x3c);
+    }
+}
+
 /* Numbers around 0, the same in every run, of the type of the weights. */
 static void fill(void *numbers, ith_dtype type, int64_t count)
 {
     uint32_t state = 1;
+    if (ith_unpack_has(type)) {
+        fill_packed(numbers, ith_dtype_row_bytes(type, count));
+        return;
+    }
     for (int64_t i = 0; i < count; i++) {
         state = state * 1664525u + 1013904223u;
         float value = (float)(int32_t)state * 0x1p-31f;
@@ -166,7 +190,7 @@ static ith_status make(subject *s)
     lay_out_layers(s);
     ith_linear_workspace_lay_out(s->linears, set->threads, set->rows, &s->workspace_arena, &s->workspace);
     status = ith_arena_allocate(s->context, &s->workspace_arena, "a workspace");
-    s->weights = ith_alloc(s->context, widest(set), ith_dtype_bytes(set->weights), "weights");
+    s->weights = ith_alloc(s->context, ith_dtype_row_bytes(set->weights, widest(set)), 1, "weights");
     s->x = ith_alloc(s->context, set->rows * set->in, sizeof *s->x, "rows");
     s->y = ith_alloc(s->context, set->rows * set->out, sizeof *s->y, "rows");
     if (status || !s->weights || !s->x || !s->y)
@@ -175,7 +199,7 @@ static ith_status make(subject *s)
     fill(s->weights, set->weights, widest(set));
     fill(s->x, ITH_F32, set->rows * set->in);
     for (int i = 0; i < LAYERS && s->layers[i] && !status; i++) {
-        const ith_linear_weight weight = {s->weights, set->weights, s->layers[i]->size->out, NULL};
+        const ith_linear_weight weight = {.data = s->weights, .type = set->weights, .rows = s->layers[i]->size->out};
         status = ith_linear_attach(s->context, s->layers[i], &weight, 1, NULL);
     }
     return status;
@@ -185,11 +209,13 @@ static ith_status make(subject *s)
 static void take_time(subject *s)
 {
     static ith_product_kernel kernel;
-    timed = s->layers[0]->size->kernel;
+    timed = s->layers[0]->size->kernel, timed_unpacking = s->layers[0]->size->unpack;
     kernel = *timed;
     kernel.pack_left = timed_pack_left, kernel.pack_right = timed_pack_right, kernel.multiply = timed_multiply;
-    for (int i = 0; i < LAYERS && s->layers[i]; i++)
-        ((ith_linear_size *)(void *)s->layers[i]->size)->kernel = &kernel;
+    for (int i = 0; i < LAYERS && s->layers[i]; i++) {
+        ith_linear_size *size = (ith_linear_size *)(void *)s->layers[i]->size;
+        size->kernel = &kernel, size->unpack = timed_unpack;
+    }
 }
 
 static void unmake(subject *s)
@@ -340,7 +366,7 @@ static bool parse(int argc, char **argv, settings *set)
                                     {"--out", .number = &set->out},
                                     {"--hidden", .number = &set->hidden},
                                     {"--rows", .number = &set->rows},
-                                    {"--weights", .dtype = &set->weights},
+                                    {"--weights", .weights = &set->weights},
                                     {"--multiply", .dtype = &set->multiply},
                                     {"--keep-packed", .count = &set->keeps_packed},
                                     {"--threads", .count = &set->threads},
@@ -351,15 +377,16 @@ static bool parse(int argc, char **argv, settings *set)
         set->weights = set->multiply;
     if (set->weights && !set->multiply)
         set->multiply = ITH_F32;
-    return set->in >= 0 && set->hidden >= 0 && !set->in == !set->out && set->rows >= 1 && set->threads >= 1 &&
-           set->repeats >= 1 && set->repeats <= REPEATS_MAX;
+    const int64_t run = ith_dtype_run(set->weights);
+    return set->in % run == 0 && set->hidden % run == 0 && set->in >= 0 && set->hidden >= 0 && !set->in == !set->out &&
+           set->rows >= 1 && set->threads >= 1 && set->repeats >= 1 && set->repeats <= REPEATS_MAX;
 }
 
 int main(int argc, char **argv)
 {
     settings set = {.rows = 2048, .threads = 1, .repeats = 5};
     if (!parse(argc, argv, &set)) {
-        fprintf(stderr, "usage: bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights f32|bf16|f16]\n"
+        fprintf(stderr, "usage: bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights TYPE]\n"
                         "                    [--multiply f32|bf16] [--keep-packed 0|1] [--threads N] [--repeat N]\n");
         return 2;
     }

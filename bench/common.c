@@ -2,6 +2,8 @@
 /* The parts that the benchmarks of this folder share (common.h). */
 #include "common.h"
 
+#include "../src/kernels/unpack.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,12 +13,12 @@
 enum { BURSTS = 3 };
 static const double BURST_SECONDS = 0.00004;
 
-static bool parse_dtype(const char *name, ith_dtype *dtype)
+/* Finds the type of a name among F32, BF16 and F16, and with `packed` among the quantised types too. */
+static bool parse_dtype(const char *name, bool packed, ith_dtype *dtype)
 {
-    static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(name, ith_dtype_name(dtypes[i])) == 0) {
-            *dtype = dtypes[i];
+    for (ith_dtype type = ITH_F32; type <= ITH_IQ4_NL; type++)
+        if ((type <= ITH_F16 || (packed && ith_unpack_has(type))) && strcmp(name, ith_dtype_name(type)) == 0) {
+            *dtype = type;
             return true;
         }
     return false;
@@ -26,7 +28,9 @@ static bool parse_value(const bench_option *option, const char *value)
 {
     if (option->text)
         *option->text = value;
-    if (option->dtype && !parse_dtype(value, option->dtype))
+    if (option->dtype && !parse_dtype(value, false, option->dtype))
+        return false;
+    if (option->weights && !parse_dtype(value, true, option->weights))
         return false;
     if (!option->number && !option->count)
         return true;

@@ -9,7 +9,8 @@
 typedef struct bench_option {
     const char *name; /* "--threads" */
     const char **text;
-    ith_dtype *dtype; /* f32, bf16 or f16 */
+    ith_dtype *dtype;   /* F32, BF16 or F16 */
+    ith_dtype *weights; /* these, or a quantised type (kernels/unpack.h) */
     int64_t *number;
     int *count;
 } bench_option;

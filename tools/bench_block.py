@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ithaca bench block` and `ithaca bench decode` beside diffusers, in turn, on as many threads.
+"""`ithaca bench block`, `ithaca bench decode` and `ithaca bench encode` beside diffusers, in turn, on as many threads.
 
     pip install torch diffusers && tools/bench_block.py block [--size 1.3b|5b|a14b] [--seq 8192]
-                                   tools/bench_block.py decode [--height 256] [--width 256] [--frames 5]
-        [--precision f32,bf16] [--weights bf16] [--threads N] [--rounds 5] [--cpu avx2|avx512] [--ithaca build/ithaca]
+                                   tools/bench_block.py decode|encode [--vae 2.1|2.2] [--height 256]
+        [--width 256] [--frames 5] [--precision f32,bf16] [--weights bf16] [--threads N] [--rounds 5]
+        [--cpu avx2|avx512] [--ithaca build/ithaca]
 
-The sizes are the same, and weights and inputs are random: a WanTransformerBlock with 512 rows of text, or the decoder of
-an AutoencoderKLWan. In every round each program computes once after a first time to warm up. --weights is the type in
-which Ithaca's weights are stored; diffusers stores and multiplies the type of the precision. --cpu limits the
+The sizes are the same, and weights and inputs are random: a WanTransformerBlock with 512 rows of text, or the decoder or
+the encoder of an AutoencoderKLWan. In every round each program computes once after a first time to warm up. --weights is
+the type in which Ithaca's weights are stored; diffusers stores and multiplies the type of the precision. --cpu limits the
 instructions of both. diffusers computes the keys and values of the text in every block; Ithaca makes them once for a
 prompt, so they are not in its time.
 
@@ -24,6 +25,9 @@ import subprocess
 import sys
 import time
 
+VAES = {"2.1": (16, 8, {}),  # latent channels, pixels per latent, what differs from the defaults
+        "2.2": (48, 16, dict(base_dim=160, decoder_base_dim=256, z_dim=48, is_residual=True, in_channels=12,
+                             out_channels=12, patch_size=2, scale_factor_spatial=16))}
 SIZES = {"1.3b": (12, 8960), "5b": (24, 14336), "a14b": (40, 13824)}  # heads of 128, width of the feed-forward network
 LIMITS = {  # what limits the instructions of PyTorch, oneDNN and MKL
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
@@ -34,9 +38,10 @@ LIMITS = {  # what limits the instructions of PyTorch, oneDNN and MKL
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["block", "decode"])
+    parser.add_argument("what", choices=["block", "decode", "encode"])
     parser.add_argument("--size", choices=SIZES, default="1.3b")
     parser.add_argument("--seq", type=int, default=8192)
+    parser.add_argument("--vae", choices=VAES, default="2.1")
     parser.add_argument("--height", type=int, default=256)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--frames", type=int, default=5)
@@ -65,7 +70,8 @@ def ithaca_rows(args, precision):
     if args.what == "block":
         command += ["--size", args.size, "--seq", str(args.seq)]
     else:
-        command += ["--height", str(args.height), "--width", str(args.width), "--frames", str(args.frames)]
+        command += ["--size", args.vae, "--height", str(args.height), "--width", str(args.width),
+                    "--frames", str(args.frames)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -84,14 +90,33 @@ def make_block(args, dtype):
     return lambda: block(x, text, time_embedding, rotary)
 
 
-def make_decode(args, dtype):
+def make_vae(args, dtype):
     import torch
     from diffusers import AutoencoderKLWan
-    vae = AutoencoderKLWan().to(dtype).eval()
+    torch.set_default_dtype(dtype)  # the weights never exist in f32 as well
+    vae = AutoencoderKLWan(**VAES[args.vae][2]).eval()
+    torch.set_default_dtype(torch.float32)
+    return vae
+
+
+def make_decode(args, dtype):
+    import torch
+    channels, stride, _ = VAES[args.vae]
+    vae = make_vae(args, dtype)
     del vae.encoder, vae.quant_conv
     vae.encoder = torch.nn.Identity()  # decode() counts its layers
-    latents = torch.randn(1, 16, (args.frames - 1) // 4 + 1, args.height // 8, args.width // 8, dtype=dtype)
+    size = ((args.frames - 1) // 4 + 1, args.height // stride, args.width // stride)
+    latents = torch.randn(1, channels, *size, dtype=dtype)
     return lambda: vae.decode(latents).sample
+
+
+def make_encode(args, dtype):
+    import torch
+    vae = make_vae(args, dtype)
+    del vae.decoder, vae.post_quant_conv
+    vae.decoder = torch.nn.Identity()  # encode() counts its layers
+    video = torch.randn(1, 3, args.frames, args.height, args.width, dtype=dtype)
+    return lambda: vae.encode(video).latent_dist.mode()
 
 
 def status_bytes(name):
@@ -113,7 +138,7 @@ class Diffusers:
         import torch
         torch.set_num_threads(args.threads)
         before = forget_peak()
-        make = make_block if args.what == "block" else make_decode
+        make = {"block": make_block, "decode": make_decode, "encode": make_encode}[args.what]
         self.call = make(args, torch.float32 if precision == "f32" else torch.bfloat16)
         self.seconds()
         self.bytes = status_bytes("VmHWM") - before
@@ -158,7 +183,7 @@ def main():
         whole = [rows[args.what] for rows in ours]
         mine, peer = statistics.median(row["seconds"] for row in whole), statistics.median(theirs)
         best, best_peer = min(row["quiet_seconds"] for row in whole), min(theirs)
-        print(f"{args.what} {args.size if args.what == 'block' else '2.1'}, {precision}, {args.threads} threads, "
+        print(f"{args.what} {args.size if args.what == 'block' else args.vae}, {precision}, {args.threads} threads, "
               f"{args.cpu or 'all'} instructions, {args.rounds} rounds")
         print_stages(ours)
         print(f"  diffusers       {peer:10.4f} s ({best_peer:.4f}): {peer / mine:.2f} of ithaca's {mine:.4f} s "

@@ -4,6 +4,7 @@
 lengths of 4,096 to 32,768, in place and as messages.
 
     tools/check_prediction.py [--ithaca build/ithaca] [--machine FILE] [--seq 4096,8192] [--ranks 1,2,4] [--launch CMD]
+    tools/check_prediction.py --ranks 1 --exchange copy --seq 4096 --launch 'tests/hosts/hosts.sh -r 1gbit -d 5 -n 2'
 
 Prints a line for each cell with the ratio predicted / measured; then the share of cells whose ratio is from 0.8 to 1.25;
 and for each problem the plan that is predicted to be the fastest, beside the fastest one measured. Ends with 1 if fewer
@@ -35,7 +36,8 @@ def arguments():
     parser.add_argument("--exchange", default="in_place,copy")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--figure", choices=["seconds", "seconds_min"], default="seconds", help="median, or the fastest")
-    parser.add_argument("--launch", help="starts the processes, such as 'mpirun -n 2'; --ranks are then of each process")
+    parser.add_argument("--launch", help="starts the processes, such as 'mpirun -n 2', and ends with their number; --ranks are then "
+                        "of each process")
     return parser.parse_args()
 
 

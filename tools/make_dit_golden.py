@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/dit_small: a small random transformer and what diffusers computes with it.
+"""Write tests/golden/dit_small, or dit_no_cross_norm: a small random transformer and what diffusers computes with it.
 
-    make_dit_golden.py FOLDER
+    make_dit_golden.py FOLDER [--no-cross-norm]
 
 5 heads of 10 (RoPE parts 6, 2, 2), 2 layers, 3 channels in and 5 out: nothing is a multiple of a vector. Most weights
 are F16, some F32 or BF16. Beside config.json and the weights lies run.safetensors: `latents` [2, 3, 3, 6, 10], `timestep`
@@ -29,7 +29,8 @@ def main():
     torch.manual_seed(11)
     folder = sys.argv[1]
     model = WanTransformer3DModel(num_attention_heads=5, attention_head_dim=10, in_channels=3, out_channels=5,
-                                  text_dim=TEXT_DIM, freq_dim=16, ffn_dim=37, num_layers=2, eps=1e-5).eval()
+                                  text_dim=TEXT_DIM, freq_dim=16, ffn_dim=37, num_layers=2, eps=1e-5,
+                                  cross_attn_norm="--no-cross-norm" not in sys.argv).eval()
     model.save_pretrained(folder)
     path = os.path.join(folder, "diffusion_pytorch_model.safetensors")
     stored = {}

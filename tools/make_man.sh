@@ -26,6 +26,7 @@ page ithaca-tune "measure this machine, and find the fastest tiles and strategie
 page ithaca-bench "how fast attention is, beside the machine's peak" "ithaca bench"
 page ithaca-bench-block "how fast a block of the transformer is, stage by stage" "ithaca bench block"
 page ithaca-bench-decode "how fast the autoencoder decodes, stage by stage" "ithaca bench decode"
+page ithaca-bench-encode "how fast the autoencoder encodes, stage by stage" "ithaca bench encode"
 page ithaca-bench-generate "how fast a model runs, stage by stage" "ithaca bench generate"
 page ithaca-info "describe the machine, the kernels and a model" "ithaca info"
 page ithaca-tokenize "the ids that a model's tokenizer gives" "ithaca tokenize"

@@ -3,7 +3,8 @@
  *
  *     static void print(void *user, const ith_bench_stage *stage)
  *     {
- *         printf("%-20s %8.3f s %6.1f GFLOP/s\n", stage->name, stage->seconds, 1e-9 * stage->operations / stage->seconds);
+ *         printf("%-20s %8.3f s %6.1f GFLOP/s\n", stage->name, stage->seconds,
+ *                1e-9 * stage->operations / stage->seconds);
  *     }
  *     ...
  *     ith_block_problem block = ITH_BLOCK_PROBLEM_INIT;
@@ -51,14 +52,15 @@ typedef struct ith_bench_stage {
 typedef struct ith_bench_options {
     size_t struct_size;
     ith_precision precision; /* AUTO: as in ith_generate_options */
-    ith_dtype weights;       /* type of the weights: F32, BF16 or F16; NONE: BF16, as published checkpoints have */
+    ith_dtype weights;       /* type of the weights: F32, BF16 or F16; NONE: BF16, as published checkpoints have. Of the
+                                matrices of a block also I8, fp8 or a type of GGUF files */
     int threads;             /* 0: as many as the process has processors */
     int repeats;             /* 1 to 1000 measured repeats, after one to warm up; 0: 5 */
     bool force;              /* run even if the machine seems to have too little memory */
-    const ith_attn_options *attention; /* for self-attention of a block, except for `threads`; NULL: choose everything */
-    /* The thread that called the benchmark calls the callbacks. on_stage is called after the last repeat, for each stage
-     * in the order of the computation, then for the time that belongs to no stage ("rest"), and at last for the whole
-     * ("block" or "decode"). The struct is valid during the call. */
+    const ith_attn_options *attention; /* for self-attention of a block, but not `threads`; NULL: choose everything */
+    /* The thread that called the benchmark calls the callbacks. on_stage is called after the last repeat, for each
+     * stage in the order of the computation, then for the time that belongs to no stage ("rest"), and at last for the
+     * whole ("block", "decode" or "encode"). The struct is valid during the call. */
     void (*on_stage)(void *user, const ith_bench_stage *stage);
     /* Counts thousandths (ITH_PROGRESS_UNIT) of repeats, the first one included. */
     void (*on_progress)(void *user, int64_t done, int64_t total);
@@ -91,10 +93,11 @@ typedef struct ith_block_problem {
     int64_t ffn_dim;         /* hidden width of the feed-forward network */
     int64_t tokens;          /* rows of the sequence */
     int64_t text_rows;       /* rows of the prompt that cross-attention attends to: 1 to 512 */
+    int64_t lora_rank;       /* rank of a LoRA of all matrices of the block (docs/lora.md): 0 (none) to 4096 */
 } ith_block_problem;
 #define ITH_BLOCK_PROBLEM_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(ith_block_problem), 12, 128, 8960, 8192, 512                                                            \
+        sizeof(ith_block_problem), 12, 128, 8960, 8192, 512, 0                                                         \
     }
 
 /* Measures one block of the transformer on one rank, in the stages "qkv" (norm, modulation, q, k and v, their norms and
@@ -108,24 +111,31 @@ typedef struct ith_block_problem {
 ITH_API ith_status ith_bench_block(ith_context *context, const ith_block_problem *problem,
                                    const ith_bench_options *options, ith_bench_report *report);
 
-/* The sizes of a video that is decoded. The defaults are the published Wan 2.1 autoencoder at 480 x 832. */
+/* The sizes of a video that is decoded or encoded. The defaults are the published Wan 2.1 autoencoder at 480 x 832. The
+ * published Wan 2.2 autoencoder has vae 22 and base_dim 256, or 160 in its encoder. */
 typedef struct ith_decode_problem {
     size_t struct_size;
     int64_t base_dim;      /* channels at the size of the picture; 2 and 4 times as many at smaller sizes */
-    int64_t res_blocks;    /* residual blocks of a level, besides the first */
+    int64_t res_blocks;    /* residual blocks of a level, in the decoder besides the first */
     int64_t frames;        /* one more than a multiple of 4 */
-    int64_t height, width; /* pixels, multiples of 8 */
+    int64_t height, width; /* pixels, multiples of 8, or of 16 with vae 22 */
+    int64_t vae;           /* 21: the kind of autoencoder of Wan 2.1; 22: of Wan 2.2 */
 } ith_decode_problem;
 #define ITH_DECODE_PROBLEM_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(ith_decode_problem), 96, 2, 5, 480, 832                                                                 \
+        sizeof(ith_decode_problem), 96, 2, 5, 480, 832, 21                                                             \
     }
 
 /* Measures the decoder of the autoencoder, as ith_bench_block measures a block. The stages: "latents" is the
- * convolutions at the size of the latents, "attention" the attention between them with its products, "level 1" to "level
- * 4" the convolutions at each size of picture and the one that leads to the next, "picture" the last convolution, and
- * "norms" the norms before convolutions and the rounding of their inputs. The name of the whole is "decode". */
+ * convolutions at the size of the latents, "attention" the attention between them with its products, "level 1" to
+ * "level 4" the convolutions at each size of picture and the one that leads to the next, "picture" the last
+ * convolution, and "norms" the norms before convolutions and the rounding of their inputs. The name of the whole is
+ * "decode". */
 ITH_API ith_status ith_bench_decode(ith_context *context, const ith_decode_problem *problem,
+                                    const ith_bench_options *options, ith_bench_report *report);
+/* Measures the encoder of the autoencoder in the same way, with the same errors and names of stages: "picture" is the
+ * first convolution, and "level 1" has the largest picture. The name of the whole is "encode". */
+ITH_API ith_status ith_bench_encode(ith_context *context, const ith_decode_problem *problem,
                                     const ith_bench_options *options, ith_bench_report *report);
 
 #ifdef __cplusplus

@@ -61,11 +61,14 @@ typedef struct ith_machine_product {
     ith_dtype dtype; /* type of the operands, F32 or BF16 */
     /* the size that was measured: rows of x (pixels), and the smaller number of input and output features (channels) */
     int64_t rows, features;
-    double gflops;
+    double gflops; /* without call_seconds */
+    /* the fixed time of a product, the same for any number of rows and of threads: threads start and wait for one
+     * another, and weights come from memory */
+    double call_seconds;
 } ith_machine_product;
 #define ITH_MACHINE_PRODUCT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_machine_product), ITH_WORK_LINEAR, ITH_BF16, 0, 0, 0                                                \
+        sizeof(ith_machine_product), ITH_WORK_LINEAR, ITH_BF16, 0, 0, 0, 0                                             \
     }
 
 /* One level of the hierarchy in which ranks reach one another: threads of a process, processes of a host, hosts; or
@@ -90,10 +93,13 @@ typedef struct ith_machine_level {
      * time is never hidden. 0: copies take no time */
     double copy_bytes_per_second;
     double overlap; /* share of a transfer's time on the link that passes while the rank computes, 0 to 1 */
+    /* what an exchange takes besides latency_seconds and its bytes: the ranks announce long messages to one another and
+     * ask for them, which takes further latencies */
+    double setup_seconds;
 } ith_machine_level;
 #define ITH_MACHINE_LEVEL_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(ith_machine_level), {0}, 0, false, false, 0, 0, 0, 0, 1                                                 \
+        sizeof(ith_machine_level), {0}, 0, false, false, 0, 0, 0, 0, 1, 0                                               \
     }
 #define ITH_MACHINE_LEVELS 8 /* the most levels of a machine */
 
@@ -120,10 +126,12 @@ typedef struct ith_machine {
     /* 1: the engine on the machine exchanges the same number of heads with every rank, so a plan is legal only if its
      * ulysses axis divides the heads that are exchanged together; 0: any number of heads */
     int64_t even_heads;
+    /* hosts that share the units of one machine, as containers on it do; they are consecutive. 0: 1 */
+    int64_t unit_hosts;
 } ith_machine;
 #define ITH_MACHINE_INIT                                                                                               \
     {                                                                                                                  \
-        sizeof(ith_machine), {0}, {0}, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0                                \
+        sizeof(ith_machine), {0}, {0}, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0                            \
     }
 
 /* Checks a description: ITH_ERR_ARGUMENT with the field and the rule if it makes no sense. */
@@ -195,20 +203,23 @@ typedef struct ith_simulation {
     int64_t slow_rank;  /* a rank whose work takes slow_factor times as long; -1: none */
     double slow_factor; /* at least 1 */
     int64_t executions; /* executions, one after the other; 0: 1 */
+    /* other work of a rank before each execution, such as the linear layers of a transformer: jitter and a slow rank
+     * stretch it too, and the execution begins when the last rank has done it */
+    double work_seconds;
 } ith_simulation;
 #define ITH_SIMULATION_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(ith_simulation), 0, 0, -1, 1, 0                                                                         \
+        sizeof(ith_simulation), 0, 0, -1, 1, 0, 0                                                                      \
     }
 
 /* Simulates executions of the plan of ith_plan_cost on all ranks, by discrete events with the prices of the cost model.
  * Unlike the model, it follows every rank, hop by hop: ranks wait for their own peers only, compute units of a host are
  * taken in turn, and a link that several ranks share transfers one exchange after another. simulation may be NULL.
  *
- * *cost is the mean over the executions, of the rank that works longest. If the context records a trace, the work,
- * waits and exchanges of all ranks are added to it, with simulated times from the beginning of the trace on. info and
- * cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for a simulation that makes no sense, and
- * ITH_ERR_MEMORY; ITH_ERR_INTERRUPTED if the context is interrupted. */
+ * *cost is the mean over the executions, of the rank that works longest; its seconds include the other work. If the
+ * context records a trace, the work, waits and exchanges of all ranks are added to it, with simulated times from the
+ * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for a
+ * simulation that makes no sense, and ITH_ERR_MEMORY; ITH_ERR_INTERRUPTED if the context is interrupted. */
 ITH_API ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *problem,
                                      const ith_attn_options *options, const ith_machine *machine, int ranks,
                                      const ith_simulation *simulation, ith_plan_info *info, ith_cost *cost);

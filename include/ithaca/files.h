@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes safetensors files. Part of libithaca_wan.
+/* Reads safetensors and GGUF files, and writes safetensors files. Part of libithaca_wan.
  *
  * The format: 8 bytes with the length of the header (little-endian), the header, which is a JSON object {name: {dtype,
  * shape, data_offsets}}, and the data. https://huggingface.co/docs/safetensors
@@ -11,8 +11,8 @@
  *
  * For this the library installs a handler for SIGBUS when it opens a file, and again if the program has replaced it
  * since. The handler acts on the library's own reads only, and hands every other SIGBUS to the handler that it found. A
- * program that installs a handler while a file is in use lets it call the handler that it replaces. No thread that calls
- * the library may block SIGBUS. */
+ * program that installs a handler while a file is in use lets it call the handler that it replaces. No thread that
+ * calls the library may block SIGBUS. */
 #ifndef ITHACA_FILES_H
 #define ITHACA_FILES_H
 
@@ -44,7 +44,7 @@ typedef struct ith_tensor {
  * NULL. */
 ITH_API int64_t ith_tensor_elements(const ith_tensor *tensor);
 /* Writes all elements of a tensor to out as f32. The data may begin at any address. ITH_ERR_ARGUMENT if bytes and shape
- * disagree, ITH_ERR_UNSUPPORTED unless the type is F32, BF16, F16 or F64, ITH_ERR_IO if the tensor's file was cut. */
+ * disagree, ITH_ERR_UNSUPPORTED for BOOL, U8, I16, I32 and I64, ITH_ERR_IO if the tensor's file was cut. */
 ITH_API ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, float *out);
 /* Copies the data of a tensor to out, tensor->bytes bytes. ITH_ERR_ARGUMENT if bytes and shape disagree, ITH_ERR_IO if
  * the tensor's file was cut. */
@@ -54,13 +54,14 @@ ITH_API ith_status ith_tensor_copy(ith_context *context, const ith_tensor *tenso
 ITH_API ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type,
                                        void *out);
 
-/* One safetensors file, mapped into memory. */
+/* One safetensors or GGUF file, mapped into memory. */
 typedef struct ith_tensor_file ith_tensor_file;
 
-/* Opens one .safetensors file. Everything that the header claims is checked: length, JSON, types, shapes against
- * offsets, order, overlap, gaps. ITH_ERR_IO if it cannot be read, ITH_ERR_FORMAT if it is wrong, ITH_ERR_UNSUPPORTED
- * for an element type that is not in ith_dtype or more than ITH_MAX_DIMS dimensions; the sentence names file and
- * tensor. The file holds a reference to its context: either may be destroyed first. */
+/* Opens a safetensors file or a GGUF file of version 3; the first bytes of the file decide. Everything that the header
+ * claims is checked: lengths, JSON, types, shapes against offsets, order, overlap, gaps. ITH_ERR_IO if the file cannot
+ * be read, ITH_ERR_FORMAT if it is wrong, ITH_ERR_UNSUPPORTED for an element type that is not in ith_dtype, more than
+ * ITH_MAX_DIMS dimensions, or another version of GGUF; the sentence names file and tensor. The file holds a reference
+ * to its context: either may be destroyed first. */
 ITH_API ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out);
 ITH_API void ith_tensor_file_close(ith_tensor_file **file);
 
@@ -71,7 +72,8 @@ ITH_API int64_t ith_tensor_file_count(const ith_tensor_file *file);
 ITH_API const ith_tensor *ith_tensor_file_at(const ith_tensor_file *file, int64_t index);
 /* Returns the tensor of that name; NULL if there is none. The tensor lives as long as the file. */
 ITH_API const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, const char *name);
-/* Returns the value of a key of "__metadata__"; NULL if there is none. It lives as long as the file. */
+/* Returns the value of a key of the metadata as text: of "__metadata__", or in a GGUF file a string, a number or a
+ * boolean. NULL if there is none. It lives as long as the file. */
 ITH_API const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *key);
 
 /* Writes tensors to a file beside `path`, and renames it to `path` when it is complete; on failure the earlier file

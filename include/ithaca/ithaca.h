@@ -122,7 +122,8 @@ ITH_API const char *ith_version(void);
 
 /* ---- Context: allocator, log, last error ----------------------------------------------------------------------- */
 
-/* Element types. Attention takes F32, BF16 and F16; files may hold all of them. */
+/* Element types. Attention takes F32, BF16 and F16; files may hold all of them. F8_E4M3 has no infinities ("fn"). The
+ * types from Q4_0 on occur in GGUF files: their numbers lie in quantisation blocks, which have scales of their own. */
 typedef enum ith_dtype {
     ITH_DTYPE_NONE = 0,
     ITH_F32,
@@ -134,11 +135,29 @@ typedef enum ith_dtype {
     ITH_I8,
     ITH_I16,
     ITH_I32,
-    ITH_I64
+    ITH_I64,
+    ITH_F8_E4M3,
+    ITH_F8_E5M2,
+    ITH_Q4_0,
+    ITH_Q4_1,
+    ITH_Q5_0,
+    ITH_Q5_1,
+    ITH_Q8_0,
+    ITH_Q2_K,
+    ITH_Q3_K,
+    ITH_Q4_K,
+    ITH_Q5_K,
+    ITH_Q6_K,
+    ITH_IQ4_NL
 } ith_dtype;
 
-/* The bytes of one element; 0 for ITH_DTYPE_NONE and any unknown type. */
+/* The bytes of one element, or of one quantisation block; 0 for ITH_DTYPE_NONE and any unknown type. */
 ITH_API int64_t ith_dtype_bytes(ith_dtype type);
+/* The number of elements of a quantisation block; 1 for types without blocks, and for any unknown type. */
+ITH_API int64_t ith_dtype_run(ith_dtype type);
+/* The bytes of `count` contiguous elements; -1 if `count` is negative or not a multiple of ith_dtype_run(type), or if
+ * the bytes do not fit into int64_t. */
+ITH_API int64_t ith_dtype_row_bytes(ith_dtype type, int64_t count);
 /* The name of an element type: "f32", "bf16", ...; "none" for any unknown type. */
 ITH_API const char *ith_dtype_name(ith_dtype type);
 
@@ -253,7 +272,8 @@ ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int6
 
 /* The function that each rank runs. If it returns a failure, the whole group ends; so it does if the function returns
  * while another rank still waits for this one. No rank waits for ever. A number that is no ith_status counts as
- * ITH_ERR_ABORTED. */
+ * ITH_ERR_ABORTED. context and comm belong to the run, which destroys them; a plan that is made with them may outlive
+ * it, and can then only be destroyed. */
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
 /* Runs fn as `ranks` ranks. Each has a thread of its own, a context cloned from `context`, and an OpenMP team with its
@@ -429,11 +449,15 @@ typedef struct ith_attn_options {
      * ranks, counted from rank 0, share memory, and every host_ranks run on one host. 0: all ranks run on one host, and
      * shared_memory of ith_plan_predict says whether they share memory. */
     int64_t process_ranks, host_ranks;
+    /* An ith_choice. AUTO and ON: messages travel while ranks compute. OFF: every exchange ends before the rank goes
+     * on, so that nothing is hidden; for comparison. The bits are the same. In force only where messages are sent. */
+    int64_t overlap;
 } ith_attn_options;
 #define ITH_ATTN_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(ith_attn_options), ITH_STRATEGY_AUTO, 0, 0, ITH_DIRECTION_AUTO, 0, ITH_CHOICE_AUTO, ITH_SOFTMAX_AUTO,   \
-            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0, ITH_COMPRESS_OFF, 0, 0       \
+            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0, ITH_COMPRESS_OFF, 0, 0,      \
+            ITH_CHOICE_AUTO                                                                                            \
     }
 
 /* Sets options->strategy by a name, and also direction and softmax if the name tells them: "auto", "single", "ulysses",
@@ -522,11 +546,12 @@ typedef struct ith_plan_info {
     int64_t sent_bytes;   /* bytes sent to other ranks in one execution, without lse and the norms of fixed_m */
     int64_t memory_bytes; /* bytes that the plan holds from its creation on; docs/attention.md has the formula */
     int64_t compress;     /* the ith_compress that is in force; OFF where no messages are sent */
+    int64_t unhidden;     /* 1: every exchange ends before the rank goes on (ith_attn_options.overlap); otherwise 0 */
 } ith_plan_info;
 #define ITH_PLAN_INFO_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_plan_info), ITH_STRATEGY_AUTO, 0, 0, 0, ITH_DIRECTION_AUTO, 0, false, ITH_SOFTMAX_AUTO, false,      \
-            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0, 0                                          \
+            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0, 0, 0                                       \
     }
 /* Fills in the choices of a plan and its predicted cost for this rank. */
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
@@ -591,8 +616,8 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * all ranks.
  *
  * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none
- * of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold and exchange open and
- * compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
+ * of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold, exchange and overlap open
+ * and compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
  * ITH_EFFORT_ESTIMATE: a rule takes one that every rank's machine runs; docs/attention.md has it and the measurements
  * on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which takes milliseconds, and the result
  * becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only.
@@ -601,17 +626,17 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * of a result are a function of the printed plan. A program that measures, and wants the same bits later, keeps its
  * wisdom, or names its kernel, tiles and strategy. */
 
-/* Adds the wisdom of a file, which replaces earlier wisdom about the same subject. Kernels are known by name; a name that
- * this library does not have is kept and not used. A file that is not wisdom, is damaged (its last line is a checksum),
- * has tiles that are illegal for their kernel, or was written on another machine (processor or instruction sets) or by
- * another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the file cannot
- * be read. */
+/* Adds the wisdom of a file, which replaces earlier wisdom about the same subject. Kernels are known by name; a name
+ * that this library does not have is kept and not used. A file that is not wisdom, is damaged (its last line is a
+ * checksum), has tiles that are illegal for their kernel, or was written on another machine (processor or instruction
+ * sets) or by another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the
+ * file cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
-/* Adds all wisdom to a file. What this process measured replaces what the file says about the same subject; what it only
- * loaded does not. The file is written anew beside `path` and renamed, while the file `path`.lock is locked: processes
- * that save to one file at the same time lose nothing. A file of another machine or version is replaced. ITH_ERR_FORMAT
- * with the line if the file is anything else than wisdom, which stays as it is; ITH_ERR_IO; ITH_ERR_TIMEOUT if another
- * process holds the lock for ten seconds. */
+/* Adds all wisdom to a file. What this process measured replaces what the file says about the same subject; what it
+ * only loaded does not. The file is written anew beside `path` and renamed, while the file `path`.lock is locked:
+ * processes that save to one file at the same time lose nothing. A file of another machine or version is replaced.
+ * ITH_ERR_FORMAT with the line if the file is anything else than wisdom, which stays as it is; ITH_ERR_IO;
+ * ITH_ERR_TIMEOUT if another process holds the lock for ten seconds. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */

@@ -277,8 +277,8 @@ typedef struct ith_transport_module {
      * for ith_comm_create: states [ranks] and numbers [ranks], the state and the number of each rank of this process,
      * and *size, the number of all ranks. The numbers of ranks of one process follow one another, and so do the numbers
      * of ranks of one host. `where` says where the processes meet, in a form that the transport defines; NULL: it knows
-     * from its environment. Returns ITH_ERR_TIMEOUT if another process does not answer for `seconds`. On failure nothing is
-     * left to close, and `sentence` (`bytes` long, a string that is empty at first) may say why. */
+     * from its environment. Returns ITH_ERR_TIMEOUT if another process does not answer for `seconds`. On failure
+     * nothing is left to close, and `sentence` (`bytes` long, a string that is empty at first) may say why. */
     ith_status (*connect)(const char *where, int ranks, double seconds, void **states, int *numbers, int *size,
                           char *sentence, size_t bytes);
 } ith_transport_module;

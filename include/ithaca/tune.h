@@ -10,8 +10,10 @@
  *         printf("%g GFLOP/s on one core\n", machine->attention[0].gflops);
  *     ith_machine_free(&machine);
  *
- * All rates are quiet figures: work is cut into slices of about half a millisecond, and the fastest time of each slice
- * in any repeat counts. So other programs that use the machine now and then do not change them.
+ * All rates are of typical times: work is cut into slices of about half a millisecond, and the median of each slice
+ * over several repeats counts. Other programs that interrupt the work now and then do not change the rates. Programs
+ * that use caches and memory all the time lower them, as they will slow the run that is predicted. Latencies, and copies
+ * between ranks of one process, count by their fastest slice; links between processes by the median of long messages.
  *
  * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too. */
 #ifndef ITHACA_TUNE_H
@@ -39,8 +41,8 @@ typedef struct ith_measure_options {
     size_t struct_size;
     const ith_machine_case *cases; /* [case_count]; NULL: F32 and BF16 with a head size of 128 and both softmaxes */
     int64_t case_count;
-    double seconds;  /* time that the measurement takes, about; 0: 1. A slow machine may take longer, because each rate
-                      * needs three repeats */
+    double seconds;  /* time that the measurement takes, about; 0: 1. A slow machine or link may take longer, because each
+                      * rate needs a few repeats */
     int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0: as
                       * many as the process has processors */
     /* Called by the thread that called, between repeats. NULL: not called. */
@@ -59,13 +61,17 @@ typedef struct ith_measure_options {
  * arrays live as long as it does.
  *
  * comm is NULL, or a group of ranks. The call is then collective, every rank gets the same description, and it also has
- * the levels between processes of one host and between hosts, as far as the group has any. Rank 0 measures the kernels;
- * the other ranks wait for it. options may be NULL.
+ * the levels between processes of one host and between hosts, as far as the group has any, and host_units and unit_hosts
+ * count the cores that the ranks may use. Rank 0 measures the kernels; the other ranks wait for it. options may be NULL.
  *
  * ITH_ERR_ARGUMENT for a case that no kernel takes, ITH_ERR_MEMORY, ITH_ERR_INTERRUPTED after should_stop returned
  * true, or the failure of the group. */
 ITH_API ith_status ith_machine_measure(ith_context *context, const ith_measure_options *options, ith_comm *comm,
                                        ith_machine **machine);
+/* Measures the fixed cost of an execution on `ranks` ranks of this process (start_seconds of ith_machine) in about
+ * `seconds`. With more ranks than processors it is longer. ITH_ERR_ARGUMENT for fewer than 2 ranks, ITH_ERR_MEMORY, or
+ * the failure of the group. */
+ITH_API ith_status ith_machine_start_measure(ith_context *context, int ranks, double seconds, double *start_seconds);
 /* Frees a description that ith_machine_measure made, and no other. */
 ITH_API void ith_machine_free(ith_machine **machine);
 
@@ -141,7 +147,8 @@ ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_sea
 /* Makes the strategy, mesh, direction and chunks of *info wisdom: plans take them for problems of this type, batch,
  * heads, head size, softmax and classes of lengths, on info->ranks ranks in such processes and hosts, if their options
  * leave all of them open. process_ranks, host_ranks: ranks of each process and of each host, 0: all. seconds,
- * usual_seconds: the time of an execution, and of one with the choices that the library makes by its rules. */
+ * usual_seconds: the time of an execution, and of one with the choices that the library makes by its rules.
+ * ITH_ERR_ARGUMENT for choices that no plan has, and for times that are not finite and above 0. */
 ITH_API ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem,
                                            const ith_plan_info *info, int process_ranks, int host_ranks, double seconds,
                                            double usual_seconds);

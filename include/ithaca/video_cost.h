@@ -34,38 +34,49 @@ typedef struct ith_video_problem {
     int64_t layers, heads, head_dim, ffn_dim, freq_dim, channels; /* channels: of the latents */
     /* The text encoder; text_dim is the width of its rows. */
     int64_t text_dim, text_layers, text_heads, text_head_dim, text_ffn_dim, text_vocab, text_buckets;
-    /* The decoder of the Wan 2.1 autoencoder: channels at the largest picture, residual blocks of a level besides the
-     * first, number of levels (picture sizes), and for each level, from the largest picture to the smallest, the factor
-     * of its channels; and for each doubling of the picture, from the smallest on, 1 if it also doubles the frames, or 0.
+    /* The decoder of the autoencoder: channels at the largest picture, residual blocks of a level besides the first,
+     * number of levels (picture sizes), and for each level, from the largest picture to the smallest, the factor of its
+     * channels; and for each doubling of the picture, from the smallest on, 1 if it also doubles the frames, or 0.
      * decoder_levels 0: decoding is not counted. */
     int64_t decoder_dim, decoder_blocks, decoder_levels, decoder_factors[8], decoder_doubles[8];
     int64_t frame_stride, pixel_stride; /* video frames per latent frame, pixels per latent pixel */
     int64_t frames, height, width;
     int64_t steps;        /* denoising steps; 0: the video is decoded from saved latents, and all else is left out */
     int64_t guided_steps; /* the number of these steps that compute both guidance branches */
-    int64_t prompt_rows, negative_rows; /* tokens of the prompt, and of the negative prompt (0 without guidance): to 512 */
+    int64_t prompt_rows, negative_rows; /* tokens of the prompt and the negative prompt (0 without guidance): to 512 */
     int64_t solver_order;               /* order of UniPC; 0: Euler */
     ith_precision precision;            /* AUTO: as in ith_generate_options, on this machine */
     int threads; /* of a process, as in ith_generate_options; 0: its ranks' share of the units of the host */
     int64_t keep_packed, shard_weights; /* as in ith_generate_options */
     int64_t dumps;                      /* not 0: rank 0 keeps the latents of all steps, and all frames, for a dump */
+    int64_t decoder_patch; /* height and width of the squares of pixels that the last convolution makes: Wan 2.2 2 */
+    int64_t decoder_residual; /* not 0: Wan 2.2, whose levels keep their channels when they double the picture */
+    int64_t image_use;        /* an ith_image_use: the images that the model takes */
+    int64_t images;           /* the number of images that are given, each of the video's size: 0, 1 or 2 */
+    int64_t encoder_dim;      /* channels of the autoencoder's encoder at the largest picture; 0: without images */
+    int64_t lora_rank; /* rank of a LoRA of all matrices of the layers (docs/lora.md): 0 (none) to 4096. Of LoRA files:
+                          the mean rank, weighted with the sizes of the matrices */
+    /* memory of the lists of tensors of open weight files: of the text encoder, the first and the second transformer,
+     * and the autoencoder; 0: without files */
+    int64_t list_bytes[4];
 } ith_video_problem;
 #define ITH_VIDEO_PROBLEM_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(ith_video_problem), {0}, 1, 0, 0, 0, 0, 256, 16, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, {0}, {0}, 4, 8, 0, 0,   \
-            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0                                                       \
+            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,\
+            {0}                                     \
     }
 
 /* Lists the problems that have names: returns the name of problem number `index`, 0, 1, ..., such as
  * "wan2.2-a14b-720p", and NULL behind the last. Names are valid as long as the process. */
 ITH_API const char *ith_video_problem_list(int index);
 /* Fills in the problem of this name: a published model with the sizes, steps and guidance of its reference code, and
- * prompts of 512 tokens. The autoencoder of Wan 2.2 is not built, so the decoding of wan2.2-ti2v-5b is not counted.
- * ITH_ERR_ARGUMENT with all names for any other name. */
+ * prompts of 512 tokens, and with a first image if the model needs one or the name has "image". ITH_ERR_ARGUMENT with
+ * all names for any other name. */
 ITH_API ith_status ith_video_problem_named(ith_context *context, const char *name, ith_video_problem *problem);
 /* Fills in the problem that ith_pipeline_generate would solve with these options. Reads the tokenizer, to count the
  * tokens of the prompts, and no weights. The same errors as ith_pipeline_resolve, and ITH_ERR_UNSUPPORTED if the two
- * experts of the checkpoint have different sizes. */
+ * experts of the model have different sizes. */
 ITH_API ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_generate_options *options,
                                           ith_video_problem *problem);
 
@@ -73,13 +84,13 @@ ITH_API ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_gene
 
 /* The predicted cost of a video. Times are seconds of wall time, of the rank that takes longest. These sums hold:
  *
- *     seconds         = text + denoise + decode + write
+ *     seconds         = text + image + denoise + decode + write
  *     denoise_seconds = guided_steps * (step with both branches) + the other steps
  *     step_seconds    = passes * pass_seconds + exchange_seconds,  pass_seconds = layers * layer_seconds + ends_seconds
  *     layer_seconds   = attention + linear + cross + row
  *
- * step_seconds and what it consists of belong to a step with both guidance branches, if the run has one. Opening files
- * and making plans is not counted, nor is the encoding of the video file by a codec. */
+ * step_seconds and its parts are of a step with both guidance branches, if the run has one. Opening files, making plans
+ * and the codec of the video file are not counted. */
 typedef struct ith_video_cost {
     size_t struct_size;
     double seconds;
@@ -88,23 +99,24 @@ typedef struct ith_video_cost {
     double decode_seconds;    /* latents to frames */
     double write_seconds;     /* rows of frames rounded to 8 bits, and gathered on rank 0 */
     double step_seconds;      /* one denoising step */
-    double exchange_seconds;  /* in a step: the guidance branches meet, ranks agree, the solver */
+    double exchange_seconds;  /* in a step: exchange of the guidance branches, agreement of the ranks, solver */
     double pass_seconds;      /* one forward pass of the transformer */
-    double ends_seconds;      /* in a pass: before the first layer and after the last one */
+    double ends_seconds;      /* in a pass: the work before the first layer and after the last one */
     double layer_seconds;     /* one layer of the transformer */
     double attention_seconds; /* in a layer: self-attention (ith_plan_cost) */
     double linear_seconds;    /* in a layer: products of linear layers, or the load of a layer if that takes longer */
     double cross_seconds;     /* in a layer: cross-attention */
     double row_seconds;       /* in a layer: norms, RoPE, activations and sums on rows */
     int64_t passes;           /* forward passes of a rank in a step */
-    double operations;        /* multiplications and additions of all ranks for the video, by definition of each stage */
-    int64_t sent_bytes;       /* what a rank sends for the video */
+    double operations;        /* multiplications and additions of all ranks for the video, as each stage defines them */
+    int64_t sent_bytes;       /* bytes that a rank sends for the video */
     int64_t memory_bytes;     /* peak of the process of rank 0, as ith_pipeline_predict counts it */
     int64_t host_bytes;       /* the same for all processes of the host of rank 0 */
+    double image_seconds;     /* images to latents, on rank 0 */
 } ith_video_cost;
 #define ITH_VIDEO_COST_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(ith_video_cost), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                \
+        sizeof(ith_video_cost), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                             \
     }
 
 /* Predicts the cost of a video on `ranks` ranks of a machine. options (NULL: choose everything): of the self-attention,
@@ -121,8 +133,19 @@ ITH_API ith_status ith_video_predict(ith_context *context, const ith_video_probl
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
                                      int ranks, ith_plan_info *info, ith_cost *attention, ith_video_cost *cost);
 
-/* Receives one plan of a list of a video's plans. cost: NULL if the plan is not legal. The pointers are valid during the
- * call. A status other than ITH_OK ends the list. */
+/* Like ith_video_predict, but the layers of a pass are simulated on all ranks (ith_plan_simulate): self-attention with
+ * the products, cross-attention and rows of a layer as the other work of each rank. simulation may be NULL, and its
+ * work_seconds has no effect; executions are layers, 0: as many as the model has; slow_rank is a rank of one branch if
+ * cfg is PARALLEL. attention_seconds of the cost includes
+ * the waits for ranks whose other work takes longer. If the context records a trace, the layers are added to it.
+ * The errors of ith_video_predict and ith_plan_simulate. */
+ITH_API ith_status ith_video_simulate(ith_context *context, const ith_video_problem *problem,
+                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
+                                      int ranks, const ith_simulation *simulation, ith_plan_info *info,
+                                      ith_cost *attention, ith_video_cost *cost);
+
+/* Receives one plan of a list of a video's plans. cost: NULL if the plan is not legal. The pointers are valid during
+ * the call. A status other than ITH_OK ends the list. */
 typedef ith_status (*ith_video_candidate_fn)(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost);
 
 /* Calls `take` for every plan of the self-attention of a video, as ith_plan_list lists them, with the cost of the video
@@ -133,20 +156,20 @@ ITH_API ith_status ith_video_list(ith_context *context, const ith_video_problem 
                                   const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine, int ranks,
                                   ith_video_candidate_fn take, void *user);
 
-/* ---- Rates of this machine ---------------------------------------------------------------------------------------- */
+/* ---- Rates of this machine --------------------------------------------------------------------------------------- */
 
 #define ITH_VIDEO_RATES 64 /* the most rows that ith_video_measure writes */
 
 /* Measures the rates of this machine for a problem in about `seconds`: of linear layers and convolutions at the sizes
- * that the problem has on `ranks` ranks with this cfg, and of the kernel of self-attention. It runs the functions that a
- * run calls, with random weights. Wide layers, long sequences and large pictures are measured in part, so that neither
- * the model's memory nor its time are needed.
+ * that the problem has on `ranks` ranks with this cfg, and of the kernel of self-attention. It runs the functions that
+ * a run calls, with random weights. Wide layers, long sequences and large pictures are measured in part, so that
+ * neither the model's memory nor its time are needed.
  *
  * options (NULL: choose everything): of the self-attention; kernel, softmax and tiles count. machine: what is known of
  * this machine already: host_units, busy_share and row_bytes_per_second are used; with a row_bytes_per_second of 0 the
  * operations on rows count as part of the products. Writes the rates of one unit to products [ITH_VIDEO_RATES], their
  * number to *count, and to *attention (NULL: not wanted) the rate of the kernel with all that it packs and waits for.
- * All products have the struct_size of the first one. Nothing else may use the context or its clones during the call. */
+ * All products have the struct_size of the first one. No other call may use the context or its clones meanwhile. */
 ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem,
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
                                      int ranks, double seconds, ith_machine_product *products, int64_t *count,

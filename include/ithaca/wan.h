@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ithaca's engine: Wan 2.1 / 2.2 text-to-video from a checkpoint in the diffusers layout, on one rank or several.
+/* Ithaca's engine: videos of Wan 2.1 / 2.2 from a text and images, on one rank or several.
  *
  *     ith_pipeline *pipeline = NULL;
  *     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
@@ -34,7 +34,25 @@
 extern "C" {
 #endif
 
-/* The properties of a checkpoint, from its configuration files. */
+/* A picture: 8-bit RGB, row after row from the top. */
+typedef struct ith_image {
+    size_t struct_size;
+    const uint8_t *rgb;    /* [height, width, 3]; the caller's, valid during the call that it is given to */
+    int64_t height, width; /* pixels: 1 to 65536 */
+} ith_image;
+#define ITH_IMAGE_INIT                                                                                                 \
+    {                                                                                                                  \
+        sizeof(ith_image), NULL, 0, 0                                                                                  \
+    }
+
+/* The images from which a model makes a video, besides the text. */
+typedef enum ith_image_use {
+    ITH_IMAGE_UNUSED = 0, /* none */
+    ITH_IMAGE_OPTIONAL,   /* the first frame may be given (TI2V) */
+    ITH_IMAGE_NEEDED      /* the first frame must be given, and the last one may be (I2V) */
+} ith_image_use;
+
+/* The properties of a model, from its configuration files or the shapes of its tensors. */
 typedef struct ith_model_info {
     size_t struct_size;
     const char *kind; /* the name of the recognised model, "Wan2.2-T2V-A14B", ...; lives as long as the pipeline */
@@ -50,10 +68,11 @@ typedef struct ith_model_info {
     double fps, shift, guidance[2];
     const char *negative;
     const char *shift_source; /* where `shift` comes from, in words; lives as long as the pipeline */
+    int64_t image_use;        /* an ith_image_use */
 } ith_model_info;
 #define ITH_MODEL_INFO_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(ith_model_info), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, NULL, NULL         \
+        sizeof(ith_model_info), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, NULL, NULL, 0      \
     }
 
 typedef struct ith_pipeline ith_pipeline;
@@ -62,21 +81,93 @@ typedef struct ith_pipeline ith_pipeline;
  * ITH_ERR_UNSUPPORTED for another kind of model, or if libithaca and libithaca_wan have different versions. The caller
  * closes *out with ith_pipeline_close. */
 ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out);
+
+/* The transformers that a LoRA changes, in a model with two. HIGH and LOW are refused in a model with one. */
+typedef enum ith_lora_expert {
+    ITH_LORA_BY_NAME = 0, /* the transformer that the name of the file or of its folder says ("high", "low"), or both */
+    ITH_LORA_BOTH,
+    ITH_LORA_HIGH, /* for high noise */
+    ITH_LORA_LOW   /* for low noise */
+} ith_lora_expert;
+
+/* A LoRA file: changes to the weights w of a transformer, w' = w + strength alpha / rank up down. It is a safetensors
+ * file with the key names of PEFT, of kohya or of the original code, and holds low-rank matrices and plain differences
+ * (docs/lora.md). */
+typedef struct ith_lora_file {
+    size_t struct_size;
+    const char *file; /* its path */
+    double strength;  /* any finite number */
+    int64_t expert;   /* an ith_lora_expert */
+} ith_lora_file;
+#define ITH_LORA_FILE_INIT                                                                                             \
+    {                                                                                                                  \
+        sizeof(ith_lora_file), NULL, 1, ITH_LORA_BY_NAME                                                               \
+    }
+
+/* The files of a model. Members that are NULL are not given. `folder`, or dit, or dit_high and dit_low are needed.
+ * Weight files are safetensors or GGUF, with the names of the original code, of Comfy, of llama.cpp or of diffusers;
+ * they are recognised by their tensors. A member that names a file may also name its folder, if the folder holds no
+ * other weights; of shards it names any one, or their index. The sizes of a model follow from its tensors. A
+ * config.json beside the weights gives them instead; it is needed where the head size is not 128. The caller keeps all
+ * strings and arrays; they may be freed after the call. */
+typedef struct ith_model_files {
+    size_t struct_size;
+    /* A folder: a checkpoint in the diffusers layout, whose files the members below replace; or any folder whose weight
+     * files belong to one model, such as a repository of original weights. */
+    const char *folder;
+    const char *dit;                /* the transformer of a model that has one, or an all-in-one file */
+    const char *dit_high, *dit_low; /* the transformers for high and for low noise of a model that has two */
+    const char *vae, *text_encoder; /* NULL: in `folder`, or in the file of `dit` */
+    /* spiece.model or tokenizer.json, or their folder; NULL: in `folder`, in the text encoder's file or beside it */
+    const char *tokenizer;
+    /* Weights of a checkpoint in the diffusers layout that are named NAME.VARIANT.safetensors ("fp16") are taken, in
+     * the components that have them. */
+    const char *variant;
+    /* [lora_count] LoRA files, at most 16 for each transformer; all with the struct_size of the first. The weight check
+     * (ith_pipeline_check) refuses a LoRA with a tensor that fits no part of the transformer. */
+    const ith_lora_file *loras;
+    int64_t lora_count;
+} ith_model_files;
+#define ITH_MODEL_FILES_INIT                                                                                           \
+    {                                                                                                                  \
+        sizeof(ith_model_files), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                               \
+    }
+/* As ith_pipeline_open, for a model whose files lie where *files says. Reads the headers of weight files that no
+ * configuration describes, and of LoRA files. Also ITH_ERR_ARGUMENT, for files that make no model together. */
+ITH_API ith_status ith_pipeline_open_files(ith_context *context, const ith_model_files *files, ith_pipeline **out);
+/* Closes a pipeline, which must be in no run, and sets *pipeline to NULL. Accepts NULL and a NULL pipeline. */
 ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
 /* For a model that lies on rank 0's disk alone. Collective over comm, before pipelines are opened: if model_index.json
  * is not in `folder` in some processes, rank 0's process sends them whatever they read of the model's files, except the
  * matrices of the transformer's layers. In these processes `folder` then names a model in memory, for the contexts of
  * the communicator's family: ith_pipeline_open opens it, and ith_pipeline_generate works with shard_weights, with the
  * same bits. The memory is held until the family of contexts is destroyed, and predictions count it. `folder` may
- * differ between processes. Does nothing if no process lacks the model, if rank 0 does, or if comm is NULL. ITH_ERR_IO
- * if rank 0 cannot read a file, ITH_ERR_MEMORY; a failure on one rank leaves the others waiting until the caller ends
- * the group (ith_comm_abort), as ith_run_ranks does when a rank fails. */
+ * differ between processes. Does nothing if no process lacks the model, if rank 0 does, or if comm is NULL. Files that
+ * ith_model_files names besides `folder` are not sent: every process has them. ITH_ERR_UNSUPPORTED on all ranks if
+ * `folder` has no model_index.json on rank 0 and is missing elsewhere. ITH_ERR_IO if rank 0 cannot read a file,
+ * ITH_ERR_MEMORY; such a failure on one rank leaves the others waiting until the caller ends the group
+ * (ith_comm_abort), as ith_run_ranks does when a rank fails. */
 ITH_API ith_status ith_model_lend(ith_comm *comm, const char *folder);
 /* The path under which a program can open a file of a model that may be lent, such as "FOLDER/notes.json": a path of
  * this process alone, or `path` itself. It lives as long as the context. */
 ITH_API const char *ith_model_file(ith_context *context, const char *path);
-/* Fills *info with the properties of the checkpoint. The strings live as long as the pipeline. */
+/* Fills *info with the properties of the model. The strings live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
+/* The weight files of one component of a model. */
+typedef struct ith_model_part {
+    size_t struct_size;
+    const char *name; /* "text_encoder", "transformer", "transformer_2" or "vae"; NULL: there is no such part */
+    const char *path; /* its folder, or its first file; lives as long as the pipeline */
+    int64_t tensors, bytes; /* the number of its tensors, and the bytes of their data */
+    char types[128];        /* their types, the one with the most bytes first: "f16, f32" */
+} ith_model_part;
+#define ITH_MODEL_PART_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(ith_model_part), NULL, NULL, 0, 0, {0}                                                                  \
+    }
+/* Fills *part with the description of component `index`, 0, 1, ..., from the headers of its files. For any other index
+ * part->name becomes NULL. Errors as for ith_pipeline_open. */
+ITH_API ith_status ith_pipeline_part(ith_pipeline *pipeline, int index, ith_model_part *part);
 /* Reads the tokenizer and the header of every weight file, and checks that the files hold all tensors of the model, by
  * name, type and shape, and no others. ith_pipeline_generate makes this check too, before it computes; it skips files
  * that have not changed since the last check. Errors as for ith_pipeline_open. */
@@ -127,11 +218,26 @@ ITH_API const char *ith_precision_name(ith_precision precision);
  * NULL. */
 ITH_API void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes);
 
+/* How an image of another size is fitted to the video. Both ways scale it with the Lanczos filter of Pillow. */
+typedef enum ith_fit {
+    ITH_FIT_AUTO = 0, /* the same as COVER */
+    ITH_FIT_COVER,    /* its shape is kept, and what does not fit is cut off on both sides */
+    ITH_FIT_STRETCH   /* it is stretched to the video's shape, as diffusers does */
+} ith_fit;
+/* Returns "auto", "cover" or "stretch", and "unknown" for any other value. */
+ITH_API const char *ith_fit_name(ith_fit fit);
+
 /* The stages of a run, and the units in which on_progress counts them. LOAD counts bytes of the weights of the
- * component that is being opened; it passes at once, unless weights are converted (keep_packed). TEXT, DENOISE and
- * DECODE count thousandths (ITH_PROGRESS_UNIT) of a prompt, a denoising step and a frame. Each component begins at 0
- * again. */
-typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
+ * component that is being opened; it passes at once, unless weights are converted (keep_packed). The other stages count
+ * thousandths (ITH_PROGRESS_UNIT): TEXT of a prompt, DENOISE of a denoising step, DECODE and ENCODE of a frame. Each
+ * component begins at 0 again. */
+typedef enum ith_stage {
+    ITH_STAGE_LOAD = 0,
+    ITH_STAGE_TEXT,
+    ITH_STAGE_DENOISE,
+    ITH_STAGE_DECODE,
+    ITH_STAGE_ENCODE /* images become latents, before denoising */
+} ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
 /* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts and decodes. */
@@ -149,11 +255,14 @@ typedef struct ith_generate_report {
      * in the system's cache once for all processes. They count neither as held nor as predicted, because the system may
      * drop them. */
     int64_t mapped_bytes;
-    double compression_error; /* ith_plan_counters.compression_error of the self-attention, the larger of two experts' */
+    double compression_error; /* ith_plan_counters.compression_error of self-attention; the larger of two experts' */
+    int64_t steps_resumed;    /* of steps_done, the steps that options.resume_file already had */
+    int64_t saved_step;       /* steps done in the run that options.checkpoint_file holds; -1: this run wrote no file */
+    double image_seconds;     /* scaling and encoding of the images, with the opening of the encoder; on rank 0 */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0                                    \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0                          \
     }
 
 /* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
@@ -196,23 +305,58 @@ typedef struct ith_generate_options {
      * the same bits. */
     int64_t keep_packed;
     /* Not 0: each of H hosts reads 1/H of the weights of every layer of the transformer from its files, and sends this
-     * part to the other hosts. The next layer arrives while one is computed, so a host holds two layers in memory, which
-     * its processes share and the prediction of its first process counts. For hosts with slow disks, or with less free
-     * memory than the weights take. Processes are on one host if the transport says so (ith_transport.place). No effect
-     * on one host; not together with keep_packed. A model that was lent to a process (ith_model_lend) needs it, also on
-     * one host. The results have the same bits. */
+     * part to the other hosts. The next layer arrives while one is computed, so a host holds two layers in memory. Its
+     * processes share them, and the prediction of its first process counts them. For hosts with slow disks, or with
+     * less free memory than the weights take. Processes are on one host if the transport says so (ith_transport.place).
+     * No effect on one host; not together with keep_packed. A model that was lent to a process (ith_model_lend) needs
+     * it, also on one host. The results have the same bits. */
     int64_t shard_weights;
+    /* Rank 0 saves the run in this .safetensors file: before the first denoising step, then after every
+     * checkpoint_every steps (0: every step) and after the last one, and when a failure or an interruption ends the
+     * denoising, with the state before the step that was not finished. The file is written beside its name and renamed,
+     * so it is always whole. If the first write fails, the run ends; a later failure is a warning in the log, and the
+     * next save tries again. For this the run holds two copies of latents and solver state, which the prediction
+     * counts. NULL: the run is not saved. Not together with from_latents. */
+    const char *checkpoint_file;
+    int64_t checkpoint_every;
+    /* The file of a saved run (checkpoint_file), which goes on after its last step. All options that shape the result
+     * come from the file, on every rank; those that are given too (not as in ITH_GENERATE_OPTIONS_INIT) must be equal.
+     * The result has the bits of a run that was not interrupted, also on another number of ranks with the ulysses
+     * strategy, on machines that choose the same kernel; a log line says if the choice differs. ITH_ERR_ARGUMENT if the
+     * saved run began with other files of the model or with another noise_file, ITH_ERR_UNSUPPORTED if another version
+     * of the library has saved it. NULL: the run begins with noise. Not together with dump_file and from_latents. */
+    const char *resume_file;
+    /* The first and the last frame, for models that make videos from images (ith_model_info.image_use). All ranks give
+     * the same pixels. Without a height and a width, the video has the image's shape within `area` pixels; with one of
+     * the two, the other follows from the image's shape. */
+    const ith_image *image, *last_image;
+    int64_t area; /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area */
+    int64_t fit;  /* an ith_fit */
+    /* Gets a small preview of the video after every preview_every steps (0: never) and after the last one:
+     * [height, width, 3] 8-bit RGB, a pixel for each latent of the first, the middle and the last latent frame, side by
+     * side, valid during the call. `step` is the number of steps that are done. On rank 0 only, as on_frame.
+     * The colours are a linear map of the latents, which is fitted to the model's autoencoder when the run begins. A
+     * failure that it returns ends the run. */
+    ith_status (*on_preview)(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width);
+    int64_t preview_every;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
-            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL, 0, 0  \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL, 0, 0, \
+            NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0                                                                   \
     }
 
 /* Fills in the model's defaults for options that are not given, the size of the saved latents if from_latents is given,
  * and the precision that AUTO means on this machine. Checks everything that can be checked without weights. On failure
  * the options stay as they were. Strings that it fills in live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options);
+/* Writes advice about the known distilled LoRAs of the model: a line for each file whose publisher recommends settings
+ * that the options do not have. The text takes at most `bytes` bytes with its final 0; it is "" if there is no advice.
+ * A LoRA is recognised by the names of its file and of the two folders above. The options must be resolved.
+ * ITH_ERR_ARGUMENT for NULL. */
+ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_generate_options *options, char *text,
+                                       size_t bytes);
 /* Predicts the peak memory of a run with these options on `ranks` ranks, for a process that has the first `ranks_here`
  * of them. The bytes are computed from sizes: the tokenizer is read, weight files are not. The options need not be
  * resolved. */
@@ -224,7 +368,7 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a
- * pipeline that was opened on the same checkpoint. `report` may be NULL; it is filled as far as the run came, also on
+ * pipeline that was opened on the same model. `report` may be NULL; it is filled as far as the run came, also on
  * failure. `options` may not be NULL.
  *
  * Ranks are the caller's: threads that ith_run_ranks or the caller starts, or processes. A rank works with the context
@@ -245,13 +389,21 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  * removed during the run, all ranks return ITH_ERR_IO with its name, at the latest before the next denoising step.
  *
  * ITH_ERR_INTERRUPTED is returned by all ranks within a second after should_stop of any rank returned true, or
- * ith_pipeline_cancel was called in any process. The sentence says where the run was. If denoising was not finished, no
- * file has been written. Otherwise latents_file is there and whole (report->latents_saved; saving is not interrupted
- * once it has begun), on_frame has had report->frames_done frames, and a run with from_latents gives the same frames
- * again. The dump is whole or not there. ITH_ERR_NUMERIC names the denoising step after which latents were NaN or
- * infinite. ITH_ERR_ARGUMENT is also returned if the pipeline is in a run of other ranks. */
+ * ith_pipeline_cancel was called in any process. The sentence says where the run was. If denoising was not finished,
+ * only checkpoint_file has been written, with the state after the last complete step. Otherwise latents_file is there
+ * and whole (report->latents_saved; saving is not interrupted once it has begun), on_frame has had report->frames_done
+ * frames, and a run with from_latents gives the same frames again. The dump is whole or not there. ITH_ERR_NUMERIC
+ * names the denoising step after which latents were NaN or infinite. ITH_ERR_ARGUMENT is also returned if the pipeline
+ * is in a run of other ranks. */
 ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
                                          ith_generate_report *report);
+/* Encodes the prompts and negative prompts of later runs, texts [count] in UTF-8, and keeps the results in the pipeline
+ * until it is closed. Runs with these texts and the same precision then open no text encoder. Collective over comm,
+ * with the rules and errors of ith_pipeline_generate; all ranks give the same texts. Only the options of how to compute
+ * have an effect (precision, threads, keep_packed, shard_weights, force, the callbacks); the others, the prompt
+ * included, must be legal for a run. Predictions count the memory of the results. */
+ITH_API ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
+                                       const char *const *texts, int64_t count);
 /* Ends the run that the pipeline is in; if it is in none, its next run. All ranks of the run return
  * ITH_ERR_INTERRUPTED. May be called from any thread and from a signal handler. NULL does nothing. */
 ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);

@@ -27,6 +27,7 @@ typedef struct ith_attn_setting {
     ith_direction direction;
     ith_exchange_mode exchange; /* IN_PLACE, COPY or MIXED; AUTO where nothing is exchanged */
     ith_compress compress;      /* OFF where no messages are sent */
+    bool unhidden;              /* every exchange ends before the rank goes on; false where no messages are sent */
     /* wanted number of chunks; for each batch entry if the batch is not folded */
     int chunks;
     int ulysses, ring; /* lengths of the two axes of the mesh */

@@ -499,15 +499,20 @@ void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, co
     return pointer;
 }
 
+int64_t ith_alloc_bytes(const void *pointer)
+{
+    int64_t total = 0;
+    if (pointer)
+        memcpy(&total, (const char *)pointer - ITH_ALLOC_HEADER, sizeof total);
+    return total;
+}
+
 void ith_free(ith_context *context, void *pointer)
 {
     if (!pointer)
         return;
-    char *block = (char *)pointer - ITH_ALLOC_HEADER;
-    int64_t total = 0;
-    memcpy(&total, block, sizeof total);
-    atomic_fetch_sub(&context->family->count.current_bytes, total);
-    context->allocator.release(context->allocator.user, block);
+    atomic_fetch_sub(&context->family->count.current_bytes, ith_alloc_bytes(pointer));
+    context->allocator.release(context->allocator.user, (char *)pointer - ITH_ALLOC_HEADER);
 }
 
 char *ith_strdup(ith_context *context, const char *text)

@@ -47,6 +47,8 @@ void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const c
 void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
 /* Frees memory of ith_alloc, ith_alloc_zero, ith_strdup or ith_format. pointer may be NULL. */
 void ith_free(ith_context *context, void *pointer);
+/* The bytes that an allocation holds, with its header; 0 for NULL. */
+int64_t ith_alloc_bytes(const void *pointer);
 /* A copy of text, to be freed with ith_free. */
 char *ith_strdup(ith_context *context, const char *text);
 /* Formats a new string like printf, to be freed with ith_free. On failure returns NULL, as ith_alloc does. */

@@ -35,11 +35,14 @@ static const ith_module_head *open_table(const ith_module_kind *kind, ith_module
         return NULL;
     }
     const ith_module_head *table = dlsym(handle, kind->symbol);
+    const char *fault;
     if (!table)
         snprintf(module->refusal, sizeof module->refusal, "it exports no %s", kind->symbol);
     else if (table->abi != kind->abi)
         snprintf(module->refusal, sizeof module->refusal, "it was built for ABI %u; this library takes ABI %u",
                  table->abi, kind->abi);
+    else if (kind->find_fault && (fault = kind->find_fault(table)))
+        snprintf(module->refusal, sizeof module->refusal, "%s", fault);
     else if (!table->name || strlen(table->name) != (size_t)length || strncmp(table->name, name, (size_t)length))
         snprintf(module->refusal, sizeof module->refusal, "its file says %.*s, its table %s", length, name,
                  table->name ? table->name : "nothing");

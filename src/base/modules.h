@@ -25,11 +25,13 @@ typedef struct ith_module {
     char refusal[256];            /* the reason of the refusal; "" if the module is usable */
 } ith_module;
 
-/* A kind of modules, such as transports. Its owner sets name, symbol and abi of a static object; the other members are
- * 0 at first. */
+/* A kind of modules, such as transports. Its owner sets name, symbol, abi and find_fault of a static object; the other
+ * members are 0 at first. */
 typedef struct ith_module_kind {
     const char *name, *symbol;
     uint32_t abi;
+    /* Returns the reason why a table of this abi cannot be used, or NULL. NULL: every table can be used. */
+    const char *(*find_fault)(const ith_module_head *table);
     bool searched;
     int count;
     ith_module *modules;

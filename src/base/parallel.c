@@ -3,6 +3,7 @@
 #include "parallel.h"
 
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -63,4 +64,29 @@ void ith_parallel(const ith_context *context, int threads, ith_task_fn task, voi
         for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads())
             task(user, thread);
     }
+}
+
+typedef struct apart_call {
+    ith_task_fn task;
+    void *user;
+} apart_call;
+
+static void *run_apart(void *user)
+{
+    const apart_call *call = user;
+    call->task(call->user, 0);
+    return NULL;
+}
+
+void ith_parallel_apart(ith_task_fn task, void *user)
+{
+    apart_call call = {task, user};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_apart, &call)) {
+        const int threads = omp_get_max_threads();
+        task(user, 0); /* the team stays, which costs time but nothing else */
+        omp_set_num_threads(threads);
+        return;
+    }
+    pthread_join(thread, NULL);
 }

@@ -13,4 +13,10 @@
  * uses one thread. */
 void ith_parallel(const ith_context *context, int threads, ith_task_fn task, void *user);
 
+/* Calls task(user, 0) on a new thread, and waits for it. The team of OpenMP's threads that the task uses ends with the
+ * new thread, and so does the number of threads that the task sets. Otherwise each thread that has run a loop keeps its
+ * team. Teams that are kept slow down all others: where they have more threads than there are processors, OpenMP lets
+ * threads sleep between two loops. */
+void ith_parallel_apart(ith_task_fn task, void *user);
+
 #endif

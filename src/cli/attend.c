@@ -34,7 +34,7 @@ static const ith_option own_rows[] = {
     {"input", "FILE",
      "Tensors q, k and v [batch, sequence, heads, head size] (f32, bf16 or f16; k and v may have fewer heads); also "
      "kv_lengths [batch] (i32), key_bias [batch, keys] (f32), mask [batch or 1, heads or 1, queries, keys] (bool: true "
-     "is attended to; f32: added to the scaled logits) and the metadata 'scale' count",
+     "is attended to; f32: added to the scaled logits) and the metadata 'scale', if the file has them",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(input), 0, 0, NULL, 'i'},
     {"output", "FILE", "Where o (of q's type) and lse (f32, [batch, heads, sequence], natural logarithm) are written",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(output), 0, 0, NULL, 'o'},
@@ -350,7 +350,7 @@ static void close_tensors(attend_tensors *t)
 /* One execution in this process: inputs and results, which its ranks share. */
 typedef struct attend_job {
     const attend_settings *settings;
-    const char *command;
+    const ith_options *table; /* the options and their sources */
     ith_context *context;
     ith_launch launch;
     attend_tensors tensors;
@@ -360,14 +360,17 @@ typedef struct attend_job {
     double seconds;           /* duration of the execution on rank 0 */
 } attend_job;
 
-/* Checks that each output file can be written, and that no two options name the same file. */
-static int check_outputs(const attend_settings *settings)
+/* Checks that each output file can be written, and that it is neither another output nor an input. */
+static int check_outputs(const attend_settings *settings, const char *config)
 {
-    static const char *const options[] = {"--output", "--trace", "--wisdom", "--flight-record"};
-    const char *const paths[] = {settings->output, settings->choices.launch.trace, settings->choices.wisdom,
-                                 settings->choices.launch.flight_record};
+    enum { OUTPUTS = 4, ALL = 6 };
+    static const char *const options[ALL] = {"--output",        "--trace", "--wisdom",
+                                             "--flight-record", "--input", "--config"};
+    const char *const paths[ALL] = {settings->output,         settings->choices.launch.trace,
+                                    settings->choices.wisdom, settings->choices.launch.flight_record,
+                                    settings->input,          config};
     int code = ith_cli_check_output(settings->output);
-    return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
+    return code ? code : ith_cli_check_distinct(paths, options, ALL, OUTPUTS);
 }
 
 /* Checks the options and, in the process of rank 0, reads the tensors (ith_launch_work.prepare). */
@@ -376,9 +379,9 @@ static int prepare(void *user)
     static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* indexed by ith_precision */
     attend_job *job = user;
     const attend_settings *settings = job->settings;
-    int code = ith_attend_choose(job->context, job->command, &settings->choices, &job->options);
+    int code = ith_attend_choose(job->context, job->table->command, &settings->choices, &job->options);
     if (!code && job->launch.leads)
-        code = check_outputs(settings);
+        code = check_outputs(settings, job->table->config);
     if (!code)
         code = ith_attend_begin(job->context, &settings->choices, &job->launch);
     if (!code && job->launch.leads)
@@ -435,7 +438,7 @@ static int finish(void *user, int code)
 /* Runs the command after its options are parsed. */
 static int run(const attend_settings *settings, const ith_options *options)
 {
-    attend_job job = {.settings = settings, .command = options->command};
+    attend_job job = {.settings = settings, .table = options};
     const ith_launch_work work = {.command = options->command,
                                   .options = options,
                                   .prepare = prepare,

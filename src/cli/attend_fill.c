@@ -13,7 +13,7 @@ typedef struct choice {
     const char *option;
     char text[64];
 } choice;
-enum { CHOICES = 11 };
+enum { CHOICES = 12 };
 
 static void add_number(choice *c, const char *option, int64_t value)
 {
@@ -40,6 +40,7 @@ static void describe(const ith_plan_info *info, choice choices[CHOICES])
     add_number(&choices[8], "block-kv", info->block_kv);
     add_number(&choices[9], "block-kv-compute", info->block_kv_compute);
     add_number(&choices[10], "block-kv-compute-in", info->block_kv_compute_in);
+    add_word(&choices[11], "exchange", ith_exchange_mode_name(info->exchange));
 }
 
 int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *asked, int ranks,

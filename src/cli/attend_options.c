@@ -50,15 +50,17 @@ static const ith_option rows[] = {
     {"direction", "auto|uni|bidir", "Keys travel round the ring, or both ways along a line",
      WORD(asked.direction, direction_word)},
     {"chunks", "N", "Chunks of heads that are exchanged one after the other", INT(asked.chunks, LARGEST)},
-    {"no-smoothing", NULL, "fixed_m without taking the mean key away", FLAG(no_smoothing)},
+    {"no-smoothing", NULL, "fixed_m without subtracting the mean key", FLAG(no_smoothing)},
     {"fold", NULL, "Exchange batch and heads as one list, which is the default", FLAG(fold)},
     {"no-fold", NULL, "Exchange the entries of a batch one by one", FLAG(no_fold)},
     {"exchange", "auto|in_place|copy|mixed",
-     "Ranks use one another's tensors where they lie, or send messages; mixed: in place on the ulysses axis",
+     "Read one another's tensors in place, send messages (copy), or both (mixed: messages along the ring)",
      WORD(asked.exchange, exchange_mode_word)},
     {"compress", "off|bf16|8bit",
      "Round messages for slow links: f32 to bf16, or v to 8 bits and the rest to bf16; the error is measured and shown",
      WORD(asked.compress, compress_word)},
+    {"no-overlap", NULL, "Wait for every message before going on, so that nothing is hidden; for comparison",
+     FLAG(no_overlap)},
     {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom, a rule or measurement)", TEXT(asked.kernel)},
     {"effort", "estimate|measure",
      "Where wisdom names no kernel, choose one by a fixed rule, which gives the same bits on every run (the "
@@ -125,6 +127,7 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
     out->softmax = out->softmax ? out->softmax : named.softmax;
     out->direction = out->direction ? out->direction : named.direction;
     out->fold = choices->no_fold ? ITH_CHOICE_OFF : choices->fold ? ITH_CHOICE_ON : ITH_CHOICE_AUTO;
+    out->overlap = choices->no_overlap ? ITH_CHOICE_OFF : ITH_CHOICE_AUTO;
     out->smooth = choices->no_smoothing ? ITH_CHOICE_OFF : ITH_CHOICE_AUTO;
     return ITH_EXIT_DONE;
 }

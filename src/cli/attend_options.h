@@ -13,7 +13,7 @@ typedef struct ith_attend_choices {
     int64_t ranks, threads;
     const char *strategy, *wisdom;
     ith_attn_options asked; /* options that need no translation; its strategy, fold and smooth stay 0 */
-    bool no_smoothing, fold, no_fold;
+    bool no_smoothing, fold, no_fold, no_overlap;
     ith_launch_choices launch;
 } ith_attend_choices;
 
@@ -42,8 +42,8 @@ int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const
                     ith_options *options);
 
 /* To be called before planning. Checks that the threads can be started. In the process of rank 0 it also checks that
- * the wisdom can be written, and reads it if its file exists; without --wisdom it reads the file of 'ithaca tune' in the
- * user's cache. Prints errors and returns an exit status. */
+ * the wisdom can be written, and reads it if its file exists; without --wisdom it reads the file of 'ithaca tune' in
+ * the user's cache. Prints errors and returns an exit status. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch);
 /* To be called at the end, in the process of rank 0. Writes the wisdom to the file that the user named. */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);

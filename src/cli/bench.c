@@ -42,29 +42,30 @@ static const ith_option own_rows[] = {
     {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
      ith_attend_dtype_word, 0},
     {"strategy", "S[,S..]",
-     "Names as 'ithaca attend' takes them; single is one rank with all threads; NAME:N exchanges N chunks of heads "
-     "(auto)",
+     "Names as 'ithaca attend' takes them; single is one rank with all threads; NAME:N exchanges N chunks of heads; "
+     "NAME_unhidden is the plan with --no-overlap (auto)",
      ITH_OPTION_NAMES, ITH_FROM_CONFIG, AT(strategies), 0, 0, NULL, 0},
     {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
      ith_attend_softmax_word, 0},
     {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(repeats), 1, 1000, NULL, 0},
     {"suite", NULL,
-     "Every strategy at batch sizes 1, 2, 4 and 8, on 4 ranks, at 4096 tokens: what --strategy, --batch, --ranks "
-     "and --seq do not say otherwise",
+     "Every strategy at batch sizes 1, 2, 4 and 8, on 4 ranks, at 4096 tokens, as far as --strategy, --batch, --ranks "
+     "and --seq are not given",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(suite), 0, 0, NULL, 0},
     {"machine", "NAME|FILE",
      "Predict by the description of this machine, as 'ithaca plan' takes it (by 'ithaca tune', or measured now)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
-    {"trace-batch", "N", "Let --trace hold only one more execution of each row with this batch", ITH_OPTION_WHOLE,
-     ITH_FROM_CONFIG, AT(trace_batch), 1, LARGEST, NULL, 0},
+    {"trace-batch", "N", "Record in --trace only the rows with this batch, one more execution of each",
+     ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(trace_batch), 1, LARGEST, NULL, 0},
 };
 #undef AT
 
 static const char doc[] =
     "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. The engine has "
-    "benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help' and 'ithaca bench generate "
-    "--help'."
+    "benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help', 'ithaca bench encode "
+    "--help' "
+    "and 'ithaca bench generate --help'."
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
@@ -122,12 +123,17 @@ typedef struct bench_command {
 } bench_command;
 
 /* Copies the name of a strategy without its number of chunks, which *chunks becomes; it stays as it is if the name has
- * none. Returns false if what follows the name is no number. */
-static bool split_name(const char *name, char *strategy, size_t bytes, int *chunks)
+ * none; and without its end "_unhidden", which sets *no_overlap. Returns false if what follows the name is no number.
+ */
+static bool split_name(const char *name, char *strategy, size_t bytes, int *chunks, bool *no_overlap)
 {
+    static const char end[] = "_unhidden";
     const char *colon = strchr(name, ':');
+    const size_t whole = colon ? (size_t)(colon - name) : strlen(name), tail = sizeof end - 1;
+    const bool unhidden = whole > tail && !strncmp(name + whole - tail, end, tail);
     int length = 0, found = 0;
-    snprintf(strategy, bytes, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
+    snprintf(strategy, bytes, "%.*s", (int)(unhidden ? whole - tail : whole), name);
+    *no_overlap |= unhidden;
     if (!colon)
         return true;
     bool good = sscanf(colon, ":%9d%n", &found, &length) == 1 && !colon[length] && found > 0;
@@ -142,7 +148,7 @@ static int describe_row(const ith_bench *bench, const bench_settings *s, const c
     ith_attend_choices choices = s->choices;
     char strategy[sizeof row->name];
     choices.strategy = strategy, choices.asked.softmax = (ith_softmax)softmax;
-    if (!split_name(row->name, strategy, sizeof strategy, &choices.asked.chunks))
+    if (!split_name(row->name, strategy, sizeof strategy, &choices.asked.chunks, &choices.no_overlap))
         return ith_cli_usage(command, "--strategy: '%s' is not NAME:N, N chunks of heads", row->name);
     int code = ith_attend_choose(bench->context, command, &choices, &row->options);
     if (code)
@@ -398,8 +404,10 @@ static bool run_engine_bench(int argc, char **argv, int *code)
     static const struct {
         const char *what;
         int (*run)(int argc, char **argv);
-    } commands[] = {
-        {"block", ith_cli_bench_block}, {"decode", ith_cli_bench_decode}, {"generate", ith_cli_bench_generate}};
+    } commands[] = {{"block", ith_cli_bench_block},
+                    {"decode", ith_cli_bench_decode},
+                    {"encode", ith_cli_bench_encode},
+                    {"generate", ith_cli_bench_generate}};
     char name[64];
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(argv[1], commands[i].what)) {
@@ -436,11 +444,11 @@ int ith_cli_bench(int argc, char **argv)
     if (options.print)
         code = print_config(&settings, &options);
     else if (!settings.what)
-        code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode or generate");
+        code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode, encode or generate");
     else if (strcmp(settings.what, "attention") != 0)
         code = ith_cli_usage(argv[0],
                              "'%s' is nothing that can be measured; 'attention' is, and, as the first argument, "
-                             "'block', 'decode' and 'generate' are",
+                             "'block', 'decode', 'encode' and 'generate' are",
                              settings.what);
     else
         code = run(&settings, &options);

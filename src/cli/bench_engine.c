@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench block and ithaca bench decode: reads the options, lets the engine measure, and prints a row for each
- * stage, as text or as JSON. */
+/* ithaca bench block, ithaca bench decode and ithaca bench encode: reads the options, lets the engine measure, and
+ * prints a row for each stage, as text or as JSON. */
 #include "bench_engine.h"
 
 #include "bench_output.h"
@@ -27,7 +27,7 @@ typedef struct engine_settings {
 
 /* The measurements of one command. */
 typedef struct engine_bench {
-    const char *what; /* "block" or "decode" */
+    const char *what; /* "block", "decode" or "encode" */
     ith_bench_stage stages[STAGES_MAX];
     int count;
     ith_bench_report report;
@@ -40,10 +40,15 @@ typedef struct engine_bench {
 ITH_OPTION_WORD_OF(precision)
 ITH_OPTION_WORD_OF(softmax)
 
+/* The types of weights, indexed as weights_word; the first three are not packed. */
+static const ith_dtype weights_types[] = {ITH_BF16, ITH_F32,  ITH_F16,  ITH_F8_E4M3, ITH_F8_E5M2, ITH_I8,
+                                          ITH_Q8_0, ITH_Q6_K, ITH_Q5_K, ITH_Q4_K,    ITH_Q3_K,    ITH_Q2_K,
+                                          ITH_Q5_0, ITH_Q5_1, ITH_Q4_0, ITH_Q4_1,    ITH_IQ4_NL};
+
 static const char *weights_word(int value)
 {
-    static const char *const words[] = {"bf16", "f32", "f16"};
-    return (unsigned)value < sizeof words / sizeof *words ? words[value] : "unknown";
+    return (unsigned)value < sizeof weights_types / sizeof *weights_types ? ith_dtype_name(weights_types[value])
+                                                                          : "unknown";
 }
 
 /* The options of both commands. A command's struct of settings begins with an engine_settings. */
@@ -51,8 +56,10 @@ static const char *weights_word(int value)
 static const ith_option shared_rows[] = {
     {"precision", "auto|f32|bf16", "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",
      ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(precision), 0, 0, precision_word, 0},
-    {"weights", "bf16|f32|f16", "Type in which the weights are stored (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
-     SHARED(weights), 0, 0, weights_word, 0},
+    {"weights", "TYPE",
+     "Type in which the weights are stored: bf16 (the default), f32 or f16; of a block also a packed one, such as "
+     "f8_e4m3, i8, q8_0 or q4_k",
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(weights), 0, 0, weights_word, 0},
     {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, SHARED(threads), 1, ITH_CLI_THREADS_MAX,
      NULL, 0},
     {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
@@ -106,11 +113,10 @@ static void show_progress(void *user, int64_t done, int64_t total)
 /* Fills in the options of the engine. `attention`: room for the options of self-attention. */
 static ith_bench_options options_of(const engine_settings *s, engine_bench *bench, ith_attn_options *attention)
 {
-    static const ith_dtype types[] = {ITH_BF16, ITH_F32, ITH_F16}; /* indexed as weights_word */
     ith_bench_options options = ITH_BENCH_OPTIONS_INIT;
     *attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     attention->softmax = (ith_softmax)s->softmax;
-    options.precision = (ith_precision)s->precision, options.weights = types[s->weights];
+    options.precision = (ith_precision)s->precision, options.weights = weights_types[s->weights];
     options.threads = (int)s->threads, options.repeats = (int)s->repeats, options.force = s->force;
     options.attention = attention;
     options.on_stage = take_stage, options.on_progress = show_progress, options.user = bench;
@@ -256,7 +262,7 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
 
 typedef struct block_settings {
     engine_settings shared;
-    int64_t seq, heads, head_dim, ffn_dim, text;
+    int64_t seq, heads, head_dim, ffn_dim, text, lora_rank;
 } block_settings;
 
 /* The published models, in the order of block_word. */
@@ -277,6 +283,8 @@ static const ith_option block_rows[] = {
     {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
     {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(text), 1, LARGEST, NULL, 0},
+    {"lora-rank", "N", "Rank of a LoRA of all matrices of the block (0: none)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
+     AT(lora_rank), 0, LARGEST, NULL, 0},
     {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
     {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST,
      NULL, 0},
@@ -297,17 +305,24 @@ static const char block_doc[] =
 static int describe_block(const void *settings, char *text, size_t bytes)
 {
     const block_settings *s = settings;
-    return snprintf(text, bytes, "%lld heads of %lld, feed-forward %lld, %lld tokens, %lld rows of text",
-                    (long long)s->heads, (long long)s->head_dim, (long long)s->ffn_dim, (long long)s->seq,
-                    (long long)s->text);
+    int length = snprintf(text, bytes, "%lld heads of %lld, feed-forward %lld, %lld tokens, %lld rows of text",
+                          (long long)s->heads, (long long)s->head_dim, (long long)s->ffn_dim, (long long)s->seq,
+                          (long long)s->text);
+    if (s->lora_rank && length >= 0 && (size_t)length < bytes)
+        length += snprintf(text + length, bytes - (size_t)length, ", LoRA of rank %lld", (long long)s->lora_rank);
+    return length;
 }
 
 static json_t *block_json(const void *settings)
 {
     const block_settings *s = settings;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "bench", "block", "size", block_word(s->shared.size), "seq",
-                     (json_int_t)s->seq, "heads", (json_int_t)s->heads, "head_dim", (json_int_t)s->head_dim, "ffn_dim",
-                     (json_int_t)s->ffn_dim, "text", (json_int_t)s->text);
+    json_t *json =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "bench", "block", "size", block_word(s->shared.size), "seq",
+                  (json_int_t)s->seq, "heads", (json_int_t)s->heads, "head_dim", (json_int_t)s->head_dim, "ffn_dim",
+                  (json_int_t)s->ffn_dim, "text", (json_int_t)s->text);
+    if (s->lora_rank)
+        json_object_set_new(json, "lora_rank", json_integer((json_int_t)s->lora_rank));
+    return json;
 }
 
 static ith_status measure_block(ith_context *context, const void *problem, const ith_bench_options *options,
@@ -327,7 +342,7 @@ int ith_cli_bench_block(int argc, char **argv)
     s.ffn_dim = s.ffn_dim ? s.ffn_dim : size->ffn_dim;
     ith_block_problem problem = ITH_BLOCK_PROBLEM_INIT;
     problem.heads = s.heads, problem.head_dim = s.head_dim, problem.ffn_dim = s.ffn_dim;
-    problem.tokens = s.seq, problem.text_rows = s.text;
+    problem.tokens = s.seq, problem.text_rows = s.text, problem.lora_rank = s.lora_rank;
     engine_bench bench = {.what = "block", .describe = describe_block, .to_json = block_json, .settings = &s};
     if (!code)
         code = run(&bench, &s.shared, argv[0], measure_block, &problem);
@@ -341,13 +356,14 @@ int ith_cli_bench_block(int argc, char **argv)
 typedef struct decode_settings {
     engine_settings shared;
     int64_t frames, height, width;
+    bool encodes;
 } decode_settings;
 
 /* Sizes of the autoencoder, in the order of decode_word. */
 static const struct decode_size {
     const char *name;
-    int64_t base_dim, res_blocks;
-} decode_sizes[] = {{"2.1", 96, 2}, {"small", 16, 1}};
+    int64_t vae, decoder_dim, encoder_dim, res_blocks;
+} decode_sizes[] = {{"2.1", 21, 96, 96, 2}, {"small", 21, 16, 16, 1}, {"2.2", 22, 256, 160, 2}};
 
 static const char *decode_word(int value)
 {
@@ -356,24 +372,28 @@ static const char *decode_word(int value)
 
 #define AT(member) offsetof(decode_settings, member)
 static const ith_option decode_rows[] = {
-    {"size", "2.1|small", "Autoencoder: the published one of Wan 2.1, or a small one (2.1)", ITH_OPTION_WORD,
+    {"size", "2.1|small|2.2", "Autoencoder: the published one of Wan 2.1 or 2.2, or a small one (2.1)", ITH_OPTION_WORD,
      ITH_FROM_CONFIG, SHARED(size), 0, 0, decode_word, 0},
     {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(frames), 1, LARGEST, NULL, 0},
-    {"height", "N", "Pixels, a multiple of 8 (480)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(height), 1, LARGEST, NULL,
-     0},
-    {"width", "N", "Pixels, a multiple of 8 (832)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(width), 1, LARGEST, NULL, 0},
+    {"height", "N", "Pixels, a multiple of 8, for 2.2 of 16 (480)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(height), 1,
+     LARGEST, NULL, 0},
+    {"width", "N", "Pixels, a multiple of 8, for 2.2 of 16 (832)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(width), 1,
+     LARGEST, NULL, 0},
 };
 #undef AT
 
-static const char decode_doc[] =
-    "Measure the decoder of the autoencoder with random weights, stage by stage. No checkpoint is needed."
-    "\v"
-    "The stages: latents is the convolutions at the size of the latents; attention the attention between them, with "
-    "its products; level 1 to level 4 the convolutions at each size of picture; picture the last convolution; norms "
-    "the norms before convolutions. The operations of a convolution are counted by its definition. In f32, most are "
-    "computed with fewer multiplications, as F(2x2, 3x3), so that their share of the peak may exceed "
-    "100%.\n\n" FIGURES_DOC;
+#define VAE_DOC                                                                                                        \
+    " with random weights, stage by stage. No checkpoint is needed."                                                   \
+    "\v"                                                                                                               \
+    "The stages: latents is the convolutions at the size of the latents; attention the attention between them, with "  \
+    "its products; level 1 to level 4 the convolutions at each size of picture; norms the norms before convolutions; " \
+    "picture the "
+#define VAE_FIGURES_DOC                                                                                                \
+    " convolution. The operations of a convolution are counted by its definition. In f32, most are computed with "     \
+    "fewer multiplications, as F(2x2, 3x3), so that their share of the peak may exceed 100%.\n\n" FIGURES_DOC
+static const char decode_doc[] = "Measure the decoder of the autoencoder" VAE_DOC "last" VAE_FIGURES_DOC;
+static const char encode_doc[] = "Measure the encoder of the autoencoder" VAE_DOC "first" VAE_FIGURES_DOC;
 
 static int describe_decode(const void *settings, char *text, size_t bytes)
 {
@@ -385,8 +405,9 @@ static int describe_decode(const void *settings, char *text, size_t bytes)
 static json_t *decode_json(const void *settings)
 {
     const decode_settings *s = settings;
-    return json_pack("{s:s, s:s, s:I, s:I, s:I}", "bench", "decode", "size", decode_word(s->shared.size), "frames",
-                     (json_int_t)s->frames, "height", (json_int_t)s->height, "width", (json_int_t)s->width);
+    return json_pack("{s:s, s:s, s:I, s:I, s:I}", "bench", s->encodes ? "encode" : "decode", "size",
+                     decode_word(s->shared.size), "frames", (json_int_t)s->frames, "height", (json_int_t)s->height,
+                     "width", (json_int_t)s->width);
 }
 
 static ith_status measure_decode(ith_context *context, const void *problem, const ith_bench_options *options,
@@ -395,19 +416,38 @@ static ith_status measure_decode(ith_context *context, const void *problem, cons
     return ith_bench_decode(context, problem, options, report);
 }
 
-int ith_cli_bench_decode(int argc, char **argv)
+static ith_status measure_encode(ith_context *context, const void *problem, const ith_bench_options *options,
+                                 ith_bench_report *report)
 {
-    decode_settings s = {.shared.repeats = 5, .frames = 5, .height = 480, .width = 832};
+    return ith_bench_encode(context, problem, options, report);
+}
+
+static int bench_vae(int argc, char **argv, bool encodes)
+{
+    decode_settings s = {.shared.repeats = 5, .frames = 5, .height = 480, .width = 832, .encodes = encodes};
     ith_options options = {.settings = &s};
-    int code = parse(argc, argv, decode_rows, sizeof decode_rows / sizeof *decode_rows, &options, decode_doc);
+    int code = parse(argc, argv, decode_rows, sizeof decode_rows / sizeof *decode_rows, &options,
+                     encodes ? encode_doc : decode_doc);
+    const struct decode_size *size = &decode_sizes[s.shared.size];
     ith_decode_problem problem = ITH_DECODE_PROBLEM_INIT;
-    problem.base_dim = decode_sizes[s.shared.size].base_dim;
-    problem.res_blocks = decode_sizes[s.shared.size].res_blocks;
+    problem.vae = size->vae, problem.base_dim = encodes ? size->encoder_dim : size->decoder_dim;
+    problem.res_blocks = size->res_blocks;
     problem.frames = s.frames, problem.height = s.height, problem.width = s.width;
-    engine_bench bench = {.what = "decode", .describe = describe_decode, .to_json = decode_json, .settings = &s};
+    engine_bench bench = {
+        .what = encodes ? "encode" : "decode", .describe = describe_decode, .to_json = decode_json, .settings = &s};
     if (!code)
-        code = run(&bench, &s.shared, argv[0], measure_decode, &problem);
+        code = run(&bench, &s.shared, argv[0], encodes ? measure_encode : measure_decode, &problem);
     ith_bench_output_free(&s.shared.output);
     ith_options_free(&options);
     return code;
+}
+
+int ith_cli_bench_decode(int argc, char **argv)
+{
+    return bench_vae(argc, argv, false);
+}
+
+int ith_cli_bench_encode(int argc, char **argv)
+{
+    return bench_vae(argc, argv, true);
 }

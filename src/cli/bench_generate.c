@@ -38,17 +38,18 @@ static const ith_option own_rows[] = {
      AT(repeats), 1, REPEATS_MAX, NULL, 0},
 };
 
-static const char doc[] = "Measure whole runs of a model, stage by stage. No video is written."
-                          "\v"
-                          "load opens the weights; text encodes the prompts; plan makes the plans of attention and the "
-                          "buffers; denoise is all "
-                          "steps, and step their mean; decode makes frames of the latents; whole is everything but "
-                          "load. seconds is the median "
-                          "of the repeats, and spread the difference of the slowest and the fastest over it; predicted "
-                          "is what 'ithaca generate "
-                          "--dry-run' would say. What is "
-                          "not given is the model's "
-                          "own, as in 'ithaca generate'.";
+static const char doc[] =
+    "Measure whole runs of a model, stage by stage. No video is written."
+    "\v"
+    "load opens the weights; text encodes the prompts and the images; plan makes the plans of attention and the "
+    "buffers; denoise is all "
+    "steps, and step their mean; decode makes frames of the latents; whole is everything but "
+    "load. seconds is the median "
+    "of the repeats, and spread the difference of the slowest and the fastest over it; predicted "
+    "is what 'ithaca generate "
+    "--dry-run' would say. What is "
+    "not given is the model's "
+    "own, as in 'ithaca generate'.";
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
@@ -72,6 +73,12 @@ static int predict(ith_generation *g)
     return code;
 }
 
+/* Sends the model to processes that lack it (ith_launch_work.share). */
+static ith_status share_model(ith_context *context, ith_comm *comm, void *user)
+{
+    return ith_generate_share_model(context, comm, &((bench_command *)user)->g);
+}
+
 /* Opens the model and fills in the options that the user left open (ith_launch_work.prepare). */
 static int prepare(void *user)
 {
@@ -87,7 +94,8 @@ static int prepare(void *user)
         code = ith_generate_translate(g, g->command);
     if (code)
         return code;
-    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
+    if (ith_generate_read_images(g) ||
+        ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model))
         return ith_cli_error("%s", ith_context_error(g->context));
     if (g->launch.leads)
@@ -104,13 +112,13 @@ static int prepare(void *user)
 static void keep(bench_command *c, int64_t repeat, const ith_generate_report *r)
 {
     const double seconds[STAGES] = {[LOAD] = r->load_seconds,
-                                    [TEXT] = r->text_seconds,
+                                    [TEXT] = r->text_seconds + r->image_seconds,
                                     [PLAN] = r->plan_seconds,
                                     [DENOISE] = r->denoise_seconds,
                                     [STEP] = r->steps_done ? r->denoise_seconds / (double)r->steps_done : 0,
                                     [DECODE] = r->decode_seconds,
-                                    [WHOLE] =
-                                        r->text_seconds + r->plan_seconds + r->denoise_seconds + r->decode_seconds};
+                                    [WHOLE] = r->text_seconds + r->image_seconds + r->plan_seconds +
+                                              r->denoise_seconds + r->decode_seconds};
     for (int i = 0; i < STAGES; i++)
         c->seconds[i][repeat] = seconds[i];
 }
@@ -152,7 +160,7 @@ static double predicted(const ith_generation *g, int stage)
     if (!g->prediction.known)
         return NAN;
     switch (stage) {
-    case TEXT: return cost->text_seconds;
+    case TEXT: return cost->text_seconds + cost->image_seconds;
     case DENOISE: return cost->denoise_seconds;
     case STEP: return cost->denoise_seconds / (double)g->options.steps;
     case DECODE: return cost->decode_seconds + cost->write_seconds;
@@ -231,8 +239,12 @@ static int run(bench_settings *settings, ith_options *options)
                              .model = ITH_MODEL_INFO_INIT,
                              .report = ITH_GENERATE_REPORT_INIT},
                        .settings = settings};
-    const ith_launch_work work = {
-        .command = options->command, .prepare = prepare, .compute = measure, .finish = finish, .user = &c};
+    const ith_launch_work work = {.command = options->command,
+                                  .share = share_model,
+                                  .prepare = prepare,
+                                  .compute = measure,
+                                  .finish = finish,
+                                  .user = &c};
     ith_generation *g = &c.g;
     int code = ith_launch_begin(&g->launch, options->command, &settings->run.choices.launch);
     if (code)
@@ -242,6 +254,7 @@ static int run(bench_settings *settings, ith_options *options)
     ith_launch_set_ranks(&g->launch, settings->run.choices.ranks, settings->run.choices.threads);
     code = ith_launch_run(&g->launch, g->context, code ? code : made, &work);
     ith_pipeline_close(&g->pipeline);
+    ith_generate_free_images(g);
     ith_context_destroy(&g->context);
     for (int i = 0; i < STAGES; i++)
         free(c.seconds[i]);

@@ -68,6 +68,8 @@ static json_t *rows_json(const ith_bench *bench)
         const ith_bench_row *row = &bench->rows[i];
         json_t *object = plan_json(bench, row);
         json_object_update_new(object, tiles_json(&row->info));
+        if (row->info.unhidden)
+            json_object_set_new(object, "overlap", json_string("off"));
         json_object_update_new(object, problem_json(&row->problem->whole.problem));
         json_object_update_new(object, figures_json(bench, row));
         json_array_append_new(rows, object);
@@ -102,6 +104,7 @@ static const ith_bench_column columns[] = {
     {"MB pred.", "predicted_memory_bytes", "%.1f", 1e-6, NULL},
     {"MB sent", "sent_bytes", "%.1f", 1e-6, NULL},
     {"hidden", "hidden_share", "%.1f%%", 100, NULL},
+    {"overlap", "overlap", NULL, 0, NULL},
     {"compressed", "compress", NULL, 0, "off"},
     {"changed by", "compression_error", "%.1e", 1, "0.0e+00"},
     {"earlier", "old_seconds", "%.5f", 1, NULL},

@@ -7,6 +7,7 @@
 #include "option.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +145,8 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
         atexit(wait_if_parsing);
     }
     parsing = true;
-    argp_parse(&parser, argc, argv, 0, NULL, options);
+    if (argp_parse(&parser, argc, argv, 0, NULL, options) == ENOMEM && !options->failure[0])
+        snprintf(options->failure, sizeof options->failure, "there is no memory for the command line");
     read_config(options);
     if (!options->prints_itself && !options->failure[0] && ith_options_printed(options))
         exit(ITH_EXIT_DONE);

@@ -28,6 +28,13 @@ const char *ith_error_held(void)
     return held;
 }
 
+void ith_error_say(void)
+{
+    if (held[0])
+        ith_error_print("%s", held);
+    held[0] = '\0';
+}
+
 bool ith_error_leads(void)
 {
     return !follows;

@@ -14,6 +14,8 @@ void ith_error_hold(bool leads);
 void ith_error_release(void);
 /* The sentence that is held; "" if there is none. */
 const char *ith_error_held(void);
+/* Prints the sentence that is held, if there is one, and forgets it. */
+void ith_error_say(void);
 /* Prints "ithaca: SENTENCE" on standard error even if errors are held. */
 void ith_error_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Whether this process speaks for the run: it is the only one, or `leads` was true in ith_error_hold. */

@@ -37,14 +37,15 @@ static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
 /* Whether the values of a type may be written as a list. */
 static bool takes_list(ith_option_type type)
 {
-    return type == ITH_OPTION_PAIR || type == ITH_OPTION_WHOLES || type == ITH_OPTION_WORDS || type == ITH_OPTION_NAMES;
+    return type == ITH_OPTION_PAIR || type == ITH_OPTION_WHOLES || type == ITH_OPTION_WORDS ||
+           type == ITH_OPTION_NAMES || type == ITH_OPTION_FILES;
 }
 
 /* Sets one option from the file. An option that this kind of file may not set is an error. A value from a source of
  * higher precedence, such as the command line, stays. */
 static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *value)
 {
-    char why[256], list[512];
+    char why[256], list[4096];
     if (!ith_yaml_is_text(key))
         return ith_yaml_complain(&c->file, key, "an option", "its name is not a word");
     const char *name = ith_yaml_scalar(key);

@@ -17,27 +17,43 @@
 
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
 
-/* Checks that the latents can be written, and that no two options name the same file. */
+/* Checks that the latents can be written, and that no output is another output or an input. */
 static int check_distinct(const ith_generation *g)
 {
-    static const char *const options[] = {"--output", "--dump",          "--trace",
-                                          "--wisdom", "--flight-record", "the latents"};
-    const char *const paths[] = {g->settings.output,
-                                 g->settings.dump,
-                                 g->settings.choices.launch.trace,
-                                 g->settings.choices.wisdom,
-                                 g->settings.choices.launch.flight_record,
-                                 g->latents_path};
+    enum { OUTPUTS = 8, OWN = 14, ALL = OWN + ITH_MODEL_SINGLE_FILES };
+    const ith_generate_settings *s = &g->settings;
+    const struct {
+        const char *option, *path;
+    } files[OWN] = {{"--output", s->output},
+                    {"--dump", s->dump},
+                    {"--trace", s->choices.launch.trace},
+                    {"--wisdom", s->choices.wisdom},
+                    {"--flight-record", s->choices.launch.flight_record},
+                    {"the latents", g->latents_path},
+                    {s->checkpoint ? "--checkpoint" : "--resume", g->options.checkpoint_file},
+                    {"--preview", s->preview},
+                    {"--image", s->image},
+                    {"--last-image", s->last_image},
+                    {"--noise", s->noise},
+                    {"--from-latents", s->from_latents},
+                    {"--prompts", s->prompts},
+                    {"--config", g->table->config}};
+    const char *options[ALL], *paths[ALL];
+    for (int i = 0; i < OWN; i++)
+        options[i] = files[i].option, paths[i] = files[i].path;
+    for (int i = 0; i < ITH_MODEL_SINGLE_FILES; i++)
+        options[OWN + i] = ith_model_single_file(&s->files, i, &paths[OWN + i]);
     int code = ith_cli_check_output(g->latents_path);
-    return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
+    return code ? code : ith_cli_check_distinct(paths, options, ALL, OUTPUTS);
 }
 
 /* Chooses the name for the latents: OUTPUT.latents.safetensors. A run that removes its latents at the end uses
- * OUTPUT.latents-2.safetensors, and so on, if an earlier run has kept its latents under that name. */
+ * OUTPUT.latents-2.safetensors, and so on, if an earlier run has kept its latents under that name. Then checks the
+ * names of all files. */
 static int name_latents(ith_generation *g)
 {
     if (g->settings.from_latents)
-        return ITH_EXIT_DONE;
+        return check_distinct(g);
     int length = (int)strlen(g->settings.output);
     while (length > 1 && g->settings.output[length - 1] == '/')
         length--;
@@ -58,14 +74,18 @@ static int name_latents(ith_generation *g)
     return check_distinct(g);
 }
 
-/* Checks the names of the video and of the dump before the model is opened. */
-static int check_names(ith_generation *g)
+int ith_generate_check_names(ith_generation *g)
 {
+    if (!g->launch.leads)
+        return ITH_EXIT_DONE;
     if (ith_context_clone(g->context, &g->media_context))
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
-    return ith_cli_check_output(g->settings.dump);
+    int code = ith_cli_check_output(g->settings.dump);
+    if (!code)
+        code = ith_cli_check_output(g->settings.preview);
+    return code ? code : ith_generate_check_saved(g);
 }
 
 /* Returns the source of the value of --shift in words, for the report. */
@@ -75,12 +95,17 @@ static const char *shift_source(const ith_generation *g)
                                           [ITH_FROM_CONFIG] = "--config",
                                           [ITH_FROM_COMMAND] = "--shift"};
     const char *given = sources[g->table->source[ith_option_find(g->table, "shift")]];
+    if (g->settings.resume)
+        return "the saved run";
     return given ? given : g->model.shift_source;
 }
 
 /* Describes the run, predicts its memory, and checks the video's size. */
 static int describe_run(ith_generation *g)
 {
+    char advice[2048];
+    if (!g->settings.quiet && !ith_pipeline_advise(g->pipeline, &g->options, advice, sizeof advice))
+        fprintf(stderr, "%s", advice);
     if (ith_pipeline_info(g->pipeline, &g->model) ||
         ith_pipeline_predict(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->predicted_bytes))
         return ith_cli_error("%s", ith_context_error(g->context));
@@ -103,34 +128,75 @@ static void inspect(ith_generation *g)
         snprintf(g->memory_lack, sizeof g->memory_lack, "%s", ith_context_error(g->context));
 }
 
-/* Sends the model to processes that lack it (ith_launch_work.share). */
-static ith_status share_model(ith_context *context, ith_comm *comm, void *user)
+ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context;
     const ith_generation *g = user;
-    return g->settings.shard_weights && g->settings.model ? ith_model_lend(comm, g->settings.model) : ITH_OK;
+    return g->settings.shard_weights && g->settings.files.folder ? ith_model_lend(comm, g->settings.files.folder)
+                                                                 : ITH_OK;
 }
 
-/* Prints why the model cannot be opened. */
+/* Whether this process lacks a file that an option names. The message about a file that cannot be opened has its
+ * path. */
+static bool lacks_named(const ith_generation *g)
+{
+    const ith_lora_lists *loras = &g->settings.loras;
+    bool lacks = loras->by_name || loras->high || loras->low;
+    for (int i = 0; i < ITH_MODEL_SINGLE_FILES; i++) {
+        const char *path;
+        ith_model_single_file(&g->settings.files, i, &path);
+        lacks |= path && access(path, F_OK);
+    }
+    return lacks && strstr(ith_context_error(g->context), strerror(ENOENT));
+}
+
+/* Prints the reason why the model cannot be opened. If other processes may have the files, it adds which files
+ * --shard-weights can send. */
 static int complain_about_model(const ith_generation *g)
 {
+    const char *folder = g->settings.files.folder, *advice = "";
     char index[4096];
-    snprintf(index, sizeof index, "%s/model_index.json", g->settings.model);
-    const bool lacks = g->launch.all_ranks > g->launch.ranks && access(index, F_OK) && !g->settings.shard_weights;
-    return ith_cli_error("%s%s", ith_context_error(g->context),
-                         lacks ? "; with --shard-weights rank 0 alone needs the model" : "");
+    snprintf(index, sizeof index, "%s/model_index.json", folder ? folder : "");
+    if (g->launch.all_ranks > g->launch.ranks && folder && access(index, F_OK) && !g->settings.shard_weights)
+        advice = "; with --shard-weights rank 0 alone needs the model";
+    else if (g->launch.all_ranks > g->launch.ranks && lacks_named(g))
+        advice = "; every process needs the files that options name: --shard-weights sends a --model folder in the "
+                 "layout of diffusers, such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, and no other files";
+    const char *why = ith_context_error(g->context);
+    return ith_cli_error("%s%s", *why ? why : "there is no memory for the model's files", advice);
 }
 
-/* Opens the model and fills in the options that the user left open. The process of rank 0, which reports and writes,
- * also describes the run. It alone needs saved latents. */
-static int open_model(ith_generation *g)
+int ith_generate_open_model(ith_generation *g)
+{
+    return ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline)
+               ? complain_about_model(g)
+               : ITH_EXIT_DONE;
+}
+
+/* The process of rank 0, which reports and writes, also describes the run. It alone needs saved latents. */
+int ith_generate_resolve(ith_generation *g)
 {
     bool resolves = g->launch.leads || !g->settings.from_latents;
     g->asked_precision = g->options.precision;
-    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
-        (resolves && ith_pipeline_resolve(g->pipeline, &g->options)))
+    int code = g->launch.leads ? name_latents(g) : ITH_EXIT_DONE;
+    if (code)
+        return code;
+    if (ith_generate_read_images(g))
+        return ith_cli_error("%s", ith_context_error(g->context));
+    if (resolves && ith_pipeline_resolve(g->pipeline, &g->options))
         return complain_about_model(g);
+    code = ith_generate_check_seed(g);
+    if (code)
+        return code;
     return g->launch.leads ? describe_run(g) : ITH_EXIT_DONE;
+}
+
+int ith_generate_begin(ith_generation *g)
+{
+    int code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
+    if (!code)
+        code = ith_generate_parse_model(&g->settings, g->context, g->table);
+    return code ? code : ith_generate_translate(g, g->command);
 }
 
 /* Makes all checks and opens the model (ith_launch_work.prepare). The options are translated twice: first without the
@@ -139,18 +205,14 @@ static int prepare(void *user)
 {
     ith_generation *g = user;
     int code = ith_generate_translate(g, g->command);
-    if (!code && g->launch.leads)
-        code = check_names(g);
     if (!code)
-        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
+        code = ith_generate_check_names(g);
     if (!code)
-        code = ith_generate_parse_model(&g->settings, g->context, g->table);
+        code = ith_generate_begin(g);
     if (!code)
-        code = ith_generate_translate(g, g->command);
-    if (!code && g->launch.leads)
-        code = name_latents(g);
+        code = ith_generate_open_model(g);
     if (!code)
-        code = open_model(g);
+        code = ith_generate_resolve(g);
     if (code || !g->launch.leads)
         return code;
     if (g->settings.dry_run)
@@ -173,13 +235,24 @@ static const char *explain(void *user)
  * otherwise that nothing was written. */
 static void print_remains(const ith_generation *g)
 {
-    if (g->report.latents_saved)
-        fprintf(stderr,
-                "The latents are saved; to go on from there:\n"
-                "  ithaca generate --model '%s' --from-latents '%s' --output '%s'\n",
-                g->settings.model, g->latents_path, g->settings.output);
-    else if (g->launch.interrupted || ith_interrupt_came())
+    if (g->report.saved_step >= 0) {
+        fprintf(stderr, "Step %lld of %lld is saved; to go on from there:\n  ithaca generate",
+                (long long)g->report.saved_step, (long long)g->options.steps);
+        ith_model_print_options(&g->settings.files, stderr);
+        ith_lora_print_options(&g->settings.loras, stderr);
+        if (g->settings.image)
+            fprintf(stderr, " --image '%s'", g->settings.image);
+        if (g->settings.last_image)
+            fprintf(stderr, " --last-image '%s'", g->settings.last_image);
+        fprintf(stderr, " --resume '%s' --output '%s'\n", g->options.checkpoint_file, g->settings.output);
+    } else if (g->report.latents_saved) {
+        fprintf(stderr, "The latents are saved; to go on from there:\n  ithaca generate");
+        ith_model_print_options(&g->settings.files, stderr);
+        ith_lora_print_options(&g->settings.loras, stderr);
+        fprintf(stderr, " --from-latents '%s' --output '%s'\n", g->latents_path, g->settings.output);
+    } else if (g->launch.interrupted || ith_interrupt_came()) {
         fprintf(stderr, "Nothing was written.\n");
+    }
 }
 
 /* Writes the end of the video and gives the file its final name. */
@@ -200,6 +273,24 @@ static int save_wisdom(ith_generation *g, int code)
     return code ? code : saved;
 }
 
+int ith_generate_complete(ith_generation *g)
+{
+    int code = finish_video(g);
+    if (code)
+        return code;
+    if (g->report.latents_saved && !g->settings.keep_latents)
+        unlink(g->latents_path);
+    ith_generate_forget_saved(g);
+    g->total_seconds = ith_cli_seconds() - g->start;
+    return ith_generate_summarise(g);
+}
+
+void ith_generate_discard(ith_generation *g)
+{
+    ith_video_discard(&g->writer);
+    print_remains(g);
+}
+
 /* Completes the video and prints the summary (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
@@ -207,16 +298,20 @@ static int finish(void *user, int code)
     if (g->settings.dry_run)
         return code ? code : ith_generate_report_dry(g);
     if (!code)
-        code = finish_video(g);
+        code = ith_generate_complete(g);
+    if (code)
+        ith_generate_discard(g);
+    return save_wisdom(g, code);
+}
+
+void ith_generate_free(ith_generation *g)
+{
     ith_video_discard(&g->writer);
-    if (code) {
-        print_remains(g);
-        return save_wisdom(g, code);
-    }
-    if (g->report.latents_saved && !g->settings.keep_latents)
-        unlink(g->latents_path);
-    g->total_seconds = ith_cli_seconds() - g->start;
-    return save_wisdom(g, ith_generate_summarise(g));
+    ith_generate_free_images(g);
+    ith_context_destroy(&g->media_context);
+    free(g->latents_path);
+    free(g->title);
+    free(g->comment);
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -259,8 +354,10 @@ static int fill_from_model(ith_generation *g)
         code = ith_generate_translate(g, g->command);
     if (code)
         return code;
-    g->options.prompt = g->options.prompt ? g->options.prompt : "";
-    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
+    if (!g->options.prompt && !g->settings.resume)
+        g->options.prompt = "";
+    if (ith_generate_read_images(g) ||
+        ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model)) {
         fprintf(stderr, "ithaca: the model's own values are left open: %s\n", ith_context_error(g->context));
         return ITH_EXIT_DONE;
@@ -275,7 +372,7 @@ static int print_config(ith_generation *g)
     int code = ith_options_check(g->table);
     if (!code)
         code = ith_cli_context(ITH_TALK_QUIET, &g->context);
-    if (!code && g->settings.model)
+    if (!code && ith_model_is_named(&g->settings.files))
         code = fill_from_model(g);
     if (!code)
         ith_options_printed(g->table);
@@ -288,7 +385,7 @@ int ith_cli_generate(int argc, char **argv)
     ith_options options;
     const ith_launch_work work = {.command = argv[0],
                                   .orderly = true,
-                                  .share = share_model,
+                                  .share = ith_generate_share_model,
                                   .prepare = prepare,
                                   .compute = ith_generate_rank,
                                   .explain = explain,
@@ -303,14 +400,13 @@ int ith_cli_generate(int argc, char **argv)
         ith_launch_set_ranks(&g.launch, g.settings.choices.ranks, g.settings.choices.threads);
         g.launch.choices.map |= g.settings.verbose && g.launch.launcher.module;
         int made = ith_cli_context(talk, &g.context);
-        code = ith_launch_run(&g.launch, g.context, code ? code : made, &work);
+        code = code ? code : made;
+        code = ith_generate_is_batch(&g.settings) && !code ? ith_generate_run_batch(&g)
+                                                           : ith_launch_run(&g.launch, g.context, code, &work);
     }
+    ith_generate_free(&g);
     ith_pipeline_close(&g.pipeline);
-    ith_context_destroy(&g.media_context);
     ith_context_destroy(&g.context);
     ith_options_free(&options);
-    free(g.latents_path);
-    free(g.title);
-    free(g.comment);
     return code;
 }

@@ -7,6 +7,8 @@
 #include "attend_options.h"
 #include "cli.h"
 #include "generate_predict.h"
+#include "lora_options.h"
+#include "model_options.h"
 #include "option.h"
 #include "progress.h"
 
@@ -18,10 +20,15 @@
 
 /* The values of the command's options. */
 typedef struct ith_generate_settings {
-    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents;
-    int64_t frames, height, width, steps, crf;
+    ith_model_files files;
+    ith_lora_lists loras;
+    const char *prompt, *negative, *output, *noise, *dump, *from_latents, *checkpoint, *resume;
+    const char *prompts, *preview;
+    const char *image, *last_image;
+    int64_t frames, height, width, area, steps, crf, count, checkpoint_every, preview_every;
     uint64_t seed;
     double shift, guidance[2], boundary, fps;
+    ith_fit fit;
     ith_solver solver;
     ith_sigmas sigmas;
     ith_cfg cfg;
@@ -32,7 +39,7 @@ typedef struct ith_generate_settings {
 
 #define ITH_GENERATE_SETTINGS_INIT                                                                                     \
     {                                                                                                                  \
-        .output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN                                       \
+        .files = ITH_MODEL_FILES_INIT, .output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN        \
     }
 
 /* Appends the options about the model, the sampling and the computation, which a run needs that writes no video, to a
@@ -44,6 +51,8 @@ void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, 
 /* Checks that --config could be read, that the required options are given, and that no two exclude each other. Prints
  * errors and returns an exit status. */
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options);
+/* With --shard-weights, sends the model to processes that lack it (ith_launch_work.share). user: an ith_generation. */
+ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user);
 /* Reads the defaults of the model from ithaca.yaml in its folder, which may be lent to the context (ith_model_lend). */
 int ith_generate_parse_model(const ith_generate_settings *settings, ith_context *context, ith_options *options);
 
@@ -59,14 +68,17 @@ typedef struct ith_generation {
     ith_model_info model;
     ith_attn_options attention;
     ith_generate_options options;  /* options of the engine; options.attention points to `attention` */
+    ith_image image, last_image;   /* options.image and options.last_image, once they are read */
     ith_precision asked_precision; /* the value of --precision; options.precision is never `auto` */
     ith_generate_report report;
     ith_progress progress;
     ith_video_writer *writer; /* NULL until the first frame has come */
+    bool preview_failed;      /* a preview could not be written, which was said */
     bool media_failed;        /* the video could not be written; media_context has the reason */
     int64_t height, width;    /* size of the written frames */
     double fps;
     const char *shift_source;                    /* which option, file or default has set the shift, in words */
+    int64_t resumed_steps;                       /* steps that the run in --resume has done; 0 without it */
     int64_t predicted_bytes;                     /* predicted peak memory */
     ith_generate_prediction prediction;          /* predicted time */
     char kernel[64];                             /* name of the kernel in prediction.plan */
@@ -77,7 +89,38 @@ typedef struct ith_generation {
     char *title, *comment;                       /* metadata of the video: the prompt; seed and settings */
 } ith_generation;
 
-/* Translates the settings into options of the library; returns an exit status. */
+/* Whether the command makes several videos (--prompts, --count). */
+static inline bool ith_generate_is_batch(const ith_generate_settings *settings)
+{
+    return settings->prompts || settings->count > 1;
+}
+/* Makes several videos. g: the state of a command whose options are parsed, and which has begun to launch. Returns an
+ * exit status. */
+int ith_generate_run_batch(ith_generation *g);
+
+/* The parts of a run, each of which prints errors and returns an exit status.
+ * Translates the options, with the defaults of the model's folder. */
+int ith_generate_begin(ith_generation *g);
+/* Opens the model. */
+int ith_generate_open_model(ith_generation *g);
+/* Checks the names of the files that the run writes, in the process of rank 0. */
+int ith_generate_check_names(ith_generation *g);
+/* After both: reads the images, names the latents, fills in the options that the user left open, and describes the
+ * run. */
+int ith_generate_resolve(ith_generation *g);
+/* Completes the video after its last frame, removes files that were to be kept until then, and prints the summary. */
+int ith_generate_complete(ith_generation *g);
+/* After a failure: discards the unfinished video. */
+void ith_generate_discard(ith_generation *g);
+/* Frees the members that belong to one run; not its pipeline and its context. */
+void ith_generate_free(ith_generation *g);
+/* Collective: encodes texts and keeps them in the pipeline, with the options of the run. */
+ith_status ith_generate_encode(ith_generation *g, ith_comm *comm, const char *const *texts, int64_t count);
+
+/* Reads the images of the settings and sets them in the options. The error message is left in g->context. */
+ith_status ith_generate_read_images(ith_generation *g);
+void ith_generate_free_images(ith_generation *g);
+/* Translates the settings into options of the library, except for images; returns an exit status. */
 int ith_generate_translate(ith_generation *generation, const char *command);
 /* Writes the values of the resolved options (ith_pipeline_resolve) and of the model (g->model) into the settings, for
  * --print-config. */
@@ -85,6 +128,16 @@ void ith_generate_fill(ith_generation *g);
 /* Fills g->title with the prompt, and g->comment with seed and settings. With --from-latents both come from the file of
  * latents. */
 int ith_generate_describe(ith_generation *g);
+/* Checks the files of --checkpoint and --resume, and reads the number of steps that the saved run has done. Prints
+ * errors and returns an exit status. */
+int ith_generate_check_saved(ith_generation *g);
+/* For a run that is resumed: checks that the seed is the one of the saved run (g->options is resolved). The other
+ * options are checked by the library. */
+int ith_generate_check_seed(const ith_generation *g);
+/* Removes the file of --checkpoint if this run has written it: the video is complete. */
+void ith_generate_forget_saved(const ith_generation *g);
+/* Sets the options of the engine for --preview. */
+void ith_generate_set_preview(ith_generation *g);
 /* Returns the options of the video writer for frames of this size. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
 /* Generates the video; every rank calls it (ith_launch_work.compute). user: the ith_generation. */

@@ -27,7 +27,9 @@ static void print_time(const ith_generation *g)
     const ith_video_cost *c = &g->prediction.cost;
     printf("predicted time, with %s\n", g->prediction.source);
     printf("  conditioning  %9.3f s\n", c->text_seconds);
-    const int64_t steps = g->settings.from_latents ? 0 : g->options.steps;
+    if (g->options.image)
+        printf("  image encode  %9.3f s\n", c->image_seconds);
+    const int64_t steps = g->settings.from_latents ? 0 : g->options.steps - g->resumed_steps;
     printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)\n", c->denoise_seconds, (long long)steps,
            ith_cli_plural(steps), c->step_seconds);
     if (c->layer_seconds > 0)

@@ -13,6 +13,7 @@
 
 #define DRY_SECONDS 0.5 /* for the rates of the model's layers in a dry run; the machine's take as long */
 #define LEAST_SECONDS 0.1
+#define START_SECONDS 0.02 /* for the agreement of several ranks */
 #define MOST_SECONDS 1.0
 #define SHARE 0.02        /* of the predicted time of a run, for measuring */
 #define SHORT_TOKENS 2048 /* sequences to this length are measured as a whole by ith_video_measure */
@@ -111,6 +112,16 @@ static bool measure_layers(ith_generation *g, const ith_video_problem *p, double
     return true;
 }
 
+/* Takes the steps that a saved run has done out of the prediction. */
+static void leave_out_steps(ith_generation *g)
+{
+    ith_video_cost *cost = &g->prediction.cost;
+    const double done =
+        g->resumed_steps ? cost->denoise_seconds * (double)g->resumed_steps / (double)g->options.steps : 0;
+    cost->denoise_seconds -= done;
+    cost->seconds -= done;
+}
+
 static void predict(ith_generation *g, const ith_video_problem *p, const rates *r)
 {
     ith_generate_prediction *out = &g->prediction;
@@ -125,6 +136,7 @@ static void predict(ith_generation *g, const ith_video_problem *p, const rates *
             out->plan.kernel = g->kernel;
     else
         fail(g, ith_context_error(g->context));
+    leave_out_steps(g);
 }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
@@ -167,6 +179,9 @@ static void predict_dry(ith_generation *g, const ith_video_problem *p, rates *r)
 static void predict_quickly(ith_generation *g, const ith_video_problem *p, rates *r)
 {
     set_bare(r);
+    if (g->launch.all_ranks > 1 &&
+        ith_machine_start_measure(g->context, g->launch.all_ranks, START_SECONDS, &r->machine.start_seconds))
+        r->machine.start_seconds = 0; /* the run itself will say why */
     if (measure_layers(g, p, LEAST_SECONDS, r))
         predict(g, p, r);
     double seconds = g->prediction.known ? SHARE * g->prediction.cost.seconds : 0;

@@ -3,7 +3,10 @@
  * frames. */
 #include "generate.h"
 
+#include "../media/picture.h"
 #include "interrupt.h"
+
+#define PREVIEW_HEIGHT 192 /* least height of a preview, to which latents are enlarged */
 
 /* Shows the progress that the engine reports (ith_generate_options.on_progress). */
 static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
@@ -44,11 +47,41 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return status;
 }
 
+/* Writes a preview (ith_generate_options.on_preview). A file that cannot be written is a warning: the run goes on. */
+static ith_status take_preview(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    ith_generation *g = user;
+    const int64_t scale = height < PREVIEW_HEIGHT ? PREVIEW_HEIGHT / height : 1;
+    (void)step;
+    if (ith_picture_write(g->media_context, g->settings.preview, rgb, height, width, scale) && !g->preview_failed) {
+        g->preview_failed = true;
+        ith_progress_end(&g->progress);
+        fprintf(stderr, "ithaca: no preview: %s\n", ith_context_error(g->media_context));
+    }
+    return ITH_OK;
+}
+
+void ith_generate_set_preview(ith_generation *g)
+{
+    if (!g->settings.preview)
+        return;
+    g->options.on_preview = take_preview;
+    g->options.preview_every = g->settings.preview_every ? g->settings.preview_every : 1;
+}
+
 /* The stages of the progress display, indexed by ith_stage. */
 static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
                                             {"text", "prompt", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
                                             {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
-                                            {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
+                                            {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
+                                            {"encode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
+
+/* Begins the display. Steps that a saved run has done count as done before. */
+static void begin_progress(ith_generation *g)
+{
+    ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
+    g->progress.reached[ITH_STAGE_DENOISE] = g->resumed_steps * ITH_PROGRESS_UNIT;
+}
 
 /* Cancels the run; called by the thread that receives signals (ith_interrupt_target). */
 static void cancel(void *pipeline)
@@ -63,10 +96,29 @@ static ith_status lead(ith_generation *g, ith_comm *comm, const ith_generate_opt
     if (speaks && !g->settings.quiet)
         ith_generate_announce(g, stderr);
     if (speaks)
-        ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
+        begin_progress(g);
     ith_interrupt_target(cancel, g->pipeline);
     ith_status status = ith_pipeline_generate(g->pipeline, comm, options, speaks ? &g->report : NULL);
     ith_interrupt_target(NULL, NULL);
+    if (speaks)
+        ith_progress_end(&g->progress);
+    return status;
+}
+
+ith_status ith_generate_encode(ith_generation *g, ith_comm *comm, const char *const *texts, int64_t count)
+{
+    const bool first = ith_launch_is_first(comm, ith_comm_rank(comm)), speaks = ith_comm_rank(comm) == 0;
+    ith_generate_options options = g->options;
+    options.on_progress = show_progress;
+    options.should_stop = should_stop;
+    options.user = g;
+    if (speaks)
+        begin_progress(g);
+    if (first)
+        ith_interrupt_target(cancel, g->pipeline);
+    ith_status status = ith_pipeline_encode(g->pipeline, comm, &options, texts, count);
+    if (first)
+        ith_interrupt_target(NULL, NULL);
     if (speaks)
         ith_progress_end(&g->progress);
     return status;

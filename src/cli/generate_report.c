@@ -70,6 +70,32 @@ int ith_generate_describe(ith_generation *g)
     return ITH_EXIT_DONE;
 }
 
+static void announce_image(FILE *to, const char *which, const char *path, const ith_image *image)
+{
+    if (image)
+        fprintf(to, "%s image %s of %lld x %lld\n", which, path, (long long)image->width, (long long)image->height);
+}
+
+/* Names the settings that no option has set, and whose values are the model's defaults. */
+static void announce_defaults(const ith_generation *g, FILE *to)
+{
+    static const char *const names[] = {"frames", "height",   "width",    "fps",
+                                        "steps",  "guidance", "boundary", "negative"};
+    bool first = true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const bool is_size = !strcmp(names[i], "height") || !strcmp(names[i], "width");
+        const bool counts = strcmp(names[i], "boundary") ? !is_size || !g->options.image : g->model.experts == 2;
+        if (!counts || g->table->source[ith_option_find(g->table, names[i])] != ITH_FROM_DEFAULT)
+            continue;
+        if (first)
+            fprintf(to, "defaults of %s: ", g->model.kind);
+        fprintf(to, "%s%s", first ? "" : ", ", names[i]);
+        first = false;
+    }
+    if (!first)
+        fputc('\n', to);
+}
+
 void ith_generate_announce(const ith_generation *g, FILE *to)
 {
     const ith_generate_options *o = &g->options;
@@ -83,16 +109,27 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
         fprintf(to, "%lld frame%s of %lld x %lld; %s\n", (long long)o->frames, ith_cli_plural(o->frames),
                 (long long)o->width, (long long)o->height, sampling);
         fprintf(to, "shift %g: %s\n", o->shift, g->shift_source);
+        announce_defaults(g, to);
     }
+    announce_image(to, "first", g->settings.image, o->image);
+    announce_image(to, "last", g->settings.last_image, o->last_image);
     ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);
     fprintf(to, "precision %s\n", precision);
+    if (g->settings.resume)
+        fprintf(to, "goes on after step %lld of %lld\n", (long long)g->resumed_steps, (long long)o->steps);
     fprintf(to, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
+}
+
+/* The number of denoising steps that this run has computed. */
+static int64_t own_steps(const ith_generate_report *r)
+{
+    return r->steps_done - r->steps_resumed;
 }
 
 /* The mean duration of a denoising step. */
 static double per_step(const ith_generate_report *r)
 {
-    return r->steps_done ? r->denoise_seconds / (double)r->steps_done : 0;
+    return own_steps(r) ? r->denoise_seconds / (double)own_steps(r) : 0;
 }
 
 /* The time spent on encoding and writing the video. */
@@ -104,7 +141,8 @@ static double writing_seconds(const ith_generation *g)
 /* The time from the prompt to the finished video, without loading and planning. */
 static double inference_seconds(const ith_generation *g)
 {
-    return g->report.text_seconds + g->report.denoise_seconds + g->report.decode_seconds + writing_seconds(g);
+    return g->report.text_seconds + g->report.image_seconds + g->report.denoise_seconds + g->report.decode_seconds +
+           writing_seconds(g);
 }
 
 typedef struct predicted_text {
@@ -140,8 +178,10 @@ static void print_text(const ith_generation *g)
     printf("plan            %9.3f s\n", r->plan_seconds);
     printf("inference       %9.3f s%s\n", inference_seconds(g), predicted(g, c->seconds).text);
     printf("  conditioning  %9.3f s%s\n", r->text_seconds, predicted(g, c->text_seconds).text);
-    printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)%s\n", r->denoise_seconds, (long long)r->steps_done,
-           ith_cli_plural(r->steps_done), per_step(r), predicted(g, c->denoise_seconds).text);
+    if (r->image_seconds > 0)
+        printf("  image encode  %9.3f s%s\n", r->image_seconds, predicted(g, c->image_seconds).text);
+    printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)%s\n", r->denoise_seconds, (long long)own_steps(r),
+           ith_cli_plural(own_steps(r)), per_step(r), predicted(g, c->denoise_seconds).text);
     printf("  VAE decode    %9.3f s  (compute %.3f s, writing %.3f s)%s\n", r->decode_seconds + writing_seconds(g),
            r->decode_seconds, writing_seconds(g), predicted(g, c->decode_seconds + c->write_seconds).text);
     printf("total           %9.3f s\n", g->total_seconds);
@@ -155,9 +195,9 @@ static void print_text(const ith_generation *g)
 static json_t *seconds_json(const ith_generation *g)
 {
     const ith_generate_report *r = &g->report;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "load", r->load_seconds, "plan",
-                     r->plan_seconds, "inference", inference_seconds(g), "conditioning", r->text_seconds, "denoise",
-                     r->denoise_seconds, "denoise_per_step", per_step(r), "decode",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "load", r->load_seconds, "plan",
+                     r->plan_seconds, "inference", inference_seconds(g), "conditioning", r->text_seconds, "image",
+                     r->image_seconds, "denoise", r->denoise_seconds, "denoise_per_step", per_step(r), "decode",
                      r->decode_seconds + writing_seconds(g), "decode_compute", r->decode_seconds, "decode_writing",
                      writing_seconds(g), "total", g->total_seconds);
 }
@@ -165,13 +205,13 @@ static json_t *seconds_json(const ith_generation *g)
 json_t *ith_generate_prediction_json(const ith_generation *g)
 {
     const ith_video_cost *c = &g->prediction.cost;
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:I, s:I}", "source",
-                     g->prediction.source, "inference", c->seconds, "conditioning", c->text_seconds, "denoise",
-                     c->denoise_seconds, "denoise_per_step", c->step_seconds, "decode_compute", c->decode_seconds,
-                     "decode_writing", c->write_seconds, "layer", "seconds", c->layer_seconds, "self_attention",
-                     c->attention_seconds, "linear", c->linear_seconds, "cross_attention", c->cross_seconds, "rows",
-                     c->row_seconds, "operations", c->operations, "sent_bytes", (json_int_t)c->sent_bytes, "host_bytes",
-                     (json_int_t)c->host_bytes);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:I, s:I}", "source",
+                     g->prediction.source, "inference", c->seconds, "conditioning", c->text_seconds, "image",
+                     c->image_seconds, "denoise", c->denoise_seconds, "denoise_per_step", c->step_seconds,
+                     "decode_compute", c->decode_seconds, "decode_writing", c->write_seconds, "layer", "seconds",
+                     c->layer_seconds, "self_attention", c->attention_seconds, "linear", c->linear_seconds,
+                     "cross_attention", c->cross_seconds, "rows", c->row_seconds, "operations", c->operations,
+                     "sent_bytes", (json_int_t)c->sent_bytes, "host_bytes", (json_int_t)c->host_bytes);
 }
 
 /* The predicted and the measured memory as a JSON object. */
@@ -192,6 +232,8 @@ static json_t *sampling_json(const ith_generation *g)
                   or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "shift_source",
                   g->shift_source, "guidance", o->guidance[0], o->guidance[1], "boundary", o->boundary, "solver",
                   ith_solver_name(o->solver), "sigmas", ith_sigmas_name(o->sigmas), "cfg", ith_cfg_name(o->cfg));
+    if (g->settings.resume)
+        json_object_set_new(all, "resumed_steps", json_integer((json_int_t)g->report.steps_resumed));
     if (o->noise_file)
         json_object_set_new(all, "noise", json_string(o->noise_file));
     else if (o->seed <= INT64_MAX)

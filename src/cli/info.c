@@ -2,7 +2,7 @@
 /* ithaca info: the machine, the kernels, the modules and the transports; or the machine and a model. */
 #include "attend_whole.h"
 #include "cli.h"
-#include "option.h"
+#include "model_options.h"
 #include "thread_limit.h"
 
 #include <ithaca/wan.h>
@@ -15,24 +15,22 @@
 
 /* The values of the command's options. */
 typedef struct info_settings {
-    const char *model;
+    ith_model_files files;
     int64_t threads;
     bool json;
 } info_settings;
 
-static const ith_option table[] = {
-    {"model", "DIR", "Describe this checkpoint folder instead of the kernels, and measure nothing", ITH_OPTION_TEXT,
-     ITH_FROM_CONFIG, offsetof(info_settings, model), 0, 0, NULL, 'm'},
+static const ith_option own_rows[] = {
     {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
     {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, offsetof(info_settings, json), 0, 0, NULL,
      0},
+    {.help = "A model, which is described instead of the kernels; nothing is measured then:"},
 };
 
 static const char doc[] =
-    "Describe this machine, the kernels that were built, the modules that were found and the ways ranks can talk to "
-    "one "
-    "another."
+    "Describe this machine, the kernels that were built, the modules that were found and the transports between "
+    "ranks."
     "\v"
     "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
     "attention with each kernel does for tensors of a type at head size 128, beside the peak of the instructions "
@@ -181,6 +179,41 @@ static json_t *describe_model(const ith_model_info *m)
     json_object_update_new(model, strides);
     json_object_set_new(model, "defaults", defaults);
     return model;
+}
+
+/* The weight files of a model's components as a JSON object; or the reason why they cannot be read. */
+static json_t *describe_parts(ith_context *context, ith_pipeline *pipeline)
+{
+    json_t *parts = json_object();
+    ith_model_part part = ITH_MODEL_PART_INIT;
+    for (int i = 0;; i++) {
+        if (ith_pipeline_part(pipeline, i, &part)) {
+            json_object_set_new(parts, "fault", json_string(ith_context_error(context)));
+            return parts;
+        }
+        if (!part.name)
+            return parts;
+        json_object_set_new(parts, part.name,
+                            json_pack("{s:s, s:s, s:I, s:I}", "path", part.path, "types", part.types, "tensors",
+                                      (json_int_t)part.tensors, "bytes", (json_int_t)part.bytes));
+    }
+}
+
+/* The peak memory of a run in one process at the model's own size, as JSON; or the reason why it cannot be predicted.
+ */
+static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, const ith_model_info *m)
+{
+    static const uint8_t pixel[3];
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    ith_image image = ITH_IMAGE_INIT;
+    int64_t bytes = 0;
+    image.rgb = pixel, image.height = image.width = 1;
+    options.prompt = "", options.boundary = m->boundary >= 0 ? m->boundary : 0.5;
+    options.height = m->height, options.width = m->width;
+    options.image = m->image_use == ITH_IMAGE_UNUSED ? NULL : &image;
+    if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
+        return json_string(ith_context_error(context));
+    return json_integer((json_int_t)bytes);
 }
 
 /* Prints a JSON object as indented lines of names and values. */
@@ -342,8 +375,17 @@ static json_t *describe_kernels(ith_context *context, int threads)
                      describe_modules(), "transports", list_transports());
 }
 
+/* The sizes, the defaults, the files and the memory of a model as a JSON object. */
+static json_t *describe_whole_model(ith_context *context, ith_pipeline *pipeline, const ith_model_info *info)
+{
+    json_t *model = describe_model(info);
+    json_object_set_new(model, "predicted_memory_bytes", describe_memory(context, pipeline, info));
+    json_object_set_new(model, "files", describe_parts(context, pipeline));
+    return model;
+}
+
 /* Describes the machine and either the model or the kernels, as text or as JSON. */
-static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)
+static int print_all(ith_context *context, ith_pipeline *pipeline, int threads, bool as_json)
 {
     json_t *all = json_pack("{s:s, s:o}", "version", ith_version(), "machine", describe_machine(context));
     ith_model_info model = ITH_MODEL_INFO_INIT;
@@ -351,7 +393,7 @@ static int print_all(ith_context *context, const ith_pipeline *pipeline, int thr
     if (!pipeline)
         failed = json_object_update_new(all, describe_kernels(context, threads));
     else if (ith_pipeline_info(pipeline, &model) == ITH_OK)
-        failed = json_object_set_new(all, "model", describe_model(&model));
+        failed = json_object_set_new(all, "model", describe_whole_model(context, pipeline, &model));
     if (!all || failed)
         return ith_cli_error("there is no memory to describe this machine");
     if (as_json) {
@@ -366,18 +408,22 @@ static int print_all(ith_context *context, const ith_pipeline *pipeline, int thr
 
 int ith_cli_info(int argc, char **argv)
 {
-    info_settings settings = {.threads = 1};
-    ith_options options = {
-        .table = table, .count = sizeof table / sizeof *table, .settings = &settings, .command = argv[0]};
+    static ith_option table[ITH_OPTIONS_MAX];
+    info_settings settings = {.files = ITH_MODEL_FILES_INIT, .threads = 1};
+    ith_options options = {.table = table, .settings = &settings, .command = argv[0]};
+    options.count = ith_options_append(table, 0, own_rows, sizeof own_rows / sizeof *own_rows, 0);
+    options.count = ith_model_add_options(table, options.count, offsetof(info_settings, files));
     ith_context *context = NULL;
     ith_pipeline *pipeline = NULL;
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_options_check(&options);
     if (!code)
+        code = ith_model_check_named(&settings.files, false, argv[0]);
+    if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)
         code = ith_cli_prepare_threads(1, settings.threads);
-    if (!code && settings.model && ith_pipeline_open(context, settings.model, &pipeline))
+    if (!code && ith_model_is_named(&settings.files) && ith_pipeline_open_files(context, &settings.files, &pipeline))
         code = ith_cli_error("%s", ith_context_error(context));
     if (!code)
         code = print_all(context, pipeline, (int)settings.threads, settings.json);

@@ -34,6 +34,7 @@ typedef struct launch_run {
     int code;      /* exit status of the preparations in this process; its sentence is held */
     bool computed; /* all processes were prepared, and `compute` was called */
     bool recorded; /* ith_records_begin was called */
+    bool went_on;  /* a round has failed, and the next one began all the same */
     int rank;      /* the lowest rank of this process; -1 before the processes are connected */
     char host[ITH_PLACE_NAME];
     verdict agreed;       /* the result on which all processes agree */
@@ -228,6 +229,28 @@ static ith_status compute_together(launch_run *run, ith_context *context, ith_co
     return agree(comm, v);
 }
 
+/* Collective, after a round that has failed on all ranks, while their group goes on: prints the sentence, and sets v to
+ * a success if the next round begins all the same. */
+static ith_status go_on(launch_run *run, ith_comm *comm, verdict *v)
+{
+    const int rank = ith_comm_rank(comm);
+    int64_t goes = 0;
+    if (!run->work->goes_on)
+        return ITH_OK;
+    if (rank == 0)
+        ith_error_print("%s", v->sentence);
+    if (ith_launch_is_first(comm, rank))
+        goes = run->work->goes_on(run->work->user);
+    const ith_status status = ith_comm_broadcast(comm, &goes, (int64_t)sizeof goes, 0);
+    v->sentence[0] = '\0'; /* it is printed */
+    if (goes)
+        v->code = ITH_EXIT_DONE;
+    if (ith_launch_is_first(comm, rank))
+        run->went_on |= goes;
+    see_writes(run);
+    return status;
+}
+
 /* The number of ranks in each process, or on each host; 0 if their numbers differ. */
 static int count_alike(const ith_comm *comm, bool hosts)
 {
@@ -292,6 +315,10 @@ static ith_status connected_rank(ith_context *context, ith_comm *comm, void *use
             status = ith_records_align(run->launch, comm);
         if (!status && !v.code)
             status = compute_together(run, context, comm, &v);
+        else
+            break;
+        if (!status && v.code)
+            status = go_on(run, comm, &v);
     }
     if (!status && !v.code)
         status = ith_records_gather(run->launch, comm);
@@ -332,11 +359,13 @@ static int run_connected(launch_run *run)
     int code = status ? explain_failure(run, status) : (int)run->agreed.code;
     if (!status && run->launch->leads && code == ITH_EXIT_USAGE)
         ith_cli_usage(run->work->command, "%s", run->agreed.sentence);
-    else if (!status && run->launch->leads && code)
+    else if (!status && run->launch->leads && code && run->agreed.sentence[0])
         ith_error_print("%s", run->agreed.sentence);
     const bool failed = code != ITH_EXIT_DONE;
     if (run->computed && run->launch->leads)
         code = run->work->finish(run->work->user, code);
+    else if (!code && run->went_on)
+        code = ITH_EXIT_FAILED;                       /* as the process of rank 0 */
     if (run->rank < 0 || (!status && !run->computed)) /* no ranks, or an error before they began */
         return code;
     int saved = ith_records_end(run->launch, run->context, run->rank, failed);
@@ -374,6 +403,8 @@ static int run_here(launch_run *run)
         code = work->prepare(work->user);
         if (!code && work->orderly)
             code = ith_interrupt_check();
+        if (code && run->computed && work->goes_on)
+            break;
         if (code)
             return code;
         run->computed = true;
@@ -381,6 +412,8 @@ static int run_here(launch_run *run)
         launch->interrupted = status == ITH_ERR_INTERRUPTED;
         if (status)
             code = print_failure(run);
+        if (code && work->goes_on && work->goes_on(work->user))
+            code = ITH_EXIT_DONE;
     }
     ith_interrupt_defer(); /* from here on a signal does not end the process, so files are written whole */
     if (!run->computed)

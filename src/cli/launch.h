@@ -43,6 +43,11 @@ typedef struct ith_launch_work {
     /* Called by every rank. If it fails on one rank, either the group of ranks fails as well, or every rank returns,
      * with the same status or with ITH_OK. */
     ith_rank_fn compute;
+    /* NULL, or called in each process by one thread when `compute` has failed on all ranks and its sentence is printed:
+     * whether the next round begins all the same, as the process of rank 0 says. `finish` then gets ITH_EXIT_DONE,
+     * unless a later round fails. It is not called if a group of ranks of several processes has ended: no round can
+     * follow. */
+    bool (*goes_on)(void *user);
     /* NULL, or returns the sentence about a failure of `compute` in this process. If there is no such function, or it
      * returns NULL, the sentence in the context of the rank counts. */
     const char *(*explain)(void *user);

@@ -31,6 +31,7 @@ static const ith_field level_fields[] = {
     {NUMBER(latency_seconds)},
     {NUMBER(copy_bytes_per_second)},
     {NUMBER(overlap)},
+    {NUMBER(setup_seconds)},
 };
 #undef OWNER
 
@@ -58,6 +59,7 @@ static const ith_field product_fields[] = {
     {WHOLE(rows)},
     {WHOLE(features)},
     {"gflops", ITH_FIELD_NUMBER, offsetof(OWNER, gflops), true, 0, NULL},
+    {NUMBER(call_seconds)},
 };
 #undef OWNER
 
@@ -74,6 +76,7 @@ static const ith_field machine_fields[] = {
     {NUMBER(row_bytes_per_second)},
     {NUMBER(start_seconds)},
     {WHOLE(even_heads)},
+    {WHOLE(unit_hosts)},
     {"levels", ITH_FIELD_LIST, 0, false, 0, NULL},
     {"attention", ITH_FIELD_LIST, 1, false, 0, NULL},
     {"products", ITH_FIELD_LIST, 2, false, 0, NULL},

@@ -36,12 +36,12 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "  tokenize   the ids that a model's tokenizer gives\n"
                           "\n"
                           "'ithaca COMMAND --help' explains each. The exit status is 0 on success, 1 on failure and 2 "
-                          "for a command that makes no sense. SIGINT (Ctrl-C), SIGTERM and SIGHUP end a command "
-                          "in order, with exit status 1; a second one of the same kind ends it at once.\n"
+                          "for wrong usage. SIGINT (Ctrl-C), SIGTERM and SIGHUP end a command cleanly, without half "
+                          "files, with exit status 1; a second signal of the same kind ends it at once.\n"
                           "\n"
                           "The environment variable ITHACA_CPU limits the instruction sets that are used: a list of "
                           "baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx_bf16 and neon, separated by commas or "
-                          "spaces. Each name brings the sets that it stands on.";
+                          "spaces. Each name also allows the sets that it needs.";
 
 /* Prints a line of the library's log on standard error (ith_context_options.log). Of several processes, the one that
  * leads prints it. */
@@ -162,7 +162,10 @@ int main(int argc, char **argv)
     argp_err_exit_status = ITH_EXIT_USAGE;
     if (argc > 0)
         argv[0] = program;
-    if (argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen) || argc < 2)
+    const int error = argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+    if (error == ENOMEM)
+        return ith_cli_error("there is no memory for the command line");
+    if (error || argc < 2)
         return ITH_EXIT_USAGE;
     snprintf(name, sizeof name, "ithaca %s", commands[chosen.command].name);
     argv[chosen.first - 1] = name;

@@ -101,7 +101,8 @@ static void explain(const ith_option *option, const char *text, char *why, size_
     switch (option->type) {
     case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
     case ITH_OPTION_TEXT:
-    case ITH_OPTION_NAMES: snprintf(why, bytes, "there is no memory for its text"); return;
+    case ITH_OPTION_NAMES:
+    case ITH_OPTION_FILES: snprintf(why, bytes, "there is no memory for its text"); return;
     case ITH_OPTION_SEED:
         snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
         return;
@@ -110,10 +111,10 @@ static void explain(const ith_option *option, const char *text, char *why, size_
         snprintf(why, bytes, "'%s' is not a whole number from %.0f to %.0f", text, option->least, option->most);
         return;
     case ITH_OPTION_NUMBER:
-        snprintf(why, bytes, "'%s' is not a number from %g to %g", text, option->least, option->most);
+        snprintf(why, bytes, "'%s' is not a number from %.10g to %.10g", text, option->least, option->most);
         return;
     case ITH_OPTION_PAIR:
-        snprintf(why, bytes, "'%s' is not a number, or two with a comma, from %g to %g", text, option->least,
+        snprintf(why, bytes, "'%s' is not a number, or two with a comma, from %.10g to %.10g", text, option->least,
                  option->most);
         return;
     case ITH_OPTION_WHOLES:
@@ -123,6 +124,25 @@ static void explain(const ith_option *option, const char *text, char *why, size_
     case ITH_OPTION_WORD:
     case ITH_OPTION_WORDS: explain_words(option, text, why, bytes); return;
     }
+}
+
+/* A copy of the text of an option; behind the earlier text, after a comma, if both stand on the command line. NULL:
+ * there is no memory. */
+static char *joined(const ith_options *options, int index, const char *text, ith_option_source source)
+{
+    const char *earlier = options->text[index];
+    if (!earlier || source != ITH_FROM_COMMAND || options->source[index] != ITH_FROM_COMMAND)
+        return strdup(text);
+    const size_t bytes = strlen(earlier) + strlen(text) + 2;
+    char *both = malloc(bytes);
+    if (both)
+        snprintf(both, bytes, "%s,%s", earlier, text);
+    return both;
+}
+
+bool ith_option_is_text(ith_option_type type)
+{
+    return type == ITH_OPTION_TEXT || type == ITH_OPTION_NAMES || type == ITH_OPTION_FILES;
 }
 
 bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,
@@ -147,6 +167,7 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
     case ITH_OPTION_PAIR: good = set_number(option, text, value); break;
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES: good = value == (void *)&unused || (copy = strdup(text)); break;
+    case ITH_OPTION_FILES: good = value == (void *)&unused || (copy = joined(options, index, text, source)); break;
     }
     if (!good)
         explain(option, text, why, why_bytes);
@@ -190,6 +211,7 @@ static size_t value_bytes(ith_option_type type)
     case ITH_OPTION_WORDS: return offsetof(ith_option_list, count) + sizeof(int); /* without its padding */
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES:
+    case ITH_OPTION_FILES:
     case ITH_OPTION_WHOLE:
     case ITH_OPTION_SEED:
     case ITH_OPTION_NUMBER: break;
@@ -204,7 +226,7 @@ uint64_t ith_option_hash(const ith_options *options, int index)
     const unsigned char *bytes = (const unsigned char *)options->settings + option->offset;
     size_t count = option->name ? value_bytes(option->type) : 0;
     uint64_t hash = 0xcbf29ce484222325u;
-    if (count && (option->type == ITH_OPTION_TEXT || option->type == ITH_OPTION_NAMES)) {
+    if (count && ith_option_is_text(option->type)) {
         memcpy(&bytes, (const char *)options->settings + option->offset, sizeof bytes);
         count = bytes ? strlen((const char *)bytes) + 1 : 0;
     }

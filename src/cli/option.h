@@ -14,6 +14,7 @@ typedef enum ith_option_type {
     ITH_OPTION_FLAG,   /* a flag, stored as bool */
     ITH_OPTION_TEXT,   /* text, stored as const char *; NULL if not given */
     ITH_OPTION_NAMES,  /* names "a,b,c", stored as the text of the list, const char *; NULL if not given */
+    ITH_OPTION_FILES,  /* as NAMES; given several times on the command line, the option has all of the names */
     ITH_OPTION_WHOLE,  /* an integer, stored as int64_t */
     ITH_OPTION_INT,    /* an integer, stored as int */
     ITH_OPTION_SEED,   /* an integer from 0 to 2^64 - 1, stored as uint64_t */
@@ -56,7 +57,7 @@ typedef struct ith_option {
     char letter; /* the short option; 0: none */
 } ith_option;
 
-#define ITH_OPTIONS_MAX 80 /* maximal number of rows in a table */
+#define ITH_OPTIONS_MAX 120 /* maximal number of rows in a table */
 
 /* Defines ith_option.word for an enum of the library: ITH_OPTION_WORD_OF(solver) defines the function solver_word,
  * which calls ith_solver_name. */
@@ -82,6 +83,8 @@ typedef struct ith_options {
     char failure[512];                            /* why the file of --config could not be read; "" if it could */
 } ith_options;
 
+/* Whether the value of a type is stored as a text. */
+bool ith_option_is_text(ith_option_type type);
 /* Sets an option from text, unless a source of higher precedence has set it. Returns false with the reason in `why` if
  * the text is no value of the option. */
 bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,

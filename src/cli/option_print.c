@@ -102,6 +102,7 @@ static void add_value(text_line *line, const ith_option *option, const void *val
     case ITH_OPTION_FLAG: add(line, *(const bool *)value ? "true" : "false"); return;
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES:
+    case ITH_OPTION_FILES:
         memcpy(&text, value, sizeof text);
         if (text)
             add_quoted(line, text);
@@ -124,7 +125,7 @@ static void add_value(text_line *line, const ith_option *option, const void *val
 static size_t value_room(const ith_option *option, const void *value)
 {
     const char *text = NULL;
-    if (option->type == ITH_OPTION_TEXT || option->type == ITH_OPTION_NAMES)
+    if (ith_option_is_text(option->type))
         memcpy(&text, value, sizeof text);
     return text ? 4 * strlen(text) + 3 : 1024;
 }

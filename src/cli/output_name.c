@@ -96,21 +96,77 @@ int ith_cli_replace_file(const char *path, void (*print)(FILE *file, void *user)
     return error ? ith_cli_error("'%s' cannot be written: %s", path, strerror(error)) : ITH_EXIT_DONE;
 }
 
-/* Whether two names mean the same regular file. A device such as /dev/null may be named twice. */
-static bool is_same(const char *a, const char *b)
+/* The name of a file without links, "." and "..". If the file is not there, only the name of its folder is resolved.
+ * The caller frees the result. NULL: there is no memory. */
+static char *resolve(const char *path)
 {
-    struct stat first, second;
-    if (!strcmp(a, b))
-        return strncmp(a, "/dev/", 5) != 0;
-    return !stat(a, &first) && !stat(b, &second) && S_ISREG(first.st_mode) && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    char *name = strndup(path, length), *slash = name ? strrchr(name, '/') : NULL;
+    char *real = name ? realpath(name, NULL) : NULL, *folder = NULL, *out = NULL;
+    if (name && !real) {
+        folder = slash ? strndup(name, slash == name ? 1 : (size_t)(slash - name)) : strdup(".");
+        real = folder ? realpath(folder, NULL) : NULL;
+        if (real && asprintf(&out, "%s/%s", real, slash ? slash + 1 : name) < 0)
+            out = NULL;
+        free(real);
+        real = out ? out : strdup(name);
+    }
+    free(folder);
+    free(name);
+    return real;
 }
 
-int ith_cli_check_distinct(const char *const *paths, const char *const *options, int count)
+/* Whether a file is a device, which several outputs may share (/dev/null). */
+static bool is_device(const char *path)
 {
-    for (int i = 0; i < count; i++)
-        for (int j = i + 1; j < count; j++)
-            if (paths[i] && paths[j] && is_same(paths[i], paths[j]))
-                return ith_cli_error("%s and %s name the same file, '%s'", options[i], options[j], paths[j]);
-    return ITH_EXIT_DONE;
+    struct stat info;
+    return !stat(path, &info) && S_ISCHR(info.st_mode);
+}
+
+/* A file of a list: its place in the list, and its name without links. */
+typedef struct named {
+    char *real;
+    int64_t index;
+} named;
+
+/* Compares two files for qsort: by name, then by their places in the list. */
+static int compare(const void *a, const void *b)
+{
+    const named *x = a, *y = b;
+    const int order = strcmp(x->real, y->real);
+    return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+int ith_cli_find_same(const char *const *paths, int64_t count, int64_t outputs, int64_t *first, int64_t *second)
+{
+    named *list = calloc((size_t)count + 1, sizeof *list);
+    int64_t used = 0;
+    bool lacks = !list;
+    *first = *second = -1;
+    for (int64_t i = 0; i < count && !lacks; i++) {
+        if (!paths[i] || !*paths[i] || is_device(paths[i]))
+            continue;
+        list[used] = (named){resolve(paths[i]), i};
+        lacks = !list[used++].real;
+    }
+    if (!lacks)
+        qsort(list, (size_t)used, sizeof *list, compare);
+    for (int64_t i = 1; i < used && !lacks && *first < 0; i++)
+        if (!strcmp(list[i - 1].real, list[i].real) && list[i - 1].index < outputs)
+            *first = list[i - 1].index, *second = list[i].index;
+    for (int64_t i = 0; i < used; i++)
+        free(list[i].real);
+    free(list);
+    return lacks ? ith_cli_error("there is no memory for names") : ITH_EXIT_DONE;
+}
+
+int ith_cli_check_distinct(const char *const *paths, const char *const *options, int count, int outputs)
+{
+    int64_t first, second;
+    const int code = ith_cli_find_same(paths, count, outputs, &first, &second);
+    if (code || first < 0)
+        return code;
+    return ith_cli_error("%s and %s name the same file, '%s'", options[first], options[second], paths[second]);
 }

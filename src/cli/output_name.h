@@ -3,6 +3,7 @@
 #ifndef ITH_CLI_OUTPUT_NAME_H
 #define ITH_CLI_OUTPUT_NAME_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 /* Checks that a file can be written: a new or a regular file in a writable folder, or a character device (/dev/null)
@@ -13,8 +14,14 @@ int ith_cli_check_output(const char *path);
  * written to directly. Prints errors and returns an exit status. */
 int ith_cli_replace_file(const char *path, void (*print)(FILE *file, void *user), void *user);
 
-/* Checks that no two paths, some of which may be NULL, mean the same file. options[i]: the option that gave paths[i],
- * for the message. Prints errors and returns an exit status. */
-int ith_cli_check_distinct(const char *const *paths, const char *const *options, int count);
+/* Finds two of `count` paths that mean the same file, at least the first of them among the first `outputs` paths: two
+ * outputs, or an output and an input that it would replace. Paths may be NULL; files need not exist; devices such as
+ * /dev/null count as different. *first < *second: their indices, -1 if there are none. Prints errors and returns an
+ * exit status. */
+int ith_cli_find_same(const char *const *paths, int64_t count, int64_t outputs, int64_t *first, int64_t *second);
+
+/* Checks that ith_cli_find_same finds no two paths. options[i]: the option that gave paths[i], for the message. Prints
+ * errors and returns an exit status. */
+int ith_cli_check_distinct(const char *const *paths, const char *const *options, int count, int outputs);
 
 #endif

@@ -30,6 +30,7 @@ static const ith_option own_rows[] = {
     {"precision", "auto|bf16|f32", "Of a video (auto: the faster one on the machine)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
      AT(precision), 0, 0, precision_word, 0},
     {"steps", "N", "Denoising steps of a video (as in its reference code)", WHOLE(steps, 1, LARGEST)},
+    {"lora-rank", "N", "Rank of a LoRA of a video's transformer (0: none)", WHOLE(lora_rank, 0, 4096)},
     {"seq", "N", "Queries of an attention", WHOLE(seq, 1, LARGEST)},
     {"kv-seq", "N", "Keys (as many as queries)", WHOLE(kv_seq, 1, LARGEST)},
     {"batch", "N", "Batch (1)", WHOLE(batch, 1, LARGEST)},
@@ -49,15 +50,17 @@ static const ith_option own_rows[] = {
      WHOLE(process_ranks, 1, MOST_RANKS)},
     {"host-ranks", "N", "Ranks of each host (as the machine says)", WHOLE(host_ranks, 1, MOST_RANKS)},
     {.help = "Simulation of the best plan:"},
-    {"simulate", NULL, "Simulate the best plan of an attention on all ranks; with --json, print it alone",
+    {"simulate", NULL,
+     "Simulate the best plan on all ranks: an attention, or the layers of a video; with --json, print it alone",
      FLAG(simulate)},
     {"jitter", "X", "Standard deviation of simulated work, as a share of it (0)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
      AT(simulation.jitter), 0, 1, NULL, 0},
     {"slow-rank", "N", "A rank whose simulated work takes longer (none)", WHOLE(simulation.slow_rank, 0, MOST_RANKS)},
-    {"slow-factor", "X", "How many times longer it takes (2)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
+    {"slow-factor", "X", "Factor by which --slow-rank takes longer (2)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
      AT(simulation.slow_factor), 1, 1000, NULL, 0},
-    {"repeat", "N", "Simulated executions, one after the other (1)", WHOLE(simulation.executions, 1, LARGEST)},
-    {"seed", "N", "Which jitter (0)", WHOLE(simulation.seed, 0, LARGEST)},
+    {"repeat", "N", "Simulated executions, one after the other (1; the layers of a video)",
+     WHOLE(simulation.executions, 1, LARGEST)},
+    {"seed", "N", "Seed of the jitter (0)", WHOLE(simulation.seed, 0, LARGEST)},
     {"trace", "FILE", "Write the simulated work, waits and exchanges as JSON for chrome://tracing or Perfetto",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
     {.help = "What is printed:"},
@@ -136,16 +139,16 @@ static int simulate(ith_plan_command *c)
     static const int64_t trace_events = 1 << 20;
     const ith_plan_settings *s = c->settings;
     ith_plan_row *best = &c->rows[0];
-    ith_attn_options options = best->options;
     if (!c->legal_count)
         return ith_cli_error("no plan is legal, so there is nothing to simulate: %s", c->rows[0].rule);
     int code = ith_cli_check_output(s->trace);
     if (code)
         return code;
-    c->predicted = best->cost;
+    c->predicted = *best;
     if ((s->trace && ith_trace_start(c->context, trace_events)) ||
-        ith_plan_simulate(c->context, &c->problem, &options, &c->machine, (int)s->ranks, &s->simulation, &best->info,
-                          &best->cost) ||
+        (s->problem ? ith_plan_simulate_video(c)
+                    : ith_plan_simulate(c->context, &c->problem, &c->predicted.options, &c->machine, (int)s->ranks,
+                                        &s->simulation, &best->info, &best->cost)) ||
         (s->trace && ith_trace_save(c->context, s->trace)))
         return ith_cli_error("%s", ith_context_error(c->context));
     return ITH_EXIT_DONE;
@@ -158,6 +161,9 @@ static int run(const ith_plan_settings *settings, const char *command)
     int code = ith_cli_context(ITH_TALK_NORMAL, &c.context);
     ith_machine_case wanted = ITH_MACHINE_CASE_INIT;
     wanted.dtype = (ith_dtype)settings->dtype, wanted.head_dim = settings->head_dim;
+    c.video = (ith_video_problem)ITH_VIDEO_PROBLEM_INIT;
+    if (!code && settings->problem && ith_video_problem_named(c.context, settings->problem, &c.video))
+        code = ith_cli_usage(command, "--problem: %s", ith_context_error(c.context));
     if (!code)
         code = ith_machine_find(c.context, settings->machine, &wanted, &c.machine);
     if (!code) {
@@ -212,10 +218,8 @@ static int check(const ith_plan_settings *s, const ith_options *options)
         return ith_cli_usage(command, "--problem or --seq is needed");
     if (s->problem && (s->seq || s->kv_seq || s->kv_heads || s->threads))
         return ith_cli_usage(command, "--problem excludes --seq, --kv-seq, --kv-heads and --threads");
-    if (!s->problem && (s->cfg || s->precision || s->steps))
-        return ith_cli_usage(command, "--cfg, --precision and --steps need --problem");
-    if (s->simulate && s->problem)
-        return ith_cli_usage(command, "--simulate needs --seq: it simulates one attention");
+    if (!s->problem && (s->cfg || s->precision || s->steps || s->lora_rank))
+        return ith_cli_usage(command, "--cfg, --precision, --steps and --lora-rank need --problem");
     return check_effects(s, options);
 }
 

@@ -12,7 +12,7 @@ typedef struct ith_plan_settings {
     const char *problem, *machine;
     ith_cfg cfg;
     ith_precision precision;
-    int64_t steps;
+    int64_t steps, lora_rank;
     int64_t ranks, threads, process_ranks, host_ranks;
     int64_t seq, kv_seq, batch, heads, kv_heads, head_dim;
     int dtype;
@@ -42,17 +42,20 @@ typedef struct ith_plan_command {
     ith_context *context;
     ith_machine machine;
     ith_attn_problem problem;
-    ith_plan_row *rows; /* the legal plans, the fastest first, then the others */
+    ith_video_problem video; /* that --problem names */
+    ith_plan_row *rows;      /* the legal plans, the fastest first, then the others */
     int64_t count, room, legal_count;
     ith_cfg cfg;        /* of the plans of a video that are listed now */
-    ith_cost predicted; /* with --simulate: the prediction of the best plan, whose row has the simulated cost */
+    ith_plan_row predicted; /* with --simulate: the best plan as it was predicted; its row has the simulated cost */
 } ith_plan_command;
 
 /* Adds a plan to the list (ith_plan_candidate_fn). user: the ith_plan_command. */
 ith_status ith_plan_take(void *user, const ith_plan_candidate *candidate);
-/* Adds the plans of the video that --problem names, for each cfg, and sorts them. Prints errors and returns an exit
+/* Adds the plans of command->video, for each cfg, and sorts them. Prints errors and returns an exit
  * status. */
 int ith_plan_add_video(ith_plan_command *command, const ith_attn_options *options);
+/* Simulates the layers of the video with the best plan, whose row gets the simulated cost. */
+ith_status ith_plan_simulate_video(ith_plan_command *command);
 
 /* Prints the list as a table; with --explain the terms of the best plan follow. */
 void ith_plan_print_table(const ith_plan_command *command);

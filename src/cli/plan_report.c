@@ -141,6 +141,7 @@ static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
     };
     const term video[] = {
         {"text", v->text_seconds, "prompts"},
+        {"image", v->image_seconds, "images to latents"},
         {"denoise", v->denoise_seconds, "all steps"},
         {"decode", v->decode_seconds, "latents to frames"},
         {"write", v->write_seconds, "frames rounded and gathered; no codec"},
@@ -157,11 +158,14 @@ static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
 /* Prints the simulated time of the best plan beside the predicted one. */
 static void print_simulation(const ith_plan_command *c)
 {
-    const ith_cost *cost = &c->rows[0].cost;
-    printf("\nSimulated on all ranks, the best plan takes %.6f s, %.3f times the prediction of %.6f s; %.1f%% of its "
-           "exchanges is hidden.\n",
-           cost->seconds, c->predicted.seconds > 0 ? cost->seconds / c->predicted.seconds : 1, c->predicted.seconds,
-           100 * cost->hidden_share);
+    const ith_plan_row *row = &c->rows[0];
+    const double seconds = row->cfg ? row->video.step_seconds : row->cost.seconds;
+    const double predicted = row->cfg ? c->predicted.video.step_seconds : c->predicted.cost.seconds;
+    printf(
+        "\nSimulated on all ranks, %s the best plan takes %.6f s, %.3f times the prediction of %.6f s; %.1f%% of its "
+        "exchanges is hidden.\n",
+        row->cfg ? "a step with" : "an attention with", seconds, predicted > 0 ? seconds / predicted : 1, predicted,
+        100 * row->cost.hidden_share);
 }
 
 /* Explains the best plan. */

@@ -88,20 +88,19 @@ static int measure_products(ith_plan_command *c, const ith_video_problem *video,
 int ith_plan_add_video(ith_plan_command *c, const ith_attn_options *options)
 {
     const ith_plan_settings *s = c->settings;
-    ith_video_problem video = ITH_VIDEO_PROBLEM_INIT;
-    if (ith_video_problem_named(c->context, s->problem, &video))
-        return ith_cli_error("--problem: %s", ith_context_error(c->context));
-    video.precision = choose_precision(c);
+    ith_video_problem *video = &c->video;
+    video->precision = choose_precision(c);
+    video->lora_rank = s->lora_rank;
     if (s->steps)
-        video.steps = video.guided_steps = s->steps;
-    int code = measure_products(c, &video, options);
+        video->steps = video->guided_steps = s->steps;
+    int code = measure_products(c, video, options);
     if (code)
         return code;
     for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
         if (s->cfg && s->cfg != (ith_cfg)cfg)
             continue;
         c->cfg = (ith_cfg)cfg;
-        ith_status status = ith_video_list(c->context, &video, options, c->cfg, &c->machine, (int)s->ranks, take, c);
+        ith_status status = ith_video_list(c->context, video, options, c->cfg, &c->machine, (int)s->ranks, take, c);
         if (status == ITH_ERR_ARGUMENT && !s->cfg && cfg == ITH_CFG_PARALLEL)
             status = refuse_cfg(c, options);
         if (status)
@@ -109,4 +108,13 @@ int ith_plan_add_video(ith_plan_command *c, const ith_attn_options *options)
     }
     qsort(c->rows, (size_t)c->count, sizeof *c->rows, compare);
     return ITH_EXIT_DONE;
+}
+
+ith_status ith_plan_simulate_video(ith_plan_command *c)
+{
+    const ith_plan_settings *s = c->settings;
+    const ith_attn_options options = c->predicted.options;
+    ith_plan_row *best = &c->rows[0];
+    return ith_video_simulate(c->context, &c->video, &options, best->cfg, &c->machine, (int)s->ranks, &s->simulation,
+                              &best->info, &best->cost, &best->video);
 }

@@ -108,7 +108,7 @@ static void enter_stage(ith_progress *progress, int stage, int64_t done)
 {
     ith_progress_end(progress);
     progress->stage = stage;
-    progress->entered_at = done > progress->reached[stage] ? progress->reached[stage] : 0;
+    progress->entered_at = done >= progress->reached[stage] ? progress->reached[stage] : 0;
     progress->stage_start = progress->last_event;
     progress->last_line = 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca tokenize: prints the ids that a model's tokenizer gives, a line for each text. */
 #include "cli.h"
-#include "option.h"
+#include "model_options.h"
 
 #include <ithaca/wan.h>
 
@@ -12,15 +12,10 @@
 
 /* The values of the command's options and arguments. */
 typedef struct tokenize_settings {
-    const char *model;
+    ith_model_files files;
     char **texts; /* the arguments TEXT; the strings belong to argv */
     int text_count;
 } tokenize_settings;
-
-static const ith_option table[] = {
-    {"model", "DIR", "Checkpoint folder in the diffusers layout", ITH_OPTION_TEXT, ITH_FROM_CONFIG,
-     offsetof(tokenize_settings, model), 0, 0, NULL, 'm'},
-};
 
 static const char doc[] =
     "Print the ids that a model's tokenizer gives for each TEXT, or for each line of standard input."
@@ -82,7 +77,7 @@ static int run(const tokenize_settings *settings)
     int code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (code)
         return code;
-    if (ith_pipeline_open(context, settings->model, &pipeline))
+    if (ith_pipeline_open_files(context, &settings->files, &pipeline))
         code = ith_cli_error("%s", ith_context_error(context));
     else if (!settings->text_count)
         code = print_lines(context, pipeline);
@@ -95,16 +90,18 @@ static int run(const tokenize_settings *settings)
 
 int ith_cli_tokenize(int argc, char **argv)
 {
-    tokenize_settings settings = {0};
+    static ith_option table[ITH_OPTIONS_MAX];
+    tokenize_settings settings = {.files = ITH_MODEL_FILES_INIT};
     ith_options options = {.table = table,
-                           .count = sizeof table / sizeof *table,
+                           .count = ith_model_add_options(table, 0, offsetof(tokenize_settings, files)),
                            .settings = &settings,
                            .command = argv[0],
                            .take_argument = take_text};
     ith_options_parse(&options, argc, argv, doc, "[TEXT...]");
     int code = ith_options_check(&options);
     if (!code)
-        code = settings.model ? run(&settings) : ith_cli_usage(argv[0], "--model is needed");
+        code = ith_model_is_named(&settings.files) ? run(&settings)
+                                                   : ith_cli_usage(argv[0], "--model is needed, or --dit");
     ith_options_free(&options);
     free(settings.texts);
     return code;

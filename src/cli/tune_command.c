@@ -26,8 +26,7 @@
 #define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
 #define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
 static const ith_option rows[] = {
-    {.help = "What is tuned for:"},
-    {"model", "DIR", "The sizes and the length of a model folder", TEXT(model)},
+    {.help = "Or sizes:"},
     {"problem", "NAME", "The sizes and the length of a published model (" DEFAULT_PROBLEM ", if no size is given)",
      TEXT(problem)},
     {"seq", "N[,N..]", "Queries and keys", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
@@ -45,7 +44,7 @@ static const ith_option rows[] = {
     {"budget", "SECONDS", "Time that the command may take (60)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(budget), 0.01,
      1e7, NULL, 0},
     {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", FLAG(alone)},
-    {"again", NULL, "Measure also what wisdom and the journal already have", FLAG(again)},
+    {"again", NULL, "Measure again what wisdom and the journal already have", FLAG(again)},
     {"wisdom", "FILE",
      "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which 'attend', 'bench attention', 'bench "
      "generate' and 'generate' read)",
@@ -55,6 +54,10 @@ static const ith_option rows[] = {
      "'generate' predict)",
      TEXT(machine)},
     {"json", NULL, "Print a JSON object", FLAG(json)},
+    {.help = "Several processes, which mpirun, mpiexec or srun has started, measure the links between them alone:"},
+    {"transport", "auto|local|mpi", "How processes reach one another, as in 'ithaca attend'", TEXT(launch.transport)},
+    {"timeout", "SECONDS", "End the run when a rank gives no sign of life for this long (60)", ITH_OPTION_NUMBER,
+     ITH_FROM_CONFIG, AT(launch.timeout), 0.1, 1e6, NULL, 0},
 };
 #undef AT
 #undef WHOLE
@@ -68,7 +71,7 @@ static const char doc[] =
     "First the machine is described: rates of kernels, of products, of messages. Then tiles are looked for: calls of "
     "the kernel alone, from coarse steps to fine ones, and the best few in turn with the usual ones in a whole block "
     "of the transformer. With --ranks the plans that the description predicts to be fastest are executed in turn with "
-    "the library's choice. Something else than the usual is taken only if it is faster by more than the noise.\n\n"
+    "the library's choice. A choice replaces the usual one only if it is faster by more than the noise.\n\n"
     "What is found is saved at once, and several processes may tune at the same time. A run that was stopped or "
     "killed goes on where it was: the journal beside the wisdom has the rates of single candidates. When the budget "
     "ends early, a sentence says so, and the exit status is 0. Tiles of keys change the last bits of results; a "
@@ -108,13 +111,13 @@ static void end_line(void)
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
-/* Reads the sizes of a model folder. */
+/* Reads the sizes of a model. */
 static int read_model(ith_tune *t)
 {
     ith_pipeline *pipeline = NULL;
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-    options.prompt = "A prompt.";
-    ith_status status = ith_pipeline_open(t->context, t->settings->model, &pipeline);
+    options.prompt = "A prompt.", options.boundary = 0; /* no size depends on them */
+    ith_status status = ith_pipeline_open_files(t->context, &t->settings->files, &pipeline);
     if (!status)
         status = ith_video_problem_read(pipeline, &options, &t->video);
     ith_pipeline_close(&pipeline);
@@ -125,12 +128,15 @@ static int read_model(ith_tune *t)
 static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
 {
     const bool sized = s->seq.count || s->heads || s->head_dim || s->ffn_dim;
-    int code = ITH_EXIT_DONE;
-    if (s->model && s->problem)
-        return ith_cli_usage(command, "--model and --problem exclude each other");
+    const bool named = ith_model_is_named(&s->files);
+    if (named && s->problem)
+        return ith_cli_usage(command, "--problem excludes --model, --dit and --dit-high");
+    int code = ith_model_check_named(&s->files, false, command);
+    if (code)
+        return code;
     t->video = (ith_video_problem)ITH_VIDEO_PROBLEM_INIT;
-    t->has_video = s->model || s->problem || !sized;
-    if (s->model)
+    t->has_video = named || s->problem || !sized;
+    if (named)
         code = read_model(t);
     else if (t->has_video && ith_video_problem_named(t->context, s->problem ? s->problem : DEFAULT_PROBLEM, &t->video))
         code = ith_cli_usage(command, "--problem: %s", ith_context_error(t->context));
@@ -156,12 +162,18 @@ static int find_file(const char *option, const char *given, const char *name, ch
     path[0] = '\0';
     if (given && !strcmp(given, "none"))
         return ITH_EXIT_DONE;
-    if (given)
-        snprintf(path, PATH_MAX, "%.4000s", given);
-    else if (!ith_cache_path(name, path))
+    if (given && snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
+        return ith_cli_error("%s: the name of the file has %zu bytes, and may have %d", option, strlen(given),
+                             PATH_MAX - 1);
+    if (!given && !ith_cache_path(name, path))
         return ith_cli_error("%s is needed: neither XDG_CACHE_HOME nor HOME names a folder", option);
     int code = given ? ITH_EXIT_DONE : ith_cache_make(path);
     return code ? code : ith_cli_check_output(path);
+}
+
+int ith_tune_find_machine(ith_tune *t)
+{
+    return find_file("--machine", t->settings->machine, "machine.yaml", t->machine_path);
 }
 
 static int open_files(ith_tune *t, const char *command)
@@ -171,7 +183,7 @@ static int open_files(ith_tune *t, const char *command)
     if (!code && !t->wisdom[0])
         code = ith_cli_usage(command, "--wisdom none leaves no file for what is found");
     if (!code)
-        code = find_file("--machine", s->machine, "machine.yaml", t->machine_path);
+        code = ith_tune_find_machine(t);
     if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))
         code = ith_cli_error("%s", ith_context_error(t->context));
     return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
@@ -223,13 +235,21 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
 
 int ith_cli_tune(int argc, char **argv)
 {
-    ith_tune_settings settings = {
-        .dtype = {{ITH_BF16}, 1}, .softmax = {{ITH_SOFTMAX_ONLINE}, 1}, .ranks = 1, .budget = 60};
+    ith_tune_settings settings = {.files = ITH_MODEL_FILES_INIT,
+                                  .dtype = {{ITH_BF16}, 1},
+                                  .softmax = {{ITH_SOFTMAX_ONLINE}, 1},
+                                  .ranks = 1,
+                                  .budget = 60};
     static ith_tune tune;
-    ith_options options = {
-        .table = rows, .count = sizeof rows / sizeof *rows, .settings = &settings, .command = argv[0]};
+    static ith_option table[ITH_OPTIONS_MAX] = {{.help = "A model whose sizes and length are tuned for:"}};
+    int count = ith_model_add_options(table, 1, offsetof(ith_tune_settings, files));
+    count = ith_options_append(table, count, rows, sizeof rows / sizeof *rows, 0);
+    ith_options options = {.table = table, .count = count, .settings = &settings, .command = argv[0]};
     ith_options_parse(&options, argc, argv, doc, NULL);
-    int code = ith_options_check(&options);
+    ith_launch launch;
+    int code = ith_launch_begin(&launch, argv[0], &settings.launch);
+    if (!code)
+        code = ith_options_check(&options);
     for (int i = 0; !code && i < settings.dtype.count; i++)
         if (!settings.dtype.values[i])
             code = ith_cli_usage(argv[0], "--dtype: f32, bf16 and f16 can be tuned for");
@@ -237,7 +257,9 @@ int ith_cli_tune(int argc, char **argv)
         if (!settings.softmax.values[i])
             settings.softmax.values[i] = ITH_SOFTMAX_ONLINE;
     tune.settings = &settings, tune.start = ith_cli_seconds(), tune.until = tune.start + settings.budget;
-    if (!code)
+    if (launch.launcher.module && !code)
+        code = ith_tune_links(&tune, &launch, &options);
+    else if (!code)
         code = run(&tune, &settings, argv[0]);
     ith_options_free(&options);
     return code;

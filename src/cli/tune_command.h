@@ -4,6 +4,8 @@
 #ifndef ITH_CLI_TUNE_COMMAND_H
 #define ITH_CLI_TUNE_COMMAND_H
 
+#include "launch.h"
+#include "model_options.h"
 #include "option.h"
 #include "tune_journal.h"
 
@@ -13,11 +15,13 @@
 
 /* The values of the command's options. */
 typedef struct ith_tune_settings {
-    const char *model, *problem, *kernel, *wisdom, *machine;
+    ith_model_files files;
+    const char *problem, *kernel, *wisdom, *machine;
     ith_option_list seq, dtype, softmax;
     int64_t heads, head_dim, ffn_dim, ranks, threads;
     double budget;
     bool again, alone, json;
+    ith_launch_choices launch; /* transport and timeout alone */
 } ith_tune_settings;
 
 /* Tiles of one kernel, for one type, softmax and number of keys. */
@@ -65,6 +69,12 @@ bool ith_tune_stops(void *user);
 int ith_tune_save(ith_tune *t);
 /* Shows the measurement under way, on a terminal only. */
 void ith_tune_show(const ith_tune *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Finds the file that describes this machine, and writes its name to t->machine_path; "" for none. Prints errors and
+ * returns an exit status. */
+int ith_tune_find_machine(ith_tune *t);
+/* The command over several processes: measures the links between them. Prints errors and returns an exit status. */
+int ith_tune_links(ith_tune *t, const ith_launch *launch, const ith_options *options);
 
 /* Describes this machine, finds the tiles of all cells, and the strategies. They print errors and return an exit
  * status. */

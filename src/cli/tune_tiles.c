@@ -136,8 +136,8 @@ static int compare(ith_tune *t, ith_tune_cell *cell, const ith_tile_report *repo
     cell->best = report->best[0];
     cell->usual_seconds = cell->best_seconds = fmin(times[0][0], times[0][1]);
     for (int64_t i = 1; i < trials; i++) {
-        const double seconds = fmin(times[i][0], times[i][1]);
-        if (seconds < cell->best_seconds && ith_tune_is_faster(seconds, times[0]))
+        const double seconds = fmin(times[i][0], times[i][1]), slowest = fmax(times[i][0], times[i][1]);
+        if (seconds < cell->best_seconds && slowest < cell->usual_seconds && ith_tune_is_faster(seconds, times[0]))
             cell->best = report->best[i], cell->best_seconds = seconds;
     }
     return ITH_EXIT_DONE;

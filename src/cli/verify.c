@@ -63,19 +63,20 @@ static const ith_option own_rows[] = {
     {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST, NULL, 0},
     {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
      ith_attend_dtype_word, 0},
-    {"mask", "none|lengths|bool|additive", "Keys by number for each batch entry, or a mask for every query (none)",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(mask), 0, 0, mask_word, 0},
-    {"ranks", "N", "Ranks in this process (4; 1 if processes are several)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(ranks), 1, 256, NULL, 0},
+    {"mask", "none|lengths|bool|additive",
+     "lengths: a number of keys for each batch entry; bool, additive: a mask for each query (none)", ITH_OPTION_WORD,
+     ITH_FROM_CONFIG, AT(mask), 0, 0, mask_word, 0},
+    {"ranks", "N", "Ranks in this process (4; over several processes 1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ranks),
+     1, 256, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
      ITH_CLI_THREADS_MAX, NULL, 0},
     {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(kernel), 0,
      0, NULL, 0},
     {"logits", "X",
-     "Deviation of the logits in the last head, growing from 1 in the first (30: the last ones are beyond the gate of "
-     "fixed_m)",
+     "Standard deviation of the logits of the last head; it grows from 1 in the first head (30: the last heads fail "
+     "the gate of fixed_m)",
      ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(logits), 1e-6, 1e6, NULL, 0},
-    {"seed", "N", "Which random numbers (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
+    {"seed", "N", "Seed of the random numbers (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
     {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL, 0},
 };
 #undef AT
@@ -88,8 +89,8 @@ static const char doc[] =
     "the error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or "
     "the rounding of o itself if that is more; in all heads together whose lse is below 30 it is 2^-8 for bf16, "
     "2^-10 for f16 and 5e-6 for f32. lse is the largest difference of lse, relative where lse is larger than 1. "
-    "single says whether a ulysses plan has the very bits of a single rank; all plans are executed twice and must "
-    "repeat theirs. The exit status is 1 if any plan fails.";
+    "single says whether a ulysses plan gives the bits of a single rank. Every plan is executed twice, and must give "
+    "the same bits. The exit status is 1 if any plan fails.";
 
 static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 

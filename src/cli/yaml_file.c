@@ -49,11 +49,11 @@ static int explain_parser(const reading *r, const yaml_parser_t *parser)
     return ith_cli_error("%s:%zu: %s", r->file->path, line, parser->problem ? parser->problem : "it is not YAML");
 }
 
-/* Checks the depth of nesting on the stream of events, before a document is built: libyaml needs quadratic time for
- * deeply nested files. */
-static int check_depth(reading *r, yaml_parser_t *parser)
+/* Checks on the stream of events, before a document is built, that there is one document, and that its lists are not
+ * nested too deep: libyaml needs quadratic time for deeply nested files. */
+static int check_events(reading *r, yaml_parser_t *parser)
 {
-    int depth = 0, code = ITH_EXIT_DONE;
+    int depth = 0, documents = 0, code = ITH_EXIT_DONE;
     for (bool end = false; !end && !code;) {
         yaml_event_t event;
         if (!yaml_parser_parse(parser, &event))
@@ -61,10 +61,14 @@ static int check_depth(reading *r, yaml_parser_t *parser)
         bool opens = event.type == YAML_MAPPING_START_EVENT || event.type == YAML_SEQUENCE_START_EVENT;
         bool closes = event.type == YAML_MAPPING_END_EVENT || event.type == YAML_SEQUENCE_END_EVENT;
         depth += opens - closes;
-        end = event.type == YAML_DOCUMENT_END_EVENT || event.type == YAML_STREAM_END_EVENT;
+        documents += event.type == YAML_DOCUMENT_START_EVENT;
+        end = event.type == YAML_STREAM_END_EVENT;
         if (depth > MAX_DEPTH)
             code = ith_cli_error("%s:%zu: lists and mappings lie more than %d deep in one another", r->file->path,
                                  event.start_mark.line + 1, MAX_DEPTH);
+        else if (documents > 1)
+            code = ith_cli_error("%s:%zu: a second document begins; a file has one", r->file->path,
+                                 event.start_mark.line + 1);
         yaml_event_delete(&event);
     }
     return code;
@@ -92,10 +96,10 @@ static int with_parser(reading *r, const unsigned char *text, size_t bytes, int 
     return code;
 }
 
-/* Parses the text twice: first to check the depth of nesting, then to pass on the document. */
+/* Parses the text twice: first to check its form, then to pass on the document. */
 static int read_text(reading *r, const unsigned char *text, size_t bytes)
 {
-    int code = with_parser(r, text, bytes, check_depth);
+    int code = with_parser(r, text, bytes, check_events);
     return code ? code : with_parser(r, text, bytes, read_document);
 }
 

@@ -12,8 +12,16 @@
 _Static_assert(offsetof(ith_transport_module, name) == offsetof(ith_module_head, name),
                "a transport's table does not begin like every module's");
 
-ith_module_kind ith_transport_modules = {
-    .name = "transport", .symbol = "ith_transport_module_table", .abi = ITH_TRANSPORT_MODULE_ABI};
+static const char *find_fault(const ith_module_head *table)
+{
+    const ith_transport_module *module = (const ith_transport_module *)table;
+    return module->transport && module->connect ? NULL : "it lacks its table or connect";
+}
+
+ith_module_kind ith_transport_modules = {.name = "transport",
+                                         .symbol = "ith_transport_module_table",
+                                         .abi = ITH_TRANSPORT_MODULE_ABI,
+                                         .find_fault = find_fault};
 
 void ith_context_set_connect_timeout(ith_context *context, double seconds)
 {
@@ -34,9 +42,6 @@ static ith_status find_module(ith_context *context, const char *name, const ith_
         if (!*out)
             return ith_fail(context, ITH_ERR_UNSUPPORTED, "the transport %s: %s: %s", name, module->path,
                             module->refusal);
-        if (!(*out)->transport || !(*out)->connect)
-            return ith_fail(context, ITH_ERR_UNSUPPORTED, "the transport %s: %s lacks its table or connect", name,
-                            module->path);
         return ITH_OK;
     }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,

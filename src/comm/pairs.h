@@ -6,6 +6,7 @@
 #include <ithaca/transport.h>
 
 #include <stdio.h>
+#include <string.h>
 
 /* The region of the next transfer to or from `peer` in a list, beginning at index *at; NULL if there is none. Sets *at
  * to the index after it. */
@@ -39,6 +40,13 @@ static inline int64_t ith_pairs_walk(const ith_operation *from, int source, cons
         if (copy)
             ith_region_copy(in, out);
     }
+}
+
+/* How two operations with different tags differ, for the end of a sentence that names both: nothing where their names
+ * do. Only a broadcast's root and a reduction's kind are in a tag besides the name. */
+static inline const char *ith_pairs_difference(const ith_operation *one, const ith_operation *other)
+{
+    return strcmp(one->what, other->what) ? "" : " with another root or reduction";
 }
 
 #endif

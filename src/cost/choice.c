@@ -4,6 +4,7 @@
  *
  * A kernel that this library lacks has no functions here. Then a kernel of the library stands in for it in the setting,
  * so that the problem is checked and memory is counted; rates and tiles are the machine's. */
+#include "../base/cpu.h"
 #include "../base/size.h"
 #include "../plan/kernel_choice.h"
 #include "../plan/plan.h"
@@ -73,8 +74,15 @@ static const ith_attn_kernel *estimate(const ith_price *price)
     return first ? first : plain;
 }
 
-/* Chooses the kernel that the planner would choose here, for a setting whose kernel will be looked up on the machine.
- * If wisdom knows the fastest kernel and the machine has rates of it, that is the one. */
+/* Whether a description is of this machine, as ith_machine_measure writes it. Wisdom tells about this machine alone. */
+static bool is_here(const ith_price *price)
+{
+    char name[sizeof price->view->machine.name];
+    return !strcmp(price->view->machine.name, ith_cpu_model(name, sizeof name));
+}
+
+/* Chooses the kernel that the planner would choose on the machine, for a setting whose kernel will be looked up there.
+ * If wisdom knows the fastest kernel of this machine and the description has rates of it, that is the one. */
 static ith_status choose_known(ith_price *price)
 {
     const ith_attn_tiles none = {0};
@@ -82,10 +90,13 @@ static ith_status choose_known(ith_price *price)
     ith_status status = ith_kernel_choose(NULL, ITH_EFFORT_ESTIMATE, s);
     if (status)
         return status;
-    bool recalled = s->kernel_origin == ITH_KERNEL_RECALLED && nearest_row(price, s->kernel->name, &none) >= 0;
+    bool recalled =
+        s->kernel_origin == ITH_KERNEL_RECALLED && is_here(price) && nearest_row(price, s->kernel->name, &none) >= 0;
     const ith_attn_kernel *kernel = recalled ? s->kernel : estimate(price);
     if (kernel)
         s->kernel = kernel;
+    if (!recalled)
+        s->kernel_origin = ITH_KERNEL_ESTIMATED;
     price->kernel = kernel ? kernel->name : NULL;
     return ITH_OK;
 }
@@ -153,7 +164,8 @@ static ith_status choose_tiles(const ith_attn_options *options, const char *name
         price->tiles = foreign_tiles(price, options);
         open.block_q = open.block_kv = open.block_kv_compute = open.block_kv_compute_in = 0;
     }
-    ith_status status = ith_tiles_resolve(NULL, &open, &price->setting);
+    ith_status status = is_here(price) ? ith_tiles_resolve(NULL, &open, &price->setting)
+                                       : ith_tiles_resolve_plain(&open, &price->setting);
     if (status || foreign)
         return status;
     price->tiles = price->setting.tiles;
@@ -171,7 +183,7 @@ static void find_units(const ith_attn_options *options, ith_price *price)
     price->units = options->threads ? options->threads : ith_max64(m->host_units / host_ranks, 1);
     if (m->rank_units)
         price->units = m->rank_units;
-    price->unit_rate = ith_machine_busy_rate(m, (double)(host_ranks * price->units));
+    price->unit_rate = ith_machine_busy_rate(m, (double)(price->view->unit_ranks * price->units));
     price->setting.threads = m->rank_units ? 1 : (int)price->units;
 }
 

@@ -93,6 +93,7 @@ static ith_status check_level(ith_context *context, const ith_machine_view *view
                               {"bytes_per_second", level->bytes_per_second, FROM_ZERO},
                               {"group_bytes_per_second", level->group_bytes_per_second, FROM_ZERO},
                               {"latency_seconds", level->latency_seconds, FROM_ZERO},
+                              {"setup_seconds", level->setup_seconds, FROM_ZERO},
                               {"copy_bytes_per_second", level->copy_bytes_per_second, FROM_ZERO},
                               {"overlap", level->overlap, SHARE}};
     ith_status status = check_numbers(context, LEVEL, index, numbers, sizeof numbers / sizeof *numbers);
@@ -149,7 +150,8 @@ static ith_status check_product(ith_context *context, const ith_machine_view *vi
     const ith_machine_product row = ith_machine_product_at(view, index);
     const number numbers[] = {{"rows", (double)row.rows, FROM_ZERO},
                               {"features", (double)row.features, FROM_ZERO},
-                              {"gflops", row.gflops, ABOVE_ZERO}};
+                              {"gflops", row.gflops, ABOVE_ZERO},
+                              {"call_seconds", row.call_seconds, FROM_ZERO}};
     if (row.dtype != ITH_F32 && row.dtype != ITH_BF16)
         return wrong(context, PRODUCT, index, "dtype", row.dtype, "f32 or bf16");
     if (row.work != ITH_WORK_LINEAR && row.work != ITH_WORK_CONVOLUTION)
@@ -188,6 +190,7 @@ ith_status ith_machine_read(ith_context *context, const ith_machine *given, ith_
     const number numbers[] = {{"ranks", (double)m->ranks, FROM_ZERO},
                               {"host_units", (double)m->host_units, UNITS},
                               {"rank_units", (double)m->rank_units, UNITS_OR_NONE},
+                              {"unit_hosts", (double)m->unit_hosts, UNITS_OR_NONE},
                               {"busy_share", m->busy_share, SHARE},
                               {"memory_bytes", m->memory_bytes, FROM_ZERO},
                               {"row_bytes_per_second", m->row_bytes_per_second, FROM_ZERO},
@@ -263,6 +266,7 @@ ith_status ith_machine_place(ith_context *context, int ranks, const ith_attn_opt
         if (!view->levels[i].between_hosts)
             view->host_ranks = widest;
     }
+    view->unit_ranks = ith_min64(view->host_ranks * ith_max64(m->unit_hosts, 1), ranks);
     if (widest < ranks)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "no level of the machine joins more than %lld ranks, and there are %d", (long long)widest,

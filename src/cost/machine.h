@@ -15,6 +15,7 @@ typedef struct ith_machine_view {
     /* [level_count]: the number of consecutive ranks that a level joins in this run, from 1 to ranks */
     int64_t joined[ITH_MACHINE_LEVELS];
     int64_t host_ranks; /* the number of consecutive ranks that run on one host */
+    int64_t unit_ranks; /* the number of consecutive ranks that share the units of one host (ith_machine.unit_hosts) */
 } ith_machine_view;
 
 /* Reads and checks a description. */

@@ -22,6 +22,8 @@ static ith_status read_simulation(ith_context *context, const ith_simulation *gi
     if (s->executions < 0 || s->executions > 1000000)
         return ith_fail(context, ITH_ERR_ARGUMENT, "executions is %lld, and must be from 0 to 1000000",
                         (long long)s->executions);
+    if (!(s->work_seconds >= 0 && s->work_seconds <= 1e9))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "work_seconds is %g, and must be from 0 to 1e9", s->work_seconds);
     return ITH_OK;
 }
 

@@ -258,6 +258,11 @@ double ith_price_link(const ith_price *price, const ith_traffic *traffic, int le
     return seconds;
 }
 
+double ith_price_setup(const ith_price *price, int level)
+{
+    return price->view->levels[level].latency_seconds + price->view->levels[level].setup_seconds;
+}
+
 double ith_price_copies(const ith_price *price, const ith_traffic *traffic)
 {
     double seconds = 0;
@@ -271,6 +276,35 @@ double ith_price_kept(const ith_price *price, const ith_traffic *traffic)
 {
     double rate = copy_rate(price);
     return rate > 0 ? traffic->kept / rate : 0;
+}
+
+/* Bytes in memory over bytes in messages: of the tensors of the exchange together, as if q had as many heads as k. */
+static double expansion(const ith_price *price, const ith_step *step)
+{
+    const ith_attn_setting *s = &price->setting;
+    const bool hop = step->exchange == ITH_EXCHANGE_HOP, outputs = !hop && step->outputs;
+    const int first = outputs ? ITH_TENSOR_O
+                      : hop   ? ITH_TENSOR_K
+                              : ITH_TENSOR_Q,
+              last = outputs ? ITH_TENSOR_O : ITH_TENSOR_V;
+    double memory = 0, message = 0;
+    for (int tensor = first; tensor <= last; tensor++) {
+        memory += vector_bytes(s);
+        message += (double)ith_travel_bytes(s, (ith_attn_tensor)tensor);
+    }
+    return memory / message;
+}
+
+ith_compress_price ith_price_compression(const ith_price *price, const ith_step *step, const ith_traffic *traffic)
+{
+    const double rate = price->view->machine.row_bytes_per_second * price->unit_rate * (double)price->units;
+    double received = 0;
+    if (price->setting.compress == ITH_COMPRESS_OFF || rate == 0)
+        return (ith_compress_price){0};
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        received += traffic->received[level];
+    const double both = 1 + expansion(price, step);
+    return (ith_compress_price){ith_traffic_sent(traffic) * both / rate, received * both / rate};
 }
 
 double ith_price_latency(const ith_price *price)

@@ -55,7 +55,7 @@ static double take_unit(void *user, const ith_walker *w, const char *name, doubl
     double begin = w->sum.now;
     *seconds *= stretch(s, rank);
     if (s->slots) {
-        double *host = s->slots + rank / s->price->view->host_ranks * s->host_slots, *first = host;
+        double *host = s->slots + rank / s->price->view->unit_ranks * s->host_slots, *first = host;
         for (int64_t i = 1; i < s->host_slots; i++)
             first = host[i] < *first ? host + i : first;
         begin = fmax(begin, *first);
@@ -303,16 +303,46 @@ static void take_step(ith_simulator *s, int rank)
     }
 }
 
-/* Simulates one execution, which begins at the time `begin` on every rank. */
-static ith_status execute(ith_simulator *s, double begin)
+static double latest(const ith_simulator *s)
 {
+    double time = 0;
+    for (int rank = 0; rank < s->rank_count; rank++)
+        time = fmax(time, s->ranks[rank].walker.sum.now);
+    return time;
+}
+
+/* Puts a rank at the beginning of its schedule. Its sums go on. */
+static void start_walk(ith_simulator *s, int rank, double begin)
+{
+    ith_walker *w = &s->ranks[rank].walker;
+    ith_walker fresh = ith_walker_of(s->price, rank, begin);
+    fresh.sum = w->sum;
+    fresh.sum.now = begin;
+    fresh.work = take_unit, fresh.user = s;
+    *w = fresh;
+}
+
+/* Lets every rank do its other work from the time `begin` on. Returns the time at which the last rank has done it. */
+static double do_other_work(ith_simulator *s, double begin)
+{
+    if (!(s->wanted.work_seconds > 0))
+        return begin;
     for (int rank = 0; rank < s->rank_count; rank++) {
-        ith_walker *w = &s->ranks[rank].walker;
-        ith_walker fresh = ith_walker_of(s->price, rank, begin);
-        fresh.sum = w->sum;
-        fresh.sum.now = begin;
-        fresh.work = take_unit, fresh.user = s;
-        *w = fresh;
+        start_walk(s, rank, begin);
+        ith_walker_work(&s->ranks[rank].walker, "other work", s->wanted.work_seconds, &s->ranks[rank].other);
+    }
+    const double end = latest(s);
+    for (int rank = 0; rank < s->rank_count; rank++)
+        ith_trace_simulated(s->context, rank, s->ranks[rank].walker.sum.now, end, "a barrier", ITH_TRACE_WAIT);
+    return end;
+}
+
+/* Simulates one execution, which begins when all ranks have done their other work and have agreed. */
+static ith_status execute(ith_simulator *s, double start)
+{
+    const double begin = do_other_work(s, latest(s)) + start;
+    for (int rank = 0; rank < s->rank_count; rank++) {
+        start_walk(s, rank, begin);
         push(s, rank);
     }
     for (int64_t steps = 1; s->heap_count > 0; steps++) {
@@ -325,31 +355,24 @@ static ith_status execute(ith_simulator *s, double begin)
 
 /* ---- The result ------------------------------------------------------------------------------------------------ */
 
-static double latest(const ith_simulator *s)
-{
-    double time = 0;
-    for (int rank = 0; rank < s->rank_count; rank++)
-        time = fmax(time, s->ranks[rank].walker.sum.now);
-    return time;
-}
-
 static ith_cost conclude(const ith_simulator *s, double start, double executions)
 {
     ith_cost cost = ITH_COST_INIT;
-    const ith_walker *busiest = &s->ranks[0].walker;
+    const ith_simulated_rank *busiest = &s->ranks[0];
     double sent = 0, all = 0;
     for (int rank = 0; rank < s->rank_count; rank++) {
         const ith_walker *w = &s->ranks[rank].walker;
-        busiest = ith_walker_busy(w) > ith_walker_busy(busiest) * (1 + 1e-9) ? w : busiest;
+        busiest = ith_walker_busy(w) > ith_walker_busy(&busiest->walker) * (1 + 1e-9) ? &s->ranks[rank] : busiest;
         sent = fmax(sent, w->sum.sent);
         all += ith_walker_busy(w);
     }
     cost.seconds = latest(s) / executions;
     cost.start_seconds = start;
-    ith_walker_report(busiest, executions, &cost);
-    cost.waiting_seconds = fmax(cost.seconds - start - ith_walker_busy(busiest) / executions, 0);
+    const double busy = ith_walker_busy(&busiest->walker);
+    ith_walker_report(&busiest->walker, executions, &cost);
+    cost.waiting_seconds = fmax(cost.seconds - start - (busy + busiest->other) / executions, 0);
     if (all > 0)
-        cost.imbalance = ith_walker_busy(busiest) * s->rank_count / all;
+        cost.imbalance = busy * s->rank_count / all;
     cost.sent_bytes = (int64_t)fmin(sent / executions, 0x1p62);
     return cost;
 }
@@ -366,8 +389,8 @@ static void lay_out(ith_simulator *s, ith_arena *arena)
     s->axes = ith_arena_take(arena, (int64_t)set->ring * ITH_POSTS_KEPT, sizeof *s->axes);
     s->rings = ith_arena_take(arena, set->ulysses, sizeof *s->rings);
     s->slots = NULL;
-    if (s->host_slots < view->host_ranks)
-        s->slots = ith_arena_take(arena, ith_div_up(ranks, view->host_ranks) * s->host_slots, sizeof *s->slots);
+    if (s->host_slots < view->unit_ranks)
+        s->slots = ith_arena_take(arena, ith_div_up(ranks, view->unit_ranks) * s->host_slots, sizeof *s->slots);
     for (int level = 0; level < view->machine.level_count; level++)
         s->links[level] = ith_arena_take(arena, ith_div_up(ranks, level ? view->joined[level - 1] : 1), sizeof(double));
 }
@@ -382,7 +405,7 @@ static ith_status simulate(ith_simulator *s, ith_cost *cost)
         s->ranks[rank].random = (uint64_t)s->wanted.seed * 0x2545f4914f6cdd1du + (uint64_t)rank * 0x9e3779b97f4a7c15u;
     }
     for (int64_t i = 0; i < executions && !status; i++)
-        status = execute(s, latest(s) + start);
+        status = execute(s, start);
     *cost = conclude(s, start, (double)executions);
     return status;
 }

@@ -11,7 +11,8 @@ enum {
     ITH_HOPS_KEPT = 2   /* neighbours are at most one hop apart */
 };
 
-/* One rank's part of an exchange: when it was posted, and until when it occupies the links that ranks share. */
+/* One rank's part of an exchange: the time of its post, and for each level the end of its use of a link that several
+ * ranks share. */
 typedef struct ith_posted_part {
     double time, group_end[ITH_MACHINE_LEVELS];
 } ith_posted_part;
@@ -20,13 +21,14 @@ typedef struct ith_posted_part {
 typedef struct ith_simulated_rank {
     ith_walker walker;
     uint64_t random;
-    bool stopped;  /* at a WAIT step whose exchange was not ready */
-    int waits_for; /* the number of that exchange (ith_step.exchange); -1: none */
-    int packing;   /* how far the packing for all ranks has come: 0 not begun, 1 may pack, 2 has packed */
-    double begun;  /* when the rank came to the meeting at which it is */
-    int64_t axis_posts, hop_posts;
-    bool with[2];                        /* it exchanges rows with its left or right neighbour in its last hop */
-    ith_posted_part hops[ITH_HOPS_KEPT]; /* of its last hops */
+    bool stopped;                  /* the rank waits in a WAIT step whose exchange is not ready */
+    int waits_for;                 /* the number of this exchange (ith_step.exchange); -1: none */
+    int packing;                   /* state of the packing of its shard for all ranks: 0 not begun, 1 allowed, 2 done */
+    double begun;                  /* the time at which the rank began to wait in its present meeting */
+    double other;                  /* seconds of its other work in all executions */
+    int64_t axis_posts, hop_posts; /* all-to-alls and hops that it has posted */
+    bool with[2];                  /* whether its last hop exchanges rows with its left and right neighbour */
+    ith_posted_part hops[ITH_HOPS_KEPT]; /* its parts of its last hops */
 } ith_simulated_rank;
 
 /* An all-to-all: the number of ranks of the axis that have posted it, and the latest of their parts. */
@@ -35,7 +37,7 @@ typedef struct ith_axis_post {
     ith_posted_part latest;
 } ith_axis_post;
 
-/* Ranks that wait for one another: how many have come, and when the last of them came. */
+/* A point at which ranks wait for one another: the number of ranks that have reached it, and the time of the last. */
 typedef struct ith_meeting {
     int come;
     double latest;
@@ -53,15 +55,15 @@ typedef struct ith_simulator {
     const ith_price *price;
     ith_simulation wanted;
     int rank_count;
-    double barrier; /* seconds of a meeting */
+    double barrier; /* seconds that a meeting takes */
     ith_simulated_rank *ranks;
     ith_event *heap; /* [rank_count], with heap_count events */
     int64_t heap_count, events;
-    ith_axis_post *axes;               /* [ring][ITH_POSTS_KEPT] */
-    ith_meeting all, *rings;           /* [ulysses] */
-    int64_t host_slots;                /* ranks that can work on a host at the same time */
-    double *slots;                     /* [hosts][host_slots]: when each is free; NULL: there are enough */
-    double *links[ITH_MACHINE_LEVELS]; /* [groups]: when the link that a group shares is free */
+    ith_axis_post *axes;     /* [ring][ITH_POSTS_KEPT] */
+    ith_meeting all, *rings; /* [ulysses] */
+    int64_t host_slots;      /* ranks that can work on a host at the same time */
+    double *slots;           /* [hosts][host_slots]: the time from which each is free; NULL: there are enough */
+    double *links[ITH_MACHINE_LEVELS]; /* [groups]: the time from which the link of a group of ranks is free */
 } ith_simulator;
 
 /* Simulates executions of a priced plan on all ranks. memory_bytes of *cost is left 0. */

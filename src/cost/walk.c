@@ -213,7 +213,7 @@ static double imbalance_of(const model *m)
 static double turns_of(const model *m, double imbalance)
 {
     const ith_price *price = m->price;
-    double wanted = (double)price->view->host_ranks * (double)price->units;
+    double wanted = (double)price->view->unit_ranks * (double)price->units;
     return fmax(wanted / (double)price->view->machine.host_units / imbalance, 1);
 }
 
@@ -228,25 +228,32 @@ static ith_cost conclude(const model *m)
         sent = fmax(sent, w->sum.sent);
     }
     cost.imbalance = imbalance_of(m);
-    double turns = turns_of(m, cost.imbalance);
     cost.start_seconds = m->price->view->ranks > 1 ? m->price->view->machine.start_seconds + 2 * m->barrier : 0;
     ith_walker_report(busiest, 1, &cost);
-    cost.compute_seconds *= turns;
-    cost.pack_seconds *= turns;
-    cost.offset_seconds *= turns;
-    cost.copy_seconds *= turns;
-    cost.waiting_seconds = fmax(fmax(latest(m), end_of_line(m)) - ith_walker_busy(busiest) * turns, 0);
-    cost.seconds = cost.start_seconds + ith_walker_busy(busiest) * turns + cost.waiting_seconds;
+    cost.waiting_seconds = fmax(fmax(latest(m), end_of_line(m)) - ith_walker_busy(busiest), 0);
+    cost.seconds = cost.start_seconds + ith_walker_busy(busiest) + cost.waiting_seconds;
     cost.sent_bytes = (int64_t)fmin(sent, 0x1p62);
     return cost;
+}
+
+static void walk_all(model *m)
+{
+    ith_walk_stop stop = ITH_WALK_COMPUTED;
+    for (choose_walkers(m); stop != ITH_WALK_END; perform(m, stop))
+        for (int i = 0; i < m->count; i++)
+            stop = walk(m, &m->walkers[i]);
 }
 
 ith_cost ith_model_cost(const ith_price *price, bool every_hop)
 {
     model m = {.price = price, .barrier = ith_price_latency(price), .every_hop = every_hop};
-    ith_walk_stop stop = ITH_WALK_COMPUTED;
-    for (choose_walkers(&m); stop != ITH_WALK_END; perform(&m, stop))
-        for (int i = 0; i < m.count; i++)
-            stop = walk(&m, &m.walkers[i]);
+    walk_all(&m);
+    const double turns = turns_of(&m, imbalance_of(&m));
+    if (turns == 1)
+        return conclude(&m);
+    ith_price slower = *price; /* ranks compute at the same time, and a unit takes its ranks in turn */
+    slower.unit_rate /= turns;
+    m = (model){.price = &slower, .barrier = m.barrier, .every_hop = every_hop};
+    walk_all(&m);
     return conclude(&m);
 }

@@ -48,7 +48,8 @@ static const ith_flight *next_on_link(const ith_walker *w, int level, int64_t af
     return first;
 }
 
-/* Follows the link of a level up to the time `until`. rate: the share of its rate at which it transfers meanwhile. */
+/* Advances the transfers on the link of a level up to the time `until`, one exchange after another. rate: the share of
+ * the link's rate that is in force in this time. */
 static void follow_link(ith_walker *w, int level, double until, double rate)
 {
     const ith_flight *next;
@@ -78,7 +79,7 @@ static double end_on_link(const ith_walker *w, const ith_flight *f, int level)
         at = fmax(at, next->ready) + next->work[level];
         number = next->number;
     }
-    return fmax(at, f->least[level]) + w->price->view->levels[level].latency_seconds;
+    return fmax(at, f->least[level]) + ith_price_setup(w->price, level);
 }
 
 /* ---- Work ------------------------------------------------------------------------------------------------------ */
@@ -113,6 +114,20 @@ static double read_in_place(const ith_price *price, const ith_walker *w, const i
     return 2 * (double)own.rows * (double)step->heads.kv_heads * (double)ith_travel_bytes(s, ITH_TENSOR_K);
 }
 
+/* The price of attention to the keys since the first hop. */
+static double attend_seconds(ith_walker *w)
+{
+    const ith_step *step = &w->step;
+    const ith_heads *h = &step->heads;
+    if (w->priced.heads != h->count || w->priced.kv_heads != h->kv_heads || w->priced.q_rows != step->q.rows ||
+        w->priced.keys != w->sum.rows || w->priced.blocks != w->sum.blocks) {
+        w->priced.heads = h->count, w->priced.kv_heads = h->kv_heads, w->priced.q_rows = step->q.rows;
+        w->priced.keys = w->sum.rows, w->priced.blocks = w->sum.blocks;
+        w->priced.seconds = ith_price_attend(w->price, h, step->q.rows, w->sum.rows, w->sum.blocks);
+    }
+    return w->priced.seconds;
+}
+
 static void compute(ith_walker *w)
 {
     const ith_price *price = w->price;
@@ -128,7 +143,7 @@ static void compute(ith_walker *w)
     if (!in_place(price) || (step->first && step->last))
         pack = ith_price_pack(price, step->heads.kv_heads, step->kv.rows);
     if (!in_place(price) || step->last)
-        attend = ith_price_attend(price, &step->heads, step->q.rows, w->sum.rows, w->sum.blocks);
+        attend = attend_seconds(w);
     if (!in_place(price) && !step->first) /* the partial results of the last shard */
         attend += ith_price_state(price, &step->heads, step->q.rows);
     double copies = copies_meanwhile(w, pack + attend);
@@ -136,6 +151,11 @@ static void compute(ith_walker *w)
     work(w, "pack", pack, &w->sum.pack);
     work(w, "attend", attend, &w->sum.compute);
     work(w, "copy", copies, &w->sum.copy);
+}
+
+void ith_walker_work(ith_walker *w, const char *name, double seconds, double *sum)
+{
+    work(w, name, seconds, sum);
 }
 
 static void find_offsets(ith_walker *w)
@@ -186,8 +206,7 @@ static double free_seconds(const ith_walker *w, const ith_traffic *traffic, bool
     double seconds = 0;
     for (int level = 0; level < level_count(w); level++)
         if (ith_traffic_uses(traffic, level))
-            seconds = fmax(seconds, ith_price_link(w->price, traffic, level, group) +
-                                        w->price->view->levels[level].latency_seconds);
+            seconds = fmax(seconds, ith_price_link(w->price, traffic, level, group) + ith_price_setup(w->price, level));
     return seconds;
 }
 
@@ -195,10 +214,13 @@ ith_flight *ith_walker_post(ith_walker *w, bool group, ith_traffic *traffic)
 {
     ith_flight *f = &w->flights[w->step.exchange];
     *traffic = ith_price_traffic(w->price, &w->schedule, &w->step);
+    const ith_compress_price compression = ith_price_compression(w->price, &w->step, traffic);
     work(w, "copy", ith_price_kept(w->price, traffic), &w->sum.copy);
+    work(w, "compress", compression.compress, &w->sum.copy);
     w->sum.sent += ith_traffic_sent(traffic);
     *f = (ith_flight){.active = true, .number = w->posts++, .posted = w->sum.now, .ready = w->sum.now};
     f->copies = ith_price_copies(w->price, traffic);
+    f->restore = compression.restore;
     if (w->step.exchange == ITH_EXCHANGE_HOP)
         w->hop_seconds = free_seconds(w, traffic, group);
     for (int level = 0; level < level_count(w); level++) {
@@ -223,6 +245,11 @@ static void count_exchange(ith_walker *w, const ith_flight *f, double end)
 double ith_walker_wait(ith_walker *w)
 {
     ith_flight *f = &w->flights[w->step.exchange];
+    if (f->active && f->copies > 0 && f->ready < w->sum.now) {
+        /* the peers have posted while the rank computed, which was not known then (copies_meanwhile) */
+        work(w, "copy", f->copies / (double)w->price->units, &w->sum.copy);
+        f->copies = 0;
+    }
     const double begin = w->sum.now;
     double over = f->ready;
     if (!f->active)
@@ -245,6 +272,7 @@ double ith_walker_wait(ith_walker *w)
     if (w->step.exchange == ITH_EXCHANGE_HOP && w->hop_seconds > 0)
         w->last_hop = w->step.hop, w->last_hop_end = over;
     f->active = false;
+    work(w, "restore", f->restore, &w->sum.copy);
     return begin;
 }
 

@@ -33,6 +33,7 @@ typedef struct ith_flight {
     double end[ITH_MACHINE_LEVELS];   /* when that reached 0 */
     double least[ITH_MACHINE_LEVELS]; /* it ends no earlier, because a link of several ranks is occupied; 0: no limit */
     double copies;                    /* copies that this rank still has to make */
+    double restore;                   /* time to restore compressed messages when they have arrived */
 } ith_flight;
 
 /* Why a walk has stopped. */
@@ -65,6 +66,11 @@ struct ith_walker {
      * and the time of the last step of computing */
     int last_hop;
     double last_hop_end, hop_seconds, step_seconds;
+    /* the last attention that was priced, and its price: most hops are alike */
+    struct {
+        int64_t heads, kv_heads, q_rows;
+        double keys, blocks, seconds;
+    } priced;
     ith_walk_work_fn work; /* NULL: work takes its price */
     void *user;
 };
@@ -81,6 +87,8 @@ double ith_walker_wait(ith_walker *walker);
 /* Packs this rank's shard for all ranks, and goes on after the second meeting. */
 void ith_walker_pack(ith_walker *walker);
 void ith_walker_packed(ith_walker *walker);
+/* The rank does other work, whose seconds are added to *sum too. */
+void ith_walker_work(ith_walker *walker, const char *name, double seconds, double *sum);
 /* The rank has nothing to do until the time `until`. */
 void ith_walker_idle(ith_walker *walker, double until);
 /* Writes the means over `executions` walks of a rank to *cost: its work and its exchanges. */

@@ -2,10 +2,10 @@
 /* Reads JSON configuration files (RFC 8259) with Jansson, which also refuses duplicate keys and invalid UTF-8. */
 #include "json.h"
 
+#include "json_load.h"
 #include "mapping.h"
 #include "quote.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -20,39 +20,34 @@ struct ith_json {
 /* Parses the text of a file and checks that the top value is an object. */
 static ith_status parse(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out)
 {
-    json_error_t error;
-    *out = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!*out && json_error_code(&error) == json_error_out_of_memory)
-        return ith_fail(context, ITH_ERR_MEMORY, "out of memory for the contents of %s", path);
-    if (!*out)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s, line %d, column %d: not valid JSON: %s", path, error.line,
-                        error.column, ith_quote(error.text).text);
-    if (!json_is_object(*out))
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: must hold a JSON object, not an array", path);
-    return ITH_OK;
+    ith_status status = ith_json_load(context, path, text, bytes, out);
+    if (!status && !json_is_object(*out))
+        status = ith_fail(context, ITH_ERR_FORMAT, "%s: must hold a JSON object, not an array", path);
+    return status;
+}
+
+ith_status ith_json_parse(ith_context *context, const char *where, const char *text, int64_t bytes, ith_json **out)
+{
+    ith_json *json = *out = ith_alloc_zero(context, 1, sizeof *json, "a JSON document");
+    if (!json)
+        return ITH_ERR_MEMORY;
+    json->context = context;
+    json->path = ith_strdup(context, where);
+    ith_status status = json->path ? parse(context, where, text, bytes, &json->root) : ITH_ERR_MEMORY;
+    if (status)
+        ith_json_close(out);
+    return status;
 }
 
 ith_status ith_json_read(ith_context *context, const char *path, ith_json **out)
 {
-    *out = NULL;
     char *text = NULL;
     int64_t bytes = 0;
-    ith_status status = ITH_ERR_MEMORY;
-    ith_json *json = ith_alloc_zero(context, 1, sizeof *json, "a JSON document");
-    if (!json)
-        return status;
-    json->context = context;
-    json->path = ith_strdup(context, path);
-    if (!json->path)
-        goto done;
-    status = ith_file_read(context, path, "a configuration", MOST_BYTES, &text, &bytes);
+    *out = NULL;
+    ith_status status = ith_file_read(context, path, "a configuration", MOST_BYTES, &text, &bytes);
     if (!status)
-        status = parse(context, path, text, bytes, &json->root);
-done:
+        status = ith_json_parse(context, path, text, bytes, out);
     ith_free(context, text);
-    if (status)
-        ith_json_close(&json);
-    *out = json;
     return status;
 }
 
@@ -170,6 +165,20 @@ ith_status ith_json_double(ith_context *context, const ith_json *json, const cha
     return ITH_OK;
 }
 
+ith_status ith_json_double_in(ith_context *context, const ith_json *json, const char *key, const char *member,
+                              double otherwise, double *out)
+{
+    const json_t *object = value_at(json, key), *value = json_object_get(object, member);
+    *out = otherwise;
+    if (object && !json_is_object(object))
+        return wrong(context, json, key, "an object", object);
+    if (value && !json_is_number(value))
+        return wrong(context, json, member, "a number", value);
+    if (value)
+        *out = json_number_value(value);
+    return ITH_OK;
+}
+
 ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out)
 {
     const json_t *value = value_at(json, key);
@@ -259,6 +268,13 @@ ith_json_text ith_json_print(const ith_json *json, const char *key)
     const json_t *value = json_object_get(json->root, key);
     if (!value)
         return out;
+    if (json_is_boolean(value) || json_is_null(value)) { /* json_dumpb needs memory */
+        snprintf(out.text, sizeof out.text, "%s",
+                 json_is_null(value)   ? "null"
+                 : json_is_true(value) ? "true"
+                                       : "false");
+        return out;
+    }
     size_t bytes = json_dumpb(value, whole, sizeof whole - 1, JSON_COMPACT | JSON_ENCODE_ANY);
     bool fits = bytes > 0 && bytes < sizeof whole;
     whole[fits ? bytes : 0] = '\0';

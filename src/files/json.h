@@ -12,6 +12,8 @@ typedef struct ith_json ith_json; /* a file that was read, whose top value is an
 ith_status ith_json_read(ith_context *context, const char *path, ith_json **out);
 /* Reads the JSON file folder/name. */
 ith_status ith_json_read_in(ith_context *context, const char *folder, const char *name, ith_json **out);
+/* Parses a JSON text of `bytes` bytes. where: its place in words, for messages. */
+ith_status ith_json_parse(ith_context *context, const char *where, const char *text, int64_t bytes, ith_json **out);
 void ith_json_close(ith_json **json);
 
 /* The path of the file, for messages. */
@@ -24,6 +26,10 @@ ith_status ith_json_int(ith_context *context, const ith_json *json, const char *
 /* Reads a number. If the key is absent or null, *out becomes `otherwise`; if `otherwise` is NAN, a missing key is an
  * error. */
 ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out);
+/* Reads the number `member` in the object at `key`. If the object is absent or null, or has no such member, *out
+ * becomes `otherwise`. */
+ith_status ith_json_double_in(ith_context *context, const ith_json *json, const char *key, const char *member,
+                              double otherwise, double *out);
 /* Reads true or false. If the key is absent or null, *out becomes `otherwise`. */
 ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out);
 /* Reads a string, which lives as long as the ith_json. If the key is absent or null, *out becomes NULL; if `required`

@@ -5,6 +5,7 @@
 
 #include "../base/dtype.h"
 #include "../base/size.h"
+#include "../kernels/unpack.h"
 #include "tensor.h"
 
 #include <math.h>
@@ -46,8 +47,8 @@ static uint64_t next_random(uint64_t *state)
 ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_random_tensors **out)
 {
     *out = NULL;
-    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16 or F16",
+    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && !ith_unpack_has(type))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16, F16 or a packed type",
                         ith_dtype_name(type));
     ith_random_tensors *t = ith_alloc_zero(context, 1, sizeof *t, "random weights");
     if (!t)
@@ -74,16 +75,34 @@ void ith_random_tensors_free(ith_random_tensors **tensors)
     *tensors = NULL;
 }
 
-/* Fills `count` numbers at `to` with copies of the pattern, scaled by `scale` and rounded to the list's type. */
-static ith_status fill(const ith_random_tensors *t, char *to, int64_t count, float scale)
+/* The type of a tensor. Files have packed types for matrices alone. */
+static ith_dtype type_of(const ith_random_tensors *t, int dims, const int64_t *shape)
+{
+    return !ith_unpack_has(t->type) || (dims == 2 && shape[1] % ith_dtype_run(t->type) == 0) ? t->type : ITH_BF16;
+}
+
+/* Fills packed numbers with random bytes below 0x18. So a scale of a quantisation block, an f16 number, is below
+ * 2^-8. */
+static ith_status fill_packed(const ith_random_tensors *t, unsigned char *to, int64_t bytes)
+{
+    uint64_t state = 1;
+    ith_status status = ITH_OK;
+    for (int64_t begin = 0; begin < bytes && !(status = ith_context_check(t->context)); begin += PATTERN)
+        for (int64_t i = begin; i < ith_min64(begin + PATTERN, bytes); i++)
+            to[i] = (unsigned char)(next_random(&state) % 0x18);
+    return status;
+}
+
+/* Fills `count` numbers at `to` with copies of the pattern, scaled by `scale` and rounded to `type`. */
+static ith_status fill(const ith_random_tensors *t, ith_dtype type, char *to, int64_t count, float scale)
 {
     float scaled[1024];
-    const int64_t element = ith_dtype_bytes(t->type), pattern = ith_min64(count, PATTERN);
+    const int64_t element = ith_dtype_bytes(type), pattern = ith_min64(count, PATTERN);
     for (int64_t begin = 0; begin < pattern; begin += 1024) {
         int64_t some = ith_min64(1024, pattern - begin);
         for (int64_t i = 0; i < some; i++)
             scaled[i] = scale * t->uniform[begin + i];
-        ith_from_f32(to + begin * element, t->type, scaled, some);
+        ith_from_f32(to + begin * element, type, scaled, some);
     }
     ith_status status = ITH_OK;
     for (int64_t done = pattern; done < count && !(status = ith_context_check(t->context)); done += PATTERN)
@@ -97,16 +116,19 @@ static ith_status make(ith_random_tensors *t, const char *name, int dims, const 
     random_tensor *made = ith_alloc(t->context, 1, data_offset() + bytes, "random weights");
     if (!made)
         return ITH_ERR_MEMORY;
-    const int64_t count = bytes / ith_dtype_bytes(t->type);
+    const ith_dtype type = type_of(t, dims, shape);
+    const int64_t count = bytes / ith_dtype_bytes(type) * ith_dtype_run(type);
     char *data = (char *)made + data_offset();
     *made = (random_tensor){.next = t->first, .tensor = ITH_TENSOR_INIT};
     strncpy(made->name, name, sizeof made->name - 1);
-    made->tensor.name = made->name, made->tensor.dtype = t->type, made->tensor.dims = dims;
+    made->tensor.name = made->name, made->tensor.dtype = type, made->tensor.dims = dims;
     memcpy(made->tensor.shape, shape, (size_t)dims * sizeof *shape);
     made->tensor.data = data, made->tensor.bytes = bytes;
     t->first = made;
     *out = &made->tensor;
-    return fill(t, data, count, dims && count ? sqrtf((float)shape[0] / (float)count) : 1.0f);
+    if (ith_unpack_has(type))
+        return fill_packed(t, (unsigned char *)data, bytes);
+    return fill(t, type, data, count, dims && count ? sqrtf((float)shape[0] / (float)count) : 1.0f);
 }
 
 ith_status ith_random_tensors_take(ith_random_tensors *t, const char *name, int dims, const int64_t *shape,
@@ -119,7 +141,7 @@ ith_status ith_random_tensors_take(ith_random_tensors *t, const char *name, int 
             *out = &made->tensor;
             return ITH_OK;
         }
-    if (!ith_tensor_bytes(t->type, dims, shape, &bytes) || !ith_size_add(bytes, more, &all) ||
+    if (!ith_tensor_bytes(type_of(t, dims, shape), dims, shape, &bytes) || !ith_size_add(bytes, more, &all) ||
         !ith_size_add(t->bytes, all, &all))
         return ith_fail(t->context, ITH_ERR_MEMORY, "random weights take more memory than a size can hold");
     if (out)

@@ -6,6 +6,7 @@
 #include "../base/file_fault.h"
 #include "../base/size.h"
 #include "../base/sized.h"
+#include "../kernels/unpack.h"
 #include "mapping.h"
 #include "quote.h"
 
@@ -16,8 +17,9 @@
 static const struct {
     const char *name;
     ith_dtype type;
-} types[] = {{"F32", ITH_F32}, {"BF16", ITH_BF16}, {"F16", ITH_F16}, {"F64", ITH_F64}, {"BOOL", ITH_BOOL},
-             {"U8", ITH_U8},   {"I8", ITH_I8},     {"I16", ITH_I16}, {"I32", ITH_I32}, {"I64", ITH_I64}};
+} types[] = {{"F32", ITH_F32},   {"BF16", ITH_BF16}, {"F16", ITH_F16},         {"F64", ITH_F64},
+             {"BOOL", ITH_BOOL}, {"U8", ITH_U8},     {"I8", ITH_I8},           {"I16", ITH_I16},
+             {"I32", ITH_I32},   {"I64", ITH_I64},   {"F8_E4M3", ITH_F8_E4M3}, {"F8_E5M2", ITH_F8_E5M2}};
 #define TYPE_COUNT (sizeof types / sizeof types[0])
 
 const char *ith_tensor_type_name(ith_dtype type)
@@ -38,6 +40,7 @@ ith_dtype ith_tensor_type_parse(const char *name)
 
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes)
 {
+    const int64_t run = ith_dtype_run(type);
     int64_t product = ith_dtype_bytes(type);
     bool fits = true, empty = false; /* a size of 0 makes the product 0, even if the other sizes overflow */
     for (int i = 0; i < dims; i++) {
@@ -46,8 +49,8 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
         empty = empty || shape[i] == 0;
         fits = fits && ith_size_mul(product, shape[i], &product);
     }
-    *bytes = empty ? 0 : product;
-    return fits || empty;
+    *bytes = empty ? 0 : product / run;
+    return (fits && (dims ? shape[dims - 1] : 1) % run == 0) || empty;
 }
 
 /* Copies the caller's struct, whose version may differ from the library's, and checks that type, shape and bytes
@@ -73,7 +76,7 @@ static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith
 static int64_t elements_of(const ith_tensor *tensor)
 {
     int64_t element_bytes = ith_dtype_bytes(tensor->dtype);
-    return element_bytes ? tensor->bytes / element_bytes : 0;
+    return element_bytes ? tensor->bytes / element_bytes * ith_dtype_run(tensor->dtype) : 0;
 }
 
 int64_t ith_tensor_elements(const ith_tensor *given)
@@ -103,21 +106,22 @@ typedef struct conversion {
     float *to;
     const char *from;
     ith_dtype type;
-    int64_t count;
+    int64_t first, count;
+    ith_unpack_fn unpack;
 } conversion;
 
 static void convert(void *user)
 {
     const conversion *c = user;
-    int64_t element_bytes = ith_dtype_bytes(c->type);
-    if ((uintptr_t)c->from % (uintptr_t)element_bytes == 0) {
-        ith_to_f32(c->to, c->from, c->type, c->count);
+    const int64_t element_bytes = ith_dtype_bytes(c->type);
+    if (ith_unpack_has(c->type) || (uintptr_t)c->from % (uintptr_t)element_bytes == 0) {
+        c->unpack(c->type, c->from, c->first, c->count, c->to);
         return;
     }
     double aligned[CHUNK]; /* aligned for every element type, of which double is the largest */
     for (int64_t i = 0; i < c->count; i += CHUNK) {
         int64_t part = ith_min64(CHUNK, c->count - i);
-        memcpy(aligned, c->from + i * element_bytes, (size_t)(part * element_bytes));
+        memcpy(aligned, c->from + (c->first + i) * element_bytes, (size_t)(part * element_bytes));
         ith_to_f32(c->to + i, aligned, c->type, part);
     }
 }
@@ -125,7 +129,7 @@ static void convert(void *user)
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out)
 {
-    conversion c = {out, (const char *)tensor->data + first * ith_dtype_bytes(tensor->dtype), tensor->dtype, count};
+    conversion c = {out, tensor->data, tensor->dtype, first, count, ith_unpack_choose(ith_context_cpu(context))};
     if (count && !ith_file_fault_guard(convert, &c))
         return ith_fail_file_fault(context, file);
     return ITH_OK;
@@ -152,8 +156,10 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, floa
     if (status)
         return status;
     ith_dtype type = tensor.dtype;
-    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && type != ITH_F64)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "tensor '%s' is of type %s; F32, BF16, F16 or F64 is needed here",
+    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && type != ITH_F64 && !ith_unpack_has(type))
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "tensor '%s' is of type %s; F32, BF16, F16, F64, fp8, I8 or a type of GGUF files is needed "
+                        "here",
                         ith_quote(tensor.name).text, ith_dtype_name(type));
     int64_t count = elements_of(&tensor);
     if (count && !out)

@@ -20,17 +20,21 @@
 const char *ith_tensor_type_name(ith_dtype type);
 /* Returns the element type with that name in the format; ITH_DTYPE_NONE for an unknown name. */
 ith_dtype ith_tensor_type_parse(const char *name);
-/* Sets *bytes to the product of the shape times the bytes of an element. Returns false if a size is negative or the
- * product does not fit. */
+/* Sets *bytes to the bytes of all elements of this shape. Returns false if a size is negative, if the product does not
+ * fit, or if the last size is not a multiple of ith_dtype_run(type). */
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
 
-/* Converts elements [first, first + count) of a tensor of type F32, BF16, F16 or F64, whose data may begin at any
- * address, to f32. file: the name of the tensor's file, or words for it. ITH_ERR_IO if the file was cut. */
+/* Converts elements [first, first + count) of a tensor of type F32, BF16, F16, F64 or a quantised type
+ * (kernels/unpack.h), whose data may begin at any address, to f32. file: the name of the tensor's file, or words for
+ * it. ITH_ERR_IO if the file was cut. */
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out);
 
 /* Where the data of a tensor of the file begin in it; NULL: where the header ends. */
 int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor);
+
+/* The bytes of memory that an open file holds: the lists of its tensors and of its metadata, and their names. */
+int64_t ith_tensor_file_held_bytes(const ith_tensor_file *file);
 
 /* Checks that the file is still the one that was opened, with the same content. Takes two system calls. ITH_ERR_IO if
  * it was replaced, changed or removed. */

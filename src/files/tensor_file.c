@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of safetensors files (tensor.h has the format). It trusts nothing in the header: type, shape and offsets
  * of each tensor must agree, and the tensors must cover the data without gap or overlap. */
-#include "mapping.h"
+#include "json_load.h"
 #include "quote.h"
-#include "tensor.h"
+#include "tensor_file_parts.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LENGTH_BYTES 8 /* a file begins with the length of its header, a number of this many bytes */
-
-/* A key and a value of the metadata. */
-typedef struct metadata_pair {
-    const char *key, *value;
-} metadata_pair;
-
-struct ith_tensor_file {
-    ith_context *context;
-    char *path;
-    ith_mapping mapping;
-    const char *data; /* the data behind the header; offsets of tensors count from here */
-    int64_t data_bytes;
-    ith_tensor *tensors; /* the tensors of the file, ordered by name */
-    int64_t count;
-    metadata_pair *pairs; /* the metadata, ordered by key */
-    int64_t pair_count;
-    char *text; /* all names, keys and values as C strings, one after another */
-};
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */
 
@@ -83,7 +64,7 @@ static ith_status header_parse(ith_tensor_file *file, const char *header, int64_
     *root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (*root)
         return ITH_OK;
-    if (json_error_code(&error) == json_error_out_of_memory)
+    if (ith_json_lacks_memory(&error))
         return ith_fail(file->context, ITH_ERR_MEMORY, "%s: out of memory for the header", file->path);
     return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the header, at byte %d, is not valid JSON: %s", file->path,
                     error.position, ith_quote(error.text).text);
@@ -100,7 +81,8 @@ static ith_status type_read(ith_context *context, const json_t *json, ith_dtype 
     *out = ith_tensor_type_parse(name);
     if (*out == ITH_DTYPE_NONE)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "has the unknown dtype '%s'; F32, BF16, F16, F64, BOOL, U8, I8, I16, I32 and I64 are known",
+                        "has the unknown dtype '%s'; F32, BF16, F16, F64, F8_E4M3, F8_E5M2, BOOL, U8, I8, I16, I32 and "
+                        "I64 are known",
                         ith_quote(name).text);
     return ITH_OK;
 }
@@ -172,16 +154,6 @@ static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_ten
 
 /* ---- All of them ----------------------------------------------------------------------------------------------- */
 
-/* Compares tensors by the place of their data for qsort. At the same place an empty tensor comes first. */
-static int by_place(const void *a, const void *b)
-{
-    const ith_tensor *x = a, *y = b;
-    uintptr_t x_begin = (uintptr_t)x->data, y_begin = (uintptr_t)y->data;
-    if (x_begin != y_begin)
-        return x_begin < y_begin ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const ith_tensor *)a)->name, ((const ith_tensor *)b)->name);
@@ -189,7 +161,22 @@ static int by_name(const void *a, const void *b)
 
 static int by_key(const void *a, const void *b)
 {
-    return strcmp(((const metadata_pair *)a)->key, ((const metadata_pair *)b)->key);
+    return strcmp(((const ith_metadata_pair *)a)->key, ((const ith_metadata_pair *)b)->key);
+}
+
+void ith_tensor_file_order(ith_tensor_file *file)
+{
+    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
+    qsort(file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
+}
+
+int ith_tensor_by_place(const void *a, const void *b)
+{
+    const ith_tensor *x = a, *y = b;
+    uintptr_t x_begin = (uintptr_t)x->data, y_begin = (uintptr_t)y->data;
+    if (x_begin != y_begin)
+        return x_begin < y_begin ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Checks that the tensors, which are ordered by offset, cover the data from the first byte to the last without gap or
@@ -268,7 +255,7 @@ static ith_status contents_read(ith_tensor_file *file, json_t *root)
     char *end = file->text;
     json_object_foreach(metadata, name, value)
     {
-        metadata_pair *pair = &file->pairs[file->pair_count++];
+        ith_metadata_pair *pair = &file->pairs[file->pair_count++];
         pair->key = keep(&end, name);
         pair->value = keep(&end, json_string_value(value));
     }
@@ -283,11 +270,40 @@ static ith_status contents_read(ith_tensor_file *file, json_t *root)
         if (status)
             return ith_fail_in(file->context, status, "%s: tensor '%s'", file->path, ith_quote(name).text);
     }
-    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, by_place);
+    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, ith_tensor_by_place);
     ith_status status = check_cover(file);
-    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
-    qsort(file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
+    ith_tensor_file_order(file);
     return status;
+}
+
+/* Reads a mapped safetensors file. */
+static ith_status safetensors_read(ith_tensor_file *file)
+{
+    json_t *root = NULL;
+    char *header = NULL;
+    int64_t header_bytes = 0;
+    ith_status status = header_copy(file, &header, &header_bytes);
+    if (!status)
+        status = header_parse(file, header, header_bytes, &root);
+    ith_free(file->context, header);
+    if (!status)
+        status = allocate(file, root);
+    if (!status)
+        status = contents_read(file, root);
+    json_decref(root);
+    return status;
+}
+
+/* Reads a mapped file in the format that its first bytes name. */
+static ith_status contents_open(ith_tensor_file *file)
+{
+    char magic[sizeof ITH_GGUF_MAGIC - 1] = {0};
+    if (file->mapping.bytes < (int64_t)sizeof magic)
+        return safetensors_read(file);
+    ith_status status = ith_mapping_copy(file->context, file->path, magic, file->mapping.data, (int64_t)sizeof magic);
+    if (status)
+        return status;
+    return memcmp(magic, ITH_GGUF_MAGIC, sizeof magic) ? safetensors_read(file) : ith_gguf_read(file);
 }
 
 ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out)
@@ -301,9 +317,6 @@ ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tens
         status = ith_need(context, out, "out");
     if (status)
         return status;
-    json_t *root = NULL;
-    char *header = NULL;
-    int64_t header_bytes = 0;
     ith_tensor_file *file = ith_alloc_zero(context, 1, sizeof *file, "a tensor file");
     if (!file)
         return ITH_ERR_MEMORY;
@@ -313,15 +326,7 @@ ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tens
     if (file->path)
         status = ith_mapping_open(context, path, &file->mapping);
     if (!status)
-        status = header_copy(file, &header, &header_bytes);
-    if (!status)
-        status = header_parse(file, header, header_bytes, &root);
-    ith_free(context, header);
-    if (!status)
-        status = allocate(file, root);
-    if (!status)
-        status = contents_read(file, root);
-    json_decref(root);
+        status = contents_open(file);
     if (status)
         ith_tensor_file_close(&file);
     *out = file;
@@ -336,11 +341,18 @@ void ith_tensor_file_close(ith_tensor_file **file)
     ith_mapping_close(&(*file)->mapping);
     ith_free(context, (*file)->tensors);
     ith_free(context, (*file)->pairs);
+    ith_free(context, (*file)->arrays);
     ith_free(context, (*file)->text);
     ith_free(context, (*file)->path);
     ith_free(context, *file);
     ith_context_release(context);
     *file = NULL;
+}
+
+int64_t ith_tensor_file_held_bytes(const ith_tensor_file *file)
+{
+    return ith_alloc_bytes(file) + ith_alloc_bytes(file->path) + ith_alloc_bytes(file->text) +
+           ith_alloc_bytes(file->tensors) + ith_alloc_bytes(file->pairs) + ith_alloc_bytes(file->arrays);
 }
 
 int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor)
@@ -375,7 +387,8 @@ const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *ke
 {
     if (!file || !key)
         return NULL;
-    const metadata_pair wanted = {.key = key};
-    const metadata_pair *pair = bsearch(&wanted, file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
+    const ith_metadata_pair wanted = {.key = key};
+    const ith_metadata_pair *pair =
+        bsearch(&wanted, file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
     return pair ? pair->value : NULL;
 }

@@ -74,8 +74,8 @@ typedef struct ith_attn_call {
     /* [q_rows] each: offsets m in base 2, and sums l of probabilities. l may be NULL if both first and last are true;
      * m may then be NULL only with the online softmax. */
     float *m, *l;
-    /* [q_rows] pointers to rows of head_dim numbers; used only if `last` is true. o[i] may be q[i]: a kernel reads a row
-     * of q for the last time before it writes this row of o. */
+    /* [q_rows] pointers to rows of head_dim numbers; used only if `last` is true. o[i] may be q[i]: a kernel reads a
+     * row of q for the last time before it writes this row of o. */
     void *const *o;
     float *lse;     /* [q_rows], in natural logarithms, written if `last` is true; NULL: not wanted */
     void *scratch;  /* memory of this thread alone, aligned to 64; scratch_bytes gives its size */

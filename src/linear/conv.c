@@ -16,7 +16,7 @@
 double ith_conv_operations(const ith_conv_shape *s)
 {
     double taps = (double)(s->frames * s->kernel * s->kernel);
-    return 2 * taps * (double)(s->in * s->out) * (double)(s->height * s->width);
+    return 2 * taps * (double)(s->in * s->out) * (double)(ith_conv_out_height(s) * ith_conv_out_width(s));
 }
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
@@ -24,17 +24,19 @@ double ith_conv_operations(const ith_conv_shape *s)
 static ith_status check(ith_context *context, const ith_conv_shape *s)
 {
     int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
-    int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(s->height, s->width));
+    int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(ith_conv_out_height(s), ith_conv_out_width(s)));
     if (least < 1 || largest > MOST_SIZE || s->frames < 1 || s->frames > MOST_FRAMES || s->kernel < 1 ||
-        s->kernel > MOST_KERNEL || s->kernel % 2 == 0 || s->strip < 1 || (s->pairs && s->frames % 2 == 0))
+        s->kernel > MOST_KERNEL || s->kernel % 2 == 0 || s->strip < 1 || (s->pairs && s->frames % 2 == 0) ||
+        (s->halves_time && !s->pairs) || (s->doubled && (s->height % 2 || s->width % 2)))
         return ith_fail(
             context, ITH_ERR_ARGUMENT,
             "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld in strips of "
-            "%lld%s: sizes are from 1 to %d, the depth is at most %d (odd for pairs), the kernel is odd and at most "
-            "%d, strips have at least 1 row",
+            "%lld%s%s%s%s: sizes are from 1 to %d, the depth is at most %d (odd for pairs), the kernel is odd and at "
+            "most %d, strips have at least 1 row, only pairs of frames can be halved, doubled frames have even sides",
             (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
-            (long long)s->width, (long long)s->strip, s->pairs ? ", pairs of frames" : "", MOST_SIZE, MOST_FRAMES,
-            MOST_KERNEL);
+            (long long)s->width, (long long)s->strip, s->pairs ? ", pairs of frames" : "",
+            s->halves ? ", half as high and wide" : "", s->halves_time ? ", half the frames" : "",
+            s->doubled ? ", doubled" : "", MOST_SIZE, MOST_FRAMES, MOST_KERNEL);
     return ith_operand_types_check(context, &s->types, ITH_F32, "a convolution");
 }
 
@@ -89,14 +91,15 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
         return status;
     uint32_t cpu = ith_context_cpu(context);
     conv->kernel = choose_kernel(shape->types.multiplied, cpu);
-    conv->folded = shape->kernel > 1 && shape->kernel * shape->out <= ith_min64(FEW_COLUMNS, conv->kernel->columns);
-    if (shape->kernel == 3 && conv->kernel->type == ITH_F32 && !conv->folded)
+    conv->folded = shape->kernel > 1 && !shape->halves &&
+                   shape->kernel * shape->out <= ith_min64(FEW_COLUMNS, conv->kernel->columns);
+    if (shape->kernel == 3 && !shape->halves && !shape->halves_time && conv->kernel->type == ITH_F32 && !conv->folded)
         conv->winograd = ith_winograd_choose(cpu);
     conv->slots = shape->pairs ? 2 : 1;
     conv->joint = conv->winograd && shape->pairs && shape->frames == 3;
     conv->ring_rows = ring_rows(conv);
     conv->row_bytes = row_pixels(conv) * pixel_bytes(conv);
-    conv->taken = conv->made = shape->height;
+    conv->taken = shape->height, conv->made = ith_conv_out_height(shape);
     return ITH_OK;
 }
 
@@ -108,7 +111,8 @@ void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena)
 void ith_conv_clear(ith_context *context, ith_conv *conv)
 {
     int64_t bytes = (conv->ring_rows * conv->slots + 1) * conv->row_bytes;
-    conv->newest = conv->known = 0, conv->taken = conv->made = conv->shape.height;
+    conv->newest = conv->known = 0;
+    conv->taken = conv->shape.height, conv->made = ith_conv_out_height(&conv->shape);
 #pragma omp parallel for schedule(static)
     for (int64_t begin = 0; begin < bytes; begin += CLEARED_TOGETHER)
         if (!ith_context_interrupted(context))
@@ -147,7 +151,7 @@ static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
     const int64_t cell = ith_conv_cell(conv), threads = omp_get_max_threads();
     int64_t most = conv->winograd ? ith_conv_plane_cells(conv) : ith_conv_direct_cells(conv);
-    block_grid grid = {.cells = ith_div_up(conv->shape.width, cell)};
+    block_grid grid = {.cells = ith_div_up(ith_conv_out_width(&conv->shape), cell)};
     const int64_t cell_rows = ith_div_up(rows, cell), all = cell_rows * grid.cells;
     if (!all)
         return grid;
@@ -171,12 +175,12 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads)
 }
 
 /* The number of rows of each frame of y that can be computed once the caller has written the input rows before `taken`.
- * F(2x2, 3x3) computes pairs of rows. */
+ * F(2x2, 3x3) computes pairs of rows. A convolution that halves the height has no y for the first row. */
 static int64_t rows_ready(const ith_conv *conv, int64_t taken)
 {
     if (taken == conv->shape.height)
-        return taken;
-    int64_t rows = ith_max64(taken - conv->shape.kernel / 2, 0);
+        return ith_conv_out_height(&conv->shape);
+    int64_t rows = ith_max64(taken - conv->shape.kernel / 2, 0) / ith_conv_stride(conv);
     return rows / ith_conv_cell(conv) * ith_conv_cell(conv);
 }
 
@@ -184,7 +188,8 @@ static ith_conv_block block_of(const ith_conv *conv, const block_grid *grid, int
 {
     int64_t cell = ith_conv_cell(conv), column = index % grid->columns * grid->across;
     int64_t row = conv->made + index % grid->count / grid->columns * grid->rows * cell;
-    return (ith_conv_block){.slot = conv->first + index / grid->count,
+    const int64_t first = conv->slots - ith_conv_out_frames(conv);
+    return (ith_conv_block){.slot = first + index / grid->count,
                             .row = row,
                             .column = column * cell,
                             .rows = ith_min64(grid->rows, ith_div_up(end - row, cell)),
@@ -201,7 +206,7 @@ ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken,
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld rows after %lld of %lld rows of a frame", (long long)taken,
                         (long long)conv->taken, (long long)conv->shape.height);
     const block_grid grid = grid_of(conv, end - conv->made);
-    const int64_t frames = ith_conv_is_joint(conv) ? 1 : conv->slots - conv->first;
+    const int64_t frames = ith_conv_is_joint(conv) ? 1 : ith_conv_out_frames(conv);
     conv->taken = taken;
 #pragma omp parallel for schedule(dynamic)
     for (int64_t i = 0; i < frames * grid.count; i++) {

@@ -6,6 +6,11 @@
  * frame(frames - 1) is the newest frame, frame(0) the oldest. Pixels outside a frame are zero, and so are all pixels of
  * frames before the first. Products with frames before the first are left out.
  *
+ * A convolution may halve height and width: then y has only the pixels with odd r and x of this equation, numbered from
+ * 0. A kernel of 3 x 3 so begins at every second pixel, and reads zeros only below and on the right of an even frame.
+ * It may also halve the frames: then y is computed for the second frame of each pair only, not for the first
+ * frame of a video.
+ *
  * A convolution holds frames - 1 whole frames of input and a few rows more, in a ring buffer: a row of the newest frame
  * overwrites a row of the oldest frame that is no longer needed. If frames come in pairs, the first frame of a video
  * comes alone, as the second frame of a pair. For each frame or pair the caller
@@ -19,11 +24,11 @@
  * Convolutions are matrix products (kernels/product.h): pixels are the left operand, filters the right operand, which
  * is packed once. Convolutions of 3 x 3 or 3 x 3 x 3 that multiply f32 use F(2x2, 3x3) over the plane
  * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications; if frames come in pairs, convolutions of 3 x 3 x
- * 3 use F(2x2x2, 3x3x3), with 8/27. All others follow the definition (conv_direct.c), and so do convolutions with very
- * few output channels, which would leave most lanes of vectors empty: the taps of a row of the kernel become columns of
- * the product. A number of y has the same bits for any number of threads and any `strip`. A NaN or an infinity in a
- * pixel reaches only the pixels of y that read it, and with F(2x2, 3x3) or F(2x2x2, 3x3x3) also the other pixels of
- * their tiles (2 x 2 pixels from even coordinates). */
+ * 3 use F(2x2x2, 3x3x3), with 8/27. Doubled frames leave out 7 of 16 products. All others follow the definition
+ * (conv_direct.c), and so do convolutions with very few output channels, which would leave most lanes of vectors empty:
+ * the taps of a row of the kernel become columns of the product. A number of y has the same bits for any number of
+ * threads and any `strip`. A NaN or an infinity in a pixel reaches only the pixels of y that read it, and with F(2x2,
+ * 3x3) or F(2x2x2, 3x3x3) also the other pixels of their tiles (2 x 2 pixels from even coordinates). */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -41,8 +46,22 @@ typedef struct ith_conv_shape {
     int64_t height, width; /* height and width of a frame */
     int64_t strip;         /* the largest number of input rows that the caller writes before each ith_conv_advance */
     ith_operand_types types;
-    bool pairs; /* the frames after the first come in pairs; only with a depth of 1 or 3 */
+    bool pairs;       /* the frames after the first come in pairs; only with a depth of 1 or 3 */
+    bool halves;      /* y is half as high and half as wide, rounded down; at least 1 */
+    bool halves_time; /* y is computed for the second frame of each pair only */
+    bool doubled;     /* the input has squares of 2 x 2 equal pixels, from even coordinates on; same y, less work */
 } ith_conv_shape;
+
+/* The height and the width of y. */
+static inline int64_t ith_conv_out_height(const ith_conv_shape *shape)
+{
+    return shape->halves ? shape->height / 2 : shape->height;
+}
+
+static inline int64_t ith_conv_out_width(const ith_conv_shape *shape)
+{
+    return shape->halves ? shape->width / 2 : shape->width;
+}
 
 /* A convolution: its packed weights and the rows of its input frames. */
 typedef struct ith_conv {
@@ -89,7 +108,7 @@ ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weigh
 int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads);
 /* Bytes of scratch memory that ith_conv_advance needs with a team of `threads` threads. */
 int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads);
-/* The number of additions and multiplications for one frame by the definition. */
+/* The number of additions and multiplications for one frame of y by the definition. */
 double ith_conv_operations(const ith_conv_shape *shape);
 
 /* Sets all rows to zero, so that the next frame is the first. All threads take part, so that each page of memory is
@@ -100,13 +119,18 @@ ith_dtype ith_conv_row_type(const ith_conv *conv);
 /* Begins a new frame or pair. The caller must have written all rows of the frames before it. conv->first is then the
  * first slot of the new frames, conv->slots - 1 the last. */
 void ith_conv_begin(ith_conv *conv);
+/* The number of frames of y for the newest frames. */
+static inline int64_t ith_conv_out_frames(const ith_conv *conv)
+{
+    return conv->shape.halves_time ? (conv->first ? 0 : 1) : conv->slots - conv->first;
+}
 /* The address to which the caller writes row `row` of the newest frame in slot `slot`: [width, in] numbers of
  * ith_conv_row_type. `row` is at least conv->taken and less than conv->taken + shape.strip. */
 void *ith_conv_row(const ith_conv *conv, int64_t slot, int64_t row);
 /* Computes all rows of y that depend only on the rows before `taken`, which the caller has written, with the calling
- * thread's OpenMP team. Afterwards conv->made counts the rows computed so far; it is shape.height if `taken` is.
- * Returns ITH_ERR_ARGUMENT if `taken` decreases or exceeds shape.height, and ITH_ERR_INTERRUPTED within some
- * milliseconds after the context is interrupted. */
+ * thread's OpenMP team. Afterwards conv->made counts the rows computed so far; if `taken` is shape.height, it is the
+ * height of y.  * Returns ITH_ERR_ARGUMENT if `taken` decreases or exceeds shape.height, and ITH_ERR_INTERRUPTED within
+ * some milliseconds after the context is interrupted. */
 ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken, const ith_conv_output *output,
                             void *scratch);
 

@@ -15,20 +15,28 @@
 #include <string.h>
 
 /* The largest number of pixels in a block. All filters are read once for each block, so faster products need larger
- * blocks. */
+ * blocks; but the sums of a block, which every product reads and writes, should stay in the second-level cache. */
 #define MOST_PIXELS_F32 256
 #define MOST_PIXELS_BF16 512
+#define MOST_SUMS (256 * 1024)
 
 int64_t ith_conv_direct_cells(const ith_conv *conv)
 {
-    return ith_round_up(conv->kernel->type == ITH_F32 ? MOST_PIXELS_F32 : MOST_PIXELS_BF16, conv->kernel->rows);
+    const int64_t most = conv->kernel->type == ITH_F32 ? MOST_PIXELS_F32 : MOST_PIXELS_BF16;
+    return ith_round_up(ith_min64(most, ith_max64(MOST_SUMS / ith_conv_sums(conv), 1)), conv->kernel->rows);
 }
 
-/* Bytes of the packed pixels that `across` output pixels of a row read. */
-static int64_t row_bytes(const ith_conv *conv, int64_t across)
+/* The numbers that `across` output pixels of a row read. */
+static int64_t row_numbers(const ith_conv *conv, int64_t across)
 {
     const ith_conv_shape *s = &conv->shape;
-    return conv->kernel->parts * ith_conv_part_bytes(conv, (across + s->kernel - 1) * s->in);
+    return ((across - 1) * ith_conv_stride(conv) + s->kernel) * s->in;
+}
+
+/* Bytes of these numbers when they are packed. */
+static int64_t row_bytes(const ith_conv *conv, int64_t across)
+{
+    return conv->kernel->parts * ith_conv_part_bytes(conv, row_numbers(conv, across));
 }
 
 /* The number of rows of the left operand for `across` output pixels of a row. */
@@ -63,14 +71,14 @@ static void take_row(const ith_conv *conv, const ith_conv_block *block, int64_t 
 {
     const ith_conv_shape *s = &conv->shape;
     const ith_dtype type = ith_conv_row_type(conv);
-    const int64_t y = block->row + row + product % s->kernel - s->kernel / 2;
+    const int64_t y = ith_conv_centre(conv, block->row + row) + product % s->kernel - s->kernel / 2;
     left->rows = y >= 0 && y < s->height ? left_rows(conv, block->across) : 0;
     if (!left->rows)
         return;
     const char *x = ith_conv_input(conv, block->slot, product / s->kernel, y) +
-                    block->column * s->in * (int64_t)ith_dtype_bytes(type);
-    ith_conv_take_left(conv, x, type, (block->across + s->kernel - 1) * s->in,
-                       memory + row * row_bytes(conv, block->across), left);
+                    ith_conv_centre(conv, block->column) * s->in * (int64_t)ith_dtype_bytes(type);
+    ith_conv_take_left(conv, x, type, row_numbers(conv, block->across), memory + row * row_bytes(conv, block->across),
+                       left);
 }
 
 /* Sets the sums from which the products start: the bias, or zeros that fold adds to the bias. */
@@ -105,7 +113,8 @@ void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const i
     ith_conv_left left[ITH_CONV_MOST_ROWS];
     set_sums(conv, sums, block->rows * rows);
     for (int64_t row = 0; row < block->rows; row++)
-        left[row] = (ith_conv_left){.stride = s->in * ith_conv_number_bytes(conv), .sums = sums + row * row_sums};
+        left[row] = (ith_conv_left){.stride = ith_conv_stride(conv) * s->in * ith_conv_number_bytes(conv),
+                                    .sums = sums + row * row_sums};
     for (int64_t product = ith_conv_oldest(conv, block->slot) * s->kernel; product < ith_conv_products(conv);
          product++) {
         if (ith_context_interrupted(context))

@@ -3,6 +3,7 @@
  * time. */
 #include "../base/dtype.h"
 #include "../base/file_fault.h"
+#include "../kernels/unpack.h"
 #include "conv_parts.h"
 
 #include <omp.h>
@@ -48,6 +49,7 @@ typedef struct filter_read {
     const ith_conv_shape *shape;
     const char *weight;
     ith_dtype type;
+    int64_t first; /* the first weight of the channel */
     float *to;
 } filter_read;
 
@@ -55,7 +57,7 @@ static void read_filter(void *user)
 {
     const filter_read *r = user;
     const int64_t count = filter_count(r->shape);
-    ith_to_f32(r->to, r->weight, r->type, count);
+    ith_unpack_ref(r->type, r->weight, r->first, count, r->to);
     for (int64_t i = 0; r->shape->types.stored == ITH_BF16 && i < count; i++)
         r->to[i] = ith_round_to_bf16(r->to[i]);
 }
@@ -117,7 +119,7 @@ static bool pack_panel(const ith_conv *conv, const char *weight, ith_dtype type,
     const int64_t products = ith_conv_products(conv), steps = channel_steps(conv);
     float *columns = memory + filter; /* [count][products][channel_steps] */
     for (int64_t i = 0; i < count; i++) {
-        filter_read request = {s, weight + (begin + i) * filter * ith_dtype_bytes(type), type, memory};
+        filter_read request = {s, weight, type, (begin + i) * filter, memory};
         if (!ith_file_fault_guard(read_filter, &request))
             return false;
         make_columns(conv, memory, columns + i * products * steps);

@@ -29,6 +29,18 @@ static inline int64_t ith_conv_cell(const ith_conv *conv)
     return conv->winograd ? 2 : 1;
 }
 
+/* The distance between the pixels of the input at the centres of two neighbouring pixels of y. */
+static inline int64_t ith_conv_stride(const ith_conv *conv)
+{
+    return conv->shape.halves ? 2 : 1;
+}
+
+/* The row or column of the input at the centre of row or column `place` of y. */
+static inline int64_t ith_conv_centre(const ith_conv *conv, int64_t place)
+{
+    return conv->shape.halves ? 2 * place + 1 : place;
+}
+
 /* The number of matrix products of a convolution. */
 static inline int64_t ith_conv_products(const ith_conv *conv)
 {

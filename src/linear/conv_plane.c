@@ -2,8 +2,13 @@
 /* Convolutions of 3 x 3 and 3 x 3 x 3 by F(2x2, 3x3) over the plane. Convolutions of 3 x 3 x 3 over pairs of frames use
  * F(2x2x2, 3x3x3) (kernels/winograd.h). A block is a rectangle of tiles. For each of the four rows of u * v, a thread
  * transforms the pixels of all input frames, computes 4 or 16 products, and adds the transformed results to the pixels
- * of the output. */
+ * of the output.
+ *
+ * If the input has squares of 2 x 2 equal pixels (shape.doubled), rows 1 and 2 of each tile d are equal, and so are
+ * columns 1 and 2. Then row 2 and column 2 of v = B^T d B are zeros, and their 7 of 16 products are left out. */
 #include "conv_parts.h"
+
+#include <string.h>
 
 /* The largest number of tiles in a block, rounded up to whole tiles of the kernel. All filters are read once for each
  * block, so blocks are large; but one matrix of v must stay in the second-level cache. */
@@ -108,11 +113,28 @@ static void transform_input(const ith_conv *conv, const ith_conv_block *block, i
     }
 }
 
+/* Whether row or column `index` of v is zero. */
+static bool is_zero(const ith_conv *conv, int64_t index)
+{
+    return conv->shape.doubled && index == 2;
+}
+
+/* Sets the sums of the column of products that is left out to zero. */
+static void clear_column(const ith_conv *conv, int64_t tiles, float *m)
+{
+    const int64_t times = times_of(conv), count = tiles * conv->shape.out;
+    for (int64_t i = 0; i < 4 * times; i++)
+        if (is_zero(conv, i / times))
+            memset(m + i * matrix_stride(count), 0, (size_t)count * sizeof *m);
+}
+
 /* Computes the matrix products that belong to row `index` of u * v. */
 static void multiply(const ith_conv *conv, int64_t tiles, int index, const plane_memory *memory)
 {
     const int64_t steps = ith_conv_steps(conv), times = times_of(conv);
     for (int64_t i = 0; i < 4 * times; i++) {
+        if (is_zero(conv, i / times))
+            continue;
         const ith_conv_left left = {.data = (const char *)(memory->v + i * matrix_stride(tiles * steps)),
                                     .rows = tiles,
                                     .stride = steps * (int64_t)sizeof(float),
@@ -164,9 +186,12 @@ void ith_conv_compute_plane(ith_context *context, const ith_conv *conv, const it
     const int64_t tiles = block->rows * block->across;
     ith_arena arena = {.base = memory};
     const plane_memory places = lay_out(conv, times_of(conv), tiles, &arena);
+    clear_column(conv, tiles, places.m);
     for (int index = 0; index < 4; index++) {
         if (ith_context_interrupted(context))
             return;
+        if (is_zero(conv, index))
+            continue;
         transform_input(conv, block, index, places.v);
         multiply(conv, tiles, index, &places);
         transform_output(conv, block, index, &places);

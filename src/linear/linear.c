@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Applies linear layers, y[rows, out] = x[rows, in] w^T + b, a strip of rows at a time:
+/* Applies linear layers, y[rows, out] = x[rows, in] w^T + b, a strip of rows at a time. If there are several strips and
+ * w has merged low-rank additions, the threads first convert w with them, for all strips. Then, for each strip:
  *
  *   1. The threads pack the rows of x into right panels of the product kernel.
- *   2. They multiply the panels by the weights, unit by unit (linear_unit.c). The results are rows of y, or packed
- *      hidden rows of a feed-forward network.
- *   3. They multiply the hidden rows, if there are any, in the same way.
- *   4. They call the caller's `finish` for each row of y.
+ *   2. If the layer has low-rank additions that are not merged, they compute the packed rows t = factor down x.
+ *   3. They multiply the panels by the weights, and t by `up`, unit by unit (linear_unit.c). The results are rows of y,
+ *      or packed hidden rows of a feed-forward network.
+ *   4. They multiply the hidden rows, if there are any, in the same way.
+ *   5. They call the caller's `finish` for each row of y.
  *
  * A strip has enough rows that the conversion of weights takes only a few percent of the time. */
 #include "linear.h"
@@ -33,30 +35,56 @@ static int64_t space_bytes(const ith_linear_size *size)
     return PACKED_ROWS * size->in * (int64_t)sizeof(float);
 }
 
+/* Bytes of the packed rows t of the additions to a layer of this size. */
+static int64_t added_bytes(const ith_linear_size *size, int64_t rows)
+{
+    return size->added_steps ? ith_linear_panels(size, rows) * size->kernel->right_bytes(size->added_steps) : 0;
+}
+
+/* Bytes of the converted weights of a layer of this size with merged low-rank additions. */
+static int64_t merged_bytes(const ith_linear_size *size)
+{
+    return size->merges ? ith_linear_packed_bytes(size) : 0;
+}
+
 /* The memory for panels has room for the rows of any layer. It also has room for the rows and the hidden rows of any
- * two layers that may form a feed-forward network: the second has as many inputs as the first has outputs. */
+ * two layers that may form a feed-forward network: the second has as many inputs as the first has outputs. At its end
+ * is room for the packed rows t of two layers: `up` and `gate` of a network have theirs at the same time. If there are
+ * several strips, there is room for the merged weights of a layer, or of a network's first and second layer. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *w)
 {
     *w = (ith_linear_workspace){.set = set, .threads = threads};
     int64_t widest = 1;
     for (const ith_linear_size *s = set->sizes; s; s = s->next) {
+        if (!s->applied)
+            continue;
         w->strip = ith_max64(w->strip, s->kernel->strip);
         widest = ith_max64(widest, s->kernel->columns);
     }
+    const bool several = rows > w->strip;
     rows = ith_max64(ith_min64(rows, w->strip), 1);
     w->strip = ith_min64(w->strip, ith_round_up(rows, widest));
     for (const ith_linear_size *s = set->sizes; s; s = s->next) {
-        int64_t hidden = 0;
+        int64_t hidden = 0, merged = 0;
+        if (!s->applied)
+            continue;
         for (const ith_linear_size *down = set->sizes; down; down = down->next)
-            if (down->in == s->out && down->kernel == s->kernel)
+            if (down->applied && down->in == s->out && down->kernel == s->kernel) {
                 hidden = panels_bytes(down, w->strip);
+                merged = ith_max64(merged, merged_bytes(down));
+            }
+        if (several)
+            w->merged_bytes = ith_max64(w->merged_bytes, merged_bytes(s) + merged);
         w->panels_bytes = ith_max64(w->panels_bytes, panels_bytes(s, w->strip) + hidden);
+        w->added_bytes = ith_max64(w->added_bytes, added_bytes(s, w->strip));
         w->thread_bytes = ith_max64(w->thread_bytes, ith_linear_unit_bytes(s, w->strip));
         w->thread_bytes = ith_max64(w->thread_bytes, ith_round_up(space_bytes(s), 64));
     }
+    w->panels_bytes += 2 * w->added_bytes;
     w->panels = ith_arena_take(arena, w->panels_bytes, 1);
     w->memory = ith_arena_take(arena, threads, w->thread_bytes);
+    w->merged = w->merged_bytes ? ith_arena_take(arena, w->merged_bytes, 1) : NULL;
 }
 
 int64_t ith_linear_strip(const ith_linear_workspace *workspace)
@@ -65,6 +93,10 @@ int64_t ith_linear_strip(const ith_linear_workspace *workspace)
 }
 
 /* ---- Applying -------------------------------------------------------------------------------------------------- */
+
+/* The products of a strip, in their order: by one layer or, in a feed-forward network, by up and gate together and then
+ * by down. The products that make the rows t of a layer's additions come before the product of the layer. */
+enum { ADDED_FIRST, ADDED_GATE, FIRST, ADDED_SECOND, SECOND, PRODUCTS };
 
 /* The arguments and the outcome of one call. All threads of the call read them. */
 typedef struct task {
@@ -76,7 +108,9 @@ typedef struct task {
     const ith_linear_input *x;
     const ith_linear_output *y;
     ith_linear_outcome *outcome;
-    atomic_llong next_unit[2]; /* for the first and the second product of a strip: the first unit not yet taken */
+    atomic_llong next_unit[PRODUCTS]; /* of each product of a strip, the first unit not yet taken */
+    ith_linear merged[2]; /* first and second with converted weights in the workspace, if they have merged additions */
+    int merged_count;
 } task;
 
 static bool failed(const task *t)
@@ -110,7 +144,7 @@ static void pack_strip(task *t, int64_t first, int64_t count, char *memory)
     const ith_linear_size *size = t->first->size;
     const int64_t packs = ith_div_up(size->kernel->columns, PACKED_ROWS), panels = ith_linear_panels(size, count);
     if (omp_get_thread_num() == 0)
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < PRODUCTS; i++)
             atomic_store(&t->next_unit[i], 0);
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < panels * packs; i++)
@@ -118,27 +152,72 @@ static void pack_strip(task *t, int64_t first, int64_t count, char *memory)
             pack_rows(t, first, count, i / packs, i % packs * PACKED_ROWS, (float *)(void *)memory);
 }
 
+/* The packed hidden rows of a strip. */
+static char *hidden_of(const task *t)
+{
+    return t->workspace->panels + panels_bytes(t->first->size, t->workspace->strip);
+}
+
+/* The packed rows t of a strip: of the gate's additions (which 1), or of another layer's additions (0). */
+static char *added_of(const task *t, int which)
+{
+    const ith_linear_workspace *w = t->workspace;
+    return w->panels + w->panels_bytes - (2 - which) * w->added_bytes;
+}
+
+/* Computes the units of product number `which`. The threads wait for one another at the end. */
+static void multiply(task *t, int which, ith_linear_product *product, char *memory)
+{
+    product->rowops = t->rowops, product->outcome = t->outcome, product->next_unit = &t->next_unit[which];
+    ith_linear_divide(product, omp_get_num_threads());
+    ith_linear_compute(product, memory);
+#pragma omp barrier
+}
+
+/* Makes the packed rows t of a layer's additions (NULL: there is no layer) from the packed rows of a strip. */
+static void multiply_down(task *t, int which, const ith_linear *layer, int64_t count, const char *panels, char *memory)
+{
+    if (!layer || !layer->down)
+        return;
+    ith_linear_product product = {.layer = layer->down,
+                                  .rows = count,
+                                  .panels = panels,
+                                  .hidden = added_of(t, which == ADDED_GATE),
+                                  .hidden_steps = layer->down->size->out,
+                                  .factors = layer->factors};
+    multiply(t, which, &product, memory);
+}
+
 /* Multiplies the packed rows of a strip by the first layer, or its hidden rows by the second. */
 static void multiply_strip(task *t, int64_t first, int64_t count, bool second, char *memory)
 {
-    char *hidden = t->workspace->panels + panels_bytes(t->first->size, t->workspace->strip);
+    const char *panels = second ? hidden_of(t) : t->workspace->panels;
     ith_linear_product product = {.layer = second ? t->second : t->first,
                                   .gate = second ? NULL : t->gate,
-                                  .rowops = t->rowops,
-                                  .outcome = t->outcome,
-                                  .next_unit = &t->next_unit[second],
                                   .first = first,
                                   .rows = count,
-                                  .panels = second ? hidden : t->workspace->panels,
+                                  .panels = panels,
+                                  .added = {added_of(t, 0), added_of(t, 1)},
                                   .act = t->act,
                                   .output = t->y};
     if (t->second && !second) {
-        product.hidden = hidden;
+        product.hidden = hidden_of(t);
         product.hidden_steps = t->second->size->in;
     }
-    ith_linear_divide(&product, omp_get_num_threads());
-    ith_linear_compute(&product, memory);
-#pragma omp barrier
+    multiply_down(t, second ? ADDED_SECOND : ADDED_FIRST, product.layer, count, panels, memory);
+    multiply_down(t, ADDED_GATE, product.gate, count, panels, memory);
+    multiply(t, second ? SECOND : FIRST, &product, memory);
+}
+
+/* Converts the weights of a layer with its merged additions, once for all strips. */
+static void merge(const task *t, const ith_linear *layer)
+{
+#pragma omp for schedule(dynamic)
+    for (int64_t piece = 0; piece < ith_linear_pieces(layer->size); piece++) {
+        const char *file = ith_linear_goes_on(t->outcome) ? ith_linear_pack_piece(layer, piece, layer->packed) : NULL;
+        if (file)
+            ith_linear_fail_file(t->outcome, file);
+    }
 }
 
 /* Computes one thread's share of a call. The threads wait for one another at the end of every loop and at every
@@ -146,6 +225,8 @@ static void multiply_strip(task *t, int64_t first, int64_t count, bool second, c
 static void compute_share(task *t)
 {
     char *memory = t->workspace->memory + omp_get_thread_num() * t->workspace->thread_bytes;
+    for (int i = 0; i < t->merged_count; i++)
+        merge(t, &t->merged[i]);
     for (int64_t first = 0; first < t->rows; first += t->strip) {
         int64_t count = ith_min64(t->strip, t->rows - first);
         pack_strip(t, first, count, memory);
@@ -161,6 +242,19 @@ static void compute_share(task *t)
     }
 }
 
+/* Returns a copy of a layer whose converted weights have their place in the workspace, if the layer has merged low-rank
+ * additions that would otherwise be merged for every strip; otherwise the layer. */
+static const ith_linear *place_merged(task *t, const ith_linear *layer)
+{
+    const ith_linear *before = t->merged_count ? &t->merged[t->merged_count - 1] : NULL;
+    if (!layer || !layer->merges || layer->packed)
+        return layer;
+    ith_linear *placed = &t->merged[t->merged_count++];
+    *placed = *layer;
+    placed->packed = before ? before->packed + ith_linear_packed_bytes(before->size) : t->workspace->merged;
+    return placed;
+}
+
 /* Cuts the rows into strips of about the same size, and computes them. */
 static ith_status run(ith_context *context, task *t)
 {
@@ -171,6 +265,10 @@ static ith_status run(ith_context *context, task *t)
     t->outcome = &outcome;
     t->rowops = ith_rowops_choose(ith_context_cpu(context));
     t->strip = ith_min64(ith_round_up(ith_div_up(t->rows, ith_div_up(t->rows, strip)), columns), strip);
+    if (t->rows > strip && t->workspace->merged_bytes) {
+        t->first = place_merged(t, t->first);
+        t->second = place_merged(t, t->second);
+    }
     int threads = omp_get_max_threads() < t->workspace->threads ? omp_get_max_threads() : t->workspace->threads;
 #pragma omp parallel num_threads(threads)
     compute_share(t);

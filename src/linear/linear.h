@@ -10,6 +10,12 @@
  * it for a whole strip of rows (linear.c). Rows of x come from a function of the caller, and rows of y go to another,
  * so that the caller can fuse its own work on the rows with the product.
  *
+ * A matrix w [out, in] may have low-rank additions (LoRA, arXiv:2106.09685): y = (w + factor up down) x. In general
+ * they are products of their own, t = factor down x and then up t, which cost the share r / in + r / out for rank r. In
+ * small layers this is much. If their weights are f32 when they are multiplied, additions are merged there: w + factor
+ * up down is computed once for each application of the layer, which costs as much as the products of r rows, and the
+ * converted sums are kept for all strips of rows. Dense additions are added to w whenever it is converted.
+ *
  * A model is laid out twice by the same calls, first in an arena that only counts bytes. Applying a layer allocates
  * nothing. */
 #ifndef ITH_LINEAR_LINEAR_H
@@ -26,13 +32,24 @@ typedef struct ith_linear ith_linear;
 /* The largest number of matrices that form the weights of one layer (q, k and v make three). */
 #define ITH_LINEAR_MATRICES_MAX 3
 
-/* A matrix of weights [rows, in], one row after the other, aligned to its type. */
+/* A matrix of weights [rows, in], one row after the other. F32, BF16 and F16 are aligned to their type. */
 typedef struct ith_linear_weight {
     const void *data;
-    ith_dtype type; /* F32, BF16 or F16 */
+    ith_dtype type; /* F32, BF16, F16, or a quantised type (kernels/unpack.h) whose quantisation blocks divide `in` */
     int64_t rows;
-    const char *file; /* the name of the mapped file that holds the matrix; NULL: the matrix is in ordinary memory */
+    const char *file;   /* the name of the mapped file that holds the matrix; NULL: the matrix is in ordinary memory */
+    const float *scale; /* factors of the weights of a quantised type, in ordinary memory; NULL: none */
+    int64_t scale_stride; /* row i has the factor scale[i * scale_stride]: 1, or 0 for one factor of all rows */
 } ith_linear_weight;
+
+/* An addition to one matrix of a layer: the matrix becomes w + factor up down. If down has no rows, the addition is
+ * dense: the matrix becomes w + factor up. */
+typedef struct ith_linear_addition {
+    int matrix;             /* number of the matrix in the layer */
+    ith_linear_weight down; /* [rank, in] */
+    ith_linear_weight up;   /* [rows of the matrix, rank], or [rows of the matrix, in] */
+    float factor;
+} ith_linear_addition;
 
 /* Creates a set without layers. keeps_packed: the layers hold a converted copy of their weights in memory; otherwise
  * they read them anew whenever they are applied. Both give the same bits. The context must outlive the set. */
@@ -43,9 +60,13 @@ void ith_linear_set_destroy(ith_linear_set **set);
 /* Adds a layer of `in` inputs and `out` outputs to the set, and takes its memory from the arena. Returns NULL while the
  * arena only counts bytes. Only one thread at a time may use the set. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
-/* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, or a processor that cannot
- * multiply these types. If it is ITH_OK after all layers were laid out in an arena that only counts bytes, the same
- * calls do not fail in an arena with memory. */
+/* As ith_linear_lay_out, for a layer with additions. Reads additions[i].matrix and the rows of its down and
+ * its up; the other members may be zeros. */
+ith_linear *ith_linear_lay_out_with(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types,
+                                    const ith_linear_addition *additions, int64_t count, ith_arena *arena);
+/* The first failure of ith_linear_lay_out and of ith_linear_lay_out_with: illegal sizes or types, too little memory, or
+ * a processor that cannot multiply these types. If it is ITH_OK after all layers were laid out in an arena that only
+ * counts bytes, the same calls do not fail in an arena with memory. */
 ith_status ith_linear_set_status(const ith_linear_set *set);
 /* Bytes that a set of layers allocates from the context, besides the memory that its layers take from an arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
@@ -53,15 +74,22 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set);
 /* Sets the weights of a layer: `count` matrices, one below the other, whose rows add up to `out`. The matrices and the
  * names of their files must outlive the layer. bias [out] is copied; NULL stands for zeros. If the set keeps packed
  * weights, this function converts them with the calling thread's OpenMP team, and the caller may free the matrices
- * afterwards. Returns ITH_ERR_ARGUMENT for another type or another number of rows, ITH_ERR_IO if a file is cut while it
- * is read. */
+ * afterwards. Returns ITH_ERR_ARGUMENT for another type or another number of rows, ITH_ERR_UNSUPPORTED if `in` is not a
+ * whole number of quantisation blocks, ITH_ERR_IO if a file is cut while it is read. */
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
+/* Sets the additions of a layer, as many as ith_linear_lay_out_with got, of the same sizes and in the same order. The
+ * layer's weights must have been set. Matrices and files are as in ith_linear_attach. */
+ith_status ith_linear_add(ith_context *context, ith_linear *linear, const ith_linear_addition *additions,
+                          int64_t count);
 /* Sets *matrices to the matrices that a layer reads, and returns their number. They belong to the layer. */
 int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices);
 /* The number of inputs, and of outputs, of a layer. */
 int64_t ith_linear_inputs(const ith_linear *linear);
 int64_t ith_linear_outputs(const ith_linear *linear);
+/* The number of multiplications and sums that the low-rank additions of a layer add to its application to `rows` rows.
+ */
+double ith_linear_added_operations(const ith_linear *linear, int64_t rows);
 /* Makes a layer read matrix `index` from `data`, which is in ordinary memory and holds the same numbers. No thread may
  * apply the layer meanwhile. The set must not keep packed weights. */
 void ith_linear_relocate(ith_linear *linear, int index, const void *data);
@@ -76,8 +104,11 @@ typedef struct ith_linear_workspace {
     int threads;
     int64_t strip;                      /* the largest number of rows that are packed and multiplied together */
     int64_t panels_bytes, thread_bytes; /* bytes of `panels`; bytes of one thread's share of `memory` */
-    char *panels;                       /* packed rows of x, and packed hidden rows of a feed-forward network */
-    char *memory;                       /* [threads][thread_bytes]: scratch memory of each thread */
+    int64_t added_bytes;  /* bytes of the packed rows t of one layer's additions, at the end of `panels` */
+    int64_t merged_bytes; /* bytes of `merged` */
+    char *panels;         /* packed rows of x, hidden rows of a feed-forward network, rows t of additions */
+    char *memory;         /* [threads][thread_bytes]: scratch memory of each thread */
+    char *merged;         /* converted weights of layers with merged low-rank additions, for one call */
 } ith_linear_workspace;
 
 /* Takes the memory of a workspace from the arena, for all layers that are in the set now and for teams of up to

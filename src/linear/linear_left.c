@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Converts weights into left operands of a product kernel, a block of k at a time. Weights may lie in a mapped file
- * that another process cuts meanwhile. So they are read inside a guard (file_fault.h). */
+/* Converts weights into left operands of a product kernel, a block of k at a time, with the additions that are merged
+ * into them. Weights may lie in a mapped file that another process cuts meanwhile. So they are read inside a guard
+ * (file_fault.h). */
+#include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "../base/size.h"
 #include "linear_set.h"
@@ -26,42 +28,236 @@ static const ith_linear_weight *weight_of(const ith_linear *linear, int64_t *row
     return weight;
 }
 
-/* Whether weights of this type are rounded to bf16 when they are converted. */
-static bool is_rounded(const ith_linear_size *size, ith_dtype type)
+/* The numbers of a row that are unpacked at a time. They stay in the first-level cache. */
+enum { PIECE = 512 };
+
+/* Whether weights are converted to bf16, either because the layer rounds them or without loss: an fp8 or i8 number
+ * without a scale is a bf16 number, which has one part instead of three. */
+static bool is_rounded(const ith_linear_size *size, const ith_linear_weight *weight)
 {
-    return size->types.stored == ITH_BF16 && type != ITH_BF16;
+    if (size->kernel->parts > 1 && ith_unpack_has(weight->type) && ith_dtype_bytes(weight->type) == 1 && !weight->scale)
+        return true;
+    return size->types.stored == ITH_BF16 && weight->type != ITH_BF16;
 }
 
-/* The address of the numbers of one row within a block of k. */
+/* The type of the numbers that a kernel converts: packed weights are unpacked to f32 first. */
+static ith_dtype number_type(const ith_linear_weight *weight)
+{
+    return ith_unpack_has(weight->type) ? ITH_F32 : weight->type;
+}
+
+int ith_linear_weight_parts(const ith_linear_size *size, const ith_linear_weight *weight)
+{
+    return ith_product_parts(size->kernel, number_type(weight), is_rounded(size, weight));
+}
+
+/* The address of a row. */
+static const char *row_of(const ith_linear_size *size, const ith_linear_weight *weight, int64_t row)
+{
+    return (const char *)weight->data + row * ith_dtype_row_bytes(weight->type, size->in);
+}
+
+/* The number of the first quantisation block of a row that holds a number of a block of k. For types without
+ * quantisation blocks, of the first number. */
+static int64_t first_run(const ith_linear_size *size, const ith_linear_weight *weight, int64_t block)
+{
+    return block * size->depth / ith_dtype_run(weight->type);
+}
+
+/* The address of the numbers of one row within a block of k, from the beginning of a quantisation block. The matrix
+ * must have data. */
 static const char *block_of_row(const ith_linear_size *size, const ith_linear_weight *weight, int64_t row,
                                 int64_t block)
 {
-    return (const char *)weight->data + (row * size->in + block * size->depth) * ith_dtype_bytes(weight->type);
+    return row_of(size, weight, row) + first_run(size, weight, block) * ith_dtype_bytes(weight->type);
+}
+
+/* The bytes of these numbers, with whole quantisation blocks. */
+static int64_t block_bytes(const ith_linear_size *size, const ith_linear_weight *weight, int64_t block)
+{
+    const int64_t end = block * size->depth + ith_linear_steps(size, block), run = ith_dtype_run(weight->type);
+    return (ith_div_up(end, run) - first_run(size, weight, block)) * ith_dtype_bytes(weight->type);
+}
+
+/* Converts the numbers of one row within a block of k. */
+static void convert_numbers(const conversion *c, const ith_linear_weight *weight, int64_t row, ith_product_left left)
+{
+    const ith_linear_size *size = c->linear->size;
+    left.x = (const char *)weight->data + (row * size->in + c->block * size->depth) * ith_dtype_bytes(weight->type);
+    size->kernel->pack_left(&left);
+}
+
+/* The number of the matrix in its layer. */
+static int index_of(const ith_linear *linear, const ith_linear_weight *weight)
+{
+    return (int)(weight - linear->weights);
+}
+
+/* Whether additions are merged into a matrix. */
+static bool has_merged(const ith_linear *linear, const ith_linear_weight *weight)
+{
+    for (int64_t i = 0; i < linear->merged_count; i++)
+        if (linear->merged[i].matrix == index_of(linear, weight))
+            return true;
+    return false;
+}
+
+/* Reads numbers [first, first + count) of a row of `in` numbers as f32, from a matrix of the layer or of its additions.
+ */
+static void read_row(conversion *c, const ith_linear_weight *weight, int64_t in, int64_t row, int64_t first,
+                     int64_t count, float *out)
+{
+    c->weight = weight;
+    c->linear->size->unpack(weight->type, (const char *)weight->data + row * ith_dtype_row_bytes(weight->type, in),
+                            first, count, out);
+    for (int64_t i = 0; weight->scale && i < count; i++)
+        out[i] *= weight->scale[row * weight->scale_stride];
+}
+
+/* Adds numbers [first, first + count) of a row of the dense additions to a matrix. */
+static void add_dense(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t first, int64_t count,
+                      float *sums)
+{
+    float more[PIECE];
+    for (int64_t i = 0; i < c->linear->merged_count; i++) {
+        const ith_linear_addition *dense = &c->linear->merged[i];
+        if (dense->matrix != index_of(c->linear, weight) || dense->down.rows)
+            continue;
+        read_row(c, &dense->up, c->linear->size->in, row, first, count, more);
+        for (int64_t j = 0; j < count; j++)
+            sums[j] += dense->factor * more[j];
+    }
+}
+
+/* ---- Low-rank additions that are merged ------------------------------------------------------------------------- */
+
+enum {
+    GROUP = 64,        /* rows of `up` that are multiplied together */
+    RANKS = 64,        /* steps of one product */
+    DEPTH_MOST = 256,  /* the largest depth of a block of k of a layer that merges */
+    COLUMNS_MOST = 64, /* the most columns of a right panel */
+    /* Merging costs r in out operations for rank r whenever the weights are converted, and products of their own cost
+     * r (in + out) for each row: merging pays from in out / (in + out) rows on. Layers where this is at most ROWS_MOST
+     * merge. The choice may not depend on the rows at hand, because bits do not. */
+    ROWS_MOST = 2048
+};
+
+bool ith_linear_merges(const ith_linear_size *s)
+{
+    const bool exact = s->types.stored == ITH_F32 && s->kernel->parts == 1; /* the sums of weights are kept as f32 */
+    return exact && s->kernel->depth <= DEPTH_MOST && s->kernel->columns <= COLUMNS_MOST &&
+           s->in * s->out <= ROWS_MOST * (s->in + s->out);
+}
+
+/* sums[i] += factor up[row + i] down, within a block of k, for `rows` rows of a low-rank addition. */
+static void add_low(conversion *c, const ith_linear_addition *a, int64_t row, int64_t rows,
+                    float sums[GROUP][DEPTH_MOST])
+{
+    enum { STRIDE = DEPTH_MOST + COLUMNS_MOST };
+    const ith_linear_size *size = c->linear->size;
+    const ith_product_kernel *kernel = size->kernel;
+    const int64_t rank = a->down.rows, steps = ith_linear_steps(size, c->block);
+    _Alignas(64) float up[GROUP][RANKS], down[RANKS][STRIDE], panel[RANKS * COLUMNS_MOST];
+    for (int64_t first = 0; first < rank; first += RANKS) {
+        const int64_t count = ith_min64(RANKS, rank - first);
+        for (int64_t i = 0; i < rows; i++) {
+            read_row(c, &a->up, rank, row + i, first, count, up[i]);
+            for (int64_t k = 0; k < count; k++)
+                up[i][k] *= a->factor;
+        }
+        for (int64_t k = 0; k < count; k++) {
+            read_row(c, &a->down, size->in, first + k, c->block * size->depth, steps, down[k]);
+            memset(down[k] + steps, 0, COLUMNS_MOST * sizeof **down);
+        }
+        for (int64_t j = 0; j < steps; j += kernel->columns) {
+            kernel->pack_turned(&(ith_product_turned){
+                .x = down[0] + j, .stride = STRIDE, .steps = count, .count = count, .panel = panel});
+            kernel->multiply(&(ith_product_call){.rows = rows,
+                                                 .columns = ith_min64(kernel->columns, steps - j),
+                                                 .steps = count,
+                                                 .left = up,
+                                                 .left_stride = sizeof *up,
+                                                 .parts = 1,
+                                                 .right = panel,
+                                                 .out = sums[0] + j,
+                                                 .out_stride = DEPTH_MOST,
+                                                 .adds = true});
+        }
+    }
+}
+
+/* Sets sums[i] to the sum of the low-rank additions to row `row` + i of a matrix, within a block of k. */
+static void sum_low(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows,
+                    float sums[GROUP][DEPTH_MOST])
+{
+    memset(sums, 0, (size_t)rows * sizeof *sums);
+    for (int64_t i = 0; i < c->linear->merged_count; i++) {
+        const ith_linear_addition *a = &c->linear->merged[i];
+        if (a->matrix == index_of(c->linear, weight) && a->down.rows)
+            add_low(c, a, row, rows, sums);
+    }
+}
+
+/* ---- Conversion ------------------------------------------------------------------------------------------------- */
+
+/* Converts one row of a matrix that is packed, or has merged additions, within a block of k: the sums of w and the
+ * additions as f32, a piece after the other. low: the sum of the row's low-rank additions; NULL: there are none. */
+static void convert_pieces(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low,
+                           ith_product_left left)
+{
+    const ith_linear_size *size = c->linear->size;
+    const int64_t first = c->block * size->depth, steps = ith_linear_steps(size, c->block);
+    const int64_t element = size->kernel->type == ITH_F32 && size->kernel->parts == 1 ? 4 : 2;
+    char *to = left.to;
+    float numbers[PIECE];
+    left.x = numbers, left.dtype = ITH_F32;
+    for (int64_t k = 0; k < steps; k += PIECE) {
+        left.count = ith_min64(PIECE, steps - k), left.to = to + k * element;
+        read_row(c, weight, size->in, row, first + k, left.count, numbers);
+        for (int64_t i = 0; low && i < left.count; i++)
+            numbers[i] += low[k + i];
+        add_dense(c, weight, row, first + k, left.count, numbers);
+        size->kernel->pack_left(&left);
+    }
 }
 
 /* Converts one row within a block of k. All rows of a layer get the same number of parts: the parts that this row does
- * not need become zeros. */
-static void convert_row(const conversion *c, const ith_linear_weight *weight, int64_t row, char *to)
+ * not need become zeros. So do all parts of a row of a matrix without data. */
+static void convert_row(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low, char *to)
 {
     const ith_linear_size *size = c->linear->size;
-    const ith_product_left left = {.x = block_of_row(size, weight, row, c->block),
-                                   .dtype = weight->type,
-                                   .rounds = is_rounded(size, weight->type),
-                                   .count = ith_linear_steps(size, c->block),
-                                   .to = to,
-                                   .part_bytes = c->part_bytes};
-    size->kernel->pack_left(&left);
-    for (int part = ith_product_parts(size->kernel, weight->type, left.rounds); part < c->linear->parts; part++)
+    const bool merged = has_merged(c->linear, weight);
+    ith_product_left left = {.dtype = weight->type,
+                             .rounds = merged ? size->types.stored == ITH_BF16 : is_rounded(size, weight),
+                             .count = ith_linear_steps(size, c->block),
+                             .to = to,
+                             .part_bytes = c->part_bytes};
+    int part = weight->data ? ith_linear_weight_parts(size, weight) : 0;
+    if (merged)
+        part = c->linear->parts;
+    if (merged || (weight->data && ith_unpack_has(weight->type)))
+        convert_pieces(c, weight, row, low, left);
+    else if (weight->data)
+        convert_numbers(c, weight, row, left);
+    for (; part < c->linear->parts; part++)
         memset(to + part * c->part_bytes, 0, (size_t)size->row_bytes);
 }
 
 static void convert(void *user)
 {
     conversion *c = user;
-    for (int64_t i = 0; i < c->count; i++) {
+    _Alignas(64) float sums[GROUP][DEPTH_MOST];
+    for (int64_t i = 0, count; i < c->count; i += count) {
         int64_t row = c->first + i;
-        c->weight = weight_of(c->linear, &row);
-        convert_row(c, c->weight, row, c->to + i * c->linear->size->row_bytes);
+        const ith_linear_weight *weight = weight_of(c->linear, &row);
+        count = ith_min64(ith_min64(GROUP, c->count - i), weight->rows - row);
+        if (c->linear->merges)
+            sum_low(c, weight, row, count, sums);
+        for (int64_t n = 0; n < count; n++) {
+            c->weight = weight;
+            convert_row(c, weight, row + n, c->linear->merges ? sums[n] : NULL,
+                        c->to + (i + n) * c->linear->size->row_bytes);
+        }
     }
 }
 
@@ -78,8 +274,10 @@ void ith_linear_fetch(const ith_linear *linear, int64_t first, int64_t count, in
 {
     int64_t row = first;
     const ith_linear_weight *weight = weight_of(linear, &row);
+    if (!weight->data)
+        return;
     call->next_left = block_of_row(linear->size, weight, row, block);
+    call->next_left_bytes = block_bytes(linear->size, weight, block);
     call->next_left_rows = ith_min64(count, weight->rows - row);
-    call->next_left_bytes = ith_linear_steps(linear->size, block) * ith_dtype_bytes(weight->type);
-    call->next_left_stride = linear->size->in * ith_dtype_bytes(weight->type);
+    call->next_left_stride = ith_dtype_row_bytes(weight->type, linear->size->in);
 }

@@ -55,15 +55,15 @@ static ith_status add_size(ith_linear_set *set, int64_t in, int64_t out, const i
     if (!size)
         return ITH_ERR_MEMORY;
     *size = (ith_linear_size){.next = set->sizes, .in = in, .out = out, .types = *types, .kernel = kernel};
+    size->unpack = ith_unpack_choose(ith_context_cpu(context));
     set->sizes = size, set->count++;
     divide(size);
     return ITH_OK;
 }
 
-static const ith_linear_size *find_size(const ith_linear_set *set, int64_t in, int64_t out,
-                                        const ith_operand_types *types)
+ith_linear_size *ith_linear_size_of(const ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
-    const ith_linear_size *s = set->sizes;
+    ith_linear_size *s = set->sizes;
     while (s && (s->in != in || s->out != out || s->types.stored != types->stored ||
                  s->types.rounded != types->rounded || s->types.multiplied != types->multiplied))
         s = s->next;
@@ -107,17 +107,18 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set)
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena)
+ith_linear *ith_linear_place(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, int64_t matrices,
+                             ith_arena *arena, ith_linear_size **size)
 {
-    if (!set->status && !find_size(set, in, out, &types))
+    if (!set->status && !ith_linear_size_of(set, in, out, &types))
         set->status = add_size(set, in, out, &types);
-    const ith_linear_size *size = set->status ? NULL : find_size(set, in, out, &types);
-    if (!size)
+    *size = set->status ? NULL : ith_linear_size_of(set, in, out, &types);
+    if (!*size)
         return NULL;
-    ith_linear *place = ith_arena_take(arena, 1, sizeof *place), linear = {.size = size};
-    linear.bias = ith_arena_take(arena, out, sizeof *linear.bias);
+    ith_linear *place = ith_arena_take(arena, 1, sizeof *place), linear = {.size = *size};
+    linear.weights = ith_arena_take(arena, matrices, sizeof *linear.weights);
     if (set->keeps_packed)
-        linear.packed = ith_arena_take(arena, size->blocks * size->parts_max * out, size->row_bytes);
+        linear.packed = ith_arena_take(arena, (*size)->blocks * (*size)->parts_max * out, (*size)->row_bytes);
     if (arena->overflow)
         set->status = ith_fail(set->context, ITH_ERR_MEMORY,
                                "linear layers with one of %lld to %lld take more memory than a size can hold",
@@ -125,6 +126,18 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
     if (place)
         *place = linear;
     return place;
+}
+
+ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena)
+{
+    ith_linear_size *size = NULL;
+    ith_linear *linear = ith_linear_place(set, in, out, types, ITH_LINEAR_MATRICES_MAX, arena, &size);
+    float *bias = size ? ith_arena_take(arena, out, sizeof *bias) : NULL;
+    if (size)
+        size->applied = true;
+    if (linear)
+        linear->bias = bias;
+    return linear;
 }
 
 /* Checks the number, the types and the rows of a layer's matrices. */
@@ -138,6 +151,12 @@ static ith_status check_weights(ith_context *context, const ith_linear_size *siz
                         ITH_LINEAR_MATRICES_MAX);
     for (int i = 0; i < count && !status; i++) {
         status = ith_operand_types_check(context, &size->types, weights[i].type, "a linear layer");
+        if (!status && size->in % ith_dtype_run(weights[i].type))
+            return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                            "a linear layer of %lld inputs with weights of type %s, which come in blocks of %lld: the "
+                            "inputs must be a multiple of that",
+                            (long long)size->in, ith_dtype_name(weights[i].type),
+                            (long long)ith_dtype_run(weights[i].type));
         if (!status && (weights[i].rows < 1 || weights[i].rows > size->out - rows))
             return ith_fail(
                 context, ITH_ERR_ARGUMENT,
@@ -151,20 +170,35 @@ static ith_status check_weights(ith_context *context, const ith_linear_size *siz
     return status;
 }
 
+int64_t ith_linear_packed_bytes(const ith_linear_size *size)
+{
+    return size->blocks * size->parts_max * size->out * size->row_bytes;
+}
+
+int64_t ith_linear_pieces(const ith_linear_size *size)
+{
+    return ith_div_up(size->out, size->features) * size->blocks;
+}
+
+const char *ith_linear_pack_piece(const ith_linear *linear, int64_t piece, char *packed)
+{
+    const ith_linear_size *s = linear->size;
+    const int64_t block = piece % s->blocks, first = piece / s->blocks * s->features;
+    const int64_t part_bytes = s->out * s->row_bytes;
+    char *to = packed + block * s->parts_max * part_bytes + first * s->row_bytes;
+    return ith_linear_convert(linear, first, ith_min64(s->features, s->out - first), block, to, part_bytes);
+}
+
 /* Converts all weights of a layer into linear->packed. */
 static ith_status keep_packed(ith_context *context, const ith_linear *linear)
 {
-    const ith_linear_size *s = linear->size;
-    const int64_t pieces = ith_div_up(s->out, s->features), part_bytes = s->out * s->row_bytes;
+    const int64_t pieces = ith_linear_pieces(linear->size);
     const char *cut = NULL;
 #pragma omp parallel for schedule(static)
-    for (int64_t piece = 0; piece < pieces * s->blocks; piece++) {
-        int64_t block = piece % s->blocks, first = piece / s->blocks * s->features;
+    for (int64_t piece = 0; piece < pieces; piece++) {
         if (ith_context_interrupted(context))
             continue;
-        char *to = linear->packed + block * s->parts_max * part_bytes + first * s->row_bytes;
-        const char *file =
-            ith_linear_convert(linear, first, ith_min64(s->features, s->out - first), block, to, part_bytes);
+        const char *file = ith_linear_pack_piece(linear, piece, linear->packed);
 #pragma omp critical(ith_linear_cut)
         if (file)
             cut = file;
@@ -174,6 +208,20 @@ static ith_status keep_packed(ith_context *context, const ith_linear *linear)
     return ith_context_check(context);
 }
 
+ith_status ith_linear_take(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count)
+{
+    const ith_linear_size *size = linear->size;
+    linear->count = count, linear->parts = 1;
+    for (int i = 0; i < count; i++) {
+        int needed = matrices[i].data ? ith_linear_weight_parts(size, &matrices[i]) : 1;
+        linear->weights[i] = matrices[i];
+        linear->parts = needed > linear->parts ? needed : linear->parts;
+    }
+    if (linear->merged_count) /* sums of weights and additions are f32 */
+        linear->parts = ith_product_parts(size->kernel, ITH_F32, size->types.stored == ITH_BF16);
+    return linear->packed ? keep_packed(context, linear) : ITH_OK;
+}
+
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias)
 {
@@ -181,18 +229,11 @@ ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith
     ith_status status = check_weights(context, size, matrices, count);
     if (status)
         return status;
-    linear->count = count, linear->parts = 1;
-    for (int i = 0; i < count; i++) {
-        bool rounds = size->types.stored == ITH_BF16;
-        int needed = ith_product_parts(size->kernel, matrices[i].type, rounds);
-        linear->weights[i] = matrices[i];
-        linear->parts = needed > linear->parts ? needed : linear->parts;
-    }
     if (bias)
         memcpy(linear->bias, bias, (size_t)size->out * sizeof *bias);
     else
         memset(linear->bias, 0, (size_t)size->out * sizeof *bias);
-    return linear->packed ? keep_packed(context, linear) : ITH_OK;
+    return ith_linear_take(context, linear, matrices, count);
 }
 
 int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices)
@@ -222,11 +263,25 @@ ith_instructions ith_linear_instructions(const ith_linear *linear)
     return linear->size->kernel->instructions[linear->parts - 1];
 }
 
+/* Asks for the rows of a matrix, `in` numbers each. */
+static void prefetch(const ith_linear_weight *w, int64_t in)
+{
+    if (w->file)
+        ith_prefetch(w->data, w->rows * ith_dtype_row_bytes(w->type, in));
+}
+
 void ith_linear_prefetch(const ith_linear *linear)
 {
-    for (int i = 0; i < linear->count && !linear->packed; i++) {
-        const ith_linear_weight *w = &linear->weights[i];
-        if (w->file)
-            ith_prefetch(w->data, w->rows * linear->size->in * ith_dtype_bytes(w->type));
+    const int64_t in = linear->size->in;
+    for (int i = 0; i < linear->count && !linear->packed; i++)
+        prefetch(&linear->weights[i], in);
+    for (int64_t i = 0; i < linear->merged_count && !linear->packed; i++) {
+        const ith_linear_addition *a = &linear->merged[i];
+        prefetch(&a->down, in);
+        prefetch(&a->up, a->down.rows ? a->down.rows : in);
     }
+    for (int64_t i = 0; i < linear->added_count; i++)
+        ith_linear_prefetch(linear->added[i].up);
+    if (linear->down)
+        ith_linear_prefetch(linear->down);
 }

@@ -4,6 +4,7 @@
 #define ITH_LINEAR_LINEAR_SET_H
 
 #include "../kernels/product.h"
+#include "../kernels/unpack.h"
 #include "linear.h"
 
 /* One size of layer. Its products are cut along k into blocks of `depth` steps; the last block may have fewer. */
@@ -12,12 +13,18 @@ typedef struct ith_linear_size {
     int64_t in, out;
     ith_operand_types types;
     const ith_product_kernel *kernel;
+    ith_unpack_fn unpack;
     int64_t depth, blocks;
     int parts_max;     /* the largest number of parts of a converted weight (product.h) */
     int64_t quantum;   /* the number of features of a unit is a multiple of this; only the last unit may have fewer */
     int64_t row_bytes; /* bytes of one part of a row of converted weights within a block of k */
     int64_t features;  /* the largest number of features of a unit: their converted weights within a block of k fit the
                           second-level cache */
+    bool applied;      /* layers of this size are applied; otherwise they are only the matrices `up` of additions */
+    bool merges;       /* layers of this size have low-rank additions that are merged (ith_linear_merges) */
+    /* The largest sizes of the additions to a layer of this size: blocks of k behind the blocks of one matrix, steps of
+     * the packed rows t, and bytes of one part of a row of converted weights. */
+    int64_t added_blocks, added_steps, added_row_bytes;
 } ith_linear_size;
 
 /* The linear layers of one model, and their sizes. */
@@ -29,14 +36,34 @@ struct ith_linear_set {
     ith_linear_size *sizes;
 };
 
+/* A low-rank addition that is a product of its own, to one matrix of a layer: the products up t, with t = factor down
+ * x. Their blocks of k come behind the blocks of the matrix and of the additions before. */
+typedef struct ith_linear_added {
+    int matrix;
+    int64_t first; /* the first output feature of the matrix; its number of features is the number of outputs of `up` */
+    int64_t at;    /* the first step of t in the packed rows t of the layer */
+    int64_t number;        /* of its first block, among all blocks that additions append to the matrix */
+    struct ith_linear *up; /* from rank to the rows of the matrix; without a bias */
+} ith_linear_added;
+
 /* A linear layer: pointers to its weights, and its bias. */
 struct ith_linear {
     const ith_linear_size *size;
-    ith_linear_weight weights[ITH_LINEAR_MATRICES_MAX]; /* matrices, one below the other */
-    int count;                                          /* number of matrices */
-    int parts;                                          /* number of parts of a converted weight (product.h) */
+    ith_linear_weight *weights; /* matrices, one below the other; without data: zeros */
+    int count;                  /* number of matrices */
+    int parts;                  /* number of parts of a converted weight (product.h) */
     char *packed; /* [blocks][parts_max][out][row_bytes]: converted weights; NULL if the set does not keep them */
-    float *bias;  /* [out] */
+    float *bias;  /* [out]; NULL for the matrices of an addition */
+    int64_t added_count; /* number of low-rank additions that are products of their own */
+    ith_linear_added *added;
+    /* The matrices `down` of these additions, each followed by rows of zeros up to whole steps of the kernel. */
+    ith_linear *down;
+    float *factors; /* [outputs of `down`]: the factors of t */
+    /* Additions that are added to the weights when these are converted: their number, 0 until ith_linear_add sets
+     * them, and the number of places for them. Until then the places hold their sizes. */
+    int64_t merged_count, merged_places;
+    ith_linear_addition *merged;
+    bool merges; /* some of them are of low rank */
 };
 
 /* The number of steps of block number `block` of k. */
@@ -46,13 +73,36 @@ static inline int64_t ith_linear_steps(const ith_linear_size *size, int64_t bloc
     return rest < size->depth ? rest : size->depth;
 }
 
+/* Sets the matrices of a layer, which are known to be legal, and converts them with the layer's merged additions if the
+ * set keeps packed weights. The matrices may be linear->weights. */
+ith_status ith_linear_take(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count);
+/* The set's size of layers from `in` to `out`; NULL: there are none. */
+ith_linear_size *ith_linear_size_of(const ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types);
+/* Adds a layer without a bias to a set, with room for `matrices` matrices. Sets *size to its size, NULL after a
+ * failure. Otherwise like ith_linear_lay_out. */
+ith_linear *ith_linear_place(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, int64_t matrices,
+                             ith_arena *arena, ith_linear_size **size);
+/* The number of parts of the converted weights of a matrix. */
+int ith_linear_weight_parts(const ith_linear_size *size, const ith_linear_weight *weight);
+
 /* Converted weights of some features within one block of k: a left operand of a product kernel. */
 typedef struct ith_linear_left {
     const char *first;  /* part 0 of the first feature; the next feature lies size->row_bytes behind it */
     int64_t part_bytes; /* bytes from one part to the next */
 } ith_linear_left;
 
-/* Converts the weights of features [first, first + count) within block number `block` of k. Part p of feature
+/* Whether low-rank additions to layers of this size are merged: added to the weights when these are converted. */
+bool ith_linear_merges(const ith_linear_size *size);
+/* Bytes of the converted weights of a layer. */
+int64_t ith_linear_packed_bytes(const ith_linear_size *size);
+/* All weights of a layer are converted in this number of pieces. */
+int64_t ith_linear_pieces(const ith_linear_size *size);
+/* Converts one of these pieces into `packed`, which is laid out as the member of ith_linear. Returns as
+ * ith_linear_convert. */
+const char *ith_linear_pack_piece(const ith_linear *linear, int64_t piece, char *packed);
+
+/* Converts the weights of features [first, first + count) within block number `block` of k, with the merged additions
+ * to them. Part p of feature
  * first + i is written to `to` + p * part_bytes + i * row_bytes. Returns NULL, or the name of the file that was cut
  * while it was read. */
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,

@@ -8,6 +8,10 @@
  *             for each right panel of the span (its part within the block: first-level cache)
  *                 add left times right to the thread's sums [right panel][features][columns]
  *
+ * The blocks of k of low-rank additions come behind the blocks of the weights: their left operand is `up`, and their
+ * right panels are the packed rows t. The features of a unit may belong to several matrices, each with additions of its
+ * own.
+ *
  * After the last block of k, the sums of each right panel are transposed into rows of y, or packed as hidden rows. The
  * blocks of k are the same for every row, so the bits of a row do not depend on the units or on the other rows. */
 #include "linear_unit.h"
@@ -25,6 +29,7 @@ typedef struct unit {
     int64_t first, count;        /* output features [first, first + count) */
     int64_t first_panel, panels; /* the range of right panels */
     int64_t spans;               /* number of spans of this range */
+    int64_t blocks[2];           /* number of blocks of k of the layer and of the gate, with the blocks of additions */
     char *left;                  /* converted weights of these features: one block of k, or all blocks */
     float *sums[2];              /* [panels of a span][count][columns] each: sums of the layer, and of the gate */
     float *turned;               /* [TURNED_ROWS][count]: sums of one right panel as rows of y */
@@ -39,10 +44,16 @@ static int64_t features_most(const ith_linear_size *size, bool has_gate)
     return has_gate ? ith_max64(size->features / 2 / size->quantum, 1) * size->quantum : size->features;
 }
 
-/* Bytes of the converted weights of `features` features within one block of k. */
+/* The largest number of bytes of one part of a row of converted weights, or of an addition. */
+static int64_t row_most(const ith_linear_size *size)
+{
+    return ith_max64(size->row_bytes, size->added_row_bytes);
+}
+
+/* Bytes of the converted weights of `features` features within one block of k, or of their additions. */
 static int64_t left_bytes(const ith_linear_size *size, int64_t features)
 {
-    return ith_round_up(features * size->parts_max * size->row_bytes, ALIGNMENT);
+    return ith_round_up(features * size->parts_max * row_most(size), ALIGNMENT);
 }
 
 /* Bytes of a unit's sums for one layer. */
@@ -68,7 +79,8 @@ static int64_t lefts_bytes(const ith_linear_size *size, int64_t panels)
 {
     if (span_most(size, panels) == panels)
         return left_bytes(size, size->features);
-    return size->blocks * ith_max64(left_bytes(size, size->features), 2 * left_bytes(size, features_most(size, true)));
+    return (size->blocks + size->added_blocks) *
+           ith_max64(left_bytes(size, size->features), 2 * left_bytes(size, features_most(size, true)));
 }
 
 int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
@@ -109,15 +121,27 @@ static void put_rows(const unit *u, int64_t panel, const float *sums)
     }
 }
 
-/* Applies bias, activation and gate to the complete sums of right panel number `panel`, and packs them as hidden
- * rows. */
+/* x[i][j] *= factors[i] for a matrix x [rows][columns] */
+static void scale(float *x, const float *factors, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            x[i * columns + j] *= factors[i];
+}
+
+/* Applies bias, activation and gate, or the factors of the rows t, to the complete sums of right panel number `panel`,
+ * and packs them as hidden rows. */
 static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
 {
     const ith_linear_product *p = u->product;
     const ith_product_kernel *kernel = u->size->kernel;
     int64_t numbers = u->count * kernel->columns;
-    p->rowops->add_bias(sums, p->layer->bias + u->first, u->count, kernel->columns);
-    p->act(sums, sums, numbers);
+    if (p->factors) {
+        scale(sums, p->factors + u->first, u->count, kernel->columns);
+    } else {
+        p->rowops->add_bias(sums, p->layer->bias + u->first, u->count, kernel->columns);
+        p->act(sums, sums, numbers);
+    }
     if (gates) {
         p->rowops->add_bias(gates, p->gate->bias + u->first, u->count, kernel->columns);
         p->rowops->multiply(sums, gates, numbers);
@@ -134,12 +158,17 @@ static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
 
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
-/* Returns true unless the call has failed or its context was interrupted. Records an interruption as a failure. */
-static bool goes_on(ith_linear_outcome *outcome)
+bool ith_linear_goes_on(ith_linear_outcome *outcome)
 {
     if (!atomic_load_explicit(&outcome->status, memory_order_relaxed) && ith_context_interrupted(outcome->context))
         atomic_store(&outcome->status, ITH_ERR_INTERRUPTED);
     return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
+}
+
+void ith_linear_fail_file(ith_linear_outcome *outcome, const char *file)
+{
+    atomic_store(&outcome->file, file);
+    atomic_store(&outcome->status, ITH_ERR_IO);
 }
 
 /* A block of k of one of a unit's layers, for a span of right panels. A thread computes all blocks of the layer, then
@@ -153,7 +182,7 @@ typedef struct position {
 /* Whether this is the last block of its span. */
 static bool ends_span(const unit *u, position at)
 {
-    return at.block == u->size->blocks - 1 && (at.which || !u->product->gate);
+    return at.block == u->blocks[at.which] - 1 && (at.which || !u->product->gate);
 }
 
 /* Whether this is the last block of the unit. */
@@ -169,7 +198,7 @@ static position after(const unit *u, position at)
         return (position){0};
     if (ends_span(u, at))
         return (position){at.span + 1, 0, 0};
-    bool last = at.block == u->size->blocks - 1;
+    bool last = at.block == u->blocks[at.which] - 1;
     return (position){at.span, last ? 1 : at.which, last ? 0 : at.block + 1};
 }
 
@@ -184,12 +213,73 @@ static int64_t begin_of(const unit *u, int64_t span)
     return u->first_panel + span * u->panels / u->spans;
 }
 
-/* The address of a block of k in right panel number `panel` of the strip. */
-static const char *right_of(const unit *u, int64_t panel, int64_t block)
+/* The address of step `step` in right panel number `panel` of some panels of `steps` steps. */
+static const char *step_of(const ith_product_kernel *kernel, const char *panels, int64_t steps, int64_t panel,
+                           int64_t step)
 {
-    const ith_product_kernel *kernel = u->size->kernel;
-    const char *begin = u->product->panels + panel * kernel->right_bytes(u->size->in);
-    return begin + (block ? kernel->right_bytes(block * u->size->depth) : 0);
+    return panels + panel * kernel->right_bytes(steps) + (step ? kernel->right_bytes(step) : 0);
+}
+
+/* The address of a block of k in right panel number `panel` of the strip. For a block of additions this is the panel of
+ * all packed rows t. */
+static const char *right_of(const unit *u, int64_t panel, position at)
+{
+    const ith_linear_size *s = u->size;
+    if (at.block >= s->blocks)
+        return step_of(s->kernel, u->product->added[at.which], layer_of(u, at)->down->size->out, panel, 0);
+    return step_of(s->kernel, u->product->panels, s->in, panel, at.block * s->depth);
+}
+
+/* ---- Additions ------------------------------------------------------------------------------------------------- */
+
+/* The features of a unit that one block of k of an addition reaches: [first, first + count) of the addition's matrix.
+ */
+typedef struct reach {
+    const ith_linear_added *added;
+    int64_t first, count;
+    int64_t block;     /* number of the block in the addition */
+    int64_t from_unit; /* number of the first of these features in the unit */
+} reach;
+
+static reach reach_of(const unit *u, const ith_linear_added *a, int64_t block)
+{
+    const int64_t begin = ith_max64(u->first, a->first);
+    const int64_t end = ith_min64(u->first + u->count, a->first + a->up->size->out);
+    return (reach){a, begin - a->first, end - begin, block, begin - u->first};
+}
+
+/* The number of blocks of k of a unit's layer, with the blocks of the additions to the unit's features. */
+static int64_t blocks_of(const unit *u, const ith_linear *layer)
+{
+    int64_t added = 0;
+    for (int64_t i = 0; i < layer->added_count; i++) {
+        const ith_linear_added *a = &layer->added[i];
+        if (reach_of(u, a, 0).count > 0)
+            added = ith_max64(added, a->number + a->up->size->blocks);
+    }
+    return u->size->blocks + added;
+}
+
+/* Finds the next addition, from number *i of the layer on, that has features of the unit at a block of additions. Moves
+ * *i behind it. Returns false if there is none. */
+static bool next_reach(const unit *u, position at, int64_t *i, reach *out)
+{
+    const ith_linear *layer = layer_of(u, at);
+    while (*i < layer->added_count) {
+        const ith_linear_added *a = &layer->added[(*i)++];
+        const int64_t block = at.block - u->size->blocks - a->number;
+        *out = reach_of(u, a, block);
+        if (block >= 0 && block < a->up->size->blocks && out->count > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The place where a unit converts the weights of a block. */
+static char *unpacked_at(const unit *u, position at)
+{
+    int64_t number = u->spans > 1 ? at.which * u->blocks[0] + at.block : 0;
+    return u->left + number * left_bytes(u->size, u->count);
 }
 
 /* The left operand of a block: packed weights of the layer, or the place where the unit converts them. */
@@ -202,8 +292,22 @@ static ith_linear_left left_at(const unit *u, position at)
         return (ith_linear_left){layer->packed + at.block * s->parts_max * part_bytes + u->first * s->row_bytes,
                                  part_bytes};
     }
-    int64_t number = u->spans > 1 ? at.which * s->blocks + at.block : 0;
-    return (ith_linear_left){u->left + number * left_bytes(s, u->count), u->count * s->row_bytes};
+    return (ith_linear_left){unpacked_at(u, at), u->count * s->row_bytes};
+}
+
+/* The left operand of an addition at a block: packed numbers, or the place where the unit converts them. Each feature
+ * has the same memory there, whatever the rank of its addition. */
+static ith_linear_left added_left(const unit *u, position at, const reach *r)
+{
+    const ith_linear *up = r->added->up;
+    const ith_linear_size *s = up->size;
+    if (up->packed) {
+        int64_t part_bytes = s->out * s->row_bytes;
+        return (ith_linear_left){up->packed + r->block * s->parts_max * part_bytes + r->first * s->row_bytes,
+                                 part_bytes};
+    }
+    const int64_t most = row_most(u->size);
+    return (ith_linear_left){unpacked_at(u, at) + r->from_unit * most, u->count * most};
 }
 
 /* Whether the weights of a block must be converted before they are multiplied. */
@@ -212,27 +316,34 @@ static bool converts(const unit *u, position at)
     return at.span == 0 && !layer_of(u, at)->packed;
 }
 
-/* Converts the weights of a block. Returns false if their file was cut. */
+/* Converts the weights of a block, or the numbers `up` of additions. Returns false if their file was cut. */
 static bool convert(const unit *u, position at)
 {
-    const ith_linear_left left = left_at(u, at);
-    const char *file =
-        ith_linear_convert(layer_of(u, at), u->first, u->count, at.block, (char *)left.first, left.part_bytes);
+    const ith_linear *layer = layer_of(u, at);
+    const char *file = NULL;
+    reach r;
+    if (at.block < u->size->blocks) {
+        const ith_linear_left left = left_at(u, at);
+        file = ith_linear_convert(layer, u->first, u->count, at.block, (char *)left.first, left.part_bytes);
+    }
+    for (int64_t i = 0; at.block >= u->size->blocks && !file && next_reach(u, at, &i, &r);) {
+        const ith_linear_left left = added_left(u, at, &r);
+        file = ith_linear_convert(r.added->up, r.first, r.count, r.block, (char *)left.first, left.part_bytes);
+    }
     if (!file)
         return true;
-    atomic_store(&u->product->outcome->file, file);
-    atomic_store(&u->product->outcome->status, ITH_ERR_IO);
+    ith_linear_fail_file(u->product->outcome, file);
     return false;
 }
 
 /* Sets the rows that the kernel fetches: a share, number i of n, of the weights of a block that is computed next, and
- * the place where they are converted. */
+ * the place where they are converted. The numbers of additions are few and are not fetched. */
 static void fetch_left(const unit *u, position next, int64_t i, int64_t n, ith_product_call *call)
 {
     const int64_t begin = i * u->count / n, end = (i + 1) * u->count / n;
-    const char *row = left_at(u, next).first + begin * u->size->row_bytes;
-    if (begin == end)
+    if (begin == end || next.block >= u->size->blocks)
         return;
+    const char *row = left_at(u, next).first + begin * u->size->row_bytes;
     if (converts(u, next)) {
         ith_linear_fetch(layer_of(u, next), u->first + begin, end - begin, next.block, call);
         call->next_out = row, call->next_out_rows = end - begin;
@@ -251,8 +362,7 @@ static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_pr
     const ith_linear_product *p = u->product;
     const position next = after(u, at);
     unit following = *u;
-    call->next = i + 1 < n ? right_of(u, begin_of(u, at.span) + i + 1, at.block)
-                           : right_of(u, begin_of(u, next.span), next.block);
+    call->next = i + 1 < n ? right_of(u, begin_of(u, at.span) + i + 1, at) : right_of(u, begin_of(u, next.span), next);
     if (is_last(u, at)) {
         int64_t number = atomic_load_explicit(p->next_unit, memory_order_relaxed);
         following.first = number / p->ranges * p->features;
@@ -285,31 +395,58 @@ static int64_t columns_of(const unit *u, int64_t panel)
     return u->product->hidden ? kernel->columns : ith_min64(kernel->columns, ith_round_up(rows, kernel->lanes));
 }
 
-/* Multiplies the converted weights of one block of k by all right panels of a span. */
+/* Adds the additions at a block to the sums of right panel number `panel`. The first call of the kernel fetches what
+ * `ahead` says. */
+static void multiply_added(const unit *u, position at, int64_t panel, float *sums, ith_product_call ahead)
+{
+    const ith_linear_size *s = u->size;
+    const int64_t steps = layer_of(u, at)->down->size->out;
+    reach r;
+    for (int64_t i = 0; next_reach(u, at, &i, &r); ahead = (ith_product_call){0}) {
+        const ith_linear *up = r.added->up;
+        const ith_linear_left left = added_left(u, at, &r);
+        ith_product_call call = ahead;
+        call.rows = r.count, call.columns = columns_of(u, panel), call.steps = ith_linear_steps(up->size, r.block);
+        call.left = left.first, call.left_stride = up->size->row_bytes, call.part_bytes = left.part_bytes;
+        call.parts = up->parts;
+        call.right =
+            step_of(s->kernel, u->product->added[at.which], steps, panel, r.added->at + r.block * up->size->depth);
+        call.out = sums + r.from_unit * s->kernel->columns, call.out_stride = s->kernel->columns, call.adds = true;
+        s->kernel->multiply(&call);
+    }
+}
+
+/* Multiplies the converted weights of one block of k by right panel number `panel` of the strip. */
+static void multiply_panel(const unit *u, position at, int64_t panel, float *sums, ith_product_call ahead)
+{
+    const ith_linear_size *s = u->size;
+    const ith_linear_left left = left_at(u, at);
+    ith_product_call call = ahead;
+    call.rows = u->count, call.columns = columns_of(u, panel), call.steps = ith_linear_steps(s, at.block);
+    call.left = left.first, call.left_stride = s->row_bytes, call.part_bytes = left.part_bytes;
+    call.parts = layer_of(u, at)->parts;
+    call.right = right_of(u, panel, at);
+    call.out = sums, call.out_stride = s->kernel->columns, call.adds = at.block > 0;
+    s->kernel->multiply(&call);
+}
+
+/* Multiplies one block of k by all right panels of a span. */
 static void multiply_block(const unit *u, position at)
 {
     const ith_linear_product *p = u->product;
-    const ith_linear_size *s = u->size;
-    const ith_linear_left left = left_at(u, at);
-    const int64_t columns = s->kernel->columns, begin = begin_of(u, at.span), count = begin_of(u, at.span + 1) - begin;
+    const int64_t columns = u->size->kernel->columns;
+    const int64_t begin = begin_of(u, at.span), count = begin_of(u, at.span + 1) - begin;
     for (int64_t i = 0; i < count; i++) {
         int64_t panel = begin + i;
         float *sums = u->sums[at.which] + i * u->count * columns;
-        ith_product_call call = {.rows = u->count,
-                                 .columns = columns_of(u, panel),
-                                 .steps = ith_linear_steps(s, at.block),
-                                 .left = left.first,
-                                 .left_stride = s->row_bytes,
-                                 .part_bytes = left.part_bytes,
-                                 .parts = layer_of(u, at)->parts,
-                                 .right = right_of(u, panel, at.block),
-                                 .out = sums,
-                                 .out_stride = columns,
-                                 .adds = at.block > 0};
-        fetch_ahead(u, at, i, count, &call);
+        ith_product_call ahead = {0};
+        fetch_ahead(u, at, i, count, &ahead);
         if (ends_span(u, at))
-            fetch_out(u, panel, &call);
-        s->kernel->multiply(&call);
+            fetch_out(u, panel, &ahead);
+        if (at.block < u->size->blocks)
+            multiply_panel(u, at, panel, sums, ahead);
+        else
+            multiply_added(u, at, panel, sums, ahead);
         if (ends_span(u, at) && p->hidden)
             put_hidden(u, panel, u->sums[0] + i * u->count * columns, at.which ? sums : NULL);
         else if (ends_span(u, at))
@@ -326,12 +463,14 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.first_panel = range * panels / p->ranges;
     u.panels = (range + 1) * panels / p->ranges - u.first_panel;
     u.spans = ith_div_up(u.panels, span_most(size, u.panels));
+    u.blocks[0] = blocks_of(&u, p->layer);
+    u.blocks[1] = p->gate ? blocks_of(&u, p->gate) : 0;
     u.turned = (float *)(void *)memory;
     u.sums[0] = (float *)(void *)((char *)u.turned + turned_bytes(size));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
     u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
     for (position at = {0};; at = after(&u, at)) {
-        if (!goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
+        if (!ith_linear_goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
             return;
         multiply_block(&u, at);
         if (is_last(&u, at))
@@ -342,6 +481,6 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
 void ith_linear_compute(const ith_linear_product *product, char *memory)
 {
     int64_t number;
-    while ((number = atomic_fetch_add(product->next_unit, 1)) < product->units && goes_on(product->outcome))
+    while ((number = atomic_fetch_add(product->next_unit, 1)) < product->units && ith_linear_goes_on(product->outcome))
         compute_unit(product, number, memory);
 }

@@ -20,22 +20,30 @@ typedef struct ith_linear_outcome {
 
 /* The product of a strip by a layer or, with a gate, by two layers of the same size. The result goes to `output`, or
  * becomes the packed hidden rows of a feed-forward network:
- *     y = w x + b    or    hidden = act(w x + b)    or    hidden = act(w x + b) * (w_gate x + b_gate) */
+ *     y = w x + b    or    hidden = act(w x + b)    or    hidden = act(w x + b) * (w_gate x + b_gate)
+ * Low-rank additions to w add up t to w x. */
 typedef struct ith_linear_product {
     const ith_linear *layer, *gate; /* gate NULL: there is one layer */
     const ith_rowops *rowops;
     ith_linear_outcome *outcome;
     int64_t first, rows;  /* the strip is rows [first, first + rows) of x */
     const char *panels;   /* the packed rows of the strip, one right panel behind the other */
+    const char *added[2]; /* the packed rows t of the additions to the layer, and to the gate */
     char *hidden;         /* packed hidden rows, right panels of the next product; NULL: the result goes to `output` */
     int64_t hidden_steps; /* steps of a panel of hidden rows */
     void (*act)(float *y, const float *x, int64_t n);
+    const float *factors; /* NULL: there are none; otherwise hidden = factor w x, the rows t of additions */
     const ith_linear_output *output;
     int64_t features; /* output features of a unit */
     int64_t ranges;   /* number of ranges of right panels */
     int64_t units;
     atomic_llong *next_unit; /* the first unit that no thread has taken */
 } ith_linear_product;
+
+/* Returns true unless the call has failed or its context was interrupted. Records an interruption as a failure. */
+bool ith_linear_goes_on(ith_linear_outcome *outcome);
+/* Records that a file was cut while it was read. */
+void ith_linear_fail_file(ith_linear_outcome *outcome, const char *file);
 
 /* The number of right panels of a strip of `rows` rows. */
 static inline int64_t ith_linear_panels(const ith_linear_size *size, int64_t rows)

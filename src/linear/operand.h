@@ -21,7 +21,8 @@ static inline ith_operand_types ith_operands_f32(void)
 }
 
 /* Returns ITH_ERR_ARGUMENT if `types` breaks the rules of ith_operand_types, or if weight_type, the type of weights in
- * a file, is not F32, BF16 or F16. `what` names the operation in the message: "a linear layer", ... */
+ * a file, is neither F32, BF16 or F16 nor packed (kernels/unpack.h). `what` names the operation in the message: "a
+ * linear layer", ... */
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
                                    const char *what);
 

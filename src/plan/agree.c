@@ -83,6 +83,7 @@ static void add_options(request *r, const ith_attn_options *o)
     add_text(r, "smooth", ith_choice_name(o->smooth));
     add_text(r, "exchange", ith_exchange_mode_name(o->exchange));
     add_text(r, "compress", ith_compress_name(o->compress));
+    add_text(r, "overlap", ith_choice_name((ith_choice)o->overlap));
     add_text(r, "effort", ith_effort_name(o->effort));
     for (int i = 0; i < ITH_TILES; i++)
         add(r, ith_tile_name(i), *ith_tile_at(&tiles, i));

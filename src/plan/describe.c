@@ -30,6 +30,7 @@ ith_plan_info ith_plan_info_of(const ith_attn_setting *s, int64_t sent_bytes, in
         .sent_bytes = sent_bytes,
         .memory_bytes = memory_bytes,
         .compress = s->compress,
+        .unhidden = s->unhidden,
     };
 }
 
@@ -95,12 +96,13 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     if (info->exchange == ITH_EXCHANGE_AUTO)
         snprintf(text, text_bytes, ", nothing exchanged");
     else
-        snprintf(text, text_bytes, ", exchange %s%s%s%s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
+        snprintf(text, text_bytes, ", exchange %s%s%s%s in %d chunk%s%s%s%s", ith_exchange_mode_name(info->exchange),
                  info->exchange == ITH_EXCHANGE_MIXED ? " (ulysses in place, ring copied)" : "",
                  info->compress ? ", compressed to " : "",
                  info->compress ? ith_compress_name((ith_compress)info->compress) : "", info->chunks,
                  info->chunks == 1 ? "" : "s", !info->folded ? ", batch not folded" : "",
-                 info->ring > 1 ? (info->direction == ITH_DIRECTION_UNI ? ", uni" : ", bidir") : "");
+                 info->ring > 1 ? (info->direction == ITH_DIRECTION_UNI ? ", uni" : ", bidir") : "",
+                 info->unhidden ? ", not hidden" : "");
     return text;
 }
 

@@ -36,6 +36,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
         {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"compress", (int)o->compress, ITH_COMPRESS_8BIT, ith_compress_name(ITH_COMPRESS_OFF),
          ith_compress_name(ITH_COMPRESS_8BIT)},
+        {"overlap", (int)ith_min64(ith_max64(o->overlap, -1), INT32_MAX), ITH_CHOICE_OFF,
+         ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"effort", (int)o->effort, ITH_EFFORT_MEASURE, ith_effort_name(ITH_EFFORT_ESTIMATE),
          ith_effort_name(ITH_EFFORT_MEASURE)},
     };
@@ -108,6 +110,12 @@ ith_status ith_settle_places(ith_context *context, const ith_attn_options *optio
             return ith_fail(context, ITH_ERR_ARGUMENT,
                             "%s is %lld, and must be 0 or divide the number of ranks, which is %d", rows[i].name,
                             (long long)rows[i].value, group->ranks);
+    if (options->process_ranks && options->host_ranks % options->process_ranks)
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT,
+            "host_ranks is %lld, and must be 0 or a multiple of process_ranks, which is %lld: a process runs "
+            "on one host",
+            (long long)options->host_ranks, (long long)options->process_ranks);
     group->blocks.process_ranks = shared_memory ? group->ranks : 1;
     if (options->process_ranks)
         group->blocks.process_ranks = (int)options->process_ranks;
@@ -290,16 +298,19 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     return status;
 }
 
-/* Chooses whether messages are compressed: as asked, where messages are sent. */
-static ith_status choose_compression(const ith_attn_options *options, ith_attn_setting *s)
+/* Chooses whether messages are compressed and whether ranks compute meanwhile: as asked, where messages are sent. */
+static ith_status choose_messages(const ith_attn_options *options, ith_attn_setting *s)
 {
     s->compress = ITH_COMPRESS_OFF;
+    s->unhidden = false;
     if (options->compress == ITH_COMPRESS_BF16 && s->problem.dtype != ITH_F32)
         return ith_fail(s->context, ITH_ERR_ARGUMENT,
                         "compress is bf16, which is for tensors of f32, and these are of %s: 8bit is the nearest",
                         ith_dtype_name(s->problem.dtype));
-    if (s->exchange == ITH_EXCHANGE_COPY || s->exchange == ITH_EXCHANGE_MIXED)
+    if (s->exchange == ITH_EXCHANGE_COPY || s->exchange == ITH_EXCHANGE_MIXED) {
         s->compress = options->compress;
+        s->unhidden = options->overlap == ITH_CHOICE_OFF;
+    }
     return ITH_OK;
 }
 
@@ -322,7 +333,7 @@ ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *
     if (!status)
         status = choose_exchange(options, group, s);
     if (!status)
-        status = choose_compression(options, s);
+        status = choose_messages(options, s);
     if (status)
         return status;
     bool alone = s->strategy == ITH_STRATEGY_SINGLE;

@@ -71,7 +71,7 @@ static bool is_open(const ith_attn_options *o)
 {
     return o->strategy == ITH_STRATEGY_AUTO && !o->ulysses && !o->ring && o->direction == ITH_DIRECTION_AUTO &&
            !o->chunks && o->exchange == ITH_EXCHANGE_AUTO && o->fold == ITH_CHOICE_AUTO &&
-           o->compress == ITH_COMPRESS_OFF;
+           o->compress == ITH_COMPRESS_OFF && o->overlap != ITH_CHOICE_OFF;
 }
 
 ith_status ith_strategy_recall(ith_comm *comm, const ith_attn_setting *s, const ith_group *group,

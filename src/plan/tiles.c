@@ -146,6 +146,11 @@ static ith_status fit(ith_attn_tiles wanted, ith_attn_tile_limits limits, ith_at
     return ITH_OK;
 }
 
+ith_status ith_tiles_resolve_plain(const ith_attn_options *options, ith_attn_setting *s)
+{
+    return fit(ith_tiles_asked(options), s->kernel->tiles(s->problem.head_dim), s);
+}
+
 ith_status ith_tiles_resolve(ith_comm *comm, const ith_attn_options *options, ith_attn_setting *s)
 {
     const ith_attn_tiles wanted = ith_tiles_asked(options);

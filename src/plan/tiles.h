@@ -22,6 +22,9 @@ ith_attn_tiles ith_tiles_asked(const ith_attn_options *options);
  * 0's wisdom counts. If a size is illegal, the error sentence names the rule and the nearest legal size. */
 ith_status ith_tiles_resolve(ith_comm *comm, const ith_attn_options *options, ith_attn_setting *setting);
 
+/* The same without wisdom, as the planner of another machine would choose. */
+ith_status ith_tiles_resolve_plain(const ith_attn_options *options, ith_attn_setting *setting);
+
 /* Whether the tiles, all of which must be given, are legal for a kernel. If not, writes the rule that they break and
  * the nearest legal size to `sentence`. */
 bool ith_tiles_check(const ith_attn_kernel *kernel, int64_t head_dim, const ith_attn_tiles *tiles, char *sentence,

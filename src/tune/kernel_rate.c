@@ -237,7 +237,7 @@ typedef struct rate_work {
     work_fn work;
     double until; /* when the measurement is to end, on ith_clock_seconds */
     atomic_bool done;
-    double seconds; /* the result */
+    double quiet, typical; /* the results */
 } rate_work;
 
 /* Fills the memory of a thread: queries are rows of the last head, keys and values of the head of its number. */
@@ -281,21 +281,28 @@ static void work_in_thread(void *user, int thread)
         w->work(w->run, &memory, quiet);
         ith_quiet_end(quiet);
     }
-    w->seconds = ith_quiet_seconds(quiet);
+    w->quiet = ith_quiet_seconds(quiet), w->typical = ith_quiet_typical(quiet);
     atomic_store(&w->done, true);
 }
 
-/* Measures some work on calls of `block` keys for about `seconds`; *quiet is its quiet time. */
+static void work_in_threads(void *user, int thread)
+{
+    rate_work *w = user;
+    (void)thread;
+    ith_parallel(w->run->scene->context, (int)w->run->scene->threads, work_in_thread, w);
+}
+
+/* Measures some work on calls of `block` keys for about `seconds`; *time is its typical time, or its quiet time. */
 static ith_status measure(ith_rate_scene *s, const ith_rate_request *request, int64_t block, int64_t calls,
-                          work_fn work, double seconds, double *quiet)
+                          work_fn work, double seconds, bool typical, double *time)
 {
     rate_run run;
     ith_status status = prepare(s, request, block, calls, &run);
     if (status)
         return status;
     rate_work w = {.run = &run, .work = work, .until = ith_clock_seconds() + seconds};
-    ith_parallel(s->context, (int)s->threads, work_in_thread, &w);
-    *quiet = fmax(w.seconds, 1e-9);
+    ith_parallel_apart(work_in_threads, &w);
+    *time = fmax(typical ? w.typical : w.quiet, 1e-9);
     return stopped(s) ? ith_fail_interrupted(s->context) : ITH_OK;
 }
 
@@ -311,7 +318,7 @@ ith_status ith_rate_measure_whole(ith_rate_scene *s, const ith_rate_request *req
 {
     const int64_t block = ith_min64(request->tiles.block_kv, request->keys), calls = ith_div_up(request->keys, block);
     double seconds = 0;
-    ith_status status = measure(s, request, block, calls, attend, request->seconds, &seconds);
+    ith_status status = measure(s, request, block, calls, attend, request->seconds, false, &seconds);
     if (!status)
         *gflops = 1e-9 * operations(s, request, block, calls) / seconds;
     return status;
@@ -324,7 +331,7 @@ static ith_status measure_short(ith_rate_scene *s, const ith_rate_request *reque
 {
     const int64_t calls = ith_max64(keys / block, 1);
     double seconds = 0;
-    ith_status status = measure(s, request, block, calls, attend, request->seconds / 4, &seconds);
+    ith_status status = measure(s, request, block, calls, attend, request->seconds / 4, true, &seconds);
     *call = seconds / (double)calls;
     *affordable = (int64_t)(request->seconds / 2 / (LEAST_REPEATS + 2) * (double)(block * calls) / fmax(seconds, 1e-9));
     return status;
@@ -341,7 +348,7 @@ static ith_status measure_calls(ith_rate_scene *s, const ith_rate_request *reque
     whole = ith_max64(ith_min64(whole, affordable / step * step), part);
     const int64_t calls = ith_max64(ith_min64(request->keys, affordable) / whole, 1);
     if (!status)
-        status = measure(s, request, whole, calls, attend, request->seconds / 2, &seconds);
+        status = measure(s, request, whole, calls, attend, request->seconds / 2, true, &seconds);
     if (status)
         return status;
     const double call = seconds / (double)calls, ratio = (double)whole / (double)part;
@@ -362,11 +369,11 @@ ith_status ith_rate_measure(ith_rate_scene *s, const ith_rate_request *request, 
     *rate = (ith_rate){0};
     ith_status status = measure_calls(s, request, rate);
     if (!status)
-        status = measure(s, request, keys, PACKED_BLOCKS, pack_all, request->seconds / (fixed ? 8 : 4), &seconds);
+        status = measure(s, request, keys, PACKED_BLOCKS, pack_all, request->seconds / (fixed ? 8 : 4), true, &seconds);
     if (!status)
         rate->pack_bytes_per_second = 2 * (double)keys * row_bytes / seconds;
     if (!status && fixed)
-        status = measure(s, request, keys, 1, find_offsets, request->seconds / 8, &seconds);
+        status = measure(s, request, keys, 1, find_offsets, request->seconds / 8, true, &seconds);
     if (!status && fixed)
         rate->offset_bytes_per_second = 3 * (double)s->rows * row_bytes / seconds;
     return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rates of attention kernels: quiet times of calls on whole blocks and on short ones, and of packing.
+/* Rates of attention kernels: times of calls on whole blocks and on short ones, and of packing (quiet.h).
  *
  * A call of a kernel with b queries and n keys of D numbers takes about
  *
@@ -49,9 +49,9 @@ ith_status ith_rate_scene_create(ith_context *context, ith_dtype dtype, int64_t 
                                  ith_rate_scene *scene);
 void ith_rate_scene_free(ith_rate_scene *scene);
 
-/* Measures all figures of a kernel. request->keys is lowered if the time is too short. */
+/* Measures all figures of a kernel, from typical times. request->keys is lowered if the time is too short. */
 ith_status ith_rate_measure(ith_rate_scene *scene, const ith_rate_request *request, ith_rate *rate);
-/* Measures whole_gflops alone, on exactly request->keys keys. */
+/* Measures whole_gflops alone, on exactly request->keys keys, from the quiet time. */
 ith_status ith_rate_measure_whole(ith_rate_scene *scene, const ith_rate_request *request, double *gflops);
 
 #endif

@@ -4,6 +4,7 @@
 #include "../base/arena.h"
 #include "../base/clock.h"
 #include "../base/cpu.h"
+#include "../base/size.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 #include "../kernels/rowops.h"
@@ -11,6 +12,7 @@
 #include "../plan/kernel_choice.h"
 #include "kernel_rate.h"
 #include "link_rate.h"
+#include "shared_cores.h"
 
 #include <ithaca/tune.h>
 
@@ -28,7 +30,7 @@ enum {
     LOCAL_RANKS = 2     /* ranks of this process that exchange messages */
 };
 /* shares of the time */
-static const double KERNEL_SHARE = 0.6, LEVEL_SHARE = 0.1, SMALL_SHARE = 0.05, LEAST_SECONDS = 0.05,
+static const double KERNEL_SHARE = 0.6, LEVEL_SHARE = 0.1, LINK_SHARE = 0.3, SMALL_SHARE = 0.05, LEAST_SECONDS = 0.05,
                     MOST_SECONDS = 3600;
 
 /* A description and its arrays, in one allocation. */
@@ -202,7 +204,8 @@ static ith_status measure_kernels(calibration *c)
     return status;
 }
 
-/* Finds how fast the first kernel is on one unit while all units compute, as a share of its rate alone. */
+/* Finds how fast the first kernel is on one unit while all units compute, as a share of its rate alone: with all keys,
+ * because units share the cache that packed keys come from. */
 static ith_status measure_busy(calibration *c)
 {
     const ith_machine_attention *row = c->out->attention;
@@ -212,7 +215,6 @@ static ith_status measure_busy(calibration *c)
     for (int i = 0; !status && i < 2 && c->options.threads > 1; i++) {
         ith_rate_scene scene;
         ith_rate_request request = request_of(row, seconds);
-        request.keys = KEYS / 4;
         status = open_scene(c, row, i ? c->options.threads : 1, &scene);
         if (!status)
             status = ith_rate_measure_whole(&scene, &request, &gflops[i]);
@@ -242,7 +244,7 @@ static ith_status measure_rows(calibration *c)
         ith_quiet_end(quiet);
     }
     if (!status)
-        c->out->machine.row_bytes_per_second = 3.0 * sizeof *x * (double)numbers / ith_quiet_seconds(quiet);
+        c->out->machine.row_bytes_per_second = 3.0 * sizeof *x * (double)numbers / ith_quiet_typical(quiet);
     ith_free(c->context, quiet);
     ith_free(c->context, x);
     return status ? status : advance(c);
@@ -259,11 +261,38 @@ typedef struct local_links {
 static ith_status measure_local(ith_context *context, ith_comm *comm, void *user)
 {
     local_links *shared = user, mine = *shared;
-    ith_status status = ith_link_measure(context, comm, 1, mine.seconds, &mine.rate);
+    ith_status status = ith_link_measure(context, comm, 1, 1, mine.seconds, &mine.rate);
     if (!status)
         status = ith_start_measure(context, comm, mine.seconds, &mine.start_seconds);
     if (!status && ith_comm_rank(comm) == 0)
         *shared = mine;
+    return status;
+}
+
+static ith_status measure_start(ith_context *context, ith_comm *comm, void *user)
+{
+    local_links *shared = user;
+    double start = 0;
+    ith_status status = ith_start_measure(context, comm, shared->seconds, &start);
+    if (!status && ith_comm_rank(comm) == 0)
+        shared->start_seconds = start;
+    return status;
+}
+
+ith_status ith_machine_start_measure(ith_context *context, int ranks, double seconds, double *start_seconds)
+{
+    local_links shared = {.seconds = seconds};
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, start_seconds, "start_seconds");
+    if (!status && ranks < 2)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d, and must be at least 2", ranks);
+    if (!status && !(seconds >= 0 && seconds <= MOST_SECONDS))
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "seconds is %g, and must be from 0 to %g", seconds, MOST_SECONDS);
+    if (!status)
+        status = ith_run_ranks(context, ranks, ranks, measure_start, &shared);
+    if (!status)
+        *start_seconds = shared.start_seconds;
     return status;
 }
 
@@ -295,15 +324,41 @@ static ith_status measure_process(calibration *c, int64_t ranks)
 static ith_status measure_links(calibration *c, const char *name, int inner, int outer)
 {
     ith_link_rate rate;
-    ith_status status = ith_link_measure(c->context, c->comm, inner, c->options.seconds * LEVEL_SHARE, &rate);
+    const int far = (int)ith_max64(outer / inner / 2, 1) * inner; /* groups that lie far apart */
+    ith_status status = ith_link_measure(c->context, c->comm, inner, far, c->options.seconds * LINK_SHARE, &rate);
     if (status)
         return status;
     ith_machine_level *level = add_level(c->out, name, outer == ith_comm_size(c->comm) ? 0 : outer);
     level->between_hosts = !strcmp(name, "network");
     level->latency_seconds = rate.latency_seconds;
+    level->setup_seconds = rate.setup_seconds;
     level->bytes_per_second = rate.bytes_per_second;
     level->group_bytes_per_second = rate.group_bytes_per_second;
     level->copy_bytes_per_second = rate.copy_bytes_per_second;
+    level->overlap = rate.overlap;
+    return ITH_OK;
+}
+
+/* Collective. The model adds two latencies of the widest level to start_seconds. */
+static ith_status measure_group_start(calibration *c)
+{
+    ith_machine *m = &c->out->machine;
+    double seconds = 0;
+    ith_status status = ith_start_measure(c->context, c->comm, c->options.seconds * SMALL_SHARE, &seconds);
+    m->start_seconds = fmax(seconds - 2 * m->levels[m->level_count - 1].latency_seconds, 0);
+    return status;
+}
+
+/* Collective. Finds the units of a host, and the hosts that share them. */
+static ith_status share_units(calibration *c)
+{
+    ith_machine *m = &c->out->machine;
+    ith_shared_cores found = {0};
+    ith_status status = ith_shared_cores_count(c->context, c->comm, &found);
+    if (status)
+        return status;
+    m->host_units = ith_max64(m->host_units, found.units);
+    m->unit_hosts = found.hosts;
     return ITH_OK;
 }
 
@@ -320,8 +375,9 @@ static ith_status measure_group(calibration *c)
     if (!status && ranks > blocks.host_ranks)
         status = measure_links(c, "network", blocks.host_ranks, ranks);
     if (!status && ranks > blocks.process_ranks)
-        status =
-            ith_start_measure(c->context, c->comm, c->options.seconds * SMALL_SHARE, &c->out->machine.start_seconds);
+        status = measure_group_start(c);
+    if (!status && ranks > blocks.process_ranks)
+        status = share_units(c);
     return status;
 }
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cuts repeats of a piece of work into slices, and keeps the fastest time of each (quiet.h). */
+/* Cuts repeats of a piece of work into slices, and keeps the times of each (quiet.h). */
 #include "quiet.h"
 
 #include "../base/clock.h"
+#include "../base/median.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double SLICE_SECONDS = 0.0005;
 
 void ith_quiet_reset(ith_quiet *q)
 {
     q->cut = false;
-    q->slices = q->ticks = 0;
+    q->slices = q->ticks = q->repeats = 0;
 }
 
 void ith_quiet_begin(ith_quiet *q)
@@ -47,10 +49,14 @@ void ith_quiet_end(ith_quiet *q)
     end_slice(q);
     if (!q->cut)
         q->slices = q->slice, q->ticks = q->tick;
-    if (q->tick == q->ticks && q->slice == q->slices)
-        for (int64_t i = 0; i < q->slices; i++)
-            q->least[i] = q->cut ? fmin(q->least[i], q->now[i]) : q->now[i];
     q->cut = true;
+    if (q->tick != q->ticks || q->slice != q->slices)
+        return;
+    for (int64_t i = 0; i < q->slices; i++) {
+        q->least[i] = q->repeats ? fmin(q->least[i], q->now[i]) : q->now[i];
+        q->kept[i][q->repeats % ITH_QUIET_KEPT] = q->now[i];
+    }
+    q->repeats++;
 }
 
 double ith_quiet_seconds(const ith_quiet *q)
@@ -58,5 +64,16 @@ double ith_quiet_seconds(const ith_quiet *q)
     double sum = q->cut ? 0 : INFINITY;
     for (int64_t i = 0; i < q->slices; i++)
         sum += q->least[i];
+    return sum;
+}
+
+double ith_quiet_typical(const ith_quiet *q)
+{
+    const int64_t count = q->repeats < ITH_QUIET_KEPT ? q->repeats : ITH_QUIET_KEPT;
+    double sum = q->repeats ? 0 : INFINITY, numbers[ITH_QUIET_KEPT];
+    for (int64_t i = 0; i < q->slices && count; i++) {
+        memcpy(numbers, q->kept[i], (size_t)count * sizeof *numbers);
+        sum += ith_median(numbers, count);
+    }
     return sum;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time of a piece of work if no other program disturbed it. The same work is repeated. Each repeat is cut into
- * slices of about half a millisecond, at ticks of the work, and the fastest time of each slice in any repeat is kept.
- * Their sum is the quiet time: a disturbance costs the slices that it hits, in that repeat only. */
+/* The time of a piece of work, measured while other programs run. The same work is repeated, and each repeat is cut
+ * into slices of about half a millisecond, at ticks of the work. So a disturbance costs the slices that it hits, in
+ * that repeat only. There are two sums over the slices:
+ *
+ *     quiet time    of the fastest time of each slice: if no other program disturbed the work at all. To compare.
+ *     typical time  of the median of each slice over the last repeats: without interruptions, but with the caches and
+ * the memory that other programs leave. To predict. */
 #ifndef ITH_TUNE_QUIET_H
 #define ITH_TUNE_QUIET_H
 
@@ -9,6 +13,7 @@
 #include <stdint.h>
 
 #define ITH_QUIET_SLICES 2048 /* the most slices of a repeat; the last one takes what is left */
+#define ITH_QUIET_KEPT 15     /* repeats whose slices are kept for the medians */
 
 typedef struct ith_quiet {
     bool cut;                       /* whether the first repeat, which cuts the slices, has ended */
@@ -18,6 +23,8 @@ typedef struct ith_quiet {
     int64_t ends[ITH_QUIET_SLICES]; /* the tick with which a slice ends */
     double now[ITH_QUIET_SLICES];   /* the slices of the repeat under way, in seconds */
     double least[ITH_QUIET_SLICES]; /* the fastest time of each slice */
+    int64_t repeats;                /* that count */
+    double kept[ITH_QUIET_SLICES][ITH_QUIET_KEPT];
 } ith_quiet;
 
 /* Forgets all repeats. */
@@ -29,5 +36,7 @@ void ith_quiet_tick(ith_quiet *quiet);
 void ith_quiet_end(ith_quiet *quiet);
 /* The sum of the fastest times of all slices; infinity before the first repeat has ended. */
 double ith_quiet_seconds(const ith_quiet *quiet);
+/* The sum of the medians of all slices; infinity before the first repeat has ended. */
+double ith_quiet_typical(const ith_quiet *quiet);
 
 #endif

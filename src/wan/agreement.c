@@ -3,138 +3,53 @@
 #include "agreement.h"
 
 #include "../base/context.h"
-#include "../base/hash.h"
+#include "run_fields.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The C type of an option or a model size, and how its values on two ranks are compared. */
-typedef enum field_kind {
-    TEXT,  /* const char *, compared by its hash */
-    GIVEN, /* const char *, compared by whether it is NULL */
-    WHOLE, /* int64_t or uint64_t */
-    INT,   /* int, or an enum; field.word returns the name of a value */
-    REAL   /* double */
-} field_kind;
-
-/* A member of a struct that must have the same value on all ranks. */
-typedef struct field {
-    const char *name;
-    field_kind kind;
-    size_t offset;
-    const char *(*word)(int value); /* the name of a value, for error messages; NULL: print the number */
-} field;
-
-#define WORD(type, noun)                                                                                               \
-    static const char *noun##_word(int value)                                                                          \
-    {                                                                                                                  \
-        return ith_##noun##_name((type)value);                                                                         \
-    }
-WORD(ith_solver, solver)
-WORD(ith_sigmas, sigmas)
-WORD(ith_cfg, cfg)
-WORD(ith_precision, precision)
-WORD(ith_dtype, dtype)
-WORD(ith_strategy, strategy)
-WORD(ith_direction, direction)
-WORD(ith_choice, choice)
-WORD(ith_softmax, softmax)
-WORD(ith_exchange_mode, exchange_mode)
-WORD(ith_effort, effort)
-WORD(ith_compress, compress)
+static const char *dtype_word(int value)
+{
+    return ith_dtype_name((ith_dtype)value);
+}
 
 #define AT(member) offsetof(ith_model_info, member)
-static const field model_fields[] = {
-    {"the model's number of experts", INT, AT(experts), NULL},
-    {"the model's number of layers", WHOLE, AT(layers), NULL},
-    {"the model's number of heads", WHOLE, AT(heads), NULL},
-    {"the model's head_dim", WHOLE, AT(head_dim), NULL},
-    {"the model's ffn_dim", WHOLE, AT(ffn_dim), NULL},
-    {"the model's text_dim", WHOLE, AT(text_dim), NULL},
-    {"the model's number of text encoder layers", WHOLE, AT(text_layers), NULL},
-    {"the model's number of latent channels", WHOLE, AT(latent_channels), NULL},
+static const ith_field model_fields[] = {
+    {"the model's number of experts", ITH_FIELD_INT, AT(experts), NULL, false},
+    {"the model's number of layers", ITH_FIELD_WHOLE, AT(layers), NULL, false},
+    {"the model's number of heads", ITH_FIELD_WHOLE, AT(heads), NULL, false},
+    {"the model's head_dim", ITH_FIELD_WHOLE, AT(head_dim), NULL, false},
+    {"the model's ffn_dim", ITH_FIELD_WHOLE, AT(ffn_dim), NULL, false},
+    {"the model's text_dim", ITH_FIELD_WHOLE, AT(text_dim), NULL, false},
+    {"the model's number of text encoder layers", ITH_FIELD_WHOLE, AT(text_layers), NULL, false},
+    {"the model's number of latent channels", ITH_FIELD_WHOLE, AT(latent_channels), NULL, false},
+    {"the model's use of images", ITH_FIELD_WHOLE, AT(image_use), NULL, false},
 };
 #undef AT
-#define AT(member) offsetof(ith_generate_options, member)
-static const field option_fields[] = {
-    {"from_latents", GIVEN, AT(from_latents), NULL},
-    {"prompt", TEXT, AT(prompt), NULL},
-    {"negative", TEXT, AT(negative), NULL},
-    {"frames", WHOLE, AT(frames), NULL},
-    {"height", WHOLE, AT(height), NULL},
-    {"width", WHOLE, AT(width), NULL},
-    {"steps", WHOLE, AT(steps), NULL},
-    {"shift", REAL, AT(shift), NULL},
-    {"guidance", REAL, AT(guidance[0]), NULL},
-    {"guidance of the low-noise expert", REAL, AT(guidance[1]), NULL},
-    {"boundary", REAL, AT(boundary), NULL},
-    {"solver", INT, AT(solver), solver_word},
-    {"sigmas", INT, AT(sigmas), sigmas_word},
-    {"cfg", INT, AT(cfg), cfg_word},
-    {"precision", INT, AT(precision), precision_word},
-    {"seed", WHOLE, AT(seed), NULL},
-    {"shard_weights", WHOLE, AT(shard_weights), NULL},
+static const ith_field type_fields[] = {
+    {"the type in which products are computed", ITH_FIELD_INT, offsetof(ith_number_types, products.multiplied),
+     dtype_word, false},
 };
-#undef AT
-static const field type_fields[] = {
-    {"the type in which products are computed", INT, offsetof(ith_number_types, products.multiplied), dtype_word},
-};
-#define AT(member) offsetof(ith_attn_options, member)
-static const field attention_fields[] = {
-    {"strategy", INT, AT(strategy), strategy_word},
-    {"ulysses", INT, AT(ulysses), NULL},
-    {"ring", INT, AT(ring), NULL},
-    {"direction", INT, AT(direction), direction_word},
-    {"chunks", INT, AT(chunks), NULL},
-    {"fold", INT, AT(fold), choice_word},
-    {"softmax", INT, AT(softmax), softmax_word},
-    {"smooth", INT, AT(smooth), choice_word},
-    {"exchange", INT, AT(exchange), exchange_mode_word},
-    {"effort", INT, AT(effort), effort_word},
-    {"compress", INT, AT(compress), compress_word},
-    {"kernel", TEXT, AT(kernel), NULL},
-    {"block_q", WHOLE, AT(block_q), NULL},
-    {"block_kv", WHOLE, AT(block_kv), NULL},
-    {"block_kv_compute", WHOLE, AT(block_kv_compute), NULL},
-    {"block_kv_compute_in", WHOLE, AT(block_kv_compute_in), NULL},
-};
-#undef AT
-
 #define COUNT(fields) ((int)(sizeof fields / sizeof *fields))
-#define FIELDS (COUNT(model_fields) + COUNT(option_fields) + COUNT(type_fields) + COUNT(attention_fields))
+#define FIELDS (COUNT(model_fields) + ITH_OPTION_FIELDS + COUNT(type_fields) + ITH_ATTENTION_FIELDS)
 
 /* The data that each rank sends to all others, so that every rank can compare the ranks. */
 typedef struct record {
     uint64_t pipeline, run;
     int64_t dumps;          /* whether this rank writes a dump file; only the value of rank 0 counts */
+    int64_t saves;          /* whether this rank saves the run; only the value of rank 0 counts */
+    int64_t preview_every;  /* number of steps between two previews, 0: there are none; only rank 0's counts */
+    int64_t step;           /* number of steps that the saved run has done with which this rank begins */
     int64_t lent;           /* whether rank 0's process has sent the model to this rank's */
     int64_t threads;        /* must be equal on ranks that share a pipeline */
     int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
 } record;
 
-/* Returns an option or a model size as a 64-bit number. Equal values give equal numbers. */
-static int64_t read_value(const field *f, const char *base)
-{
-    const char *text;
-    int64_t value = 0;
-    int number;
-    switch (f->kind) {
-    case TEXT:
-        memcpy(&text, base + f->offset, sizeof text);
-        return text ? (int64_t)ith_hash(1, text, (int64_t)strlen(text)) : 0;
-    case GIVEN: memcpy(&text, base + f->offset, sizeof text); return text != NULL;
-    case INT: memcpy(&number, base + f->offset, sizeof number); return number;
-    case WHOLE:
-    case REAL: memcpy(&value, base + f->offset, sizeof value); return value;
-    }
-    return value;
-}
-
-static void read_values(int64_t **values, const field *fields, int count, const void *base)
+static void read_values(int64_t **values, const ith_field *fields, int count, const void *base)
 {
     for (int i = 0; i < count; i++)
-        *(*values)++ = read_value(&fields[i], base);
+        *(*values)++ = ith_field_value(&fields[i], base);
 }
 
 static void fill_record(const ith_rank *rank, uint64_t run, record *mine)
@@ -143,40 +58,29 @@ static void fill_record(const ith_rank *rank, uint64_t run, record *mine)
     mine->pipeline = rank->pipeline->number, mine->run = run;
     mine->lent = rank->pipeline->lent;
     mine->dumps = rank->options.dump_file != NULL;
+    mine->preview_every = rank->options.on_preview ? rank->options.preview_every : 0;
+    mine->saves = rank->options.checkpoint_file != NULL;
+    mine->step = rank->saved ? rank->saved->step : 0;
     mine->threads = rank->options.threads;
     read_values(&values, model_fields, COUNT(model_fields), &rank->pipeline->model->info);
-    read_values(&values, option_fields, COUNT(option_fields), &rank->options);
+    read_values(&values, ith_option_fields, ITH_OPTION_FIELDS, &rank->options);
     read_values(&values, type_fields, COUNT(type_fields), &rank->types);
-    read_values(&values, attention_fields, COUNT(attention_fields), &rank->attention);
+    read_values(&values, ith_attention_fields, ITH_ATTENTION_FIELDS, &rank->parts.attention);
 }
 
-static void print_value(const field *f, int64_t value, char *text, size_t bytes)
-{
-    double real;
-    memcpy(&real, &value, sizeof real);
-    if (f->word)
-        snprintf(text, bytes, "%s", f->word((int)value));
-    else if (f->kind == REAL)
-        snprintf(text, bytes, "%.17g", real);
-    else if (f->kind == GIVEN)
-        snprintf(text, bytes, "%s", value ? "given" : "not given");
-    else
-        snprintf(text, bytes, "%lld", (long long)value);
-}
-
-static ith_status differ(const ith_rank *rank, const field *f, int other, int64_t there, int64_t here)
+static ith_status differ(const ith_rank *rank, const ith_field *f, int other, int64_t there, int64_t here)
 {
     char theirs[64], ours[64];
-    if (f->kind == TEXT)
+    if (f->kind == ITH_FIELD_TEXT || f->kind == ITH_FIELD_IMAGE)
         return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s on rank %d and on rank 0 differ: all must be the same",
                         f->name, other);
-    print_value(f, there, theirs, sizeof theirs);
-    print_value(f, here, ours, sizeof ours);
+    ith_field_print(f, there, theirs, sizeof theirs);
+    ith_field_print(f, here, ours, sizeof ours);
     return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s is %s on rank %d and %s on rank 0: all must be the same",
                     f->name, theirs, other, ours);
 }
 
-static ith_status compare_fields(const ith_rank *rank, const record *all, int *at, const field *fields, int count)
+static ith_status compare_fields(const ith_rank *rank, const record *all, int *at, const ith_field *fields, int count)
 {
     for (int i = 0; i < count; i++, ++*at)
         for (int other = 1; other < rank->ranks; other++)
@@ -192,11 +96,18 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     bool decodes = rank->options.from_latents;
     ith_status status = compare_fields(rank, all, &at, model_fields, COUNT(model_fields));
     if (!status)
-        status = compare_fields(rank, all, &at, option_fields, decodes ? 1 : COUNT(option_fields));
+        status = compare_fields(rank, all, &at, ith_option_fields, decodes ? 1 : ITH_OPTION_FIELDS);
     if (!status && !decodes)
         status = compare_fields(rank, all, &at, type_fields, COUNT(type_fields));
     if (!status && !decodes)
-        status = compare_fields(rank, all, &at, attention_fields, COUNT(attention_fields));
+        status = compare_fields(rank, all, &at, ith_attention_fields, ITH_ATTENTION_FIELDS);
+    for (int i = 1; i < rank->ranks && !status; i++)
+        if (all[i].step != all[0].step)
+            status =
+                ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                         "the saved run has done %lld steps on rank %d and %lld on rank 0: resume_file must be one "
+                         "file on all ranks",
+                         (long long)all[i].step, i, (long long)all[0].step);
     for (int i = 1; i < rank->ranks && !status; i++)
         for (int j = 0; j < i && !status; j++)
             if (all[i].pipeline == all[j].pipeline && all[i].threads != all[j].threads)
@@ -277,6 +188,8 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
         return status;
     find_team(rank, all, (int *)(all + ranks));
     rank->dumps = all[0].dumps;
+    rank->preview_every = all[0].preview_every;
+    rank->saves = all[0].saves;
     *run = all[0].run;
     return ITH_OK;
 }

@@ -2,9 +2,12 @@
 /* Checks the fields of a configuration file against tables of supported values (config_fields.h). */
 #include "config_fields.h"
 
+#include "../base/lent_files.h"
 #include "../files/quote.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Fields that any file may have. The last two are refused if they change how diffusers reads the file. */
 static const ith_config_field common[] = {
@@ -91,5 +94,30 @@ ith_status ith_config_fields_check_all(ith_context *context, const ith_json *jso
         if (!is_known(common, COMMON_COUNT, key) && !is_known(fields, count, key))
             ith_log(context, ITH_LOG_WARNING, "%s: diffusers knows no %s there; it is not used", ith_json_path(json),
                     ith_quote(key).text);
+    return status;
+}
+
+ith_status ith_config_class_read(ith_context *context, const char *folder, ith_config_class *out)
+{
+    ith_json *json = NULL;
+    const char *name = NULL, *type = NULL;
+    *out = (ith_config_class){""};
+    if (!folder)
+        return ITH_OK;
+    char *path = ith_format(context, "%s/config.json", folder);
+    if (!path)
+        return ITH_ERR_MEMORY;
+    const bool exists = !access(ith_lent_path(context, path), F_OK);
+    ith_status status = exists ? ith_json_read(context, path, &json) : ITH_OK;
+    if (!status && exists)
+        status = ith_json_string(context, json, "_class_name", false, &name);
+    if (!status && exists)
+        status = ith_json_string(context, json, "model_type", false, &type);
+    if (!status && exists) {
+        name = name ? name : ith_json_string_at(json, "architectures", 0);
+        snprintf(out->text, sizeof out->text, "%s", name ? name : type ? type : "");
+    }
+    ith_json_close(&json);
+    ith_free(context, path);
     return status;
 }

@@ -29,4 +29,11 @@ ith_status ith_config_fields_check(ith_context *context, const ith_json *json, c
 ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                        size_t count);
 
+/* The kind of model that a config.json is of. */
+typedef struct ith_config_class {
+    char text[80]; /* _class_name, or else the first of architectures, or model_type; "" if there is no such file */
+} ith_config_class;
+/* Reads the kind of folder/config.json. folder NULL, or without this file: "". */
+ith_status ith_config_class_read(ith_context *context, const char *folder, ith_config_class *out);
+
 #endif

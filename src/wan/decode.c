@@ -94,16 +94,18 @@ static void free_frames(const ith_frames *f)
 
 /* ---- Decoding -------------------------------------------------------------------------------------------------- */
 
-static ith_status open_vae(ith_rank *rank, ith_vae **vae)
+ith_status ith_decode_open(ith_rank *rank, ith_vae **vae)
 {
     ith_context *context = rank->context;
     double start = ith_clock_seconds();
     ith_observer_set_activity(context, "opening the autoencoder");
-    char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(ITH_PART_VAE));
-    ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, ITH_PART_VAE) : ITH_ERR_MEMORY;
+    const ith_model *model = rank->pipeline->model;
+    ith_store *store = NULL;
+    ith_status status = ith_model_check_unchanged(context, model, ITH_PART_VAE);
     if (!status)
-        status = ith_vae_open(context, path, rank->types.products, vae);
-    ith_free(context, path);
+        status = ith_model_open_part(context, model, ITH_PART_VAE, &store);
+    if (!status)
+        status = ith_vae_open(context, &model->vae, ITH_VAE_DECODER, store, rank->types.products, vae);
     rank->report.load_seconds += ith_clock_seconds() - start;
     return status;
 }
@@ -137,7 +139,7 @@ static ith_status decode(ith_rank *rank, int processes)
         status =
             ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof *latents, 0);
     if (!status && band.begin < band.end)
-        status = open_vae(rank, &vae);
+        status = ith_decode_open(rank, &vae);
     const double start = ith_clock_seconds(), loaded = rank->report.load_seconds;
     if (!status)
         status = decode_band(rank, vae, &band, processes);

@@ -56,7 +56,7 @@ static bool is_needed(const char *part, const ith_tensor *tensor)
         return false;
     if (begins(part, "vae/"))
         return !begins(tensor->name, "encoder.") && !begins(tensor->name, "quant_conv.");
-    return !begins(tensor->name, "blocks.") || tensor->dims != 2;
+    return !begins(tensor->name, "blocks.") || tensor->dims != 2 || !ends(tensor->name, ".weight");
 }
 
 /* Lists the ranges of a .safetensors file that other processes read: its header and the tensors that they need. */
@@ -223,12 +223,17 @@ static ith_status borrow(const lending *l)
 
 /* ---- Both ------------------------------------------------------------------------------------------------------ */
 
+static bool lacks(ith_context *context, const char *path)
+{
+    return access(ith_lent_path(context, path), F_OK) && (errno == ENOENT || errno == ENOTDIR);
+}
+
 static bool lacks_model(ith_context *context, const char *folder)
 {
     char *path = ith_format(context, "%s/model_index.json", folder);
-    const bool lacks = path && access(ith_lent_path(context, path), F_OK) && (errno == ENOENT || errno == ENOTDIR);
+    const bool lacking = path && lacks(context, path);
     ith_free(context, path);
-    return lacks;
+    return lacking;
 }
 
 bool ith_model_is_lent(ith_context *context, const char *folder)
@@ -248,22 +253,44 @@ static bool is_first(const ith_comm *comm, int rank)
     return true;
 }
 
+/* What ith_model_lend sums over the ranks. The first two are 1 if rank 0 has a model, and if it has a folder that is no
+ * diffusers checkpoint. The third is the number of ranks without the folder. */
+enum { LENDERS, UNSUITED, WITHOUT_FOLDER, COUNTS };
+
+static ith_status ask_all(ith_comm *comm, const char *folder, float sum[COUNTS])
+{
+    const int rank = ith_comm_rank(comm);
+    const bool model = !lacks_model(comm->context, folder), absent = lacks(comm->context, folder) && !model;
+    sum[LENDERS] = !rank && model, sum[UNSUITED] = !rank && !model && !absent, sum[WITHOUT_FOLDER] = absent;
+    ith_status status = ith_comm_allreduce(comm, sum, COUNTS, ITH_REDUCE_SUM);
+    if (status || !(sum[UNSUITED] > 0 && sum[WITHOUT_FOLDER] > 0))
+        return status;
+    if (!rank)
+        status = ith_fail(comm->context, ITH_ERR_UNSUPPORTED,
+                          "%s has no model_index.json, so it is not sent to processes that lack the folder: give every "
+                          "process the files, or take a folder in the layout of diffusers, such as "
+                          "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+                          folder);
+    return ith_comm_agree(comm, status);
+}
+
 ith_status ith_model_lend(ith_comm *comm, const char *folder)
 {
     if (!comm)
         return ITH_OK;
     ith_context *context = comm->context;
-    ith_status status = ith_need(context, folder, "folder");
+    ith_status status = ith_comm_agree(comm, ith_need(context, folder, "folder"));
+    float sum[COUNTS];
+    if (!status)
+        status = ask_all(comm, folder, sum);
     if (status)
         return status;
     const int rank = ith_comm_rank(comm);
-    const bool lacks = is_first(comm, rank) && lacks_model(context, folder);
+    const bool lacking = is_first(comm, rank) && lacks_model(context, folder);
     lending l = {.context = context, .folder = folder};
-    float lenders = !rank && !lacks;
-    status = ith_comm_allreduce(comm, &lenders, 1, ITH_REDUCE_SUM);
-    if (!status && lenders == 1.0f)
-        status = ith_comm_split(comm, !rank || lacks, rank, &l.group);
-    if (!status && l.group && (!rank || lacks) && ith_comm_size(l.group) > 1)
+    if (sum[LENDERS] == 1.0f)
+        status = ith_comm_split(comm, !rank || lacking, rank, &l.group);
+    if (!status && l.group && (!rank || lacking) && ith_comm_size(l.group) > 1)
         status = rank ? borrow(&l) : lend(&l);
     if (!status)
         status = ith_comm_barrier(comm); /* ranks of the processes that have borrowed the model see its files */

@@ -13,7 +13,8 @@
 #define EULER "[\"diffusers\",\"FlowMatchEulerDiscreteScheduler\"]"
 #define NO_COMPONENT "absent|null|[null,null]"
 
-static const char image_model[] = "text-to-video checkpoints have none";
+static const char clip_model[] =
+    "models from images with CLIP (Wan 2.1) are not built; Wan 2.2's I2V-A14B and TI2V-5B, which have no CLIP, are";
 
 static const ith_config_field fields[] = {
     {"transformer", TRANSFORMER, NULL},
@@ -23,22 +24,24 @@ static const ith_config_field fields[] = {
      "a T5 encoder uses the first layer's position biases in every layer, a umT5 encoder each layer's own"},
     {"tokenizer", "[\"transformers\",\"T5TokenizerFast\"]|[\"transformers\",\"T5Tokenizer\"]", NULL},
     {"scheduler", UNIPC "|" EULER, NULL},
-    {"image_encoder", NO_COMPONENT, image_model},
-    {"image_processor", NO_COMPONENT, image_model},
+    {"image_encoder", NO_COMPONENT, clip_model},
+    {"image_processor", NO_COMPONENT, clip_model},
     {"boundary_ratio", NULL, NULL},
-    {"expand_timesteps", "absent|null|false",
-     "a TI2V model is not built; the text-to-video models of Wan 2.1 and 2.2 (T2V) are"},
+    {"expand_timesteps", "absent|null|false|true", NULL},
 };
 
-static ith_status check_pipeline(ith_context *context, const ith_json *json)
+static ith_status read_pipeline(ith_context *context, const ith_json *json, ith_model_index *out)
 {
     const char *class_name = NULL;
     ith_status status = ith_json_string(context, json, "_class_name", true, &class_name);
-    if (!status && strcmp(class_name, "WanPipeline") != 0)
+    if (status)
+        return status;
+    out->from_image = !strcmp(class_name, "WanImageToVideoPipeline");
+    if (!out->from_image && strcmp(class_name, "WanPipeline") != 0)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: a %.80s is not built; text-to-video checkpoints (WanPipeline) are", ith_json_path(json),
-                        class_name);
-    return status;
+                        "%s: a %.80s is not built; a WanPipeline and a WanImageToVideoPipeline are",
+                        ith_json_path(json), class_name);
+    return ITH_OK;
 }
 
 /* Reads boundary_ratio, and checks that it suits the number of experts. */
@@ -66,12 +69,14 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     ith_json *json = NULL;
     ith_status status = ith_json_read_in(context, folder, "model_index.json", &json);
     if (!status)
-        status = check_pipeline(context, json);
+        status = read_pipeline(context, json, out);
     if (!status)
         status = ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
     if (!status) {
+        out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;
-        out->solver = strcmp(ith_json_print(json, "scheduler").text, UNIPC) ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        const char *scheduler = ith_json_string_at(json, "scheduler", 1);
+        out->solver = scheduler && strcmp(scheduler, "UniPCMultistepScheduler") ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
         status = read_boundary(context, json, out);
     }
     ith_json_close(&json);

@@ -8,27 +8,65 @@
 #include "../base/hash.h"
 #include "../base/sized.h"
 #include "../base/version.h"
+#include "../files/mapping.h"
 #include "lend.h"
+#include "prompts.h"
 
 #include <string.h>
 #include <sys/random.h>
+
+/* Makes the tokenizer from a spiece.model that lies as a tensor in the text encoder's files, as in Comfy's. */
+static ith_status make_inner(ith_context *context, const ith_source *source, const ith_store *raw, ith_tokenizer **out)
+{
+    static const char end[] = "spiece_model";
+    const ith_tensor *tensor;
+    for (int64_t i = 0; (tensor = ith_store_at(raw, i)); i++) {
+        const size_t length = strlen(tensor->name);
+        if (length < sizeof end - 1 || strcmp(tensor->name + length - sizeof end + 1, end) != 0)
+            continue;
+        void *copy = ith_alloc(context, tensor->bytes, 1, "a tokenizer");
+        if (!copy)
+            return ITH_ERR_MEMORY;
+        ith_status status = ith_mapping_copy(context, source->paths[0], copy, tensor->data, tensor->bytes);
+        if (!status)
+            status = ith_tokenizer_make(context, source->paths[0], copy, tensor->bytes, out);
+        ith_free(context, copy);
+        return status;
+    }
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "tokenizer is needed: %s has none in it or beside it; spiece.model of google/umt5-xxl can be it",
+                    source->paths[0]);
+}
+
+static ith_status load_inner(ith_context *context, const ith_source *source, ith_tokenizer **out)
+{
+    ith_store *raw = NULL;
+    const char *dot = strrchr(source->paths[0], '.');
+    if (dot && !strcmp(dot, ".gguf"))
+        return ith_tokenizer_load(context, source->paths[0], out);
+    ith_status status = ith_store_open_files(context, (const char *const *)source->paths, source->count, NULL, &raw);
+    if (!status)
+        status = make_inner(context, source, raw, out);
+    ith_store_close(&raw);
+    return status;
+}
 
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context)
 {
     if (pipeline->tokenizer)
         return ITH_OK;
-    char *path = ith_model_path(context, pipeline->model, "tokenizer");
-    if (!path)
-        return ITH_ERR_MEMORY;
-    ith_status status = ith_tokenizer_load(context, path, &pipeline->tokenizer);
-    ith_free(context, path);
+    const ith_sources *sources = &pipeline->model->sources;
+    const ith_source *text = &sources->parts[ITH_PART_TEXT];
+    const char *path = sources->tokenizer ? sources->tokenizer : text->paths[0];
+    ith_status status = sources->tokenizer ? ith_tokenizer_load(context, path, &pipeline->tokenizer)
+                                           : load_inner(context, text, &pipeline->tokenizer);
     if (status || ith_tokenizer_vocab(pipeline->tokenizer) <= pipeline->model->text.vocab)
         return status;
     int64_t pieces = ith_tokenizer_vocab(pipeline->tokenizer);
     ith_tokenizer_free(context, &pipeline->tokenizer);
     return ith_fail(context, ITH_ERR_FORMAT,
-                    "%s/tokenizer/spiece.model: %lld pieces are more than the text encoder's vocabulary of %lld",
-                    pipeline->model->folder, (long long)pieces, (long long)pipeline->model->text.vocab);
+                    "%s: the tokenizer's %lld pieces are more than the text encoder's vocabulary of %lld", path,
+                    (long long)pieces, (long long)pipeline->model->text.vocab);
 }
 
 /* Checks that libithaca and libithaca_wan have the same version: both are compiled with the members of ith_context,
@@ -55,33 +93,49 @@ uint64_t ith_draw_number(const void *address)
     return number;
 }
 
-ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out)
+static ith_status open_pipeline(ith_context *context, const ith_model_files *files, ith_pipeline **out)
 {
-    if (out)
-        *out = NULL;
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_need(context, model_folder, "model_folder");
-    if (!status)
-        status = ith_need(context, out, "out");
-    if (!status)
-        status = check_library(context);
-    if (status)
-        return status;
     ith_pipeline *pipeline = ith_alloc_zero(context, 1, sizeof *pipeline, "a pipeline");
     if (!pipeline)
         return ITH_ERR_MEMORY;
     pipeline->context = ith_context_hold(context);
     pipeline->number = ith_draw_number(pipeline);
-    pipeline->lent = ith_model_is_lent(context, model_folder);
+    pipeline->lent = files->folder && ith_model_is_lent(context, files->folder);
     pthread_mutex_init(&pipeline->lock, NULL);
-    status = ith_model_read(context, model_folder, &pipeline->model);
-    if (status) {
+    ith_status status = ith_model_read(context, files, &pipeline->model);
+    if (status)
         ith_pipeline_close(&pipeline);
-        return status;
-    }
     *out = pipeline;
-    return ITH_OK;
+    return status;
+}
+
+ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out)
+{
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    if (out)
+        *out = NULL;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, model_folder, "model_folder");
+    files.folder = model_folder;
+    return status ? status : ith_pipeline_open_files(context, &files, out);
+}
+
+ith_status ith_pipeline_open_files(ith_context *context, const ith_model_files *files, ith_pipeline **out)
+{
+    ith_model_files full = ITH_MODEL_FILES_INIT;
+    if (out)
+        *out = NULL;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, files, "files");
+    if (!status)
+        status = ith_need(context, out, "out");
+    if (!status)
+        status = check_library(context);
+    if (!status)
+        status = ITH_SIZED_READ(context, ith_model_files, ITH_MODEL_FILES_INIT, files, &full);
+    return status ? status : open_pipeline(context, &full, out);
 }
 
 void ith_pipeline_close(ith_pipeline **pipeline)
@@ -89,6 +143,10 @@ void ith_pipeline_close(ith_pipeline **pipeline)
     if (!pipeline || !*pipeline)
         return;
     ith_context *context = (*pipeline)->context;
+    for (int64_t i = 0; i < (*pipeline)->resolved_count; i++)
+        ith_saved_run_close(context, &(*pipeline)->resolved[i]);
+    ith_free(context, (*pipeline)->resolved);
+    ith_prompts_free(*pipeline);
     ith_tokenizer_free(context, &(*pipeline)->tokenizer);
     ith_model_free(context, &(*pipeline)->model);
     pthread_mutex_destroy(&(*pipeline)->lock);

@@ -6,6 +6,7 @@
 #include "../base/machine_memory.h"
 #include "dit/dit_shards.h"
 #include "model.h"
+#include "saved_run.h"
 #include "text/tokenizer.h"
 
 #include <pthread.h>
@@ -18,13 +19,22 @@ typedef struct ith_shared {
     float *text[2];         /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
     int64_t text_count[2];  /* number of rows in each of `text` */
     float *latents;         /* the noise at first; after denoising, the result, on rank 0 only */
+    float *condition;       /* what the images give (image/condition.h); NULL: there are none */
     ith_dit *dit;           /* weights of the expert in use */
     ith_dit_shards *shards; /* loads the layers of `dit`, of which each process keeps a part; NULL: there are none */
     ith_dit_text *keys[2];  /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
                                they run as a batch, otherwise of one branch in each */
 } ith_shared;
 
-/* An open checkpoint. */
+/* A text that a pipeline has encoded for later runs. */
+typedef struct ith_kept_text {
+    char *text;
+    ith_operand_types types; /* the types of the products that have encoded it */
+    int64_t count;           /* number of rows */
+    float *rows;             /* [count, the model's text.dim] */
+} ith_kept_text;
+
+/* An open model. */
 struct ith_pipeline {
     ith_context *context;
     ith_model *model;
@@ -32,6 +42,10 @@ struct ith_pipeline {
     uint64_t number;          /* a random number that identifies the pipeline among all processes */
     bool lent;                /* rank 0's process has sent the model (lend.h) */
     pthread_mutex_t lock;     /* protects shared.run and shared.ranks */
+    ith_saved_run **resolved; /* [resolved_count] files whose strings ith_pipeline_resolve has returned */
+    int64_t resolved_count;
+    ith_kept_text *kept; /* [kept_count] encoded texts for later runs (ith_pipeline_encode) */
+    int64_t kept_count;
     ith_shared shared;
 };
 
@@ -61,10 +75,18 @@ bool ith_shards_weights(const ith_generate_options *options, const ith_team *tea
  * addresses. */
 uint64_t ith_draw_number(const void *address);
 
-/* Copies the options `given` to *options, fills in defaults, and checks them. options->attention then points to
- * *attention. With `sized`, the size of the video is read from the file options->from_latents, if there is one. */
+/* The structs to which the members of ith_generate_options point. */
+typedef struct ith_request_parts {
+    ith_attn_options attention;
+    ith_image image, last_image;
+} ith_request_parts;
+
+/* Copies the options `given` to *options, fills in defaults, and checks them. The pointers of *options to other
+ * structs then point into *parts. With `sized`, the size of the video is read from the file options->from_latents, if
+ * there is one. With options->resume_file, *saved becomes its open file, otherwise NULL; the caller closes it, also
+ * after a failure, with ith_saved_run_close. Strings of the options may lie in it. */
 ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
-                            bool sized, ith_generate_options *options, ith_attn_options *attention);
+                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved);
 /* Checks that the guidance branches can be distributed over `ranks` ranks. */
 ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks);
 
@@ -77,9 +99,10 @@ ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
  * filled in the options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
-/* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids. */
+/* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids.
+ * encodes: the run encodes them itself. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], const ith_team *team, int64_t *bytes);
+                             const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes);
 /* Counts the token ids of the prompt and of the negative prompt, 0 without guidance. Each id becomes one row of the
  * encoded text. */
 ith_status ith_count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,

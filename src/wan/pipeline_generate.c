@@ -2,6 +2,7 @@
 /* ith_pipeline_generate: the main path of the engine from the prompt to the frames, as every rank runs it.
  *
  *   encode the prompts -> make noise    the leader of every pipeline
+ *   encode the image, if there is one   rank 0
  *   denoise                             all ranks
  *   save the latents                    rank 0
  *   decode                              the leader of every pipeline; rank 0 gathers the frames
@@ -15,6 +16,9 @@
 #include "../base/sized.h"
 #include "../base/trace.h"
 #include "decode.h"
+#include "image/condition.h"
+#include "preview.h"
+#include "prompts.h"
 #include "sample/denoise.h"
 #include "sample/noise.h"
 
@@ -22,78 +26,6 @@
 #include <string.h>
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
-
-/* Encodes the prompt (which = 0) or the negative prompt (which = 1). The progress bar gives each of `prompts` prompts
- * an equal part. */
-static ith_status encode_prompt(ith_rank *rank, const ith_text_encoder *encoder, int which, int prompts)
-{
-    ith_pipeline *pipeline = rank->pipeline;
-    ith_shared *shared = &pipeline->shared;
-    const char *text = which ? rank->options.negative : rank->options.prompt;
-    const ith_span span = {ITH_STAGE_TEXT, which * ITH_PROGRESS_UNIT, (which + 1) * ITH_PROGRESS_UNIT,
-                           prompts * ITH_PROGRESS_UNIT};
-    int32_t ids[ITH_TEXT_LEN];
-    int64_t *count = &shared->text_count[which];
-    ith_status status = ith_tokenizer_encode(rank->context, pipeline->tokenizer, text, ids, count);
-    if (status)
-        return status;
-    shared->text[which] =
-        ith_alloc(rank->context, *count * pipeline->model->text.dim, sizeof(float), "an encoded prompt");
-    if (!shared->text[which])
-        return ITH_ERR_MEMORY;
-    return ith_text_encode(rank->context, encoder, ids, *count, shared->text[which], &span);
-}
-
-/* Opens the text encoder, encodes the prompts, and frees the text encoder. */
-static ith_status encode_prompts(ith_rank *rank, void *user)
-{
-    (void)user;
-    const ith_model *model = rank->pipeline->model;
-    ith_text_encoder *encoder = NULL;
-    if (rank->team.lends && rank->rank)
-        return ITH_OK;
-    double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);
-    char *path = ith_model_path(rank->context, model, ith_part_name(ITH_PART_TEXT));
-    ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status)
-        status = ith_text_encoder_open(rank->context, path, rank->types.products, rank->options.keep_packed, &encoder);
-    ith_free(rank->context, path);
-    ith_trace_end(rank->context, traced, "open text encoder", "load");
-    rank->report.load_seconds += ith_clock_seconds() - start;
-    if (status)
-        return status;
-    ith_observer_set_activity(rank->context, "encoding the prompts");
-    int prompts = ith_denoise_is_guided(model, &rank->options) ? 2 : 1;
-    start = ith_clock_seconds();
-    for (int i = 0; i < prompts && !status; i++) {
-        traced = ith_trace_begin(rank->context);
-        status = ith_model_check_unchanged(rank->context, model, ITH_PART_TEXT);
-        if (!status)
-            status = encode_prompt(rank, encoder, i, prompts);
-        ith_trace_end(rank->context, traced, "text", "compute");
-    }
-    rank->report.text_seconds += ith_clock_seconds() - start;
-    ith_text_encoder_free(rank->context, &encoder);
-    return status;
-}
-
-/* Sends the prompts that rank 0 has encoded to the leaders of all pipelines. */
-static ith_status share_prompts(ith_rank *rank, void *user)
-{
-    (void)user;
-    ith_shared *shared = &rank->pipeline->shared;
-    const int prompts = ith_denoise_is_guided(rank->pipeline->model, &rank->options) ? 2 : 1;
-    ith_status status = ITH_OK;
-    for (int i = 0; i < prompts && !status; i++) {
-        status = ith_comm_broadcast(rank->leaders, &shared->text_count[i], sizeof shared->text_count[i], 0);
-        const int64_t numbers = shared->text_count[i] * rank->pipeline->model->text.dim;
-        if (!status && rank->rank && !(shared->text[i] = ith_alloc(rank->context, numbers, sizeof(float), "a prompt")))
-            status = ITH_ERR_MEMORY;
-        if (!status)
-            status = ith_comm_broadcast(rank->leaders, shared->text[i], numbers * (int64_t)sizeof *shared->text[i], 0);
-    }
-    return status;
-}
 
 /* Reads the noise from noise_file, or makes it from the seed. Sets *user to a hash of the noise, which the leaders of
  * all pipelines compare. */
@@ -113,10 +45,29 @@ static ith_status make_noise(ith_rank *rank, void *user)
     }
     if (status)
         return status;
-    *(uint64_t *)user = ith_hash(1, *latents, count * (int64_t)sizeof(float));
+    rank->noise_hash = *(uint64_t *)user = ith_hash(1, *latents, count * (int64_t)sizeof(float));
     if (rank->dump)
         memcpy(rank->dump->noise, *latents, (size_t)count * sizeof(float));
     return ITH_OK;
+}
+
+/* For a run that is resumed: allocates the latents, which ith_denoise reads. If the options name a file of noise too,
+ * checks that the saved run began with it. */
+static ith_status check_noise(ith_rank *rank, void *user)
+{
+    ith_status status = ITH_OK;
+    float **latents = &rank->pipeline->shared.latents;
+    const uint64_t saved_hash = rank->saved->noise_hash;
+    if (rank->options.noise_file && !rank->rank)
+        status = make_noise(rank, user);
+    else if (!(*latents = ith_alloc(rank->context, ith_latent_count(&rank->size), sizeof(float), "latents")))
+        status = ITH_ERR_MEMORY;
+    if (!status && rank->options.noise_file && !rank->rank && rank->noise_hash != saved_hash)
+        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                          "noise_file %s is not the noise with which the saved run %s began", rank->options.noise_file,
+                          rank->saved->path);
+    rank->noise_hash = saved_hash;
+    return status;
 }
 
 /* Copies the final latents into the contents of the dump file, if one is to be written, and saves them as latents_file,
@@ -154,15 +105,22 @@ static ith_status create_dump(ith_rank *rank, void *user)
 static ith_status make_latents(ith_rank *rank)
 {
     uint64_t noise = 0;
+    const bool denoises = !rank->saved || rank->saved->step < rank->options.steps;
     ith_status status = ith_rank_first(rank, "", create_dump, NULL);
+    if (!status && denoises && rank->preview_every)
+        status = ith_rank_first(rank, "fitting the map of the previews", ith_preview_fit, NULL);
+    if (!status && denoises)
+        status = ith_rank_lead(rank, "opening the text encoder", ith_prompts_make, NULL);
+    if (!status && denoises && rank->team.lends)
+        status = ith_rank_lead(rank, "sending the encoded prompts", ith_prompts_share, NULL);
     if (!status)
-        status = ith_rank_lead(rank, "opening the text encoder", encode_prompts, NULL);
-    if (!status && rank->team.lends)
-        status = ith_rank_lead(rank, "sending the encoded prompts", share_prompts, NULL);
-    if (!status)
-        status = ith_rank_lead(rank, "making noise", make_noise, &noise);
-    if (!status)
+        status = ith_rank_lead(rank, "making noise", rank->saved ? check_noise : make_noise, &noise);
+    if (!status && !rank->saved)
         status = ith_rank_compare(rank, "the noise", noise);
+    if (!status && rank->options.image)
+        status = ith_rank_first(rank, "encoding the image", ith_condition_make, NULL);
+    if (!status && rank->options.image && rank->team.processes > 1)
+        status = ith_rank_lead(rank, "sending the encoded image", ith_condition_share, NULL);
     return status ? status : ith_denoise(rank);
 }
 
@@ -205,15 +163,44 @@ static ith_status read_request(ith_rank *rank, const ith_generate_options *optio
                           "the communicator's context is not of the pipeline's family: make it with ith_context_clone "
                           "from the context that the pipeline was opened with, or the pipeline with this one");
     if (!status)
-        status = ith_request_read(rank->pipeline, context, options, !rank->rank, &rank->options, &rank->attention);
+        status =
+            ith_request_read(rank->pipeline, context, options, !rank->rank, &rank->options, &rank->parts, &rank->saved);
     if (!status)
         status = ith_request_check_ranks(context, &rank->options, rank->ranks);
     if (status)
         return status;
-    rank->options.attention = &rank->attention;
     rank->types = ith_number_types_choose(context, rank->options.precision);
     rank->size = ith_latent_size_of(&rank->pipeline->model->info, &rank->options);
     return ITH_OK;
+}
+
+/* The state of this rank before a run. */
+static ith_rank new_rank(ith_pipeline *pipeline, ith_comm *comm)
+{
+    return (ith_rank){.pipeline = pipeline,
+                      .context = comm ? comm->context : pipeline->context,
+                      .comm = comm,
+                      .rank = ith_comm_rank(comm),
+                      .ranks = ith_comm_size(comm),
+                      .report = ITH_GENERATE_REPORT_INIT};
+}
+
+ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
+                               const char *const *texts, int64_t count)
+{
+    if (!pipeline && !comm)
+        return ith_need(NULL, pipeline, "pipeline");
+    ith_rank rank = new_rank(pipeline, comm);
+    ith_prompt_list list = {texts, count};
+    ith_status status = read_request(&rank, options);
+    for (int64_t i = 0; i < count && !status; i++)
+        status = ith_need(rank.context, texts ? texts[i] : NULL, "a text");
+    status = ith_rank_begin(&rank, status);
+    if (!status)
+        status = ith_rank_compare(&rank, "the list of texts", ith_prompt_list_hash(&list));
+    if (!status)
+        status = ith_rank_lead(&rank, "opening the text encoder", ith_prompts_keep, &list);
+    return ith_rank_end(&rank, status);
 }
 
 ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
@@ -221,12 +208,7 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const i
 {
     if (!pipeline && !comm)
         return ith_need(NULL, pipeline, "pipeline");
-    ith_rank rank = {.pipeline = pipeline,
-                     .context = comm ? comm->context : pipeline->context,
-                     .comm = comm,
-                     .rank = ith_comm_rank(comm),
-                     .ranks = ith_comm_size(comm),
-                     .report = ITH_GENERATE_REPORT_INIT};
+    ith_rank rank = new_rank(pipeline, comm);
     ith_status status = ITH_OK;
     if (report && (status = ITH_SIZED_CHECK(rank.context, ith_generate_report, ITH_GENERATE_REPORT_INIT, report)))
         report = NULL;

@@ -2,10 +2,12 @@
 /* Predicts the peak memory of a run: the memory that lasts for the whole run, and the largest of its stages. Each stage
  * frees its memory at its end.
  *
- *   whole run the latents, the encoded prompts, and the contents of the dump file
- *   text      the text encoder's vectors and workspace
- *   denoise   one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
- *   decode    the autoencoder's packed filters, caches and layers, and a frame
+ *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, and the lists
+ *              of the tensors in the weight files; a stage that opens a component makes its list once more
+ *   text       the text encoder's vectors and workspace
+ *   image      in the process of rank 0: the scaled images, and the autoencoder's filters and encoder
+ *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
+ *   decode     the autoencoder's packed filters, caches and layers, and a frame
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
  * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count in the
@@ -18,6 +20,9 @@
 #include "../base/team_limit.h"
 #include "../comm/comm.h"
 #include "decode.h"
+#include "image/condition.h"
+#include "preview.h"
+#include "prompts.h"
 #include "sample/denoise.h"
 
 #include <omp.h>
@@ -89,12 +94,11 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
     if (!model->folder)
         return ith_dit_shards_estimate(context, &model->dit[expert], *types, team->hosts, team->host_processes,
                                        team->first_on_host, bytes);
-    char *path = ith_model_path(context, model, ith_part_name(expert ? ITH_PART_DIT_2 : ITH_PART_DIT));
-    ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->hosts, team->host_processes,
-                                                    team->first_on_host, bytes)
-                             : ITH_ERR_MEMORY;
-    ith_free(context, path);
-    return status;
+    ith_store *store = NULL;
+    ith_status status = ith_model_open_part(context, model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT, &store);
+    return status ? status
+                  : ith_dit_shards_bytes(context, &model->dit[expert], store, *types, team->hosts, team->host_processes,
+                                         team->first_on_host, bytes);
 }
 
 /* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the prompts' keys and values, and the larger
@@ -104,7 +108,8 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_outline(context, &model->dit[expert], *types, options->keep_packed, &dit);
+    ith_status status =
+        ith_dit_outline(context, &model->dit[expert], model->loras[expert], *types, options->keep_packed, &dit);
     if (status)
         return status;
     int64_t branches = counts[1] ? 2 : 1, texts = 0, making = 0, held = 0, ranks = 0;
@@ -119,7 +124,8 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
                              ith_denoise_sequence_ranks(model, options, team->ranks), &ranks);
     if (!status)
         status = shards_bytes(model, context, options, team, expert, types, &shards);
-    *bytes = ith_dit_bytes(dit) + texts + ith_max64(team->lent ? 0 : making, ranks + shards);
+    *bytes = ith_model_list_bytes(context, model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT);
+    *bytes += ith_dit_bytes(dit) + texts + ith_max64(team->lent ? 0 : making, ranks + shards);
     ith_dit_free(context, &dit);
     return status;
 }
@@ -129,8 +135,12 @@ static ith_status denoise_bytes(const ith_model *model, ith_context *context, co
                                 const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
                                 const int64_t counts[2], int64_t *bytes)
 {
-    ith_dit_shape shape = {ith_denoise_batch(model, options), size->frames, size->height, size->width,
-                           ith_max64(counts[0], counts[1])};
+    ith_dit_shape shape = {ith_denoise_batch(model, options),
+                           size->frames,
+                           size->height,
+                           size->width,
+                           ith_max64(counts[0], counts[1]),
+                           ith_condition_known(model, options, size)};
     int64_t expert = 0, most = 0;
     for (int i = 0; i < model->info.experts; i++) {
         ith_status status = expert_bytes(model, context, options, team, i, types, &shape, counts, &expert);
@@ -154,8 +164,19 @@ static ith_status decode_bytes(const ith_model *model, ith_context *context, con
     return ith_decode_bytes(context, &model->vae, types, options, size, team, bytes);
 }
 
+/* The memory of the lists of tensors that a pipeline keeps when it has checked its files. A run from latents checks
+ * none. */
+static int64_t list_bytes(ith_context *context, const ith_model *model, bool checks)
+{
+    int64_t bytes = 0;
+    for (ith_part part = 0; part < ITH_PARTS; part++)
+        if (checks || model->files[part])
+            bytes += ith_model_list_bytes(context, model, part);
+    return bytes;
+}
+
 static ith_status predict(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                          const int64_t counts[2], const ith_team *team, int64_t *bytes)
+                          const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes)
 {
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
@@ -167,6 +188,9 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
         return status;
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
     int64_t kept = latents + (team->lent ? ith_lent_bytes(context) : 0);
+    kept += list_bytes(context, model, !options->from_latents);
+    const int64_t vae_list = ith_model_list_bytes(context, model, ITH_PART_VAE);
+    decode += vae_list;
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
@@ -174,23 +198,32 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
     kept += ith_tokenizer_bytes() + (counts[0] + counts[1]) * model->text.dim * 4;
     if (options->dump_file && has_first)
         kept += latents * (options->steps + 2) + frame * options->frames;
-    int64_t text = 0, denoise = 0;
+    const ith_latent_size condition = ith_condition_size(model, options, &size);
+    kept += ith_latent_count(&condition) * 4;
+    int64_t text = 0, denoise = 0, image = 0;
     status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed, longest, &text);
-    if (team->lent) /* rank 0 encodes the prompts */
+    text += ith_model_list_bytes(context, model, ITH_PART_TEXT);
+    if (team->lent || !encodes) /* rank 0 encodes the prompts, or an earlier call */
         text = 0;
     if (!status)
         status = denoise_bytes(model, context, options, team, &types, &size, counts, &denoise);
-    *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
+    if (!status && options->image && has_first)
+        status = ith_condition_bytes(context, model, options, types.products, &size, &image);
+    int64_t preview = 0;
+    if (!status && options->on_preview && options->preview_every && has_first && model->vae.levels)
+        status = ith_preview_bytes(context, &model->vae, types.products, &preview);
+    const int64_t with_vae = ith_max64(ith_max64(preview, image) + vae_list, decode);
+    *bytes = kept + ith_max64(ith_max64(text, denoise), with_vae);
     return status;
 }
 
 /* Some buffers exist once per thread, so the prediction is made with the run's number of threads. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], const ith_team *team, int64_t *bytes)
+                             const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes)
 {
     int threads = omp_get_max_threads();
     omp_set_num_threads(options->threads);
-    ith_status status = predict(model, context, options, counts, team, bytes);
+    ith_status status = predict(model, context, options, counts, encodes, team, bytes);
     omp_set_num_threads(threads);
     return status;
 }
@@ -200,64 +233,77 @@ ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_g
 {
     int64_t counts[2] = {0, 0};
     ith_status status = options->from_latents ? ITH_OK : ith_count_ids(pipeline, context, options, counts);
-    return status ? status : ith_predict_model(pipeline->model, context, options, counts, team, bytes);
+    const bool encodes = options->from_latents || !ith_prompts_are_kept(pipeline, context, options);
+    if (!status)
+        status = ith_predict_model(pipeline->model, context, options, counts, encodes, team, bytes);
+    if (!status)
+        *bytes += ith_prompts_kept_bytes(pipeline);
+    return status;
 }
 
-/* Checks the arguments of the two functions below, and fills in the options and the team. */
-static ith_status read_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
-                               ith_generate_options *options, ith_attn_options *attention, ith_team *team)
+/* The request of the two functions below: resolved options, and the ranks of this process. */
+typedef struct request {
+    ith_generate_options options;
+    ith_request_parts parts;
+    ith_saved_run *saved;
+    ith_team team;
+} request;
+
+/* Checks the arguments of the two functions below, fills in the request, and predicts the memory. The caller closes
+ * out->saved. */
+static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
+                                  request *out, int64_t *bytes)
 {
     ith_context *context = pipeline->context;
     ith_status status = ITH_OK;
-    *team = (ith_team){.ranks = ranks,
-                       .host_processes = 1,
-                       .first_on_host = true,
-                       .count = ranks_here,
-                       .shares_memory = ranks == ranks_here};
+    *out = (request){.team = {.ranks = ranks,
+                              .host_processes = 1,
+                              .first_on_host = true,
+                              .count = ranks_here,
+                              .shares_memory = ranks == ranks_here}};
     if (ranks_here < 1 || ranks_here > ranks)
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
                           ranks, ranks_here);
     if (!status)
-        team->processes = team->hosts = (int)ith_div_up(ranks, ranks_here);
+        out->team.processes = out->team.hosts = (int)ith_div_up(ranks, ranks_here);
     if (!status)
         status = ith_thread_limit_check(context, "ranks_here", ranks_here);
     if (!status)
-        status = ith_request_read(pipeline, context, given, true, options, attention);
-    return status ? status : ith_request_check_ranks(context, options, ranks);
+        status = ith_request_read(pipeline, context, given, true, &out->options, &out->parts, &out->saved);
+    if (!status)
+        status = ith_request_check_ranks(context, &out->options, ranks);
+    return status ? status : ith_predict(pipeline, context, &out->options, &out->team, bytes);
 }
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,
                                 int64_t *bytes)
 {
-    ith_generate_options resolved;
-    ith_attn_options attention;
-    ith_team team;
+    request asked = {0};
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
-        status = read_request(pipeline, options, ranks, ranks_here, &resolved, &attention, &team);
-    return status ? status : ith_predict(pipeline, pipeline->context, &resolved, &team, bytes);
+        status = predict_request(pipeline, options, ranks, ranks_here, &asked, bytes);
+    ith_saved_run_close(pipeline->context, &asked.saved);
+    return status;
 }
 
 ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                      int ranks_here, int64_t *free_bytes)
 {
-    ith_generate_options resolved;
-    ith_attn_options attention;
-    ith_team team;
+    request asked = {0};
     int64_t bytes = 0;
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, free_bytes, "free_bytes");
     if (!status)
-        status = read_request(pipeline, options, ranks, ranks_here, &resolved, &attention, &team);
-    if (!status)
-        status = ith_predict(pipeline, pipeline->context, &resolved, &team, &bytes);
-    if (status)
-        return status;
-    const ith_machine_memory memory = ith_machine_memory_read("");
-    *free_bytes = memory.free_bytes;
-    return ith_check_memory(pipeline, pipeline->context, &resolved, &team, bytes, &memory);
+        status = predict_request(pipeline, options, ranks, ranks_here, &asked, &bytes);
+    if (!status) {
+        const ith_machine_memory memory = ith_machine_memory_read("");
+        *free_bytes = memory.free_bytes;
+        status = ith_check_memory(pipeline, pipeline->context, &asked.options, &asked.team, bytes, &memory);
+    }
+    ith_saved_run_close(pipeline->context, &asked.saved);
+    return status;
 }

@@ -6,6 +6,7 @@
 #include "../base/hash.h"
 #include "agreement.h"
 #include "dit/dit_shards.h"
+#include "sample/denoise.h"
 
 #include <omp.h>
 #include <string.h>
@@ -127,6 +128,7 @@ static void leave(ith_rank *rank)
         ith_free(rank->context, shared->text[0]);
         ith_free(rank->context, shared->text[1]);
         ith_free(rank->context, shared->latents);
+        ith_free(rank->context, shared->condition);
         *shared = (ith_shared){0};
         ith_context_interrupt(rank->context, false);
     }
@@ -171,6 +173,25 @@ static void observe(ith_rank *rank)
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
+/* Checks that the files of the saved run, if this run is resumed or saved, belong to the model and find room. */
+static ith_status check_saved_run(ith_rank *rank)
+{
+    const ith_model *model = rank->pipeline->model;
+    const ith_generate_options *options = &rank->options;
+    ith_status status = ITH_OK;
+    if (!rank->saved && !options->checkpoint_file)
+        return ITH_OK;
+    status = ith_model_hash(rank->context, model, &rank->model_hash);
+    if (!status && rank->saved && rank->model_hash != rank->saved->model_hash)
+        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                          "%s: the saved run began with other files of the model, to which its latents belong",
+                          rank->saved->path);
+    if (!status && options->checkpoint_file)
+        status = ith_saved_run_check_room(rank->context, options->checkpoint_file,
+                                          ith_denoise_saved_bytes(model, options, &rank->size));
+    return status;
+}
+
 /* The leader's checks before the run begins: predicts the memory of its process, compares it with the machine's, and
  * checks the weight files. */
 static ith_status prepare(ith_rank *rank, void *user)
@@ -184,22 +205,29 @@ static ith_status prepare(ith_rank *rank, void *user)
         status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
     if (!status && !options->from_latents)
         status = ith_pipeline_check_in(rank->pipeline, rank->context);
+    if (!status && !rank->rank)
+        status = check_saved_run(rank);
     if (!status)
         rank->report.mapped_bytes = ith_model_file_bytes(rank->pipeline->model);
     return status;
 }
 
-/* Checks that all processes have opened the same checkpoint, by its hash. Ranks that share a pipeline need no check. */
+/* Checks that all processes have opened the same model, by its hash. Ranks that share a pipeline need no check. */
 static ith_status compare_models(ith_rank *rank)
 {
-    uint64_t hash = 0, first = 0;
+    uint64_t hash = 0, first = 0, added = 0;
     if (rank->team.count == rank->ranks || rank->options.from_latents)
         return ITH_OK;
     ith_status status = ITH_OK;
     if (!rank->position && !rank->team.lent)
         status = ith_model_hash(rank->context, rank->pipeline->model, &hash);
+    if (!rank->position && rank->team.lends && !status)
+        status = ith_model_hash_added(rank->context, rank->pipeline->model, &added);
     status = ith_rank_agree(rank, status);
     if (!status && rank->team.lends) {
+        status = ith_rank_compare(rank, "LoRA files or single weight files", added);
+        if (status)
+            return status;
         first = hash;
         status = ith_comm_broadcast(rank->comm, &first, sizeof first, 0);
         hash = rank->team.lent ? first : hash; /* its files are rank 0's */
@@ -274,6 +302,7 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status)
         ith_observer_close(&rank->observer);
     }
     ith_dump_free(rank->context, &rank->dump);
+    ith_saved_run_close(rank->context, &rank->saved);
     ith_comm_destroy(&rank->loaders);
     ith_comm_destroy(&rank->neighbours);
     ith_comm_destroy(&rank->leaders);

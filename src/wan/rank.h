@@ -15,14 +15,15 @@
 #include "pipeline.h"
 #include "precision.h"
 #include "sample/latents.h"
+#include "saved_run.h"
 
 typedef struct ith_rank {
     ith_pipeline *pipeline;
     ith_context *context;         /* the context of the communicator, or of the pipeline if `comm` is NULL */
     ith_comm *comm;               /* NULL: the run has one rank */
     int rank, ranks;              /* number of this rank, and number of all ranks of the run */
-    ith_generate_options options; /* checked, with defaults filled in; options.attention points to `attention` */
-    ith_attn_options attention;
+    ith_generate_options options; /* checked, with defaults filled in; its pointers to structs point into `parts` */
+    ith_request_parts parts;
     ith_number_types types;
     ith_latent_size size;
     ith_team team;     /* the ranks that share the pipeline, including this one */
@@ -32,6 +33,11 @@ typedef struct ith_rank {
     ith_comm *loaders;    /* on the first of them: the first leader of every host (dit_shards.h) */
     bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
     ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
+    bool saves;     /* whether rank 0 saves the run, and so needs the latents and the solver's arrays */
+    int64_t preview_every; /* number of steps after which rank 0 shows a preview; 0: there are none */
+    float preview_map[2 * 3 * (ITH_LATENT_MOST_CHANNELS + 1)]; /* on rank 0: the maps of the previews (preview.h) */
+    ith_saved_run *saved;            /* the open file options.resume_file; NULL: the run begins with noise */
+    uint64_t model_hash, noise_hash; /* on rank 0, of a run that is saved or resumed: hashes for its file */
     ith_generate_report report;
     ith_observer observer;
     int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */

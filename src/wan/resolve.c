@@ -6,6 +6,7 @@
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
+#include "image/image_fit.h"
 #include "precision.h"
 #include "sample/denoise.h"
 
@@ -15,18 +16,17 @@
 #include <string.h>
 
 #define MAX_STEPS 10000
+#define MOST_SIDE 65536 /* largest height and width of an image */
 
 static void put_defaults(const ith_model *model, ith_generate_options *options)
 {
+    if (options->from_latents)
+        options->image = options->last_image = NULL;
     const ith_model_info *info = &model->info;
     if (!options->negative)
         options->negative = info->negative;
     if (!options->frames)
         options->frames = info->frames;
-    if (!options->height)
-        options->height = info->height;
-    if (!options->width)
-        options->width = info->width;
     if (!options->steps)
         options->steps = info->steps;
     if (options->shift == 0)
@@ -43,8 +43,28 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
         options->sigmas = ITH_SIGMAS_OFFICIAL;
     if (!options->cfg)
         options->cfg = ITH_CFG_BATCH;
+    if (!options->fit)
+        options->fit = ITH_FIT_COVER;
     if (!options->threads)
         options->threads = omp_get_num_procs();
+}
+
+/* Chooses the height and the width, or one of them, if they are not given. */
+static void put_size(const ith_model_info *info, ith_generate_options *options)
+{
+    const ith_image *image = options->image;
+    const int64_t multiple = info->size_multiple, area = options->area ? options->area : info->height * info->width;
+    const ith_size_rule rule = info->image_use == ITH_IMAGE_OPTIONAL ? ITH_SIZE_BEST : ITH_SIZE_ROUNDED;
+    if (image && !options->height && !options->width)
+        ith_image_size_within(image, rule, area, multiple, &options->height, &options->width);
+    else if (image && !options->height)
+        options->height = ith_image_side(options->width, image->width, image->height, multiple);
+    else if (image && !options->width)
+        options->width = ith_image_side(options->height, image->height, image->width, multiple);
+    if (!options->height)
+        options->height = info->height;
+    if (!options->width)
+        options->width = info->width;
 }
 
 /* Checks that `value` is `base` plus some multiple of `multiple`, and at most `most`. The error message names the
@@ -86,7 +106,8 @@ static ith_status check_range(ith_context *context, const char *name, double val
 {
     if (value >= least && value <= most)
         return ITH_OK;
-    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %g; it must lie between %g and %g", name, value, least, most);
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %.10g; it must lie between %.10g and %.10g", name, value, least,
+                    most);
 }
 
 static ith_status check_boundary(ith_context *context, const ith_model *model, const ith_generate_options *options)
@@ -100,10 +121,33 @@ static ith_status check_boundary(ith_context *context, const ith_model *model, c
         return ITH_OK;
     if (isnan(boundary))
         return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "%s/model_index.json has two experts and no boundary_ratio: a boundary is needed (0.875 in the "
+                        "%s has two experts and no boundary_ratio: a boundary is needed (0.875 in the "
                         "official T2V-A14B; 0 leaves all steps to transformer, as diffusers does)",
                         model->folder);
     return check_range(context, "boundary", boundary, 0, 1);
+}
+
+/* Checks the options that save and resume a run. */
+static ith_status check_saving(ith_context *context, const ith_generate_options *options)
+{
+    const bool saves = options->checkpoint_file, resumes = options->resume_file;
+    if ((saves || resumes) && options->from_latents)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "from_latents decodes latents without a denoising step: leave out %s, which is about these "
+                        "steps",
+                        saves ? "checkpoint_file" : "resume_file");
+    if (resumes && options->dump_file)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "dump_file has the latents of every step, and a run that resume_file continues knows its last "
+                        "step alone: leave one of them out");
+    if (options->preview_every < 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "preview_every is %lld; it is a number of steps, or 0 for no preview",
+                        (long long)options->preview_every);
+    if (options->checkpoint_every >= 0)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "checkpoint_every is %lld; it is a number of steps, or 0 for every step",
+                    (long long)options->checkpoint_every);
 }
 
 static ith_status check_flags(ith_context *context, const ith_generate_options *options, bool lent)
@@ -115,6 +159,72 @@ static ith_status check_flags(ith_context *context, const ith_generate_options *
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT,
                     "keep_packed keeps all weights in each process, and shard_weights a part: leave one of them out");
+}
+
+/* Checks the size and the memory of an image. */
+static ith_status check_image(ith_context *context, const char *name, const ith_image *image)
+{
+    if (!image->rgb)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s has no pixels: rgb is NULL", name);
+    if (image->height >= 1 && image->height <= MOST_SIDE && image->width >= 1 && image->width <= MOST_SIDE)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s has %lld x %lld pixels; it must have 1 x 1 to %d x %d", name,
+                    (long long)image->width, (long long)image->height, MOST_SIDE, MOST_SIDE);
+}
+
+/* Checks that the images are those that the model needs. */
+static ith_status check_images(ith_context *context, const ith_model *model, const ith_generate_options *options)
+{
+    const ith_image_use use = (ith_image_use)model->info.image_use;
+    const char *fault = NULL;
+    if ((options->image || options->last_image) && use == ITH_IMAGE_UNUSED)
+        fault = "it makes videos from text alone, and takes no image; I2V and TI2V models do";
+    else if (options->last_image && use == ITH_IMAGE_OPTIONAL)
+        fault = "it takes a first image and no last one; I2V models take both";
+    else if (use == ITH_IMAGE_NEEDED && !options->image)
+        fault = "it makes videos from an image, and an image is needed";
+    else if (options->last_image && options->frames == 1)
+        fault = "a video of one frame has no last frame beside the first: leave the last image out";
+    else if (options->area && use == ITH_IMAGE_UNUSED)
+        fault = "it takes no image whose shape would need an area: give height and width";
+    if (fault)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s", model->info.kind, fault);
+    if (options->image && model->vae.encoder_fault)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "%s: images cannot be encoded: the encoder of its autoencoder is not supported: %s",
+                        model->info.kind, model->vae.encoder_fault);
+    if (options->area < 0 || options->area > (int64_t)MOST_SIDE * MOST_SIDE)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "area is %lld; it must lie between 1 and %lld pixels",
+                        (long long)options->area, (long long)MOST_SIDE * MOST_SIDE);
+    if (options->fit != ITH_FIT_COVER && options->fit != ITH_FIT_STRETCH)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "fit is %lld; 1 (cover) and 2 (stretch) are known",
+                        (long long)options->fit);
+    return ITH_OK;
+}
+
+/* Copies an image into *copy, makes *option point there, and checks it. */
+static ith_status read_image(ith_context *context, const char *name, const ith_image **option, ith_image *copy)
+{
+    *copy = (ith_image)ITH_IMAGE_INIT;
+    if (!*option)
+        return ITH_OK;
+    ith_status status = ITH_SIZED_READ(context, ith_image, ITH_IMAGE_INIT, *option, copy);
+    *option = copy;
+    return status ? status : check_image(context, name, copy);
+}
+
+/* Copies the structs to which the options point into *parts. */
+static ith_status read_parts(ith_context *context, ith_generate_options *options, ith_request_parts *parts)
+{
+    parts->attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    ith_status status = ITH_OK;
+    if (options->attention)
+        status =
+            ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options->attention, &parts->attention);
+    options->attention = &parts->attention;
+    if (!status)
+        status = read_image(context, "image", &options->image, &parts->image);
+    return status ? status : read_image(context, "last_image", &options->last_image, &parts->last_image);
 }
 
 static ith_status check_numbers(ith_context *context, const ith_model *model, const ith_generate_options *options)
@@ -189,22 +299,31 @@ static ith_status take_size(ith_context *context, const ith_model *model, ith_ge
 }
 
 ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
-                            bool sized, ith_generate_options *options, ith_attn_options *attention)
+                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved)
 {
+    *saved = NULL;
     *options = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
-    *attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     ith_status status = ITH_SIZED_READ(context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, given, options);
-    if (!status && options->attention)
-        status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options->attention, attention);
+    if (!status)
+        status = read_parts(context, options, parts);
+    if (!status)
+        status = check_saving(context, options);
+    if (!status && options->resume_file)
+        status = ith_saved_run_open(context, options->resume_file, saved);
+    if (!status && *saved)
+        status = ith_saved_run_take(context, *saved, options, &parts->attention);
     if (status)
         return status;
-    options->attention = attention;
     put_defaults(pipeline->model, options);
     status = check_words(context, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
     if (!status)
         status = check_flags(context, options, pipeline->lent);
+    if (!status && !options->from_latents)
+        status = check_images(context, pipeline->model, options);
+    if (!status)
+        put_size(&pipeline->model->info, options);
     if (!status && !options->from_latents)
         status = check_sampling(context, pipeline->model, options);
     if (!status && !options->from_latents)
@@ -216,15 +335,36 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
     return status;
 }
 
+/* Keeps an open file, whose strings the caller gets, until the pipeline is closed. */
+static ith_status keep_saved(ith_pipeline *pipeline, ith_saved_run *saved)
+{
+    const int64_t count = pipeline->resolved_count;
+    ith_saved_run **longer = ith_alloc(pipeline->context, count + 1, sizeof(ith_saved_run *), "a list of saved runs");
+    if (!longer)
+        return ITH_ERR_MEMORY;
+    for (int64_t i = 0; i < count; i++)
+        longer[i] = pipeline->resolved[i];
+    longer[count] = saved;
+    ith_free(pipeline->context, pipeline->resolved);
+    pipeline->resolved = longer;
+    pipeline->resolved_count++;
+    return ITH_OK;
+}
+
 ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
 {
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_generate_options resolved;
-    ith_attn_options attention;
-    ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &attention);
-    if (status)
-        return status;
-    resolved.attention = options->attention;
-    return ITH_SIZED_FILL(pipeline->context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, options, &resolved);
+    ith_request_parts parts;
+    ith_saved_run *saved = NULL;
+    ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &parts, &saved);
+    resolved.attention = options ? options->attention : NULL;
+    resolved.image = options ? options->image : NULL, resolved.last_image = options ? options->last_image : NULL;
+    if (!status && saved)
+        status = keep_saved(pipeline, saved);
+    if (!status)
+        return ITH_SIZED_FILL(pipeline->context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, options, &resolved);
+    ith_saved_run_close(pipeline->context, &saved);
+    return status;
 }

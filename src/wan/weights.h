@@ -11,10 +11,13 @@
 #include "../base/arena.h"
 #include "../files/store.h"
 #include "../linear/linear.h"
+#include "lora/lora.h"
 
 /* The memory of a model's weights, and their files. All members but `store` must be zero before the first call. */
 typedef struct ith_weights_memory {
     ith_store *store; /* the open weight files, set before ith_weights_take */
+    ith_lora *lora;   /* changes to the weights, set before ith_weights_take and ith_weights_outline; NULL: none. They
+                         outlive the weights */
     ith_linear_set *linears;
     void *arena;   /* memory of all linear layers, vectors and tables; NULL after ith_weights_outline */
     int64_t bytes; /* bytes that the weights take from the context, without the store */
@@ -25,6 +28,7 @@ typedef struct ith_weights_memory {
 typedef struct ith_weights {
     ith_context *context;
     ith_store *store;        /* the weight files; NULL: only memory is counted */
+    ith_lora *lora;          /* changes to the weights; NULL: there are none */
     bool reads;              /* false: tensors are checked and counted, and the functions below return NULL */
     bool keeps_packed;       /* linear layers convert their weights now, and need the files no longer */
     ith_arena arena;         /* memory for layers, vectors and tables */
@@ -33,12 +37,14 @@ typedef struct ith_weights {
     char prefix[96];         /* prefix of the name of every tensor, such as "blocks.3." */
 } ith_weights;
 
-/* A function that lists all weights of `model`. It calls ith_weights_floats, ith_weights_tensor, ith_weights_linear or
- * ith_weights_attach for each of them. */
+/* A function that lists all weights of `model`. It calls ith_weights_floats, ith_weights_tensor, ith_weights_matrix,
+ * ith_weights_linear or ith_weights_attach for each of them. */
 typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 
-/* Checks that the weight files hold every tensor that name_all lists, and no other. */
-ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights_fn name_all, void *model);
+/* Checks that the weight files hold every tensor that name_all lists, and no other, and that every change of `lora`
+ * (NULL: none) fits one. */
+ith_status ith_weights_check(ith_context *context, ith_store *store, ith_lora *lora, ith_weights_fn name_all,
+                             void *model);
 /* Counts memory without files. Sets memory->bytes to the bytes that ith_weights_take would allocate, and
  * memory->linears to the model's linear layers without weights, from which the size of a workspace follows.
  * keeps_packed: linear layers hold a converted copy of their weights (ith_linear_set_create). */
@@ -60,15 +66,19 @@ void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribu
 /* Finds a vector or a table in the weight files, and returns a copy of it in f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);
 /* Finds the weight of a module in the weight files, and returns it without a copy. It lies in its mapped file, so
- * callers read it as files/mapping.h says. */
+ * callers read it as files/mapping.h says. Changes of a LoRA do not reach it. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);
+/* Finds the matrix [rows, in] of a module in the weight files, and copies its rows in f32 to `to` [rows, in], with the
+ * changes of a LoRA. Row order(i, rows) of the file becomes row i. Leaves `to` as it is if tensors are only checked. */
+void ith_weights_matrix(ith_weights *weights, const char *module, int64_t rows, int64_t in,
+                        int64_t (*order)(int64_t row, int64_t rows), float *to);
 /* Makes one linear layer from `count` modules in the weight files, each with a weight of this shape. The first outputs
  * of the layer belong to the first module. */
 ith_linear *ith_weights_linear(ith_weights *weights, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types);
 /* Makes a linear layer from matrices that outlive it (ith_linear_attach), and from a bias [out] that is copied. bias
  * NULL: the layer has none. */
-ith_linear *ith_weights_attach(ith_weights *weights, int64_t in, int64_t out, const ith_linear_weight *matrices, int count,
-                               const float *bias, ith_operand_types types);
+ith_linear *ith_weights_attach(ith_weights *weights, int64_t in, int64_t out, const ith_linear_weight *matrices,
+                               int count, const float *bias, ith_operand_types types);
 
 #endif

@@ -14,6 +14,12 @@ const char *ith_sigmas_name(ith_sigmas sigmas)
     return (unsigned)sigmas < sizeof names / sizeof *names ? names[sigmas] : "unknown";
 }
 
+const char *ith_fit_name(ith_fit fit)
+{
+    static const char *const names[] = {"auto", "cover", "stretch"};
+    return (unsigned)fit < sizeof names / sizeof *names ? names[fit] : "unknown";
+}
+
 const char *ith_cfg_name(ith_cfg cfg)
 {
     static const char *const names[] = {"auto", "batch", "parallel", "sequential"};

@@ -30,16 +30,22 @@ typedef struct ith_work_list {
     void *user;
 } ith_work_list;
 
+/* A product of `rows` rows of `in` numbers with weights for `out` numbers, done `times` times. */
+static inline ith_work ith_work_of_linear(const char *stage, double times, int64_t rows, int64_t in, int64_t out)
+{
+    return (ith_work){.kind = ITH_WORK_OF_LINEAR,
+                      .stage = stage,
+                      .times = times,
+                      .rows = rows,
+                      .in = in,
+                      .out = out,
+                      .operations = 2.0 * (double)rows * (double)in * (double)out};
+}
+
 static inline void ith_work_take_linear(const ith_work_list *list, const char *stage, double times, int64_t rows,
                                         int64_t in, int64_t out)
 {
-    const ith_work work = {.kind = ITH_WORK_OF_LINEAR,
-                           .stage = stage,
-                           .times = times,
-                           .rows = rows,
-                           .in = in,
-                           .out = out,
-                           .operations = 2.0 * (double)rows * (double)in * (double)out};
+    const ith_work work = ith_work_of_linear(stage, times, rows, in, out);
     list->take(list->user, &work);
 }
 

@@ -226,7 +226,8 @@ static void place_in_processes(const int *process_ranks, int ranks)
     }
 }
 
-/* The mixed exchange has the bits of messages, and those of threads of one process that use all memory in place. */
+/* The mixed exchange has the bits of messages, and those of threads of one process that use all memory in place; so
+ * have messages that nothing hides. */
 static void mixed_has_the_bits_of_messages(void **state)
 {
     (void)state;
@@ -251,16 +252,19 @@ static void mixed_has_the_bits_of_messages(void **state)
         c.options.ulysses = mixed_meshes[mesh].ulysses, c.options.ring = mixed_meshes[mesh].ring;
         c.options.kernel = NULL;
         ranks = c.options.ulysses * c.options.ring;
-        for (int way = 0; way < 3; way++) {
-            static const ith_exchange_mode exchanges[] = {ITH_EXCHANGE_COPY, ITH_EXCHANGE_AUTO, ITH_EXCHANGE_IN_PLACE};
+        for (int way = 0; way < 5; way++) {
+            static const ith_exchange_mode exchanges[] = {ITH_EXCHANGE_COPY, ITH_EXCHANGE_AUTO, ITH_EXCHANGE_IN_PLACE,
+                                                          ITH_EXCHANGE_AUTO, ITH_EXCHANGE_COPY};
             placed_evenly(GROUP_RANKS, 1);
-            if (way == 1)
+            if (way == 1 || way == 3)
                 place_in_processes(mixed_meshes[mesh].process_ranks, ranks);
             c.options.exchange = exchanges[way];
+            c.options.overlap = way < 3 ? ITH_CHOICE_AUTO : ITH_CHOICE_OFF;
             run_case(&c, ranks, seed);
             check_result(&c, o, lse, seed);
-            if (way == 1)
+            if (way == 1 || way == 3)
                 assert_non_null(strstr(c.plan, "exchange mixed"));
+            assert_true((strstr(c.plan, "not hidden") != NULL) == (way >= 3));
             if (way == 0) {
                 memcpy(bits, c.o_bits, bytes);
                 memcpy(lse_bits, c.lse, lse_bytes);

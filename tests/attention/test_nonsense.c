@@ -34,6 +34,8 @@ static void names_of_unknown_values(void **state)
         assert_string_equal(ith_direction_name((ith_direction)nonsense[i]), "unknown");
         assert_string_equal(ith_exchange_mode_name((ith_exchange_mode)nonsense[i]), "unknown");
         assert_string_equal(ith_effort_name((ith_effort)nonsense[i]), "unknown");
+        assert_string_equal(ith_compress_name((ith_compress)nonsense[i]), "unknown");
+        assert_int_equal(ith_dtype_run((ith_dtype)nonsense[i]), 1);
         assert_string_equal(ith_kernel_origin_name((ith_kernel_origin)nonsense[i]), "unknown");
     }
     assert_non_null(ith_version());
@@ -314,6 +316,10 @@ static void options_of_plans(void **state)
         {offsetof(ith_attn_options, exchange), "exchange", false, false},
         {offsetof(ith_attn_options, threads), "threads", false, true},
         {offsetof(ith_attn_options, effort), "effort", false, false},
+        {offsetof(ith_attn_options, compress), "compress", false, false},
+        {offsetof(ith_attn_options, overlap), "overlap", true, false},
+        {offsetof(ith_attn_options, process_ranks), "process_ranks", true, true},
+        {offsetof(ith_attn_options, host_ranks), "host_ranks", true, true},
         {offsetof(ith_attn_options, block_q), "block_q", true, true},
         {offsetof(ith_attn_options, block_kv), "block_kv", true, true},
         {offsetof(ith_attn_options, block_kv_compute), "block_kv_compute", true, true},
@@ -332,6 +338,12 @@ static void options_of_plans(void **state)
     o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     o.threads = INT_MAX;
     expect_refused(&problem, &o, "threads");
+    o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    o.process_ranks = 3;
+    REFUSED(context, "process_ranks is 3", ith_plan_predict(context, &problem, &o, 4, 0, false, &info));
+    o.process_ranks = 4, o.host_ranks = 2;
+    REFUSED(context, "a process runs on one host", ith_plan_predict(context, &problem, &o, 4, 0, false, &info));
     o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     const char *const kernels[] = {"", "abacus", "%s%n", "f32_ref "};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
@@ -479,6 +491,8 @@ static void files(void **state)
     REFUSED(context, "path is NULL", ith_wisdom_load(context, NULL));
     REFUSED(NULL, "context is NULL", ith_wisdom_save(NULL, "wisdom"));
     REFUSED(context, "path is NULL", ith_wisdom_save(context, NULL));
+    REFUSED(NULL, "context is NULL", ith_flight_save(NULL, "flight"));
+    REFUSED(context, "path is NULL", ith_flight_save(context, NULL));
     REFUSED(NULL, "context is NULL", ith_trace_start(NULL, 1));
     REFUSED(context, "events is -1", ith_trace_start(context, -1));
     REFUSED(context, "events is", ith_trace_start(context, INT64_MAX));

@@ -165,6 +165,25 @@ static void what_is_not_hidden_is_counted(void **state)
     assert_true(counters.waiting_seconds > 0.5 * counters.exchange_seconds);
 }
 
+/* Plans for comparison hide nothing, also where there is computing enough to hide behind. */
+static void nothing_is_hidden_if_so_wanted(void **state)
+{
+    (void)state;
+    static const struct {
+        ith_strategy strategy;
+        int ranks, chunks;
+    } rows[] = {{ITH_STRATEGY_RING, 2, 1}, {ITH_STRATEGY_ULYSSES, 2, 4}};
+    placed_evenly(1, 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+        options.strategy = rows[i].strategy, options.chunks = rows[i].chunks, options.overlap = ITH_CHOICE_OFF;
+        subject s = execute(&options, rows[i].ranks, long_enough(), 20);
+        assert_int_equal(s.info.unhidden, 1);
+        assert_true(s.counters.exchange_seconds > 0);
+        assert_true(s.counters.waiting_seconds > 0.9 * s.counters.exchange_seconds);
+    }
+}
+
 int main(void)
 {
     group_connect = placed_group_create;
@@ -172,6 +191,7 @@ int main(void)
         cmocka_unit_test(hops_over_slow_links_hide_behind_computing),
         cmocka_unit_test(chunks_over_slow_links_hide_behind_one_another),
         cmocka_unit_test(what_is_not_hidden_is_counted),
+        cmocka_unit_test(nothing_is_hidden_if_so_wanted),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

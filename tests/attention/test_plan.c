@@ -188,6 +188,7 @@ SPOIL(other_folding, o->fold = ITH_CHOICE_OFF)
 SPOIL(other_softmax, o->softmax = ITH_SOFTMAX_FIXED_M)
 SPOIL(other_smoothing, o->smooth = ITH_CHOICE_OFF)
 SPOIL(other_exchange, o->exchange = ITH_EXCHANGE_COPY)
+SPOIL(other_overlap, o->overlap = ITH_CHOICE_OFF)
 SPOIL(other_block_q, o->block_q = 48)
 SPOIL(other_block_kv, o->block_kv = 1024)
 SPOIL(other_compute, o->block_kv_compute = 64)
@@ -227,6 +228,7 @@ static void ranks_that_disagree_are_told(void **state)
         {other_softmax, "softmax is fixed_m on rank"},
         {other_smoothing, "smooth is"},
         {other_exchange, "exchange is copy on rank"},
+        {other_overlap, "overlap is"},
         {other_block_q, "block_q is 48"},
         {other_block_kv, "block_kv is 1024"},
         {other_compute, "block_kv_compute is 64"},

@@ -65,6 +65,7 @@ typedef struct board {
     fault faults[ROUNDS];
     int odd[ROUNDS];
     _Atomic pid_t stopped;
+    atomic_int planned; /* number of ranks that have made their plans */
 } board;
 
 typedef struct scene {
@@ -257,6 +258,15 @@ static void bark(int number)
     _exit(EXIT_TOO_LATE);
 }
 
+/* Waits until every rank has made its plans: a rank that ended earlier would end the planning of the others. */
+static void wait_for_plans(member *m)
+{
+    atomic_int *planned = &m->scene->board->planned;
+    atomic_fetch_add(planned, 1);
+    while (atomic_load(planned) < m->scene->base.ranks)
+        nap(1e-4);
+}
+
 static int be_rank(int rank, const char *folder, void *user)
 {
     scene *s = user;
@@ -277,6 +287,8 @@ static int be_rank(int rank, const char *folder, void *user)
             ith_plan_create(m.context, &s->base.subjects[i].problem, &s->base.subjects[i].options, m.comm, &m.plans[i]);
         failed = status ? complain(&m, "planning", status) : 0;
     }
+    if (!failed)
+        wait_for_plans(&m);
     /* Of plans that exist, too. */
     ith_comm_set_timeout(m.comm, s->ending == FAULT_STOP ? LIMIT_SECONDS : WATCHDOG_SECONDS);
     if (s->ending == FAULT_LATE && !failed)

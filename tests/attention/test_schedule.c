@@ -195,6 +195,8 @@ static bool take_step(rank_state *r, int rank)
         return false;
     if (r->step.kind == ITH_STEP_POST)
         post(r);
+    for (int e = 0; e < ITH_EXCHANGES && setting.unhidden && r->step.kind == ITH_STEP_COMPUTE; e++)
+        assert_int_equal(r->under_way[e], -1);
     if (r->step.kind == ITH_STEP_COMPUTE)
         compute(r);
     r->done = !ith_schedule_next(&r->schedule, &r->step);
@@ -280,6 +282,7 @@ static void draw_setting(uint64_t *seed)
     setting.chunks = (int)random_between(seed, 1, 7);
     setting.exchange = mesh[0] > 1 && random_below(seed, 2) ? ITH_EXCHANGE_MIXED : ITH_EXCHANGE_COPY;
     setting.folded = mesh[0] == 1 || random_below(seed, 2);
+    setting.unhidden = random_below(seed, 3) == 0;
 }
 
 static void schedules_fit_together(void **state)
@@ -360,6 +363,7 @@ static void bytes_of_long_rings(void **state)
                                      .chunks = (int)random_below(&seed, 3) + 1,
                                      .folded = true,
                                      .exchange = modes[n % 3],
+                                     .unhidden = n % 5 == 0,
                                      .element_bytes = 2,
                                      .problem = {.batch = 1, .heads = 6, .kv_heads = 6, .head_dim = 8}};
         setting.problem.q_len = (int64_t)random_below(&seed, 900) + 1;

@@ -23,6 +23,13 @@ static void statuses_have_names(void **state)
     assert_string_equal(ith_status_name((ith_status)12), "unknown status");
     assert_int_equal(ith_dtype_bytes(ITH_BF16), 2);
     assert_int_equal(ith_dtype_bytes((ith_dtype)99), 0);
+    assert_int_equal(ith_dtype_run((ith_dtype)99), 1);
+    assert_int_equal(ith_dtype_run(ITH_Q8_0), 32);
+    assert_int_equal(ith_dtype_row_bytes(ITH_F16, 3), 6);
+    assert_int_equal(ith_dtype_row_bytes(ITH_Q6_K, 512), 420);
+    assert_int_equal(ith_dtype_row_bytes(ITH_Q6_K, 500), -1);
+    assert_int_equal(ith_dtype_row_bytes(ITH_F64, INT64_MAX / 4), -1);
+    assert_int_equal(ith_dtype_row_bytes(ITH_U8, -1), -1);
     assert_string_equal(ith_dtype_name((ith_dtype)-1), "none");
     assert_string_equal(ith_version(), "0.2.0");
 }

@@ -91,6 +91,16 @@ same <(raw "$work/plain") <(raw "$work/b") # it is bf16 already
 attend twice
 same "$work/plain" "$work/twice"
 
+# Compressed messages change the result: only if that is asked for, and the error is printed.
+attend p --ranks 2 --strategy ring --exchange copy
+grep -q "compress" "$work/err" && fail "compression that nobody asked for: $(cat "$work/err")"
+attend c --ranks 2 --strategy ring --exchange copy --compress 8bit
+grep -qE "^compression changed the messages of rank 0 by [2-9]\.[0-9]e-03 \(relative error\)$" "$work/err" ||
+    fail "the error of compression is not printed: $(cat "$work/err")"
+cmp -s <(raw "$work/p") <(raw "$work/c") && fail "compression changes nothing"
+expect 1 "compress is bf16, which is for tensors of f32" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" \
+    --output "$work/c" --ranks 2 --strategy ring --compress bf16
+
 # What is told of the plan.
 attend p --ranks 3 --strategy ring --direction bidir --plan --quiet
 grep -q ring "$work/err" && grep -q bidir "$work/err" || fail "--plan says: $(cat "$work/err")"

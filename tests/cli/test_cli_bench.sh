@@ -38,6 +38,15 @@ if grep -q '^attention ' "$work/measured"; then
     jq -e '.[0].kernel_from == "wisdom"' "$work/out" >/dev/null || fail "wisdom is not used"
 fi
 
+# Plans to compare with, which hide nothing: the same bytes and the same error
+expect 0 "" "$ithaca" bench attention --heads 4 --head-dim 32 --repeat 2 --seq 64 --ranks 2 --exchange copy --strategy ring,ring_unhidden,ulysses:2,ulysses_unhidden:2 --json
+jq -e '([.[].overlap] == [null, "off", null, "off"]) and all(.[1, 3]; .hidden_share < 0.05) and .[3].chunks == 2 and
+    .[0].rel_l2 == .[1].rel_l2 and .[2].rel_l2 == .[3].rel_l2 and ([.[].sent_bytes] | unique | length) == 1' "$work/out" >/dev/null ||
+    fail "plans that hide nothing: $(cat "$work/out")"
+expect 0 "" "$ithaca" bench attention $small --seq 64 --ranks 2 --exchange copy --strategy ring --no-overlap --json
+jq -e '.[0].overlap == "off"' "$work/out" >/dev/null || fail "--no-overlap"
+expect 2 "unhidden" "$ithaca" bench attention $small --seq 64 --strategy _unhidden
+
 expect 0 "" "$ithaca" bench attention $small --seq 33 --dtype f16 --ranks 3 --strategy ulysses_ring,single --ulysses 3
 [ "$(wc -l <"$work/out")" = 3 ] || fail "the table: $(cat "$work/out")"
 [ -s "$work/err" ] && fail "standard error: $(cat "$work/err")"
@@ -70,6 +79,12 @@ jq -e "$figures" "$work/out" >/dev/null ||
     fail "bench decode: $(cat "$work/out")"
 jq -e '[.[].stage] == ["latents", "attention", "level 1", "level 2", "level 3", "level 4", "picture", "norms", "rest",
     "decode"]' "$work/out" >/dev/null || fail "the stages of a decoder"
+
+expect 0 "" "$ithaca" bench encode --size small --height 32 --width 48 --frames 5 --repeat 2 --json
+jq -e "$figures" "$work/out" >/dev/null ||
+    fail "bench encode: $(cat "$work/out")"
+jq -e '[.[].stage] == ["latents", "attention", "picture", "level 1", "level 2", "level 3", "level 4", "norms", "rest",
+    "encode"]' "$work/out" >/dev/null || fail "the stages of an encoder"
 
 # No rate is above the peak by more than the noise, except where fewer operations are done than counted.
 expect 0 "" "$ithaca" bench block --heads 4 --head-dim 64 --ffn-dim 1024 --seq 512 --threads 1 --precision f32 --json
@@ -119,7 +134,7 @@ wait $! || status=$?
 [ $(($(date +%s%N) - begin)) -lt 5000000000 ] && [ $status = 1 ] && [ ! -s "$work/out" ] || fail "SIGINT: status $status"
 grep -q 'interrupted by SIGINT' "$work/err" || fail "SIGINT is not named: $(cat "$work/err")"
 
-expect 2 "as the first argument, 'block', 'decode' and" "$ithaca" bench --seq 64 block
+expect 2 "as the first argument, 'block', 'decode', 'encode' and" "$ithaca" bench --seq 64 block
 expect 2 "there is no '7b'|7b" "$ithaca" bench block --size 7b
 expect 1 "head_dim is 31; it must be even.*32 would do" "$ithaca" bench block --head-dim 31
 expect 1 "text_rows is 513; it must lie between 1 and 512" "$ithaca" bench block --text 513

@@ -4,7 +4,7 @@
 # line counts more than the file and the file more than the model folder, and what is printed can be read again.
 . cli/lib.sh
 cd "$work"
-commands=("generate" "attend" "verify" "plan" "tune" "bench attention" "bench block" "bench decode" "bench generate" "info" "tokenize")
+commands=("generate" "attend" "verify" "plan" "tune" "bench attention" "bench block" "bench decode" "bench encode" "bench generate" "info" "tokenize")
 
 # options COMMAND: "NAME ARGUMENT" for each option that may stand in a file.
 options() { "$ithaca" $1 --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+(=[^ ]+)?' | sed -E 's/.*--(.*)/\1/; s/=/ /' | sort -u |
@@ -17,7 +17,7 @@ value_for() {
     N | N,* | "N["*) echo 3 ;;
     G* | X | MS) echo 0.5 ;;
     SECONDS) echo 5 ;;
-    "T["*) echo f32 ;;
+    TYPE | "T["*) echo f32 ;;
     S,* | "S["*) echo online ;;
     NAME) echo ring ;; # a strategy, and any text where a kernel is asked for
     *\|*) echo "${1##*|}" ;;
@@ -84,6 +84,10 @@ for line in 'seq: \[64, 128\] +# kinds.yaml:1' 'strategy: "single,ulysses_ring" 
 done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
+
+# The choices of a plan, its exchange too
+expect 0 "" "$ithaca" bench attention --seq 64 --ranks 2 --machine avx2-1gbit --print-config
+grep -qE '^exchange: in_place +# chosen' out || fail "no exchange in force: $(grep exchange out)"
 
 # Text with every character that YAML or a terminal could change.
 text=$(printf 'tab\tline\nbell\ahash # colon: quote\x27 nel\xc2\x85 ls\xe2\x80\xa8 \xc3\xa4')

@@ -30,7 +30,7 @@ done
 for file in "$root"/examples/wan*.yaml; do
     name=$(basename "$file")
     ranks=$(sed -nE 's/^# .*mpirun -n ([0-9]+).*/\1/p' "$file" | head -1)
-    grep -vE '^(model|output|frames|height|width|ranks):' "$file" >choices.yaml
+    grep -vE '^(model|output|frames|height|width|area|ranks):' "$file" >choices.yaml
     expect 0 "" "$ithaca" generate --config choices.yaml --model "$model" --prompt x --output "clip.gif" --frames 5 --height 32 \
         --width 32 --steps 1 --ranks "${ranks:-1}" --quiet
 done

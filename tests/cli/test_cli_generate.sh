@@ -26,7 +26,7 @@ grep -q "decode: frame 5 of 5" err || fail "no line about the last frame"
 grep -q "predicted peak memory" err || fail "no predicted memory"
 grep -qx "precision f32" err || fail "not said which precision: $(cat err)"
 grep -q "^shift 3: ithaca.yaml of the model folder" err || fail "not said where the shift comes from: $(cat err)"
-for words in "clip.mp4: 5 frames of 64 x 64 at 12 frames" "seed 7; steps 3; shift 3; guidance 4,3" load plan inference \
+for words in "clip.mp4: 5 frames of 64 x 64 at 12 frames" "seed 7; steps 3; shift 3; guidance 3,1.5" load plan inference \
     conditioning "denoise .*3 steps" "VAE decode .*compute .*writing" "peak memory .*predicted"; do
     grep -qE "$words" out || fail "the summary lacks '$words': $(cat out)"
 done
@@ -54,7 +54,7 @@ rm ./*.gif
 generate 0 "" clip.gif --json
 [ "$(head -c 6 clip.gif)" = GIF89a ] || fail "clip.gif is no GIF"
 jq -e '.frames == 5 and .height == 64 and .width == 64 and .fps == 12 and .output == "clip.gif" and
-    .sampling.steps == 3 and .sampling.guidance == [4, 3] and .sampling.seed == 0 and
+    .sampling.steps == 3 and .sampling.guidance == [3, 1.5] and .sampling.seed == 0 and
     (.seconds | .total >= .inference and .inference >= .denoise and .denoise > 0 and .decode > 0) and
     (.memory | .predicted_bytes > 0 and .peak_bytes > 0 and .resident_bytes >= .peak_bytes / 4)' out >/dev/null ||
     fail "the JSON lacks something: $(cat out)"

@@ -78,14 +78,21 @@ expect 1 "$long.json' cannot be written: File name too long" timeout 60 "$ithaca
 expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
 expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /none --output ""
 
-# Outputs that are one file, and an output that is the input.
+# Outputs that are one file, and outputs that would replace an input.
 expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
 expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d
+expect 1 "--dump and --trace name the same file" "$ithaca" generate --model "$model" --prompt x --dump d --trace ./d
+cp "$input" unchanged
+expect 1 "--output and --input name the same file" "$ithaca" attend --input unchanged --output ./unchanged
+ln -s unchanged link
+expect 1 "--trace and --input name the same file" "$ithaca" attend --input unchanged --output o --trace link
+same "$input" unchanged
+cp "$golden/pictures/rgb.png" first.png
+expect 1 "--preview and --image name the same file" "$ithaca" generate --model "$model" --prompt x --image first.png \
+    --preview first.png
+same "$golden/pictures/rgb.png" first.png
 expect 1 "--dump and the latents name the same file" "$ithaca" generate --model "$model" --prompt x --output c.mp4 \
     --dump c.mp4.latents.safetensors
 expect 0 "" "$ithaca" attend --input "$input" --output o
-cp "$input" both
-expect 0 "" "$ithaca" attend --input both --output both
-same o both
 expect 0 "" "$ithaca" attend --input "$input" --output /dev/null
 finish

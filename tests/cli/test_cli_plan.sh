@@ -19,6 +19,14 @@ expect 1 "no machine 'none'; there are .*h100-8, .*tpu-v7x-8" "$ithaca" plan --m
 expect 2 "--problem or --seq is needed" "$ithaca" plan --machine h100-8
 expect 2 "--problem excludes --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --seq 16
 expect 2 "need --problem" "$ithaca" plan --machine h100-8 --seq 16 --cfg batch
+expect 2 "need --problem" "$ithaca" plan --machine h100-8 --seq 16 --lora-rank 16
+# A LoRA costs time.
+for rank in 0 64; do
+    expect 0 "" "$ithaca" plan --machine h100-8 --problem wan2.1-1.3b-480p --lora-rank $rank --json
+    grep -o '"seconds_step": [0-9.]*' out | head -1 | cut -d' ' -f2 >step-$rank
+done
+awk '{ step[NR] = $1 } END { exit !(step[2] > 1.01 * step[1] && step[2] < 1.2 * step[1]) }' step-0 step-64 ||
+    fail "a LoRA of rank 64 changes a step from $(cat step-0) to $(cat step-64) s"
 # An option that would have no effect is refused.
 for option in "--heads 8" "--head-dim 64" "--batch 2" "--dtype f32"; do
     expect 2 "--problem excludes ${option% *}" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p $option
@@ -32,11 +40,12 @@ expect 2 "--json excludes --rows" "$ithaca" plan --machine h100-8 --seq 16 --jso
 expect 2 "--json excludes --explain" "$ithaca" plan --machine h100-8 --seq 16 --json --explain
 "$ithaca" plan --machine h100-8 --seq 16 --json --print-config >c.yaml
 expect 0 "" "$ithaca" plan --config c.yaml
-expect 1 "--problem: no problem is called spiral; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
+expect 2 "--problem: no problem is called spiral; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
+"$ithaca" plan --problem spiral 2>&1 | grep -q "measuring" && fail "the machine is measured for a problem that is not there"
 
 # Every key of a description is explained.
-for key in name source like ranks host_units rank_units busy_share memory_bytes row_bytes_per_second start_seconds even_heads levels \
-    attention products shares_memory between_hosts bytes_per_second group_bytes_per_second latency_seconds \
+for key in name source like ranks host_units rank_units busy_share memory_bytes row_bytes_per_second start_seconds even_heads unit_hosts levels \
+    attention products shares_memory between_hosts bytes_per_second group_bytes_per_second latency_seconds setup_seconds \
     copy_bytes_per_second overlap kernel dtype softmax head_dim block_q block_kv block_kv_compute block_kv_compute_in gflops \
     call_seconds pack_bytes_per_second offset_bytes_per_second work rows features; do
     grep -q "^| \`$key\` |" "$root/machines/README.md" || fail "machines/README.md does not explain $key"
@@ -170,7 +179,18 @@ same first out
 jq -e '.traceEvents | length > 20' trace.json >/dev/null || fail "the trace of a simulation: $(head -c 300 trace.json)"
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --simulate
 grep -qE "^Simulated on all ranks, .* 1\.0[0-9]* times|^Simulated on all ranks, .* 0\.99" out || fail "the table of a simulation: $(tail -3 out)"
-expect 2 "--simulate needs --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --simulate
+# The layers of a video: as predicted; the linear layers of a slow rank hold the others up, with each cfg.
+for cfg in batch parallel; do
+    of_video="$ithaca plan --machine h100-8 --problem wan2.2-a14b-480p --ranks 8 --cfg $cfg --json"
+    expect 0 "" $of_video
+    jq '.[0]' out >predicted
+    expect 0 "" $of_video --simulate --repeat 2 --trace trace.json
+    jq -e --slurpfile p predicted 'length == 1 and (.[0].seconds_step / $p[0].seconds_step - 1 | fabs) < 0.02' out >/dev/null ||
+        fail "simulation of a video, $cfg: $(cat out predicted)"
+    jq -e '[.traceEvents[] | select(.name == "other work")] | length > 0 and length % 2 == 0' trace.json >/dev/null || fail "trace of layers, $cfg"
+    expect 0 "" $of_video --simulate --slow-rank 3 --slow-factor 3
+    jq -e --slurpfile p predicted '.[0].seconds_step / $p[0].seconds_step | . > 2.8 and . < 3.01' out >/dev/null || fail "a slow rank of a video, $cfg: $(cat out)"
+done
 expect 2 "--trace needs --simulate" "$ithaca" plan --machine h100-8 --seq 16 --trace t
 expect 1 "cannot be written" "$ithaca" plan --machine h100-8 --seq 16 --simulate --trace /none/t
 

@@ -114,6 +114,10 @@ refused() {
     [ ! -e clip.mp4 ] && [ ! -e clip.mp4.latents.safetensors ] || fail "$words: something was written"
 }
 refused "rank 1 on [^ ]+: cannot open elsewhere.*; with --shard-weights rank 0 alone needs the model" "--model elsewhere" "${small[@]}" --quiet
+refused "rank 1 on [^ ]+: .*elsewhere.*; every process needs the files that options name" "--vae elsewhere" "${small[@]}" --quiet
+processes_differ="1 --model elsewhere" over_sockets 2 bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1 --shard-weights
+ended 0 2
+grep -q "^whole " out.0 || fail "a benchmark of a model that is lent: $(cat err.0)"
 refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" "${small[@]}" --quiet
 refused "steps is 4 on rank 1 and 3 on rank 0: .*\(rank 1 runs on [^ ]+\)" "--steps 4" "${small[@]}" --quiet
 refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17

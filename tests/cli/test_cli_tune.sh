@@ -31,10 +31,57 @@ expect 0 "" "$ithaca" plan --seq 4096 --heads 2 --head-dim 16 --dtype f32 --rank
 jq -e '.[0].seconds_attention > 0' "$work/out" >/dev/null || fail "plan: $(head -c 300 "$work/out")"
 [ ! -s "$work/err" ] || fail "plan measured: $(cat "$work/err")"
 
+echo "what is written is what was read"
+sed -e '/^levels:/,$d' "$work/machine.yaml" >"$work/kept.yaml"
+cat >"$work/rest" <<'END'
+levels:
+  - name: "a \"b\" \\ #: x"
+    ranks: 2
+    shares_memory: true
+    bytes_per_second: 0.1
+    latency_seconds: 1.2345678901234567e-17
+    overlap: 0.30000000000000004
+  - name: "deep"
+    ranks: 4
+    group_bytes_per_second: 1.7976931348623157e+29
+    copy_bytes_per_second: 12345678901234.5
+  - name: "deepest"
+    between_hosts: true
+
+attention:
+  - kernel: "unknown"
+    dtype: f16
+    softmax: fixed_m
+    head_dim: 77
+    block_q: 9007199254740993
+    block_kv: 2
+    block_kv_compute: 3
+    block_kv_compute_in: 4
+    gflops: 3.3333333333333335
+    call_seconds: 1e-30
+    pack_bytes_per_second: 7
+    offset_bytes_per_second: 8
+
+products:
+  - work: convolution
+    dtype: f32
+    rows: 3
+    features: 5
+    gflops: 0.7
+END
+cat "$work/rest" >>"$work/kept.yaml"
+tune 0 "" --budget 40 --attention-only --machine "$work/kept.yaml"
+grep -q 'head_dim: 16' "$work/kept.yaml" || fail "nothing was measured"
+# rows that were measured stand before the old ones
+for section in levels products; do
+    same <(sed -n "/^$section:/,/^$/p" "$work/rest") <(sed -n "/^$section:/,/^$/p" "$work/kept.yaml")
+done
+same <(sed -n '/kernel: "unknown"/,/^$/p' "$work/rest") <(sed -n '/kernel: "unknown"/,/^$/p' "$work/kept.yaml")
+
 echo "other commands read the wisdom, and leave it alone"
 bench="bench attention --seq 256 --heads 2 --head-dim 16 --dtype f32 --threads 1 --repeat 1 --json"
-spoil() { # a file of wisdom with another size of block_q, and the checksum that it says it should have
-    sed 's/: block_q [0-9]*/: block_q 48/' "$work/wisdom" >"$1"
+spoil() { # FILE [EDIT]: a file of wisdom with another size of block_q, and the checksum that it says it should have
+    sed 's/: block_q [0-9]*/: block_q 48/; '"${2:-}" "$work/wisdom" >"$1"
     "$ithaca" $bench --wisdom "$1" >/dev/null 2>"$work/err"
     local sum
     sum=$(grep -o 'checksum [0-9a-f]*$' "$work/err")
@@ -47,6 +94,32 @@ expect 0 "" "$ithaca" $bench --wisdom none
 jq -e '.[0].block_q != 48' "$work/out" >/dev/null || fail "--wisdom none reads wisdom"
 expect 0 "" "$ithaca" $bench --wisdom "$work/another"
 jq -e '.[0].block_q != 48' "$work/out" >/dev/null || fail "another file of wisdom is not alone"
+
+echo "a model is also found by its files"
+for component in transformer:dit-high transformer_2:dit-low vae:vae text_encoder:text-encoder tokenizer:tokenizer; do
+    files="${files:-} --${component#*:} $model/${component%:*}"
+done
+for how in "--model $model" "$files"; do
+    expect 0 "" "$ithaca" tune $how --dtype f32 --threads 1 --attention-only --machine none --budget 0.01 --json
+    jq -c '[.tiles[] | .head_dim, .keys]' "$work/out" >"$work/sizes.${#how}"
+    grep -q "[1-9]" "$work/sizes.${#how}" || fail "no sizes: $(cat "$work/out")"
+done
+same "$work/sizes.$((8 + ${#model}))" "$work/sizes.${#files}"
+
+echo "a video is computed with tuned tiles; block_q leaves its bits as they are"
+kernel=$(sed -n 's/^tiles \([^ ]*\) .*/\1/p' "$work/wisdom" | head -1)
+size=$(jq '.attention_head_dim' "$model/transformer/config.json")
+spoil "$work/model.wisdom" "s/head_dim=16/head_dim=$size/"
+film() { # DUMP OPTION...
+    expect 0 "" "$ithaca" generate --model "$model" --prompt x --steps 1 --precision f32 --threads 1 --kernel "$kernel" --quiet \
+        --output "$work/clip.gif" --dump "$work/$1" --json "${@:2}"
+}
+film tuned.dump --wisdom "$work/model.wisdom"
+plan=$(jq -r .plan "$work/out")
+grep -q "tiles of 48 queries" <<<"$plan" || fail "no tuned tiles: $plan"
+film usual.dump --wisdom none $(sed -n 's!.* queries and \([0-9]*\)/\([0-9]*\)/\([0-9]*\) keys.*!--block-kv \1 --block-kv-compute \2 --block-kv-compute-in \3!p' <<<"$plan")
+! jq -r .plan "$work/out" | grep -q "tiles of 48 queries" || fail "--wisdom none has tuned tiles"
+same "$work/usual.dump" "$work/tuned.dump"
 
 echo "a file of the cache that cannot be used is passed over with a warning"
 sed -i 's/ usual_rate / usual_rate 1/' "$cache/wisdom"
@@ -102,7 +175,10 @@ done
 expect 0 "" "$ithaca" $bench --wisdom "$cache/wisdom"
 
 echo "refusals"
-expect 2 "exclude each other" "$ithaca" tune --model "$model" --problem wan2.1-1.3b-480p --budget 1
+long=$(printf "%04096d" 0)
+expect 1 "--machine: the name of the file has [0-9]+ bytes, and may have [0-9]+" "$ithaca" tune $small --machine "$work/$long" --budget 5
+expect 2 "--problem excludes --model" "$ithaca" tune --model "$model" --problem wan2.1-1.3b-480p --budget 1
+expect 2 "--model is needed, or --dit, or --dit-high and --dit-low" "$ithaca" tune --vae "$model/vae" --budget 1
 expect 2 "wan2.1-1.3b-480p" "$ithaca" tune --problem none-such --budget 1
 expect 2 "budget" "$ithaca" tune --budget 0
 expect 1 "no_such_kernel" "$ithaca" tune $small --kernel no_such_kernel --budget 5

@@ -119,6 +119,8 @@ expect 1 "not an ordinary file|Not a directory" "$ithaca" generate --model /none
 expect 1 "'$work/none/d'" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4" --dump "$work/none/d"
 expect 1 "/none" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4"
 expect 1 "/none" "$ithaca" info --model /none
+expect 2 "--model is needed" "$ithaca" info --vae "$model/vae"
+expect 1 "folder is an empty name" "$ithaca" info --model ""
 expect 1 "/none" "$ithaca" tokenize --model /none x
 
 # config CONTENT WORDS: the configuration file is refused, with its line.
@@ -138,6 +140,7 @@ config 'just words\n' "c.yaml:1: the file: it is not a mapping"
 config 'config: other.yaml\n' "c.yaml:1: config: only the command line"
 config 'json: maybe\n' "c.yaml:1: json: 'maybe' is neither true nor false"
 config 'prompt: "a\\0b"\n' "c.yaml:1: prompt"
+config 'steps: 1\n---\nsteps: 2\n' "c.yaml:2: a second document begins"
 config '\xff\xfe\n' "c.yaml:"
 config '' "/none"
 config 'guidance: 3\nprompt: |\n  two\n  lines\nnegative:\nshift: 5\n' "/none"
@@ -165,7 +168,7 @@ for option in $("$ithaca" generate --help | grep -oE -- '--[a-z-]+' | sort -u | 
     case $option in config | print-config | help | usage | version) continue ;; esac
     grep -qE "^(# )?$option:" "$root/examples/ithaca.yaml" || fail "examples/ithaca.yaml does not explain $option"
 done
-sed -nE 's/^(# )?([a-z-]+: .*)/\2/p' "$root/examples/ithaca.yaml" | grep -v '^from-latents' >"$work/all.yaml"
+sed -nE 's/^(# )?([a-z-]+: .*)/\2/p' "$root/examples/ithaca.yaml" | grep -vE '^(from-latents|resume|prompts|count|dit|dit-high|dit-low|vae|text-encoder):' >"$work/all.yaml"
 expect 1 "/none" "$ithaca" generate --config "$work/all.yaml" --model /none --prompt x --output "$work/c.mp4" --quiet
 
 # Standard output that is full, or closed.
@@ -196,11 +199,23 @@ ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '(.mo
 ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$build/tests/modules/plain "$ithaca" info --json | jq -e '.modules[0].about == "used" and
     any(.kernels[]; .name == "f32_module" and .usable)' >/dev/null || fail "info lists no module that is used"
 
+# Transports: one that was found, one that cannot be used and why, and those for MPI that are not there.
+cp "$build"/tests/modules/transports/ithaca_transport_*.so "$work"
+echo text >"$work/ithaca_transport_text.so"
+ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '[.transports[] | {(.name): .about}] | add |
+    .local == "ranks as threads of one process" and .socket == "ranks in several processes" and
+    (.text | startswith("cannot be used: ") and length > 30) and .hollow == "cannot be used: it lacks its table or connect" and .mpich == "cannot be used: its module was not found" and
+    .openmpi == .mpich' >/dev/null || fail "info does not say which transports there are, or why others are not"
+
 # A model is described from its configurations: no weights are looked at, and no kernel is measured.
 cp -r "$model" "$work/described"
 rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"
 "$ithaca" info --model "$work/described" --json | jq -e '.model.experts == 2 and .machine.processors >= 1 and
     (has("kernels") or has("peaks") | not)' >/dev/null || fail "info --model lacks something, or has too much"
+"$ithaca" info --dit "$model/transformer" --vae "$model/vae" --text-encoder "$model/text_encoder/model.safetensors" --json |
+    jq -e '.model | .experts == 1 and .predicted_memory_bytes > 1e6 and (.files | keys == ["text_encoder", "transformer", "vae"]
+    and .transformer.types == "bf16" and .text_encoder.types == "bf16" and .vae.tensors == 146 and .vae.bytes == 10311948)' \
+    >/dev/null || fail "info --dit describes the files otherwise"
 expect 1 "spiece.model" "$ithaca" tokenize --model "$work/described" x
 
 # ITHACA_CPU hides instruction sets.

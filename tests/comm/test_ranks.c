@@ -127,6 +127,24 @@ static void one_failure_ends_the_call_on_all(void **state)
                     check_mishap(ranks, rank, at, (manner)how);
 }
 
+static ith_status broadcast_from_itself(ith_context *context, ith_comm *comm, void *user)
+{
+    int value = 0;
+    (void)context;
+    (void)user;
+    return ith_comm_broadcast(comm, &value, sizeof value, ith_comm_rank(comm));
+}
+
+static void a_sentence_says_how_two_broadcasts_differ(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, broadcast_from_itself, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "in a broadcast with another root or reduction (exchange 0"));
+    ith_context_destroy(&context);
+}
+
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
 /* One rank comes later than the time limit of the others. */
@@ -396,6 +414,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_failure_ends_the_call_on_all),
+        cmocka_unit_test(a_sentence_says_how_two_broadcasts_differ),
         cmocka_unit_test(a_wait_ends_in_time),
         cmocka_unit_test(barriers_order_memory),
         cmocka_unit_test(ranks_agree),

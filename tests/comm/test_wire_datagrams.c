@@ -353,6 +353,80 @@ static void the_silent_rank_of_a_circle_is_named(void **state)
             name_silent_rank(lasts[i], other);
 }
 
+/* ---- Processes that are not connected yet --------------------------------------------------------------------- */
+
+static const ith_link_process three[3] = {{.pid = 1, .first_rank = 0, .ranks = 2, .name = "here"},
+                                          {.host = 1, .pid = 2, .first_rank = 2, .ranks = 2, .name = "there"},
+                                          {.host = 2, .pid = 3, .first_rank = 4, .ranks = 1, .name = "beyond"}};
+
+static ith_watch_event hear_wait(void *self, int *process, const void **data, size_t *bytes)
+{
+    static const int32_t awaited = 2;
+    liar *l = self;
+    if (l->due-- <= 0)
+        return ITH_WATCH_NOTHING;
+    *process = 1, *data = &awaited, *bytes = sizeof awaited;
+    return ITH_WATCH_AWAITS;
+}
+
+/* Rank 1 waits for rank 2, whose process is not connected yet, since process 2 does not answer: its rank is to blame.
+ */
+static void the_process_for_which_another_waits_at_the_start_is_named(void **state)
+{
+    static liar l;
+    static char memory[100];
+    void *states[2];
+    int numbers[2], size, named = -1;
+    char sentence[256];
+    double silence = 0;
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_wait, l.link.processes = 3, l.link.all = three;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    const ith_transfer list = {2, {.data = memory, .count = {1, 1}, .bytes = 100}};
+    ith_operation operation = ITH_OPERATION_INIT;
+    operation.what = "a test", operation.receives = &list, operation.receive_count = 1;
+    assert_int_equal(ith_wire_transport.exchange(states[1], &operation), ITH_OK);
+    for (int i = 0; i < 8; i++) {
+        l.due = 1;
+        ith_wire_transport.wait(states[1], 0, 0.05, &(bool){false});
+        silence = ith_wire_transport.silence(states[1], 0, &named);
+    }
+    assert_int_equal(named, 4);
+    assert_true(silence > 0.3);
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+}
+
+/* ---- Processes that give up ------------------------------------------------------------------------------------ */
+
+static ith_watch_event hear_failure(void *self, int *process, const void **data, size_t *bytes)
+{
+    (void)self;
+    *process = 1, *data = "process 5 died before", *bytes = strlen(*data) + 1;
+    return ITH_WATCH_FAILED;
+}
+
+/* A process that this one takes for connected has given up. Its sentence names the process that is to blame. */
+static void the_sentence_of_a_process_that_gave_up_ends_the_group(void **state)
+{
+    static liar l;
+    void *states[2];
+    int numbers[2], size;
+    char sentence[256];
+    const char *said = "";
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_failure;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    ith_wire_transport.alive(states[0]);
+    assert_int_equal(ith_wire_transport.failure(states[1], &said), ITH_ERR_ABORTED);
+    assert_string_equal(said, "process 5 died before");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+}
+
 /* ---- No memory ------------------------------------------------------------------------------------------------- */
 
 void *__real_calloc(size_t count, size_t size);
@@ -424,6 +498,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lies_end_the_group),
         cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
+        cmocka_unit_test(the_process_for_which_another_waits_at_the_start_is_named),
+        cmocka_unit_test(the_sentence_of_a_process_that_gave_up_ends_the_group),
         cmocka_unit_test(without_memory_nothing_is_made),
         cmocka_unit_test(processes_that_contradict_are_refused),
     };

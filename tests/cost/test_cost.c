@@ -87,6 +87,23 @@ static void test_ulysses(void **state)
     }
 }
 
+/* Compression costs time of its own: sent and received rows are read and written in both forms, by all units. */
+static void test_compression(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    const double numbers = 2.0 * LENGTH * HEADS * DIM / 2; /* of k and v that a rank of two sends, and receives */
+    b.problem.dtype = b.rate.dtype = ITH_F32;
+    b.options.strategy = ITH_STRATEGY_RING, b.options.compress = ITH_COMPRESS_BF16;
+    near(cost_of(&b, 2).copy_seconds, 0);
+    b.machine.row_bytes_per_second = 1e9;
+    near(cost_of(&b, 2).copy_seconds, 2 * numbers * (4 + 2) / 1e9);
+    b.options.compress = ITH_COMPRESS_OFF;
+    near(cost_of(&b, 2).copy_seconds, 0);
+    ith_context_destroy(&b.context);
+}
+
 /* A hop travels while its shard is computed: R - 1 times the longer of the two, and once the computing. */
 static void test_ring(void **state)
 {
@@ -194,6 +211,23 @@ static void test_units(void **state)
     ith_context_destroy(&b.context);
 }
 
+/* Hosts that share units compute in turn, and wait for messages at the same time. */
+static void test_hosts_share_units(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.level.between_hosts = true;
+    b.machine.rank_units = 0, b.machine.host_units = 1, b.options.threads = 1, b.options.host_ranks = 1;
+    b.options.strategy = ITH_STRATEGY_ULYSSES;
+    const double alone = cost_of(&b, 4).seconds;
+    b.machine.unit_hosts = 2;
+    near(cost_of(&b, 4).seconds, alone + compute_all / 4);
+    b.machine.unit_hosts = 8; /* there are only four */
+    near(cost_of(&b, 4).seconds, alone + 3 * compute_all / 4);
+    ith_context_destroy(&b.context);
+}
+
 /* An engine that exchanges even numbers of heads refuses a ulysses axis that does not divide them. */
 static void test_even_heads(void **state)
 {
@@ -239,9 +273,11 @@ static void test_packing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_single),       cmocka_unit_test(test_ulysses), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ulysses_ring), cmocka_unit_test(test_chunks),  cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_units),        cmocka_unit_test(test_packing), cmocka_unit_test(test_even_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),       cmocka_unit_test(test_ulysses),
+                                       cmocka_unit_test(test_compression),  cmocka_unit_test(test_ring),
+                                       cmocka_unit_test(test_ulysses_ring), cmocka_unit_test(test_chunks),
+                                       cmocka_unit_test(test_levels),       cmocka_unit_test(test_units),
+                                       cmocka_unit_test(test_packing),      cmocka_unit_test(test_even_heads),
+                                       cmocka_unit_test(test_hosts_share_units)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

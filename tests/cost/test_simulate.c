@@ -172,6 +172,47 @@ static void test_a_slow_rank(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* One unit of a rank copies messages while the others compute: also if the peers post during that computing, as they do
+ * round a long ring. */
+static void test_copies_while_computing(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.machine.rank_units = 8, s.machine.host_units = 8;
+    s.levels[0].ranks = 1, s.levels[0].copy_bytes_per_second = s.levels[1].copy_bytes_per_second = 5e8;
+    for (s.options.ulysses = 1; s.options.ulysses <= 2; s.options.ulysses++) {
+        s.options.strategy = ITH_STRATEGY_ULYSSES_RING, s.options.ring = 32 / s.options.ulysses;
+        const ith_cost model = predict(&s, 32), simulated = simulate(&s, 32);
+        within(simulated.seconds, model.seconds, 0.02);
+        within(simulated.copy_seconds, model.copy_seconds, 0.02);
+    }
+    ith_context_destroy(&s.context);
+}
+
+/* The other work of the ranks comes first, takes longer on a slow rank, and shares the units of a host. */
+static void test_other_work(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.options.strategy = ITH_STRATEGY_ULYSSES;
+    const ith_cost before = simulate(&s, 8);
+    s.simulation.work_seconds = 10 * before.seconds, s.simulation.executions = 3;
+    ith_cost after = simulate(&s, 8);
+    within(after.seconds, 11 * before.seconds, 1e-9);
+    within(after.waiting_seconds, before.waiting_seconds, 1e-6);
+    within(after.compute_seconds, before.compute_seconds, 1e-9);
+    s.simulation.slow_rank = 3, s.simulation.slow_factor = 2;
+    assert_true(simulate(&s, 8).seconds > 21 * before.seconds && simulate(&s, 8).seconds <= 22.001 * before.seconds);
+    s.simulation.slow_rank = -1;
+    s.levels[0].shares_memory = true, s.levels[0].ranks = 0, s.machine.level_count = 1, s.machine.host_units = 2;
+    const double shared = simulate(&s, 4).seconds;
+    s.machine.host_units = 4;
+    within(shared, 2 * simulate(&s, 4).seconds, 0.01);
+    ith_context_destroy(&s.context);
+}
+
 /* Jitter makes an execution longer, since every wait is for the latest; the same seed gives the same times. */
 static void test_jitter(void **state)
 {
@@ -250,7 +291,9 @@ static void test_nonsense(void **state)
     TRY("slow_factor");
     s.simulation.slow_factor = 1, s.simulation.executions = -1;
     TRY("executions");
-    s.simulation.executions = 0;
+    s.simulation.executions = 0, s.simulation.work_seconds = -1;
+    TRY("work_seconds");
+    s.simulation.work_seconds = 0;
     REFUSED(NULL, "context", ith_plan_simulate(NULL, &s.problem, NULL, &s.machine, 4, NULL, NULL, NULL));
     REFUSED(s.context, "ith_machine", ith_plan_simulate(s.context, &s.problem, NULL, NULL, 4, NULL, NULL, NULL));
     ith_context_destroy(&s.context);
@@ -272,10 +315,17 @@ static void test_refused_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_the_model),  cmocka_unit_test(test_in_place),
-                                       cmocka_unit_test(test_a_shared_link), cmocka_unit_test(test_turns),
-                                       cmocka_unit_test(test_a_slow_rank),   cmocka_unit_test(test_jitter),
-                                       cmocka_unit_test(test_many_ranks),    cmocka_unit_test(test_trace),
-                                       cmocka_unit_test(test_nonsense),      cmocka_unit_test(test_refused_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_the_model),
+                                       cmocka_unit_test(test_other_work),
+                                       cmocka_unit_test(test_copies_while_computing),
+                                       cmocka_unit_test(test_in_place),
+                                       cmocka_unit_test(test_a_shared_link),
+                                       cmocka_unit_test(test_turns),
+                                       cmocka_unit_test(test_a_slow_rank),
+                                       cmocka_unit_test(test_jitter),
+                                       cmocka_unit_test(test_many_ranks),
+                                       cmocka_unit_test(test_trace),
+                                       cmocka_unit_test(test_nonsense),
+                                       cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static const struct {
     {"{\"x\":3}", F, "'x'", "not described"},
     {"{\"x\":{}}", F, "'x'", "no dtype"},
     {"{\"x\":null}", F, "'x'", "not described"},
-    {"{\"x\":" T("F8_E4M3", "[16]", "[0,16]") "}", ITH_ERR_UNSUPPORTED, "'x'", "F8_E4M3"},
+    {"{\"x\":" T("F8_E8M0", "[16]", "[0,16]") "}", ITH_ERR_UNSUPPORTED, "'x'", "F8_E8M0"},
     {"{\"x\":" T("f32", "[4]", "[0,16]") "}", ITH_ERR_UNSUPPORTED, "'x'", "unknown dtype 'f32'"},
     {"{\"x\":{\"dtype\":7,\"shape\":[4],\"data_offsets\":[0,16]}}", F, "'x'", "no dtype"},
     {"{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,16]}}", F, "'x'", "shape"},

@@ -182,6 +182,34 @@ static void files_with_changed_bytes(void **state)
     assert_true(seen.valid > ROUNDS / 100 && seen.refused > ROUNDS / 2); /* both were seen */
 }
 
+/* A GGUF file with changed bytes, cut or not. Most changes are of its header, which is most of the file. */
+static void gguf_files_with_changed_bytes(void **state)
+{
+    (void)state;
+    size_t valid_bytes = 0;
+    unsigned char text[MOST_BYTES], *valid = (unsigned char *)temporary_read("golden/small.gguf", &valid_bytes);
+    assert_true(valid_bytes < MOST_BYTES / 2);
+    memory_file file = memory_file_create();
+    outcome seen = {0, 0};
+    for (int round = 0; round < ROUNDS; round++) {
+        memcpy(text, valid, valid_bytes);
+        size_t bytes = valid_bytes;
+        for (size_t changes = 1 + chance(3); changes > 0; changes--) {
+            if (chance(3))
+                text[chance(bytes)] = (unsigned char)(chance(2) ? chance(256) : chance(16));
+            else
+                damage(text, 0, &bytes);
+        }
+        if (chance(8) == 0)
+            bytes = chance(bytes + 1);
+        memory_file_fill(&file, text, bytes);
+        count(&seen, probe_file(context, file.path));
+    }
+    close(file.file);
+    free(valid);
+    assert_true(seen.valid > ROUNDS / 100 && seen.refused > ROUNDS / 4);
+}
+
 /* The header alone, its length made right again and the data left whole: the checks behind the first are reached. */
 static void files_with_changed_headers(void **state)
 {
@@ -266,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(files_with_changed_bytes, set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(gguf_files_with_changed_bytes, set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(files_with_changed_headers, set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(configurations_with_changed_bytes, set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(indexes_with_changed_bytes, set_up, context_tear_down),

@@ -6,6 +6,8 @@
 #include "support/folder_fixture.h"
 #include "support/memory.h"
 
+#include <stdio.h>
+
 static const char component[] = "../models/shapes/transformer", stem[] = "diffusion_pytorch_model";
 
 static ith_status read_file(ith_context *ctx, void *user)
@@ -58,6 +60,31 @@ static void taking_weights(void **state)
     assert_true(refuse_every_allocation(take_all, NULL, 1) >= 20);
 }
 
+/* Gives every tensor another name. */
+static const char *other_name(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES])
+{
+    (void)user;
+    snprintf(space, ITH_STORE_NAME_BYTES, "x.%s", name);
+    return space;
+}
+
+static ith_status rename_all(ith_context *ctx, void *user)
+{
+    (void)user;
+    const char *const path = "golden/shapes/text.safetensors";
+    const ith_store_names names = {other_name, NULL};
+    ith_store *store = NULL;
+    ith_status status = ith_store_open_files(ctx, &path, 1, &names, &store);
+    ith_store_close(&store);
+    return status;
+}
+
+static void renaming_weights(void **state)
+{
+    (void)state;
+    assert_true(refuse_every_allocation(rename_all, NULL, 1) >= 8);
+}
+
 static ith_status write_over(ith_context *ctx, void *user)
 {
     (void)user;
@@ -85,6 +112,7 @@ int main(void)
         cmocka_unit_test(reading_a_file),
         cmocka_unit_test(reading_json),
         cmocka_unit_test(taking_weights),
+        cmocka_unit_test(renaming_weights),
         cmocka_unit_test(writing_a_file),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);

@@ -51,6 +51,39 @@ static void numbers_have_their_moments(void **state)
     }
 }
 
+/* Matrices have the packed type, and finite numbers; tensors that files do not pack are BF16. */
+static void matrices_may_be_packed(void **state)
+{
+    (void)state;
+    ith_context *ctx = context;
+    const ith_dtype types[] = {ITH_F8_E4M3, ITH_F8_E5M2, ITH_I8,   ITH_Q8_0, ITH_Q6_K, ITH_Q5_K, ITH_Q4_K,
+                               ITH_Q3_K,    ITH_Q2_K,    ITH_Q5_0, ITH_Q5_1, ITH_Q4_0, ITH_Q4_1, ITH_IQ4_NL};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        ith_store *store = NULL, *counted = NULL;
+        const ith_tensor *matrix, *narrow, *vector;
+        float numbers[3 * 512];
+        int zeros = 0;
+        assert_int_equal(ith_store_open_random(ctx, types[i], &store), ITH_OK);
+        assert_int_equal(ith_store_take(ctx, store, "a", 2, (int64_t[]){3, 512}, &matrix), ITH_OK);
+        assert_int_equal(ith_store_take(ctx, store, "b", 2, (int64_t[]){3, 17}, &narrow), ITH_OK);
+        assert_int_equal(ith_store_take(ctx, store, "c", 1, (int64_t[]){512}, &vector), ITH_OK);
+        assert_int_equal(matrix->dtype, types[i]);
+        assert_int_equal(narrow->dtype, ith_dtype_run(types[i]) > 1 ? ITH_BF16 : types[i]);
+        assert_int_equal(vector->dtype, ITH_BF16);
+        assert_int_equal(ith_tensor_to_f32(ctx, matrix, numbers), ITH_OK);
+        for (int j = 0; j < 3 * 512; j++) {
+            assert_true(isfinite(numbers[j]) && fabsf(numbers[j]) < 32);
+            zeros += numbers[j] == 0;
+        }
+        assert_true(zeros < 3 * 512 / 2);
+        assert_int_equal(ith_store_open_random(ctx, types[i], &counted), ITH_OK);
+        assert_int_equal(ith_store_take(ctx, counted, "a", 2, (int64_t[]){3, 512}, NULL), ITH_OK);
+        assert_true(ith_store_random_bytes(counted) > matrix->bytes);
+        ith_store_close(&counted);
+        ith_store_close(&store);
+    }
+}
+
 /* The bytes that a store counts are the bytes that a store with tensors holds. */
 static void bytes_are_counted_before(void **state)
 {
@@ -107,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(numbers_have_their_moments, context_set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(matrices_may_be_packed, context_set_up, context_tear_down),
         cmocka_unit_test(bytes_are_counted_before),
         cmocka_unit_test_setup_teardown(nonsense_is_refused, context_set_up, context_tear_down),
         cmocka_unit_test(allocations_may_fail)};

@@ -315,6 +315,88 @@ static void folders_that_hold_nothing_are_refused(void **state)
     assert_null(store);
 }
 
+/* Names of another origin: "m.NAME" becomes "NAME", "NAME.w" becomes "NAME.weight", and "freqs" is ignored. */
+static const char *canonical(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES])
+{
+    const char *prefix = user;
+    if (!strcmp(name, "freqs"))
+        return NULL;
+    if (!strncmp(name, prefix, strlen(prefix)))
+        name += strlen(prefix);
+    const size_t length = strlen(name);
+    if (length < 2 || strcmp(name + length - 2, ".w"))
+        return name;
+    snprintf(space, ITH_STORE_NAME_BYTES, "%.*s.weight", (int)length - 2, name);
+    return space;
+}
+
+static const ith_store_names other_names = {canonical, "m."};
+
+static void files_are_taken_by_canonical_names(void **state)
+{
+    (void)state;
+    write_shard("one.safetensors", "m.b.w freqs", 1);
+    write_shard("two.safetensors", "a m.c", 2);
+    const char *const paths[] = {temporary_path(folder, "one.safetensors"), temporary_path(folder, "two.safetensors")};
+    const int64_t before = memory_of(context).current_bytes;
+    ith_store *store = NULL;
+    assert_int_equal(ith_store_open_files(context, paths, 2, &other_names, &store), ITH_OK);
+    assert_int_equal(ith_store_held_bytes(store), memory_of(context).current_bytes - before);
+    assert_false(ith_store_has(store, "m.b.w") || ith_store_has(store, "freqs"));
+    assert_int_equal(ith_store_bytes(store), 24);
+    take(store, "a", 2);
+    take(store, "b.weight", 1);
+    assert_int_equal(ith_store_take(context, store, "d", 1, (int64_t[]){2}, NULL), ITH_ERR_FORMAT);
+    assert_said("one.safetensors and 1 more: tensor 'd' is missing");
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_ERR_UNSUPPORTED);
+    assert_said("two.safetensors: tensor 'm.c' is unknown (1 such)");
+    take(store, "c", 2);
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_OK);
+    ith_store_close(&store);
+    assert_int_equal(memory_of(context).current_bytes, before);
+}
+
+static void an_index_is_one_of_the_files(void **state)
+{
+    (void)state;
+    write_text("x.safetensors.index.json", "{\"weight_map\": {\"m.a\": \"one.safetensors\","
+                                           " \"freqs\": \"two.safetensors\", \"m.c.w\": \"two.safetensors\"}}");
+    write_shard("one.safetensors", "m.a", 1);
+    write_shard("two.safetensors", "m.c.w freqs", 2);
+    const char *const path = temporary_path(folder, "x.safetensors.index.json");
+    ith_store *store = NULL;
+    assert_int_equal(ith_store_open_files(context, &path, 1, &other_names, &store), ITH_OK);
+    take(store, "a", 1);
+    take(store, "c.weight", 2);
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_OK);
+    ith_store_close(&store);
+}
+
+static void files_of_two_models_are_refused(void **state)
+{
+    (void)state;
+    write_shard("one.safetensors", "m.b.w freqs", 1);
+    write_shard("two.safetensors", "b.weight", 2);
+    write_shard("three.safetensors", "m.a a", 2);
+    const char *const paths[] = {temporary_path(folder, "one.safetensors"), temporary_path(folder, "two.safetensors"),
+                                 temporary_path(folder, "three.safetensors"), temporary_path(folder, "none")};
+    const int64_t before = memory_of(context).current_bytes;
+    ith_store *store = NULL;
+    assert_int_equal(ith_store_open_files(context, paths, 2, &other_names, &store), ITH_ERR_FORMAT);
+    assert_said("is the same weight as");
+    assert_said("'m.b.w'");
+    assert_said("two.safetensors");
+    assert_int_equal(ith_store_open_files(context, paths, 2, NULL, &store), ITH_OK);
+    ith_store_close(&store);
+    assert_int_equal(ith_store_open_files(context, paths + 2, 1, &other_names, &store), ITH_ERR_FORMAT);
+    assert_said("'a'");
+    assert_int_equal(ith_store_open_files(context, paths + 2, 2, NULL, &store), ITH_ERR_IO);
+    assert_said("/none");
+    assert_int_equal(ith_store_open_files(context, paths, 0, NULL, &store), ITH_ERR_ARGUMENT);
+    assert_null(store);
+    assert_int_equal(memory_of(context).current_bytes, before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +406,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_real_component_is_taken, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_asked_for_is_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(unaligned_data_is_taken, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(files_are_taken_by_canonical_names, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(an_index_is_one_of_the_files, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(files_of_two_models_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(indexes_that_lie_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(folders_that_hold_nothing_are_refused, folder_set_up, folder_tear_down),
     };

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs a command under mpirun on several hosts of this machine's making: network namespaces with host names of their own,
-# joined by a switch whose links have a rate and a delay. Removes them at the end. Needs root.
+# joined by a switch whose links have a rate and a delay. Each host has its own part of the cores; if there are more hosts than
+# cores, some hosts have the same core. Removes them at the end. Needs root.
 #
 #     tests/hosts/hosts.sh [-n HOSTS] [-p PROCESSES] [-r RATE] [-d DELAY] [-m openmpi|mpich] [-c SECONDS:HOST] [-w] COMMAND...
 #
@@ -118,6 +119,26 @@ make_hosts() {
     done
 }
 
+# The numbers of the cores that this script may use.
+list_cores() {
+    local range
+    for range in $(awk '/^Cpus_allowed_list/ {gsub(",", " ", $2); print $2}' /proc/self/status); do
+        seq "${range%-*}" "${range#*-}"
+    done
+}
+
+# Writes the cores of each host into a file, as taskset takes them.
+divide_cores() {
+    local -a cores
+    local i first end
+    mapfile -t cores < <(list_cores)
+    for ((i = 0; i < hosts; i++)); do
+        first=$((i * ${#cores[@]} / hosts)) end=$(((i + 1) * ${#cores[@]} / hosts))
+        [ $end -gt $first ] || end=$((first + 1))
+        (IFS=, && echo "${cores[*]:first:end-first}") >"$work/cores.host$i"
+    done
+}
+
 # mpirun calls this in the place of ssh: [OPTION...] HOST COMMAND...
 write_agent() {
     cat >"$work/agent" <<AGENT
@@ -125,7 +146,7 @@ write_agent() {
 while [[ \$1 == -* ]]; do shift; done
 host=\$1
 shift
-exec ip netns exec "$group-\$host" unshare --uts bash -c 'hostname "\$0"; eval "exec \$*"' "\$host" "\$*"
+exec taskset -c "\$(cat "$work/cores.\$host")" ip netns exec "$group-\$host" unshare --uts bash -c 'hostname "\$0"; eval "exec \$*"' "\$host" "\$*"
 AGENT
     chmod +x "$work/agent"
 }
@@ -189,5 +210,6 @@ if [ "$delay" != 0 ]; then
     ip netns del "$group-try"
 fi
 make_hosts
+divide_cores
 write_agent
 run_command "$@"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions, fed with frames a few rows at a time, against sums in float64. */
 #include "kernels/rowops.h"
+#include "kernels/unpack.h"
 #include "linear/conv.h"
 
 #include "support/engine/kinds.h"
@@ -58,7 +59,7 @@ static void packed_close(packed_conv *p)
 /* The frames that a convolution has made, and how often each pixel came. */
 typedef struct made_frames {
     const ith_conv *conv;
-    float *y; /* [frames][height][width][out], without the slots before conv->first */
+    float *y; /* [frames][height][width][out] of the newest frames */
     int *times;
 } made_frames;
 
@@ -66,9 +67,11 @@ static void keep_pixels(void *user, int64_t slot, int64_t row, int64_t first, in
 {
     made_frames *f = user;
     const ith_conv_shape *s = &f->conv->shape;
-    assert_true(slot >= f->conv->first && slot < f->conv->slots);
-    assert_true(row >= 0 && row < s->height && first >= 0 && count > 0 && first + count <= s->width);
-    int64_t place = ((slot - f->conv->first) * s->height + row) * s->width + first;
+    const int64_t height = ith_conv_out_height(s), width = ith_conv_out_width(s);
+    const int64_t least = f->conv->slots - ith_conv_out_frames(f->conv);
+    assert_true(slot >= least && slot < f->conv->slots);
+    assert_true(row >= 0 && row < height && first >= 0 && count > 0 && first + count <= width);
+    int64_t place = ((slot - least) * height + row) * width + first;
     memcpy(f->y + place * s->out, pixels, (size_t)(count * s->out) * sizeof *pixels);
     for (int64_t i = 0; i < count; i++)
         f->times[place + i]++;
@@ -86,8 +89,9 @@ static void put_row(const packed_conv *p, int64_t slot, int64_t row, const float
 }
 
 /* Feeds the next frame or pair, x [frames, height, width, in], in strips of `strip` rows, and computes
- * y [frames, height, width, out]. Adds the number of frames to *frames. */
-static ith_status packed_run(packed_conv *p, int64_t strip, const float *x, float *y, int64_t *frames)
+ * y [frames, height, width, out]. Adds the numbers of frames of x and y to *frames and *made_count. */
+static ith_status packed_run(packed_conv *p, int64_t strip, const float *x, float *y, int64_t *frames,
+                             int64_t *made_count)
 {
     const ith_conv_shape *s = &p->conv.shape;
     const int64_t line = s->width * s->in;
@@ -103,10 +107,11 @@ static ith_status packed_run(packed_conv *p, int64_t strip, const float *x, floa
                 put_row(p, p->conv.first + frame, i, x + (frame * s->height + i) * line);
         status = ith_conv_advance(p->context, &p->conv, end, &output, p->scratch);
     }
-    for (int64_t i = 0; !status && i < count * s->height * s->width; i++)
+    const int64_t pixels = ith_conv_out_frames(&p->conv) * ith_conv_out_height(s) * ith_conv_out_width(s);
+    for (int64_t i = 0; !status && i < pixels; i++)
         assert_int_equal(made.times[i], 1);
     free(made.times);
-    *frames += count;
+    *frames += count, *made_count += ith_conv_out_frames(&p->conv);
     return status;
 }
 
@@ -114,14 +119,16 @@ static ith_status packed_run(packed_conv *p, int64_t strip, const float *x, floa
 static ith_status packed_run_all(packed_conv *p, int64_t strip, int64_t frames, const float *video, float *y)
 {
     const ith_conv_shape *s = &p->conv.shape;
+    const int64_t pixels = ith_conv_out_height(s) * ith_conv_out_width(s);
     ith_status status = ITH_OK;
-    for (int64_t frame = 0; frame < frames && !status;)
-        status = packed_run(p, strip, video + frame * s->height * s->width * s->in,
-                            y + frame * s->height * s->width * s->out, &frame);
+    for (int64_t frame = 0, made = 0; frame < frames && !status;)
+        status = packed_run(p, strip, video + frame * s->height * s->width * s->in, y + made * pixels * s->out, &frame,
+                            &made);
     return status;
 }
 
-/* One number of the output of frame `last` of a video, and the sum of its terms without signs. */
+/* One number of the output of frame `last` of a video, at row y and column x of its input, and the sum of its terms
+ * without signs. */
 static double expected(const ith_conv_shape *s, int kind, const float *video, int64_t last, const float *w, int64_t y,
                        int64_t x, int64_t o, double *size)
 {
@@ -148,12 +155,14 @@ enum { VIDEO_FRAMES = 5 };
 /* Random frames, weights and bias for a shape, and memory for the results. */
 typedef struct numbers {
     float *video, *w, *b, *y;
-    int64_t frame, made; /* numbers of an input frame and of an output frame */
+    int64_t frame, made, count; /* numbers of an input frame and of an output frame; number of output frames */
 } numbers;
 
 static numbers numbers_of(const ith_conv_shape *s)
 {
-    numbers n = {.frame = s->height * s->width * s->in, .made = s->height * s->width * s->out};
+    numbers n = {.frame = s->height * s->width * s->in,
+                 .made = ith_conv_out_height(s) * ith_conv_out_width(s) * s->out,
+                 .count = s->halves_time ? VIDEO_FRAMES / 2 : VIDEO_FRAMES};
     n.video = random_floats(&seed, VIDEO_FRAMES * n.frame), n.y = random_floats(&seed, VIDEO_FRAMES * n.made);
     n.w = random_floats(&seed, s->out * s->in * s->frames * s->kernel * s->kernel), n.b = random_floats(&seed, s->out);
     return n;
@@ -172,8 +181,13 @@ static void check_shape(ith_context *context, ith_conv_shape s, int kind)
     assert_int_equal(packed_open(&conv, context, &s, n.w, ITH_F32, n.b), ITH_OK);
     int64_t peak = memory_of(context).peak_bytes;
     assert_int_equal(packed_run_all(&conv, s.strip, VIDEO_FRAMES, n.video, n.y), ITH_OK);
-    for (int64_t i = 0; i < VIDEO_FRAMES * n.made; i++) {
-        int64_t o = i % s.out, x = i / s.out % s.width, y = i / s.out / s.width % s.height, frame = i / n.made;
+    for (int64_t i = 0; i < n.count * n.made; i++) {
+        int64_t o = i % s.out, x = i / s.out % ith_conv_out_width(&s), frame = i / n.made;
+        int64_t y = i / s.out / ith_conv_out_width(&s) % ith_conv_out_height(&s);
+        if (s.halves)
+            x = 2 * x + 1, y = 2 * y + 1;
+        if (s.halves_time)
+            frame = 2 * frame + 2;
         double size = fabs((double)n.b[o]) + 1;
         double sum = (double)n.b[o] + expected(&s, kind, n.video, frame, n.w, y, x, o, &size);
         if (!(fabs(sum - (double)n.y[i]) < 1e-6 * size))
@@ -201,9 +215,83 @@ static void test_against_float64(void **state)
         for (int kind = 0; kind < operand_kinds_here(context); kind++) {
             const int64_t *n = shapes[i];
             for (int pairs = 0; pairs <= (n[2] % 2 ? 1 : 0); pairs++)
-                check_shape(context,
-                            (ith_conv_shape){n[0], n[1], n[2], n[3], n[4], n[5], n[6], operand_kinds[kind], pairs > 0},
-                            kind);
+                check_shape(
+                    context,
+                    (ith_conv_shape){n[0], n[1], n[2], n[3], n[4], n[5], n[6], operand_kinds[kind], .pairs = pairs > 0},
+                    kind);
+        }
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* The convolutions that the encoder halves pictures and frames with, and others that halve. */
+static void halves_against_float64(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t sizes[7];
+        bool space, time;
+    } shapes[] = {{{16, 16, 1, 3, 8, 6, 2}, true, false}, {{16, 16, 1, 3, 9, 7, 3}, true, false},
+                  {{97, 33, 1, 3, 2, 2, 1}, true, false}, {{8, 5, 1, 3, 12, 1030, 5}, true, false},
+                  {{3, 1, 3, 3, 5, 4, 2}, true, false},   {{5, 20, 3, 5, 11, 13, 4}, true, false},
+                  {{24, 40, 1, 1, 7, 6, 2}, true, false}, {{16, 16, 3, 1, 5, 6, 2}, false, true},
+                  {{97, 33, 3, 1, 3, 3, 1}, false, true}, {{20, 24, 3, 3, 6, 5, 2}, false, true},
+                  {{3, 1, 3, 3, 4, 9, 3}, false, true},   {{12, 6, 3, 3, 9, 10, 2}, true, true},
+                  {{1, 1, 1, 1, 2, 3, 1}, true, true}};
+    ith_context *context = NULL;
+    const int threads = omp_get_max_threads();
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+            const int64_t *n = shapes[i].sizes;
+            ith_conv_shape s = {
+                n[0], n[1], n[2], n[3], n[4], n[5], n[6], operand_kinds[kind], .halves = shapes[i].space};
+            s.halves_time = shapes[i].time;
+            omp_set_num_threads(1 + (int)i % 2);
+            for (int pairs = s.halves_time; pairs < 2; pairs++) {
+                s.pairs = pairs > 0;
+                check_shape(context, s, kind);
+            }
+        }
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+    omp_set_num_threads(threads);
+}
+
+/* Makes squares of 2 x 2 equal pixels: of the upper left one of each. */
+static void double_pixels(const ith_conv_shape *s, float *video)
+{
+    for (int64_t row = 0; row < VIDEO_FRAMES * s->height; row++)
+        for (int64_t x = 0; x < s->width; x++) {
+            float *pixel = video + (row * s->width + x) * s->in;
+            memcpy(pixel, video + (row / 2 * 2 * s->width + x / 2 * 2) * s->in, (size_t)s->in * sizeof *pixel);
+        }
+}
+
+/* What is left out because pixels are equal changes no number of y. */
+static void doubled_pixels_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][7] = {{16, 16, 1, 3, 10, 8, 2}, {33, 20, 1, 3, 6, 290, 6}, {16, 40, 3, 3, 4, 6, 4},
+                                        {3, 5, 1, 3, 2, 2, 2},    {96, 3, 1, 3, 4, 4, 2},    {24, 24, 1, 5, 8, 4, 2}};
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++)
+        for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+            const int64_t *n = shapes[i / 2];
+            ith_conv_shape s = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], operand_kinds[kind], .pairs = i % 2};
+            numbers x = numbers_of(&s);
+            float *plain = random_floats(&seed, VIDEO_FRAMES * x.made);
+            double_pixels(&s, x.video);
+            for (int doubled = 0; doubled < 2; doubled++) {
+                packed_conv conv;
+                s.doubled = doubled > 0;
+                assert_int_equal(packed_open(&conv, context, &s, x.w, ITH_F32, x.b), ITH_OK);
+                assert_int_equal(packed_run_all(&conv, s.strip, VIDEO_FRAMES, x.video, doubled ? x.y : plain), ITH_OK);
+                packed_close(&conv);
+            }
+            assert_memory_equal(plain, x.y, (size_t)(VIDEO_FRAMES * x.made) * sizeof(float));
+            free(plain), numbers_free(&x);
         }
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
@@ -233,7 +321,7 @@ static double relative_error(ith_context *context, ith_conv_shape s)
 static void test_accuracy(void **state)
 {
     (void)state;
-    const ith_conv_shape s = {96, 96, 3, 3, 16, 16, 16, {ITH_F32, ITH_F32, ITH_F32}, false};
+    const ith_conv_shape s = {96, 96, 3, 3, 16, 16, 16, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
     ith_conv_shape pairs = s;
     ith_context *context = NULL;
     pairs.pairs = true;
@@ -248,15 +336,20 @@ static void test_accuracy(void **state)
 /* The same weights, stored in another type, give the same bits. */
 static void check_weight_types(ith_context *context, int kind)
 {
-    ith_conv_shape s = {16, 16, 3, 3, 6, 6, 2, operand_kinds[kind], false};
+    ith_conv_shape s = {16, 16, 3, 3, 6, 6, 2, operand_kinds[kind], .pairs = false};
     numbers n = numbers_of(&s);
     enum { WEIGHTS = 16 * 16 * 27, FRAME = 36 * 16 };
     float z[FRAME];
     uint16_t narrow[WEIGHTS];
-    static const ith_dtype types[] = {ITH_BF16, ITH_F16};
-    for (int i = 0; i < 2; i++) {
-        ith_from_f32(narrow, types[i], n.w, WEIGHTS);
-        ith_to_f32(n.w, narrow, types[i], WEIGHTS);
+    static const ith_dtype types[] = {ITH_BF16, ITH_F16, ITH_F8_E4M3, ITH_I8};
+    for (int i = 0; i < 4; i++) {
+        ith_from_f32(narrow, ITH_F16, n.w, WEIGHTS);
+        if (types[i] == ITH_BF16)
+            ith_from_f32(narrow, ITH_BF16, n.w, WEIGHTS);
+        for (size_t k = 0; ith_unpack_has(types[i]) && k < sizeof narrow;
+             k++) /* bytes of f16 as codes, none of them NaN */
+            ((unsigned char *)narrow)[k] &= 0xbf;
+        ith_unpack_ref(types[i], narrow, 0, WEIGHTS, n.w);
         packed_conv wide, conv;
         assert_int_equal(packed_open(&wide, context, &s, n.w, ITH_F32, n.b), ITH_OK);
         assert_int_equal(packed_open(&conv, context, &s, narrow, types[i], n.b), ITH_OK);
@@ -284,7 +377,7 @@ static void check_bits(ith_context *context, ith_conv_shape s)
 {
     static const int64_t strips[] = {1, 2, 3, 5, 64};
     numbers n = numbers_of(&s);
-    const size_t bytes = VIDEO_FRAMES * (size_t)n.made * sizeof(float);
+    const size_t bytes = (size_t)(n.count * n.made) * sizeof(float);
     float *first = malloc(bytes);
     for (int i = 0; i < 5; i++) {
         packed_conv conv;
@@ -312,6 +405,9 @@ static void test_bits(void **state)
         check_bits(context, (ith_conv_shape){17, 30, 3, 3, 23, 37, .types = operand_kinds[kind], .pairs = true});
         check_bits(context, (ith_conv_shape){24, 50, 3, 1, 12, 70, .types = operand_kinds[kind]});
         check_bits(context, (ith_conv_shape){33, 20, 1, 5, 13, 21, .types = operand_kinds[kind]});
+        check_bits(context, (ith_conv_shape){17, 40, 1, 3, 24, 70, .types = operand_kinds[kind], .halves = true});
+        check_bits(context, (ith_conv_shape){24, 50, 3, 1, 12, 33, .types = operand_kinds[kind], .pairs = true,
+                                             .halves_time = true});
     }
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
@@ -348,7 +444,7 @@ static void test_nan(void **state)
 {
     (void)state;
     ith_context *context = NULL;
-    ith_conv_shape s = {5, 4, 3, 3, 12, 13, 3, {ITH_F32, ITH_F32, ITH_F32}, false};
+    ith_conv_shape s = {5, 4, 3, 3, 12, 13, 3, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     for (int64_t at = 0; at < s.height * s.width; at += 11)
         for (int64_t frame = 1; frame <= 2; frame++)
@@ -363,7 +459,7 @@ static void test_interruption(void **state)
 {
     (void)state;
     ith_context *context = NULL;
-    const ith_conv_shape s = {8, 8, 3, 3, 16, 16, 16, {ITH_F32, ITH_F32, ITH_F32}, false};
+    const ith_conv_shape s = {8, 8, 3, 3, 16, 16, 16, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     numbers n = numbers_of(&s);
     packed_conv conv;
@@ -384,14 +480,20 @@ static void test_refusals(void **state)
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     float w[9] = {0}, b[1] = {0};
     packed_conv conv;
-    const ith_conv_shape bad[] = {{1, 1, 1, 2, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, false},
-                                  {1, 1, 1, 3, 0, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, false},
-                                  {1, 1, 1, 3, 3, 3, 0, {ITH_F32, ITH_F32, ITH_F32}, false},
-                                  {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}, false},
-                                  {1, 1, 1, INT64_MAX, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, false},
-                                  {1, 1, 2, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, true},
-                                  {INT32_MAX, 1, 1, 3, 3, INT32_MAX, 1, {ITH_F32, ITH_F32, ITH_F32}, false}};
-    const ith_conv_shape good = {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, false};
+    const ith_conv_shape bad[] = {
+        {1, 1, 1, 2, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false},
+        {1, 1, 1, 3, 0, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false},
+        {1, 1, 1, 3, 3, 3, 0, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false},
+        {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}, .pairs = false},
+        {1, 1, 1, INT64_MAX, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false},
+        {1, 1, 2, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = true},
+        {1, 1, 1, 3, 1, 4, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false, .halves = true},
+        {1, 1, 1, 3, 4, 1, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false, .halves = true},
+        {1, 1, 3, 1, 4, 4, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false, .halves_time = true},
+        {1, 1, 1, 3, 4, 5, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false, .doubled = true},
+        {1, 1, 1, 3, 5, 4, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false, .doubled = true},
+        {INT32_MAX, 1, 1, 3, 3, INT32_MAX, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false}};
+    const ith_conv_shape good = {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(packed_open(&conv, context, &bad[i], w, ITH_F32, b), ITH_ERR_ARGUMENT);
     assert_int_equal(packed_open(&conv, context, &good, w, ITH_I32, b), ITH_ERR_ARGUMENT);
@@ -401,7 +503,7 @@ static void test_refusals(void **state)
     ith_conv_begin(&conv.conv);
     assert_int_equal(ith_conv_advance(context, &conv.conv, 4, &output, conv.scratch), ITH_ERR_ARGUMENT);
     packed_close(&conv);
-    const ith_conv_shape endless = {1, 1, 1, 3, 3, 3, INT64_MAX, {ITH_F32, ITH_F32, ITH_F32}, false};
+    const ith_conv_shape endless = {1, 1, 1, 3, 3, 3, INT64_MAX, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
     assert_int_equal(packed_open(&conv, context, &endless, w, ITH_F32, b), ITH_OK);
     packed_close(&conv);
     assert_int_equal(memory_of(context).current_bytes, 0);
@@ -410,9 +512,14 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_float64), cmocka_unit_test(test_accuracy), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_weight_types),    cmocka_unit_test(test_nan),      cmocka_unit_test(test_interruption),
-        cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_float64),
+                                       cmocka_unit_test(halves_against_float64),
+                                       cmocka_unit_test(test_accuracy),
+                                       cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_weight_types),
+                                       cmocka_unit_test(test_nan),
+                                       cmocka_unit_test(doubled_pixels_have_the_same_bits),
+                                       cmocka_unit_test(test_interruption),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

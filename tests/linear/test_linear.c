@@ -177,7 +177,7 @@ static void apply_parts(ith_context *context, const float *rounded, const ith_dt
             memcpy(copies[i], rounded + begins[i] * IN, (size_t)(rows * IN) * sizeof *rounded);
         else
             ith_from_f32(copies[i], types[i], rounded + begins[i] * IN, rows * IN);
-        parts[i] = (ith_linear_weight){copies[i], types[i], rows, NULL};
+        parts[i] = (ith_linear_weight){.data = copies[i], .type = types[i], .rows = rows};
     }
     one_layer layer = {0};
     assert_int_equal(ith_linear_set_create(context, keeps_packed, &layer.set), ITH_OK);
@@ -380,8 +380,9 @@ static network network_make(ith_context *context, int64_t in, int64_t wide, int6
         if (!pass)
             assert_int_equal(ith_arena_allocate(context, &n.layers.arena, "layers"), ITH_OK);
     }
-    const ith_linear_weight weights[3] = {
-        {n.up, ITH_F32, wide, NULL}, {n.gate, ITH_F32, wide, NULL}, {n.down, ITH_F32, out, NULL}};
+    const ith_linear_weight weights[3] = {{.data = n.up, .type = ITH_F32, .rows = wide},
+                                          {.data = n.gate, .type = ITH_F32, .rows = wide},
+                                          {.data = n.down, .type = ITH_F32, .rows = out}};
     const float *biases[3] = {n.up_bias, n.gate_bias, n.down_bias};
     for (int i = 0; i < 3; i++)
         assert_int_equal(ith_linear_attach(context, layers[i], &weights[i], 1, biases[i]), ITH_OK);
@@ -505,12 +506,14 @@ static void test_refusals(void **state)
     assert_int_equal(memory_of(context).current_bytes, 0);
     l = make(context, 2, 2, w, ITH_F32, NULL, OPERANDS_F32);
     apply(context, &l, 0, NULL, NULL);
-    const ith_linear_weight few[4] = {{w, ITH_F32, 1, NULL}, {w, ITH_F32, 1, NULL}, {w, ITH_F32, 0, NULL}};
+    const ith_linear_weight few[4] = {
+        {.data = w, .type = ITH_F32, .rows = 1}, {.data = w, .type = ITH_F32, .rows = 1}, {.data = w, .type = ITH_F32}};
     assert_int_equal(ith_linear_attach(context, l.linear, few, 1, NULL), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_linear_attach(context, l.linear, few, 4, NULL), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_linear_attach(context, l.linear, few, 0, NULL), ITH_ERR_ARGUMENT);
     for (int64_t rows = -1; rows <= 3; rows++) {
-        const ith_linear_weight two[] = {{w, ITH_F32, rows, NULL}, {w, ITH_F32, 2 - rows, NULL}};
+        const ith_linear_weight two[] = {{.data = w, .type = ITH_F32, .rows = rows},
+                                         {.data = w, .type = ITH_F32, .rows = 2 - rows}};
         assert_int_equal(ith_linear_attach(context, l.linear, two, 2, NULL), rows == 1 ? ITH_OK : ITH_ERR_ARGUMENT);
     }
     ith_arena arena = {0};
@@ -598,7 +601,7 @@ static void test_cut_file(void **state)
     float *mapped = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file.file, 0);
     assert_true(mapped != MAP_FAILED);
     one_layer layer = make(context, WIDTH, TO, mapped, ITH_F32, NULL, OPERANDS_F32), kept;
-    const ith_linear_weight weight = {mapped, ITH_F32, TO, "model.safetensors"};
+    const ith_linear_weight weight = {.data = mapped, .type = ITH_F32, .rows = TO, .file = "model.safetensors"};
     assert_int_equal(ith_linear_attach(context, layer.linear, &weight, 1, NULL), ITH_OK);
     ith_linear_prefetch(layer.linear);
     apply(context, &layer, 1, x, y);
@@ -671,7 +674,7 @@ static void check_memory(ith_context *context, bool keeps_packed, int kind)
     }
     assert_int_equal(arena.used_bytes, counted);
     for (int i = 0; i < 3; i++) {
-        const ith_linear_weight weight = {w, ITH_F32, i < 2 ? WIDTH : 80, NULL};
+        const ith_linear_weight weight = {.data = w, .type = ITH_F32, .rows = i < 2 ? WIDTH : 80};
         assert_int_equal(ith_linear_attach(context, layers[i], &weight, 1, NULL), ITH_OK);
     }
     int64_t held = memory_of(context).current_bytes - before;

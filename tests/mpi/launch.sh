@@ -3,9 +3,14 @@
 #   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
 #   launch N PROGRAM ...       runs N processes, under the time limit `limit` (60 s)
 #   launch_unsupervised N ...  the same, but the launcher learns only a second later that a process has died: each runs in
-#                              a shell, which prints "ended with STATUS" first. The shells ignore SIGUSR1, with which
-#                              Hydra ends processes
+#                              a shell, which prints "ended with STATUS" first, and writes it into $work/ended. The
+#                              shells ignore SIGUSR1, with which Hydra ends processes
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
+#   build_start_fault          compiles tests/mpi/start_fault.c as $work/start_fault.so
+# Where that can be, the test has a /dev/shm of its own, so that it sees no segments of other programs.
+if [ ! "${ITHACA_OWN_SHM:-}" ] && unshare -m true 2>/dev/null; then
+    ITHACA_OWN_SHM=1 exec unshare -m bash -c 'mount -t tmpfs tmpfs /dev/shm; exec bash "$0" "$@"' "$0" "$@"
+fi
 build=$1 kind=$2 limit=60
 export XDG_CACHE_HOME=$build/no_cache # no test reads what the user has measured
 skip() { echo "skipped: $*"; exit 77; }
@@ -59,7 +64,9 @@ launch() { launch_with "$usual" "$@"; }
 launch_unsupervised() {
     local count=$1
     shift
-    launch_with "$unsupervised" "$count" sh -c 'trap "" USR1; "$0" "$@"; status=$?; echo "ended with $status"; [ $status = 1 ] || sleep 1' "$@"
+    rm -f "$work/ended"
+    ITHACA_TEST_ENDED=$work/ended launch_with "$unsupervised" "$count" sh -c 'trap "" USR1; "$0" "$@"; status=$?
+        echo "ended with $status" >>"$ITHACA_TEST_ENDED"; echo "ended with $status"; [ $status = 1 ] || sleep 1' "$@"
 }
 
 check_nothing_left() {
@@ -85,4 +92,8 @@ check_nothing_left() {
         sleep 0.1
     done
     [ -z "$left" ] || { echo "shared segments are left: $left"; return 1; }
+}
+
+build_start_fault() {
+    ${CC:-cc} -D_GNU_SOURCE -shared -fPIC -O1 -w mpi/start_fault.c -o "$work/start_fault.so" -ldl
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_fault TRANSPORT RANKS VICTIM HOW SECONDS LIMIT WORK: ranks work without end, in processes of RANKS ranks that a
- * launcher has started. SECONDS after they are connected, the process of rank VICTIM ends: HOW is kill (SIGKILL), stop
- * (SIGSTOP), exit (_exit), or none: all ranks then end after some rounds. LIMIT: the time limit of the group, and of
- * connecting it. Every other rank prints a line when its group has ended: its number, the seconds since the beginning,
- * and the sentence. A process that is stopped is killed 1.5 s after the limit. A process that is not connected prints
- * one line.
+/* mpi_fault TRANSPORT RANKS VICTIM HOW SECONDS LIMIT CONNECT WORK: ranks work without end, in processes of RANKS ranks
+ * that a launcher has started. SECONDS after they are connected, the process of rank VICTIM ends: HOW is kill
+ * (SIGKILL), stop (SIGSTOP), exit (_exit), or none: all ranks then end after some rounds. LIMIT: the time limit of the
+ * group; CONNECT: the limit of connecting it. Every other rank prints a line when its group has ended: its number, the
+ * seconds since the beginning, and the sentence. A process that is stopped is killed 1.5 s after the limit. A process
+ * that is not connected prints one line. Lines end with the time of the day in seconds since 1970.
  *
  * WORK  exchange    regions of many sizes, sums and barriers
  *       mixed       attention, ulysses in place inside each process and ring by messages across
@@ -54,6 +54,13 @@ static double now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static double time_of_day(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
@@ -183,6 +190,8 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     labour l = {.numbers = NULL};
     atomic_store(&f->connected, true);
     ith_status status = begin_labour(context, comm, f, &l);
+    if (f->how == 'n') /* another program strikes, perhaps now */
+        ith_comm_set_timeout(comm, f->limit);
     if (!status)
         status = ith_comm_barrier(comm);
     ith_comm_set_timeout(comm, f->limit);
@@ -193,8 +202,8 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     for (int round = 0; !status && round < rounds && now() - begin < MOST_SECONDS; round++)
         status = l.plans[0] ? ith_plan_execute(l.plans[round % 2], &l.tensors) : exchange_round(comm, &l, round);
     char line[2048];
-    int length = snprintf(line, sizeof line, "rank %d after %.3f s: %s: %s\n", ith_comm_rank(comm), now() - begin,
-                          ith_status_name(status), ith_context_error(context));
+    int length = snprintf(line, sizeof line, "rank %d after %.3f s: %s: %s, at %.3f\n", ith_comm_rank(comm),
+                          now() - begin, ith_status_name(status), ith_context_error(context), time_of_day());
     if (write(1, line, (size_t)length) != length)
         status = ITH_ERR_IO;
     end_labour(&l);
@@ -204,24 +213,24 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
 int main(int argc, char **argv)
 {
     ith_context *context = NULL;
-    if (argc != 8)
+    if (argc != 9)
         return 2;
     fault f = {.victim = atoi(argv[3]),
                .how = argv[4][0],
                .seconds = atof(argv[5]),
                .limit = atof(argv[6]),
                .ranks = atoi(argv[2]),
-               .work = argv[7]};
+               .work = argv[8]};
     f.keeper = start_keeper(f.limit + 1.5);
     if (ith_context_create(NULL, &context))
         return 2;
     double begin = now();
-    ith_context_set_connect_timeout(context, f.limit);
+    ith_context_set_connect_timeout(context, atof(argv[7]));
     ith_status status = ith_run_ranks_connected(context, argv[1], NULL, atoi(argv[2]), 1, suffer, &f);
     if (status && !f.connected) {
         char line[2048];
-        int length = snprintf(line, sizeof line, "not connected after %.3f s: %s: %s\n", now() - begin,
-                              ith_status_name(status), ith_context_error(context));
+        int length = snprintf(line, sizeof line, "not connected after %.3f s: %s: %s, at %.3f\n", now() - begin,
+                              ith_status_name(status), ith_context_error(context), time_of_day());
         if (write(1, line, (size_t)length) != length)
             return 2;
     }

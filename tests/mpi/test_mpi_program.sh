@@ -47,12 +47,42 @@ for shape in $shapes; do
 done
 unset IFS
 
+for strategy in ulysses ring; do
+    "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output one --ranks 3 --exchange copy --strategy $strategy --compress 8bit --quiet
+    expect 0 "^compression changed the messages of rank 0 by [2-9]\.[0-9]e-03" 3 \
+        attend --input "$golden/attention/keymask_d64.safetensors" --output several --strategy $strategy --compress 8bit
+    cmp -s <(raw one) <(raw several) || complain "$strategy, compressed messages: other bits"
+done
+
+# Rank 0 encodes the image for all processes, and writes the previews.
+for kind_of_model in i2v ti2v; do
+    from_image=(--model "$golden/$kind_of_model/model" --image "$golden/pictures/rgb.png" --prompt "A red circle" --height 64 --width 96
+        --frames 5 --steps 2 --threads 1 --precision f32 --quiet)
+    expect 0 "" 3 generate "${from_image[@]}" --output several.gif --dump several.dump --preview several.png
+    "$ithaca" generate "${from_image[@]}" --output one.gif --dump one.dump --ranks 3 --preview one.png
+    cmp -s one.dump several.dump || complain "generate --image, $kind_of_model: other bits"
+    cmp -s one.png several.png || complain "generate --preview, $kind_of_model: other pixels"
+done
+
 expect 0 "" 2 verify --seq 33 --kernel f32_ref --ranks 2
 grep -q "^[0-9]* plans, 0 failed" out && grep -q "4 x 1" out && grep -q " mixed " out || complain "verify"
 expect 0 "" 2 bench attention --seq 256 --repeat 2 --strategy single,ulysses --json
 jq -e 'length == 2 and .[1].ranks == 2 and (.[1].rel_l2 < 0.01)' out >/dev/null || complain "bench"
 expect 0 "^1 .* [0-9-]+" 2 attend --input "$golden/attention/one_row.safetensors" --output several --map
 [ "$(wc -l <err)" = 4 ] || complain "--map"
+
+# Links between processes go into the description of the machine, and nothing else changes there.
+expect 1 "has no description yet" 2 tune --machine lacking.yaml
+printf 'name: "m"\nhost_units: 7\nattention:\n  - kernel: "k"\n    dtype: bf16\n    softmax: online\n    head_dim: 128\n    gflops: 9\n' >m.yaml
+expect 0 "" 2 tune --machine m.yaml --budget 3 --json
+jq -e '[.levels[].name] == ["host"] and .levels[0].latency_seconds > 0' out >/dev/null || complain "the report of links"
+grep -q '^host_units: 7$' m.yaml && grep -q 'kernel: "k"' m.yaml && grep -q 'name: "host"' m.yaml || complain "the description: $(cat m.yaml)"
+expect 0 "" 2 tune --machine m.yaml --budget 3 --ranks 2
+grep -q "^process " out && grep -q "^host " out || complain "the table of links"
+"$ithaca" plan --machine ./m.yaml --seq 4096 --ranks 2 --json | jq -e '.[0].seconds_attention > 0' >/dev/null || complain "a plan with these links"
+"$ithaca" generate "${small[@]}" --output dry.gif --dry-run --json >one
+expect 0 "" 2 generate "${small[@]}" --output dry.gif --dry-run --json
+jq -e '.predicted.denoise > 0' out >/dev/null && [ ! -e dry.gif ] || complain "a dry run"
 
 # Errors of all processes and of one: a line each (launchers add theirs).
 expect 2 "unrecognized option" 2 generate --no-such-option

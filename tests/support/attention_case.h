@@ -64,8 +64,8 @@ double case_bound(const attention_case *c);
 void *case_share(const attention_case *c, const void *whole, int64_t length, int64_t width, int64_t begin,
                  int64_t rows);
 
-/* One rank's part: its rows, a plan, two executions with the same bits, and a third whose o overwrites q, no allocation.
- * For ith_run_ranks. */
+/* One rank's part: its rows, a plan, two executions with the same bits, and a third whose o overwrites q, without
+ * allocations. For ith_run_ranks. */
 ith_status case_in_rank(ith_context *context, ith_comm *comm, void *user);
 
 #endif

@@ -8,7 +8,7 @@
 /* The sets of this machine within ITHACA_CPU. */
 uint32_t machine_sets(void);
 
-/* Whether the machine has the sets that something needs; if not, says so. tests/skipped.sh reads these lines. */
+/* Whether the machine has the sets that something needs; if not, says so. tests/summary.sh reads these lines. */
 bool machine_has(const char *what, uint32_t needs);
 
 #endif

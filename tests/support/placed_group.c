@@ -15,6 +15,7 @@ enum { REQUESTS = LOCAL_REQUESTS };
 #define SLICE_SECONDS 1e-3
 
 int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS], placed_slices;
+double placed_bytes_per_second, placed_burst;
 
 void placed_evenly(int ranks_of_process, int processes_of_host)
 {
@@ -29,6 +30,8 @@ typedef struct placed_rank {
     int slices;                 /* of an exchange */
     _Atomic int64_t moved;      /* slices that have moved so far */
     _Atomic int64_t last_moved; /* when the last one moved, in nanoseconds */
+    double rate, burst;         /* of the link */
+    double empty_at;            /* when all that was sent has left it at its rate, on ith_clock_seconds */
 } placed_rank;
 
 typedef struct placed_state {
@@ -36,6 +39,7 @@ typedef struct placed_state {
     placed_rank *rank;
     bool whole;                   /* a state of the whole group, which frees `rank` */
     int64_t arrived_at[REQUESTS]; /* the value of rank->moved with which a request is done */
+    double sent_at[REQUESTS];     /* when a request is done at the rate of the link */
     /* The records that a request receives; NULL if it receives none. */
     const ith_transfer *records[REQUESTS];
     int64_t record_count[REQUESTS];
@@ -88,11 +92,24 @@ static bool crosses_processes(const placed_state *s, const ith_operation *operat
     return crosses;
 }
 
+/* When the link has sent the data of an operation. It lags behind its rate by a burst at most. */
+static double sent_at(placed_rank *rank, const ith_operation *operation)
+{
+    double bytes = 0;
+    for (int64_t i = 0; i < operation->send_count; i++)
+        bytes += (double)ith_region_bytes(&operation->sends[i].region);
+    if (rank->rate == 0)
+        return 0;
+    rank->empty_at = fmax(rank->empty_at, ith_clock_seconds()) + bytes / rank->rate;
+    return rank->empty_at - rank->burst / rank->rate;
+}
+
 static ith_status placed_exchange(void *state, const ith_operation *operation)
 {
     placed_state *s = state;
     bool slow = !strcmp(operation->what, "an exchange") && crosses_processes(s, operation);
     s->arrived_at[operation->request] = slow ? atomic_load(&s->rank->moved) + s->rank->slices : 0;
+    s->sent_at[operation->request] = slow ? sent_at(s->rank, operation) : 0;
     bool records = !strcmp(operation->what, "the opening of a call");
     s->records[operation->request] = records ? operation->receives : NULL;
     s->record_count[operation->request] = operation->receive_count;
@@ -108,8 +125,11 @@ static ith_status placed_wait(void *state, int64_t request, double seconds, bool
         nanosleep(&(struct timespec){.tv_nsec = (long)(SLICE_SECONDS * 1e9)}, NULL);
         move_slice(s->rank);
     }
+    double left = fmin(s->sent_at[request], until) - ith_clock_seconds();
+    if (left > 0)
+        nanosleep(&(struct timespec){.tv_sec = (time_t)left, .tv_nsec = (long)(fmod(left, 1) * 1e9)}, NULL);
     *done = false;
-    if (atomic_load(&s->rank->moved) < s->arrived_at[request])
+    if (atomic_load(&s->rank->moved) < s->arrived_at[request] || ith_clock_seconds() < s->sent_at[request])
         return ITH_OK;
     ith_status status = ith_local_transport.wait(s->local, request, fmax(until - ith_clock_seconds(), 0), done);
     if (status || !*done || !s->records[request])
@@ -237,6 +257,7 @@ ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm
         if (!state)
             return ITH_ERR_MEMORY;
         rank->slices = placed_slices;
+        rank->rate = placed_bytes_per_second, rank->burst = placed_burst;
         state->whole = true;
         status = ith_comm_create(contexts[i], &table, state, i, ranks, &comms[i]);
     }

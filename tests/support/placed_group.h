@@ -18,6 +18,10 @@ void placed_evenly(int ranks_of_process, int processes_of_host);
  * takes a millisecond: as with sockets, whose buffers are small. */
 extern int placed_slices;
 
+/* The rate of what a rank sends to other processes, for groups that are made from now on; 0: no limit. The first burst
+ * bytes are free: as with a token bucket, which fills at the same rate while nothing is sent. */
+extern double placed_bytes_per_second, placed_burst;
+
 /* A value of group_connect. */
 ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm **comms);
 

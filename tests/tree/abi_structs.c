@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of the public structs, a line each: what a program that was built before relies on. */
 #include <ithaca/cost.h>
-#include <ithaca/tune.h>
 #include <ithaca/transport.h>
+#include <ithaca/tune.h>
 #ifdef WITH_ENGINE
 #include <ithaca/bench.h>
 #include <ithaca/files.h>
@@ -33,18 +33,18 @@ int main(void)
     SHOW(ith_context_options, parallel_user);
     SHOW(ith_memory_use, peak_bytes);
     SHOW(ith_attn_problem, o_batch_stride);
-    SHOW(ith_attn_options, host_ranks);
+    SHOW(ith_attn_options, overlap);
     SHOW(ith_attn_tensors, mask);
-    SHOW(ith_plan_info, compress);
+    SHOW(ith_plan_info, unhidden);
     SHOW(ith_plan_counters, compression_error);
     SHOW(ith_peak, gflops);
     SHOW(ith_machine_attention, offset_bytes_per_second);
-    SHOW(ith_machine_product, gflops);
-    SHOW(ith_machine_level, overlap);
-    SHOW(ith_machine, even_heads);
+    SHOW(ith_machine_product, call_seconds);
+    SHOW(ith_machine_level, setup_seconds);
+    SHOW(ith_machine, unit_hosts);
     SHOW(ith_cost, level_seconds);
     SHOW(ith_plan_candidate, cost);
-    SHOW(ith_simulation, executions);
+    SHOW(ith_simulation, work_seconds);
     SHOW(ith_machine_case, head_dim);
     SHOW(ith_measure_options, user);
     SHOW_FIXED(ith_tile_choice, gflops);
@@ -58,16 +58,20 @@ int main(void)
     SHOW(ith_transport, place);
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
-    SHOW(ith_model_info, shift_source);
-    SHOW(ith_generate_report, compression_error);
-    SHOW(ith_generate_options, shard_weights);
+    SHOW(ith_model_files, lora_count);
+    SHOW(ith_lora_file, expert);
+    SHOW(ith_image, width);
+    SHOW(ith_model_part, types);
+    SHOW(ith_model_info, image_use);
+    SHOW(ith_generate_report, image_seconds);
+    SHOW(ith_generate_options, preview_every);
     SHOW(ith_bench_stage, burst_gflops);
     SHOW(ith_bench_options, user);
     SHOW(ith_bench_report, peak_bytes);
-    SHOW(ith_block_problem, text_rows);
-    SHOW(ith_decode_problem, width);
-    SHOW(ith_video_problem, dumps);
-    SHOW(ith_video_cost, host_bytes);
+    SHOW(ith_block_problem, lora_rank);
+    SHOW(ith_decode_problem, vae);
+    SHOW(ith_video_problem, list_bytes);
+    SHOW(ith_video_cost, image_seconds);
 #endif
     return 0;
 }

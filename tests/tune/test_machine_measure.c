@@ -3,6 +3,7 @@
  * kept, and that all ranks of a group get the same one. */
 #include "support/fixture.h"
 #include "support/placed_group.h"
+#include "support/refused.h"
 
 #include <ithaca/tune.h>
 
@@ -22,10 +23,8 @@ static ith_measure_options short_options(void)
     return options;
 }
 
-static void is_rate(double value)
-{
-    assert_true(isfinite(value) && value > 0);
-}
+/* A macro, so that a failure shows the line of the figure. */
+#define is_rate(value) assert_true(isfinite(value) && (value) > 0)
 
 /* A row has the tiles that a plan with its kernel would take. */
 static void check_row(const ith_machine_attention *row)
@@ -70,6 +69,7 @@ static void rows_are_complete(void **state)
     assert_true(machine->levels[0].shares_memory);
     is_rate(machine->levels[0].latency_seconds);
     is_rate(machine->levels[0].copy_bytes_per_second);
+    assert_true(machine->levels[0].bytes_per_second == 0);
     ith_machine_free(&machine);
     assert_null(machine);
     ith_machine_free(&machine);
@@ -222,6 +222,7 @@ static void a_group_has_levels(void **state)
     assert_string_equal(found[0]->levels[1].name, "network");
     assert_int_equal(found[0]->levels[1].ranks, 0);
     assert_true(found[0]->levels[1].between_hosts);
+    assert_int_equal(found[0]->unit_hosts, 2); /* both are this machine */
     ith_machine_free(&found[0]);
     placed_evenly(2, 1);
     measure_group(4, &options);
@@ -232,6 +233,55 @@ static void a_group_has_levels(void **state)
     assert_true(found[0]->levels[0].shares_memory);
     assert_string_equal(found[0]->levels[1].name, "network");
     ith_machine_free(&found[0]);
+}
+
+/* A link may carry the first bytes faster than all that come later. */
+static void a_burst_is_no_rate(void **state)
+{
+    (void)state;
+    ith_measure_options options = short_options();
+    options.case_count = 1;
+    placed_bytes_per_second = 2e8, placed_burst = 4e6;
+    placed_evenly(1, 1);
+    measure_group(2, &options);
+    placed_bytes_per_second = placed_burst = 0;
+    check(context, statuses[0]);
+    const ith_machine_level *link = &found[0]->levels[0];
+    /* ranks that other programs disturb may take all of a message for a copy */
+    const double rate = link->bytes_per_second > 0 ? link->bytes_per_second : link->copy_bytes_per_second;
+    assert_true(rate > 0.2 * 2e8 && rate < 1.5 * 2e8);
+    ith_machine_free(&found[0]);
+}
+
+/* Wisdom tells about this machine alone: a plan that is priced for a machine with another name has the usual tiles. */
+static void wisdom_is_of_this_machine(void **state)
+{
+    (void)state;
+    const ith_measure_options options = short_options();
+    ith_tile_search search = ITH_TILE_SEARCH_INIT;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options wanted = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_context *wise = NULL;
+    ith_machine *machine = NULL;
+    problem.heads = 1, problem.head_dim = search.head_dim = 64, problem.dtype = search.dtype = ITH_F32;
+    problem.q_len = problem.kv_len = search.keys;
+    wanted.threads = 1;
+    assert_int_equal(ith_context_create(NULL, &wise), ITH_OK);
+    check(wise, ith_machine_measure(wise, &options, NULL, &machine));
+    const ith_machine_attention *row = &machine->attention[0];
+    const ith_tile_choice tiles = {row->block_q, row->block_kv_compute, row->block_kv_compute, row->block_kv_compute_in,
+                                   2};
+    wanted.kernel = search.kernel = row->kernel;
+    check(wise, ith_wisdom_put_tiles(wise, &search, &tiles, 1));
+    ith_machine other = *machine;
+    strcpy(other.name, "another");
+    check(wise, ith_plan_cost(wise, &problem, &wanted, machine, 1, &info, NULL));
+    assert_int_equal(info.block_kv, row->block_kv_compute);
+    check(wise, ith_plan_cost(wise, &problem, &wanted, &other, 1, &info, NULL));
+    assert_int_not_equal(info.block_kv, row->block_kv_compute);
+    ith_machine_free(&machine);
+    ith_context_destroy(&wise);
 }
 
 /* What rank 0 refuses is an error on all ranks. */
@@ -247,12 +297,27 @@ static void a_group_fails_together(void **state)
     assert_null(found[0]);
 }
 
+static void a_start_takes_time(void **state)
+{
+    (void)state;
+    double two = 0, start = -1;
+    assert_int_equal(ith_machine_start_measure(context, 2, 0.02, &two), ITH_OK);
+    assert_true(two > 0 && two < 1);
+    REFUSED(context, "ranks", ith_machine_start_measure(context, 1, 0.02, &start));
+    REFUSED(context, "seconds", ith_machine_start_measure(context, 2, -1, &start));
+    REFUSED(context, "start_seconds", ith_machine_start_measure(context, 2, 0.02, NULL));
+    REFUSED(NULL, "context", ith_machine_start_measure(NULL, 2, 0.02, &start));
+    assert_true(start == -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_complete),   cmocka_unit_test(no_kernel_is_faster_than_its_peak),
         cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(it_stops_and_shows_progress),
         cmocka_unit_test(a_group_has_levels),  cmocka_unit_test(a_group_fails_together),
+        cmocka_unit_test(a_burst_is_no_rate),  cmocka_unit_test(wisdom_is_of_this_machine),
+        cmocka_unit_test(a_start_takes_time),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

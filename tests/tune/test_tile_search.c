@@ -3,6 +3,7 @@
  * and strategies as wisdom through the public functions. */
 #include "base/clock.h"
 #include "support/fixture.h"
+#include "support/refused.h"
 
 #include <ithaca/tune.h>
 
@@ -207,13 +208,52 @@ static void strategies_become_wisdom(void **state)
     assert_int_equal(ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2), ITH_ERR_ARGUMENT);
 }
 
+static void strategies_that_no_plan_has_are_refused(void **state)
+{
+    (void)state;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_plan_info right = ITH_PLAN_INFO_INIT, info;
+    int known = -1;
+    problem.heads = 8, problem.head_dim = 16, problem.q_len = problem.kv_len = 300;
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &right));
+    const double times[] = {-1, 0, NAN, INFINITY};
+    for (int i = 0; i < 4; i++) {
+        REFUSED(context, "seconds", ith_wisdom_put_strategy(context, &problem, &right, 0, 0, times[i], 1));
+        REFUSED(context, "seconds", ith_wisdom_put_strategy(context, &problem, &right, 0, 0, 1, times[i]));
+    }
+    REFUSED(context, "process_ranks -1", ith_wisdom_put_strategy(context, &problem, &right, -1, 0, 1, 1));
+    REFUSED(context, "process_ranks is 3", ith_wisdom_put_strategy(context, &problem, &right, 3, 0, 1, 1));
+    REFUSED(context, "a process runs on one host", ith_wisdom_put_strategy(context, &problem, &right, 4, 2, 1, 1));
+    info = right, info.ulysses = 5;
+    REFUSED(context, "ulysses 5", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.ulysses = info.ring = -2;
+    REFUSED(context, "ulysses -2", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.ranks = 0;
+    REFUSED(context, "ranks is 0", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.chunks = 0;
+    REFUSED(context, "chunks is 0", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.direction = ITH_DIRECTION_AUTO;
+    REFUSED(context, "direction is 0", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.softmax = (ith_softmax)9;
+    REFUSED(context, "softmax 9", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    REFUSED(context, "softmax is 9", ith_wisdom_has_strategy(context, &problem, (ith_softmax)9, 4, 0, 0, &known));
+    REFUSED(context, "ranks is -2", ith_wisdom_has_strategy(context, &problem, ITH_SOFTMAX_AUTO, -2, 0, 0, &known));
+    check(context, ith_wisdom_has_strategy(context, &problem, ITH_SOFTMAX_AUTO, 4, 0, 0, &known));
+    assert_int_equal(known, 0);
+}
+
 int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        EACH(what_is_proposed_is_legal), EACH(earlier_rates_are_used), EACH(it_ends_on_request_and_in_time),
-        EACH(rates_are_finite),          EACH(nonsense_is_refused),    EACH(tiles_become_wisdom),
+        EACH(what_is_proposed_is_legal),
+        EACH(earlier_rates_are_used),
+        EACH(it_ends_on_request_and_in_time),
+        EACH(rates_are_finite),
+        EACH(nonsense_is_refused),
+        EACH(tiles_become_wisdom),
         EACH(strategies_become_wisdom),
+        EACH(strategies_that_no_plan_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

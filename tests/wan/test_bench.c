@@ -101,8 +101,8 @@ static void a_block_has_its_stages(void **state)
     static const char *const names[] = {"qkv", "self attention", "project", "cross attention", "ffn", "rest", "block"};
     const double work[] = {product(40, 192, 64), 2 * product(40, 40, 64), 2 * product(40, 64, 64),
                            2 * product(40, 10, 64), product(40, 64, 64) + 2 * product(40, 96, 64)};
-    const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
-    for (int i = 0; i < 6; i++) {
+    const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16, ITH_I8, ITH_F8_E4M3, ITH_Q8_0};
+    for (int i = 0; i < 12; i++) {
         found f;
         ith_bench_options o = options_for(&f);
         ith_bench_report report = ITH_BENCH_REPORT_INIT;
@@ -126,13 +126,39 @@ static double residual(double pixels, double in, double out)
     return product(pixels, out, 27 * in) + product(pixels, out, 27 * out) + (in == out ? 0 : product(pixels, out, in));
 }
 
+enum { VAE_STAGES = 7 };
+
+/* ith_bench_decode or ith_bench_encode. */
+typedef ith_status (*vae_bench)(ith_context *context, const ith_decode_problem *problem,
+                                const ith_bench_options *options, ith_bench_report *report);
+
+/* Checks the stages of a decoder or an encoder, and the operations of each. */
+static void check_vae(vae_bench bench, const ith_decode_problem *p, const char *const names[VAE_STAGES + 3],
+                      const double work[VAE_STAGES])
+{
+    for (int i = 0; i < 2; i++) {
+        found f;
+        ith_bench_options o = options_for(&f);
+        ith_bench_report report = ITH_BENCH_REPORT_INIT;
+        o.precision = i ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+        check(context, bench(context, p, &o, &report));
+        check_stages(&f, names, VAE_STAGES + 3);
+        for (int stage = 0; stage < VAE_STAGES; stage++)
+            if (f.stages[stage].operations != work[stage])
+                fail_msg("%s: %.0f operations, not %.0f", names[stage], f.stages[stage].operations, work[stage]);
+        assert_true(report.weights_bytes > 0 && report.weights_bytes < report.predicted_bytes);
+        assert_int_equal(f.done, 3 * ITH_PROGRESS_UNIT);
+    }
+}
+
+static const char *const decoder_names[] = {"latents", "attention", "level 1", "level 2", "level 3",
+                                            "level 4", "picture",   "norms",   "rest",    "decode"};
+
 /* Latents of 2 x 3 pixels; level n has 4^n times as many. The first latent frame becomes one frame, the second two at
  * level 2 and four from level 3 on. Only the second is doubled in time. */
 static void a_decoder_has_its_stages(void **state)
 {
     (void)state;
-    static const char *const names[] = {"latents", "attention", "level 1", "level 2", "level 3",
-                                        "level 4", "picture",   "norms",   "rest",    "decode"};
     const double work[] = {
         2 * (product(6, 16, 16) + product(6, 64, 27 * 16) + 2 * residual(6, 64, 64)),
         2 * (product(6, 256, 64) + 2 * product(6, 6, 64)),
@@ -142,24 +168,58 @@ static void a_decoder_has_its_stages(void **state)
         5 * (2 * residual(384, 16, 16)),
         5 * product(384, 3, 27 * 16),
     };
-    for (int i = 0; i < 2; i++) {
-        found f;
-        ith_bench_options o = options_for(&f);
-        ith_bench_report report = ITH_BENCH_REPORT_INIT;
-        const ith_decode_problem p = tiny_decode();
-        o.precision = i ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
-        check(context, ith_bench_decode(context, &p, &o, &report));
-        check_stages(&f, names, 10);
-        for (int stage = 0; stage < 7; stage++)
-            if (f.stages[stage].operations != work[stage])
-                fail_msg("%s: %.0f operations, not %.0f", names[stage], f.stages[stage].operations, work[stage]);
-        assert_true(report.weights_bytes > 0 && report.weights_bytes < report.predicted_bytes);
-        assert_int_equal(f.done, 3 * ITH_PROGRESS_UNIT);
-    }
+    const ith_decode_problem p = tiny_decode();
+    check_vae(ith_bench_decode, &p, decoder_names, work);
+}
+
+/* The same for Wan 2.2: each level begins with the channels of the one before, and the last convolution makes 2 x 2
+ * pixels. */
+static void a_decoder_of_wan_22_has_its_stages(void **state)
+{
+    (void)state;
+    const double work[] = {
+        2 * (product(6, 48, 48) + product(6, 64, 27 * 48) + 2 * residual(6, 64, 64)),
+        2 * (product(6, 256, 64) + 2 * product(6, 6, 64)),
+        2 * (2 * residual(6, 64, 64)) + product(6, 128, 3 * 64) + 3 * product(24, 64, 9 * 64),
+        3 * (2 * residual(24, 64, 64)) + 2 * product(24, 128, 3 * 64) + 5 * product(96, 64, 9 * 64),
+        5 * (residual(96, 64, 32) + residual(96, 32, 32) + product(384, 32, 9 * 32)),
+        5 * (residual(384, 32, 16) + residual(384, 16, 16)),
+        5 * product(384, 12, 27 * 16),
+    };
+    ith_decode_problem p = tiny_decode();
+    p.vae = 22, p.height = 32, p.width = 48;
+    check_vae(ith_bench_decode, &p, decoder_names, work);
+    p.height = 24;
+    REFUSED(context, "height is 24; it must be a multiple of 16: the nearest are 16 and 32",
+            ith_bench_decode(context, &p, NULL, NULL));
+}
+
+/* Level 1 is that of the largest picture. Its five frames become three after level 2, and two after level 3. The first
+ * frame is not halved in time. */
+static void an_encoder_has_its_stages(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"latents", "attention", "picture", "level 1", "level 2",
+                                        "level 3", "level 4",   "norms",   "rest",    "encode"};
+    const double middle = 2 * residual(6, 64, 64);
+    double work[] = {
+        2 * (middle + product(6, 32, 27 * 64) + product(6, 16, 32)),
+        2 * (product(6, 256, 64) + 2 * product(6, 6, 64)),
+        5 * product(384, 16, 27 * 3),
+        5 * (residual(384, 16, 16) + product(96, 16, 9 * 16)),
+        5 * (residual(96, 16, 32) + product(24, 32, 9 * 32)) + 2 * product(24, 32, 3 * 32),
+        3 * (residual(24, 32, 64) + product(6, 64, 9 * 64)) + product(6, 64, 3 * 64),
+        2 * residual(6, 64, 64),
+    };
+    ith_decode_problem p = tiny_decode();
+    check_vae(ith_bench_encode, &p, names, work);
+    p.vae = 22, p.height = 32, p.width = 48;
+    work[0] = 2 * (middle + product(6, 96, 27 * 64) + product(6, 48, 96)), work[2] = 5 * product(384, 16, 27 * 12);
+    check_vae(ith_bench_encode, &p, names, work);
 }
 
 /* Runs a benchmark in a new context. Returns the predicted memory minus the memory that it held. */
-static int64_t memory_missing(bool decodes, int threads, ith_precision precision, ith_dtype weights)
+static int64_t memory_missing(vae_bench bench, int threads, ith_precision precision, ith_dtype weights)
 {
     found f;
     ith_context *own = NULL;
@@ -167,10 +227,10 @@ static int64_t memory_missing(bool decodes, int threads, ith_precision precision
     ith_bench_report report = ITH_BENCH_REPORT_INIT;
     ith_block_problem block = tiny_block();
     const ith_decode_problem decode = tiny_decode();
-    block.heads = 12, block.tokens = 700, block.ffn_dim = 1000;
+    block.heads = 12, block.tokens = 700, block.ffn_dim = 1000, block.lora_rank = threads > 1 ? 5 : 0;
     o.threads = threads, o.precision = precision, o.weights = weights, o.repeats = 1;
     check(NULL, ith_context_create(NULL, &own));
-    check(own, decodes ? ith_bench_decode(own, &decode, &o, &report) : ith_bench_block(own, &block, &o, &report));
+    check(own, bench ? bench(own, &decode, &o, &report) : ith_bench_block(own, &block, &o, &report));
     assert_int_equal(memory_of(own).current_bytes, 0);
     assert_int_equal(memory_of(own).peak_bytes, report.peak_bytes);
     ith_context_destroy(&own);
@@ -180,9 +240,10 @@ static int64_t memory_missing(bool decodes, int threads, ith_precision precision
 static void memory_is_predicted(void **state)
 {
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    static const vae_bench benches[] = {NULL, ith_bench_decode, ith_bench_encode};
+    for (int i = 0; i < 12; i++) {
         const ith_precision precision = i & 4 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
-        assert_int_equal(memory_missing(i & 1, i & 2 ? 3 : 1, precision, i & 4 ? ITH_BF16 : ITH_F32), 0);
+        assert_int_equal(memory_missing(benches[i % 3], i & 2 ? 3 : 1, precision, i & 4 ? ITH_BF16 : ITH_F32), 0);
     }
 }
 
@@ -219,6 +280,8 @@ static void nonsense_is_refused(void **state)
     int64_t *const sizes[] = {&(int64_t){0}, &(int64_t){-1}, &(int64_t){INT64_MAX}, &(int64_t){INT64_MIN}};
     for (int i = 0; i < 4; i++) {
         for (size_t at = offsetof(ith_block_problem, heads); at < sizeof block; at += sizeof(int64_t)) {
+            if (at == offsetof(ith_block_problem, lora_rank) && !i)
+                continue; /* 0: no LoRA */
             ith_block_problem bad = block;
             memcpy((char *)&bad + at, sizes[i], sizeof(int64_t));
             REFUSED(context, "must lie between", ith_bench_block(context, &bad, &good, NULL));
@@ -240,7 +303,10 @@ static void nonsense_is_refused(void **state)
     bad.precision = (ith_precision)99;
     REFUSED(context, "precision is 99", ith_bench_block(context, &block, &bad, NULL));
     bad = good, bad.weights = ITH_I32;
-    REFUSED(context, "they must be F32, BF16 or F16", ith_bench_block(context, &block, &bad, NULL));
+    REFUSED(context, "they must be F32, BF16, F16, fp8, I8 or", ith_bench_block(context, &block, &bad, NULL));
+    REFUSED(context, "they must be F32, BF16 or F16", ith_bench_decode(context, &decode, &bad, NULL));
+    bad.weights = ITH_Q8_0;
+    REFUSED(context, "they must be F32, BF16 or F16", ith_bench_decode(context, &decode, &bad, NULL));
     bad = good, bad.threads = -1;
     REFUSED(context, "threads is -1", ith_bench_block(context, &block, &bad, NULL));
     bad.threads = INT_MAX;
@@ -305,6 +371,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_block_has_its_stages, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(a_decoder_has_its_stages, context_set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(a_decoder_of_wan_22_has_its_stages, context_set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(an_encoder_has_its_stages, context_set_up, context_tear_down),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test_setup_teardown(too_much_memory_is_refused, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(nonsense_is_refused, context_set_up, context_tear_down),

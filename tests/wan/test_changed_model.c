@@ -140,11 +140,33 @@ static void a_file_that_changes_between_passes_is_named(void **state)
     }
 }
 
+/* The weights of another model are not those with which a saved run began. */
+static void a_saved_run_of_another_model_is_refused(void **state)
+{
+    (void)state;
+    const char *path = "saved.safetensors";
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a circle", options.frames = 1, options.height = options.width = 16, options.steps = 2;
+    options.checkpoint_file = path = temporary_path(folder, path);
+    check(context, ith_pipeline_open(context, folder, &pipeline));
+    check(context, ith_pipeline_generate(pipeline, NULL, &options, NULL));
+    ith_pipeline_close(&pipeline);
+    edit_part("scheduler/scheduler_config.json", "\"num_train_timesteps\": 1000", "\"num_train_timesteps\": 1001");
+    options.checkpoint_file = NULL, options.resume_file = path;
+    check(context, ith_pipeline_open(context, folder, &pipeline));
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "began with other files of the model"));
+    ith_pipeline_close(&pipeline);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_cut_within_a_pass_is_named, altered_model_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_changes_between_passes_is_named, altered_model_set_up,
+                                        folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_saved_run_of_another_model_is_refused, altered_model_set_up,
                                         folder_tear_down),
     };
     return cmocka_run_group_tests_name("changed_model", tests, NULL, NULL);

@@ -109,7 +109,9 @@ static void steps_that_the_scheduler_cannot_make_are_refused(void **state)
 static void assert_shift(double shift, const char *source)
 {
     ith_model *model = NULL;
-    require(ith_model_read(context, folder, &model));
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.folder = folder;
+    require(ith_model_read(context, &files, &model));
     assert_float_equal(model->info.shift, shift, 0);
     if (!strstr(model->info.shift_source, source))
         fail_msg("\"%s\" lacks \"%s\"", model->info.shift_source, source);
@@ -165,9 +167,9 @@ static void other_components_are_refused_by_field_and_value(void **state)
         {T, "\"eps\": 1e-06", "\"eps\": null", U, T, "eps is null"},
         {V, "\"z_dim\": 16", "\"z_dim\": null", U, V, "z_dim is null"},
         {E, "\"d_ff\": 256", "\"d_ff\": null", U, E, "d_ff is null"},
-        {V, "\"is_residual\": false", "\"is_residual\": 1", U, V, "is_residual is 1"},
-        {V, "\"patch_size\": null", "\"patch_size\": 2", U, V, "patch_size is 2"},
-        {V, "\"out_channels\": 3", "\"out_channels\": 12", U, V, "out_channels is 12"},
+        {V, "\"is_residual\": false", "\"is_residual\": 1", F, V, "is_residual"},
+        {V, "\"patch_size\": null", "\"patch_size\": 2", F, V, "with a patch_size of 2"},
+        {V, "\"out_channels\": 3", "\"out_channels\": 12", F, V, "out_channels\" is 12"},
         {V, "\"scale_factor_spatial\": 8", "\"scale_factor_spatial\": 16", F, V, "scale_factor_spatial"},
         {V, "\"scale_factor_temporal\": 4", "\"scale_factor_temporal\": 8", F, V, "scale_factor_temporal"},
         {E, "\"gated-gelu\"", "\"gated-silu\"", U, E, "feed_forward_proj is \"gated-silu\""},

@@ -3,8 +3,10 @@
  * rank; what is refused; memory. */
 #include "comm/comm.h"
 #include "support/compare.h"
+#include "support/engine/find_tensor.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
+#include "support/engine/open_parts.h"
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -18,6 +20,7 @@
 #include <string.h>
 
 #define SMALL "golden/dit_small"
+#define NO_CROSS_NORM "golden/dit_no_cross_norm" /* cross_attn_norm is false */
 
 /* One call of the transformer, read from a golden file, and what it must give. */
 typedef struct call {
@@ -32,24 +35,17 @@ typedef struct call {
     ith_attn_options options;
 } call;
 
-static const ith_tensor *find(const call *c, const char *name)
-{
-    const ith_tensor *tensor = ith_tensor_file_find(c->file, name);
-    assert_non_null(tensor);
-    return tensor;
-}
-
 static void open_call(call *c, const char *golden, const char *model, int kind)
 {
     memset(c, 0, sizeof *c);
     c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     check(context, ith_tensor_file_open(context, golden, &c->file));
-    check(context, ith_dit_open(context, model, number_kind(kind), false, &c->dit));
-    const ith_tensor *latents = find(c, "latents"), *time = find(c, "timestep");
+    check(context, open_dit(context, model, number_kind(kind), false, &c->dit));
+    const ith_tensor *latents = find_tensor(c->file, "latents"), *time = find_tensor(c->file, "timestep");
     c->latents = latents->data;
-    c->want = find(c, "out")->data;
-    c->shape = (ith_dit_shape){2, latents->shape[2], latents->shape[3], latents->shape[4], 0};
-    c->in = latents->shape[1], c->out = find(c, "out")->shape[1];
+    c->want = find_tensor(c->file, "out")->data;
+    c->shape = (ith_dit_shape){2, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0};
+    c->in = latents->shape[1], c->out = find_tensor(c->file, "out")->shape[1];
     c->tokens = c->shape.frames * (c->shape.height / 2) * (c->shape.width / 2);
     for (int b = 0; b < 2; b++)
         c->t[b] = time->dtype == ITH_F32 ? ((const float *)time->data)[b] : (float)((const int64_t *)time->data)[b];
@@ -78,20 +74,28 @@ static void open_shapes(call *c, bool low, int kind)
 {
     open_call(c, low ? "golden/shapes/dit_low.safetensors" : "golden/shapes/dit_high.safetensors",
               low ? "../models/shapes/transformer_2" : "../models/shapes/transformer", kind);
-    const ith_tensor *text = find(c, "text");
+    const ith_tensor *text = find_tensor(c->file, "text");
     const float *first = text->data;
     const float *rows[2] = {first, first + text->shape[1] * text->shape[2]};
     const int64_t counts[2] = {rows_of(text, 0), rows_of(text, 1)};
     check(context, ith_dit_text_create(context, c->dit, 2, rows, counts, &c->text));
 }
 
-static void open_small(call *c, int kind)
+/* One of the two small transformers of odd sizes. */
+static void open_odd(call *c, const char *model, int kind)
 {
-    open_call(c, SMALL "/run.safetensors", SMALL, kind);
-    const ith_tensor *first = find(c, "text_0"), *second = find(c, "text_1");
+    char run[64];
+    snprintf(run, sizeof run, "%s/run.safetensors", model);
+    open_call(c, run, model, kind);
+    const ith_tensor *first = find_tensor(c->file, "text_0"), *second = find_tensor(c->file, "text_1");
     const float *rows[2] = {first->data, second->data};
     const int64_t counts[2] = {first->shape[0], second->shape[0]};
     check(context, ith_dit_text_create(context, c->dit, 2, rows, counts, &c->text));
+}
+
+static void open_small(call *c, int kind)
+{
+    open_odd(c, SMALL, kind);
 }
 
 static void close_call(call *c)
@@ -160,8 +164,9 @@ static ith_status run_rank(ith_context *c, ith_comm *comm, void *user)
     float *result = malloc((size_t)(2 * (count + 1) * out) * sizeof *result);
     for (int64_t b = 0; b < 2; b++)
         ith_dit_patchify(k->latents + b * k->tokens * in, k->in, &k->shape, begin, count, tokens + b * count * in);
+    const ith_dit_tokens input = {.latents = tokens, .batch_stride = count * in};
     for (int again = 0; again < 2 && !status; again++)
-        status = ith_dit_forward(c, run, tokens, k->t, result);
+        status = ith_dit_forward(c, run, &input, k->t, result);
     for (int64_t b = 0; b < 2 && !status; b++)
         ith_dit_unpatchify(result + b * count * out, k->out, &k->shape, begin, count, job->out + b * k->tokens * out);
     free(tokens);
@@ -174,7 +179,8 @@ static ith_status run_rank(ith_context *c, ith_comm *comm, void *user)
 /* The golden file holds the embedding of each prompt's first rows. */
 static void text_embedding_is_that_of_diffusers(const call *c)
 {
-    const ith_tensor *want = find(c, "condition_embedder.text_embedder"), *text = find(c, "text");
+    const ith_tensor *want = find_tensor(c->file, "condition_embedder.text_embedder"),
+                     *text = find_tensor(c->file, "text");
     const int64_t count = want->shape[1], dim = want->shape[2], text_dim = text->shape[2];
     float *out = malloc((size_t)(count * dim) * sizeof *out);
     ith_linear_workspace workspace;
@@ -217,14 +223,17 @@ static void stages_and_output_are_those_of_diffusers(void **state)
 static void odd_sizes_are_right(void **state)
 {
     (void)state;
-    call c;
-    open_small(&c, OPERANDS_F32);
-    rank_job job = {&c, NULL, c.result};
-    check(context, run_rank(context, NULL, &job));
-    double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
-    print_message("relative error %.2e\n", error);
-    assert_true(error <= 2e-6);
-    close_call(&c);
+    static const char *const models[] = {SMALL, NO_CROSS_NORM};
+    for (int i = 0; i < 2; i++) {
+        call c;
+        open_odd(&c, models[i], OPERANDS_F32);
+        rank_job job = {&c, NULL, c.result};
+        check(context, run_rank(context, NULL, &job));
+        double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
+        print_message("relative error %.2e\n", error);
+        assert_true(error <= 2e-6);
+        close_call(&c);
+    }
 }
 
 /* With f32 and with bf16 instructions, to diffusers' answer in f32 and to one another. */
@@ -265,7 +274,7 @@ static void branches_in_turn_are_the_batch(void **state)
     check(context, run_rank(context, NULL, &job));
     ith_dit_text *texts[2] = {NULL};
     for (int b = 0; b < 2; b++) {
-        const ith_tensor *rows = find(&c, b ? "text_1" : "text_0");
+        const ith_tensor *rows = find_tensor(c.file, b ? "text_1" : "text_0");
         const float *data = rows->data;
         check(context, ith_dit_text_create(context, c.dit, 1, &data, &rows->shape[0], &texts[b]));
     }
@@ -280,7 +289,7 @@ static void branches_in_turn_are_the_batch(void **state)
         int64_t b = turn % 2, numbers = c.tokens * c.out * 4;
         ith_dit_workspace_set_text(run, texts[b]);
         ith_dit_patchify(c.latents + b * c.tokens * c.in * 4, c.in, &shape, 0, c.tokens, tokens);
-        check(context, ith_dit_forward(context, run, tokens, &c.t[b], out));
+        check(context, ith_dit_forward(context, run, &(ith_dit_tokens){.latents = tokens}, &c.t[b], out));
         ith_dit_unpatchify(out, c.out, &shape, 0, c.tokens, latent);
         assert_memory_equal(latent, c.result + b * numbers, (size_t)numbers * sizeof *latent);
     }
@@ -375,7 +384,6 @@ static void other_models_are_refused_by_name(void **state)
     config_with(CLASS ", \"rope_max_seq_len\": 0", ITH_ERR_FORMAT, "rope_max_seq_len");
     config_with(CLASS ", \"window_size\": [-1, -1]", ITH_OK, ""); /* diffusers knows no such field */
     config_with(CLASS ", \"qk_norm\": \"layer_norm\"", ITH_ERR_UNSUPPORTED, "qk_norm");
-    config_with(CLASS ", \"cross_attn_norm\": false", ITH_ERR_UNSUPPORTED, "cross_attn_norm");
     config_with(CLASS ", \"patch_size\": [1, 1, 1]", ITH_ERR_UNSUPPORTED, "patch_size");
     config_with(CLASS ", \"patch_size\": [1, 2]", ITH_ERR_UNSUPPORTED, "patch_size");
     config_with(CLASS ", \"freq_dim\": 255", ITH_ERR_FORMAT, "freq_dim");
@@ -389,14 +397,14 @@ static void nonsense_is_refused(void **state)
     call c;
     open_small(&c, OPERANDS_F32);
     ith_dit *dit = NULL;
-    assert_int_equal(ith_dit_open(context, SMALL, (ith_number_types){0}, false, &dit), ITH_ERR_ARGUMENT);
+    assert_int_equal(open_dit(context, SMALL, (ith_number_types){0}, false, &dit), ITH_ERR_ARGUMENT);
     ith_dit_text *text = NULL;
     const float *rows = c.want;
     int64_t count = 513;
     assert_int_equal(ith_dit_text_create(context, c.dit, 1, &rows, &count, &text), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_dit_text_create(context, c.dit, 0, &rows, &count, &text), ITH_ERR_ARGUMENT);
     const ith_dit_shape shapes[] = {
-        {1, 1, 4, 4, 0}, {2, 0, 4, 4, 0}, {2, 1, 3, 4, 0}, {2, 1, 4, 0, 0}, {2, 1, 4, 4, 513}};
+        {1, 1, 4, 4, 0, 0}, {2, 0, 4, 4, 0, 0}, {2, 1, 3, 4, 0, 0}, {2, 1, 4, 0, 0, 0}, {2, 1, 4, 4, 513, 0}};
     for (int i = 0; i < 5; i++) {
         ith_dit_workspace *run = NULL;
         assert_int_equal(ith_dit_workspace_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run),
@@ -404,15 +412,16 @@ static void nonsense_is_refused(void **state)
         assert_null(run);
     }
     /* a text that the run was not made for */
-    ith_dit_shape shape = {1, 1, 4, 4, 0};
+    ith_dit_shape shape = {1, 1, 4, 4, 0, 0};
     ith_dit_workspace *run = NULL;
     count = 2;
     check(context, ith_dit_text_create(context, c.dit, 1, &rows, &count, &text));
     check(context, ith_dit_workspace_create(context, c.dit, text, &shape, NULL, NULL, &run));
     ith_dit_workspace_set_text(run, c.text);
-    assert_int_equal(ith_dit_forward(context, run, c.latents, c.t, c.result), ITH_ERR_ARGUMENT);
+    const ith_dit_tokens input = {.latents = c.latents};
+    assert_int_equal(ith_dit_forward(context, run, &input, c.t, c.result), ITH_ERR_ARGUMENT);
     ith_dit_workspace_set_text(run, text);
-    check(context, ith_dit_forward(context, run, c.latents, c.t, c.result));
+    check(context, ith_dit_forward(context, run, &input, c.t, c.result));
     ith_dit_workspace_free(context, &run);
     ith_dit_text_free(context, &text);
     close_call(&c);
@@ -489,7 +498,7 @@ static void workspaces_are_as_predicted(call *c, ith_dit *outline)
     } groups[] = {{1, 1, ITH_STRATEGY_AUTO},        {1, 3, ITH_STRATEGY_AUTO}, {2, 3, ITH_STRATEGY_ULYSSES},
                   {3, 2, ITH_STRATEGY_ULYSSES},     {2, 2, ITH_STRATEGY_RING}, {3, 5, ITH_STRATEGY_RING},
                   {4, 4, ITH_STRATEGY_ULYSSES_RING}};
-    static const ith_dit_shape shapes[] = {{2, 5, 32, 32, 300}, {2, 1, 2, 26, 512}, {2, 3, 60, 30, 300}};
+    static const ith_dit_shape shapes[] = {{2, 5, 32, 32, 300, 0}, {2, 1, 2, 26, 512, 13}, {2, 3, 60, 30, 300, 450}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
             memory_job job = {.call = c, .outline = outline, .shape = shapes[j]};
@@ -498,18 +507,6 @@ static void workspaces_are_as_predicted(call *c, ith_dit *outline)
             check(context, ith_run_ranks(context, groups[i].ranks, groups[i].threads, hold_workspace, &job));
             assert_int_equal(job.held, atomic_load(&job.predicted) + job.groups);
         }
-}
-
-/* Returns the bytes of the lists of tensors in an expert's open files. *weights: the bytes of these tensors. */
-static int64_t file_bytes(const char *model, int64_t *weights)
-{
-    ith_store *store = NULL;
-    int64_t before = memory_of(context).current_bytes;
-    check(context, ith_dit_check(context, model, &store));
-    int64_t bytes = memory_of(context).current_bytes - before;
-    *weights = ith_store_bytes(store);
-    ith_store_close(&store);
-    return bytes;
 }
 
 static void memory_is_as_predicted(void **state)
@@ -524,15 +521,16 @@ static void memory_is_as_predicted(void **state)
             else
                 open_shapes(&c, false, kind);
             ith_dit *outline = NULL;
-            check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), number_kind(kind), false, &outline));
+            check(context,
+                  ith_dit_outline(context, ith_dit_config_of(c.dit), NULL, number_kind(kind), false, &outline));
             ith_dit_text_free(context, &c.text);
-            int64_t held = 0, making = 0, weights = 0, files = file_bytes(model, &weights);
+            int64_t held = 0, making = 0, weights = 0, files = dit_file_bytes(context, model, &weights);
             int64_t before = memory_of(context).current_bytes, own = ith_dit_bytes(c.dit);
             assert_int_equal(ith_dit_bytes(outline), own);
             assert_true(small || own < weights / 8); /* matrices stay in the files */
             ith_dit_free(context, &c.dit);
             assert_int_equal(before - memory_of(context).current_bytes, own + files);
-            check(context, ith_dit_open(context, model, number_kind(kind), false, &c.dit));
+            check(context, open_dit(context, model, number_kind(kind), false, &c.dit));
             float *rows = calloc((size_t)(300 * ith_dit_config_of(c.dit)->text_dim), sizeof *rows);
             const float *both[2] = {rows, rows};
             const int64_t counts[2] = {300, 2};
@@ -552,10 +550,11 @@ static void memory_of_packed_weights_is_as_predicted(void **state)
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         const char *model = "../models/shapes/transformer";
         ith_dit *dit = NULL, *outline = NULL;
-        int64_t weights = 0, files = file_bytes(model, &weights), before = memory_of(context).current_bytes;
-        check(context, ith_dit_open(context, model, number_kind(kind), true, &dit));
+        int64_t weights = 0, files = dit_file_bytes(context, model, &weights),
+                before = memory_of(context).current_bytes;
+        check(context, open_dit(context, model, number_kind(kind), true, &dit));
         assert_int_equal(memory_of(context).current_bytes - before, ith_dit_bytes(dit) + files);
-        check(context, ith_dit_outline(context, ith_dit_config_of(dit), number_kind(kind), true, &outline));
+        check(context, ith_dit_outline(context, ith_dit_config_of(dit), NULL, number_kind(kind), true, &outline));
         assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
         assert_true(ith_dit_bytes(dit) > weights / 2);
         ith_dit_free(context, &outline);
@@ -569,17 +568,17 @@ static ith_status whole_call(ith_context *poor, void *user)
     ith_dit *dit = NULL;
     ith_dit_text *text = NULL;
     ith_dit_workspace *run = NULL;
-    const ith_dit_shape shape = {1, 1, 4, 4, 0};
+    const ith_dit_shape shape = {1, 1, 4, 4, 0, 0};
     float rows[2 * 10] = {0}, tokens[4 * 12] = {0}, out[4 * 20], t = 5;
     const float *const prompt = rows;
     const int64_t count = 2;
-    ith_status status = ith_dit_open(poor, SMALL, number_kind(OPERANDS_F32), false, &dit);
+    ith_status status = open_dit(poor, SMALL, number_kind(OPERANDS_F32), false, &dit);
     if (!status)
         status = ith_dit_text_create(poor, dit, 1, &prompt, &count, &text);
     if (!status)
         status = ith_dit_workspace_create(poor, dit, text, &shape, NULL, NULL, &run);
     if (!status)
-        status = ith_dit_forward(poor, run, tokens, &t, out);
+        status = ith_dit_forward(poor, run, &(ith_dit_tokens){.latents = tokens}, &t, out);
     ith_dit_workspace_free(poor, &run);
     ith_dit_text_free(poor, &text);
     ith_dit_free(poor, &dit);

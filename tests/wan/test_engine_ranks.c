@@ -24,7 +24,6 @@
 #define MOST_RANKS 4
 #define FRAME_BYTES (5 * 48 * 80 * 3)
 #define LAYER_BYTES (2.0 * (6 * 192 * 192 + 2 * 192 * 768)) /* matrices of a layer of the small model, bf16 */
-#define LIST_BYTES 250e3 /* lists of the tensors of all files of the small model, and of an expert once more */
 
 typedef struct team team;
 
@@ -122,6 +121,13 @@ static void *borrow(void *user)
 {
     member *m = user;
     m->status = ith_model_lend(m->comm, folder_of(m->team, m->rank % m->team->pipelines));
+    return NULL;
+}
+
+static void *borrow_from_nowhere(void *user)
+{
+    member *m = user;
+    m->status = ith_model_lend(m->comm, m->rank ? NULL : MODEL);
     return NULL;
 }
 
@@ -265,8 +271,7 @@ static void check_reports(const team *t)
         assert_int_equal(report->frames_done, r ? 0 : 5);
         assert_true((report->load_seconds > 0) == (r < t->pipelines)); /* the lowest of a pipeline loads */
         assert_true((report->predicted_bytes > 0) == (r < t->pipelines));
-        /* The lists of the tensors of open files, which no configuration tells, are not predicted. */
-        double held = (double)report->peak_bytes - LIST_BYTES;
+        const double held = (double)report->peak_bytes;
         double ratio = r < t->pipelines ? (double)report->predicted_bytes / held : 1;
         if (ratio < 0.95 || ratio > 1.05)
             fail_msg("rank %d of %d, %d pipelines: predicted %.1f MB, held %.1f MB", r, t->ranks, t->pipelines,
@@ -371,6 +376,25 @@ static void a_model_on_one_disk_gives_the_same_frames(void **state)
     lacking = 0;
     team_close(alone);
     free(alone);
+}
+
+/* A rank that gives no folder leaves none of the others waiting. */
+static void a_missing_folder_is_an_error_on_all_ranks(void **state)
+{
+    (void)state;
+    team *t = arrange(&(arrangement){2, 2, ITH_CFG_BATCH, true, 2}, 48, 3);
+    for (int i = 0; i < t->ranks; i++) {
+        ith_comm_set_timeout(t->members[i].comm, 5);
+        assert_int_equal(pthread_create(&t->members[i].thread, NULL, borrow_from_nowhere, &t->members[i]), 0);
+    }
+    for (int i = 0; i < t->ranks; i++)
+        pthread_join(t->members[i].thread, NULL);
+    for (int i = 0; i < t->ranks; i++) {
+        assert_int_equal(t->members[i].status, ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(t->members[i].context), "folder"));
+    }
+    team_close(t);
+    free(t);
 }
 
 /* A process without files cannot read all weights. */
@@ -660,6 +684,7 @@ int main(void)
         cmocka_unit_test(guidance_of_one_expert_and_a_low_picture_give_the_same_frames),
         cmocka_unit_test(a_host_holds_its_layers_once),
         cmocka_unit_test(a_model_on_one_disk_gives_the_same_frames),
+        cmocka_unit_test(a_missing_folder_is_an_error_on_all_ranks),
         cmocka_unit_test(a_lent_model_needs_shared_weights),
         cmocka_unit_test(ranks_that_differ_are_refused_by_name),
         cmocka_unit_test(another_model_is_refused),

@@ -54,8 +54,10 @@ static void opening(void **state)
     assert_null(made);
     REFUSED(context, "model_folder is NULL", ith_pipeline_open(context, NULL, &made));
     REFUSED(context, "out is NULL", ith_pipeline_open(context, MODEL, NULL));
-    const char *const folders[] = {"", "/nowhere", MODEL "/model_index.json", "/"};
-    for (int i = 0; i < 4; i++) {
+    REFUSED(context, "folder is an empty name", ith_pipeline_open(context, "", &made));
+    assert_null(made);
+    const char *const folders[] = {"/nowhere", MODEL "/model_index.json", "/"};
+    for (int i = 0; i < 3; i++) {
         made = pipeline;
         REFUSED_AS(ITH_ERR_IO, context, "model_index.json", ith_pipeline_open(context, folders[i], &made));
         assert_null(made);

@@ -33,7 +33,7 @@ static void replay(const ith_tensor_file *file, ith_solver solver, ith_sigmas si
     ith_sampler *sampler = NULL;
     assert_int_equal(create_sampler(context, solver, sigmas, trace->shape[0], shift, trace->shape[1], &sampler),
                      ITH_OK);
-    replay_trajectory(sampler, file, run);
+    replay_trajectory(sampler, solver, file, run);
     ith_sampler_destroy(context, &sampler);
 }
 
@@ -87,7 +87,8 @@ static void sigmas_are_those_of_the_golden_runs(void **state)
         double wanted[16];
         for (int64_t i = 0; i < runs[r].steps; i++)
             wanted[i] = (double)timesteps[i];
-        assert_sigmas(sampler, runs[r].path, ith_tensor_file_find(file, "sigmas")->data, wanted, runs[r].steps);
+        assert_sigmas(sampler, runs[r].solver, runs[r].path, ith_tensor_file_find(file, "sigmas")->data, wanted,
+                      runs[r].steps);
         ith_sampler_destroy(context, &sampler);
         ith_tensor_file_close(&file);
     }

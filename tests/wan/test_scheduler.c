@@ -29,7 +29,7 @@ static void replay(const ith_tensor_file *file, const char *name)
     check(context, read_config(text, &scheduler));
     const ith_sampling sampling = {scheduler.solver, ITH_SIGMAS_DIFFUSERS, trace->shape[0], scheduler.shift};
     check(context, ith_sampler_create(context, &scheduler, &sampling, trace->shape[1], &sampler));
-    replay_trajectory(sampler, file, run);
+    replay_trajectory(sampler, scheduler.solver, file, run);
     ith_sampler_destroy(context, &sampler);
 }
 

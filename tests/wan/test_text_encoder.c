@@ -5,6 +5,7 @@
 #include "support/compare.h"
 #include "support/engine/kinds.h"
 #include "support/engine/misaligned.h"
+#include "support/engine/open_parts.h"
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -18,17 +19,20 @@
 #define SHAPES "../models/shapes/text_encoder"
 #define ODD "golden/umt5"
 
+static ith_text_config config; /* of the encoder that `load` has opened */
+
 static ith_text_encoder *load(const char *folder, int kind)
 {
     ith_text_encoder *encoder = NULL;
-    if (ith_text_encoder_open(context, folder, operand_kinds[kind], false, &encoder))
+    check(context, ith_text_config_read(context, folder, &config));
+    if (open_text_encoder(context, folder, operand_kinds[kind], false, &encoder))
         fail_msg("%s", ith_context_error(context));
     return encoder;
 }
 
 static float *encode(const ith_text_encoder *encoder, const int32_t *ids, int64_t count)
 {
-    float *rows = malloc((size_t)(count * ith_text_encoder_config(encoder)->dim) * sizeof *rows);
+    float *rows = malloc((size_t)(count * config.dim) * sizeof *rows);
     assert_non_null(rows);
     if (ith_text_encode(context, encoder, ids, count, rows, NULL))
         fail_msg("%s", ith_context_error(context));
@@ -112,7 +116,7 @@ static void bits_do_not_depend_on_threads(void **state)
     int before = omp_get_max_threads();
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         ith_text_encoder *encoder = load(ODD, kind);
-        size_t bytes = (size_t)(COUNT * ith_text_encoder_config(encoder)->dim) * sizeof(float);
+        size_t bytes = (size_t)(COUNT * config.dim) * sizeof(float);
         float *first = encode(encoder, ids, COUNT);
         for (int threads = 1; threads <= 8; threads++) {
             omp_set_num_threads(threads);
@@ -180,13 +184,13 @@ static void check_memory(ith_operand_types types, int64_t count)
     ith_context_set_observer(m.context, &observer);
     int64_t files = file_bytes(m.context), predicted = 0;
     ith_text_encoder *encoder = NULL;
-    check(m.context, ith_text_encoder_open(m.context, SHAPES, types, false, &encoder));
-    check(m.context,
-          ith_text_encoder_bytes(m.context, ith_text_encoder_config(encoder), types, false, count, &predicted));
+    check(m.context, ith_text_config_read(m.context, SHAPES, &config));
+    check(m.context, open_text_encoder(m.context, SHAPES, types, false, &encoder));
+    check(m.context, ith_text_encoder_bytes(m.context, &config, types, false, count, &predicted));
     int32_t ids[512] = {0};
     float *rows = malloc(512 * 128 * sizeof *rows);
     check(m.context, ith_text_encode(m.context, encoder, ids, count, rows, &span));
-    assert_true(m.layers > ith_text_encoder_config(encoder)->layers);
+    assert_true(m.layers > config.layers);
     assert_int_equal(memory_of(m.context).peak_bytes - files, predicted);
     free(rows);
     ith_text_encoder_free(m.context, &encoder);
@@ -258,9 +262,9 @@ static void write_weights(const char *folder, const char *without, const char *w
 static void expect_refused(char *folder, ith_status wanted, const char *words)
 {
     ith_text_encoder *encoder = (ith_text_encoder *)folder;
-    assert_int_equal(ith_text_encoder_check(context, folder, NULL), wanted);
+    assert_int_equal(check_text_encoder(context, folder), wanted);
     assert_non_null(strstr(ith_context_error(context), words));
-    ith_status status = ith_text_encoder_open(context, folder, operand_kinds[OPERANDS_F32], false, &encoder);
+    ith_status status = open_text_encoder(context, folder, operand_kinds[OPERANDS_F32], false, &encoder);
     if (status != wanted || !strstr(ith_context_error(context), words))
         fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
                  ith_context_error(context));
@@ -341,7 +345,7 @@ static void the_encoder_s_own_embedding_is_taken(void **state)
     ith_text_encoder_free(context, &encoder);
     for (int keep_shared = 0; keep_shared < 2; keep_shared++) {
         char *folder = odd_embedding("encoder.embed_tokens.weight", keep_shared);
-        assert_int_equal(ith_text_encoder_check(context, folder, NULL), ITH_OK);
+        assert_int_equal(check_text_encoder(context, folder), ITH_OK);
         encoder = load(folder, OPERANDS_F32);
         float *rows = encode(encoder, ids, 3);
         assert_memory_equal(rows, wanted, 3 * 40 * sizeof *rows);
@@ -372,9 +376,9 @@ static ith_status load_and_encode(ith_context *poor, void *user)
     (void)user;
     ith_text_encoder *encoder = NULL;
     float rows[2 * 40];
-    ith_status status = ith_text_encoder_check(poor, ODD, NULL);
+    ith_status status = check_text_encoder(poor, ODD);
     if (!status)
-        status = ith_text_encoder_open(poor, ODD, operand_kinds[OPERANDS_F32], false, &encoder);
+        status = open_text_encoder(poor, ODD, operand_kinds[OPERANDS_F32], false, &encoder);
     if (!status)
         status = ith_text_encode(poor, encoder, (int32_t[]){7, 1}, 2, rows, NULL);
     ith_text_encoder_free(poor, &encoder);

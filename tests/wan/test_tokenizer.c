@@ -205,10 +205,247 @@ static void failing_allocations_are_survived(void **state)
     temporary_remove(folder);
 }
 
+/* ---- tokenizer.json alone ---------------------------------------------------------------------------------------- */
+
+#define SAVED "golden/transformers_5/tokenizer.json" /* the same tokenizer, saved by transformers 5 */
+
+/* A folder with a tokenizer.json in which `to` stands for the first `from`; and with spiece.model, or without it. */
+static char *folder_with_json(const char *from, const char *to, bool with_model)
+{
+    char *folder = temporary_folder(), *text = temporary_read(SAVED, NULL), *at = strstr(text, from);
+    assert_non_null(at);
+    char *edited = malloc(strlen(text) + strlen(to) + 1);
+    sprintf(edited, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    temporary_write(temporary_path(folder, "tokenizer.json"), edited, strlen(edited));
+    if (with_model)
+        temporary_write(temporary_path(folder, "spiece.model"), model, model_bytes);
+    free(text), free(edited);
+    return folder;
+}
+
+/* The ids are those that SentencePiece gives with its own file, for every prompt and with both rules for unknown
+ * characters. */
+static void tokenizer_json_alone_gives_the_same_ids(void **state)
+{
+    (void)state;
+    static const char *const fallback[] = {"\"byte_fallback\": false", "\"byte_fallback\": true"};
+    json_t *prompts = json_load_file("golden/shapes/tokenizer.json", 0, NULL), *one;
+    size_t index;
+    for (int i = 0; i < 2; i++) {
+        ith_tokenizer *wanted = NULL, *tokenizer = NULL;
+        char *both = folder_with_json(fallback[0], fallback[i], true),
+             *alone = folder_with_json(fallback[0], fallback[i], false);
+        check(context, ith_tokenizer_load(context, both, &wanted));
+        check(context, ith_tokenizer_load(context, i ? temporary_path(alone, "tokenizer.json") : alone, &tokenizer));
+        assert_int_equal(ith_tokenizer_vocab(tokenizer), ith_tokenizer_vocab(wanted));
+        json_array_foreach(prompts, index, one)
+        {
+            int32_t ids[2][ITH_TEXT_LEN];
+            int64_t count[2] = {0, 0};
+            const char *text = json_string_value(json_object_get(one, "text"));
+            check(context, ith_tokenizer_encode(context, wanted, text, ids[0], &count[0]));
+            check(context, ith_tokenizer_encode(context, tokenizer, text, ids[1], &count[1]));
+            assert_int_equal(count[0], count[1]);
+            assert_memory_equal(ids[0], ids[1], (size_t)count[0] * sizeof **ids);
+        }
+        ith_tokenizer_free(context, &wanted);
+        ith_tokenizer_free(context, &tokenizer);
+        temporary_remove(both), temporary_remove(alone);
+    }
+    json_decref(prompts);
+}
+
+static void broken_tokenizer_json_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *word;
+    } edits[] = {
+        {"{", "", "not valid JSON"},
+        {"\"Unigram\"", "\"BPE\"", "model.type is BPE"},
+        {"\"vocab\": [", "\"vocab\": [], \"words\": [", "model.vocab"},
+        {"\"vocab\": [", "\"vocab\": [[\"x\"], ", "entry 0"},
+        {"\"vocab\": [", "\"vocab\": [7, ", "entry 0"},
+        {"\"precompiled_charsmap\": \"", "\"precompiled_charsmap\": \"?", "base64"},
+        {"\"precompiled_charsmap\": \"", "\"precompiled_charsmap\": \"AAAA", "normaliser's table"},
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        char *folder = folder_with_json(edits[i].from, edits[i].to, false);
+        ith_tokenizer *tokenizer = NULL;
+        ith_status status = ith_tokenizer_load(context, folder, &tokenizer);
+        if (!status || !strstr(ith_context_error(context), edits[i].word))
+            fail_msg("'%s': %s", edits[i].to, status ? ith_context_error(context) : "taken");
+        ith_tokenizer_free(context, &tokenizer);
+        temporary_remove(folder);
+    }
+}
+
+/* ---- GGUF -------------------------------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    unsigned char bytes[1 << 20];
+    size_t used;
+} writer;
+
+static void put(writer *w, const void *data, size_t bytes)
+{
+    memcpy(w->bytes + w->used, data, bytes);
+    w->used += bytes;
+}
+
+static void put_u32(writer *w, uint32_t value)
+{
+    put(w, &value, sizeof value);
+}
+
+static void put_u64(writer *w, uint64_t value)
+{
+    put(w, &value, sizeof value);
+}
+
+static void put_text(writer *w, const char *text)
+{
+    put_u64(w, strlen(text));
+    put(w, text, strlen(text));
+}
+
+static void begin_array(writer *w, const char *key, uint32_t type, uint64_t count)
+{
+    put_text(w, key);
+    put_u32(w, 9);
+    put_u32(w, type);
+    put_u64(w, count);
+}
+
+/* The bytes of the normaliser's table in spiece.model: a field of many bytes, which is found by its first ones, the
+ * size of its trie. */
+static const unsigned char *charsmap(size_t *bytes)
+{
+    static const unsigned char begin[] = {0x00, 0xbc, 0x02, 0x00};
+    for (size_t i = 4; i + 4 < model_bytes; i++)
+        if (!memcmp(model + i, begin, 4) && model[i - 1] < 0x80 && model[i - 2] >= 0x80 && model[i - 3] >= 0x80) {
+            *bytes = (size_t)(model[i - 3] & 0x7f) | (size_t)(model[i - 2] & 0x7f) << 7 | (size_t)model[i - 1] << 14;
+            return model + i;
+        }
+    fail_msg("no table");
+    return NULL;
+}
+
+/* A GGUF file without tensors, with the tokenizer that transformers 5 has saved. scores: how many there are. */
+static void write_gguf(const char *path, size_t scores, int32_t first_type)
+{
+    writer *w = calloc(1, sizeof *w);
+    json_t *root = json_load_file(SAVED, 0, NULL), *vocab = json_object_get(json_object_get(root, "model"), "vocab"),
+           *pair;
+    size_t index, map_bytes = 0, count = json_array_size(vocab);
+    const unsigned char *map = charsmap(&map_bytes);
+    put(w, "GGUF", 4);
+    put_u32(w, 3), put_u64(w, 0), put_u64(w, 4);
+    begin_array(w, "tokenizer.ggml.tokens", 8, count);
+    json_array_foreach(vocab, index, pair)
+    {
+        put_text(w, json_string_value(json_array_get(pair, 0)));
+    }
+    begin_array(w, "tokenizer.ggml.scores", 6, scores);
+    json_array_foreach(vocab, index, pair)
+    {
+        const float score = (float)json_number_value(json_array_get(pair, 1));
+        if (index < scores)
+            put(w, &score, sizeof score);
+    }
+    begin_array(w, "tokenizer.ggml.token_type", 5, count);
+    json_array_foreach(vocab, index, pair)
+    {
+        const char *piece = json_string_value(json_array_get(pair, 0));
+        const int32_t type = !index ? first_type : index < 3 ? 3 : index == 3 ? 2 : !strncmp(piece, "<0x", 3) ? 6 : 1;
+        put(w, &type, sizeof type);
+    }
+    begin_array(w, "tokenizer.ggml.precompiled_charsmap", 0, map_bytes);
+    put(w, map, map_bytes);
+    temporary_write(path, w->bytes, w->used);
+    json_decref(root);
+    free(w);
+}
+
+static void a_tokenizer_in_gguf_gives_the_same_ids(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    json_t *prompts = json_load_file("golden/shapes/tokenizer.json", 0, NULL), *one;
+    size_t index;
+    ith_tokenizer *tokenizer = NULL;
+    write_gguf(temporary_path(folder, "umt5.gguf"), 1536, 3);
+    check(context, ith_tokenizer_load(context, temporary_path(folder, "umt5.gguf"), &tokenizer));
+    json_array_foreach(prompts, index, one)
+    {
+        int32_t ids[ITH_TEXT_LEN];
+        int64_t count = 0;
+        const json_t *wanted = json_object_get(one, "ids");
+        check(context,
+              ith_tokenizer_encode(context, tokenizer, json_string_value(json_object_get(one, "text")), ids, &count));
+        assert_int_equal(count, json_array_size(wanted));
+        for (int64_t i = 0; i < count; i++)
+            assert_int_equal(ids[i], json_integer_value(json_array_get(wanted, (size_t)i)));
+    }
+    ith_tokenizer_free(context, &tokenizer);
+    write_gguf(temporary_path(folder, "few.gguf"), 1535, 3);
+    assert_int_equal(ith_tokenizer_load(context, temporary_path(folder, "few.gguf"), &tokenizer), ITH_ERR_FORMAT);
+    write_gguf(temporary_path(folder, "type.gguf"), 1536, 7);
+    assert_int_equal(ith_tokenizer_load(context, temporary_path(folder, "type.gguf"), &tokenizer), ITH_ERR_FORMAT);
+    assert_non_null(strstr(ith_context_error(context), "entry 0"));
+    assert_null(tokenizer);
+    json_decref(prompts);
+    temporary_remove(folder);
+}
+
+/* Loads a file in which some bytes are changed, and encodes a text if it is still a tokenizer. Returns whether it is.
+ */
+static bool survives_in(const char *path, const char *whole, size_t bytes)
+{
+    char *copy = malloc(bytes);
+    ith_tokenizer *tokenizer = NULL;
+    int32_t ids[ITH_TEXT_LEN];
+    int64_t count = 0;
+    memcpy(copy, whole, bytes);
+    for (int change = rand() % 4; change >= 0; change--)
+        copy[(size_t)rand() % bytes] = (char)rand();
+    temporary_write(path, copy, bytes);
+    const bool loads = !ith_tokenizer_load(context, path, &tokenizer);
+    if (loads)
+        check(context, ith_tokenizer_encode(context, tokenizer, "a red circle, \xc3\xa9\xe2\x82\xac", ids, &count));
+    ith_tokenizer_free(context, &tokenizer);
+    free(copy);
+    return loads;
+}
+
+static void damaged_vocabularies_are_survived(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    size_t bytes[2] = {0, 0};
+    write_gguf(temporary_path(folder, "whole.gguf"), 1536, 3);
+    char *whole[] = {temporary_read(SAVED, &bytes[0]), temporary_read(temporary_path(folder, "whole.gguf"), &bytes[1])};
+    srand(11);
+    for (int form = 0; form < 2; form++) {
+        const char *name = form ? "damaged.gguf" : "damaged.json";
+        int loaded = 0;
+        for (int round = 0; round < 60; round++)
+            loaded += survives_in(temporary_path(folder, name), whole[form], bytes[form]);
+        print_message("%d of 60 damaged files are tokenizers\n", loaded);
+        assert_true(loaded > 0 && loaded < 60);
+    }
+    free(whole[0]), free(whole[1]);
+    temporary_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_the_reference),
+        cmocka_unit_test(tokenizer_json_alone_gives_the_same_ids),
+        cmocka_unit_test(broken_tokenizer_json_is_refused),
+        cmocka_unit_test(a_tokenizer_in_gguf_gives_the_same_ids),
+        cmocka_unit_test(damaged_vocabularies_are_survived),
         cmocka_unit_test(tokenizer_json_decides_what_is_unknown),
         cmocka_unit_test(what_is_no_model_is_refused),
         cmocka_unit_test(damaged_models_are_survived),

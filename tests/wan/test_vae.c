@@ -7,6 +7,8 @@
 #include "files/store.h"
 #include "support/compare.h"
 #include "support/engine/kinds.h"
+#include "support/engine/open_parts.h"
+#include "support/engine/vae_checkpoints.h"
 #include "support/memory.h"
 #include "support/temporary.h"
 
@@ -21,14 +23,9 @@
 
 #define MODEL "../models/shapes/vae"
 #define GOLDEN "golden/shapes/vae.safetensors"
+#define WAN_22_MODEL "golden/ti2v/model/vae"
+#define WAN_22_GOLDEN "golden/ti2v/vae.safetensors"
 #define VIDEO "golden/shapes/video.safetensors"
-
-static ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
 
 /* The frames of a decoding, one after the other. */
 typedef struct frames {
@@ -48,13 +45,13 @@ static ith_status keep_frame(void *user, int64_t index, const float *frame, int6
     return ITH_OK;
 }
 
-static double decode_error(int kind, const char *z_name, const char *decoded_name)
+static double decode_error(const char *model, const char *golden, const char *z_name, const char *decoded_name)
 {
     ith_context *context = new_context();
     ith_tensor_file *file = NULL;
     ith_vae *vae = NULL;
-    assert_int_equal(ith_tensor_file_open(context, GOLDEN, &file), ITH_OK);
-    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(ith_tensor_file_open(context, golden, &file), ITH_OK);
+    assert_int_equal(open_vae(context, model, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     const ith_tensor *z = ith_tensor_file_find(file, z_name), *decoded = ith_tensor_file_find(file, decoded_name);
     const int64_t *shape = decoded->shape, positions = shape[1] * shape[2] * shape[3];
     float *reference = malloc((size_t)decoded->bytes);
@@ -77,8 +74,9 @@ static double decode_error(int kind, const char *z_name, const char *decoded_nam
 static void test_golden(void **state)
 {
     (void)state;
-    assert_true(decode_error(OPERANDS_F32, "z", "decoded") <= 5e-5);
-    assert_true(decode_error(OPERANDS_F32, "z1", "decoded1") <= 5e-5);
+    assert_true(decode_error(MODEL, GOLDEN, "z", "decoded") <= 5e-5);
+    assert_true(decode_error(MODEL, GOLDEN, "z1", "decoded1") <= 5e-5);
+    assert_true(decode_error(WAN_22_MODEL, WAN_22_GOLDEN, "z", "decoded") <= 5e-5);
 }
 
 typedef struct comparison {
@@ -93,7 +91,7 @@ static comparison compare_video(int kind)
     ith_context *context = new_context();
     ith_tensor_file *file = NULL;
     ith_vae *vae = NULL;
-    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(open_vae(context, MODEL, ITH_VAE_DECODER, operand_kinds[kind], &vae), ITH_OK);
     assert_int_equal(ith_tensor_file_open(context, VIDEO, &file), ITH_OK);
     const ith_tensor *z = ith_tensor_file_find(file, "latents"), *golden = ith_tensor_file_find(file, "frames");
     const int64_t *s = golden->shape;
@@ -113,8 +111,9 @@ static comparison compare_video(int kind)
     }
     result.psnr = 10 * log10(255.0 * 255.0 * (double)result.numbers / squares);
     result.memory = memory_of(context);
-    assert_int_equal(ith_vae_decode_bytes(context, ith_vae_config_of(vae), operand_kinds[kind], z->shape[2],
-                                          z->shape[3], NULL, &result.predicted_bytes),
+    const ith_vae_config config = vae_config_in(context, MODEL);
+    assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], z->shape[2], z->shape[3], NULL,
+                                          &result.predicted_bytes),
                      ITH_OK);
     free(out.numbers);
     ith_tensor_file_close(&file);
@@ -157,26 +156,26 @@ static void test_video_bf16(void **state)
 }
 
 /* Frames do not depend on what follows them, nor on the size of the team; memory not on their number. */
-static void test_causal(void **state)
+static void check_causal(const vae_checkpoint *model)
 {
-    (void)state;
-    enum { H = 3, W = 5, FRAMES = 4, POSITIONS = H * W };
+    enum { H = 3, W = 5, FRAMES = 4, POSITIONS = H * W, MOST = 48 };
+    const int64_t channels = model->channels, frame = model->stride * H * model->stride * W * 3;
     ith_context *context = new_context();
     ith_vae *vae = NULL;
-    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
-    float latents[16 * FRAMES * POSITIONS], shorter[16 * 2 * POSITIONS];
-    for (int64_t i = 0; i < 16 * FRAMES * POSITIONS; i++)
+    assert_int_equal(open_vae(context, model->folder, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+    float latents[MOST * FRAMES * POSITIONS], shorter[MOST * 2 * POSITIONS];
+    for (int64_t i = 0; i < channels * FRAMES * POSITIONS; i++)
         latents[i] = sinf((float)(i * i % 1009));
-    for (int64_t c = 0; c < 16; c++)
+    for (int64_t c = 0; c < channels; c++)
         memcpy(shorter + c * 2 * POSITIONS, latents + c * FRAMES * POSITIONS, 2 * POSITIONS * sizeof(float));
-    enum { FRAME = 8 * H * 8 * W * 3 };
-    frames two = {malloc(5 * FRAME * sizeof(float)), 0, 5, -1}, four = {malloc(13 * FRAME * sizeof(float)), 0, 13, -1};
+    frames two = {malloc((size_t)(5 * frame) * sizeof(float)), 0, 5, -1};
+    frames four = {malloc((size_t)(13 * frame) * sizeof(float)), 0, 13, -1};
     assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, NULL, keep_frame, &two, NULL), ITH_OK);
     int64_t peak = memory_of(context).peak_bytes;
     assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &four, NULL), ITH_OK);
     assert_int_equal(two.count, 5);
     assert_int_equal(four.count, 13);
-    assert_memory_equal(two.numbers, four.numbers, 5 * FRAME * sizeof(float));
+    assert_memory_equal(two.numbers, four.numbers, (size_t)(5 * frame) * sizeof(float));
     assert_int_equal(memory_of(context).peak_bytes, peak);
     frames stopped = {four.numbers, 0, 13, 2};
     assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &stopped, NULL),
@@ -188,41 +187,51 @@ static void test_causal(void **state)
     ith_context_destroy(&context);
 }
 
+static void test_causal(void **state)
+{
+    (void)state;
+    for (int i = 0; i < VAE_CHECKPOINTS; i++)
+        check_causal(&vae_checkpoints[i]);
+}
+
 /* ---- Bands ----------------------------------------------------------------------------------------------------- */
 
 /* Decodes a band of rows of the latents, and compares it with the same rows of whole frames, bit for bit. */
-static void check_band(ith_context *context, const ith_vae *vae, const float *latents, int64_t frame_count,
-                       int64_t height, int64_t width, ith_vae_span band, const frames *whole)
+static void check_band(ith_context *context, const ith_vae *vae, int64_t stride, const float *latents,
+                       int64_t frame_count, int64_t height, int64_t width, ith_vae_span band, const frames *whole)
 {
-    const int64_t rows = (band.end - band.begin) * 8, row = width * 8 * 3;
+    const int64_t rows = (band.end - band.begin) * stride, row = width * stride * 3;
     frames part = {malloc((size_t)(whole->count * rows * row) * sizeof(float)), 0, whole->count, -1};
     assert_int_equal(ith_vae_decode(context, vae, latents, frame_count, height, width, &band, keep_frame, &part, NULL),
                      ITH_OK);
     assert_int_equal(part.count, whole->count);
     for (int64_t frame = 0; frame < whole->count; frame++)
-        if (memcmp(part.numbers + frame * rows * row, whole->numbers + (frame * height * 8 + band.begin * 8) * row,
+        if (memcmp(part.numbers + frame * rows * row, whole->numbers + (frame * height + band.begin) * stride * row,
                    (size_t)(rows * row) * sizeof(float)))
             fail_msg("rows %lld to %lld of %lld x %lld, frame %lld", (long long)band.begin, (long long)band.end,
                      (long long)height, (long long)width, (long long)frame);
     free(part.numbers);
 }
 
-static void check_bands(ith_context *context, const ith_vae *vae, int64_t height, int64_t width, int parts)
+static void check_bands(ith_context *context, const ith_vae *vae, const vae_checkpoint *model, int64_t height,
+                        int64_t width, int parts)
 {
-    enum { FRAMES = 2, MOST = 5 };
-    const int64_t count = 16 * FRAMES * height * width;
+    enum { FRAMES = 3, MOST = 9 };
+    const int64_t stride = model->stride, count = model->channels * FRAMES * height * width;
+    const int64_t pixels = height * width * stride * stride;
     float *latents = malloc((size_t)count * sizeof *latents);
     for (int64_t i = 0; i < count; i++)
         latents[i] = sinf((float)(i * i % 1009));
-    frames whole = {malloc((size_t)(MOST * height * width * 64 * 3) * sizeof(float)), 0, MOST, -1};
+    frames whole = {malloc((size_t)(MOST * pixels * 3) * sizeof(float)), 0, MOST, -1};
     assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, height, width, NULL, keep_frame, &whole, NULL),
                      ITH_OK);
     for (int part = 0; part < parts; part++) {
         int64_t begin, rows;
         ith_share(height, parts, part, &begin, &rows);
-        check_band(context, vae, latents, FRAMES, height, width, (ith_vae_span){begin, begin + rows}, &whole);
+        check_band(context, vae, stride, latents, FRAMES, height, width, (ith_vae_span){begin, begin + rows}, &whole);
     }
-    check_band(context, vae, latents, FRAMES, height, width, (ith_vae_span){height / 2, height / 2 + 1}, &whole);
+    check_band(context, vae, stride, latents, FRAMES, height, width, (ith_vae_span){height / 2, height / 2 + 1},
+               &whole);
     free(whole.numbers);
     free(latents);
 }
@@ -233,11 +242,13 @@ static void bands_have_the_bits_of_whole_frames(void **state)
     (void)state;
     ith_context *context = new_context();
     int kinds = operand_kinds_here(context);
-    for (int kind = OPERANDS_F32; kind < kinds; kind++) {
+    for (int i = 0; i < VAE_CHECKPOINTS * kinds; i++) {
+        const int kind = i % kinds;
+        const vae_checkpoint *model = &vae_checkpoints[i / kinds];
         ith_vae *vae = NULL;
-        assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
-        check_bands(context, vae, kind == OPERANDS_F32 ? 61 : 35, 1, kind == OPERANDS_F32 ? 4 : 2);
-        check_bands(context, vae, 5, 3, 3);
+        assert_int_equal(open_vae(context, model->folder, ITH_VAE_DECODER, operand_kinds[kind], &vae), ITH_OK);
+        check_bands(context, vae, model, kind == OPERANDS_F32 ? 61 : 35, 1, kind == OPERANDS_F32 ? 4 : 2);
+        check_bands(context, vae, model, 5, 3, 3);
         ith_vae_free(context, &vae);
     }
     ith_context_destroy(&context);
@@ -251,7 +262,7 @@ static void illegal_bands_are_refused(void **state)
     ith_vae *vae = NULL;
     float latents[16 * 3] = {0};
     frames none = {NULL, 0, 0, -1};
-    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+    assert_int_equal(open_vae(context, MODEL, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
         assert_int_equal(ith_vae_decode(context, vae, latents, 1, 3, 1, &bands[i], keep_frame, &none, NULL),
                          ITH_ERR_ARGUMENT);
@@ -284,30 +295,20 @@ static ith_status meter_frame(void *user, int64_t index, const float *frame, int
     return ITH_OK;
 }
 
-/* Bytes that the open files of the autoencoder hold, which no configuration tells. */
-static int64_t file_bytes(ith_context *context)
+static void check_band_memory(const vae_checkpoint *model, int kind, int64_t height, int64_t width,
+                              const ith_vae_span *band)
 {
-    ith_store *store = NULL;
-    int64_t before = memory_of(context).current_bytes;
-    assert_int_equal(ith_store_open(context, MODEL, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store), ITH_OK);
-    int64_t bytes = memory_of(context).current_bytes - before;
-    ith_store_close(&store);
-    return bytes;
-}
-
-static void check_memory(int kind, int64_t height, int64_t width, const ith_vae_span *band)
-{
-    enum { FRAMES = 3, MOST = 16 * FRAMES * 99 };
+    enum { FRAMES = 3, MOST = 48 * FRAMES * 99 };
     meter m = {0};
-    float latents[MOST] = {0};
+    static float latents[MOST];
     ith_vae *vae = NULL;
     int64_t predicted = 0;
     m.context = failing_context(&m.allocator, -1);
-    int64_t files = file_bytes(m.context);
-    assert_int_equal(ith_vae_open(m.context, MODEL, operand_kinds[kind], &vae), ITH_OK);
-    assert_int_equal(
-        ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, band, &predicted),
-        ITH_OK);
+    const ith_vae_config config = vae_config_in(m.context, model->folder);
+    const int64_t files = vae_file_bytes(m.context, model->folder);
+    assert_int_equal(open_vae(m.context, model->folder, ITH_VAE_DECODER, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(ith_vae_decode_bytes(m.context, &config, operand_kinds[kind], height, width, band, &predicted),
+                     ITH_OK);
     assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, band, meter_frame, &m, NULL),
                      ITH_OK);
     assert_int_equal(m.bytes - files, predicted);
@@ -317,45 +318,41 @@ static void check_memory(int kind, int64_t height, int64_t width, const ith_vae_
     assert_int_equal(atomic_load(&m.allocator.held), 0);
 }
 
+static void check_memory(const vae_checkpoint *model, int kind, int64_t height, int64_t width)
+{
+    check_band_memory(model, kind, height, width, NULL);
+}
+
 /* Decoding holds the predicted memory, and allocates nothing between the first frame and the last. */
 static void test_memory(void **state)
 {
     (void)state;
-    static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {9, 11}};
-    int threads = omp_get_max_threads();
-    ith_context *context = new_context();
-    int kinds = operand_kinds_here(context);
-    ith_context_destroy(&context);
-    for (int kind = 0; kind < kinds; kind++)
-        for (int i = 0; i < 3; i++) {
-            omp_set_num_threads(i + 1);
-            check_memory(kind, sizes[i][0], sizes[i][1], NULL);
-        }
-    check_memory(OPERANDS_F32, 49, 2, &(ith_vae_span){16, 32});
-    omp_set_num_threads(threads);
+    with_vaes_and_sizes(check_memory);
+    for (int i = 0; i < VAE_CHECKPOINTS; i++)
+        check_band_memory(&vae_checkpoints[i], OPERANDS_F32, 49, 2, &(ith_vae_span){16, 32});
 }
 
-/* The published autoencoder at 1280 x 720 keeps two frames for each convolution over time, and few whole frames
- * besides. */
+/* The published autoencoders at 1280 x 720 and 1280 x 704 keep two frames for each convolution over time, and few whole
+ * frames besides. */
 static void test_large_pictures(void **state)
 {
     (void)state;
-    static const int64_t most[] = {10000000000, 5500000000, 5500000000};
+    static const int64_t most[][3] = {{10000000000, 5500000000, 5500000000}, {12500000000, 9000000000, 8000000000}};
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
-    ith_vae_config config;
-    char *folder = temporary_folder();
-    const char *text = "{\"_class_name\": \"AutoencoderKLWan\"}";
-    temporary_write(temporary_path(folder, "config.json"), text, strlen(text));
-    assert_int_equal(ith_vae_config_read(context, folder, &config), ITH_OK);
-    temporary_remove(folder);
     omp_set_num_threads(2);
-    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
-        int64_t bytes = 0;
-        assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], 90, 160, NULL, &bytes), ITH_OK);
-        print_message("1280 x 720, operands %d: %.3f GB\n", kind, (double)bytes * 1e-9);
-        assert_in_range(bytes, most[kind] / 2, most[kind]);
-    }
+    for (int wan_22 = 0; wan_22 < 2; wan_22++)
+        for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+            const int64_t height = wan_22 ? 44 : 90, width = wan_22 ? 80 : 160;
+            int64_t bytes = 0;
+            ith_vae_config config;
+            ith_vae_config_published(wan_22, &config);
+            assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], height, width, NULL, &bytes),
+                             ITH_OK);
+            print_message("Wan 2.%d, 1280 x %d, operands %d: %.3f GB\n", wan_22 ? 2 : 1, wan_22 ? 704 : 720, kind,
+                          (double)bytes * 1e-9);
+            assert_in_range(bytes, most[wan_22][kind] / 2, most[wan_22][kind]);
+        }
     omp_set_num_threads(threads);
     ith_context_destroy(&context);
 }
@@ -374,6 +371,27 @@ static ith_status read_config(ith_context *context, const char *text, ith_vae_co
     ith_status status = ith_vae_config_read(context, folder, config);
     temporary_remove(folder);
     return status;
+}
+
+/* The usual values of the two autoencoders that were published. */
+static void test_published(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    ith_vae_config read, made;
+    assert_int_equal(read_config(context, KIND "\"dropout\": 0}", &read), ITH_OK);
+    ith_vae_config_published(false, &made);
+    assert_true(read.decoder_base_dim == made.decoder_base_dim && read.z_dim == made.z_dim);
+    assert_memory_equal(read.mean, made.mean, sizeof made.mean);
+    assert_memory_equal(read.std, made.std, sizeof made.std);
+    ith_vae_config_published(true, &made);
+    assert_true(made.z_dim == 48 && made.stride_space == 16 && made.patch == 2 && made.residual);
+    assert_true(made.mean[0] == -0.2289f && made.mean[47] == -0.0667f);
+    assert_true(made.std[0] == 0.4765f && made.std[47] == 0.7744f);
+    assert_int_equal(ith_vae_config_read(context, WAN_22_MODEL, &read), ITH_OK);
+    assert_true(read.z_dim == 48 && read.stride_space == 16 && read.stride_time == 4 && read.patch == 2 &&
+                read.residual);
+    ith_context_destroy(&context);
 }
 
 static void test_config(void **state)
@@ -398,9 +416,13 @@ static void test_config(void **state)
         ith_status status;
     } bad[] = {
         {"{\"_class_name\": \"AutoencoderKL\", " GOOD_LEVELS GOOD_REST, "AutoencoderKL", ITH_ERR_UNSUPPORTED},
-        {KIND "\"is_residual\": true, " GOOD_LEVELS GOOD_REST, "is_residual", ITH_ERR_UNSUPPORTED},
-        {KIND "\"patch_size\": 2, " GOOD_LEVELS GOOD_REST, "patch_size", ITH_ERR_UNSUPPORTED},
-        {KIND "\"out_channels\": 12, " GOOD_LEVELS GOOD_REST, "out_channels", ITH_ERR_UNSUPPORTED},
+        {KIND "\"is_residual\": 1, " GOOD_LEVELS GOOD_REST, "is_residual", ITH_ERR_FORMAT},
+        {KIND "\"is_residual\": true, \"dim_mult\": [1, 1, 9], \"temperal_downsample\": [false, true], " GOOD_REST,
+         "from 72 to 8 channels; 4 times", ITH_ERR_FORMAT},
+        {KIND "\"patch_size\": 0, " GOOD_LEVELS GOOD_REST, "patch_size", ITH_ERR_FORMAT},
+        {KIND "\"patch_size\": 2, " GOOD_LEVELS GOOD_REST, "must be 12", ITH_ERR_FORMAT},
+        {KIND "\"out_channels\": 12, " GOOD_LEVELS GOOD_REST, "must be 3", ITH_ERR_FORMAT},
+        {KIND "\"out_channels\": null, " GOOD_LEVELS GOOD_REST, "out_channels", ITH_ERR_UNSUPPORTED},
         {KIND "\"dim_mult\": null, " GOOD_REST, "dim_mult is null", ITH_ERR_UNSUPPORTED},
         {KIND "\"scale_factor_spatial\": 16, " GOOD_LEVELS GOOD_REST, "scale_factor_spatial", ITH_ERR_FORMAT},
         {KIND "\"dim_mult\": [1, 2], \"temperal_downsample\": [true, true], " GOOD_REST, "temperal_downsample",
@@ -426,11 +448,10 @@ static void test_config(void **state)
 
 static ith_status load_and_decode(ith_context *context, void *user)
 {
-    (void)user;
-    float latents[16] = {0}, numbers[8 * 8 * 3];
+    float latents[48] = {0}, numbers[16 * 16 * 3];
     frames out = {numbers, 0, 1, -1};
     ith_vae *vae = NULL;
-    ith_status status = ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae);
+    ith_status status = open_vae(context, user, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae);
     if (!status)
         status = ith_vae_decode(context, vae, latents, 1, 1, 1, NULL, keep_frame, &out, NULL);
     ith_vae_free(context, &vae);
@@ -440,7 +461,8 @@ static ith_status load_and_decode(ith_context *context, void *user)
 static void test_failing_allocations(void **state)
 {
     (void)state;
-    assert_true(refuse_every_allocation(load_and_decode, NULL, 1) > 10);
+    assert_true(refuse_every_allocation(load_and_decode, (void *)MODEL, 1) > 10);
+    assert_true(refuse_every_allocation(load_and_decode, (void *)WAN_22_MODEL, 1) > 10);
 }
 
 int main(void)
@@ -454,6 +476,7 @@ int main(void)
         cmocka_unit_test(illegal_bands_are_refused),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_large_pictures),
+        cmocka_unit_test(test_published),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_failing_allocations),
     };

@@ -3,12 +3,18 @@
  * memory against ith_pipeline_predict, problems of a checkpoint, measured rates, and nonsense. */
 #include <ithaca/video_cost.h>
 
+#include "kernels/product.h"
+
 #include "support/engine/pipeline_fixture.h"
 #include "support/refused.h"
+#include "support/temporary.h"
+
+#include <ithaca/files.h>
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Scenes ------------------------------------------------------------------------------------------------------ */
@@ -121,6 +127,31 @@ static void operations_are_those_by_hand(void **state)
     assert_int_equal(in_turn.passes, 2);
 }
 
+/* A LoRA of rank 3 and layers from `in` to `out` numbers: where f32 instructions multiply, the weights of these small
+ * layers become w + up down; otherwise, and in bf16, there are products from `in` to 3 and from 3 to `out`. */
+static double lora_products(double n, double in, double out)
+{
+    const bool merges = ith_product_kernel_choose(ITH_F32, ith_context_cpu(context))->parts == 1;
+    return merges ? product(out, 3, in) : product(n, in, 3) + product(n, 3, out);
+}
+
+static void a_lora_adds_operations(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    ith_video_problem p = small();
+    const ith_video_cost without = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    p.lora_rank = 3;
+    const ith_video_cost with = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    const double n = 24, layer = 6 * lora_products(n, 8, 8) + lora_products(n, 8, 12) + lora_products(n, 12, 8);
+    near("linear_seconds", with.linear_seconds, 1e-9 * (layer_products(2) + layer));
+    near("ends_seconds", with.ends_seconds, without.ends_seconds);
+    /* keys and values of the prompts, in 2 layers */
+    near("text_seconds", with.text_seconds, without.text_seconds + 1e-9 * 2 * 2 * lora_products(12, 8, 8));
+    assert_true(with.memory_bytes > without.memory_bytes);
+}
+
 /* 3 x 3 x 3 convolutions of a residual block from `in` to `out` channels, and its shortcut. */
 static double residual(double pixels, double in, double out)
 {
@@ -146,11 +177,46 @@ static void decoding_is_that_by_hand(void **state)
     const double frames = 5;
     near("decode_seconds", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).decode_seconds,
          1e-9 * (3 * (latent + level_1) + 2 * time + frames * (to_2 + level_2 + to_3 + level_3 + picture)));
+    /* Wan 2.2: levels keep their channels, and the last convolution makes 2 x 2 pixels */
+    p.decoder_residual = 1, p.decoder_patch = 2, p.pixel_stride = 8, p.height = p.width = 32;
+    const double wide_2 = residual(64, 32, 16) + residual(64, 16, 16), to_wide_2 = product(64, 9 * 32, 32);
+    const double wide_3 = residual(256, 16, 8) + residual(256, 8, 8), to_wide_3 = product(256, 9 * 16, 16);
+    near("decode_seconds", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).decode_seconds,
+         1e-9 * (3 * (latent + level_1) + 2 * time +
+                 frames * (to_wide_2 + wide_2 + to_wide_3 + wide_3 + product(256, 27 * 8, 12))));
     /* saved latents: nothing else is done */
     p.steps = p.guided_steps = p.prompt_rows = p.negative_rows = 0;
     const ith_video_cost decoded = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
     assert_true(decoded.text_seconds == 0 && decoded.denoise_seconds == 0 && decoded.step_seconds == 0);
     near("seconds", decoded.seconds, decoded.decode_seconds + decoded.write_seconds);
+}
+
+/* An encoder of 8, 16 and 32 channels, which halves the frames after the first level: 5 frames of 16 x 16. */
+static void encoding_is_that_by_hand(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    ith_video_problem p = small();
+    ith_video_cost none = ITH_VIDEO_COST_INIT;
+    p.image_use = ITH_IMAGE_OPTIONAL, p.images = 1, p.encoder_dim = 8;
+    REFUSED(context, "decoder_levels is 0",
+            ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &none));
+    p.decoder_dim = 8, p.decoder_blocks = 1, p.decoder_levels = 3, p.channels = 16;
+    p.decoder_factors[0] = 1, p.decoder_factors[1] = 2, p.decoder_factors[2] = 4;
+    p.decoder_doubles[1] = 1;
+    p.frame_stride = 2, p.pixel_stride = 4, p.frames = 5, p.height = p.width = 16;
+    const double latent = residual(16, 16, 32) + 2 * residual(16, 32, 32) + product(16, 32, 96) + product(16, 32, 32) +
+                          4.0 * 16 * 16 * 32 + product(16, 27 * 32, 32) + product(16, 32, 16);
+    const double level_1 = product(256, 27 * 3, 8) + residual(256, 8, 8) + product(64, 9 * 8, 8);
+    const double level_2 = residual(64, 8, 16) + product(16, 9 * 16, 16), time = product(64, 3 * 8, 8);
+    near("image_seconds of an image", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).image_seconds,
+         1e-9 * (level_1 + level_2 + latent));
+    p.image_use = ITH_IMAGE_NEEDED, p.images = 2; /* the whole video becomes three latent frames */
+    const ith_video_cost cost = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    near("image_seconds", cost.image_seconds, 1e-9 * (5 * level_1 + 2 * time + 3 * (level_2 + latent)));
+    near("seconds", cost.seconds,
+         cost.text_seconds + cost.image_seconds + cost.denoise_seconds + cost.decode_seconds + cost.write_seconds);
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
@@ -255,7 +321,7 @@ static void names_are_problems(void **state)
         assert_true(cost.seconds > cost.denoise_seconds && cost.memory_bytes > 0);
         REFUSED(context, name, ith_video_problem_named(context, "nothing", &p));
     }
-    assert_int_equal(count, 6);
+    assert_int_equal(count, 9);
     assert_null(ith_video_problem_list(-1));
     assert_null(ith_video_problem_list(INT_MAX));
     /* 75,600 tokens; 14.3 10^9 weights, of which 40 (6 d^2 + 2 d f) are multiplied with each token */
@@ -305,6 +371,50 @@ static void a_checkpoint_is_a_problem(void **state)
     REFUSED(context, "prompt", ith_video_problem_read(pipeline, &o, &p));
 }
 
+/* Compares the memory of a problem of a checkpoint with ith_pipeline_predict, on one rank to four, in one process or in
+ * a process each. */
+static void compare_memory(ith_pipeline *of, const ith_generate_options *o, scene *s, bool processes, int variant)
+{
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    check(context, ith_video_problem_read(of, o, &p));
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        int64_t bytes = 0;
+        if (o->cfg == ITH_CFG_PARALLEL && ranks % 2)
+            continue;
+        check(context, ith_pipeline_predict(of, o, ranks, processes ? ranks : 1, &bytes));
+        const ith_video_cost cost = cost_of(&p, o->cfg, &s->machine, ranks);
+        /* a problem has one rank of LoRAs for both experts, whose files have paths of different lengths */
+        if (llabs(cost.memory_bytes - bytes) > (p.lora_rank ? 64 : 0))
+            fail_msg("variant %d on %d ranks: %lld bytes, and the pipeline predicts %lld", variant, ranks,
+                     (long long)cost.memory_bytes, (long long)bytes);
+        assert_true(!o->image == (cost.image_seconds == 0));
+    }
+}
+
+/* The images have the size of the video. */
+static void memory_of_images_is_that_of_the_pipeline(void **state)
+{
+    (void)state;
+    static uint8_t pixels[64 * 96 * 3];
+    const ith_image image = {sizeof image, pixels, 64, 96};
+    static const char *const models[] = {"golden/i2v/model", "golden/ti2v/model"};
+    scene s;
+    for (int variant = 0; variant < 2 * 2 * 3; variant++) {
+        const int model = variant / 2 % 2;
+        ith_pipeline *of = NULL;
+        ith_generate_options o = run_of();
+        check(context, ith_pipeline_open(context, models[model], &of));
+        set_scene(&s, variant % 2);
+        s.machine.host_units = 2;
+        o.cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 4);
+        o.boundary = NAN, o.height = 64, o.width = 96;
+        o.precision = variant % 3 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16;
+        o.image = &image, o.last_image = model == 0 && variant % 3 ? &image : NULL;
+        compare_memory(of, &o, &s, variant % 2, variant);
+        ith_pipeline_close(&of);
+    }
+}
+
 /* The memory of a process is that of ith_pipeline_predict, for ranks in one process and for a process each. */
 static void memory_is_that_of_the_pipeline(void **state)
 {
@@ -313,7 +423,6 @@ static void memory_is_that_of_the_pipeline(void **state)
     for (int variant = 0; variant < 2 * 3 * 8; variant++) {
         const ith_cfg cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 2 % 3);
         ith_generate_options o = run_of();
-        ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
         set_scene(&s, variant % 2);
         s.machine.host_units = 2;
         o.cfg = cfg;
@@ -321,18 +430,62 @@ static void memory_is_that_of_the_pipeline(void **state)
         o.keep_packed = variant / 12 % 2;
         o.dump_file = variant / 24 % 2 ? "a file" : NULL;
         o.solver = variant / 24 % 2 ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
-        check(context, ith_video_problem_read(pipeline, &o, &p));
-        for (int ranks = 1; ranks <= 4; ranks++) {
-            int64_t bytes = 0;
-            if (cfg == ITH_CFG_PARALLEL && ranks % 2)
-                continue;
-            check(context, ith_pipeline_predict(pipeline, &o, ranks, variant % 2 ? ranks : 1, &bytes));
-            const ith_video_cost cost = cost_of(&p, cfg, &s.machine, ranks);
-            if (cost.memory_bytes != bytes)
-                fail_msg("variant %d on %d ranks: %lld bytes, and the pipeline predicts %lld", variant, ranks,
-                         (long long)cost.memory_bytes, (long long)bytes);
-        }
+        compare_memory(pipeline, &o, &s, variant % 2, variant);
     }
+}
+
+/* Writes a LoRA of rank 3 for every matrix of the blocks of the demo's transformer. */
+static void write_lora(const char *path)
+{
+    static const char *const modules[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v",     "attn1.to_out.0", "attn2.to_q",
+                                          "attn2.to_k", "attn2.to_v", "attn2.to_out.0", "ffn.net.0.proj", "ffn.net.2"};
+    enum { LAYERS = 6, DIM = 192, FFN = 768, RANK = 3, TENSORS = LAYERS * 10 * 2 };
+    static float numbers[FFN * RANK];
+    static char names[TENSORS][64];
+    static ith_tensor tensors[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        const int module = i / 2 % 10, up = i % 2;
+        ith_tensor *t = &tensors[i];
+        snprintf(names[i], sizeof names[i], "transformer.blocks.%d.%s.lora_%c.weight", i / 20, modules[module],
+                 up ? 'B' : 'A');
+        *t = (ith_tensor)ITH_TENSOR_INIT;
+        t->name = names[i], t->dtype = ITH_F32, t->data = numbers, t->dims = 2;
+        t->shape[up ? 1 : 0] = RANK;
+        t->shape[up ? 0 : 1] = module == (up ? 8 : 9) ? FFN : DIM;
+        t->bytes = t->shape[0] * t->shape[1] * (int64_t)sizeof *numbers;
+    }
+    check(context, ith_tensor_file_write(context, path, tensors, TENSORS, NULL, NULL, 0));
+}
+
+/* The problem of a checkpoint with a LoRA has its rank, and memory as the pipeline. */
+static void a_lora_of_a_checkpoint_counts(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    ith_lora_file lora = ITH_LORA_FILE_INIT;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    ith_pipeline *of = NULL;
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    scene s;
+    lora.file = temporary_path(folder, "style.safetensors");
+    write_lora(lora.file);
+    files.folder = MODEL, files.loras = &lora, files.lora_count = 1;
+    for (int expert = ITH_LORA_BOTH; expert <= ITH_LORA_LOW; expert++) {
+        ith_generate_options o = run_of();
+        lora.expert = expert;
+        check(context, ith_pipeline_open_files(context, &files, &of));
+        check(context, ith_video_problem_read(of, &o, &p));
+        assert_int_equal(p.lora_rank, 3);
+        for (int variant = 0; variant < 4; variant++) {
+            o.precision = variant / 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16, o.keep_packed = variant % 2;
+            o.cfg = ITH_CFG_BATCH;
+            set_scene(&s, variant % 2);
+            s.machine.host_units = 2;
+            compare_memory(of, &o, &s, variant % 2, variant);
+        }
+        ith_pipeline_close(&of);
+    }
+    temporary_remove(folder);
 }
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
@@ -382,14 +535,15 @@ static void wrong_sizes_are_refused(void **state)
 {
     (void)state;
     static const wrong_field fields[] = {
-        WRONG(experts, 0),       WRONG(experts, 3),        WRONG(layers, 0),          WRONG(layers, INT64_MAX),
-        WRONG(heads, 0),         WRONG(heads, INT64_MAX),  WRONG(head_dim, 3),        WRONG(head_dim, INT64_MIN),
-        WRONG(ffn_dim, -1),      WRONG(freq_dim, 3),       WRONG(channels, 65),       WRONG(text_dim, 0),
-        WRONG(text_layers, 0),   WRONG(text_heads, 0),     WRONG(text_vocab, 0),      WRONG(text_ffn_dim, INT64_MAX),
-        WRONG(frames, 0),        WRONG(frames, 8),         WRONG(height, 8),          WRONG(width, 31),
-        WRONG(steps, -1),        WRONG(guided_steps, 4),   WRONG(prompt_rows, 0),     WRONG(prompt_rows, 513),
-        WRONG(negative_rows, 0), WRONG(decoder_levels, 9), WRONG(decoder_levels, -1), WRONG(solver_order, 4),
-        WRONG(frame_stride, 0),  WRONG(pixel_stride, 1000)};
+        WRONG(experts, 0),       WRONG(experts, 3),         WRONG(layers, 0),          WRONG(layers, INT64_MAX),
+        WRONG(heads, 0),         WRONG(heads, INT64_MAX),   WRONG(head_dim, 3),        WRONG(head_dim, INT64_MIN),
+        WRONG(ffn_dim, -1),      WRONG(freq_dim, 3),        WRONG(channels, 65),       WRONG(text_dim, 0),
+        WRONG(text_layers, 0),   WRONG(text_heads, 0),      WRONG(text_vocab, 0),      WRONG(text_ffn_dim, INT64_MAX),
+        WRONG(frames, 0),        WRONG(frames, 8),          WRONG(height, 8),          WRONG(width, 31),
+        WRONG(steps, -1),        WRONG(guided_steps, 4),    WRONG(prompt_rows, 0),     WRONG(prompt_rows, 513),
+        WRONG(negative_rows, 0), WRONG(decoder_levels, 9),  WRONG(decoder_levels, -1), WRONG(solver_order, 4),
+        WRONG(frame_stride, 0),  WRONG(pixel_stride, 1000), WRONG(lora_rank, -1),      WRONG(lora_rank, 4097),
+        WRONG(list_bytes[3], -1)};
     scene s;
     set_scene(&s, true);
     ith_video_cost cost = ITH_VIDEO_COST_INIT;
@@ -401,6 +555,10 @@ static void wrong_sizes_are_refused(void **state)
     }
     ith_video_problem p = small();
     p.decoder_levels = 2, p.decoder_dim = 8, p.decoder_blocks = 1, p.decoder_factors[0] = p.decoder_factors[1] = 1;
+    p.decoder_patch = 17;
+    REFUSED(context, "decoder_patch",
+            ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+    p.decoder_patch = 1;
     REFUSED(context, "strides", ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
 }
 
@@ -456,6 +614,56 @@ static void a_list_has_the_costs_of_its_plans(void **state)
     REFUSED(NULL, "context", ith_video_list(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, compare_plan, &all));
 }
 
+/* Each product takes its call besides: q, k and v at once, three other products of attentions and two of the hidden
+ * rows in a layer; the patches, three of the time, and the head outside. */
+static void calls_cost_what_they_take(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    const ith_video_problem p = small();
+    const ith_video_cost before = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    s.product[0].call_seconds = s.product[1].call_seconds = 0.25;
+    const ith_video_cost after = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    near("linear_seconds", after.linear_seconds, before.linear_seconds + 0.25 * 6);
+    near("ends_seconds", after.ends_seconds, before.ends_seconds + 0.25 * 5);
+    near("attention_seconds", after.attention_seconds, before.attention_seconds);
+    s.product[0].call_seconds = -1;
+    ith_video_cost cost = ITH_VIDEO_COST_INIT;
+    REFUSED(context, "call_seconds",
+            ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+}
+
+/* All parts of a layer take longer on a slow rank, and with them the layer; the ends of a pass do not. */
+static void a_simulation_has_the_layers(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.level.bytes_per_second = 1e12;
+    const ith_video_problem p = small();
+    ith_simulation simulation = ITH_SIMULATION_INIT;
+    ith_video_cost got = ITH_VIDEO_COST_INIT;
+    for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
+        const ith_video_cost model = cost_of(&p, (ith_cfg)cfg, &s.machine, 4);
+        check(context, ith_video_simulate(context, &p, NULL, (ith_cfg)cfg, &s.machine, 4, NULL, NULL, NULL, &got));
+        assert_true(fabs(got.step_seconds / model.step_seconds - 1) < 0.02);
+        assert_true(fabs(got.seconds / model.seconds - 1) < 0.02);
+        simulation.slow_rank = 1, simulation.slow_factor = 3;
+        check(context,
+              ith_video_simulate(context, &p, NULL, (ith_cfg)cfg, &s.machine, 4, &simulation, NULL, NULL, &got));
+        assert_true(got.layer_seconds / model.layer_seconds > 2.8 && got.layer_seconds / model.layer_seconds < 3.001);
+        near("ends_seconds", got.ends_seconds, model.ends_seconds);
+        near("decode_seconds", got.decode_seconds, model.decode_seconds);
+    }
+    simulation.slow_rank = 4;
+    REFUSED(context, "slow_rank",
+            ith_video_simulate(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, &simulation, NULL, NULL, &got));
+    REFUSED(NULL, "context", ith_video_simulate(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, NULL, NULL, NULL, &got));
+    REFUSED_SIZES(context, simulation, "ith_simulation",
+                  ith_video_simulate(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, &simulation, NULL, NULL, &got));
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
@@ -492,7 +700,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_those_by_hand),
+        cmocka_unit_test(a_lora_adds_operations),
         cmocka_unit_test(decoding_is_that_by_hand),
+        cmocka_unit_test(encoding_is_that_by_hand),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(attention_is_that_of_the_plan),
         cmocka_unit_test(ranks_share_units),
@@ -500,9 +710,13 @@ int main(void)
         cmocka_unit_test(names_are_problems),
         cmocka_unit_test(a_checkpoint_is_a_problem),
         cmocka_unit_test(memory_is_that_of_the_pipeline),
+        cmocka_unit_test(memory_of_images_is_that_of_the_pipeline),
+        cmocka_unit_test(a_lora_of_a_checkpoint_counts),
         cmocka_unit_test(rates_are_measured),
         cmocka_unit_test(wrong_sizes_are_refused),
         cmocka_unit_test(a_list_has_the_costs_of_its_plans),
+        cmocka_unit_test(a_simulation_has_the_layers),
+        cmocka_unit_test(calls_cost_what_they_take),
         cmocka_unit_test(wrong_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);

@@ -116,10 +116,10 @@ const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank);
 /* Writes the next step to *step. Returns false after the last step. */
 bool ith_schedule_next(ith_schedule *schedule, ith_step *step);
-/* In a long ring most hops are alike: they have the same steps, places and numbers of rows. ith_schedule_hops_alike
- * returns how many of the hops that come next are alike, and also like the four before them: an even number, 0 unless a
- * hop begins. ith_schedule_skip_hops leaves out that many of them, or fewer if `count` is even. The hops that remain
- * have the longest shard of each place. */
+/* In a long ring most hops are alike: they have the same steps, places and numbers of rows. At the beginning of a hop,
+ * ith_schedule_hops_alike returns the number of coming hops that are alike, and like the four hops before them; it is
+ * even. Elsewhere it returns 0. ith_schedule_skip_hops leaves out `count` of them, an even number of at most this many.
+ * The hops that remain have the longest shard of each place. */
 int ith_schedule_hops_alike(const ith_schedule *schedule);
 void ith_schedule_skip_hops(ith_schedule *schedule, int count);
 /* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */

@@ -14,7 +14,8 @@
  *         post the outputs of c
  *     wait for all outputs
  *
- * So the inputs of chunk c + 1 and the outputs of chunk c - 1 travel while chunk c is computed.
+ * So the inputs of chunk c + 1 and the outputs of chunk c - 1 travel while chunk c is computed. If the setting is
+ * `unhidden`, a rank waits for every exchange right after its post, and posts a hop after it has computed.
  *
  * uni: at hop h rank r has the shard of rank r - h (mod R), and sends it to rank r + 1. The last hop sends nothing.
  *
@@ -26,7 +27,20 @@
 #include "schedule.h"
 
 enum { FROM_LEFT, FROM_RIGHT };
-enum { WAIT_CHUNK, WAIT_BUFFER, POST_INPUTS, OFFSETS, POST_HOP, COMPUTE_LEFT, COMPUTE_RIGHT, WAIT_HOP, POST_OUTPUTS };
+enum {
+    WAIT_CHUNK,
+    WAIT_BUFFER,
+    POST_INPUTS,
+    WAIT_INPUTS, /* unhidden, as POST_HOP_LATE and WAIT_OUTPUTS */
+    OFFSETS,
+    POST_HOP,
+    COMPUTE_LEFT,
+    COMPUTE_RIGHT,
+    POST_HOP_LATE,
+    WAIT_HOP,
+    POST_OUTPUTS,
+    WAIT_OUTPUTS
+};
 
 /* ---- Shards ---------------------------------------------------------------------------------------------------- */
 
@@ -162,20 +176,24 @@ static bool describe(const ith_schedule *s, ith_step *step)
 {
     int chunk = s->chunk, next = chunk + 1;
     bool present = chunk >= 0 && chunk < s->chunks, exchanged = exchanges_heads(s);
-    bool travels = present && s->hop + 1 < s->setting->ring;
+    bool travels = present && s->hop + 1 < s->setting->ring, at_once = s->setting->unhidden;
     *step = (ith_step){.chunk = chunk, .hop = s->hop};
     switch (s->stage) {
-    case WAIT_CHUNK: return exchanged && chunk >= 0 && wait_for(step, chunk % s->buffers);
-    case WAIT_BUFFER: return exchanged && next >= s->buffers && next < s->chunks && wait_for(step, next % s->buffers);
+    case WAIT_CHUNK: return exchanged && !at_once && chunk >= 0 && wait_for(step, chunk % s->buffers);
+    case WAIT_BUFFER:
+        return exchanged && !at_once && next >= s->buffers && next < s->chunks && wait_for(step, next % s->buffers);
     case POST_INPUTS: return exchanged && next < s->chunks && post_chunk(s, step, next, false);
+    case WAIT_INPUTS: return exchanged && at_once && next < s->chunks && wait_for(step, next % s->buffers);
     case OFFSETS:
         return present && s->setting->softmax == ITH_SOFTMAX_FIXED_M &&
                with_shard(s, step, ITH_STEP_OFFSETS, FROM_LEFT);
-    case POST_HOP: return travels && post_hop(s, step);
+    case POST_HOP: return travels && !at_once && post_hop(s, step);
     case COMPUTE_LEFT: return present && with_shard(s, step, ITH_STEP_COMPUTE, FROM_LEFT);
     case COMPUTE_RIGHT: return present && s->hop > 0 && with_shard(s, step, ITH_STEP_COMPUTE, FROM_RIGHT);
+    case POST_HOP_LATE: return travels && at_once && post_hop(s, step);
     case WAIT_HOP: return travels && wait_for(step, ITH_EXCHANGE_HOP);
-    default: return present && exchanged && post_chunk(s, step, chunk, true);
+    case POST_OUTPUTS: return present && exchanged && post_chunk(s, step, chunk, true);
+    default: return present && exchanged && at_once && wait_for(step, chunk % s->buffers);
     }
 }
 
@@ -186,7 +204,7 @@ static void advance(ith_schedule *s)
     if (s->stage == WAIT_HOP && present && s->hop + 1 < s->setting->ring) {
         s->hop++;
         s->stage = POST_HOP;
-    } else if (s->stage < POST_OUTPUTS) {
+    } else if (s->stage < WAIT_OUTPUTS) {
         s->stage++;
     } else {
         s->chunk++;

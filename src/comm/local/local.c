@@ -121,8 +121,9 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     if (same)
         progress = sending ? theirs->from[self->rank] : theirs->to[self->rank];
     if (same && theirs->posted.tag != mine->posted.tag)
-        ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s (exchange %lld of group %lld)",
-                      self->world_rank, mine->posted.what, there, theirs->posted.what, (long long)mine->number,
+        ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s%s (exchange %lld of group %lld)",
+                      self->world_rank, mine->posted.what, there, theirs->posted.what,
+                      ith_pairs_difference(&mine->posted, &theirs->posted), (long long)mine->number,
                       (long long)group->number);
     else if (progress == LOCAL_NONE)
         ith_local_end(world, ITH_ERR_ARGUMENT,

@@ -184,7 +184,7 @@ static ith_watch_event link_hear(void *self, int *process, const void **data, si
     ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
     if (event == ITH_WATCH_NOTHING)
         atomic_store(&l->looked_ns, ith_watch_now_ns());
-    l->lost |= event == ITH_WATCH_LOST;
+    l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
     return event;
 }
 
@@ -229,7 +229,6 @@ static void link_close(void *self, bool failed)
     mpi_link *l = self;
     pthread_mutex_lock(&ith_mpi_lock);
     l->failed = failed;
-    ith_watch_probe(l->watch); /* no rank waits with a time limit any more */
     for (int i = 0, there; i < LAST_CALLS && !failed && !l->reason[0]; i++)
         check(l, MPI_Iprobe(MPI_ANY_SOURCE, TAG, l->comm, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
     l->next = closed_links;
@@ -278,7 +277,7 @@ static bool hear_closed(mpi_link *l, bool *bye)
     size_t bytes = 0;
     ith_watch_event event;
     while ((event = ith_watch_receive(l->watch, &process, &data, &bytes)) != ITH_WATCH_NOTHING) {
-        l->lost |= event == ITH_WATCH_LOST;
+        l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
         *bye |= event == ITH_WATCH_BYE;
     }
     return !l->lost && !l->reason[0];
@@ -297,7 +296,17 @@ static bool finish_closed(bool *finished, bool *bye)
     return true;
 }
 
-bool ith_mpi_free_closed(double seconds)
+/* Whether a process that has a closed link too has sent no pulse for some seconds. */
+static bool one_is_silent(double seconds)
+{
+    for (const mpi_link *l = closed_links; l; l = l->next)
+        for (int i = 0; i < l->party.processes; i++)
+            if (ith_watch_silence(l->watch, i) > seconds)
+                return true;
+    return false;
+}
+
+bool ith_mpi_free_closed(double seconds, double silent_seconds)
 {
     int64_t end = seconds < 0 ? INT64_MAX : ith_watch_now_ns() + (int64_t)(seconds * 1e9), nap = 10000;
     bool finished = false, bye = false, byes = false;
@@ -309,7 +318,7 @@ bool ith_mpi_free_closed(double seconds)
         if (bye && !byes)
             end = ith_watch_now_ns() + 1000000000; /* a process has passed the barrier, or gives up */
         byes = bye;
-        if (ith_watch_now_ns() > end)
+        if (ith_watch_now_ns() > end || (seconds < 0 && one_is_silent(silent_seconds)))
             return false;
         pthread_mutex_unlock(&ith_mpi_lock);
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);

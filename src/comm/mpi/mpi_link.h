@@ -38,9 +38,10 @@ void ith_mpi_party_free(mpi_party *party);
  */
 
 /* Frees the closed links when all processes have closed theirs. Collective. Waits for `seconds` at most; less than 0:
- * for as long as all processes live. Returns false if a process has died, or the time is over: then MPI cannot be used
- * any more, and the links stay for ever. The lock is held. */
-bool ith_mpi_free_closed(double seconds);
+ * for as long as all processes run, until one of them has sent no pulse (watch.h) for `silent_seconds`. Returns false
+ * if a process has died or is silent, or the time is over: then MPI cannot be used any more, and the links stay for
+ * ever. The lock is held. */
+bool ith_mpi_free_closed(double seconds, double silent_seconds);
 /* Says goodbye on the connections of closed links that cannot be freed. The lock is held. */
 void ith_mpi_forget_closed(void);
 /* The number of links that are in use; whether the group of a closed link has failed. The lock is held. */

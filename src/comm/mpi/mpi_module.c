@@ -209,10 +209,14 @@ static bool look(void *user, char *sentence, size_t bytes)
 static ith_status connect_watch(meeting_place *m)
 {
     const ith_watch_patience patience = {m->seconds, look, m->presence};
-    double begin = ith_watch_now();
-    if (ith_watch_connect(m->watch, m->addresses, m->party.process, m->size, &patience, m->sentence, m->bytes))
+    ith_status status =
+        ith_watch_connect(m->watch, m->addresses, m->party.process, m->size, &patience, m->sentence, m->bytes);
+    if (status)
+        return abandon(m, status);
+    if (ith_watch_begin_pulse(m->watch, m->seconds))
         return ITH_OK;
-    return abandon(m, ith_watch_now() < begin + m->seconds ? ITH_ERR_ABORTED : ITH_ERR_TIMEOUT);
+    snprintf(m->sentence, m->bytes, "no thread could be started for the signs of life of process %d", m->party.process);
+    return ITH_ERR_MEMORY;
 }
 
 /* Gathers the addresses of the other processes on m->comm and connects this process with them. */
@@ -220,7 +224,7 @@ static ith_status meet(meeting_place *m, int ranks)
 {
     ith_status status = compare_versions(m);
     /* All processes are here, so they have closed the links of earlier groups. */
-    if (!status && !ith_mpi_free_closed(m->seconds)) {
+    if (!status && !ith_mpi_free_closed(m->seconds, m->seconds)) {
         snprintf(
             m->sentence, m->bytes,
             "a process of an earlier group does not answer, so MPI cannot be used again: start the processes anew");
@@ -316,7 +320,7 @@ static ith_status connect_processes(const char *where, int ranks, double seconds
         return ITH_ERR_ARGUMENT;
     }
     pthread_mutex_lock(&ith_mpi_lock);
-    m.presence = ith_mpi_presence_begin();
+    m.presence = ith_mpi_presence_begin(seconds);
     ith_status status = ith_mpi_start(m.presence, seconds, sentence, bytes);
     if (!status)
         status = begin_meeting(&m);

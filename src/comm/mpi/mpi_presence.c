@@ -20,23 +20,26 @@
 
 #define LOOK_SECONDS 0.01 /* between two looks at the connections */
 #define CALL_SECONDS 0.1  /* between two attempts to reach processes that have not come */
-#define LATE_SECONDS 1.0  /* for which a process that fails stays, for those that come later */
+#define LATE_SECONDS 1.0  /* that a process stays which fails at its limit, to tell processes that connect later */
+#define STAY_SECONDS 5.0  /* that a process stays which fails before, within its limit */
 
 enum { MOST_PROCESSES = 4096, SENTENCE_BYTES = 512, DONE = 'd', FAILED = 'f' };
 
 /* Another process of the run. */
 typedef struct neighbour {
-    int socket;          /* -1: none */
-    pid_t pid;           /* 0: it has not come */
-    bool done, answered; /* it has ended; it has been sent the end of this process */
+    int socket; /* -1: none */
+    pid_t pid;  /* 0: it has not come */
+    bool done;  /* it has ended */
 } neighbour;
 
 struct mpi_presence {
     char job[64], host[ITH_WATCH_NAME];
     int process, size, call; /* call: how many times this process has connected before */
     int listener;
-    double looked, called;
-    neighbour all[]; /* [size] */
+    double looked, called, end; /* end: of the time for which it stays for processes that connect later */
+    int answered;               /* how many processes have been sent the end of this one */
+    pid_t *answers;             /* [size]: those processes */
+    neighbour all[];            /* [size] */
 };
 
 /* ---- Names ----------------------------------------------------------------------------------------------------- */
@@ -108,17 +111,19 @@ static int open_socket(void)
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-mpi_presence *ith_mpi_presence_begin(void)
+mpi_presence *ith_mpi_presence_begin(double seconds)
 {
     static int calls;
     struct sockaddr_un address;
     int process, size;
     if (!find_number(&process, &size))
         return NULL;
-    mpi_presence *p = calloc(1, sizeof *p + (size_t)size * sizeof *p->all);
+    mpi_presence *p = calloc(1, sizeof *p + (size_t)size * (sizeof *p->all + sizeof *p->answers));
     if (!p)
         return NULL;
+    p->answers = (pid_t *)&p->all[size];
     p->process = process, p->size = size, p->call = calls++;
+    p->end = ith_watch_now() + seconds;
     for (int i = 0; i < size; i++)
         p->all[i].socket = -1;
     if (gethostname(p->host, sizeof p->host - 1))
@@ -217,7 +222,7 @@ void ith_mpi_presence_explain(mpi_presence *p, const bool *heard, char *text, si
     p->looked = p->called = 0;
     ith_mpi_presence_look(p, nothing, sizeof nothing);
     for (int i = 0; i < p->size; i++)
-        if (p->all[i].pid && ith_watch_has_stopped(p->all[i].pid)) {
+        if (p->all[i].pid && ith_watch_find_life(p->all[i].pid) == ITH_WATCH_STOPPED) {
             snprintf(text, bytes, "process %d (host %s, pid %d) is stopped", i, p->host, (int)p->all[i].pid);
             return;
         }
@@ -233,34 +238,47 @@ void ith_mpi_presence_explain(mpi_presence *p, const bool *heard, char *text, si
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Sends the end of this process to the processes that have connected. */
+/* Sends the end of this process to the processes that have connected. A process connects once. */
 static void answer(mpi_presence *p, const char *text)
 {
     for (int socket; (socket = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0; close(socket)) {
         pid_t pid = send(socket, text, strlen(text), MSG_NOSIGNAL) > 0 ? find_peer(socket).pid : 0;
-        for (int i = 0; i < p->size && pid; i++)
-            p->all[i].answered |= p->all[i].pid == pid;
+        if (pid && p->answered < p->size)
+            p->answers[p->answered++] = pid;
     }
 }
 
-/* Whether a process of this host lives, or may still come, and does not know of the end of this process. */
+static bool has_answer(const mpi_presence *p, pid_t pid)
+{
+    int i = 0;
+    while (i < p->answered && p->answers[i] != pid)
+        i++;
+    return i < p->answered;
+}
+
+/* Whether a process of this host runs, or may still come, and does not know of the end of this process. A process that
+ * knows of it may end before this one has connected to it. */
 static bool is_awaited(const mpi_presence *p)
 {
-    int come = 0;
+    int come = p->answered;
     for (int i = 0; i < p->size; i++) {
-        come += p->all[i].pid != 0;
-        if (p->all[i].pid && !p->all[i].done && !p->all[i].answered)
+        const neighbour *n = &p->all[i];
+        if (!n->pid || has_answer(p, n->pid))
+            continue;
+        come++;
+        if (!n->done && ith_watch_find_life(n->pid) == ITH_WATCH_RUNS)
             return true;
     }
     return come < count_near() - 1;
 }
 
-/* A process that fails at once could be gone when another one of its host comes. */
+/* A process that fails at once could be gone when another one of its host comes, which would take it for dead too. */
 static void answer_late(mpi_presence *p, const char *text)
 {
     const struct timespec nap = {.tv_nsec = 5000000};
     char ignored[SENTENCE_BYTES];
-    double end = ith_watch_now() + LATE_SECONDS;
+    double now = ith_watch_now(), end = p->end < now + STAY_SECONDS ? p->end : now + STAY_SECONDS;
+    end = end > now + LATE_SECONDS ? end : now + LATE_SECONDS;
     for (answer(p, text); is_awaited(p) && ith_watch_now() < end; answer(p, text)) {
         nanosleep(&nap, NULL);
         ith_mpi_presence_look(p, ignored, sizeof ignored);

@@ -14,15 +14,16 @@
 typedef struct mpi_presence mpi_presence;
 
 /* Opens the socket of this process. Returns NULL if the launcher or the run is unknown, or the socket cannot be opened:
- * then only MPI shows failures. */
-mpi_presence *ith_mpi_presence_begin(void);
+ * then only MPI shows failures. seconds: the time limit of connecting. */
+mpi_presence *ith_mpi_presence_begin(double seconds);
 /* Looks for new processes and for failures. Returns false if a process has died, or has failed and said why; `sentence`
  * then names it. Cheap: looks every 10 ms at most. */
 bool ith_mpi_presence_look(mpi_presence *presence, char *sentence, size_t bytes);
 /* Writes which processes may be to blame for a wait that took too long: those that have stopped, otherwise those that
  * have not come. heard [size]: processes that have answered by other means; NULL: none. */
 void ith_mpi_presence_explain(mpi_presence *presence, const bool *heard, char *text, size_t bytes);
-/* Shows the other processes that this one is connected, or has failed with a sentence, and closes the socket. */
+/* Shows the other processes that this one is connected, or has failed with a sentence, and closes the socket. After a
+ * failure it stays until the processes of this host know of it: at most 5 s and until the limit, but 1 s at least. */
 void ith_mpi_presence_end(mpi_presence *presence, const char *failure);
 
 #endif

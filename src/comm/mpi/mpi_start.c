@@ -15,6 +15,7 @@
 #define END_SECONDS 1.0 /* for the other processes at exit, after a failure */
 
 static bool started, unusable;
+static double limit_seconds; /* the limit of each wait at exit for a process that does not answer */
 
 /* The call of MPI_Init_thread. It is made in a thread of its own, which may outlive the function that waits for it. */
 static struct {
@@ -22,17 +23,44 @@ static struct {
     atomic_bool done;
 } init = {.level = MPI_THREAD_SINGLE};
 
+static atomic_bool finalize_done;
+
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
 /* Frees the closed links. If no group has failed, it waits for the other processes, as MPI_Finalize does, but ends if
- * one of them dies. Returns whether MPI can still be used. */
+ * one of them dies, or gives no sign for the time limit. Returns whether MPI can still be used. */
 static bool end_links(void)
 {
-    if (!unusable && !ith_mpi_links_in_use() && ith_mpi_free_closed(ith_mpi_closed_failed() ? END_SECONDS : -1))
+    if (!unusable && !ith_mpi_links_in_use() &&
+        ith_mpi_free_closed(ith_mpi_closed_failed() ? END_SECONDS : -1, limit_seconds))
         return true;
     ith_mpi_forget_closed();
     unusable = true;
     return false;
+}
+
+static void *call_finalize(void *user)
+{
+    (void)user;
+    MPI_Finalize();
+    atomic_store(&finalize_done, true);
+    return NULL;
+}
+
+/* Calls MPI_Finalize in a thread of its own. It waits for all processes, and would wait for ever for one that is
+ * stopped. All links have ended by then, so after the limit this process ends without it. */
+static void finalize(void)
+{
+    const double end = ith_watch_now() + limit_seconds;
+    pthread_t thread;
+    int nap = 10000;
+    if (pthread_create(&thread, NULL, call_finalize, NULL)) {
+        MPI_Finalize();
+        return;
+    }
+    pthread_detach(thread);
+    for (; !atomic_load(&finalize_done) && ith_watch_now() < end; nap = nap < 1000000 ? 2 * nap : nap)
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
 /* MPI_Finalize would wait for ever for a process that has died. */
@@ -42,7 +70,7 @@ static void finalize_at_exit(void)
     if (pthread_mutex_trylock(&ith_mpi_lock))
         return; /* a thread of a group that has not ended is in MPI */
     if (!MPI_Finalized(&finalized) && !finalized && end_links())
-        MPI_Finalize();
+        finalize();
     pthread_mutex_unlock(&ith_mpi_lock);
 }
 
@@ -203,6 +231,7 @@ ith_status ith_mpi_start(mpi_presence *presence, double seconds, char *sentence,
     ith_status status = check_library(sentence, bytes);
     if (status)
         return status;
+    limit_seconds = seconds > limit_seconds ? seconds : limit_seconds;
     if (!unusable)
         MPI_Finalized(&finalized);
     if (finalized || unusable) {

@@ -2,21 +2,23 @@
 /* Messages on control connections (watch.h). A message is a watch_head and its bytes. A queue of the sender holds what
  * the connection has no room for, so that a message is never cut off.
  *
- * The sockets have no time limits of their own (TCP_USER_TIMEOUT, keepalive) before ith_watch_probe: the time limit of
- * a group decides for how long a network may be away. */
+ * The sockets have no time limits of their own (TCP_USER_TIMEOUT, keepalive): the time limit of a group decides for how
+ * long a network may be away. */
 #include "watch_state.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+#define ARRIVE_SECONDS 0.5 /* that the end of a watch waits for messages that the network has lost once */
 
 enum { BYE_BYTES = 64 }; /* room of a queue that only the goodbye takes */
 
@@ -120,9 +122,10 @@ static void read_input(watch_peer *peer)
     peer->end -= peer->begin;
     peer->begin = 0;
     ssize_t count = recv(peer->socket, peer->input + peer->end, WATCH_INPUT - peer->end, MSG_DONTWAIT);
-    if (count > 0)
+    if (count > 0) {
         peer->end += (size_t)count;
-    else if (count == 0 || errno == ECONNRESET || errno == EPIPE)
+        peer->read_ns = ith_watch_now_ns();
+    } else if (count == 0 || errno == ECONNRESET || errno == EPIPE)
         peer->reason = "its connection closed";
     else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
         peer->reason = errno == ETIMEDOUT ? "its connection timed out" : "its connection failed";
@@ -137,31 +140,43 @@ static ith_watch_event end_peer(ith_watch *w, watch_peer *peer, ith_watch_event 
     return event;
 }
 
+/* Reads the head of the next message that is no pulse. Returns false if the head is not there. */
+static bool read_head(watch_peer *peer, watch_head *head)
+{
+    for (;;) {
+        if (peer->end - peer->begin < sizeof *head)
+            return false;
+        memcpy(head, peer->input + peer->begin, sizeof *head);
+        if (head->kind != WATCH_PULSE || head->bytes)
+            return true;
+        peer->begin += sizeof *head;
+    }
+}
+
 /* Takes the next message of a peer's input, or its end. */
 static ith_watch_event take_event(ith_watch *w, watch_peer *peer, const void **data, size_t *bytes)
 {
-    watch_head head = {0, 0};
-    size_t there = peer->end - peer->begin;
+    watch_head head;
     if (atomic_load(&peer->ended))
         return ITH_WATCH_NOTHING;
-    if (there >= sizeof head)
-        memcpy(&head, peer->input + peer->begin, sizeof head);
-    if (there >= sizeof head && head.kind == WATCH_BYE)
-        return end_peer(w, peer, ITH_WATCH_BYE);
-    if (there >= sizeof head && head.kind == WATCH_FAILED && there - sizeof head >= head.bytes) {
-        /* the process has failed while it was connected; the reason concerns all processes, and shows by itself */
-        peer->begin += sizeof head + head.bytes;
-        return take_event(w, peer, data, bytes);
-    }
-    if (there >= sizeof head &&
-        ((head.kind != WATCH_MESSAGE && head.kind != WATCH_FAILED) || head.bytes > ITH_WATCH_BYTES))
-        peer->reason = "its connection carried bytes that are no message";
-    else if (there >= sizeof head && there - sizeof head >= head.bytes) {
-        memcpy(w->message, peer->input + peer->begin + sizeof head, head.bytes);
-        peer->begin += sizeof head + head.bytes;
-        *data = w->message;
-        *bytes = head.bytes;
-        return ITH_WATCH_MESSAGE;
+    if (read_head(peer, &head)) {
+        if (head.kind == WATCH_BYE)
+            return end_peer(w, peer, ITH_WATCH_BYE);
+        bool fails = head.kind == WATCH_FAILED && head.bytes > offsetof(watch_failure, sentence);
+        bool awaits = head.kind == WATCH_AWAITS && head.bytes == sizeof(int32_t);
+        if ((head.kind != WATCH_MESSAGE && !fails && !awaits) || head.bytes > ITH_WATCH_BYTES) {
+            peer->reason = "its connection carried bytes that are no message";
+        } else if (peer->end - peer->begin - sizeof head >= head.bytes) {
+            memcpy(w->message, peer->input + peer->begin + sizeof head, head.bytes);
+            peer->begin += sizeof head + head.bytes;
+            size_t skipped = fails ? offsetof(watch_failure, sentence) : 0;
+            *data = w->message + skipped;
+            *bytes = head.bytes - skipped;
+            if (!fails)
+                return awaits ? ITH_WATCH_AWAITS : ITH_WATCH_MESSAGE;
+            w->message[head.bytes - 1] = 0;
+            return end_peer(w, peer, ITH_WATCH_FAILED);
+        }
     }
     if (!peer->reason)
         return ITH_WATCH_NOTHING;
@@ -222,18 +237,6 @@ void ith_watch_wake(ith_watch *w)
     errno = before;
 }
 
-void ith_watch_probe(ith_watch *w)
-{
-    static const int options[][3] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
-                                     {IPPROTO_TCP, TCP_KEEPIDLE, 5},
-                                     {IPPROTO_TCP, TCP_KEEPINTVL, 3},
-                                     {IPPROTO_TCP, TCP_KEEPCNT, 5},
-                                     {IPPROTO_TCP, TCP_USER_TIMEOUT, 20000}}; /* milliseconds; the others: seconds */
-    for (int i = 0; i < w->processes; i++)
-        for (size_t k = 0; k < sizeof options / sizeof *options && w->peers[i].socket >= 0; k++)
-            setsockopt(w->peers[i].socket, options[k][0], options[k][1], &options[k][2], sizeof(int));
-}
-
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
 /* Sends what is left to send, and reads until the other end closes. A connection that is closed with unread input is
@@ -258,17 +261,29 @@ static bool finish_peer(ith_watch *w, watch_peer *peer)
     return closed;
 }
 
-/* Says goodbye to all peers, and waits for theirs until the time `end`. */
+/* Whether the system of a peer may not have all messages yet. What it has, the peer can read, even if the connection is
+ * reset after that. */
+static bool is_on_the_way(const watch_peer *peer)
+{
+    int bytes = 0;
+    if (peer->socket < 0 || atomic_load(&peer->ended) || atomic_load(&peer->deaf))
+        return false;
+    return peer->queued > 0 || (!ioctl(peer->socket, SIOCOUTQ, &bytes) && bytes > 0);
+}
+
+/* Says goodbye to all peers, and waits for theirs until the time `end`, a little longer if messages are on the way. */
 static void say_goodbye(ith_watch *w, double end)
 {
     for (int i = 0; i < w->processes; i++)
         if (w->peers[i].socket >= 0 && !atomic_load(&w->peers[i].ended))
             ith_watch_put(w, &w->peers[i], WATCH_BYE, NULL, 0, false);
     for (;;) {
-        bool finished = true;
-        for (int i = 0; i < w->processes; i++)
+        bool finished = true, arrived = true;
+        for (int i = 0; i < w->processes; i++) {
             finished &= finish_peer(w, &w->peers[i]);
-        if (finished || ith_watch_now() >= end)
+            arrived &= !is_on_the_way(&w->peers[i]);
+        }
+        if (finished || ith_watch_now() >= end + (arrived ? 0 : ARRIVE_SECONDS))
             return;
         nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
     }
@@ -278,6 +293,7 @@ void ith_watch_close(ith_watch *w, bool hasty)
 {
     if (!w)
         return;
+    ith_watch_end_pulse(w);
     if (w->peers)
         say_goodbye(w, ith_watch_now() + (hasty ? 0.1 : 1));
     for (int i = 0; w->peers && i < w->processes; i++) {

@@ -6,13 +6,15 @@
  *     ith_watch_address mine, *all;
  *     ith_watch *watch = ith_watch_listen(&mine, sentence, bytes);
  *     ... all [processes]: `mine` of every process, gathered by other means ...
- *     if (!ith_watch_connect(watch, all, process, processes, &(ith_watch_patience){30}, sentence, bytes)) ...
+ *     if (ith_watch_connect(watch, all, process, processes, &(ith_watch_patience){30}, sentence, bytes)) ...
  *     ith_watch_send(watch, 2, "hello", 6, true);
  *     while ((event = ith_watch_receive(watch, &from, &data, &size)) != ITH_WATCH_NOTHING) ...
  *     ith_watch_close(watch, false);
  */
 #ifndef ITH_COMM_WATCH_H
 #define ITH_COMM_WATCH_H
+
+#include <ithaca/ithaca.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,8 +48,11 @@ typedef struct ith_watch_address {
  * name. Containers with networks of their own are hosts of their own. */
 bool ith_watch_same_host(const ith_watch_address *a, const ith_watch_address *b);
 
-/* Whether the process of this host with a pid is stopped (SIGSTOP); false if that is unknown. */
-bool ith_watch_has_stopped(int64_t pid);
+typedef enum ith_watch_life { ITH_WATCH_RUNS, ITH_WATCH_STOPPED, ITH_WATCH_ENDED } ith_watch_life;
+
+/* The state of the process of this host with a pid: stopped by a signal (SIGSTOP), ended, or none of these as far as is
+ * known. */
+ith_watch_life ith_watch_find_life(int64_t pid);
 
 /* Opens the port at which this process waits for others, and fills in its address. Returns NULL on failure, with a
  * sentence. */
@@ -60,17 +65,25 @@ typedef struct ith_watch_patience {
     void *user;
 } ith_watch_patience;
 
-/* Connects this process, number `process`, with all others, and closes the port. Collective: returns true when all
- * processes have all their connections. Returns false with a sentence if a process dies, fails, or does not answer in
- * time. The sentence names the process by `number` of its address, and its host. The caller then closes the watch. */
-bool ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes,
-                       const ith_watch_patience *patience, char *sentence, size_t bytes);
-/* From now on the system itself probes the connections: a host that cannot be reached counts as lost after about 20 s.
- * For a watch whose user has no time limit of its own any more. */
-void ith_watch_probe(ith_watch *watch);
+/* Connects this process, number `process`, with all others, and closes the port. Collective: returns ITH_OK when all
+ * processes have all their connections. Otherwise the sentence names the process that died, failed (ITH_ERR_ABORTED) or
+ * did not answer in time (ITH_ERR_TIMEOUT) by `number` of its address, and its host. All processes that give up have
+ * the sentence of the first one: a process that gives up stays until the others have that sentence, until its own limit
+ * if need be. The caller then closes the watch. */
+ith_status ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes,
+                             const ith_watch_patience *patience, char *sentence, size_t bytes);
+/* From now on a thread of this process sends a sign on every connection, several times in `seconds`, until the watch is
+ * closed. The other processes see by it that this process runs, whatever its other threads do: a process that is
+ * stopped, a host that hangs and a link that is cut are silent. Once, on a watch that is connected. Returns false if
+ * there is no thread. */
+bool ith_watch_begin_pulse(ith_watch *watch, double seconds);
+/* The seconds since ith_watch_receive last read something from a process; 0 if the process has ended or is this one.
+ * With pulses this is the time for which the process is silent, if ith_watch_receive has just returned
+ * ITH_WATCH_NOTHING. */
+double ith_watch_silence(const ith_watch *watch, int process);
 /* Says goodbye to the other processes, so that they do not take this process for dead, and frees the watch. Messages
- * that have been sent arrive unless the network has failed. hasty: waits at most 0.1 s for the other processes,
- * otherwise 1 s. Accepts NULL. */
+ * that have been sent arrive unless the network has failed. hasty: waits at most 0.1 s for the other processes to say
+ * goodbye, otherwise 1 s; and 0.5 s more for their systems to take all messages. Accepts NULL. */
 void ith_watch_close(ith_watch *watch, bool hasty);
 
 /* Sends a message of 1 to ITH_WATCH_BYTES bytes to another process. It arrives whole and in order. Never blocks. Any
@@ -83,7 +96,13 @@ typedef enum ith_watch_event {
     ITH_WATCH_NOTHING = 0,
     ITH_WATCH_MESSAGE, /* *data, *bytes: the message, valid until the next call */
     ITH_WATCH_BYE,     /* the process has closed its watch; nothing more comes from it */
-    ITH_WATCH_LOST     /* the process died, or the connection failed, *data: the reason, a string */
+    ITH_WATCH_LOST,    /* the process died, or the connection failed, *data: the reason, a string */
+    /* The process gave up while it was being connected; *data: the sentence of its ith_watch_connect, a string. Nothing
+     * more comes from it. */
+    ITH_WATCH_FAILED,
+    /* The process is not connected yet, though this one is; *data: the number of a process for which it waits, an
+     * int32_t, -1 if that is unknown. */
+    ITH_WATCH_AWAITS
 } ith_watch_event;
 
 /* Takes the next event, and sets *process to the process that it comes from. Also sends messages that wait in queues.

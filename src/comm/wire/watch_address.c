@@ -44,17 +44,25 @@ bool ith_watch_same_host(const ith_watch_address *a, const ith_watch_address *b)
     return !strcmp(a->boot, b->boot) && a->network == b->network && a->uts == b->uts && !strcmp(a->name, b->name);
 }
 
-bool ith_watch_has_stopped(int64_t pid)
+ith_watch_life ith_watch_find_life(int64_t pid)
 {
     char path[64], line[256] = "";
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     FILE *file = fopen(path, "re");
     if (!file)
-        return false;
+        return errno == ENOENT ? ITH_WATCH_ENDED : ITH_WATCH_RUNS;
     bool read = fgets(line, sizeof line, file) != NULL;
     fclose(file);
     const char *name_end = read ? strrchr(line, ')') : NULL; /* the state follows the name, in brackets */
-    return name_end && strlen(name_end) > 2 && (name_end[2] == 'T' || name_end[2] == 't');
+    if (!name_end || strlen(name_end) <= 2)
+        return ITH_WATCH_RUNS;
+    switch (name_end[2]) {
+    case 'T':
+    case 't': return ITH_WATCH_STOPPED;
+    case 'Z':
+    case 'X': return ITH_WATCH_ENDED;
+    default: return ITH_WATCH_RUNS;
+    }
 }
 
 /* Adds the address of an interface, unless other hosts cannot use it: the interface is down, is the loopback, or the

@@ -7,8 +7,18 @@
  * The connection with the welcome is the one that both keep.
  *
  * A process that has all its connections sends CONNECTED on each, and is at its end when it has that message from all
- * others. A process that fails sends FAILED and its sentence. Until then exactly these messages are read, so that later
- * ones stay for ith_watch_receive. */
+ * others. Until then it sends AWAITS, by which the others see that it runs. A process that is connected already may get
+ * it too: it must not blame this one, but the one for which this one waits. Nothing behind CONNECTED is read here, so
+ * that later messages stay for ith_watch_receive.
+ *
+ * A process that gives up sends FAILED with its sentence and the number of the process that it blames. Then its end
+ * must not look like one more death:
+ *   - It goes on to connect and to accept, and sends FAILED on each new connection, until all others have it. It does
+ *     not wait for the process that it blames, for those that it sees dead, and for none beyond its limit.
+ *   - A process that gets FAILED gives up with the same sentence. If it is connected already, ith_watch_receive has it.
+ *   - FAILED is the first message that a process that gives up sends after CONNECTED, and a connection is not closed
+ *     before the other system has its messages (ith_watch_close). So a connection that ends without FAILED shows a
+ *     death. */
 #include "watch_state.h"
 
 #include <arpa/inet.h>
@@ -26,6 +36,9 @@
 
 #define MAGIC 0x3168637461777469u
 #define STAGGER_SECONDS 0.1 /* between two attempts to connect to one process */
+#define TURN_SECONDS 0.2    /* that a process which gives up tries to reach one other */
+#define LATE_SECONDS 1.0    /* that a process stays which gives up at its limit */
+#define GRACE_SECONDS 0.5   /* for processes that lack a connection to say so, when this one has all */
 
 enum {
     ATTEMPTS = ITH_WATCH_INTERFACES + 2, /* the interfaces and two loopbacks */
@@ -66,11 +79,15 @@ typedef struct meeting {
     int error;        /* errno of the last attempt that failed; 0: none failed */
     half_open attempts[ATTEMPTS], arrivals[ARRIVALS];
     int oldest;           /* the arrival that is replaced when all are in use */
+    double seconds;       /* the limit */
+    double pulse_time;    /* when AWAITS is due again */
+    double turn_end;      /* gives up: until when it tries to reach the target */
     bool said;            /* this process has sent CONNECTED */
     int answers;          /* how many processes have sent CONNECTED */
     bool *answered;       /* [processes] */
     struct pollfd *polls; /* [ATTEMPTS + ARRIVALS + 1 + processes] */
-    bool failed;          /* `sentence` says why */
+    ith_status status;    /* not ITH_OK: this process gives up; `sentence` says why */
+    int blamed;           /* the process to blame; -1: unknown */
     char *sentence;
     size_t bytes;
 } meeting;
@@ -82,13 +99,27 @@ static void drop(half_open *h)
     *h = (half_open){.socket = -1};
 }
 
+/* Sends FAILED to a process that is connected. */
+static void say_failure(const meeting *m, int process)
+{
+    watch_failure failure = {.blamed = m->blamed};
+    size_t bytes = (size_t)snprintf(failure.sentence, sizeof failure.sentence, "%s", m->sentence) + 1;
+    bytes = bytes < sizeof failure.sentence ? bytes : sizeof failure.sentence;
+    ith_watch_put(m->watch, &m->watch->peers[process], WATCH_FAILED, &failure,
+                  offsetof(watch_failure, sentence) + bytes, false);
+}
+
 /* Makes a connection the one with a process. */
 static void adopt(meeting *m, half_open *h, int process)
 {
+    watch_peer *peer = &m->watch->peers[process];
     setsockopt(h->socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    m->watch->peers[process].socket = h->socket;
+    peer->socket = h->socket;
+    peer->read_ns = ith_watch_now_ns();
     h->socket = -1;
     drop(h);
+    if (m->status)
+        say_failure(m, process);
 }
 
 /* "process 2 (host b, pid 4711)". Returns `text`. */
@@ -190,6 +221,22 @@ static int send_hello(const meeting *m, half_open *h)
     return send(h->socket, &mine, sizeof mine, MSG_NOSIGNAL) == sizeof mine ? 0 : ECONNRESET;
 }
 
+/* Makes the next process to which there is no connection the target, of those before this process; this process itself
+ * if there is none. */
+static void choose_target(meeting *m, double now)
+{
+    const int before = m->target, process = m->watch->process;
+    m->target = process;
+    for (int i = 1; i <= process && m->target == process; i++)
+        if (m->watch->peers[(before + i) % process].socket < 0)
+            m->target = (before + i) % process;
+    for (int i = 0; i < ATTEMPTS; i++)
+        drop(&m->attempts[i]);
+    m->next = m->error = 0;
+    m->next_time = now;
+    m->turn_end = now + TURN_SECONDS;
+}
+
 /* Goes on with a connection to the target. With the right welcome, the next process is the target. */
 static void serve_attempt(meeting *m, half_open *h, double now)
 {
@@ -206,11 +253,7 @@ static void serve_attempt(meeting *m, half_open *h, double now)
         return;
     }
     adopt(m, h, m->target);
-    for (int i = 0; i < ATTEMPTS; i++)
-        drop(&m->attempts[i]);
-    m->target++;
-    m->next = m->error = 0;
-    m->next_time = now;
+    choose_target(m, now);
 }
 
 /* ---- Accepting ------------------------------------------------------------------------------------------------- */
@@ -256,14 +299,17 @@ static void serve_arrival(meeting *m, half_open *h)
 
 /* ---- Agreement --------------------------------------------------------------------------------------------------- */
 
-static void fail(meeting *m, const char *format, ...)
+/* This process gives up, because of the process `blamed`. */
+static void fail(meeting *m, ith_status status, int blamed, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    if (!m->failed)
+    if (!m->status) {
         vsnprintf(m->sentence, m->bytes, format, arguments);
+        m->status = status;
+        m->blamed = blamed;
+    }
     va_end(arguments);
-    m->failed = true;
 }
 
 /* Whether a process is connected and its answer is still to come. */
@@ -272,7 +318,23 @@ static bool is_unanswered(const meeting *m, int process)
     return m->watch->peers[process].socket >= 0 && !m->answered[process];
 }
 
-/* Reads the answer of a process as far as it is there, and nothing behind it. */
+/* Takes the message of a process that is in its input. */
+static void take_answer(meeting *m, int process, const watch_head *head)
+{
+    const char *message = m->watch->peers[process].input + sizeof *head;
+    size_t before = offsetof(watch_failure, sentence);
+    int32_t blamed = -1;
+    if (head->kind == WATCH_FAILED && head->bytes > before) {
+        memcpy(&blamed, message, sizeof blamed);
+        fail(m, ITH_ERR_ABORTED, blamed, "%.*s", (int)(head->bytes - before), message + before);
+    }
+    if (head->kind != WATCH_CONNECTED)
+        return;
+    m->answered[process] = true;
+    m->answers++;
+}
+
+/* Reads the next message of a process as far as it is there, and nothing behind it. */
 static void serve_answer(meeting *m, int process)
 {
     watch_peer *peer = &m->watch->peers[process];
@@ -284,31 +346,30 @@ static void serve_answer(meeting *m, int process)
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return;
     if (count <= 0)
-        return fail(m, "%s died while the processes were being connected: its connection closed",
+        return fail(m, ITH_ERR_ABORTED, process,
+                    "%s died while the processes were being connected: its connection closed",
                     name_process(m, process, name));
     peer->end += (size_t)count;
+    peer->read_ns = ith_watch_now_ns();
     if (peer->end < sizeof head)
         return;
     memcpy(&head, peer->input, sizeof head);
-    if ((head.kind != WATCH_CONNECTED && head.kind != WATCH_FAILED) || head.bytes > ITH_WATCH_BYTES)
-        return fail(m, "the connection to %s carried bytes that are no answer", name_process(m, process, name));
+    bool known = head.kind == WATCH_CONNECTED || head.kind == WATCH_FAILED || head.kind == WATCH_AWAITS;
+    if (!known || head.bytes > ITH_WATCH_BYTES)
+        return fail(m, ITH_ERR_ABORTED, process, "the connection to %s carried bytes that are no answer",
+                    name_process(m, process, name));
     if (peer->end < sizeof head + head.bytes)
         return;
-    if (head.kind == WATCH_FAILED)
-        return fail(m, "%.*s", (int)head.bytes, peer->input + sizeof head);
     peer->end = 0;
-    m->answered[process] = true;
-    m->answers++;
+    take_answer(m, process, &head);
 }
 
-/* Sends CONNECTED or FAILED to all processes that are connected. */
-static void answer_all(const meeting *m, uint16_t kind, const char *sentence)
+/* Sends a message to all processes that are connected. */
+static void send_all(const meeting *m, uint16_t kind, const void *data, size_t bytes)
 {
-    size_t bytes = strlen(sentence);
     for (int i = 0; i < m->watch->processes; i++)
         if (m->watch->peers[i].socket >= 0)
-            ith_watch_put(m->watch, &m->watch->peers[i], kind, sentence,
-                          bytes < ITH_WATCH_BYTES ? bytes : ITH_WATCH_BYTES, false);
+            ith_watch_put(m->watch, &m->watch->peers[i], kind, data, bytes, kind == WATCH_AWAITS);
 }
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
@@ -324,7 +385,8 @@ static void serve(meeting *m)
     }
     polls[LISTENER] = (struct pollfd){m->watch->listener, POLLIN, 0};
     for (int i = 0; i < m->watch->processes; i++)
-        polls[PEERS + i] = (struct pollfd){is_unanswered(m, i) ? m->watch->peers[i].socket : -1, POLLIN, 0};
+        polls[PEERS + i] =
+            (struct pollfd){!m->status && is_unanswered(m, i) ? m->watch->peers[i].socket : -1, POLLIN, 0};
     if (poll(polls, (nfds_t)(PEERS + m->watch->processes), 20) <= 0)
         return;
     double now = ith_watch_now();
@@ -341,26 +403,63 @@ static void serve(meeting *m)
             serve_answer(m, i);
 }
 
-/* The number of a process that this one still needs: one that is stopped, if there is any, otherwise the first one to
- * which there is no connection, otherwise the first one that has not answered. */
+/* Whether a process of this host is in a state; false if it runs on another host. */
+static bool is_known_as(const meeting *m, int process, ith_watch_life life)
+{
+    return ith_watch_same_host(&m->all[process], &m->all[m->watch->process]) &&
+           ith_watch_find_life(m->all[process].pid) == life;
+}
+
+/* Between two AWAITS, in seconds. */
+static double find_period(const meeting *m)
+{
+    return m->seconds < 1.6 ? m->seconds / 16 : 0.1;
+}
+
+/* For how many nanoseconds a process that is connected has sent nothing; 0 if that is less than a few AWAITS take. */
+static int64_t find_silence(const meeting *m, int process)
+{
+    const int64_t limit = (int64_t)((m->seconds < 8 ? m->seconds / 4 : 2) * 1e9);
+    const watch_peer *peer = &m->watch->peers[process];
+    int64_t silence = peer->socket < 0 ? 0 : ith_watch_now_ns() - peer->read_ns;
+    return silence < limit ? 0 : silence;
+}
+
+/* The number of the process to blame if the time is over: one that is stopped, if there is any, otherwise the one that
+ * has been silent longest, otherwise the first one to which there is no connection, otherwise the first one that has
+ * not answered. A later process that has no connection yet may wait for a silent one, too. */
 static int find_missing(const meeting *m, bool *stopped)
 {
     const ith_watch *w = m->watch;
+    int64_t longest = 0;
     int found = -1;
     for (int i = 0; i < w->processes; i++) {
         bool absent = i != w->process && (w->peers[i].socket < 0 || !m->answered[i]);
-        *stopped =
-            absent && ith_watch_same_host(&m->all[i], &m->all[w->process]) && ith_watch_has_stopped(m->all[i].pid);
+        *stopped = absent && is_known_as(m, i, ITH_WATCH_STOPPED);
         if (*stopped)
             return i;
-        if (absent && (found < 0 || (w->peers[found].socket >= 0 && w->peers[i].socket < 0)))
+        int64_t silence = absent ? find_silence(m, i) : 0;
+        bool unconnected = absent && !longest && w->peers[i].socket < 0 && found >= 0 && w->peers[found].socket >= 0;
+        if (absent && (found < 0 || silence > longest || unconnected))
             found = i;
+        longest = silence > longest ? silence : longest;
     }
     return found;
 }
 
+/* Sends AWAITS if it is time. */
+static void send_awaited(meeting *m, double now)
+{
+    bool stopped;
+    if (now < m->pulse_time)
+        return;
+    m->pulse_time = now + find_period(m);
+    int32_t awaited = find_missing(m, &stopped);
+    send_all(m, WATCH_AWAITS, &awaited, sizeof awaited);
+}
+
 /* Says which process or connection is missing when the time is over. */
-static void explain(meeting *m, double seconds)
+static void explain(meeting *m)
 {
     const ith_watch *w = m->watch;
     bool stopped, heard = false;
@@ -370,14 +469,16 @@ static void explain(meeting *m, double seconds)
     for (int i = 0; i < ATTEMPTS; i++)
         heard |= other == m->target && m->attempts[i].sent;
     if (stopped)
-        return fail(m, "%s is stopped, and was not connected within %.3g s", name, seconds);
+        return fail(m, ITH_ERR_TIMEOUT, other, "%s is stopped, and was not connected within %.3g s", name, m->seconds);
     if (heard || w->peers[other].socket >= 0)
-        return fail(m, "%s took the connection and did not answer within %.3g s", name, seconds);
+        return fail(m, ITH_ERR_TIMEOUT, other, "%s took the connection and did not answer within %.3g s", name,
+                    m->seconds);
     bool awaited = other > w->process;
     const ith_watch_address *from = &m->all[awaited ? other : w->process], *to = &m->all[awaited ? w->process : other];
-    fail(m, "process %lld on %.*s did not reach process %lld on %.*s at TCP port %d within %.3g s (%d addresses%s%s)%s",
+    fail(m, ITH_ERR_TIMEOUT, other,
+         "process %lld on %.*s did not reach process %lld on %.*s at TCP port %d within %.3g s (%d addresses%s%s)%s",
          (long long)from->number, ITH_WATCH_NAME - 1, from->name, (long long)to->number, ITH_WATCH_NAME - 1, to->name,
-         to->port, seconds, to->interfaces, m->error ? "; the last: " : "", m->error ? strerror(m->error) : "",
+         to->port, m->seconds, to->interfaces, m->error ? "; the last: " : "", m->error ? strerror(m->error) : "",
          m->error ? "" : ": a firewall may be in the way");
 }
 
@@ -425,50 +526,89 @@ static void hand_over(meeting *m)
     for (int i = 0; i < m->watch->processes; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &m->watch->peers[i]};
         int socket = m->watch->peers[i].socket;
-        if (socket >= 0 && epoll_ctl(m->watch->epoll, EPOLL_CTL_ADD, socket, &event))
-            fail(m, "a control connection could not be watched: %s", strerror(errno));
-    }
-}
-
-/* Runs the meeting until all processes are connected, or one fails. */
-static void run_meeting(meeting *m, const ith_watch_patience *patience)
-{
-    const ith_watch *w = m->watch;
-    double end = ith_watch_now() + patience->seconds;
-    while (m->answers < w->processes - 1 && !m->failed) {
-        if (ith_watch_now() >= end)
-            explain(m, patience->seconds);
-        else if (patience->look && !patience->look(patience->user, m->sentence, m->bytes))
-            m->failed = true;
-        if (m->failed)
-            break;
-        try_next_address(m, ith_watch_now());
-        serve(m);
-        if (!m->said && m->target == w->process && !m->missing) {
-            m->said = true;
-            answer_all(m, WATCH_CONNECTED, "");
+        if (socket >= 0 && epoll_ctl(m->watch->epoll, EPOLL_CTL_ADD, socket, &event)) {
+            char name[NAME_BYTES];
+            fail(m, ITH_ERR_IO, m->watch->process, "%s cannot watch its control connections: %s",
+                 name_process(m, m->watch->process, name), strerror(errno));
         }
     }
 }
 
-bool ith_watch_connect(ith_watch *w, const ith_watch_address *all, int process, int processes,
-                       const ith_watch_patience *patience, char *sentence, size_t bytes)
+/* Runs the meeting until all processes are connected, or this one gives up. */
+static void run_meeting(meeting *m, const ith_watch_patience *patience, double end)
 {
-    /* If this process fails after it has sent CONNECTED, others may be connected already. They shall see the failure
-     * before the connection closes. */
-    const struct timespec pause = {.tv_nsec = 200000000};
-    meeting m = {.watch = w, .all = all, .missing = processes - process - 1, .sentence = sentence, .bytes = bytes};
+    const ith_watch *w = m->watch;
+    while (m->answers < w->processes - 1) {
+        double now = ith_watch_now();
+        if (now >= end + (m->said ? GRACE_SECONDS : 0))
+            explain(m);
+        else if (patience->look && !patience->look(patience->user, m->sentence, m->bytes))
+            m->status = ITH_ERR_ABORTED;
+        if (m->status)
+            return;
+        try_next_address(m, now);
+        send_awaited(m, now);
+        serve(m);
+        if (m->status)
+            return;
+        if (!m->said && m->target == w->process && !m->missing) {
+            m->said = true;
+            send_all(m, WATCH_CONNECTED, NULL, 0);
+        }
+    }
+}
+
+/* Whether a process has no connection yet, and may come. */
+static bool may_come(const meeting *m, int process)
+{
+    return process != m->watch->process && process != m->blamed && m->watch->peers[process].socket < 0 &&
+           !is_known_as(m, process, ITH_WATCH_STOPPED) && !is_known_as(m, process, ITH_WATCH_ENDED);
+}
+
+/* Sends FAILED to all processes, also to those that come or are reached before the time `end`. */
+static void spread_failure(meeting *m, double end)
+{
+    const ith_watch *w = m->watch;
+    double last = ith_watch_now() + LATE_SECONDS;
+    m->turn_end = ith_watch_now() + TURN_SECONDS;
+    for (int i = 0; i < w->processes; i++)
+        if (w->peers[i].socket >= 0)
+            say_failure(m, i);
+    for (last = last > end ? last : end;;) {
+        double now = ith_watch_now();
+        int missing = 0;
+        while (missing < w->processes && !may_come(m, missing))
+            missing++;
+        if (missing == w->processes || now >= last)
+            return;
+        if (now >= m->turn_end && m->target != w->process)
+            choose_target(m, now);
+        try_next_address(m, now);
+        serve(m);
+    }
+}
+
+ith_status ith_watch_connect(ith_watch *w, const ith_watch_address *all, int process, int processes,
+                             const ith_watch_patience *patience, char *sentence, size_t bytes)
+{
+    const double end = ith_watch_now() + patience->seconds;
+    meeting m = {.watch = w,
+                 .all = all,
+                 .seconds = patience->seconds,
+                 .missing = processes - process - 1,
+                 .blamed = -1,
+                 .sentence = sentence,
+                 .bytes = bytes};
+    m.pulse_time = ith_watch_now() + find_period(&m);
     bool lists = begin_meeting(&m, processes);
     if (!make_peers(w, process, processes) || !lists)
-        fail(&m, "no memory for the control connections of %d processes", processes);
+        fail(&m, ITH_ERR_MEMORY, process, "no memory for the control connections of %d processes", processes);
     else
-        run_meeting(&m, patience);
-    if (!m.failed)
+        run_meeting(&m, patience, end);
+    if (!m.status)
         hand_over(&m);
-    if (m.failed)
-        answer_all(&m, WATCH_FAILED, sentence);
-    if (m.failed && m.said)
-        nanosleep(&pause, NULL);
+    if (m.status && lists)
+        spread_failure(&m, end);
     end_meeting(&m);
-    return !m.failed;
+    return m.status;
 }

@@ -240,6 +240,15 @@ static void take_life(wire_world *world, const message *m)
         atomic_store_explicit(&life->life, now, memory_order_relaxed);
 }
 
+/* A process is still being connected, and waits for another one: so do its ranks. */
+static void take_wait(wire_world *world, int process, int32_t awaited)
+{
+    const ith_link *link = &world->link;
+    for (int i = 0; i < link->all[process].ranks && awaited >= 0 && awaited < link->processes; i++)
+        take_life(world,
+                  &(message){.rank = link->all[process].first_rank + i, .waits_for = link->all[awaited].first_rank});
+}
+
 static void take_notice(wire_world *world, const message *m)
 {
     for (wire_group *group = world->groups; group; group = group->next)
@@ -293,6 +302,8 @@ void ith_wire_hear(wire_world *world)
         case ITH_WATCH_MESSAGE: take_message(world, process, data, bytes); break;
         case ITH_WATCH_BYE: take_end_of_process(world, process, "it closed its connections"); break;
         case ITH_WATCH_LOST: take_end_of_process(world, process, data); break;
+        case ITH_WATCH_AWAITS: take_wait(world, process, *(const int32_t *)data); break;
+        case ITH_WATCH_FAILED: ith_wire_end(world, ITH_ERR_ABORTED, "%s", (const char *)data); break;
         default: return;
         }
 }

@@ -68,9 +68,11 @@ static void end_by_difference(const wire_state *self, const wire_request *mine, 
     char names[2][WIRE_NAME], operation[WIRE_OPERATION];
     ith_wire_posted(self, mine, operation);
     if (theirs && theirs->posted.tag != mine->posted.tag)
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s is in %s, and %s in %s: all ranks need the same operations in order",
+        ith_wire_end(world, ITH_ERR_ARGUMENT,
+                     "%s is in %s, and %s in %s%s: all ranks need the same operations in order",
                      ith_wire_name(world, self->world_rank, names[0]), operation,
-                     ith_wire_name(world, other->world_rank, names[1]), theirs->posted.what);
+                     ith_wire_name(world, other->world_rank, names[1]), theirs->posted.what,
+                     ith_pairs_difference(&mine->posted, &theirs->posted));
     else
         ith_wire_end_unpaired(world, self->world_rank, other->world_rank, sending, operation);
 }
@@ -126,9 +128,8 @@ bool ith_wire_copy_near(wire_state *self)
 
 /* ---- Sharing memory -------------------------------------------------------------------------------------------- */
 
-/* ith_wire_share takes the lock, so it runs either before or after the failure that ends the group. A rank that drains
- * after this failure therefore sees every rank that still uses its memory. */
-
+/* The lock orders this call before or after the failure that ends the group. A rank that drains after the failure
+ * therefore sees every rank that still uses its memory. */
 ith_status ith_wire_share(void *state)
 {
     wire_state *self = state;

@@ -20,6 +20,7 @@
 #define MOST_HEADS 4096
 #define MOST_HEAD_DIM 4096
 #define MOST_WIDTH (1 << 20)
+#define MOST_RANK 4096
 #define MOST_TOKENS 1000000000
 
 /* The state of one benchmark of a block. */
@@ -27,6 +28,7 @@ typedef struct block_bench {
     ith_bench_call call;
     ith_block_problem problem;
     ith_dit_config config;
+    ith_lora *lora; /* NULL: there is none */
     ith_dit *dit;
     ith_dit_text *text;
     ith_dit_workspace *workspace;
@@ -55,6 +57,8 @@ static ith_status read_problem(ith_context *context, const ith_block_problem *gi
         status = ith_bench_check_range(context, "tokens", p->tokens, 1, MOST_TOKENS);
     if (!status)
         status = ith_bench_check_range(context, "text_rows", p->text_rows, 1, ITH_DIT_TEXT_LEN);
+    if (!status)
+        status = ith_bench_check_range(context, "lora_rank", p->lora_rank, 0, MOST_RANK);
     return status;
 }
 
@@ -100,14 +104,14 @@ static ith_status predict(void *user, int64_t tokens, int64_t *bytes)
     ith_dit *dit = NULL;
     ith_arena buffers = {0};
     int64_t text = 0, making = 0, workspace = 0;
-    ith_status status = ith_dit_outline(context, &b->config, b->call.types, false, &dit);
+    ith_status status = ith_dit_outline(context, &b->config, b->lora, b->call.types, false, &dit);
     if (status)
         return status;
     lay_out(b, tokens, &buffers);
     ith_dit_text_bytes(dit, 1, b->problem.text_rows, &text, &making);
     status = ith_dit_workspace_bytes(context, dit, &shape, b->call.options.attention, 1, 0, true, &workspace);
-    *bytes = b->call.report.weights_bytes + ith_dit_bytes(dit) + buffers.used_bytes + ITH_ALLOC_HEADER + text +
-             ith_max64(making, workspace);
+    *bytes = b->call.report.weights_bytes + ith_lora_random_bytes(b->lora) + ith_dit_bytes(dit) + buffers.used_bytes +
+             ITH_ALLOC_HEADER + text + ith_max64(making, workspace);
     ith_dit_free(context, &dit);
     return status;
 }
@@ -116,8 +120,12 @@ static ith_status check_memory(void *user)
 {
     block_bench *b = user;
     ith_bench_call *call = &b->call;
-    ith_status status =
-        ith_dit_random_bytes(call->context, &b->config, call->options.weights, &call->report.weights_bytes);
+    ith_status status = ITH_OK;
+    if (b->problem.lora_rank)
+        status = ith_lora_make_random(call->context, b->problem.lora_rank, ith_max64(b->config.dim, b->config.ffn_dim),
+                                      &b->lora);
+    if (!status)
+        status = ith_dit_random_bytes(call->context, &b->config, call->options.weights, &call->report.weights_bytes);
     if (!status)
         status = predict(b, b->problem.tokens, &call->report.predicted_bytes);
     return status ? status : ith_bench_call_check_memory(call, predict, b, b->problem.tokens, 1, "tokens");
@@ -144,7 +152,9 @@ static ith_status make(void *user)
     block_bench *b = user;
     ith_context *context = b->call.context;
     const ith_dit_shape shape = shape_of(b, b->problem.tokens);
-    ith_status status = ith_dit_make_random(context, &b->config, b->call.types, b->call.options.weights, &b->dit);
+    ith_status status = b->lora ? ith_lora_fill_random(b->lora) : ITH_OK;
+    if (!status)
+        status = ith_dit_make_random(context, &b->config, b->lora, b->call.types, b->call.options.weights, &b->dit);
     if (!status)
         status = make_buffers(b);
     if (!status)
@@ -217,8 +227,9 @@ static ith_status forward(void *user, const ith_span *span)
 {
     static const float time = 500;
     block_bench *b = user;
+    const ith_dit_tokens tokens = {.latents = b->tokens};
     ith_dit_workspace_show(b->workspace, span);
-    return ith_dit_forward(b->call.context, b->workspace, b->tokens, &time, b->out);
+    return ith_dit_forward(b->call.context, b->workspace, &tokens, &time, b->out);
 }
 
 static const ith_bench_kind kind = {
@@ -228,6 +239,7 @@ static const ith_bench_kind kind = {
     .add_stages = add_stages,
     .run = forward,
     .destroy = destroy,
+    .packs = true,
 };
 
 ith_status ith_bench_block(ith_context *context, const ith_block_problem *problem, const ith_bench_options *options,
@@ -240,5 +252,7 @@ ith_status ith_bench_block(ith_context *context, const ith_block_problem *proble
     if (status)
         return status;
     b.config = config_of(&b.problem);
-    return ith_bench_call_perform(&b.call, context, options, report, &kind, &b);
+    status = ith_bench_call_perform(&b.call, context, options, report, &kind, &b);
+    ith_lora_close(&b.lora);
+    return status;
 }

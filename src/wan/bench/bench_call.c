@@ -6,6 +6,7 @@
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../../base/team_limit.h"
+#include "../../kernels/unpack.h"
 
 #include <omp.h>
 
@@ -29,7 +30,7 @@ static void put_defaults(ith_bench_options *o)
     o->repeats = o->repeats ? o->repeats : USUAL_REPEATS;
 }
 
-static ith_status read_options(ith_bench_call *call, const ith_bench_options *given)
+static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind, const ith_bench_options *given)
 {
     ith_context *context = call->context;
     ith_bench_options *o = &call->options;
@@ -45,9 +46,10 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_options *gi
     if ((unsigned)o->precision > ITH_PRECISION_BF16)
         return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
                         o->precision);
-    if (o->weights != ITH_F32 && o->weights != ITH_BF16 && o->weights != ITH_F16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16 or F16",
-                        ith_dtype_name(o->weights));
+    if (o->weights != ITH_F32 && o->weights != ITH_BF16 && o->weights != ITH_F16 &&
+        !(kind->packs && ith_unpack_has(o->weights)))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16%s",
+                        ith_dtype_name(o->weights), kind->packs ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
     status = ith_bench_check_range(context, "repeats", o->repeats, 1, MOST_REPEATS);
     if (!status)
         status = ith_bench_check_range(context, "threads", o->threads, 1, INT32_MAX);
@@ -56,8 +58,8 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_options *gi
 
 /* ---- Observer -------------------------------------------------------------------------------------------------- */
 
-/* Passes the clock's progress on. A decoder shows progress of its own, which becomes a part of the current repeat.
- * Other stages, such as loading, are not shown. */
+/* Passes the clock's progress on. A decoder or an encoder shows progress of its own, which becomes a part of the
+ * current repeat. Other stages, such as loading, are not shown. */
 static void show_progress(void *user, int stage, int64_t done, int64_t total)
 {
     const ith_bench_call *call = user;
@@ -65,7 +67,7 @@ static void show_progress(void *user, int stage, int64_t done, int64_t total)
     const ith_span *span = &call->clock.span;
     if (stage == ITH_BENCH_PROGRESS)
         o->on_progress(o->user, done, total);
-    else if (stage == ITH_STAGE_DECODE && call->measuring)
+    else if ((stage == ITH_STAGE_DECODE || stage == ITH_STAGE_ENCODE) && call->measuring)
         o->on_progress(o->user, span->begin + done * (span->end - span->begin) / total, span->total);
 }
 
@@ -83,8 +85,8 @@ static void tick(void *user)
 }
 
 /* Reads the options, and sets the number of threads and the observer until `end`. */
-static ith_status begin(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
-                        const ith_bench_report *report)
+static ith_status begin(ith_bench_call *call, ith_context *context, const ith_bench_kind *kind,
+                        const ith_bench_options *options, const ith_bench_report *report)
 {
     *call = (ith_bench_call){.context = context,
                              .options = ITH_BENCH_OPTIONS_INIT,
@@ -94,7 +96,7 @@ static ith_status begin(ith_bench_call *call, ith_context *context, const ith_be
     if (report)
         status = ITH_SIZED_CHECK(context, ith_bench_report, ITH_BENCH_REPORT_INIT, report);
     if (!status)
-        status = read_options(call, options);
+        status = read_options(call, kind, options);
     if (!status)
         status = ith_team_check(context, call->options.threads);
     if (status)
@@ -141,7 +143,7 @@ static ith_status measure(ith_bench_call *call, const ith_bench_kind *kind, void
 ith_status ith_bench_call_perform(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
                                   ith_bench_report *report, const ith_bench_kind *kind, void *user)
 {
-    ith_status status = begin(call, context, options, report);
+    ith_status status = begin(call, context, kind, options, report);
     if (status)
         return status;
     status = kind->check_memory(user);

@@ -14,9 +14,10 @@
 #define FRAMES 2
 #define FIRST_SIDE 4     /* height and width of the latents that say how long a pixel takes */
 #define MOST_CHANNELS 48 /* at the largest picture: a wider decoder is measured with fewer channels */
-#define LEAST_REPEATS 1
+#define LEAST_REPEATS 2
 #define MOST_REPEATS 10
 #define STAGES 16
+#define SECOND "second frame" /* name of the stage of the whole second latent frame */
 
 /* The work of one latent frame, and its times in a run. */
 typedef struct stage_work {
@@ -33,8 +34,9 @@ typedef struct decoder_run {
     int64_t height, width;
     float *latents;
     ith_stage_clock clock;
-    double begin, second;   /* when the second latent frame began; the fastest time in which it was decoded */
-    double started, worked; /* the same for the whole call, in time of the processor */
+    bool disturbed; /* other programs have taken the processor during the last run */
+    double begin;   /* when the second latent frame began */
+    double worked;  /* the least time of the processor for a call */
     stage_work stages[STAGES];
     int count;
     double sign;  /* 1 or -1: work is added or taken away */
@@ -59,7 +61,7 @@ static ith_status decode(decoder_run *r)
     ith_status status =
         ith_vae_decode(r->meter->context, r->vae, r->latents, FRAMES, r->height, r->width, NULL, take_frame, r, NULL);
     r->worked = fmin(r->worked, ith_clock_thread_seconds() - started);
-    r->second = fmin(r->second, ith_stage_clock_now(&r->clock) - r->begin);
+    ith_stage_clock_add(&r->clock, SECOND, ith_stage_clock_now(&r->clock) - r->begin);
     ith_stage_clock_end(&r->clock);
     return status;
 }
@@ -68,7 +70,9 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
 {
     ith_context *context = r->meter->context;
     const int64_t count = r->meter->problem->channels * FRAMES * height * width;
-    r->height = height, r->width = width, r->second = r->worked = INFINITY;
+    r->height = height, r->width = width, r->worked = INFINITY;
+    const int64_t interruptions = ith_video_meter_interruptions();
+    const double began = ith_clock_seconds();
     omp_set_num_threads((int)threads);
     r->latents = ith_alloc(context, count, sizeof *r->latents, "the latents of a measurement");
     ith_status status = r->latents ? ith_noise_make(context, 0, 0, count, r->latents) : ITH_ERR_MEMORY;
@@ -80,6 +84,8 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
                 status = decode(r);
         ith_stage_clock_close(&r->clock, context);
     }
+    r->disturbed =
+        ith_video_meter_disturbed(ith_video_meter_interruptions() - interruptions, ith_clock_seconds() - began);
     ith_free(context, r->latents);
     return status;
 }
@@ -116,10 +122,13 @@ static void add_rate(void *user, const ith_work *work)
 {
     decoder_run *r = user;
     const stage_work *stage = work->kind == ITH_WORK_OF_CONV ? stage_of(r, work->stage) : NULL;
+    const ith_machine_product row = {.work = ITH_WORK_CONVOLUTION,
+                                     .dtype = r->meter->model->types.products.rounded,
+                                     .rows = work->rows,
+                                     .features = ith_min64(work->in, work->out)};
     if (stage)
-        ith_video_meter_add(r->meter, ITH_WORK_CONVOLUTION, r->meter->model->types.products.rounded, work->rows,
-                            ith_min64(work->in, work->out), stage->operations,
-                            ith_video_meter_choose(stage->seconds[0], stage->seconds[1]));
+        ith_video_meter_add(r->meter, &row, stage->operations,
+                            ith_video_meter_choose(stage->seconds[0], stage->seconds[1], r->disturbed));
 }
 
 static ith_status list(decoder_run *r, const ith_vae_config *config, int64_t frames, int64_t height, int64_t width,
@@ -145,13 +154,14 @@ static void keep(decoder_run *r, int64_t threads, int index)
     double stages = 0;
     for (int i = 0; i < r->count; i++)
         stages += ith_stage_clock_seconds(&r->clock, r->stages[i].name);
-    const double seconds = r->second - ith_stage_clock_seconds(&r->clock, ITH_VAE_ATTENTION);
+    const double seconds =
+        ith_stage_clock_seconds(&r->clock, SECOND) - ith_stage_clock_seconds(&r->clock, ITH_VAE_ATTENTION);
     const double products = ith_video_meter_without_rows(r->meter, seconds, r->bytes, threads);
     for (int i = 0; i < r->count && stages > 0; i++)
         r->stages[i].seconds[index] = ith_stage_clock_seconds(&r->clock, r->stages[i].name) * products / stages;
 }
 
-/* Finds the largest latents that can be decoded in the time that is left, once with one thread and once with several.
+/* Finds the largest latents that can be decoded in the time that is left, twice with one thread.
  * The first latents, FIRST_SIDE x FIRST_SIDE, tell how long a pixel takes. */
 static void sides_that_fit(const decoder_run *r, int64_t *height, int64_t *width)
 {
@@ -171,13 +181,16 @@ static ith_status measure(decoder_run *r)
     ith_status status = run(r, height, width, 1, 0);
     if (!status)
         sides_that_fit(r, &height, &width);
-    for (int i = 0; i < 2 && !status; i++) {
-        const double now = ith_clock_seconds(), left = m->until - now;
-        status = run(r, height, width, i ? threads : 1, i ? m->until : now + left / 2);
-        if (!status && !i)
-            status = count_work(r);
-        keep(r, i ? threads : 1, i);
-    }
+    if (!status)
+        status = run(r, height, width, threads, m->until);
+    if (!status)
+        status = count_work(r);
+    keep(r, threads, 1);
+    const bool disturbed = r->disturbed;
+    if (!status && disturbed && threads > 1)
+        status = run(r, height, width, 1, 0);
+    keep(r, disturbed ? 1 : threads, 0);
+    r->disturbed = disturbed;
     return status ? status : list(r, &m->model->model.vae, 1, size->height, size->width, add_rate);
 }
 
@@ -185,7 +198,8 @@ ith_status ith_video_measure_decoder(ith_video_meter *m)
 {
     decoder_run r = {.meter = m, .config = m->model->model.vae};
     r.config.decoder_base_dim = ith_min64(r.config.decoder_base_dim, MOST_CHANNELS);
-    ith_status status = ith_vae_make_random(m->context, &r.config, m->model->types.products, ITH_BF16, &r.vae);
+    ith_status status =
+        ith_vae_make_random(m->context, &r.config, ITH_VAE_DECODER, m->model->types.products, ITH_BF16, &r.vae);
     if (!status)
         status = measure(&r);
     ith_vae_free(m->context, &r.vae);

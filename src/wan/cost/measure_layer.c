@@ -16,35 +16,47 @@
 #define MOST_WIDTH 1024
 #define MOST_FFN 3072
 #define MOST_TOKENS 2048
-#define COLD_BYTES (8 << 20) /* weights of the layers that are measured: more than a second-level cache holds */
+#define COLD_BYTES (4 << 20) /* weights of the layers that are measured: more than a second-level cache holds */
 #define MOST_LAYERS 8
 #define FIRST_TOKENS 64 /* rows of the pass that gives the time of a row */
-#define LEAST_REPEATS 2
+#define FEW_TOKENS 16   /* rows of the passes in which calls take most of the time */
+#define LEAST_REPEATS 3
 #define MOST_REPEATS 20
+#define PASS "pass" /* name of the stage of a whole pass */
 
 /* A layer, and the tokens that pass through it. */
 typedef struct layer_run {
     ith_video_meter *meter;
     ith_dit_config config;
     ith_dit_shape shape;
-    int64_t text_rows;
+    int64_t batch, text_rows[2]; /* guidance branches, and the rows of their prompts */
     ith_attn_options options;
     ith_dit *dit;
     ith_dit_text *text;
     ith_dit_workspace *workspace;
     float *buffer; /* tokens, output, rows of the prompt */
     ith_stage_clock clock;
-    double pass;   /* fastest time of a pass */
-    double worked; /* the least time of the processor for a pass */
+    double worked;  /* the least time of the processor for a pass */
+    bool disturbed; /* other programs have taken the processor during the last run */
     /* seconds of one unit, with one thread and with all: the products of the layer, those outside, and the attentions
      */
     double products[2], ends[2], self[2], cross[2];
+    double few; /* seconds of the products of a layer with few tokens, with all threads */
 } layer_run;
 
-/* One latent frame of 1 x n patches has n tokens. */
+/* One latent frame of 1 x n patches has n tokens, of each branch. tokens: of all branches. */
 static void set_tokens(layer_run *r, int64_t tokens)
 {
-    r->shape = (ith_dit_shape){.batch = 1, .frames = 1, .height = 2, .width = 2 * tokens, .longest_text = r->text_rows};
+    r->shape = (ith_dit_shape){.batch = r->batch,
+                               .frames = 1,
+                               .height = 2,
+                               .width = 2 * ith_max64(tokens / r->batch, 1),
+                               .longest_text = ith_max64(r->text_rows[0], r->text_rows[1])};
+}
+
+static int64_t tokens_of(const layer_run *r)
+{
+    return r->shape.width / 2 * r->batch;
 }
 
 static void free_run(layer_run *r)
@@ -59,13 +71,14 @@ static void free_run(layer_run *r)
 static ith_status make_run(layer_run *r, int64_t tokens)
 {
     ith_context *context = r->meter->context;
-    const int64_t numbers = tokens * r->config.in_channels * ITH_DIT_PATCH, text = r->text_rows * r->config.text_dim;
     set_tokens(r, tokens);
+    const int64_t numbers = tokens_of(r) * r->config.in_channels * ITH_DIT_PATCH;
+    const int64_t text = r->shape.longest_text * r->config.text_dim;
     r->buffer = ith_alloc(context, 2 * numbers + text, sizeof(float), "the tokens of a measurement");
     ith_status status = r->buffer ? ith_noise_make(context, 0, 0, 2 * numbers + text, r->buffer) : ITH_ERR_MEMORY;
-    const float *rows = r->buffer ? r->buffer + 2 * numbers : NULL;
+    const float *prompt = r->buffer ? r->buffer + 2 * numbers : NULL, *rows[2] = {prompt, prompt};
     if (!status)
-        status = ith_dit_text_create(context, r->dit, 1, &rows, &r->text_rows, &r->text);
+        status = ith_dit_text_create(context, r->dit, r->batch, rows, r->text_rows, &r->text);
     if (!status)
         status = ith_dit_workspace_create(context, r->dit, r->text, &r->shape, &r->options, NULL, &r->workspace);
     return status;
@@ -73,12 +86,13 @@ static ith_status make_run(layer_run *r, int64_t tokens)
 
 static ith_status pass(layer_run *r)
 {
-    static const float time = 500;
-    const int64_t numbers = r->shape.width / 2 * r->config.in_channels * ITH_DIT_PATCH;
+    static const float time[2] = {500, 500};
+    const int64_t numbers = tokens_of(r) * r->config.in_channels * ITH_DIT_PATCH;
     ith_stage_clock_begin(&r->clock);
+    const ith_dit_tokens tokens = {.latents = r->buffer};
     const double begin = ith_stage_clock_now(&r->clock), work = ith_clock_thread_seconds();
-    ith_status status = ith_dit_forward(r->meter->context, r->workspace, r->buffer, &time, r->buffer + numbers);
-    r->pass = fmin(r->pass, ith_stage_clock_now(&r->clock) - begin);
+    ith_status status = ith_dit_forward(r->meter->context, r->workspace, &tokens, time, r->buffer + numbers);
+    ith_stage_clock_add(&r->clock, PASS, ith_stage_clock_now(&r->clock) - begin);
     r->worked = fmin(r->worked, ith_clock_thread_seconds() - work);
     ith_stage_clock_end(&r->clock);
     return status;
@@ -87,7 +101,9 @@ static ith_status pass(layer_run *r)
 /* Repeats passes of `tokens` tokens, at least LEAST_REPEATS and until the time `until` has come. */
 static ith_status run(layer_run *r, int64_t tokens, int64_t threads, double until)
 {
-    r->pass = r->worked = INFINITY;
+    r->worked = INFINITY;
+    const int64_t interruptions = ith_video_meter_interruptions();
+    const double began = ith_clock_seconds();
     omp_set_num_threads((int)threads);
     ith_status status = make_run(r, tokens);
     if (!status)
@@ -98,6 +114,8 @@ static ith_status run(layer_run *r, int64_t tokens, int64_t threads, double unti
                 status = pass(r);
         ith_stage_clock_close(&r->clock, r->meter->context);
     }
+    r->disturbed =
+        ith_video_meter_disturbed(ith_video_meter_interruptions() - interruptions, ith_clock_seconds() - began);
     return status;
 }
 
@@ -105,7 +123,7 @@ static ith_status run(layer_run *r, int64_t tokens, int64_t threads, double unti
 
 /* The products and the operations on rows of a list. */
 typedef struct total {
-    double operations, bytes;
+    double calls, operations, bytes;
     bool f32; /* counts products whose operands are f32 in every precision; otherwise the others */
 } total;
 
@@ -113,9 +131,19 @@ static void add(void *user, const ith_work *work)
 {
     total *t = user;
     if (work->kind == ITH_WORK_OF_LINEAR && work->in_f32 == t->f32)
-        t->operations += work->times * work->operations;
+        t->calls += work->times, t->operations += work->times * work->operations;
     if (work->kind == ITH_WORK_OF_ROWS)
         t->bytes += work->times * work->bytes;
+}
+
+/* Seconds of the products of a layer. */
+static double product_seconds(const layer_run *r)
+{
+    static const char *const stages[] = {"qkv", "project", "ffn"};
+    double sum = 0;
+    for (int i = 0; i < 3; i++)
+        sum += ith_stage_clock_seconds(&r->clock, stages[i]);
+    return sum / (double)r->config.layers;
 }
 
 /* Keeps the times of a run. */
@@ -123,10 +151,9 @@ static void keep(layer_run *r, const total *layer, const total *outside, int64_t
 {
     const ith_video_meter *m = r->meter;
     const ith_stage_clock *clock = &r->clock;
-    const double linear = ith_stage_clock_seconds(clock, "qkv") + ith_stage_clock_seconds(clock, "project") +
-                          ith_stage_clock_seconds(clock, "ffn");
-    const double rest = fmax(r->pass - ith_stage_clock_seconds(clock, "block"), 0), layers = (double)r->config.layers;
-    r->products[index] = ith_video_meter_without_rows(m, linear / layers, layer->bytes, threads);
+    const double rest = fmax(ith_stage_clock_seconds(clock, PASS) - ith_stage_clock_seconds(clock, "block"), 0),
+                 layers = (double)r->config.layers;
+    r->products[index] = ith_video_meter_without_rows(m, product_seconds(r), layer->bytes, threads);
     r->ends[index] = ith_video_meter_without_rows(m, rest, outside->bytes, threads);
     const double units = ith_video_units(&m->place.view.machine, threads) / layers;
     r->self[index] = ith_stage_clock_seconds(clock, "self attention") * units;
@@ -158,8 +185,8 @@ static ith_status add_attention(layer_run *r)
         return status;
     ith_dit_problems(r->dit, &r->shape, 1, 0, &problems[0], &problems[1]);
     const attention_work self = work_of(&problems[0], &info), cross = work_of(&problems[1], &info);
-    const double self_seconds = ith_video_meter_choose(r->self[0], r->self[1]);
-    const double cross_seconds = ith_video_meter_choose(r->cross[0], r->cross[1]);
+    const double self_seconds = ith_video_meter_choose(r->self[0], r->self[1], r->disturbed);
+    const double cross_seconds = ith_video_meter_choose(r->cross[0], r->cross[1], r->disturbed);
     double call = (cross_seconds * self.operations - self_seconds * cross.operations) /
                   (cross.calls * self.operations - self.calls * cross.operations);
     call = fmax(fmin(call, self_seconds / (2 * self.calls)), 0); /* in case other programs have disturbed the times */
@@ -172,48 +199,88 @@ static ith_status add_attention(layer_run *r)
     return ITH_OK;
 }
 
-static ith_status add_rates(layer_run *r, const total *layer, const total *outside)
+/* The time of calls: calls + operations / rate = seconds holds for few tokens as for many. */
+static double call_seconds(const layer_run *r, const total *layer, double unit_seconds, int64_t threads)
+{
+    total few = {0};
+    layer_run with_few = *r;
+    set_tokens(&with_few, FEW_TOKENS);
+    ith_dit_list_layer(r->dit, &with_few.shape, 1, 0, &(ith_work_list){add, &few});
+    const double share = few.operations / layer->operations;
+    const double seconds = unit_seconds / ith_video_units(&r->meter->place.view.machine, threads);
+    const double calls = share < 0.5 ? (r->few - seconds * share) / (1 - share) : 0;
+    return fmin(fmax(calls, 0), seconds / 2) / layer->calls;
+}
+
+static ith_status add_rates(layer_run *r, const total *layer, const total *outside, int64_t threads)
 {
     ith_video_meter *m = r->meter;
-    const int64_t rows = r->shape.width / 2, dim = r->config.dim, ends = r->config.in_channels * ITH_DIT_PATCH;
-    ith_video_meter_add(m, ITH_WORK_LINEAR, m->model->types.products.rounded, rows, dim, layer->operations,
-                        ith_video_meter_choose(r->products[0], r->products[1]));
-    ith_video_meter_add(m, ITH_WORK_LINEAR, ITH_F32, rows, ith_min64(ends, dim), outside->operations,
-                        ith_video_meter_choose(r->ends[0], r->ends[1]));
+    const int64_t rows = tokens_of(r), dim = r->config.dim, ends = r->config.in_channels * ITH_DIT_PATCH;
+    const double seconds = ith_video_meter_choose(r->products[0], r->products[1], r->disturbed);
+    const double call = call_seconds(r, layer, seconds, threads);
+    const double calls = call * ith_video_units(&m->place.view.machine, threads);
+    ith_machine_product row = {.work = ITH_WORK_LINEAR, .rows = rows, .features = dim, .call_seconds = call};
+    row.dtype = m->model->types.products.rounded;
+    ith_video_meter_add(m, &row, layer->operations, seconds - layer->calls * calls);
+    const double rest = ith_video_meter_choose(r->ends[0], r->ends[1], r->disturbed);
+    row.dtype = ITH_F32, row.features = ith_min64(ends, dim);
+    ith_video_meter_add(m, &row, outside->operations, fmax(rest - outside->calls * calls, rest / 2));
     return add_attention(r);
 }
 
-/* The rows that fit into the time: two repeats with one thread and two with several. A first run with `tried` rows
- * gives the time of a row, in time of the processor, which other programs hardly change. */
-static int64_t rows_that_fit(const layer_run *r, int64_t wanted, int64_t tried)
+/* The rows that fit into the time, if a row takes row_seconds. */
+static int64_t rows_that_fit(const layer_run *r, int64_t wanted, double row_seconds)
 {
-    const double left = r->meter->until - ith_clock_seconds(), passes = left / (2 * LEAST_REPEATS * r->worked);
-    return ith_max64(ith_min64(wanted, (int64_t)(passes * (double)tried)), tried);
+    const double left = r->meter->until - ith_clock_seconds();
+    return ith_max64(ith_min64(wanted, (int64_t)(left / (LEAST_REPEATS * row_seconds))), FIRST_TOKENS);
+}
+
+/* Measures few tokens. *row_seconds: the time of a row with all threads, from the time of the processor with one, which
+ * other programs hardly change. */
+static ith_status measure_few(layer_run *r, int64_t threads, double *row_seconds)
+{
+    ith_status status = run(r, FIRST_TOKENS, 1, 0);
+    *row_seconds = r->worked / (double)(FIRST_TOKENS * threads);
+    free_run(r);
+    if (!status)
+        status = run(r, FEW_TOKENS, threads, 0);
+    r->few = product_seconds(r);
+    free_run(r);
+    return status;
+}
+
+/* Measures `rows` tokens with all threads, and if other programs have disturbed them, with one thread too. */
+static ith_status measure_rows(layer_run *r, int64_t rows, int64_t threads, total *layer, total *outside)
+{
+    ith_status status = run(r, rows, threads, r->meter->until);
+    const bool disturbed = r->disturbed;
+    ith_dit_list_layer(r->dit, &r->shape, 1, 0, &(ith_work_list){add, layer});
+    ith_dit_list_ends(r->dit, &r->shape, 1, 0, &(ith_work_list){add, outside});
+    keep(r, layer, outside, threads, 1);
+    if (!status && disturbed && threads > 1) {
+        free_run(r);
+        status = run(r, rows, 1, 0);
+    }
+    keep(r, layer, outside, disturbed ? 1 : threads, 0);
+    r->disturbed = disturbed;
+    return status;
 }
 
 static ith_status measure(layer_run *r)
 {
     const ith_video_meter *m = r->meter;
-    const ith_dit_shape shape = ith_video_shape(m->model, ith_denoise_batch(&m->model->model, &m->model->options));
+    const ith_dit_shape shape = ith_video_shape(m->model, r->batch);
     const int64_t threads = ith_min64(m->place.rank_threads, omp_get_num_procs());
     total layer = {0}, outside = {.f32 = true};
     ith_attn_problem self, cross;
-    int64_t rows = ith_min64(ith_dit_problems(r->dit, &shape, m->sequence_ranks, 0, &self, &cross), MOST_TOKENS);
-    const int64_t first = ith_min64(rows, FIRST_TOKENS);
-    ith_status status = run(r, first, 1, 0);
-    rows = rows_that_fit(r, rows, first);
-    for (int i = 0; i < 2 && !status; i++) {
-        const double now = ith_clock_seconds(), left = m->until - now;
-        free_run(r);
-        status = run(r, rows, i ? threads : 1, i ? m->until : now + left / 2);
-        if (!i) {
-            ith_dit_list_layer(r->dit, &r->shape, 1, 0, &(ith_work_list){add, &layer});
-            ith_dit_list_ends(r->dit, &r->shape, 1, 0, &(ith_work_list){add, &outside});
-        }
-        keep(r, &layer, &outside, i ? threads : 1, i);
-    }
+    const int64_t rows = ith_dit_problems(r->dit, &shape, m->sequence_ranks, 0, &self, &cross);
+    double row_seconds = 0;
+    ith_status status = measure_few(r, threads, &row_seconds);
     if (!status)
-        status = add_rates(r, &layer, &outside);
+        status =
+            measure_rows(r, rows_that_fit(r, ith_min64(rows, MOST_TOKENS), row_seconds), threads, &layer, &outside);
+    if (!status)
+        status = add_rates(r, &layer, &outside, threads);
     free_run(r);
     return status;
 }
@@ -231,8 +298,10 @@ ith_status ith_video_measure_layer(ith_video_meter *m)
     r.config.ffn_dim = ith_min64(r.config.ffn_dim, MOST_FFN);
     const int64_t layer_bytes = 2 * r.config.dim * (6 * r.config.dim + 2 * r.config.ffn_dim); /* of bf16 */
     r.config.layers = ith_min64(ith_min64(ith_div_up(COLD_BYTES, layer_bytes), MOST_LAYERS), r.config.layers);
-    r.text_rows = ith_max64(m->model->counts[0], 1);
-    ith_status status = ith_dit_make_random(m->context, &r.config, m->model->types, ITH_BF16, &r.dit);
+    r.batch = ith_denoise_batch(&m->model->model, &m->model->options);
+    for (int i = 0; i < 2; i++)
+        r.text_rows[i] = ith_max64(m->model->counts[i], 1);
+    ith_status status = ith_dit_make_random(m->context, &r.config, NULL, m->model->types, ITH_BF16, &r.dit);
     if (!status)
         status = measure(&r);
     ith_dit_free(m->context, &r.dit);

@@ -3,6 +3,8 @@
 #include "stage_clock.h"
 
 #include "../../base/clock.h"
+#include "../../base/median.h"
+#include "../../base/size.h"
 #include "../../base/trace.h"
 
 #include <stdio.h>
@@ -30,17 +32,21 @@ static double worked_since(ith_stage_clock *clock, double begin, double end)
     return from < 0 || now - from > end - begin ? end - begin : now - from;
 }
 
-/* Adds an interval to its stage, which is appended if it is new (ith_trace_listen_fn). */
-static void listen(void *user, const char *name, double begin, double end)
+void ith_stage_clock_add(ith_stage_clock *clock, const char *name, double seconds)
 {
-    ith_stage_clock *clock = user;
-    const double seconds = clock->alone ? worked_since(clock, begin, end) : end - begin;
     int i = index_of(clock, name);
     if (i == ITH_STAGE_CLOCK_MOST)
         return;
     if (i == clock->count)
         snprintf(clock->names[clock->count++], sizeof clock->names[i], "%s", name);
     clock->now[i] += seconds;
+}
+
+/* Adds an interval to its stage, which is appended if it is new (ith_trace_listen_fn). */
+static void listen(void *user, const char *name, double begin, double end)
+{
+    ith_stage_clock *clock = user;
+    ith_stage_clock_add(clock, name, clock->alone ? worked_since(clock, begin, end) : end - begin);
 }
 
 double ith_stage_clock_now(const ith_stage_clock *clock)
@@ -68,12 +74,17 @@ void ith_stage_clock_begin(ith_stage_clock *clock)
 void ith_stage_clock_end(ith_stage_clock *clock)
 {
     for (int i = 0; i < clock->count; i++)
-        if (clock->now[i] > 0 && (clock->fastest[i] == 0 || clock->now[i] < clock->fastest[i]))
-            clock->fastest[i] = clock->now[i];
+        if (clock->now[i] > 0)
+            clock->kept[i][clock->repeats[i]++ % ITH_STAGE_CLOCK_REPEATS] = clock->now[i];
 }
 
 double ith_stage_clock_seconds(const ith_stage_clock *clock, const char *name)
 {
-    int i = index_of(clock, name);
-    return i < clock->count ? clock->fastest[i] : 0;
+    const int i = index_of(clock, name);
+    if (i == clock->count || clock->repeats[i] == 0)
+        return 0;
+    const int64_t count = ith_min64(clock->repeats[i], ITH_STAGE_CLOCK_REPEATS);
+    double times[ITH_STAGE_CLOCK_REPEATS];
+    memcpy(times, clock->kept[i], sizeof times);
+    return ith_median(times, count);
 }

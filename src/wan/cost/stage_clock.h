@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time of the stages of a computation that is repeated: the fastest time of each stage in any repeat. The stages
- * are intervals of the trace (base/trace.h). */
+/* The time of the stages of a computation that is repeated: the median of each stage over the repeats. The stages are
+ * intervals of the trace (base/trace.h). */
 #ifndef ITH_WAN_STAGE_CLOCK_H
 #define ITH_WAN_STAGE_CLOCK_H
 
 #include "../../base/context.h"
 
-#define ITH_STAGE_CLOCK_MOST 16
+#define ITH_STAGE_CLOCK_MOST 24
 #define ITH_STAGE_CLOCK_ENDS 16
+#define ITH_STAGE_CLOCK_REPEATS 20 /* the most repeats that count */
 
 typedef struct ith_stage_clock {
     bool alone; /* the computation has one thread */
@@ -16,9 +17,10 @@ typedef struct ith_stage_clock {
     int oldest;
     int count;
     char names[ITH_STAGE_CLOCK_MOST][32];
-    double now[ITH_STAGE_CLOCK_MOST];     /* seconds in the repeat under way */
-    double fastest[ITH_STAGE_CLOCK_MOST]; /* 0 before the first repeat has ended */
-    struct ith_trace *before;             /* the context's trace before the clock listened */
+    double now[ITH_STAGE_CLOCK_MOST];      /* seconds in the repeat under way */
+    int64_t repeats[ITH_STAGE_CLOCK_MOST]; /* that had the stage */
+    double kept[ITH_STAGE_CLOCK_MOST][ITH_STAGE_CLOCK_REPEATS];
+    struct ith_trace *before; /* the context's trace before the clock listened */
 } ith_stage_clock;
 
 /* Listens to the context from now on. No thread may be computing during this call and ith_stage_clock_close. */
@@ -28,9 +30,11 @@ void ith_stage_clock_close(ith_stage_clock *clock, ith_context *context);
 double ith_stage_clock_now(const ith_stage_clock *clock);
 /* Begins a repeat: the times since the last one are dropped. */
 void ith_stage_clock_begin(ith_stage_clock *clock);
-/* Ends a repeat, and keeps the times of stages that were faster than before. */
+/* Ends a repeat, and keeps its times. */
 void ith_stage_clock_end(ith_stage_clock *clock);
-/* The fastest time of a stage; 0 if there was no such stage. */
+/* Adds seconds to a stage in the repeat under way. */
+void ith_stage_clock_add(ith_stage_clock *clock, const char *name, double seconds);
+/* The median time of a stage; 0 if there was no such stage. */
 double ith_stage_clock_seconds(const ith_stage_clock *clock, const char *name);
 
 #endif

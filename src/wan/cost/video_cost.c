@@ -3,14 +3,17 @@
  *
  *     text     the leader of a process encodes the prompts with all threads of the process
  *     denoise  every rank computes its share of the tokens; rank 0 has the largest share
+ *     images   rank 0 encodes them with all threads of its process
  *     decode   the leader of a process decodes a band of rows with all threads */
 #include "video_price.h"
 
 #include "../../base/context.h"
+#include "../../base/parallel.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../decode.h"
 #include "../dit/dit_workspace.h"
+#include "../image/condition.h"
 #include "../sample/denoise.h"
 
 #include <stdio.h>
@@ -27,6 +30,7 @@ typedef struct prediction {
     ith_plan_info info;
     ith_cost attention;
     ith_video_cost cost;
+    const ith_simulation *simulation; /* how the layers are simulated; NULL: predicted by the model */
     const ith_plan_candidate *listed; /* the plan of a list, for attention of `listed_batch` branches; or NULL */
     int64_t listed_batch;
 } prediction;
@@ -40,6 +44,12 @@ static prediction prediction_of(ith_context *context)
                         .cost = ITH_VIDEO_COST_INIT};
 }
 
+/* The threads of a process, as options take them. A process of many devices may have more units. */
+static int process_threads(const ith_video_place *place)
+{
+    return (int)ith_min64(place->threads, ITH_THREADS_MOST);
+}
+
 /* A stage that the leader of each process computes with all threads. */
 static ith_video_seconds led_by_one(const prediction *p)
 {
@@ -47,7 +57,7 @@ static ith_video_seconds led_by_one(const prediction *p)
                                .units = p->place.process_units,
                                .type = p->model.types.products.rounded,
                                .ranks = 1,
-                               .threads = (int)p->place.threads};
+                               .threads = process_threads(&p->place)};
 }
 
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
@@ -78,8 +88,16 @@ static ith_attn_options attention_options(const prediction *p)
 {
     ith_attn_options options = p->options;
     if (!p->place.view.machine.rank_units)
-        options.threads = (int)p->place.rank_threads;
+        options.threads = (int)ith_min64(p->place.rank_threads, ITH_THREADS_MOST);
     return options;
+}
+
+/* How many times longer work takes because the ranks of a sequence want more units than their host has. */
+static double own_crowding(const prediction *p)
+{
+    const int64_t wanted = ith_min64(p->place.view.unit_ranks, p->sequence_ranks) * p->place.rank_threads;
+    const double crowding = (double)wanted / (double)p->place.view.machine.host_units;
+    return crowding > 1 ? crowding : 1;
 }
 
 /* The self-attention of a pass. With cfg parallel the two halves of the ranks attend at the same time, and may share
@@ -97,11 +115,25 @@ static ith_status predict_attention(prediction *p, const ith_dit_shape *shape, i
         status = ith_plan_cost(p->context, &self, &options, p->place.machine, p->sequence_ranks, info, cost);
     if (status)
         return status;
-    const ith_machine *m = &p->place.view.machine;
-    const int64_t alone = ith_min64(p->place.view.host_ranks, p->sequence_ranks) * p->place.rank_threads;
-    const double crowding = (double)alone / (double)m->host_units;
-    *seconds = cost->seconds * p->place.crowding / (crowding > 1 ? crowding : 1);
+    *seconds = cost->seconds * p->place.crowding / own_crowding(p);
     return ITH_OK;
+}
+
+/* Simulates layers: self-attention, and before it the other work of a layer, whose price is `work`. *seconds: the time
+ * of a layer less this price. */
+static ith_status simulate_layers(prediction *p, const ith_dit_shape *shape, double work, double *seconds)
+{
+    ith_attn_problem self, cross;
+    const ith_attn_options options = attention_options(p);
+    const double more = p->place.crowding / own_crowding(p);
+    ith_simulation s = *p->simulation;
+    ith_dit_problems(p->dit, shape, p->sequence_ranks, 0, &self, &cross);
+    s.work_seconds = work / p->place.crowding; /* the simulated ranks take turns on the units */
+    s.executions = s.executions ? s.executions : p->problem.layers;
+    ith_status status = ith_plan_simulate(p->context, &self, &options, p->place.machine, p->sequence_ranks, &s,
+                                          &p->info, &p->attention);
+    *seconds = p->attention.seconds * more - work;
+    return status;
 }
 
 /* The time in which a host receives the parts of a layer that other hosts keep, if the hosts share out the weights. */
@@ -128,7 +160,7 @@ static ith_status predict_pass(prediction *p, int64_t batch)
                                .units = p->place.rank_units,
                                .type = p->model.types.products.rounded,
                                .ranks = p->sequence_ranks,
-                               .threads = (int)p->place.rank_threads,
+                               .threads = (int)ith_min64(p->place.rank_threads, ITH_THREADS_MOST),
                                .skips_self = true};
     ith_video_seconds ends = layer;
     ith_video_cost *c = &p->cost;
@@ -141,6 +173,11 @@ static ith_status predict_pass(prediction *p, int64_t batch)
     const double load = load_seconds(p), computed = c->attention_seconds + layer.linear + layer.attention + layer.row;
     if (load > computed)
         c->linear_seconds += load - computed;
+    if (p->simulation)
+        status =
+            simulate_layers(p, &shape, c->linear_seconds + c->cross_seconds + c->row_seconds, &c->attention_seconds);
+    if (status)
+        return status;
     c->layer_seconds = c->attention_seconds + c->linear_seconds + c->cross_seconds + c->row_seconds;
     c->ends_seconds = ith_video_seconds_all(&ends);
     c->pass_seconds = (double)p->problem.layers * c->layer_seconds + c->ends_seconds;
@@ -181,6 +218,21 @@ static ith_status predict_step(prediction *p, bool guided)
     c->exchange_seconds = exchange_seconds(p, guided);
     c->step_seconds = (double)c->passes * c->pass_seconds + c->exchange_seconds;
     return status;
+}
+
+/* Predicts the encoding of the images, which rank 0 leads. */
+static ith_status predict_images(prediction *p)
+{
+    const ith_video_model *m = &p->model;
+    const ith_latent_size size = ith_condition_size(&m->model, &m->options, &m->size);
+    ith_video_seconds seconds = led_by_one(p);
+    if (!p->problem.images)
+        return ITH_OK;
+    ith_status status = ith_vae_encode_list(p->context, &m->model.vae, m->types.products, size.frames, size.height,
+                                            size.width, &(ith_work_list){ith_video_add_work, &seconds});
+    p->cost.image_seconds = ith_video_seconds_all(&seconds);
+    p->cost.operations += seconds.operations + seconds.attention_operations;
+    return status ? status : seconds.status;
 }
 
 /* The operations of a guidance branch in one pass, on all ranks. */
@@ -273,9 +325,9 @@ static ith_status process_bytes(const prediction *p, bool first_on_host, int64_t
                            .host_processes = (int)place->host_processes,
                            .first_on_host = first_on_host,
                            .shares_memory = place->processes == 1};
-    options.threads = (int)place->threads;
+    options.threads = process_threads(place);
     options.attention = &p->options;
-    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, &team, bytes);
+    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, true, &team, bytes);
 }
 
 static ith_status predict_memory(prediction *p)
@@ -304,7 +356,7 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
         status = ith_video_place_find(p->context, machine, ranks, &p->options, p->problem.threads, &p->place);
     if (!status)
         status = ith_request_check_ranks(p->context, &p->model.options, ranks);
-    if (!status && ith_video_product_rate(&p->place.view, ITH_WORK_LINEAR, ITH_F32, 1, 1) <= 0)
+    if (!status && ith_video_product(&p->place.view, ITH_WORK_LINEAR, ITH_F32, 1, 1).gflops <= 0)
         status = ith_fail(p->context, ITH_ERR_UNSUPPORTED, "the machine %s has no rate of products",
                           p->place.view.machine.name);
     if (!status)
@@ -315,9 +367,12 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
 /* Predicts the stages that do not depend on the plan of self-attention. */
 static ith_status predict_shared(prediction *p)
 {
-    ith_status status = ith_dit_sketch(p->context, &p->model.model.dit[0], p->model.types, &p->dit);
+    ith_status status =
+        ith_dit_sketch(p->context, &p->model.model.dit[0], p->model.model.loras[0], p->model.types, &p->dit);
     if (!status && p->problem.steps)
         status = predict_text(p);
+    if (!status)
+        status = predict_images(p);
     return status ? status : predict_decoding(p);
 }
 
@@ -328,15 +383,17 @@ static ith_status predict_rest(prediction *p)
     ith_status status = p->problem.steps ? predict_steps(p) : ITH_OK;
     if (!status)
         status = predict_memory(p);
-    c->seconds = c->text_seconds + c->denoise_seconds + c->decode_seconds + c->write_seconds;
+    c->seconds = c->text_seconds + c->image_seconds + c->denoise_seconds + c->decode_seconds + c->write_seconds;
     return status;
 }
 
-ith_status ith_video_predict(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
-                             ith_cfg cfg, const ith_machine *machine, int ranks, ith_plan_info *info,
-                             ith_cost *attention, ith_video_cost *cost)
+/* Predicts a video; simulation NULL: by the model. */
+static ith_status find_cost(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
+                            ith_cfg cfg, const ith_machine *machine, int ranks, const ith_simulation *simulation,
+                            ith_plan_info *info, ith_cost *attention, ith_video_cost *cost)
 {
     prediction p = prediction_of(context);
+    p.simulation = simulation;
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ITH_SIZED_CHECK(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost);
@@ -351,6 +408,7 @@ ith_status ith_video_predict(ith_context *context, const ith_video_problem *prob
     if (!status)
         status = predict_rest(&p);
     ith_dit_free(context, &p.dit);
+    ith_video_model_free(&p.model);
     if (status)
         return status;
     if (info)
@@ -358,6 +416,25 @@ ith_status ith_video_predict(ith_context *context, const ith_video_problem *prob
     if (attention)
         ITH_SIZED_FILL(context, ith_cost, ITH_COST_INIT, attention, &p.attention);
     return ITH_SIZED_FILL(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost, &p.cost);
+}
+
+ith_status ith_video_predict(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
+                             ith_cfg cfg, const ith_machine *machine, int ranks, ith_plan_info *info,
+                             ith_cost *attention, ith_video_cost *cost)
+{
+    return find_cost(context, problem, options, cfg, machine, ranks, NULL, info, attention, cost);
+}
+
+ith_status ith_video_simulate(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
+                              ith_cfg cfg, const ith_machine *machine, int ranks, const ith_simulation *given,
+                              ith_plan_info *info, ith_cost *attention, ith_video_cost *cost)
+{
+    ith_simulation simulation = ITH_SIMULATION_INIT;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status && given)
+        status = ITH_SIZED_READ(context, ith_simulation, ITH_SIMULATION_INIT, given, &simulation);
+    return status ? status
+                  : find_cost(context, problem, options, cfg, machine, ranks, &simulation, info, attention, cost);
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
@@ -418,5 +495,6 @@ ith_status ith_video_list(ith_context *context, const ith_video_problem *problem
     if (!status)
         status = list_plans(&l);
     ith_dit_free(context, &p.dit);
+    ith_video_model_free(&p.model);
     return status;
 }

@@ -5,32 +5,30 @@
 #include "video_measure.h"
 
 #include "../../base/clock.h"
+#include "../../base/parallel.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../sample/denoise.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define LEAST_SECONDS 0.001
-#define DECODER_SHARE 0.4 /* of the time, for the decoder */
+#define DECODER_SHARE 0.4     /* of the time, for the decoder */
+#define MOST_INTERRUPTIONS 50 /* of a machine without other work, in a second */
 
-void ith_video_meter_add(ith_video_meter *m, ith_machine_work work, ith_dtype type, int64_t rows, int64_t features,
-                         double operations, double unit_seconds)
+void ith_video_meter_add(ith_video_meter *m, const ith_machine_product *row, double operations, double unit_seconds)
 {
     for (int64_t i = 0; i < m->count; i++) /* a size that several stages have: the first counts */
-        if (m->rows[i].work == work && m->rows[i].dtype == type && m->rows[i].rows == rows &&
-            m->rows[i].features == features)
+        if (m->rows[i].work == row->work && m->rows[i].dtype == row->dtype && m->rows[i].rows == row->rows &&
+            m->rows[i].features == row->features)
             return;
     if (m->count == ITH_VIDEO_RATES || !(unit_seconds > 0) || !(operations > 0))
         return;
-    m->rows[m->count++] = (ith_machine_product){.struct_size = sizeof(ith_machine_product),
-                                                .work = work,
-                                                .dtype = type,
-                                                .rows = rows,
-                                                .features = features,
-                                                .gflops = 1e-9 * operations / unit_seconds};
+    m->rows[m->count] = *row;
+    m->rows[m->count].struct_size = sizeof *row;
+    m->rows[m->count++].gflops = 1e-9 * operations / unit_seconds;
 }
 
 double ith_video_meter_without_rows(const ith_video_meter *m, double seconds, double bytes, int64_t threads)
@@ -40,22 +38,42 @@ double ith_video_meter_without_rows(const ith_video_meter *m, double seconds, do
     return machine->row_bytes_per_second > 0 ? fmax(all - bytes / machine->row_bytes_per_second, all / 5) : all;
 }
 
-double ith_video_meter_choose(double alone, double together)
+double ith_video_meter_choose(double alone, double together, bool disturbed)
 {
-    return together > 1.5 * alone ? alone : together;
+    return disturbed && together > 1.5 * alone ? alone : together;
 }
 
-static ith_status measure(ith_video_meter *m, double seconds)
+int64_t ith_video_meter_interruptions(void)
 {
-    const double begin = ith_clock_seconds();
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) ? 0 : (int64_t)use.ru_nivcsw;
+}
+
+bool ith_video_meter_disturbed(int64_t interruptions, double seconds)
+{
+    return (double)interruptions > MOST_INTERRUPTIONS * (seconds + 0.02);
+}
+
+typedef struct measurement {
+    ith_video_meter *meter;
+    double seconds;
+    ith_status status;
+} measurement;
+
+static void measure(void *user, int thread)
+{
+    measurement *all = user;
+    ith_video_meter *m = all->meter;
+    const double begin = ith_clock_seconds(), seconds = all->seconds;
     ith_status status = ITH_OK;
+    (void)thread;
     m->until = begin + seconds * (m->problem->decoder_levels ? 1 - DECODER_SHARE : 1);
     if (m->problem->steps)
         status = ith_video_measure_layer(m);
     m->until = begin + seconds;
     if (!status && m->problem->decoder_levels)
         status = ith_video_measure_decoder(m);
-    return status;
+    all->status = status;
 }
 
 /* Copies the rows into the caller's structs, whose struct_size may be smaller. */
@@ -94,7 +112,7 @@ ith_status ith_video_measure(ith_context *context, const ith_video_problem *prob
                              ith_machine_product *products, int64_t *count, ith_machine_attention *attention)
 {
     ith_video_problem full;
-    ith_video_model model;
+    ith_video_model model = {.counts = {0}};
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     ith_video_meter meter = {.context = context,
                              .problem = &full,
@@ -110,11 +128,11 @@ ith_status ith_video_measure(ith_context *context, const ith_video_problem *prob
         status = ith_video_place_find(context, machine, ranks, &options, full.threads, &meter.place);
     if (!status)
         status = ith_request_check_ranks(context, &model.options, ranks);
-    if (status)
-        return status;
-    meter.sequence_ranks = ith_denoise_sequence_ranks(&model.model, &model.options, ranks);
-    const int threads = omp_get_max_threads();
-    status = measure(&meter, fmax(seconds, LEAST_SECONDS));
-    omp_set_num_threads(threads);
-    return status ? status : fill(&meter, products, count, attention);
+    measurement all = {&meter, fmax(seconds, LEAST_SECONDS), status};
+    if (!status) {
+        meter.sequence_ranks = ith_denoise_sequence_ranks(&model.model, &model.options, ranks);
+        ith_parallel_apart(measure, &all);
+    }
+    ith_video_model_free(&model);
+    return all.status ? all.status : fill(&meter, products, count, attention);
 }

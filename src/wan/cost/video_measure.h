@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of ith_video_measure: the rates of one layer of the transformer, and of the decoder.
  *
- * A time is measured twice: with one thread, and with all threads of a rank or a process, which also wait for one
- * another. The second time counts, unless it is more than 1.5 times the first: then other programs have kept some of
- * the threads from running. */
+ * Times are measured with all threads of a rank or a process, which also wait for one another. If other programs have
+ * taken the processor from them, they are measured with one thread too, and the first time counts unless it is more
+ * than 1.5 times the second. */
 #ifndef ITH_WAN_VIDEO_MEASURE_H
 #define ITH_WAN_VIDEO_MEASURE_H
 
@@ -24,14 +24,19 @@ typedef struct ith_video_meter {
     ith_machine_attention attention;
 } ith_video_meter;
 
-/* Adds a row. unit_seconds: the time of one unit at full speed for `operations`, without operations on rows. */
-void ith_video_meter_add(ith_video_meter *meter, ith_machine_work work, ith_dtype type, int64_t rows, int64_t features,
-                         double operations, double unit_seconds);
+/* Adds a row, whose gflops are not known yet. unit_seconds: the time of one unit at full speed for `operations`,
+ * without operations on rows and without calls. */
+void ith_video_meter_add(ith_video_meter *meter, const ith_machine_product *row, double operations,
+                         double unit_seconds);
 /* Takes the price of operations on rows, which move `bytes` bytes, off the `seconds` that `threads` threads take.
  * Returns the time of one unit at full speed: at least a fifth of the whole, in case the rate of rows is wrong. */
 double ith_video_meter_without_rows(const ith_video_meter *meter, double seconds, double bytes, int64_t threads);
-/* Chooses between two times of one unit: measured with one thread, and with several. */
-double ith_video_meter_choose(double alone, double together);
+/* Chooses between two times of one unit: measured with one thread, and with several, which were `disturbed` or not. */
+double ith_video_meter_choose(double alone, double together, bool disturbed);
+/* How often other programs have taken the processor from threads of this process. */
+int64_t ith_video_meter_interruptions(void);
+/* Whether this number of interruptions, within some seconds, means that the machine had other work. */
+bool ith_video_meter_disturbed(int64_t interruptions, double seconds);
 
 /* Measure until meter->until, but at least two repeats. */
 ith_status ith_video_measure_layer(ith_video_meter *meter);

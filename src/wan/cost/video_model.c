@@ -5,6 +5,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
+#include "../image/condition.h"
 
 static void put_dit(const ith_video_problem *p, ith_dit_config *out)
 {
@@ -15,7 +16,8 @@ static void put_dit(const ith_video_problem *p, ith_dit_config *out)
                             .layers = p->layers,
                             .text_dim = p->text_dim,
                             .freq_dim = p->freq_dim,
-                            .in_channels = p->channels,
+                            .in_channels =
+                                p->image_use == ITH_IMAGE_NEEDED ? 2 * p->channels + p->frame_stride : p->channels,
                             .out_channels = p->channels,
                             .patch = {1, 2, 2},
                             .positions = INT32_MAX,
@@ -39,8 +41,11 @@ static void put_vae(const ith_video_problem *p, ith_vae_config *out)
 {
     *out = (ith_vae_config){.z_dim = p->channels,
                             .decoder_base_dim = p->decoder_dim,
+                            .encoder_base_dim = p->encoder_dim,
                             .levels = p->decoder_levels,
                             .res_blocks = p->decoder_blocks,
+                            .residual = p->decoder_residual != 0,
+                            .patch = p->decoder_patch,
                             .stride_time = p->frame_stride,
                             .stride_space = p->pixel_stride};
     for (int64_t i = 0; i < p->decoder_levels; i++) {
@@ -84,21 +89,45 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
     model->dit[1] = model->dit[0];
     put_text(full, &model->text);
     put_vae(full, &model->vae);
+    status = ith_vae_config_check_levels(context, "a video problem", &model->vae);
+    if (status)
+        return status;
     model->scheduler = ith_scheduler_default();
     model->scheduler.order = ith_max64(full->solver_order, 1);
     model->info = (ith_model_info){.experts = (int)full->experts,
                                    .latent_channels = full->channels,
+                                   .image_use = full->image_use,
                                    .frame_stride = full->frame_stride,
                                    .pixel_stride = full->pixel_stride};
+    for (ith_part part = 0; part < ITH_PARTS; part++)
+        model->lists[part] = full->list_bytes[part];
     full->precision = ith_precision_resolve(context, full->precision);
     put_options(full, cfg, &out->options);
+    out->image = (ith_image){sizeof out->image, NULL, full->height, full->width};
+    out->options.image = full->images ? &out->image : NULL;
+    out->options.last_image = full->images > 1 ? &out->image : NULL;
     out->types = ith_number_types_choose(context, full->precision);
     out->size = ith_latent_size_of(&model->info, &out->options);
     out->counts[0] = full->prompt_rows, out->counts[1] = full->negative_rows;
-    return ITH_OK;
+    if (full->lora_rank)
+        status = ith_lora_make_random(context, full->lora_rank, ith_max64(model->dit[0].dim, model->dit[0].ffn_dim),
+                                      &model->loras[0]);
+    model->loras[1] = model->loras[0];
+    return status;
+}
+
+void ith_video_model_free(ith_video_model *m)
+{
+    ith_lora_close(&m->model.loras[0]);
+    m->model.loras[1] = NULL;
 }
 
 ith_dit_shape ith_video_shape(const ith_video_model *m, int64_t batch)
 {
-    return (ith_dit_shape){batch, m->size.frames, m->size.height, m->size.width, ith_max64(m->counts[0], m->counts[1])};
+    return (ith_dit_shape){batch,
+                           m->size.frames,
+                           m->size.height,
+                           m->size.width,
+                           ith_max64(m->counts[0], m->counts[1]),
+                           ith_condition_known(&m->model, &m->options, &m->size)};
 }

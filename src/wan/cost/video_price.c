@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of lists of work (video_price.h).
  *
- *     linear layers, convolutions   operations / (rate of one unit x units)
+ *     linear layers, convolutions   operations / (rate of one unit x units) + call_seconds
  *     attention                     ith_plan_cost
  *     rows                          bytes / (row_bytes_per_second x units) */
 #include "video_price.h"
@@ -50,8 +50,8 @@ ith_status ith_video_place_find(ith_context *context, const ith_machine *machine
     if (m->rank_units)
         out->threads = m->rank_units * out->process_ranks;
     out->rank_threads = ith_max64(out->threads / out->process_ranks, 1);
-    const double wanted = (double)(host_ranks * out->rank_threads);
-    const double leading = (double)(out->host_processes * out->threads);
+    const double wanted = (double)(out->view.unit_ranks * out->rank_threads);
+    const double leading = (double)(ith_div_up(out->view.unit_ranks, out->process_ranks) * out->threads);
     out->crowding = fmax(wanted / (double)m->host_units, 1);
     out->rank_units = units_of(m, (double)out->rank_threads, wanted);
     out->process_units = units_of(m, (double)out->threads, leading);
@@ -64,7 +64,7 @@ double ith_video_send_seconds(const ith_video_place *place, int64_t distance, do
     if (distance < 1 || distance >= place->ranks || view->machine.level_count < 1)
         return 0;
     const ith_machine_level *level = &view->levels[ith_machine_level_between(view, 0, distance)];
-    double seconds = level->latency_seconds;
+    double seconds = level->latency_seconds + level->setup_seconds;
     if (level->bytes_per_second > 0)
         seconds += bytes / level->bytes_per_second;
     if (level->copy_bytes_per_second > 0)
@@ -82,17 +82,18 @@ static double distance(const ith_machine_product *row, ith_machine_work work, it
            10 * ith_machine_apart(row->features, features) + ith_machine_apart(row->rows, rows);
 }
 
-double ith_video_product_rate(const ith_machine_view *view, ith_machine_work work, ith_dtype type, int64_t rows,
-                              int64_t features)
+ith_machine_product ith_video_product(const ith_machine_view *view, ith_machine_work work, ith_dtype type, int64_t rows,
+                                      int64_t features)
 {
-    double least = INFINITY, rate = 0;
+    ith_machine_product nearest = ITH_MACHINE_PRODUCT_INIT;
+    double least = INFINITY;
     for (int64_t i = 0; i < view->machine.product_count; i++) {
         const ith_machine_product row = ith_machine_product_at(view, i);
         const double away = distance(&row, work, type, rows, features);
         if (away < least)
-            least = away, rate = 1e9 * row.gflops;
+            least = away, nearest = row;
     }
-    return rate;
+    return nearest;
 }
 
 /* ---- Work -------------------------------------------------------------------------------------------------------- */
@@ -101,8 +102,9 @@ static double product_seconds(const ith_video_seconds *s, const ith_work *work)
 {
     const ith_machine_work kind = work->kind == ITH_WORK_OF_CONV ? ITH_WORK_CONVOLUTION : ITH_WORK_LINEAR;
     const ith_dtype type = work->in_f32 ? ITH_F32 : s->type;
-    const double rate = ith_video_product_rate(&s->place->view, kind, type, work->rows, ith_min64(work->in, work->out));
-    return work->operations / (rate * s->units);
+    const ith_machine_product row =
+        ith_video_product(&s->place->view, kind, type, work->rows, ith_min64(work->in, work->out));
+    return work->operations / (1e9 * row.gflops * s->units) + row.call_seconds;
 }
 
 /* The seconds of an attention. A machine need not know the kernels of attentions beside self-attention, which take
@@ -118,9 +120,9 @@ static double attention_seconds(ith_video_seconds *s, const ith_work *work)
         return cost.seconds;
     if (status != ITH_ERR_UNSUPPORTED && !s->status)
         s->status = status;
-    const double rate =
-        ith_video_product_rate(&s->place->view, ITH_WORK_LINEAR, problem->dtype, problem->q_len, problem->head_dim);
-    return work->operations / (rate * s->units * s->ranks);
+    const ith_machine_product row =
+        ith_video_product(&s->place->view, ITH_WORK_LINEAR, problem->dtype, problem->q_len, problem->head_dim);
+    return work->operations / (1e9 * row.gflops * s->units * s->ranks) + row.call_seconds;
 }
 
 void ith_video_add_work(void *user, const ith_work *work)

@@ -15,11 +15,11 @@ typedef struct ith_video_place {
     int64_t ranks, process_ranks, processes; /* all ranks, ranks of a process, all processes */
     int64_t host_processes, hosts;           /* processes of a host; hosts */
     int64_t threads;                         /* threads of a process */
-    /* compute units, at full speed, that compute for a rank, and for a process in which one rank computes with all
-     * threads: fewer than threads if the ranks of a host want more units than it has */
+    /* Compute units at full speed: of a rank, and of a process in which one rank computes with all threads. There are
+     * fewer of them than threads if the host has fewer units than its ranks have threads. */
     double rank_units, process_units;
     int64_t rank_threads;
-    double crowding; /* units that the ranks of a host want, over the units that it has; at least 1 */
+    double crowding; /* threads of the ranks of a host, divided by its units; at least 1 */
 } ith_video_place;
 
 /* Finds the place of `ranks` ranks. options: where the ranks run; must have been read. threads: of a process; 0: its
@@ -30,10 +30,10 @@ ith_status ith_video_place_find(ith_context *context, const ith_machine *machine
 /* The units at full speed that `threads` threads of a host have, if no others compute. */
 double ith_video_units(const ith_machine *machine, int64_t threads);
 
-/* The rate of a product on one unit: of the row of the machine whose kind, type and sizes are nearest, in operations a
- * second; 0 if the machine has no rate of products. */
-double ith_video_product_rate(const ith_machine_view *view, ith_machine_work work, ith_dtype type, int64_t rows,
-                              int64_t features);
+/* The row of the machine that is nearest to a product by kind, type and sizes. If the machine has no rate of products,
+ * its gflops are 0. */
+ith_machine_product ith_video_product(const ith_machine_view *view, ith_machine_work work, ith_dtype type, int64_t rows,
+                                      int64_t features);
 
 /* The seconds of a list of work, by kind. */
 typedef struct ith_video_seconds {

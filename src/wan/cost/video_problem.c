@@ -16,17 +16,22 @@
 typedef struct published {
     const char *name;
     int64_t experts, layers, heads, ffn_dim, channels;
-    int64_t frames, height, width, steps, pixel_stride;
-    bool decodes; /* with the autoencoder of Wan 2.1 */
+    int64_t frames, height, width, steps;
+    bool wan_22; /* the autoencoder is the one of Wan 2.2 */
+    ith_image_use image_use;
+    int64_t images; /* number of images that are given */
 } published;
 
 static const published problems[] = {
-    {"wan2.2-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, 8, true},
-    {"wan2.2-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, 8, true},
-    {"wan2.1-14b-720p", 1, 40, 40, 13824, 16, 81, 720, 1280, 50, 8, true},
-    {"wan2.1-14b-480p", 1, 40, 40, 13824, 16, 81, 480, 832, 50, 8, true},
-    {"wan2.1-1.3b-480p", 1, 30, 12, 8960, 16, 81, 480, 832, 50, 8, true},
-    {"wan2.2-ti2v-5b-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, 16, false},
+    {"wan2.2-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_UNUSED, 0},
+    {"wan2.2-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_UNUSED, 0},
+    {"wan2.1-14b-720p", 1, 40, 40, 13824, 16, 81, 720, 1280, 50, false, ITH_IMAGE_UNUSED, 0},
+    {"wan2.1-14b-480p", 1, 40, 40, 13824, 16, 81, 480, 832, 50, false, ITH_IMAGE_UNUSED, 0},
+    {"wan2.1-1.3b-480p", 1, 30, 12, 8960, 16, 81, 480, 832, 50, false, ITH_IMAGE_UNUSED, 0},
+    {"wan2.2-ti2v-5b-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, true, ITH_IMAGE_OPTIONAL, 0},
+    {"wan2.2-ti2v-5b-image-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, true, ITH_IMAGE_OPTIONAL, 1},
+    {"wan2.2-i2v-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_NEEDED, 1},
+    {"wan2.2-i2v-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_NEEDED, 1},
 };
 #define PROBLEMS ((int)(sizeof problems / sizeof *problems))
 
@@ -35,10 +40,13 @@ const char *ith_video_problem_list(int index)
     return index >= 0 && index < PROBLEMS ? problems[index].name : NULL;
 }
 
-/* Sets the decoder's sizes. */
+/* Sets the decoder's sizes, and the strides that they make. */
 static void put_decoder(const ith_vae_config *vae, ith_video_problem *out)
 {
     out->decoder_dim = vae->decoder_base_dim, out->decoder_blocks = vae->res_blocks, out->decoder_levels = vae->levels;
+    out->encoder_dim = vae->encoder_base_dim;
+    out->decoder_patch = vae->patch, out->decoder_residual = vae->residual;
+    out->frame_stride = vae->stride_time, out->pixel_stride = vae->stride_space;
     for (int64_t i = 0; i < vae->levels; i++)
         out->decoder_factors[i] = vae->dim_mult[i];
     for (int64_t i = 0; i + 1 < vae->levels; i++)
@@ -60,17 +68,16 @@ static void put_published(const published *p, ith_video_problem *out)
     out->ffn_dim = p->ffn_dim, out->channels = p->channels;
     out->frames = p->frames, out->height = p->height, out->width = p->width;
     out->steps = out->guided_steps = p->steps;
-    out->pixel_stride = p->pixel_stride;
+    out->image_use = p->image_use, out->images = p->images;
     put_umt5(out);
-    ith_vae_config_usual(96, 2, &vae);
-    if (p->decodes)
-        put_decoder(&vae, out);
+    ith_vae_config_published(p->wan_22, &vae);
+    put_decoder(&vae, out);
 }
 
 ith_status ith_video_problem_named(ith_context *context, const char *name, ith_video_problem *problem)
 {
     ith_video_problem found = ITH_VIDEO_PROBLEM_INIT;
-    char names[256] = "";
+    char names[512] = "";
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, name, "name");
@@ -103,18 +110,27 @@ static void put_model(const ith_model *model, ith_video_problem *out)
     snprintf(out->name, sizeof out->name, "%s", model->kind);
     out->experts = model->info.experts, out->layers = dit->layers, out->heads = dit->heads;
     out->head_dim = dit->head_dim, out->ffn_dim = dit->ffn_dim, out->freq_dim = dit->freq_dim;
-    out->channels = dit->in_channels;
+    out->channels = dit->out_channels, out->image_use = model->info.image_use;
     out->text_dim = text->dim, out->text_layers = text->layers, out->text_heads = text->heads;
     out->text_head_dim = text->head_dim, out->text_ffn_dim = text->ffn_dim;
     out->text_vocab = text->vocab, out->text_buckets = text->buckets;
-    out->frame_stride = model->info.frame_stride, out->pixel_stride = model->info.pixel_stride;
     put_decoder(&model->vae, out);
+}
+
+/* The mean rank of the LoRA files of one expert, rounded up: a LoRA of this rank in every matrix of the layers has as
+ * many numbers. */
+static int64_t mean_rank(const ith_model *model, int expert)
+{
+    const ith_dit_config *c = &model->dit[expert];
+    const int64_t square = 8 * 2 * c->dim, ffn = 2 * (c->dim + c->ffn_dim); /* numbers of rank 1 in a layer */
+    return ith_div_up(ith_lora_block_numbers(model->loras[expert]), c->layers * (square + ffn));
 }
 
 static void put_options(const ith_model *model, const ith_generate_options *o, ith_video_problem *out)
 {
     out->frames = o->frames, out->height = o->height, out->width = o->width;
     out->steps = o->from_latents ? 0 : o->steps;
+    out->images = (o->image != NULL) + (o->last_image != NULL);
     out->solver_order = o->solver == ITH_SOLVER_UNIPC ? model->scheduler.order : 0;
     out->precision = o->precision, out->threads = o->threads;
     out->keep_packed = o->keep_packed, out->shard_weights = o->shard_weights, out->dumps = o->dump_file != NULL;
@@ -129,6 +145,9 @@ static ith_status read(ith_pipeline *pipeline, const ith_generate_options *optio
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: the two experts have different sizes: no time is predicted",
                         model->folder);
     put_model(model, out);
+    out->lora_rank = ith_max64(mean_rank(model, 0), model->info.experts > 1 ? mean_rank(model, 1) : 0);
+    for (ith_part part = 0; part < ITH_PARTS; part++)
+        out->list_bytes[part] = ith_model_list_bytes(context, model, part);
     put_options(model, options, out);
     out->guided_steps = 0;
     ith_status status = ITH_OK;
@@ -144,13 +163,15 @@ ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_generate_opt
                                   ith_video_problem *problem)
 {
     ith_generate_options resolved;
-    ith_attn_options attention;
+    ith_request_parts parts;
+    ith_saved_run *saved = NULL;
     ith_video_problem found = ITH_VIDEO_PROBLEM_INIT;
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
-    ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &attention);
+    ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &parts, &saved);
     if (!status)
         status = read(pipeline, &resolved, &found);
+    ith_saved_run_close(pipeline->context, &saved);
     if (status)
         return status;
     return ITH_SIZED_FILL(pipeline->context, ith_video_problem, ITH_VIDEO_PROBLEM_INIT, problem, &found);
@@ -185,32 +206,37 @@ static ith_status check_multiple(ith_context *context, const char *name, int64_t
 
 static ith_status check_decoder(ith_context *context, const ith_video_problem *p)
 {
+    if (!p->decoder_levels && p->images)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "a video problem has images, and decoder_levels is 0");
     if (!p->decoder_levels)
         return ITH_OK;
-    const limit sizes[] = {{"decoder_dim", p->decoder_dim, 2, 4096}, {"decoder_blocks", p->decoder_blocks, 1, 64}};
+    const limit sizes[] = {{"decoder_dim", p->decoder_dim, 2, 4096},
+                           {"decoder_blocks", p->decoder_blocks, 1, 64},
+                           {"decoder_patch", p->decoder_patch, 1, 16},
+                           {"decoder_residual", p->decoder_residual, 0, 1}};
     ith_status status = check_limits(context, sizes, sizeof sizes / sizeof *sizes);
-    int64_t time = 1;
+    int64_t time = 1, space = p->decoder_patch;
     for (int64_t i = 0; i < p->decoder_levels && !status; i++) {
         const limit factor[] = {{"decoder_factors", p->decoder_factors[i], 1, 64},
                                 {"decoder_doubles", p->decoder_doubles[i], 0, i + 1 < p->decoder_levels}};
         status = check_limits(context, factor, sizeof factor / sizeof *factor);
-        if (!status && i > 0)
-            status =
-                check_multiple(context, "decoder_dim * decoder_factors", p->decoder_dim * p->decoder_factors[i], 0, 2);
         time *= p->decoder_doubles[i] ? 2 : 1;
+        space *= i ? 2 : 1;
     }
-    if (!status && (time != p->frame_stride || p->pixel_stride != (int64_t)1 << (p->decoder_levels - 1)))
+    if (!status && (time != p->frame_stride || space != p->pixel_stride))
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "the strides of a video problem are %lld frames and %lld pixels, and its decoder makes %lld "
                           "and %lld",
-                          (long long)p->frame_stride, (long long)p->pixel_stride, (long long)time,
-                          (long long)1 << (p->decoder_levels - 1));
+                          (long long)p->frame_stride, (long long)p->pixel_stride, (long long)time, (long long)space);
     return status;
 }
 
-ith_status ith_video_problem_check(ith_context *context, const ith_video_problem *p)
+enum { WIDE = 1 << 20 }; /* the largest width of a layer */
+
+/* Checks each number by itself. */
+static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
 {
-    enum { WIDE = 1 << 20 };
+    const int64_t most_images = !p->steps ? 0 : p->image_use == ITH_IMAGE_NEEDED ? 2 : p->image_use;
     const limit sizes[] = {{"experts", p->experts, 1, 2},
                            {"layers", p->layers, 1, 4096},
                            {"heads", p->heads, 1, 4096},
@@ -236,9 +262,22 @@ ith_status ith_video_problem_check(ith_context *context, const ith_video_problem
                            {"prompt_rows", p->prompt_rows, p->steps ? 1 : 0, ITH_DIT_TEXT_LEN},
                            {"negative_rows", p->negative_rows, p->guided_steps ? 1 : 0, ITH_DIT_TEXT_LEN},
                            {"solver_order", p->solver_order, 0, ITH_SCHEDULER_MOST_ORDER},
+                           {"image_use", p->image_use, ITH_IMAGE_UNUSED, ITH_IMAGE_NEEDED},
+                           {"images", p->images, p->steps && p->image_use == ITH_IMAGE_NEEDED, most_images},
+                           {"encoder_dim", p->encoder_dim, p->images ? 2 : 0, 4096},
+                           {"lora_rank", p->lora_rank, 0, 4096},
+                           {"list_bytes[0]", p->list_bytes[0], 0, INT32_MAX},
+                           {"list_bytes[1]", p->list_bytes[1], 0, INT32_MAX},
+                           {"list_bytes[2]", p->list_bytes[2], 0, INT32_MAX},
+                           {"list_bytes[3]", p->list_bytes[3], 0, INT32_MAX},
                            {"precision", (int64_t)p->precision, 0, ITH_PRECISION_BF16},
                            {"threads", p->threads, 0, 1 << 16}};
-    ith_status status = check_limits(context, sizes, sizeof sizes / sizeof *sizes);
+    return check_limits(context, sizes, sizeof sizes / sizeof *sizes);
+}
+
+ith_status ith_video_problem_check(ith_context *context, const ith_video_problem *p)
+{
+    ith_status status = check_ranges(context, p);
     if (!status && p->heads * p->head_dim > WIDE)
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "%lld heads of %lld in a video problem are %lld wide; at most %d is supported",

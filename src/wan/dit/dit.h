@@ -15,10 +15,12 @@
 
 #include "../../base/observer.h"
 #include "../../files/store.h"
+#include "../lora/lora.h"
 #include "../precision.h"
 
 #define ITH_DIT_TEXT_LEN 512 /* number of rows to which the reference pads an encoded prompt */
-#define ITH_DIT_PATCH 4      /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
+#define ITH_DIT_MOST_LAYERS 4096
+#define ITH_DIT_PATCH 4 /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 
 typedef struct ith_dit_config {
     int64_t heads, head_dim, dim; /* dim = heads * head_dim */
@@ -26,24 +28,32 @@ typedef struct ith_dit_config {
     int64_t in_channels, out_channels;
     int64_t patch[3], positions; /* positions: the largest number of patches along an axis */
     double eps;
+    bool raw_cross; /* cross_attn_norm is false: there is no norm2, and cross-attention reads rows as they are */
 } ith_dit_config;
 
 /* Reads and checks folder/config.json. If a field asks for another architecture, the error message names it. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
+/* Sets the configuration of an expert with canonical names in `store`, from files of another origin than
+ * diffusers. If
+ * folder/config.json is of a transformer, it gives the sizes, or at least the number of heads; otherwise all sizes
+ * follow from the tensors. */
+ith_status ith_dit_config_find(ith_context *context, const char *folder, const ith_store *store, ith_dit_config *out);
+
 /* The weights of an expert. Matrices lie in the mapped files, whose pages all processes of a machine share. They are
  * read-only, and all ranks of a process share them. */
 typedef struct ith_dit ith_dit;
-/* Opens the weight files of an expert and makes its layers. keeps_packed: linear layers convert their weights now and
- * keep them in memory; the results have the same bits. */
-ith_status ith_dit_open(ith_context *context, const char *folder, ith_number_types types, bool keeps_packed,
-                        ith_dit **out);
-/* Opens the weight files, and checks that they hold every tensor of the expert, by name, type and shape, and no other
- * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
-ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **store);
-/* Makes an expert with random weights of this type, for benchmarks. */
-ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                               ith_dtype type, ith_dit **out);
+/* Makes the layers of an expert from its open weight files. The expert owns the store; a call that fails closes it.
+ * lora: changes to the weights, which outlive the expert; NULL: there are none. keeps_packed: linear layers convert
+ * their weights now and keep them in memory; the results have the same bits. */
+ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
+                        ith_number_types types, bool keeps_packed, ith_dit **out);
+/* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor, and that
+ * every change of `lora` (NULL: none) fits one. Reads headers only. The store stays the caller's. */
+ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora);
+/* Makes an expert with random weights of this type, for benchmarks. lora: as in ith_dit_open. */
+ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_lora *lora,
+                               ith_number_types types, ith_dtype type, ith_dit **out);
 /* Sets *bytes to the memory of these random weights, which the expert holds besides ith_dit_bytes. */
 ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type, int64_t *bytes);
 void ith_dit_free(ith_context *context, ith_dit **dit);
@@ -67,6 +77,7 @@ typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
     int64_t longest_text; /* the most rows of a prompt in any later pass; 0: no prompt is longer than the first ones */
+    int64_t known;        /* the first tokens, whose latents are known and whose time step is 0; 0: there are none */
 } ith_dit_shape;
 /* Collective over comm (NULL: one rank): all ranks succeed or all fail. dit, text and comm must outlive the
  * workspace. */
@@ -87,16 +98,24 @@ void ith_dit_workspace_set_shards(ith_dit_workspace *workspace, ith_dit_shards *
 /* The plan of the self-attention. */
 const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 
-/* Collective: one forward pass. tokens: [batch, share of S, in_channels * 4]; out: [batch, share of S, out_channels *
- * 4]. In both, the numbers of a token are in the order (channel, patch row, patch column). t: [batch], the time step of
- * each entry. The error message of ITH_ERR_INTERRUPTED names the layer. */
-ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const float *tokens, const float *t,
-                           float *out);
+/* The input of a pass: a rank's tokens. The numbers of a token are in the order (channel, patch row, patch column).
+ * With a condition, the first out_channels channels of a token come from `latents`, and the others from `condition`. */
+typedef struct ith_dit_tokens {
+    const float *latents;   /* [batch, share of S, channels * 4]; all in_channels if there is no condition */
+    int64_t batch_stride;   /* numbers from one batch entry's latents to the next; 0: all entries have the same */
+    const float *known;     /* what replaces the latents of the rank's tokens below shape.known; NULL: nothing */
+    const float *condition; /* [share of S, (in_channels - out_channels) * 4], for all entries; NULL: none */
+} ith_dit_tokens;
+
+/* Collective: one forward pass. out: [batch, share of S, out_channels * 4]. t: [batch], the time step of each entry,
+ * except for the tokens below shape.known. The error message of ITH_ERR_INTERRUPTED names the layer. */
+ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const ith_dit_tokens *tokens,
+                           const float *t, float *out);
 
 /* For tests: a function that gets the output of every stage, as rows [count, width] with count = batch * share of S, or
- * count = batch for the time embedding. A stage has the name of the module of diffusers' WanTransformer3DModel with
- * this output: patch_embedding, condition_embedder.time_embedder, condition_embedder.time_proj, blocks.N.attn1,
- * blocks.N.attn2, blocks.N.ffn, blocks.N. */
+ * count = ith_dit_time_rows for the time embedding. A stage has the name of the module of diffusers'
+ * WanTransformer3DModel with this output: patch_embedding, condition_embedder.time_embedder,
+ * condition_embedder.time_proj, blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
 typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t count, int64_t width);
 /* space: [batch * share of S, dim] numbers of the caller's memory, in which the rows of a stage are collected. */
 void ith_dit_workspace_watch(ith_dit_workspace *workspace, ith_dit_watch_fn watch, void *user, float *space);
@@ -109,10 +128,12 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
                         float *latent);
 
 /* Makes an expert without weights, to predict memory. It counts the same bytes as an open expert. */
-ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
                            bool keeps_packed, ith_dit **out);
-/* Makes an expert of one layer without weights, to read the sizes of its linear layers. config->layers may be more. */
-ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
+/* Makes an expert of one layer without weights, to read the sizes of its linear layers. config->layers may be more.
+ * lora: as in ith_dit_open. */
+ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
+                          ith_dit **out);
 /* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline gives the
  * same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);

@@ -15,7 +15,6 @@
 #define MOST_HEADS 4096
 #define MOST_HEAD_DIM 4096
 #define MOST_DIM (1 << 20)
-#define MOST_LAYERS 4096
 #define MOST_CHANNELS 65536
 #define MOST_POSITIONS (1 << 20)
 
@@ -35,7 +34,7 @@ static const ith_config_field fields[] = {
     {"eps", ITH_CONFIG_NOT_NULL, NULL},
     {"rope_max_seq_len", ITH_CONFIG_NOT_NULL, NULL},
     {"pos_embed_seq_len", NULL, NULL}, /* diffusers uses it only with image_dim */
-    {"cross_attn_norm", "absent|true", NULL},
+    {"cross_attn_norm", "absent|true|false", NULL},
     {"qk_norm", "absent|\"rms_norm_across_heads\"", NULL},
     {"image_dim", "absent|null", clip_model},
     {"added_kv_proj_dim", "absent|null", clip_model},
@@ -74,7 +73,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
         {"num_attention_heads", MOST_HEADS, 40, &out->heads},
         {"attention_head_dim", MOST_HEAD_DIM, 128, &out->head_dim},
         {"ffn_dim", MOST_DIM, 13824, &out->ffn_dim},
-        {"num_layers", MOST_LAYERS, 40, &out->layers},
+        {"num_layers", ITH_DIT_MOST_LAYERS, 40, &out->layers},
         {"text_dim", MOST_DIM, 4096, &out->text_dim},
         {"freq_dim", MOST_DIM, 256, &out->freq_dim},
         {"in_channels", MOST_CHANNELS, 16, &out->in_channels},
@@ -88,9 +87,13 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
     }
     /* In diffusers, an out_channels of null means in_channels; an absent out_channels means 16. */
     int64_t otherwise = strcmp(ith_json_print(json, "out_channels").text, "absent") ? out->in_channels : 16;
+    bool cross_norm = true;
     ith_status status = ith_json_int(context, json, "out_channels", 1, MOST_CHANNELS, otherwise, &out->out_channels);
     if (!status)
         status = ith_json_double(context, json, "eps", 1e-6, &out->eps);
+    if (!status)
+        status = ith_json_bool(context, json, "cross_attn_norm", true, &cross_norm);
+    out->raw_cross = !cross_norm;
     return status ? status : read_patch(context, json, out->patch);
 }
 

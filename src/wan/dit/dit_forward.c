@@ -49,27 +49,40 @@ static void show_in_layer(const pass *p, const char *part, const float *rows)
 
 /* ---- Rows of a product's input ----------------------------------------------------------------------------------- */
 
-/* A vector of dim numbers for each batch entry. The vector of entry b begins at first + b * stride. */
-typedef struct entry_vectors {
+/* A vector of dim numbers for each time step of the pass. The vector of time step i begins at first + i * stride. */
+typedef struct time_vectors {
     const float *first;
-    int64_t stride; /* 0: all entries have the same vector */
-} entry_vectors;
+    int64_t stride; /* 0: all time steps have the same vector */
+} time_vectors;
 
-static const float *vector_of(const pass *p, const entry_vectors *vectors, int64_t row)
+/* Whether row `row` of x is a token whose latents are known. */
+static bool is_known(const ith_dit_workspace *w, int64_t row)
 {
-    return vectors->first + row / p->w->share * vectors->stride;
+    return w->begin + row % w->share < w->shape.known;
 }
 
-/* Vector `kind` of the `kinds` vectors that ith_dit_modulate has computed for each batch entry. */
-static entry_vectors modulation(const pass *p, int kinds, int kind)
+/* The number of a row's time step in the order of ith_dit_time_rows. */
+static int64_t time_of(const ith_dit_workspace *w, int64_t row)
 {
-    return (entry_vectors){p->w->modulation + kind * p->dim, kinds * p->dim};
+    const int64_t entry = row / w->share;
+    return w->shape.known ? 2 * entry + is_known(w, row) : entry;
+}
+
+static const float *vector_of(const pass *p, const time_vectors *vectors, int64_t row)
+{
+    return vectors->first + time_of(p->w, row) * vectors->stride;
+}
+
+/* Vector `kind` of the `kinds` vectors that ith_dit_modulate has computed for each time step. */
+static time_vectors modulation(const pass *p, int kinds, int kind)
+{
+    return (time_vectors){p->w->modulation + kind * p->dim, kinds * p->dim};
 }
 
 /* The rows LN(x) a + b. */
 typedef struct normed {
     const pass *p;
-    entry_vectors a, b;
+    time_vectors a, b;
 } normed;
 
 static const float *normed_row(const void *user, int64_t row, float *space)
@@ -79,6 +92,14 @@ static const float *normed_row(const void *user, int64_t row, float *space)
     w->ops->layer_norm(space, w->x + row * n->p->dim, vector_of(n->p, &n->a, row), vector_of(n->p, &n->b, row),
                        n->p->dim, (float)w->dit->config.eps);
     return space;
+}
+
+/* The rows x. */
+static const float *x_row(const void *user, int64_t row, float *space)
+{
+    (void)space;
+    const pass *p = user;
+    return p->w->x + row * p->dim;
 }
 
 /* The rows LN(x) (1 + scale) + shift, with vectors shift and shift + 1 of `kinds`. */
@@ -108,7 +129,7 @@ static const float *o_row(const void *user, int64_t row, float *space)
 /* The sum x += gate y. */
 typedef struct residual {
     const pass *p;
-    const entry_vectors *gate; /* NULL: x += y */
+    const time_vectors *gate; /* NULL: x += y */
 } residual;
 
 static void add_to_x(void *user, int64_t row, int64_t first, int64_t count, const float *y)
@@ -140,7 +161,7 @@ static ith_dit_heads heads_of(const pass *p, int parts, int norms)
 }
 
 /* Computes x += gate (w_o o + b_o). name: the name of w_o o + b_o in the function that watches, for tests. */
-static ith_status add_projected_o(const pass *p, const ith_linear *linear, attended o, const entry_vectors *gate,
+static ith_status add_projected_o(const pass *p, const ith_linear *linear, attended o, const time_vectors *gate,
                                   const char *name)
 {
     residual sum = {p, gate};
@@ -179,14 +200,15 @@ static ith_status attend_self(const pass *p)
 /* x += gate_sa (w_o o + b_o);   q = RMSNorm(w_q (LN(x) w + b) + b_q), the q of cross-attention */
 static ith_status add_self(const pass *p)
 {
-    const entry_vectors gate = modulation(p, ITH_DIT_MODULATIONS, ITH_DIT_GATE_SA);
+    const time_vectors gate = modulation(p, ITH_DIT_MODULATIONS, ITH_DIT_GATE_SA);
     ith_status status = add_projected_o(p, p->layer->self_out, (attended){p, 3 * p->dim}, &gate, ".attn1");
     if (status)
         return status;
     const normed x = {p, {p->layer->cross_weight, 0}, {p->layer->cross_bias, 0}};
     ith_dit_heads q = heads_of(p, 1, 1);
     q.scales[0] = p->layer->cross_norm_q;
-    return apply(p, p->layer->cross_q, (ith_linear_input){normed_row, &x}, ith_dit_heads_output(&q));
+    const ith_linear_input normalised = {normed_row, &x}, raw = {x_row, p};
+    return apply(p, p->layer->cross_q, p->layer->cross_weight ? normalised : raw, ith_dit_heads_output(&q));
 }
 
 /* The prompts' keys and values in the current layer, padded to the number of keys for which the plan was made. */
@@ -223,7 +245,7 @@ static ith_status add_text_and_ffn(const pass *p)
         return status;
     const ith_feed_forward ffn = {.up = p->layer->ffn_up, .down = p->layer->ffn_down, .act = w->ops->gelu_tanh};
     const normed x = modulated(p, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_FF);
-    const entry_vectors gate = modulation(p, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF);
+    const time_vectors gate = modulation(p, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF);
     residual sum = {p, &gate};
     const ith_linear_rows to = {w->x, p->dim};
     status = ith_feed_forward_apply(p->context, &ffn, &w->linears, w->rows, &(ith_linear_input){normed_row, &x},
@@ -317,6 +339,37 @@ static ith_status compute_layers(pass *p)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
+/* The rows of the patch embedding's input. */
+typedef struct patches {
+    const ith_dit_workspace *w;
+    const ith_dit_tokens *tokens;
+    int64_t latents, condition; /* numbers of a token's latents, and of its condition */
+} patches;
+
+static const float *patch_row(const void *user, int64_t row, float *space)
+{
+    const patches *p = user;
+    const int64_t entry = row / p->w->share, token = row % p->w->share;
+    const float *latents = p->tokens->latents + entry * p->tokens->batch_stride + token * p->latents;
+    if (p->tokens->known && is_known(p->w, row))
+        latents = p->tokens->known + token * p->latents;
+    if (!p->condition)
+        return latents;
+    memcpy(space, latents, (size_t)p->latents * sizeof *space);
+    memcpy(space + p->latents, p->tokens->condition + token * p->condition, (size_t)p->condition * sizeof *space);
+    return space;
+}
+
+/* x = patch embedding(tokens) */
+static ith_status embed_patches(const pass *p, const ith_dit_tokens *tokens)
+{
+    const ith_dit_config *c = &p->w->dit->config;
+    const int64_t channels = tokens->condition ? c->out_channels : c->in_channels;
+    const patches rows = {p->w, tokens, channels * ITH_DIT_PATCH, (c->in_channels - channels) * ITH_DIT_PATCH};
+    ith_linear_rows x = {p->w->x, p->dim};
+    return apply(p, p->w->dit->patch, (ith_linear_input){patch_row, &rows}, ith_linear_to_rows(&x));
+}
+
 /* The last layer: out = w_head (LN(x) (1 + scale) + shift) + b_head */
 static ith_status compute_head(const pass *p, float *out)
 {
@@ -327,10 +380,11 @@ static ith_status compute_head(const pass *p, float *out)
     return apply(p, dit->head, (ith_linear_input){normed_row, &x}, ith_linear_to_rows(&rows));
 }
 
-ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const float *tokens, const float *t, float *out)
+ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const ith_dit_tokens *tokens, const float *t,
+                           float *out)
 {
     const ith_dit *dit = w->dit;
-    const int64_t dim = dit->config.dim, batch = w->shape.batch;
+    const int64_t dim = dit->config.dim, batch = w->shape.batch, times = ith_dit_time_rows(&w->shape);
     if (w->text->keys > w->keys || w->text->batch != batch)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "a text of %lld prompts with %lld keys for a workspace of %lld prompts with at most %lld",
@@ -338,11 +392,11 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const flo
     pass p = {.context = context, .w = w, .dim = dim};
     ith_status status = ith_dit_embed_time(context, w, t);
     if (!status)
-        status = ith_linear_apply_rows(context, dit->patch, &w->linears, w->rows, tokens, w->x);
+        status = embed_patches(&p, tokens);
     if (status)
         return status;
-    show(&p, "condition_embedder.time_embedder", w->e, batch, dim);
-    show(&p, "condition_embedder.time_proj", w->e0, batch, ITH_DIT_MODULATIONS * dim);
+    show(&p, "condition_embedder.time_embedder", w->e, times, dim);
+    show(&p, "condition_embedder.time_proj", w->e0, times, ITH_DIT_MODULATIONS * dim);
     show(&p, "patch_embedding", w->x, w->rows, dim);
     status = compute_layers(&p);
     return status ? status : compute_head(&p, out);

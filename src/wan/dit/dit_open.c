@@ -6,8 +6,6 @@
 #include "../weights.h"
 #include "dit_weights.h"
 
-#define STEM "diffusion_pytorch_model"
-
 /* Makes one linear layer from `count` modules that read the same rows, each from `in` to `out` numbers. */
 static ith_linear *stacked(ith_weights *w, const char *const *modules, int count, int64_t in, int64_t out,
                            ith_operand_types types)
@@ -38,8 +36,10 @@ static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
     layer->self_norm_k = ith_weights_floats(w, "attn1.norm_k.weight", 1, &dim);
     layer->cross_norm_q = ith_weights_floats(w, "attn2.norm_q.weight", 1, &dim);
     layer->cross_norm_k = ith_weights_floats(w, "attn2.norm_k.weight", 1, &dim);
-    layer->cross_weight = ith_weights_floats(w, "norm2.weight", 1, &dim);
-    layer->cross_bias = ith_weights_floats(w, "norm2.bias", 1, &dim);
+    if (!dit->config.raw_cross) {
+        layer->cross_weight = ith_weights_floats(w, "norm2.weight", 1, &dim);
+        layer->cross_bias = ith_weights_floats(w, "norm2.bias", 1, &dim);
+    }
     layer->qkv = stacked(w, qkv, 3, dim, dim, types);
     layer->self_out = linear(w, "attn1.to_out.0", dim, dim, types);
     layer->cross_q = linear(w, "attn2.to_q", dim, dim, types);
@@ -58,22 +58,23 @@ static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
     return ith_weights_linear(w, &module, 1, true, 5, shape, ith_operands_f32());
 }
 
-/* Takes the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
- * copied in the order (channel, patch row, patch column). */
+/* The place in the file of row `row` of `rows` of proj_out. The file has them in the order (patch row, patch column,
+ * channel), the layer in the order (channel, patch row, patch column). */
+static int64_t head_row(int64_t row, int64_t rows)
+{
+    return row % ITH_DIT_PATCH * (rows / ITH_DIT_PATCH) + row / ITH_DIT_PATCH;
+}
+
+/* Takes the last layer. */
 static ith_linear *head(ith_weights *w, const ith_dit_config *c)
 {
-    const int64_t dim = c->dim, channels = c->out_channels, rows = channels * ITH_DIT_PATCH, shape[2] = {rows, dim};
-    const ith_tensor *weight = ith_weights_tensor(w, "proj_out", 2, shape);
+    const int64_t dim = c->dim, rows = c->out_channels * ITH_DIT_PATCH;
     const float *bias = ith_weights_floats(w, "proj_out.bias", 1, &rows);
     float *ordered = ith_arena_take(&w->arena, rows, dim * (int64_t)sizeof *ordered);
     float *ordered_bias = ith_arena_take(&w->arena, rows, sizeof *ordered_bias);
-    for (int64_t row = 0; weight && !w->status && row < rows; row++) {
-        int64_t from = row % ITH_DIT_PATCH * channels + row / ITH_DIT_PATCH;
-        w->status = ith_tensor_part_to_f32(w->context, ith_store_file_of(w->store, weight), weight, from * dim, dim,
-                                           ordered + row * dim);
-        ordered_bias[row] = bias[from];
-    }
-    ith_store_release(w->store, weight);
+    ith_weights_matrix(w, "proj_out", rows, dim, head_row, ordered);
+    for (int64_t row = 0; ordered_bias && !w->status && row < rows; row++)
+        ordered_bias[row] = bias[head_row(row, rows)];
     const ith_linear_weight part = {.data = ordered, .type = ITH_F32, .rows = rows};
     return ith_weights_attach(w, dim, rows, &part, 1, ordered_bias, ith_operands_f32());
 }
@@ -109,36 +110,27 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
     return ITH_OK;
 }
 
-/* Allocates an expert, reads its configuration, and opens its weight files. */
-static ith_status open_files(ith_context *context, const char *folder, ith_number_types types, ith_dit **out)
+ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
+                        ith_number_types types, bool keeps_packed, ith_dit **out)
 {
-    ith_dit_config config;
-    *out = NULL;
-    ith_status status = ith_dit_config_read(context, folder, &config);
-    if (!status)
-        status = new_dit(context, &config, types, out);
-    return status ? status : ith_store_open(context, folder, STEM, ITH_STORE_INDEX_FIRST, &(*out)->memory.store);
-}
-
-ith_status ith_dit_open(ith_context *context, const char *folder, ith_number_types types, bool keeps_packed,
-                        ith_dit **out)
-{
-    ith_status status = open_files(context, folder, types, out);
-    if (!status)
-        status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
+    ith_status status = new_dit(context, config, types, out);
+    if (status) {
+        ith_store_close(&store);
+        return status;
+    }
+    (*out)->memory.store = store, (*out)->memory.lora = lora;
+    status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;
 }
 
-ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **store)
+ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora)
 {
     ith_dit *dit = NULL;
-    ith_status status = open_files(context, folder, (ith_number_types){ith_operands_f32(), ITH_F32}, &dit);
+    ith_status status = new_dit(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, &dit);
     if (!status)
-        status = ith_weights_check(context, dit->memory.store, name_weights, dit);
-    if (!status && store)
-        *store = dit->memory.store, dit->memory.store = NULL;
+        status = ith_weights_check(context, store, lora, name_weights, dit);
     ith_dit_free(context, &dit);
     return status;
 }
@@ -151,10 +143,12 @@ static ith_status open_random(ith_context *context, const ith_dit_config *config
     return status ? status : ith_store_open_random(context, type, &(*out)->memory.store);
 }
 
-ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                               ith_dtype type, ith_dit **out)
+ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_lora *lora,
+                               ith_number_types types, ith_dtype type, ith_dit **out)
 {
     ith_status status = open_random(context, config, types, type, out);
+    if (!status)
+        (*out)->memory.lora = lora;
     if (!status)
         status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
     if (status)
@@ -167,16 +161,18 @@ ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *conf
     ith_dit *dit = NULL;
     ith_status status = open_random(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, type, &dit);
     if (!status)
-        status = ith_weights_check(context, dit->memory.store, name_weights, dit);
+        status = ith_weights_check(context, dit->memory.store, NULL, name_weights, dit);
     *bytes = status ? 0 : ith_store_random_bytes(dit->memory.store);
     ith_dit_free(context, &dit);
     return status;
 }
 
-ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
                            bool keeps_packed, ith_dit **out)
 {
     ith_status status = new_dit(context, config, types, out);
+    if (!status)
+        (*out)->memory.lora = lora;
     if (!status)
         status = ith_weights_outline(context, keeps_packed, name_weights, *out, &(*out)->memory);
     if (status)
@@ -184,13 +180,16 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
     return status;
 }
 
-ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
+ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
+                          ith_dit **out)
 {
     ith_dit_config one = *config;
     one.layers = 1;
     ith_status status = new_dit(context, &one, types, out);
-    if (!status)
+    if (!status) {
+        (*out)->memory.lora = lora;
         status = ith_weights_sketch(context, name_weights, *out, &(*out)->memory);
+    }
     if (status)
         ith_dit_free(context, out);
     return status;

@@ -75,7 +75,7 @@ static void list_matrices(const ith_dit_layer *layer, shared_layer *out)
         const ith_linear_weight *weights;
         int matrices = ith_linear_matrices(linears[i], &weights);
         for (int n = 0; n < matrices; n++, count++) {
-            int64_t bytes = weights[n].rows * ith_linear_inputs(linears[i]) * ith_dtype_bytes(weights[n].type);
+            int64_t bytes = weights[n].rows * ith_dtype_row_bytes(weights[n].type, ith_linear_inputs(linears[i]));
             out->matrices[count] = (matrix){linears[i], n, weights[n].data, weights[n].file, out->bytes, bytes};
             out->bytes += ith_round_up(bytes, ALIGNMENT);
         }
@@ -398,11 +398,11 @@ static int64_t all_bytes(int64_t layers, int64_t slot_bytes, int hosts, int proc
            (processes > 1 ? ith_shared_memory_bytes(memory) : memory + ITH_ALLOC_HEADER);
 }
 
-ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int hosts,
-                                int processes, bool loads, int64_t *bytes)
+ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *config, ith_store *store,
+                                ith_number_types types, int hosts, int processes, bool loads, int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_open(context, folder, types, false, &dit);
+    ith_status status = ith_dit_open(context, config, store, NULL, types, false, &dit);
     int64_t slot = 0;
     *bytes = 0;
     for (int64_t i = 0; !status && i < dit->config.layers; i++) {
@@ -423,7 +423,7 @@ ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *c
     ith_dit *dit = NULL;
     int64_t slot = 0;
     *bytes = 0;
-    ith_status status = ith_dit_sketch(context, config, types, &dit);
+    ith_status status = ith_dit_sketch(context, config, NULL, types, &dit);
     if (status)
         return status;
     ith_dit_layer_linears(&dit->layers[0], linears);

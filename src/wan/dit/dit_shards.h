@@ -38,11 +38,11 @@ ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, const ith_s
  * must have ended the group before (ith_comm_abort), so that the transport no longer writes to the slots. Accepts
  * NULL. */
 void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards);
-/* Sets *bytes to the memory that ith_dit_shards_create takes for the expert in `folder`. hosts: of the run. processes:
- * on this host. loads: this process has the loader, whose context counts the slots. The bytes depend on the types of
- * the weights, so this function opens the expert. */
-ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int hosts,
-                                int processes, bool loads, int64_t *bytes);
+/* Sets *bytes to the memory that ith_dit_shards_create takes for the expert. hosts: of the run. processes: on this
+ * host. loads: this process has the loader, whose context counts the slots. The bytes depend on the types of the
+ * weights, so this function opens the expert from `store`, which it closes. */
+ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *config, ith_store *store,
+                                ith_number_types types, int hosts, int processes, bool loads, int64_t *bytes);
 /* As ith_dit_shards_bytes, for an expert without files, whose weights are bf16. */
 ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
                                    int hosts, int processes, bool loads, int64_t *bytes);

@@ -22,7 +22,7 @@ typedef struct ith_dit_layer {
     float *modulation;                  /* [6, dim]: learnt shift, scale, gate of self-attention; then of the FFN */
     float *self_norm_q, *self_norm_k;   /* [dim], scales of the RMSNorm of q and of k */
     float *cross_norm_q, *cross_norm_k; /* [dim], scales of the RMSNorm of q and of k */
-    float *cross_weight, *cross_bias;   /* [dim], weight and bias of the norm before cross-attention */
+    float *cross_weight, *cross_bias;   /* [dim], of the norm before cross-attention; NULL: there is none */
 } ith_dit_layer;
 
 /* The number of linear layers of a transformer block whose weights every forward pass reads. Those of cross_kv are read

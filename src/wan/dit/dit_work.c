@@ -5,24 +5,20 @@
 
 #define F32 ((double)sizeof(float))
 
-/* Adds a linear layer that is applied to `rows` rows. */
-static void take_linear(const ith_work_list *list, const char *stage, const ith_linear *linear, int64_t rows)
+/* Adds `times` applications of a linear layer to `rows` rows. What a LoRA adds counts as operations of the layer. */
+static void take_linear(const ith_work_list *list, const char *stage, double times, const ith_linear *linear,
+                        int64_t rows)
 {
-    ith_work_take_linear(list, stage, 1, rows, ith_linear_inputs(linear), ith_linear_outputs(linear));
+    ith_work work = ith_work_of_linear(stage, times, rows, ith_linear_inputs(linear), ith_linear_outputs(linear));
+    work.operations += ith_linear_added_operations(linear, rows);
+    list->take(list->user, &work);
 }
 
 /* Adds a layer whose operands are f32 in every precision. */
 static void take_f32(const ith_work_list *list, const char *stage, const ith_linear *linear, int64_t rows)
 {
-    const int64_t in = ith_linear_inputs(linear), out = ith_linear_outputs(linear);
-    const ith_work work = {.kind = ITH_WORK_OF_LINEAR,
-                           .stage = stage,
-                           .times = 1,
-                           .in_f32 = true,
-                           .rows = rows,
-                           .in = in,
-                           .out = out,
-                           .operations = 2.0 * (double)rows * (double)in * (double)out};
+    ith_work work = ith_work_of_linear(stage, 1, rows, ith_linear_inputs(linear), ith_linear_outputs(linear));
+    work.in_f32 = true;
     list->take(list->user, &work);
 }
 
@@ -41,16 +37,16 @@ void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int rank
     const double numbers = (double)rows * (double)dit->config.dim, converted = conversion_bytes(dit) * numbers;
     const double norm = 2 * F32 * numbers, sum = 3 * F32 * numbers; /* read and write; read both and write */
     const double hidden = 2 * F32 * (double)rows * (double)dit->config.ffn_dim;
-    take_linear(list, "qkv", layer->qkv, rows);
+    take_linear(list, "qkv", 1, layer->qkv, rows);
     ith_work_take_rows(list, "qkv", 1, 5 * norm + 3 * converted); /* LN; RMSNorm and RoPE of q and of k */
     ith_work_take_attention(list, "self attention", 1, &self);
-    take_linear(list, "project", layer->self_out, rows);
-    take_linear(list, "project", layer->cross_q, rows);
+    take_linear(list, "project", 1, layer->self_out, rows);
+    take_linear(list, "project", 1, layer->cross_q, rows);
     ith_work_take_rows(list, "project", 1, 2 * norm + sum + 2 * converted);
     ith_work_take_attention(list, "cross attention", 1, &cross);
-    take_linear(list, "ffn", layer->cross_out, rows);
-    take_linear(list, "ffn", layer->ffn_up, rows);
-    take_linear(list, "ffn", layer->ffn_down, rows);
+    take_linear(list, "ffn", 1, layer->cross_out, rows);
+    take_linear(list, "ffn", 1, layer->ffn_up, rows);
+    take_linear(list, "ffn", 1, layer->ffn_down, rows);
     ith_work_take_rows(list, "ffn", 1, norm + 2 * sum + converted + hidden);
 }
 
@@ -60,9 +56,9 @@ void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks
     ith_attn_problem self, cross;
     const int64_t rows = ith_dit_problems(dit, shape, ranks, rank, &self, &cross);
     take_f32(list, stage, dit->patch, rows);
-    take_f32(list, stage, dit->time_1, shape->batch);
-    take_f32(list, stage, dit->time_2, shape->batch);
-    take_f32(list, stage, dit->time_proj, shape->batch);
+    take_f32(list, stage, dit->time_1, ith_dit_time_rows(shape));
+    take_f32(list, stage, dit->time_2, ith_dit_time_rows(shape));
+    take_f32(list, stage, dit->time_proj, ith_dit_time_rows(shape));
     take_f32(list, stage, dit->head, rows);
     ith_work_take_rows(list, stage, 1, 2 * F32 * (double)rows * (double)dit->config.dim);
 }
@@ -72,7 +68,7 @@ void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_
     static const char stage[] = "text keys";
     const ith_linear *kv = dit->layers[0].cross_kv;
     const int64_t rows = batch * ith_dit_text_keys(longest);
-    take_linear(list, stage, dit->text_1, rows);
-    take_linear(list, stage, dit->text_2, rows);
-    ith_work_take_linear(list, stage, (double)layers, rows, ith_linear_inputs(kv), ith_linear_outputs(kv));
+    take_linear(list, stage, 1, dit->text_1, rows);
+    take_linear(list, stage, 1, dit->text_2, rows);
+    take_linear(list, stage, (double)layers, kv, rows);
 }

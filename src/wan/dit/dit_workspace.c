@@ -55,14 +55,15 @@ static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *are
 {
     ith_dit_workspace w = *sizes, *place = ith_arena_take(arena, 1, sizeof *place);
     const ith_dit_config *c = &w.dit->config;
-    const int64_t batch = w.shape.batch, element = ith_dtype_bytes(w.type), f32 = sizeof(float);
+    const int64_t batch = w.shape.batch, times = ith_dit_time_rows(&w.shape), element = ith_dtype_bytes(w.type);
+    const int64_t f32 = sizeof(float);
     w.x = ith_arena_take(arena, w.rows, c->dim * f32);
     w.qkv = ith_arena_take(arena, w.rows, 3 * c->dim * element);
     w.cosines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
     w.sines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
-    w.e = ith_arena_take(arena, batch, c->dim * f32);
-    w.e0 = ith_arena_take(arena, batch, ITH_DIT_MODULATIONS * c->dim * f32);
-    w.modulation = ith_arena_take(arena, batch, ITH_DIT_MODULATIONS * c->dim * f32);
+    w.e = ith_arena_take(arena, times, c->dim * f32);
+    w.e0 = ith_arena_take(arena, times, ITH_DIT_MODULATIONS * c->dim * f32);
+    w.modulation = ith_arena_take(arena, times, ITH_DIT_MODULATIONS * c->dim * f32);
     w.padded = ith_arena_take(arena, batch * w.keys, 2 * c->dim * element);
     w.padded_bias = ith_arena_take(arena, batch * w.keys, f32);
     ith_linear_workspace_lay_out(w.dit->memory.linears, w.threads, w.rows, arena, &w.linears);

@@ -27,9 +27,9 @@ struct ith_dit_workspace {
     void *qkv;        /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
     float *unrounded; /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
     float *cosines, *sines; /* [share, head_dim / 2]: cosines and sines of RoPE's angles for this rank's tokens */
-    float *e;               /* [batch, dim]: the time embedding */
-    float *e0;              /* [batch, 6 dim]: shifts, scales, gates from the time step, without a layer's table */
-    float *modulation;      /* [batch, 6, dim]: shifts, scales and gates of the current layer; later [batch, 2, dim] */
+    float *e;               /* [times, dim]: the time embedding; times = ith_dit_time_rows */
+    float *e0;              /* [times, 6 dim]: shifts, scales, gates from the time step, without a layer's table */
+    float *modulation;      /* [times, 6, dim]: shifts, scales and gates of the current layer; later [times, 2, dim] */
     void *padded;           /* [batch, keys, 2 dim]: a layer's k and v, if the prompts have fewer keys than the plan */
     float *padded_bias;     /* [batch, keys]: biases of the prompts' keys; -infinity for keys beyond a prompt's end */
     ith_span shown;         /* the part of the progress that the next pass accounts for */
@@ -53,10 +53,16 @@ void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks
  * rows. */
 void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_t longest, const ith_work_list *list);
 
+/* The number of time steps in a pass: one for each batch entry. With known tokens, each is followed by time step 0. */
+static inline int64_t ith_dit_time_rows(const ith_dit_shape *shape)
+{
+    return shape->batch * (shape->known ? 2 : 1);
+}
+
 /* Computes w->e and w->e0 from the time steps t [batch]. */
 ith_status ith_dit_embed_time(ith_context *context, const ith_dit_workspace *w, const float *t);
-/* Computes the shifts, scales and gates of a layer: w->modulation [batch, kinds, dim] = table [kinds, dim] + e, plus 1
- * for scales. With one_e, e is [batch, dim], otherwise [batch, kinds, dim]. */
+/* Computes the shifts, scales and gates of a layer: w->modulation [times, kinds, dim] = table [kinds, dim] + e, plus 1
+ * for scales. With one_e, e is [times, dim], otherwise [times, kinds, dim]. */
 void ith_dit_modulate(const ith_dit_workspace *w, const float *table, int kinds, const float *e, bool one_e);
 
 #endif

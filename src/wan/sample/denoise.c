@@ -17,17 +17,28 @@
 #include "../../base/trace.h"
 #include "../../comm/comm.h"
 #include "../dit/dit_shards.h"
+#include "../image/condition.h"
+#include "../preview.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A rank's share of the tokens, and its buffers for the whole denoising loop. */
 typedef struct buffers {
     int64_t begin, count, width; /* first token and number of tokens of this rank; numbers per token */
+    int64_t known_count;         /* number of this rank's tokens whose latents are known */
+    int64_t condition_width;     /* numbers of a token's condition; 0: there is none */
     float *x;                    /* the latents of this rank's tokens, [count, width] */
-    float *tokens, *velocity; /* tokens: [batch, count, width]; velocity: [2, count, width], a guidance branch each */
-    float *whole;             /* on rank 0: the latents of all S tokens, [S, width] */
-    ith_transfer *receives;   /* on rank 0: one transfer from every rank */
+    float *known;                /* the image's latents of this rank's known tokens, [known_count, width] */
+    float *condition;            /* the condition of this rank's tokens, [count, condition_width] */
+    float *velocity;             /* [2, count, width], a guidance branch each */
+    float *whole;                /* on rank 0: numbers of all S tokens, [S, width] */
+    ith_transfer *receives;      /* on rank 0: one transfer from every rank */
+    /* On rank 0 of a run that is saved: the latents and the solver's arrays between two steps, as latents. One copy is
+     * complete while the other one is filled. */
+    float *kept[2][ITH_SAVED_MOST_TENSORS];
+    uint8_t *preview; /* on rank 0 of a run with previews: the picture (preview.h) */
 } buffers;
 
 /* The state of one rank during the denoising loop. */
@@ -40,6 +51,9 @@ typedef struct worker {
     buffers b;
     ith_arena arena;      /* memory of the buffers */
     ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
+    int complete;         /* index of the copy in b.kept that is complete */
+    int64_t kept_step;    /* number of steps that were done when it was made; -1: there is none yet */
+    char attention[ITH_SAVED_ATTENTION_BYTES]; /* the choices of the plan of self-attention that change bits */
     /* The members below are for the expert that is open at present. */
     int expert;
     int64_t first_step, end_step; /* the expert computes denoising steps first_step .. end_step - 1 */
@@ -95,6 +109,12 @@ static ith_part part_of(const worker *w)
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
+/* The number of tensors in the file of a saved run: the latents and the solver's arrays. */
+static int64_t saved_tensors(const ith_model *model, const ith_generate_options *options)
+{
+    return 1 + ith_sampler_array_count(&model->scheduler, options->solver);
+}
+
 /* Lays out the buffers of one rank in an arena. If the arena has no memory yet, it only counts the bytes. */
 static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const ith_generate_options *options,
                     const ith_latent_size *size, int ranks, int rank)
@@ -105,12 +125,27 @@ static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const 
     ith_share(tokens, sequence_ranks, rank % sequence_ranks, &b->begin, &b->count);
     const int64_t numbers = b->count * b->width;
     b->x = ith_arena_take(arena, numbers, element);
-    b->tokens = ith_arena_take(arena, ith_denoise_batch(model, options) * numbers, element);
     b->velocity = ith_arena_take(arena, 2 * numbers, element);
+    b->known_count = ith_max64(0, ith_min64(ith_condition_known(model, options, size) - b->begin, b->count));
+    b->condition_width = model->info.image_use == ITH_IMAGE_NEEDED
+                             ? ith_condition_size(model, options, size).channels * ITH_DIT_PATCH
+                             : 0;
+    b->known = ith_arena_take(arena, b->known_count * b->width, element);
+    b->condition = ith_arena_take(arena, b->count * b->condition_width, element);
     if (rank)
         return;
     b->whole = ith_arena_take(arena, tokens * b->width, element);
     b->receives = ith_arena_take(arena, sequence_ranks, sizeof *b->receives);
+    for (int64_t i = 0; options->checkpoint_file && i < 2 * saved_tensors(model, options); i++)
+        b->kept[i % 2][i / 2] = ith_arena_take(arena, tokens * b->width, element);
+    if (options->on_preview && options->preview_every)
+        b->preview = ith_arena_take(arena, ith_preview_frames(size) * size->height * size->width, 3);
+}
+
+int64_t ith_denoise_saved_bytes(const ith_model *model, const ith_generate_options *options,
+                                const ith_latent_size *size)
+{
+    return ith_saved_run_bytes(size, saved_tensors(model, options));
 }
 
 int64_t ith_denoise_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
@@ -156,24 +191,31 @@ static void show_pass(worker *w, int64_t step, int pass, int count)
     ith_dit_workspace_show(w->workspace, &span);
 }
 
+/* The input of a pass. All batch entries have the same latents. */
+static ith_dit_tokens tokens_of(const worker *w)
+{
+    return (ith_dit_tokens){.latents = w->b.x,
+                            .known = w->b.known_count ? w->b.known : NULL,
+                            .condition = w->b.condition_width ? w->b.condition : NULL};
+}
+
 /* Computes both guidance branches in one forward pass, as a batch of two. Without guidance the batch is one. */
 static ith_status forward_batch(worker *w, float t)
 {
-    int64_t count = share_numbers(w);
     const float times[2] = {t, t};
-    for (int64_t entry = 0; entry < w->shape.batch; entry++)
-        memcpy(w->b.tokens + entry * count, w->b.x, (size_t)count * sizeof(float));
-    return ith_dit_forward(w->context, w->workspace, w->b.tokens, times, w->b.velocity);
+    const ith_dit_tokens tokens = tokens_of(w);
+    return ith_dit_forward(w->context, w->workspace, &tokens, times, w->b.velocity);
 }
 
 /* Computes the guidance branches one after the other, in the same buffers. */
 static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches)
 {
+    const ith_dit_tokens tokens = tokens_of(w);
     ith_status status = ITH_OK;
     for (int branch = 0; branch < branches && !status; branch++) {
         show_pass(w, step, branch, branches);
         ith_dit_workspace_set_text(w->workspace, w->rank->pipeline->shared.keys[branch]);
-        status = ith_dit_forward(w->context, w->workspace, w->b.x, &t, w->b.velocity + branch * share_numbers(w));
+        status = ith_dit_forward(w->context, w->workspace, &tokens, &t, w->b.velocity + branch * share_numbers(w));
     }
     return status;
 }
@@ -191,7 +233,8 @@ static ith_status forward_side_by_side(worker *w, float t)
     int half_size = w->comm->size / 2, branch = w->comm->rank / half_size;
     int64_t count = share_numbers(w);
     float *mine = w->b.velocity + branch * count, *theirs = w->b.velocity + (1 - branch) * count;
-    ith_status status = ith_dit_forward(w->context, w->workspace, w->b.x, &t, mine);
+    const ith_dit_tokens tokens = tokens_of(w);
+    ith_status status = ith_dit_forward(w->context, w->workspace, &tokens, &t, mine);
     if (status)
         return status;
     int partner = (w->comm->rank + half_size) % w->comm->size;
@@ -235,8 +278,9 @@ static ith_status check_finite(worker *w, int64_t step)
     return ITH_OK;
 }
 
-/* Sends the latents of all ranks' tokens to rank 0, which writes them into the shared latents. */
-static ith_status gather(worker *w)
+/* Sends numbers of all ranks' tokens to rank 0, into b.whole, which writes them as latents. share: the numbers of this
+ * rank's tokens. latents: used on rank 0 alone; NULL: the numbers stay in b.whole. */
+static ith_status gather(worker *w, float *share, float *latents)
 {
     if (w->rank->rank >= ith_comm_size(w->sequence)) /* the first half of the ranks sends the same tokens */
         return ITH_OK;
@@ -246,12 +290,163 @@ static ith_status gather(worker *w)
         ith_share(tokens, receive_count, rank, &begin, &count);
         w->b.receives[rank] = (ith_transfer){rank, whole_region(w->b.whole + begin * w->b.width, count * w->b.width)};
     }
-    ith_transfer send = {0, whole_region(w->b.x, share_numbers(w))};
+    ith_transfer send = {0, whole_region(share, share_numbers(w))};
     ith_status status = ith_comm_exchange(w->sequence, &send, 1, w->b.receives, receive_count);
-    if (!status && receive_count)
-        ith_dit_unpatchify(w->b.whole, w->rank->size.channels, &w->shape, 0, tokens, w->rank->pipeline->shared.latents);
+    if (!status && receive_count && latents)
+        ith_dit_unpatchify(w->b.whole, w->rank->size.channels, &w->shape, 0, tokens, latents);
     return status;
 }
+
+/* ---- Saved runs ------------------------------------------------------------------------------------------------ */
+
+/* Tensor `index` of a saved run, as far as this rank has it: the latents (0) or an array of the solver. */
+static float *state_share(const worker *w, int64_t index)
+{
+    return index ? ith_sampler_array(w->sampler, index - 1) : w->b.x;
+}
+
+/* Writes the complete copy to checkpoint_file. Rank 0 alone calls this function. */
+static ith_status write_state(worker *w)
+{
+    ith_rank *rank = w->rank;
+    const ith_saved_facts facts = {.options = &rank->options,
+                                   .step = w->kept_step,
+                                   .model_hash = rank->model_hash,
+                                   .noise_hash = rank->noise_hash,
+                                   .plan = rank->report.plan,
+                                   .attention = w->attention};
+    ith_status status =
+        ith_saved_run_write(w->context, rank->options.checkpoint_file, &facts, &rank->size, w->b.kept[w->complete],
+                            saved_tensors(rank->pipeline->model, &rank->options));
+    if (!status)
+        rank->report.saved_step = w->kept_step;
+    return status;
+}
+
+/* Brings the latents and the solver's arrays to rank 0, `step` steps being done. */
+static ith_status keep_state(worker *w, int64_t step)
+{
+    const int64_t tensors = saved_tensors(w->rank->pipeline->model, &w->rank->options);
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < tensors && !status; i++)
+        status = gather(w, state_share(w, i), w->b.kept[1 - w->complete][i]);
+    if (status)
+        return status;
+    w->complete = 1 - w->complete;
+    w->kept_step = step;
+    return ITH_OK;
+}
+
+/* Saves the run after a step, if it is to be saved. A file that cannot be written is a warning: the run goes on. */
+static ith_status save_after_step(worker *w, int64_t step)
+{
+    const ith_generate_options *options = &w->rank->options;
+    const int64_t every = options->checkpoint_every ? options->checkpoint_every : 1;
+    ith_status status = w->rank->saves ? keep_state(w, step) : ITH_OK;
+    if (status || !w->rank->saves || w->rank->rank || (step % every && step < options->steps))
+        return status;
+    if (write_state(w))
+        ith_log(w->context, ITH_LOG_WARNING, "step %lld of %lld is not saved: %s", (long long)step,
+                (long long)options->steps, ith_context_error(w->context));
+    return ITH_OK;
+}
+
+/* Saves the run before its first step, so that a place that cannot be written fails now (ith_rank_first). */
+static ith_status save_first(ith_rank *rank, void *user)
+{
+    (void)rank;
+    return write_state(user);
+}
+
+/* After a failure: saves the state before the step that was not finished, unless the file has it. The group has ended,
+ * and no rank waits. Appends to the error message if that fails. */
+static ith_status save_at_failure(worker *w, ith_status failure)
+{
+    char sentence[ITH_ERROR_BYTES];
+    const ith_generate_report *report = &w->rank->report;
+    if (w->rank->rank || w->kept_step <= report->saved_step || w->kept_step == report->steps_resumed)
+        return failure;
+    snprintf(sentence, sizeof sentence, "%s", ith_context_error(w->context));
+    if (!write_state(w))
+        return ith_fail(w->context, failure, "%s", sentence);
+    return ith_fail(w->context, failure, "%.400s; and step %lld is not saved: %.400s", sentence,
+                    (long long)w->kept_step, ith_context_error(w->context));
+}
+
+/* ---- Previews -------------------------------------------------------------------------------------------------- */
+
+/* Shows a preview after step number `step`, counted from 0, if one is due: of the clean latents x0 that the velocity of
+ * this step points to. Latents that an image gives are its own. */
+static ith_status show_preview(worker *w, int64_t step)
+{
+    const ith_rank *rank = w->rank;
+    const ith_generate_options *options = &rank->options;
+    if (!rank->preview_every || ((step + 1) % rank->preview_every && step + 1 < options->steps))
+        return ITH_OK;
+    float *clean = w->b.velocity; /* not needed any more */
+    ith_sampler_clean(w->sampler, step, w->b.x, clean);
+    memcpy(clean, w->b.known, (size_t)(w->b.known_count * w->b.width) * sizeof *clean);
+    ith_status status = gather(w, clean, NULL);
+    if (status || rank->rank)
+        return status;
+    ith_preview_draw(rank->preview_map, &rank->size, w->b.whole, w->b.preview);
+    const int64_t width = ith_preview_frames(&rank->size) * rank->size.width;
+    status = options->on_preview(options->user, step + 1, w->b.preview, rank->size.height, width);
+    return status ? ith_fail(w->context, status, "on_preview has failed after step %lld", (long long)step + 1) : ITH_OK;
+}
+
+/* ---- Resumed runs ---------------------------------------------------------------------------------------------- */
+
+/* Reads one tensor of the saved run into the latents of every process: rank 0 reads, and sends it to the leaders. */
+typedef struct tensor_read {
+    int64_t index;
+    uint64_t hash;
+} tensor_read;
+
+static ith_status read_tensor(ith_rank *rank, void *user)
+{
+    tensor_read *read = user;
+    float *latents = rank->pipeline->shared.latents;
+    ith_status status = ITH_OK;
+    if (!rank->rank)
+        status = ith_saved_run_read(rank->context, rank->saved, read->index, &rank->size, latents, &read->hash);
+    if (!rank->rank && !status && read->index == 0)
+        status = ith_saved_run_check_hash(rank->context, rank->saved, read->hash);
+    if (status || !rank->leaders)
+        return status;
+    return ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof(float), 0);
+}
+
+/* Reads the state of the saved run into the buffers of this rank. The latents come last: they stay in the pipeline. */
+static ith_status read_state(worker *w)
+{
+    ith_rank *rank = w->rank;
+    tensor_read read = {saved_tensors(rank->pipeline->model, &rank->options), 0};
+    ith_status status = ITH_OK;
+    while (read.index-- > 0 && !status) {
+        status = ith_rank_lead(rank, "reading the saved run", read_tensor, &read);
+        if (!status)
+            ith_dit_patchify(rank->pipeline->shared.latents, rank->size.channels, &w->shape, w->b.begin, w->b.count,
+                             state_share(w, read.index));
+        if (!status)
+            status = ith_rank_agree(rank, ITH_OK); /* no rank reads the tensor any more */
+    }
+    w->first_step = rank->report.steps_done = rank->report.steps_resumed = rank->saved->step;
+    return status;
+}
+
+/* Says in the log if the plan is not the one of the saved run, so that the bits may differ. */
+static void compare_attention(const worker *w)
+{
+    const ith_saved_run *saved = w->rank->saved;
+    if (saved && saved->attention && *saved->attention && !w->rank->rank && strcmp(saved->attention, w->attention))
+        ith_log(w->context, ITH_LOG_WARNING,
+                "the self-attention is computed with %s, and in the saved run with %s: the result may differ by "
+                "rounding",
+                w->attention, saved->attention);
+}
+
+/* ---- A step of all ranks --------------------------------------------------------------------------------------- */
 
 static void keep_for_dump(const worker *w, int64_t step)
 {
@@ -282,7 +477,11 @@ static ith_status take_step(worker *w, int64_t step)
     ith_sampler_step(w->sampler, step, w->b.velocity, w->b.x);
     status = ith_rank_agree(rank, check_finite(w, step));
     if (!status && (rank->dumps || step + 1 == rank->options.steps))
-        status = gather(w);
+        status = gather(w, w->b.x, rank->pipeline->shared.latents);
+    if (!status)
+        status = save_after_step(w, step + 1);
+    if (!status)
+        status = show_preview(w, step);
     if (status)
         return status;
     if (rank->dump)
@@ -315,11 +514,15 @@ static ith_status open_expert(ith_rank *rank, void *user)
     ith_context *context = rank->context;
     ith_shared *shared = &rank->pipeline->shared;
     double start = ith_clock_seconds(), traced = ith_trace_begin(context);
-    char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(part_of(w)));
-    ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, part_of(w)) : ITH_ERR_MEMORY;
+    const ith_model *model = rank->pipeline->model;
+    const ith_part part = part_of(w);
+    ith_store *store = NULL;
+    ith_status status = ith_model_check_unchanged(context, model, part);
     if (!status)
-        status = ith_dit_open(context, path, rank->types, rank->options.keep_packed, &shared->dit);
-    ith_free(context, path);
+        status = ith_model_open_part(context, model, part, &store);
+    if (!status)
+        status = ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
+                              rank->options.keep_packed, &shared->dit);
     ith_trace_end(context, traced, "open transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)
@@ -358,13 +561,16 @@ static ith_status make_workspace(worker *w)
     const ith_shared *shared = &rank->pipeline->shared;
     const ith_dit_text *keys = shared->keys[w->half && w->guidance > 1 ? rank->rank / ith_comm_size(w->half) : 0];
     double start = ith_clock_seconds();
-    ith_status status = ith_dit_workspace_create(w->context, shared->dit, keys, &w->shape, &rank->attention,
+    ith_status status = ith_dit_workspace_create(w->context, shared->dit, keys, &w->shape, &rank->parts.attention,
                                                  w->sequence, &w->workspace);
     if (status)
         return status;
     ith_dit_workspace_set_shards(w->workspace, shared->shards, w->comm, !rank->position);
     rank->report.plan_seconds += ith_clock_seconds() - start;
     ith_plan_print(ith_dit_workspace_plan(w->workspace), rank->report.plan, sizeof rank->report.plan);
+    ith_saved_attention(ith_dit_workspace_plan(w->workspace), w->attention);
+    if (w->first_step == rank->report.steps_resumed)
+        compare_attention(w);
     return ITH_OK;
 }
 
@@ -431,6 +637,21 @@ static void choose_expert(worker *w)
     w->shape.longest_text = counts[0] > counts[1] ? counts[0] : counts[1];
 }
 
+/* Copies what the images give for this rank's tokens. */
+static void take_images(worker *w)
+{
+    const ith_shared *shared = &w->rank->pipeline->shared;
+    const int64_t channels = w->rank->size.channels;
+    buffers *b = &w->b;
+    ith_dit_shape first = w->shape;
+    first.frames = 1;
+    if (b->known_count)
+        ith_dit_patchify(shared->condition, channels, &first, b->begin, b->known_count, b->known);
+    if (b->condition_width)
+        ith_dit_patchify(shared->condition, b->condition_width / ITH_DIT_PATCH, &w->shape, b->begin, b->count,
+                         b->condition);
+}
+
 /* Splits the ranks into halves if the guidance branches run in parallel, and makes the buffers of this rank. */
 static ith_status worker_open(worker *w)
 {
@@ -443,11 +664,23 @@ static ith_status worker_open(worker *w)
             return status;
         w->sequence = w->half;
     }
-    w->shape = (ith_dit_shape){1, rank->size.frames, rank->size.height, rank->size.width, 0};
+    w->shape = (ith_dit_shape){.batch = 1,
+                               .frames = rank->size.frames,
+                               .height = rank->size.height,
+                               .width = rank->size.width,
+                               .known = ith_condition_known(rank->pipeline->model, &rank->options, &rank->size)};
     ith_status status = ith_rank_agree(rank, make_buffers(w));
     if (!status)
+        take_images(w);
+    if (!status && rank->saved)
+        status = read_state(w);
+    else if (!status)
         ith_dit_patchify(rank->pipeline->shared.latents, rank->size.channels, &w->shape, w->b.begin, w->b.count,
                          w->b.x);
+    if (!status && rank->saves)
+        status = keep_state(w, w->first_step);
+    if (!status && rank->saves)
+        status = ith_rank_first(rank, "saving the run", save_first, w);
     return status;
 }
 
@@ -460,12 +693,16 @@ static void worker_close(worker *w)
 
 ith_status ith_denoise(ith_rank *rank)
 {
-    worker w = {.rank = rank, .context = rank->context, .comm = rank->comm};
+    worker w = {.rank = rank, .context = rank->context, .comm = rank->comm, .kept_step = -1};
     ith_status status = worker_open(&w);
     for (; w.first_step < rank->options.steps && !status; w.first_step = w.end_step) {
         choose_expert(&w);
         status = run_expert(&w);
     }
+    if (status)
+        status = save_at_failure(&w, status);
     worker_close(&w);
+    if (!status && !rank->rank)
+        ith_condition_impose(rank);
     return status;
 }

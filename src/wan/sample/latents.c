@@ -158,7 +158,7 @@ void ith_dump_free(ith_context *context, ith_dump **dump)
 
 ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump *dump)
 {
-    ith_tensor tensors[4] = {tensor_of("noise", &dump->size, dump->noise),
+    ith_tensor tensors[5] = {tensor_of("noise", &dump->size, dump->noise),
                              tensor_of("final", &dump->size, dump->final)};
     ith_tensor *latents = &tensors[2], *frames = &tensors[3];
     *latents = tensor_of("latents", &dump->size, dump->latents);
@@ -171,5 +171,8 @@ ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump
     frames->shape[0] = dump->frames_done, frames->shape[1] = dump->height;
     frames->shape[2] = dump->width, frames->shape[3] = 3;
     frames->bytes = dump->frames_done * dump->height * dump->width * 3;
-    return ith_tensor_file_write_stoppable(context, path, tensors, 4);
+    if (dump->condition)
+        tensors[4] = tensor_of(dump->condition_size.channels == dump->size.channels ? "first_latent" : "condition",
+                               &dump->condition_size, dump->condition);
+    return ith_tensor_file_write_stoppable(context, path, tensors, dump->condition ? 5 : 4);
 }

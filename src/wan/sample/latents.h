@@ -37,13 +37,16 @@ typedef struct ith_dump {
     int64_t steps, steps_done, frames_done, height, width; /* height, width: size of a frame */
     float *noise, *latents, *final; /* noise, final: of `size`; latents: [steps], each of `size` */
     uint8_t *frames;                /* [frames, height, width, 3] */
+    const float *condition;         /* the run's own, of `condition_size`; NULL: there is none */
+    ith_latent_size condition_size;
 } ith_dump;
 /* Allocates the contents of a dump file, which ith_dump_free frees. */
 ith_status ith_dump_create(ith_context *context, const ith_latent_size *size, int64_t steps, int64_t frames,
                            int64_t height, int64_t width, ith_dump **out);
 void ith_dump_free(ith_context *context, ith_dump **dump);
 /* Writes a dump file: the tensors noise, latents [steps_done, ...], final and frames, as far as the run has filled
- * them. Writing can be interrupted. */
+ * them, and the condition, which is called first_latent if it has the channels of the latents. Writing can be
+ * interrupted. */
 ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump *dump);
 
 #endif

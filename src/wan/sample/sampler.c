@@ -35,6 +35,7 @@
 #include "../../base/size.h"
 
 #include <math.h>
+#include <string.h>
 
 #define HISTORY (ITH_SCHEDULER_MOST_ORDER - 1)
 
@@ -42,11 +43,11 @@ struct ith_sampler {
     ith_scheduler scheduler;
     ith_solver solver;
     int64_t steps, elements;
-    ith_arena arena;                    /* memory of the arrays */
-    double *sigmas;                     /* [steps + 1] */
-    double *timesteps;                  /* [steps] */
-    int64_t order;                      /* order of the latest predictor step */
-    float *last;                        /* UniPC: x before the latest predictor step */
+    ith_arena arena;   /* memory of the arrays */
+    double *sigmas;    /* [steps + 1], rounded to f32 as in the reference; the last is 0, or equals the one before it if
+                          scheduler.stops_at_last is set */
+    double *timesteps; /* [steps] */
+    float *last;       /* UniPC: x before the latest predictor step */
     float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC's history: m[0] is the newest prediction x0, m[1] the one before; NULL
                                            if not needed */
 };
@@ -125,6 +126,12 @@ static bool is_corrected(const ith_sampler *sampler, int64_t step)
     return step >= 0;
 }
 
+/* The order of the predictor of a step. It grows from 1 in the first steps and falls to 1 in the last steps. */
+static int64_t order_of(const ith_sampler *sampler, int64_t step)
+{
+    return ith_min64(ith_min64(sampler->scheduler.order, sampler->steps - step), step + 1);
+}
+
 /* Moves each prediction x0 in the history one place back. The newest prediction gets the memory of the oldest. */
 static void rotate_history(ith_sampler *sampler)
 {
@@ -141,11 +148,11 @@ static void unipc_step(ith_sampler *sampler, int64_t step, const float *velocity
 {
     const float sigma = (float)sampler->sigmas[step];
     const bool correct = is_corrected(sampler, step - 1);
-    const int64_t c_order = step > 0 ? sampler->order : 0;
+    const int64_t c_order = step > 0 ? order_of(sampler, step - 1) : 0;
     update c = {0};
     if (correct)
         c = unipc_update(sampler->sigmas, step - 1, c_order, true);
-    const int64_t order = ith_min64(ith_min64(sampler->scheduler.order, sampler->steps - step), step + 1);
+    const int64_t order = order_of(sampler, step);
     const update p = unipc_update(sampler->sigmas, step, order, false);
     float *last = sampler->last, *newest = sampler->m[sampler->scheduler.order - 1];
     const float *m0 = sampler->m[0], *m1 = sampler->m[1], *m2 = sampler->m[2];
@@ -161,7 +168,6 @@ static void unipc_step(ith_sampler *sampler, int64_t step, const float *velocity
         last[i] = here;
         newest[i] = next;
     }
-    sampler->order = order;
     rotate_history(sampler);
 }
 
@@ -179,6 +185,15 @@ void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity,
         euler_step(sampler, step, velocity, x);
     else
         unipc_step(sampler, step, velocity, x);
+}
+
+/* Euler: x0 = x - sigma v, and x' = x + (sigma' - sigma) v, so x0 = x' - sigma' v. */
+void ith_sampler_clean(const ith_sampler *sampler, int64_t step, const float *x, float *velocity)
+{
+    const float sigma = (float)sampler->sigmas[step + 1];
+    const bool euler = sampler->solver == ITH_SOLVER_EULER;
+    for (int64_t i = 0; i < sampler->elements; i++)
+        velocity[i] = euler ? x[i] - sigma * velocity[i] : sampler->m[0][i];
 }
 
 /* ---- Sigmas ---------------------------------------------------------------------------------------------------- */
@@ -289,6 +304,8 @@ static ith_status build(ith_context *context, ith_sampler *sampler, const ith_sa
     if (status)
         return status;
     lay_out(sampler, &sampler->arena);
+    for (int64_t i = 0; i < ith_sampler_array_count(&sampler->scheduler, sampler->solver); i++)
+        memset(ith_sampler_array(sampler, i), 0, (size_t)sampler->elements * sizeof(float));
     fill_sigmas(sampler, sampling);
     return check_sigmas(context, sampler, sampling);
 }
@@ -321,14 +338,19 @@ void ith_sampler_destroy(ith_context *context, ith_sampler **sampler)
     *sampler = NULL;
 }
 
-const double *ith_sampler_sigmas(const ith_sampler *sampler)
-{
-    return sampler->sigmas;
-}
-
 double ith_sampler_timestep(const ith_sampler *sampler, int64_t step)
 {
     return sampler->timesteps[step];
+}
+
+int64_t ith_sampler_array_count(const ith_scheduler *scheduler, ith_solver solver)
+{
+    return solver == ITH_SOLVER_EULER ? 0 : 1 + scheduler->order;
+}
+
+float *ith_sampler_array(ith_sampler *sampler, int64_t index)
+{
+    return index ? sampler->m[index - 1] : sampler->last;
 }
 
 int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t steps, int64_t elements)

@@ -22,14 +22,21 @@ ith_status ith_sampler_create(ith_context *context, const ith_scheduler *schedul
                               int64_t elements, ith_sampler **out);
 void ith_sampler_destroy(ith_context *context, ith_sampler **sampler);
 
-/* The steps + 1 sigmas of the run, rounded to f32 as in the reference. The last sigma is 0, or equals the one before it
- * if scheduler.stops_at_last is set. */
-const double *ith_sampler_sigmas(const ith_sampler *sampler);
 /* The time step that the DiT gets at a denoising step: sigma * train_steps, truncated to an integer for UniPC. */
 double ith_sampler_timestep(const ith_sampler *sampler, int64_t step);
 /* Moves x from sigma[step] to sigma[step + 1] in place. velocity: the DiT's output at sigma[step]. Steps are taken in
  * order; step 0 clears the history. */
 void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x);
+
+/* After ith_sampler_step with these arguments: replaces the velocity of the step by the clean latents x0 to which it
+ * pointed. */
+void ith_sampler_clean(const ith_sampler *sampler, int64_t step, const float *x, float *velocity);
+
+/* The arrays with which a sampler remembers earlier steps, each as long as the latents: a run that is saved keeps them.
+ * Euler has none. Their contents are defined between two steps; before step 0 they are 0. */
+#define ITH_SAMPLER_MOST_ARRAYS (1 + ITH_SCHEDULER_MOST_ORDER)
+int64_t ith_sampler_array_count(const ith_scheduler *scheduler, ith_solver solver);
+float *ith_sampler_array(ith_sampler *sampler, int64_t index);
 
 /* The bytes of a sampler's arrays: its sigmas, time steps and history. */
 int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t steps, int64_t elements);

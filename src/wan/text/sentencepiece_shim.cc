@@ -34,6 +34,8 @@ constexpr int kFatalOnly = 3;
 /* Fails with the reason for which SentencePiece refused a model. */
 ith_status refused(ith_context *context, const char *path, const char *reason)
 {
+    if (std::strstr(reason, "bad_alloc"))
+        return ith_fail(context, ITH_ERR_MEMORY, "%s: out of memory in SentencePiece", path);
     if (std::strstr(reason, ".cc(")) /* `reason` is the text of a failed assertion, which helps no user */
         return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is damaged", path);
     return ith_fail(context, ITH_ERR_FORMAT, "%s: SentencePiece refused it: %s", path, ith_quote(reason).text);

@@ -100,37 +100,25 @@ static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config
     return encoder;
 }
 
-/* Allocates an encoder, reads its configuration, and opens its weight files. */
-static ith_status open_encoder(ith_context *context, const char *folder, ith_operand_types types,
-                               ith_text_encoder **out)
+ith_status ith_text_encoder_open(ith_context *context, const ith_text_config *config, ith_store *store,
+                                 ith_operand_types types, bool keeps_packed, ith_text_encoder **out)
 {
-    ith_text_config config;
-    *out = NULL;
-    ith_status status = ith_text_config_read(context, folder, &config);
-    if (!status && !(*out = new_encoder(context, &config, types)))
-        status = ITH_ERR_MEMORY;
-    return status ? status : ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &(*out)->memory.store);
-}
-
-ith_status ith_text_encoder_open(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
-                                 ith_text_encoder **out)
-{
-    ith_status status = open_encoder(context, folder, types, out);
-    if (!status)
-        status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
+    *out = new_encoder(context, config, types);
+    if (!*out) {
+        ith_store_close(&store);
+        return ITH_ERR_MEMORY;
+    }
+    (*out)->memory.store = store;
+    ith_status status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_text_encoder_free(context, out);
     return status;
 }
 
-ith_status ith_text_encoder_check(ith_context *context, const char *folder, ith_store **store)
+ith_status ith_text_encoder_check(ith_context *context, const ith_text_config *config, ith_store *store)
 {
-    ith_text_encoder *encoder = NULL;
-    ith_status status = open_encoder(context, folder, ith_operands_f32(), &encoder);
-    if (!status)
-        status = ith_weights_check(context, encoder->memory.store, name_weights, encoder);
-    if (!status && store)
-        *store = encoder->memory.store, encoder->memory.store = NULL;
+    ith_text_encoder *encoder = new_encoder(context, config, ith_operands_f32());
+    ith_status status = encoder ? ith_weights_check(context, store, NULL, name_weights, encoder) : ITH_ERR_MEMORY;
     ith_text_encoder_free(context, &encoder);
     return status;
 }
@@ -143,11 +131,6 @@ void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
     ith_weights_free(context, &e->memory);
     ith_free(context, e);
     *encoder = NULL;
-}
-
-const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
-{
-    return &encoder->config;
 }
 
 /* ---- Encoding -------------------------------------------------------------------------------------------------- */

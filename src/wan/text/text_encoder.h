@@ -19,16 +19,19 @@ typedef struct ith_text_config {
  * differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-/* Opens the weight files of the encoder and makes its layers. types: the number types of its matrix products; its
- * attention is f32. keeps_packed: linear layers convert their weights now and keep them in memory; the results have the
- * same bits. */
-ith_status ith_text_encoder_open(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
-                                 ith_text_encoder **out);
-/* Opens the weight files, and checks that they hold every tensor of the encoder, by name, type and shape, and no other
- * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
-ith_status ith_text_encoder_check(ith_context *context, const char *folder, ith_store **store);
+/* Sets the configuration of an encoder with canonical names in `store`. If folder/config.json is of a text encoder, it
+ * gives the sizes; otherwise they follow from the tensors. A T5 is refused. */
+ith_status ith_text_config_find(ith_context *context, const char *folder, const ith_store *store, ith_text_config *out);
+
+/* Makes the layers of the encoder from its open weight files. The encoder owns the store; a call that fails closes it.
+ * types: the number types of its matrix products; its attention is f32. keeps_packed: linear layers convert their
+ * weights now and keep them in memory; the results have the same bits. */
+ith_status ith_text_encoder_open(ith_context *context, const ith_text_config *config, ith_store *store,
+                                 ith_operand_types types, bool keeps_packed, ith_text_encoder **out);
+/* Checks that the weight files hold every tensor of the encoder, by name, type and shape, and no other tensor. Reads
+ * headers only. The store stays the caller's. */
+ith_status ith_text_encoder_check(ith_context *context, const ith_text_config *config, ith_store *store);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
-const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 /* Encodes ids [count] into rows [count, dim], f32. Nothing is allocated between the first layer and the last. span: the
  * part of the run's progress that this call accounts for. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,

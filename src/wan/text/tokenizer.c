@@ -3,15 +3,17 @@
 #include "tokenizer.h"
 
 #include "../../base/lent_files.h"
+#include "../../files/json_load.h"
 #include "../../files/mapping.h"
 #include "../../files/quote.h"
+#include "piece_model.h"
 #include "prompt.h"
 #include "sentencepiece_check.h"
 #include "sentencepiece_shim.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MOST_FILE_BYTES ((int64_t)1 << 30)
@@ -22,20 +24,63 @@ struct ith_tokenizer {
     bool fold_bytes; /* characters that the vocabulary lacks become <unk> instead of one id for each UTF-8 byte */
 };
 
-static ith_status load_pieces(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
+static bool exists(ith_context *context, const char *path)
 {
-    char *model = NULL, *path = ith_format(context, "%s/spiece.model", folder);
-    int64_t bytes = 0;
-    ith_status status =
-        path ? ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &model, &bytes) : ITH_ERR_MEMORY;
-    if (!status)
-        status = ith_sentencepiece_check(context, path, model, bytes);
+    return access(ith_lent_path(context, path), F_OK) == 0 || errno != ENOENT;
+}
+
+static bool ends(const char *path, const char *end)
+{
+    const size_t length = strlen(path), tail = strlen(end);
+    return length > tail && !strcmp(path + length - tail, end);
+}
+
+static bool is_json(const char *path)
+{
+    return ends(path, ".json");
+}
+
+/* Makes the tokenizer from a SentencePiece model in memory. path: for messages. */
+static ith_status make_pieces(ith_context *context, const char *path, const void *model, int64_t bytes,
+                              ith_tokenizer *tokenizer)
+{
+    ith_status status = ith_sentencepiece_check(context, path, model, bytes);
     if (!status)
         status = ith_sentencepiece_create(context, path, model, bytes, &tokenizer->pieces);
     if (!status && ith_sentencepiece_end_id(tokenizer->pieces) < 0)
         status = ith_fail(context, ITH_ERR_FORMAT, "%s has no </s>, which ends every prompt", path);
-    ith_free(context, model);
-    ith_free(context, path);
+    return status;
+}
+
+/* Loads a spiece.model, or the model in a tokenizer.json. */
+static ith_status load_pieces(ith_context *context, const char *path, ith_tokenizer *tokenizer)
+{
+    char *text = NULL;
+    int64_t bytes = 0;
+    ith_piece_model made = {.data = NULL};
+    ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &text, &bytes);
+    if (!status && is_json(path))
+        status = ith_piece_model_from_json(context, path, text, bytes, &made);
+    if (!status)
+        status = made.data ? make_pieces(context, path, made.data, made.bytes, tokenizer)
+                           : make_pieces(context, path, text, bytes, tokenizer);
+    ith_free(context, made.data);
+    ith_free(context, text);
+    return status;
+}
+
+/* Loads the tokenizer in the metadata of a GGUF file. */
+static ith_status load_gguf(ith_context *context, const char *path, ith_tokenizer *tokenizer)
+{
+    ith_tensor_file *file = NULL;
+    ith_piece_model made = {.data = NULL};
+    ith_status status = ith_tensor_file_open(context, path, &file);
+    if (!status)
+        status = ith_piece_model_from_gguf(context, path, file, &made);
+    if (!status)
+        status = make_pieces(context, path, made.data, made.bytes, tokenizer);
+    ith_free(context, made.data);
+    ith_tensor_file_close(&file);
     return status;
 }
 
@@ -47,14 +92,13 @@ static ith_status read_byte_fallback(ith_context *context, const char *path, boo
     ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &text, &text_bytes);
     if (status)
         return status;
-    json_error_t error;
-    json_t *json = json_loadb(text, (size_t)text_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *json;
+    status = ith_json_load(context, path, text, text_bytes, &json);
     ith_free(context, text);
+    if (status)
+        return status;
     json_t *model = json_object_get(json, "model"), *field = json_object_get(model, "byte_fallback");
-    if (!json)
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s is not JSON: line %d: %s", path, error.line,
-                          ith_quote(error.text).text);
-    else if (!json_is_object(model))
+    if (!json_is_object(model))
         status = ith_fail(context, ITH_ERR_FORMAT, "%s: 'model' must be an object", path);
     else if (field && !json_is_boolean(field) && !json_is_null(field))
         status = ith_fail(context, ITH_ERR_FORMAT, "%s: model.byte_fallback must be true or false", path);
@@ -63,34 +107,50 @@ static ith_status read_byte_fallback(ith_context *context, const char *path, boo
     return status;
 }
 
-/* Decides the ids of characters that the vocabulary lacks. The reference reads tokenizer.json. If byte_fallback is not
- * true there, these characters become <unk>, even if spiece.model has an id for every byte. */
-static ith_status load_unknown_rule(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
+/* Loads the pieces, and decides the ids of characters that the vocabulary lacks. The reference reads tokenizer.json. If
+ * byte_fallback is not true there, these characters become <unk>, even if the model has an id for every byte. model and
+ * json: the paths of the two files, of which one may be missing. */
+static ith_status load(ith_context *context, const char *model, const char *json, ith_tokenizer *tokenizer)
 {
-    char *path = ith_format(context, "%s/tokenizer.json", folder);
-    if (!path)
-        return ITH_ERR_MEMORY;
     bool bytes = true;
-    ith_status status = ITH_OK;
-    if (access(ith_lent_path(context, path), F_OK) == 0 || errno != ENOENT)
-        status = read_byte_fallback(context, path, &bytes);
+    const bool has_json = exists(context, json);
+    ith_status status = load_pieces(context, exists(context, model) || !has_json ? model : json, tokenizer);
+    if (!status && has_json)
+        status = read_byte_fallback(context, json, &bytes);
     tokenizer->fold_bytes = !bytes;
-    ith_free(context, path);
     return status;
 }
 
-ith_status ith_tokenizer_load(ith_context *context, const char *folder, ith_tokenizer **out)
+static ith_tokenizer *new_tokenizer(ith_context *context)
 {
-    *out = NULL;
-    ith_tokenizer *tokenizer = ith_alloc_zero(context, 1, sizeof *tokenizer, "a tokenizer");
-    if (!tokenizer)
-        return ITH_ERR_MEMORY;
-    ith_status status = load_pieces(context, folder, tokenizer);
-    if (!status)
-        status = load_unknown_rule(context, folder, tokenizer);
+    return ith_alloc_zero(context, 1, sizeof(ith_tokenizer), "a tokenizer");
+}
+
+ith_status ith_tokenizer_load(ith_context *context, const char *path, ith_tokenizer **out)
+{
+    struct stat info;
+    const bool is_file = !stat(ith_lent_path(context, path), &info) && !S_ISDIR(info.st_mode);
+    char *model = is_file ? ith_strdup(context, path) : ith_format(context, "%s/spiece.model", path);
+    char *json = is_file ? ith_strdup(context, path) : ith_format(context, "%s/tokenizer.json", path);
+    *out = model && json ? new_tokenizer(context) : NULL;
+    ith_status status = !*out                            ? ITH_ERR_MEMORY
+                        : is_file && ends(path, ".gguf") ? load_gguf(context, path, *out)
+                        : is_file && !is_json(path)      ? load_pieces(context, path, *out)
+                                                         : load(context, model, json, *out);
+    ith_free(context, model);
+    ith_free(context, json);
     if (status)
-        ith_tokenizer_free(context, &tokenizer);
-    *out = tokenizer;
+        ith_tokenizer_free(context, out);
+    return status;
+}
+
+ith_status ith_tokenizer_make(ith_context *context, const char *path, const void *model, int64_t bytes,
+                              ith_tokenizer **out)
+{
+    *out = new_tokenizer(context);
+    ith_status status = *out ? make_pieces(context, path, model, bytes, *out) : ITH_ERR_MEMORY;
+    if (status)
+        ith_tokenizer_free(context, out);
     return status;
 }
 

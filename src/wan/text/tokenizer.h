@@ -9,10 +9,14 @@
 
 typedef struct ith_tokenizer ith_tokenizer;
 
-/* Loads folder/spiece.model, a Unigram model. A character that its vocabulary lacks becomes one id for each UTF-8 byte
- * or <unk>, as the model says. If folder/tokenizer.json exists, the character becomes <unk> unless model.byte_fallback
- * is true there. */
-ith_status ith_tokenizer_load(ith_context *context, const char *folder, ith_tokenizer **out);
+/* Loads a tokenizer from a file, or from a folder: spiece.model, a Unigram model, or the same model in tokenizer.json
+ * or in the metadata of a GGUF file. A character that its vocabulary lacks becomes one id for each UTF-8 byte or <unk>,
+ * as the model says. If the folder has a tokenizer.json, the character becomes <unk> unless model.byte_fallback is true
+ * there. */
+ith_status ith_tokenizer_load(ith_context *context, const char *path, ith_tokenizer **out);
+/* Makes a tokenizer from the bytes of a spiece.model. path: for messages. */
+ith_status ith_tokenizer_make(ith_context *context, const char *path, const void *model, int64_t bytes,
+                              ith_tokenizer **out);
 void ith_tokenizer_free(ith_context *context, ith_tokenizer **tokenizer);
 /* Cleans the text (ith_prompt_clean), encodes it, truncates it to ITH_TEXT_LEN - 1 ids, and appends </s>. `ids` has
  * room for ITH_TEXT_LEN. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder of the Wan 2.1 causal video autoencoder: latents to frames, one latent frame at a time. Its memory does
- * not grow with the number of frames. */
+/* The causal video autoencoders of Wan 2.1 and Wan 2.2. The decoder makes frames from latents, the encoder latents from
+ * frames, one latent frame at a time. Their memory does not grow with the number of frames. */
 #ifndef ITH_WAN_VAE_H
 #define ITH_WAN_VAE_H
 
@@ -9,33 +9,57 @@
 #include "../../linear/operand.h"
 #include "../work.h"
 
+#define ITH_LATENT_MOST_CHANNELS 64 /* a larger z_dim is refused */
+
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
-    bool temporal_up[8];               /* whether each upsampling, in the order of decoding, also doubles the frames */
-    float mean[64], std[64];           /* one for each latent channel; decoding begins with z * std + mean */
-    int64_t stride_time, stride_space; /* frames and pixels per latent, in time and space: usually 4 and 8 */
+    bool temporal_up[8]; /* whether each upsampling, in the order of decoding, also doubles the frames */
+    bool residual;       /* Wan 2.2: levels keep their channels, and shortcuts lead around them */
+    int64_t patch;       /* conv_out makes the pixels of patch x patch squares: Wan 2.1 1, Wan 2.2 2 */
+    float mean[ITH_LATENT_MOST_CHANNELS],
+        std[ITH_LATENT_MOST_CHANNELS]; /* one for each latent channel; decoding begins with z * std + mean */
+    int64_t stride_time, stride_space; /* frames and pixels per latent, in time and space: 4 and 8, Wan 2.2 4 and 16 */
+    int64_t encoder_base_dim;
+    const char *encoder_fault; /* the reason why the encoder cannot be used, a string constant; NULL: it can */
 } ith_vae_config;
-/* Reads and checks folder/config.json. The Wan 2.2 autoencoder (is_residual) is refused by name. */
+
+/* An open autoencoder has the weights of one of its halves. The files may lack the other half. */
+typedef enum ith_vae_half { ITH_VAE_DECODER, ITH_VAE_ENCODER } ith_vae_half;
+
+/* Reads and checks folder/config.json. */
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
-/* Sets the configuration of the published Wan 2.1 autoencoder, but with base_dim channels at the largest picture (96 in
- * the published one) and res_blocks residual blocks in a level (2), for benchmarks. */
-void ith_vae_config_usual(int64_t base_dim, int64_t res_blocks, ith_vae_config *out);
+/* Checks that the levels (picture sizes) can change their channels as they must. In Wan 2.1, doubling the size of a
+ * picture halves its channels. In Wan 2.2, the shortcut around a level takes each channel equally often. where: the
+ * beginning of the error message, the name of the configuration. */
+ith_status ith_vae_config_check_levels(ith_context *context, const char *where, const ith_vae_config *config);
+/* Sets the configuration of an autoencoder with canonical names in `store`. If folder/config.json is of an autoencoder,
+ * it gives the sizes; otherwise it is a published one, with the widths of the tensors. */
+ith_status ith_vae_config_find(ith_context *context, const char *folder, const ith_store *store, ith_vae_config *out);
+/* Sets the configuration of the published autoencoder of Wan 2.2, or else of Wan 2.1. */
+void ith_vae_config_published(bool wan_22, ith_vae_config *out);
+/* The number of numbers that the decoder's last convolution makes, and the encoder's first reads, for each pixel. */
+static inline int64_t ith_vae_patch_numbers(const ith_vae_config *config)
+{
+    return 3 * config->patch * config->patch;
+}
 
 typedef struct ith_vae ith_vae;
-/* Opens the weight files of the autoencoder. types: the number types of its matrix products and convolutions; its
- * attention is f32. */
-ith_status ith_vae_open(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
-/* Opens the weight files, and checks that they hold every tensor of the decoder, by name, type and shape, and no other
- * tensor except the encoder's. Reads headers only. The caller closes *store; with store NULL the files are closed. */
-ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **store);
-/* Makes an autoencoder with random weights of this type, for benchmarks. */
-ith_status ith_vae_make_random(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                               ith_dtype type, ith_vae **out);
-/* Sets *bytes to the memory of these random weights, which ith_vae_decode_bytes does not count. */
-ith_status ith_vae_random_bytes(ith_context *context, const ith_vae_config *config, ith_dtype type, int64_t *bytes);
+/* Makes the layers of a half of the autoencoder from its open weight files. The autoencoder owns the store; a call that
+ * fails closes it. types: the number types of its matrix products and convolutions; its attention is f32. */
+ith_status ith_vae_open(ith_context *context, const ith_vae_config *config, ith_vae_half half, ith_store *store,
+                        ith_operand_types types, ith_vae **out);
+/* Checks that the weight files hold every tensor of this half, by name, type and shape, and no other tensor except
+ * tensors of the other half. Reads headers only. The store stays the caller's. */
+ith_status ith_vae_check(ith_context *context, const ith_vae_config *config, ith_vae_half half, ith_store *store);
+/* Makes a half of an autoencoder with random weights of this type, for benchmarks. */
+ith_status ith_vae_make_random(ith_context *context, const ith_vae_config *config, ith_vae_half half,
+                               ith_operand_types types, ith_dtype type, ith_vae **out);
+/* Sets *bytes to the memory of these random weights, which ith_vae_decode_bytes and ith_vae_encode_bytes do not
+ * count. */
+ith_status ith_vae_random_bytes(ith_context *context, const ith_vae_config *config, ith_vae_half half, ith_dtype type,
+                                int64_t *bytes);
 void ith_vae_free(ith_context *context, ith_vae **vae);
-const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 
 /* Rows [begin, end) of a picture. */
 typedef struct ith_vae_span {
@@ -64,5 +88,22 @@ ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *conf
 /* Lists the work of decoding this band of `frames` latent frames of this size. */
 ith_status ith_vae_list(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t frames,
                         int64_t height, int64_t width, const ith_vae_span *band, const ith_work_list *list);
+
+/* A function that writes rows [row, row + count) of frame `frame` of a video, [count, width, 3] in [-1, 1]. It is asked
+ * for some rows of one frame or of two neighbouring frames, then for the next rows of the same frames. A result other
+ * than ITH_OK ends the encoding. */
+typedef ith_status (*ith_vae_rows_fn)(void *user, int64_t frame, int64_t row, int64_t count, float *rows);
+/* Encodes a video of stride_time (frames - 1) + 1 frames, [height stride_space, width stride_space, 3], into latents
+ * [z_dim, frames, height, width], normalised as the DiT takes them: (mean of the encoder - mean) / std. Nothing is
+ * allocated between the first frame and the last. load_seconds: as ith_vae_decode. */
+ith_status ith_vae_encode(ith_context *context, const ith_vae *vae, int64_t frames, int64_t height, int64_t width,
+                          ith_vae_rows_fn give_rows, void *user, float *latents, double *load_seconds);
+/* Sets *bytes to the peak memory of opening the autoencoder and encoding into latents of this size, besides the mapped
+ * files and the latents. */
+ith_status ith_vae_encode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                                int64_t height, int64_t width, int64_t *bytes);
+/* Lists the work of encoding into `frames` latent frames of this size. */
+ith_status ith_vae_encode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                               int64_t frames, int64_t height, int64_t width, const ith_work_list *list);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention in the middle of the decoder, over the pixels of one latent frame:
+/* The layers in the middle, at the size of the latents: residual blocks, and between them the attention over the pixels
+ * of one latent frame:
  *
  *   x += W_o softmax(q k^T / sqrt(channels)) v + b_o,   [q k v] = W norm(x) + b
  *
@@ -14,11 +15,20 @@ static int64_t channels_of(const ith_vae_attention *attention)
     return attention->proj->filter->in;
 }
 
-void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention)
+void ith_vae_middle_add(ith_vae_work *work, int64_t height, int64_t width)
 {
-    attention->norm = vae->attention_norm;
-    attention->qkv = ith_vae_linear_add(work, &vae->qkv, pixels);
-    attention->proj = ith_vae_linear_add(work, &vae->proj, pixels);
+    const ith_vae *vae = work->vae;
+    ith_vae_middle *m = &work->middle;
+    const char *const stage = work->stage;
+    m->pixels = height * width;
+    m->x = (ith_vae_rows){NULL, 1, height, width, vae->proj.in, 0};
+    m->before = ith_vae_residual_add(work, &vae->before, height, width, 1);
+    work->stage = NULL; /* the linear layers of the attention are part of its interval */
+    m->attention.norm = vae->attention_norm;
+    m->attention.qkv = ith_vae_linear_add(work, &vae->qkv, m->pixels);
+    m->attention.proj = ith_vae_linear_add(work, &vae->proj, m->pixels);
+    work->stage = stage;
+    m->after = ith_vae_residual_add(work, &vae->after, height, width, 1);
 }
 
 ith_attn_problem ith_vae_attention_problem(const ith_vae_attention *attention)
@@ -54,7 +64,7 @@ int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
     return attention->qkv->pixels * channels_of(attention) * 5 * (int64_t)sizeof(float);
 }
 
-static ith_status apply(const ith_vae_work *work, const ith_vae_attention *attention, float *x)
+static ith_status attend(const ith_vae_work *work, const ith_vae_attention *attention, float *x)
 {
     const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
     /* work->temp has three parts: norm(x), later the output of `proj`; o; and rows with q, k and v side by side. */
@@ -77,10 +87,26 @@ static ith_status apply(const ith_vae_work *work, const ith_vae_attention *atten
     return ITH_OK;
 }
 
-ith_status ith_vae_attention_apply(const ith_vae_work *work, const ith_vae_attention *attention, float *x)
+static ith_status apply_attention(const ith_vae_work *work, const ith_vae_attention *attention, float *x)
 {
     double traced = ith_trace_begin(work->context);
-    ith_status status = apply(work, attention, x);
+    ith_status status = attend(work, attention, x);
     ith_trace_end(work->context, traced, ITH_VAE_ATTENTION, "compute");
     return status;
+}
+
+static ith_status apply_residual(ith_vae_work *work, ith_vae_conv *convs)
+{
+    const ith_vae_rows *x = &work->middle.x;
+    ith_vae_residual_begin(convs);
+    return ith_vae_residual_feed(work, convs, x, x, x->rows);
+}
+
+ith_status ith_vae_middle_apply(ith_vae_work *work)
+{
+    const ith_vae_middle *m = &work->middle;
+    ith_status status = apply_residual(work, m->before);
+    if (!status)
+        status = apply_attention(work, &m->attention, m->x.x);
+    return status ? status : apply_residual(work, m->after);
 }

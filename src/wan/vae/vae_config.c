@@ -3,17 +3,18 @@
  * it. */
 #include "../../files/json.h"
 #include "../config_fields.h"
-#include "vae.h"
+#include "vae_weights.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CLASS_NAME "AutoencoderKLWan"
 #define MOST_LEVELS 8
-#define MOST_LATENT_CHANNELS 64
 #define MOST_BASE_DIM 4096
 #define MOST_MULTIPLE 64
 #define MOST_RES_BLOCKS 64
+#define MOST_PATCH 16
 
 /* The values of the published Wan 2.1 autoencoder, which are the defaults of diffusers. */
 #define USUAL_CHANNELS 16
@@ -23,7 +24,19 @@ static const float usual_mean[USUAL_CHANNELS] = {-0.7571f, -0.7089f, -0.9113f, 0
 static const float usual_std[USUAL_CHANNELS] = {2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f, 2.6052f, 2.0743f,
                                                 3.2687f, 2.1526f, 2.8652f, 1.5579f, 1.6382f, 1.1253f, 2.8251f, 1.9160f};
 
-static const char wan_22[] = "it is the Wan 2.2 autoencoder otherwise, which is not built; only Wan 2.1's is";
+/* The values of the published Wan 2.2 autoencoder. */
+#define WAN_22_CHANNELS 48
+static const float wan_22_mean[WAN_22_CHANNELS] = {
+    -0.2289f, -0.0052f, -0.1323f, -0.2339f, -0.2799f, 0.0174f,  0.1838f,  0.1557f,  -0.1382f, 0.0542f,
+    0.2813f,  0.0891f,  0.1570f,  -0.0098f, 0.0375f,  -0.1825f, -0.2246f, -0.1207f, -0.0698f, 0.5109f,
+    0.2665f,  -0.2108f, -0.2158f, 0.2502f,  -0.2055f, -0.0322f, 0.1109f,  0.1567f,  -0.0729f, 0.0899f,
+    -0.2799f, -0.1230f, -0.0313f, -0.1649f, 0.0117f,  0.0723f,  -0.2839f, -0.2083f, -0.0520f, 0.3748f,
+    0.0152f,  0.1957f,  0.1433f,  -0.2944f, 0.3573f,  -0.0548f, -0.1681f, -0.0667f};
+static const float wan_22_std[WAN_22_CHANNELS] = {
+    0.4765f, 1.0364f, 0.4514f, 1.1677f, 0.5313f, 0.4990f, 0.4818f, 0.5013f, 0.8158f, 1.0344f, 0.5894f, 1.0901f,
+    0.6885f, 0.6165f, 0.8454f, 0.4978f, 0.5759f, 0.3523f, 0.7135f, 0.6804f, 0.5833f, 1.4146f, 0.8986f, 0.5659f,
+    0.7069f, 0.5338f, 0.4889f, 0.4917f, 0.4069f, 0.4999f, 0.6866f, 0.4093f, 0.5709f, 0.6065f, 0.6415f, 0.4944f,
+    0.5726f, 1.2042f, 0.5458f, 1.6887f, 0.3971f, 1.0600f, 0.3943f, 0.5537f, 0.5444f, 0.4089f, 0.7468f, 0.7744f};
 
 static const ith_config_field fields[] = {
     {"base_dim", ITH_CONFIG_NOT_NULL, NULL},
@@ -36,12 +49,12 @@ static const ith_config_field fields[] = {
     {"latents_std", ITH_CONFIG_NOT_NULL, NULL},
     {"scale_factor_temporal", ITH_CONFIG_NOT_NULL, NULL},
     {"scale_factor_spatial", ITH_CONFIG_NOT_NULL, NULL},
-    {"attn_scales", NULL, NULL}, /* this field and the next affect the encoder only */
+    {"attn_scales", NULL, NULL}, /* this field and the next affect the encoder only (check_encoder) */
     {"in_channels", NULL, NULL},
     {"dropout", NULL, NULL}, /* used in training only */
-    {"out_channels", "absent|3", NULL},
-    {"is_residual", "absent|null|false", wan_22},
-    {"patch_size", "absent|null", wan_22},
+    {"out_channels", ITH_CONFIG_NOT_NULL, NULL},
+    {"is_residual", NULL, NULL},
+    {"patch_size", NULL, NULL},
 };
 
 static ith_status check_kind(ith_context *context, const ith_json *json)
@@ -58,6 +71,24 @@ static ith_status check_kind(ith_context *context, const ith_json *json)
 static bool is_absent(const ith_json *json, const char *key)
 {
     return !strcmp(ith_json_print(json, key).text, "absent");
+}
+
+ith_status ith_vae_config_check_levels(ith_context *context, const char *where, const ith_vae_config *config)
+{
+    for (int64_t i = 0; i + 1 < config->levels; i++) {
+        const int64_t in = ith_vae_level_in(config, ITH_VAE_DECODER, i);
+        const int64_t out = ith_vae_level_out(config, ITH_VAE_DECODER, i);
+        const int64_t copies = ith_vae_copies(config->temporal_up[i]);
+        if (!config->residual && out % 2)
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: a level of %lld channels; the number must be even", where,
+                            (long long)out);
+        if (config->residual && out * copies % in)
+            return ith_fail(context, ITH_ERR_FORMAT,
+                            "%s: a level from %lld to %lld channels; %lld times the latter must be a multiple of the "
+                            "former",
+                            where, (long long)in, (long long)out, (long long)copies);
+    }
+    return ITH_OK;
 }
 
 /* Reads dim_mult and temperal_downsample (the field's own spelling). Both list the levels (picture sizes) in the order
@@ -82,18 +113,27 @@ static ith_status read_levels(ith_context *context, const ith_json *json, ith_va
     if (count != out->levels - 1)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: temperal_downsample has %lld values; dim_mult of %lld needs %lld",
                         path, (long long)count, (long long)out->levels, (long long)(out->levels - 1));
-    out->stride_time = out->stride_space = 1;
+    out->stride_time = 1, out->stride_space = out->patch;
     for (int64_t i = 0; i < count; i++) {
         out->temporal_up[i] = down[count - 1 - i];
         out->stride_space *= 2;
         out->stride_time *= down[i] ? 2 : 1;
     }
-    /* Doubling the size of a picture halves its channels, so their number must be even. */
-    for (int64_t i = 1; i < out->levels; i++)
-        if (out->decoder_base_dim * out->dim_mult[i] % 2)
-            return ith_fail(context, ITH_ERR_FORMAT, "%s: a level of %lld x %lld channels; the number must be even",
-                            path, (long long)out->decoder_base_dim, (long long)out->dim_mult[i]);
-    return ITH_OK;
+    return ith_vae_config_check_levels(context, path, out);
+}
+
+/* Reads out_channels and patch_size: the last convolution makes three colours for each pixel of a square. */
+static ith_status read_patch(ith_context *context, const ith_json *json, ith_vae_config *out)
+{
+    int64_t channels = 0;
+    ith_status status = ith_json_int(context, json, "patch_size", 1, MOST_PATCH, 1, &out->patch);
+    if (!status)
+        status = ith_json_int(context, json, "out_channels", 1, INT32_MAX, 3, &channels);
+    if (!status && channels != ith_vae_patch_numbers(out))
+        return ith_fail(
+            context, ITH_ERR_FORMAT, "%s: key \"out_channels\" is %lld; with a patch_size of %lld it must be %lld",
+            ith_json_path(json), (long long)channels, (long long)out->patch, (long long)ith_vae_patch_numbers(out));
+    return status;
 }
 
 /* Checks a field that gives the stride in time or space. The strides follow from dim_mult and temperal_downsample, and
@@ -112,13 +152,13 @@ static ith_status check_scale(ith_context *context, const ith_json *json, const 
 static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, const float *usual,
                                   int64_t channels, float *out)
 {
-    double values[MOST_LATENT_CHANNELS];
+    double values[ITH_LATENT_MOST_CHANNELS];
     int64_t count = 0;
     if (is_absent(json, key) && channels == USUAL_CHANNELS) {
         memcpy(out, usual, USUAL_CHANNELS * sizeof *out);
         return ITH_OK;
     }
-    ith_status status = ith_json_doubles(context, json, key, MOST_LATENT_CHANNELS, values, &count);
+    ith_status status = ith_json_doubles(context, json, key, ITH_LATENT_MOST_CHANNELS, values, &count);
     if (!status && count != channels)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" has %lld values; z_dim is %lld", ith_json_path(json),
                         key, (long long)count, (long long)channels);
@@ -131,20 +171,50 @@ static ith_status read_statistics(ith_context *context, const ith_json *json, co
     return status;
 }
 
+/* Whether the shortcuts around the levels of the encoder can average their numbers. */
+static bool averages(const ith_vae_config *config)
+{
+    for (int64_t i = 0; config->residual && i < config->levels; i++)
+        if (ith_vae_level_in(config, ITH_VAE_ENCODER, i) * ith_vae_level_merges(config, i) %
+            ith_vae_level_out(config, ITH_VAE_ENCODER, i))
+            return false;
+    return true;
+}
+
+/* Sets the reason why the encoder cannot be used, although the decoder can. */
+static void check_encoder(const ith_json *json, ith_vae_config *out)
+{
+    const ith_json_text scales = ith_json_print(json, "attn_scales"), channels = ith_json_print(json, "in_channels");
+    const bool usual = is_absent(json, "in_channels");
+    char *end = NULL;
+    if ((usual ? 3 : strtoll(channels.text, &end, 10)) != ith_vae_patch_numbers(out) || (end && *end))
+        out->encoder_fault = "in_channels of its config.json is not 3 for each pixel of a patch";
+    else if (!is_absent(json, "attn_scales") && strcmp(scales.text, "[]") != 0)
+        out->encoder_fault = "attn_scales of its config.json is not empty";
+    else if (!averages(out))
+        out->encoder_fault = "its numbers of channels do not divide as its shortcuts need";
+}
+
 static ith_status read_config(ith_context *context, const ith_json *json, ith_vae_config *out)
 {
-    int64_t base = 0;
     ith_status status = check_kind(context, json);
     if (!status)
-        status = ith_json_int(context, json, "base_dim", 1, MOST_BASE_DIM, 96, &base);
+        status = ith_json_int(context, json, "base_dim", 1, MOST_BASE_DIM, 96, &out->encoder_base_dim);
     if (!status)
-        status = ith_json_int(context, json, "decoder_base_dim", 1, MOST_BASE_DIM, base, &out->decoder_base_dim);
+        status = ith_json_int(context, json, "decoder_base_dim", 1, MOST_BASE_DIM, out->encoder_base_dim,
+                              &out->decoder_base_dim);
     if (!status)
-        status = ith_json_int(context, json, "z_dim", 1, MOST_LATENT_CHANNELS, USUAL_CHANNELS, &out->z_dim);
+        status = ith_json_int(context, json, "z_dim", 1, ITH_LATENT_MOST_CHANNELS, USUAL_CHANNELS, &out->z_dim);
     if (!status)
         status = ith_json_int(context, json, "num_res_blocks", 1, MOST_RES_BLOCKS, 2, &out->res_blocks);
     if (!status)
+        status = ith_json_bool(context, json, "is_residual", false, &out->residual);
+    if (!status)
+        status = read_patch(context, json, out);
+    if (!status)
         status = read_levels(context, json, out);
+    if (!status)
+        check_encoder(json, out);
     if (!status)
         status = check_scale(context, json, "scale_factor_spatial", out->stride_space);
     if (!status)
@@ -160,18 +230,21 @@ static ith_status read_config(ith_context *context, const ith_json *json, ith_va
     return status;
 }
 
-void ith_vae_config_usual(int64_t base_dim, int64_t res_blocks, ith_vae_config *out)
+void ith_vae_config_published(bool wan_22, ith_vae_config *out)
 {
-    *out = (ith_vae_config){.z_dim = USUAL_CHANNELS,
-                            .decoder_base_dim = base_dim,
+    *out = (ith_vae_config){.z_dim = wan_22 ? WAN_22_CHANNELS : USUAL_CHANNELS,
+                            .decoder_base_dim = wan_22 ? 256 : 96,
+                            .encoder_base_dim = wan_22 ? 160 : 96,
                             .levels = 4,
                             .dim_mult = {1, 2, 4, 4},
-                            .res_blocks = res_blocks,
+                            .res_blocks = 2,
                             .temporal_up = {true, true, false},
+                            .residual = wan_22,
+                            .patch = wan_22 ? 2 : 1,
                             .stride_time = 4,
-                            .stride_space = 8};
-    memcpy(out->mean, usual_mean, sizeof usual_mean);
-    memcpy(out->std, usual_std, sizeof usual_std);
+                            .stride_space = wan_22 ? 16 : 8};
+    memcpy(out->mean, wan_22 ? wan_22_mean : usual_mean, (size_t)out->z_dim * sizeof *out->mean);
+    memcpy(out->std, wan_22 ? wan_22_std : usual_std, (size_t)out->z_dim * sizeof *out->std);
 }
 
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out)

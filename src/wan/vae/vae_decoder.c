@@ -4,6 +4,9 @@
  *   z * std + mean -> post_quant_conv -> conv_in -> residual, attention, residual
  *     -> level 0 .. last: residual blocks, doubling -> norm, silu, conv_out -> clamp to [-1, 1]
  *
+ * In Wan 2.2 a shortcut leads around each level that doubles (vae_shortcut.h), and conv_out makes the pixels of
+ * squares.
+ *
  * The reference decodes one latent frame at a time, which becomes 1, 2 and 4 frames on the way. Every convolution over
  * time looks back only, so each frame, or each pair of neighbours, may pass through all layers by itself, with the same
  * result. After the first doubling of frames they pass in pairs, because a convolution over a pair takes fewer
@@ -18,10 +21,9 @@
 #include "../../base/clock.h"
 #include "../../base/size.h"
 #include "../../base/trace.h"
+#include "vae_shortcut.h"
 
 #include <ithaca/wan.h>
-
-#define MOST_LATENT_SIDE 16384
 
 /* The state of one call of ith_vae_decode. */
 typedef struct decoding {
@@ -36,9 +38,10 @@ typedef struct decoding {
 static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t frames, int64_t frame, float *z)
 {
     const ith_vae_config *config = &d->vae->config;
+    const int64_t pixels = d->work.middle.pixels;
     for (int64_t c = 0; c < config->z_dim; c++)
-        for (int64_t i = 0; i < d->pixels; i++)
-            z[i * config->z_dim + c] = latents[(c * frames + frame) * d->pixels + i] * config->std[c] + config->mean[c];
+        for (int64_t i = 0; i < pixels; i++)
+            z[i * config->z_dim + c] = latents[(c * frames + frame) * pixels + i] * config->std[c] + config->mean[c];
 }
 
 /* ---- Levels ---------------------------------------------------------------------------------------------------- */
@@ -51,18 +54,31 @@ static int64_t wanted_rows(const ith_vae_decoder *d)
 /* The wanted rows of the decoded frame in slot `slot` of the last convolution. */
 static float *frame_of(const ith_vae_decoder *d, int64_t slot)
 {
-    return d->frames + slot * wanted_rows(d) * d->out->conv.shape.width * 3;
+    return d->frames + slot * wanted_rows(d) * d->out->conv.shape.width * d->out->conv.shape.out;
 }
 
-/* Keeps pixels of the wanted rows of a finished frame, clamped to [-1, 1]. A NaN stays a NaN. */
+/* x clamped to [-1, 1]. A NaN stays a NaN. */
+static float clamped(float x)
+{
+    return x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x;
+}
+
+/* Keeps pixels of the wanted rows of a finished frame. A pixel of the convolution holds a square of patch x patch
+ * pixels: [colour][column][row]. */
 static void finish_pixels(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const ith_vae_decoder *d = user;
+    const int64_t patch = d->vae->config.patch, width = d->out->conv.shape.width * patch;
     if (row < d->wanted.begin || row >= d->wanted.end)
         return;
-    float *to = frame_of(d, slot) + ((row - d->wanted.begin) * d->out->conv.shape.width + first) * 3;
-    for (int64_t i = 0; i < count * 3; i++)
-        to[i] = pixels[i] < -1.0f ? -1.0f : pixels[i] > 1.0f ? 1.0f : pixels[i];
+    float *to = frame_of(d, slot) + ((row - d->wanted.begin) * patch * width + first * patch) * 3;
+    for (int64_t i = 0; i < 3 * count && patch == 1; i++)
+        to[i] = clamped(pixels[i]);
+    for (int64_t i = 0; i < count && patch > 1; i++)
+        for (int64_t colour = 0; colour < 3; colour++)
+            for (int64_t x = 0; x < patch; x++)
+                for (int64_t y = 0; y < patch; y++)
+                    to[(y * width + i * patch + x) * 3 + colour] = clamped(*pixels++);
 }
 
 /* Applies the last norm, silu, conv_out and the clamp to the rows before row `taken`, and passes frames that are
@@ -73,10 +89,12 @@ static ith_status finish_rows(decoding *call, int64_t taken)
     const ith_conv *conv = &d->out->conv;
     const ith_conv_output output = {finish_pixels, d};
     const ith_vae_rows *rows = &d->levels[d->vae->config.levels - 1].end;
+    const int64_t patch = d->vae->config.patch;
     ith_status status = ith_vae_conv_feed(&d->work, d->out, rows, taken, &output);
     for (int64_t slot = conv->first; slot < conv->slots && conv->made == conv->shape.height && !status; slot++) {
         d->work.shown_most += ITH_PROGRESS_UNIT;
-        status = call->on_frame(call->user, call->finished++, frame_of(d, slot), wanted_rows(d), conv->shape.width);
+        status = call->on_frame(call->user, call->finished++, frame_of(d, slot), wanted_rows(d) * patch,
+                                conv->shape.width * patch);
     }
     return status;
 }
@@ -104,23 +122,47 @@ static void begin_after(const decoding *call, int64_t index)
     ith_conv_begin(&d->out->conv);
 }
 
-/* Keeps the rows of `resample` that the next level computes with. user: the next level. */
+/* The argument `user` of take_resampled. */
+typedef struct resampling {
+    const ith_vae_level_layers *level;
+    ith_vae_level_layers *next;
+    int64_t doubled; /* the slot of the frame that the level doubles, if it doubles frames */
+} resampling;
+
+/* Adds the shortcut around the level to `count` pixels y that `resample` has made. The frame that the first latent
+ * frame becomes is the second of two, as slots count. */
+static void add_shortcut(const resampling *r, int64_t slot, int64_t row, int64_t first, int64_t count, float *y)
+{
+    const ith_vae_level_layers *level = r->level;
+    const int64_t frame = level->time ? slot : 0, copies = ith_vae_copies(level->time), out = r->next->in;
+    const float *x = ith_vae_row(&level->begin, level->time ? r->doubled : slot, level->read.begin + row / 2);
+    for (int64_t column = first; column < first + count; column++)
+        ith_vae_shortcut_add(y + (column - first) * out, out, x + column / 2 * level->in, copies, level->repeats,
+                             (frame * 2 + row % 2) * 2 + column % 2);
+}
+
+/* Keeps the rows of `resample` that the next level computes with. */
 static void take_resampled(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
-    ith_vae_level_layers *next = user;
-    row -= next->cut;
-    if (row >= 0 && row < next->height)
-        ith_vae_rows_store(&next->begin, slot, row, first, count, pixels);
+    const resampling *r = user;
+    ith_vae_rows *rows = &r->next->begin;
+    const int64_t kept = row - r->next->cut;
+    if (kept < 0 || kept >= r->next->height)
+        return;
+    ith_vae_rows_store(rows, slot, kept, first, count, pixels);
+    if (r->level->repeats)
+        add_shortcut(r, slot, row, first, count, ith_vae_row(rows, slot, kept) + first * rows->channels);
 }
 
 /* Applies `resample` of level `index` when its input is complete up to row `taken` of the doubled rows, and then all
- * later levels. */
-static ith_status resample(decoding *call, int64_t index, int64_t taken)
+ * later levels. doubled: the slot of the frame that the level doubles, if it doubles frames. */
+static ith_status resample(decoding *call, int64_t index, int64_t doubled, int64_t taken)
 {
     ith_vae_decoder *d = call->decoder;
     ith_vae_conv *conv = d->levels[index].resample;
     ith_vae_level_layers *next = &d->levels[index + 1];
-    const ith_conv_output output = {take_resampled, next};
+    resampling made_of = {&d->levels[index], next, doubled};
+    const ith_conv_output output = {take_resampled, &made_of};
     ith_status status = ith_vae_conv_advance(&d->work, conv, taken, &output);
     int64_t made = ith_min64(ith_max64(conv->conv.made - next->cut, 0), next->height);
     return status ? status : decode_rows(call, index + 1, made);
@@ -158,7 +200,7 @@ static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
                 for (int64_t column = 0; column < level->width; column++)
                     ith_vae_conv_put_doubled(work, level->resample, slot, row, column,
                                              ith_vae_row(&x, slot - skipped, row) + column * level->out);
-        status = resample(call, index, 2 * end);
+        status = resample(call, index, x.slots - 1, 2 * end);
     }
     return status;
 }
@@ -198,7 +240,7 @@ static ith_status enlarge_in_time(decoding *call, int64_t index, int64_t slot, i
         const int64_t end = ith_min64(conv->taken + conv->shape.strip, taken);
         status = ith_vae_conv_feed(work, level->time, &frame, end, &output);
         if (!status)
-            status = resample(call, index, 2 * end);
+            status = resample(call, index, slot, 2 * end);
     }
     return status;
 }
@@ -237,35 +279,24 @@ static ith_status decode_rows(decoding *call, int64_t index, int64_t taken)
 
 /* ---- Latent frames --------------------------------------------------------------------------------------------- */
 
-/* Applies a residual block in place to a whole frame of the size of the latents. */
-static ith_status decode_residual(ith_vae_decoder *d, ith_vae_conv *convs)
-{
-    const ith_vae_rows *x = &d->latent;
-    ith_vae_residual_begin(convs);
-    return ith_vae_residual_feed(&d->work, convs, x, x, x->rows);
-}
-
 /* Decodes one latent frame: first the layers at the size of the latents, then the levels that enlarge the picture. */
 static ith_status decode_latent(decoding *call, const float *latents, int64_t frames, int64_t frame)
 {
     ith_vae_decoder *d = call->decoder;
     ith_vae_work *work = &d->work;
     const int64_t channels = d->vae->config.z_dim;
-    float *z = (float *)(void *)work->temp, *mixed = z + d->pixels * channels;
+    ith_vae_rows *x = &work->middle.x;
+    float *z = (float *)(void *)work->temp, *mixed = z + work->middle.pixels * channels;
     const ith_vae_level_layers *first = &d->levels[0];
-    const ith_vae_rows input = {mixed, 1, d->latent.rows, d->latent.width, channels, 0};
-    const ith_conv_output output = {ith_vae_rows_store, &d->latent};
+    const ith_vae_rows input = {mixed, 1, x->rows, x->width, channels, 0};
+    const ith_conv_output output = {ith_vae_rows_store, x};
     unnormalise(d, latents, frames, frame, z);
-    ith_status status = ith_vae_linear_apply(work, d->post_quant, d->pixels, z, mixed);
+    ith_status status = ith_vae_linear_apply(work, work->quant, work->middle.pixels, z, mixed);
     ith_conv_begin(&d->in->conv);
     if (!status)
-        status = ith_vae_conv_feed(work, d->in, &input, d->latent.rows, &output);
+        status = ith_vae_conv_feed(work, d->in, &input, x->rows, &output);
     if (!status)
-        status = decode_residual(d, d->before);
-    if (!status)
-        status = ith_vae_attention_apply(work, &d->attention, d->latent.x);
-    if (!status)
-        status = decode_residual(d, d->after);
+        status = ith_vae_middle_apply(work);
     if (status)
         return status;
     call->first = frame == 0;
@@ -275,30 +306,16 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     return decode_rows(call, 0, first->height);
 }
 
-/* Prepares the display of progress for one latent frame. Progress is measured in operations of convolutions. */
+/* Prepares the display of progress for one latent frame. */
 static void begin_latent(ith_vae_decoder *d, int64_t frame, int64_t frames)
 {
-    int64_t stride = d->vae->config.stride_time, begin = frame ? (frame - 1) * stride + 1 : 0;
-    ith_vae_work *work = &d->work;
-    work->shown = (ith_span){.stage = ITH_STAGE_DECODE,
-                             .begin = begin * ITH_PROGRESS_UNIT,
-                             .end = (frame * stride + 1) * ITH_PROGRESS_UNIT,
-                             .total = ((frames - 1) * stride + 1) * ITH_PROGRESS_UNIT};
-    work->shown_most = work->shown.begin + ITH_PROGRESS_UNIT - 1;
-    work->operations = work->operations_done = 0;
-    for (int64_t i = 0; i < work->conv_count; i++) {
-        const ith_vae_conv *c = &work->convs[i];
-        work->operations += (double)(frame ? c->times : c->first_times) * ith_conv_operations(&c->conv.shape);
-    }
-}
-
-static ith_status check_size(ith_context *context, int64_t frames, int64_t height, int64_t width)
-{
-    if (frames < 1 || height < 1 || width < 1 || height > MOST_LATENT_SIDE || width > MOST_LATENT_SIDE)
-        return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "latents of %lld frames of %lld x %lld cannot be decoded; sides must be from 1 to %d",
-                        (long long)frames, (long long)height, (long long)width, MOST_LATENT_SIDE);
-    return ITH_OK;
+    const int64_t stride = d->vae->config.stride_time, begin = frame ? (frame - 1) * stride + 1 : 0;
+    const ith_span shown = {.stage = ITH_STAGE_DECODE,
+                            .begin = begin * ITH_PROGRESS_UNIT,
+                            .end = (frame * stride + 1) * ITH_PROGRESS_UNIT,
+                            .total = ((frames - 1) * stride + 1) * ITH_PROGRESS_UNIT};
+    ith_vae_work_begin_latent(&d->work, frame == 0, &shown);
+    d->work.shown_most = shown.begin + ITH_PROGRESS_UNIT - 1;
 }
 
 static ith_status check_band(ith_context *context, int64_t height, const ith_vae_span *band)
@@ -315,13 +332,13 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
 {
     const double begin = ith_clock_seconds();
     decoding call = {.on_frame = on_frame, .user = user};
-    ith_status status = check_size(context, frames, height, width);
+    ith_status status = ith_vae_check_size(context, frames, height, width, "decoded");
     if (!status)
         status = check_band(context, height, band);
     if (!status)
         status = ith_vae_decoder_create(context, vae, height, width, band, &call.decoder);
     if (!status)
-        status = ith_vae_decoder_open(call.decoder);
+        status = ith_vae_work_open(&call.decoder->work);
     if (load_seconds)
         *load_seconds += ith_clock_seconds() - begin;
     for (int64_t frame = 0; frame < frames && !status; frame++) {
@@ -342,11 +359,11 @@ ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *conf
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
     int64_t decode = 0;
-    ith_status status = ith_vae_create(context, config, types, &vae);
+    ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
     if (!status)
         status = ith_vae_decoder_create(context, vae, height, width, band, &decoder);
     if (!status)
-        status = ith_vae_decoder_bytes(decoder, &decode);
+        status = ith_vae_work_bytes(&decoder->work, &decode);
     if (!status)
         *bytes = ith_vae_bytes(vae) + decode;
     ith_vae_decoder_free(&decoder);

@@ -27,23 +27,24 @@ int64_t ith_vae_strip(int64_t height, int64_t width)
 }
 
 /* work->convs has room for all convolutions, so pointers to them stay valid. */
-ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               int64_t strip, int64_t times, bool pairs)
+ith_vae_conv *ith_vae_conv_add_shape(ith_vae_work *work, const ith_vae_filter *filter, ith_conv_shape shape,
+                                     int64_t times)
 {
     ith_vae_conv *conv = &work->convs[work->conv_count++];
-    const ith_conv_shape shape = {.in = filter->in,
-                                  .out = filter->out,
-                                  .frames = filter->frames,
-                                  .kernel = filter->kernel,
-                                  .height = height,
-                                  .width = width,
-                                  .strip = strip,
-                                  .types = work->types,
-                                  .pairs = pairs};
-    conv->filter = filter, conv->stage = work->stage, conv->first_times = 1, conv->times = times;
+    shape.in = filter->in, shape.out = filter->out, shape.frames = filter->frames, shape.kernel = filter->kernel;
+    shape.types = work->types;
+    conv->filter = filter, conv->stage = work->stage, conv->times = times;
+    conv->first_times = shape.halves_time ? 0 : 1;
     if (!work->status)
         work->status = ith_conv_create(work->context, &shape, &conv->conv);
     return conv;
+}
+
+ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
+                               int64_t strip, int64_t times, bool pairs)
+{
+    const ith_conv_shape shape = {.height = height, .width = width, .strip = strip, .pairs = pairs};
+    return ith_vae_conv_add_shape(work, filter, shape, times);
 }
 
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels)
@@ -136,7 +137,7 @@ static void put_rows(const ith_vae_work *work, const ith_vae_conv *conv, const i
  * complete before the caller has it. */
 static void show_progress(ith_vae_work *work, const ith_vae_conv *conv)
 {
-    work->operations_done += (double)(conv->conv.slots - conv->conv.first) * ith_conv_operations(&conv->conv.shape);
+    work->operations_done += (double)ith_conv_out_frames(&conv->conv) * ith_conv_operations(&conv->conv.shape);
     double share = fmin(work->operations_done / work->operations, 1);
     int64_t done = work->shown.begin + (int64_t)(share * (double)(work->shown.end - work->shown.begin));
     ith_observer_show(work->context, work->shown.stage, ith_min64(done, work->shown_most), work->shown.total);
@@ -182,11 +183,12 @@ ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *
 
 /* ---- Residual blocks ------------------------------------------------------------------------------------------- */
 
-/* The second convolution of a residual block, and the rows to which it adds its result. */
+/* The second convolution of a residual block, and the rows to which it adds its result: y = x + result, or y += result
+ * if x is NULL. */
 typedef struct residual_end {
     const ith_vae_work *work;
     ith_vae_conv *conv;
-    const ith_vae_rows *y;
+    const ith_vae_rows *x, *y;
 } residual_end;
 
 /* Rows of the first convolution become input of the second. */
@@ -200,7 +202,10 @@ static void add_pixels(void *user, int64_t slot, int64_t row, int64_t first, int
 {
     const residual_end *end = user;
     const int64_t channels = end->y->channels;
-    end->work->rowops->add_gated(ith_vae_row(end->y, slot, row) + first * channels, pixels, NULL, count * channels);
+    float *y = ith_vae_row(end->y, slot, row) + first * channels;
+    if (end->x)
+        memcpy(y, ith_vae_row(end->x, slot, row) + first * channels, (size_t)(count * channels) * sizeof *y);
+    end->work->rowops->add_gated(y, pixels, NULL, count * channels);
 }
 
 /* Computes y = shortcut(x) for rows [begin, end), as many at a time as are contiguous in both. */
@@ -227,7 +232,7 @@ void ith_vae_residual_begin(ith_vae_conv *convs)
 ith_status ith_vae_residual_feed(ith_vae_work *work, ith_vae_conv *convs, const ith_vae_rows *x, const ith_vae_rows *y,
                                  int64_t taken)
 {
-    residual_end last = {work, &convs[1], y};
+    residual_end last = {work, &convs[1], convs[0].shortcut || x->x == y->x ? NULL : x, y};
     const ith_conv_output hidden = {put_hidden, &last}, sum = {add_pixels, &last};
     ith_conv *first = &convs[0].conv;
     ith_status status = ITH_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of the decoder for one size of picture. They process one frame at a time, or a pair of frames, a strip of
- * rows at a time. Each convolution over time keeps the two latest frames of its input. */
+/* The layers of the autoencoder for one size of picture. They process one frame at a time, or a pair of frames, a strip
+ * of rows at a time. Each convolution over time keeps the two latest frames of its input. */
 #ifndef ITH_WAN_VAE_LAYERS_H
 #define ITH_WAN_VAE_LAYERS_H
 
@@ -53,9 +53,25 @@ typedef struct ith_vae_conv {
     ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins with this convolution; NULL: none */
 } ith_vae_conv;
 
-/* The state that the layers of one decoder share. */
+/* The attention over the pixels of a latent frame. */
+typedef struct ith_vae_attention {
+    const float *norm;
+    ith_vae_linear *qkv, *proj;
+    ith_plan *plan;
+} ith_vae_attention;
+
+/* The layers in the middle, at the size of the latents: a residual block, the attention, a residual block. */
+typedef struct ith_vae_middle {
+    int64_t pixels; /* height * width of a latent frame */
+    ith_vae_rows x; /* the whole frame that they change in place */
+    ith_vae_conv *before, *after;
+    ith_vae_attention attention;
+} ith_vae_middle;
+
+/* The state that all layers of an encoder or a decoder share. */
 typedef struct ith_vae_work {
     ith_context *context;
+    const ith_vae *vae;
     const ith_rowops *rowops;
     ith_operand_types types;
     ith_status status; /* the first failure while layers are added */
@@ -67,7 +83,14 @@ typedef struct ith_vae_work {
     int64_t linear_count;
     ith_linear_set *linear_set;
     ith_linear_workspace linear_workspace;
+    ith_vae_linear *quant; /* the linear layer of the latents */
+    ith_vae_middle middle;
 
+    void (*lay_out_frames)(void *owner, ith_arena *arena); /* lays out the frames of `owner`, and `temp` */
+    void *owner;                                           /* the encoder or the decoder */
+    int64_t owner_bytes;                                   /* bytes of its allocation */
+    char *memory;       /* one allocation for all buffers and packed weights (vae_memory.h) */
+    char *rows;         /* start of the rows of all convolutions; earlier, this memory serves to pack weights */
     char *temp;         /* scratch memory of the layers at the size of the latents */
     char *conv_scratch; /* scratch memory of the current convolution */
     float *lines;       /* [threads][line_floats]: normalised pixels before they are rounded to bf16 */
@@ -84,6 +107,9 @@ typedef struct ith_vae_work {
  * come in pairs. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                int64_t strip, int64_t times, bool pairs);
+/* Appends a convolution of this shape. The filter sets its channels and its kernel. */
+ith_vae_conv *ith_vae_conv_add_shape(ith_vae_work *work, const ith_vae_filter *filter, ith_conv_shape shape,
+                                     int64_t times);
 /* Appends a linear layer for pictures of `pixels` pixels to the decoder's list of layers. */
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
 /* The number of rows that pass through the layers together, for pictures of this size; even, unless it is `height`.
@@ -121,28 +147,23 @@ void ith_vae_residual_begin(ith_vae_conv *convs);
  *
  *   y = s + conv2(silu(norm2(conv1(silu(norm1(x))))))
  *
- * where s is shortcut(x) if the block has a shortcut, otherwise x; then x and y are the same. Afterwards the first
- * convs[1].conv.made rows of y are complete. */
+ * where s is shortcut(x) if the block has a shortcut, otherwise x; then x and y may be the same. Afterwards the first
+ * convs[1].conv.made rows of y are complete. If there is no shortcut and x is not y, later calls read rows of x from
+ * the first incomplete row of y on. */
 ith_status ith_vae_residual_feed(ith_vae_work *work, ith_vae_conv *convs, const ith_vae_rows *x, const ith_vae_rows *y,
                                  int64_t taken);
 
-/* The attention over the pixels of a latent frame. It comes between the first two residual blocks. */
-typedef struct ith_vae_attention {
-    const float *norm;
-    ith_vae_linear *qkv, *proj;
-    ith_plan *plan;
-} ith_vae_attention;
+/* Appends the layers in the middle, for latent frames of this size, to the list of layers. */
+void ith_vae_middle_add(ith_vae_work *work, int64_t height, int64_t width);
+/* Applies them to the frame in work->middle.x, in place. */
+ith_status ith_vae_middle_apply(ith_vae_work *work);
 
-/* Appends the linear layers of the attention, for latent frames of `pixels` pixels, to the decoder's list of layers. */
-void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention);
 /* The problem that the plan of the attention solves. */
 ith_attn_problem ith_vae_attention_problem(const ith_vae_attention *attention);
-/* Makes the plan of the attention, which the decoder destroys. */
+/* Makes the plan of the attention, which the caller destroys. */
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention);
 /* Sets *bytes to the memory that the plan of the attention will hold. */
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes);
-/* x += proj(attention(qkv(norm(x)))) for x [pixels, channels]: one head, and every pixel attends to every pixel. */
-ith_status ith_vae_attention_apply(const ith_vae_work *work, const ith_vae_attention *attention, float *x);
 /* The bytes of work->temp that the attention needs. */
 int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention);
 

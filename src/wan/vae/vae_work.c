@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists the work of the decoder, with the layers that vae_layout.c has made for one size of picture. */
+/* Lists the work of the layers that have been made for one size of picture. */
 #include "vae_decoder.h"
 
 /* How often a layer is computed for `frames` latent frames, if it is computed `first` times for the first one and
@@ -17,11 +17,11 @@ static void list_linear(const ith_work_list *list, const char *stage, double tim
 static void list_conv(const ith_work_list *list, double times, const ith_vae_conv *c)
 {
     const ith_conv_shape *s = &c->conv.shape;
-    const double numbers = (double)s->height * (double)s->width * (double)s->in;
+    const double numbers = (double)s->height * (double)s->width * (double)s->in * (s->halves_time ? 2 : 1);
     const ith_work work = {.kind = ITH_WORK_OF_CONV,
                            .stage = c->stage,
                            .times = times,
-                           .rows = s->height * s->width,
+                           .rows = ith_conv_out_height(s) * ith_conv_out_width(s),
                            .in = s->in,
                            .out = s->out,
                            .operations = ith_conv_operations(s)};
@@ -39,11 +39,10 @@ static void list_attention(const ith_work_list *list, double times, const ith_va
     list_linear(list, ITH_VAE_ATTENTION, times, attention->proj);
 }
 
-void ith_vae_decoder_list(const ith_vae_decoder *d, int64_t frames, const ith_work_list *list)
+void ith_vae_work_list(const ith_vae_work *work, int64_t frames, const ith_work_list *list)
 {
-    const ith_vae_work *work = &d->work;
-    list_linear(list, d->post_quant->stage, (double)frames, d->post_quant);
-    list_attention(list, (double)frames, &d->attention);
+    list_linear(list, work->quant->stage, (double)frames, work->quant);
+    list_attention(list, (double)frames, &work->middle.attention);
     for (int64_t i = 0; i < work->conv_count; i++) {
         const ith_vae_conv *c = &work->convs[i];
         const double times = times_of(frames, c->first_times, c->times);
@@ -53,16 +52,39 @@ void ith_vae_decoder_list(const ith_vae_decoder *d, int64_t frames, const ith_wo
     }
 }
 
+void ith_vae_work_begin_latent(ith_vae_work *work, bool first, const ith_span *shown)
+{
+    work->shown = *shown;
+    work->operations = work->operations_done = 0;
+    for (int64_t i = 0; i < work->conv_count; i++) {
+        const ith_vae_conv *c = &work->convs[i];
+        work->operations += (double)(first ? c->first_times : c->times) * ith_conv_operations(&c->conv.shape);
+    }
+}
+
+/* The shortcuts around levels: each number that `resample` makes is read, summed and written. */
+static void list_shortcuts(const ith_vae_decoder *d, int64_t frames, const ith_work_list *list)
+{
+    for (int64_t i = 0; i + 1 < d->vae->config.levels; i++) {
+        const ith_vae_conv *c = d->levels[i].resample;
+        const ith_conv_shape *s = &c->conv.shape;
+        const double numbers = (double)s->height * (double)s->width * (double)s->out;
+        if (d->levels[i].repeats)
+            ith_work_take_rows(list, ITH_VAE_NORMS, times_of(frames, c->first_times, c->times),
+                               2 * (double)sizeof(float) * numbers);
+    }
+}
+
 ith_status ith_vae_list(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t frames,
                         int64_t height, int64_t width, const ith_vae_span *band, const ith_work_list *list)
 {
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
-    ith_status status = ith_vae_create(context, config, types, &vae);
+    ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
     if (!status)
         status = ith_vae_decoder_create(context, vae, height, width, band, &decoder);
     if (!status)
-        ith_vae_decoder_list(decoder, frames, list);
+        ith_vae_work_list(&decoder->work, frames, list), list_shortcuts(decoder, frames, list);
     ith_vae_decoder_free(&decoder);
     ith_vae_free(context, &vae);
     return status;

@@ -4,6 +4,7 @@
 #include "support/engine/engine_ranks.h"
 #include "support/temporary.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,9 +45,10 @@ void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
     options.height = (int64_t)golden_number(run->file, "height");
     options.width = (int64_t)golden_number(run->file, "width");
     options.shift = golden_number(run->file, "shift");
-    options.guidance[0] = golden_number(run->file, "guidance_high");
-    options.guidance[1] = golden_number(run->file, "guidance_low");
-    options.boundary = golden_number(run->file, "boundary");
+    const bool one = ith_tensor_file_metadata(run->file, "guidance") != NULL; /* one expert */
+    options.guidance[0] = golden_number(run->file, one ? "guidance" : "guidance_high");
+    options.guidance[1] = golden_number(run->file, one ? "guidance" : "guidance_low");
+    options.boundary = one ? NAN : golden_number(run->file, "boundary");
     options.precision = ITH_PRECISION_F32;
     options.noise_file = path;
     options.prompt = run->prompt;

@@ -23,7 +23,8 @@ ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const v
         status = ith_arena_allocate(context, &l->arena, "a layer");
     if (!status) {
         l->linear = ith_linear_lay_out(l->set, in, out, types, &l->arena);
-        status = ith_linear_attach(context, l->linear, &(ith_linear_weight){weight, type, out, NULL}, 1, bias);
+        status = ith_linear_attach(context, l->linear, &(ith_linear_weight){.data = weight, .type = type, .rows = out},
+                                   1, bias);
     }
     if (status)
         one_layer_free(context, l);

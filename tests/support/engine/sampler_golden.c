@@ -2,6 +2,7 @@
 #include "support/engine/sampler_golden.h"
 
 #include "support/compare.h"
+#include "support/engine/find_tensor.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+enum { MOST = 24 }; /* elements of a sampler here */
 
 void flow_velocity(float *v, const float *x, double t, int64_t count)
 {
@@ -22,31 +25,41 @@ const ith_tensor *golden_tensor(const ith_tensor_file *file, const char *run, co
 {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", run, what);
-    const ith_tensor *tensor = ith_tensor_file_find(file, name);
-    assert_non_null(tensor);
-    return tensor;
+    return find_tensor(file, name);
 }
 
-void assert_sigmas(const ith_sampler *sampler, const char *run, const float *sigmas, const double *timesteps,
-                   int64_t steps)
+/* The sigma at which UniPC's step number `step` begins, and at which Euler's ends: the clean latents of a step with
+ * x = 0 and v = -1, x0 = x - sigma v. */
+static double observed_sigma(ith_sampler *sampler, int64_t step)
 {
-    const double *mine = ith_sampler_sigmas(sampler);
-    for (int64_t i = 0; i <= steps; i++)
-        if (mine[i] != (double)sigmas[i])
-            fail_msg("%s: sigma %d is %.9g, not %.9g", run, (int)i, mine[i], (double)sigmas[i]);
-    for (int64_t i = 0; i < steps; i++)
+    float x[MOST] = {0}, v[MOST];
+    for (int i = 0; i < MOST; i++)
+        v[i] = -1;
+    ith_sampler_step(sampler, step, v, x);
+    memset(x, 0, sizeof x);
+    ith_sampler_clean(sampler, step, x, v);
+    return (double)v[0];
+}
+
+void assert_sigmas(ith_sampler *sampler, ith_solver solver, const char *run, const float *sigmas,
+                   const double *timesteps, int64_t steps)
+{
+    for (int64_t i = 0; i < steps; i++) {
+        const double want = (double)sigmas[solver == ITH_SOLVER_EULER ? i + 1 : i], mine = observed_sigma(sampler, i);
+        if (mine != want)
+            fail_msg("%s: the sigma of step %d is %.9g, not %.9g", run, (int)i, mine, want);
         if (ith_sampler_timestep(sampler, i) != timesteps[i])
             fail_msg("%s: time step %d is %.9g, not %.9g", run, (int)i, ith_sampler_timestep(sampler, i), timesteps[i]);
+    }
 }
 
-void replay_trajectory(ith_sampler *sampler, const ith_tensor_file *file, const char *run)
+void replay_trajectory(ith_sampler *sampler, ith_solver solver, const ith_tensor_file *file, const char *run)
 {
-    enum { MOST = 24 };
     const ith_tensor *noise = ith_tensor_file_find(file, "noise"), *trace = golden_tensor(file, run, "x");
     int64_t steps = trace->shape[0], count = trace->shape[1];
     assert_true(count <= MOST);
-    assert_sigmas(sampler, run, golden_tensor(file, run, "sigmas")->data, golden_tensor(file, run, "timesteps")->data,
-                  steps);
+    assert_sigmas(sampler, solver, run, golden_tensor(file, run, "sigmas")->data,
+                  golden_tensor(file, run, "timesteps")->data, steps);
     for (int again = 0; again < 2; again++) {
         float x[MOST], v[MOST];
         memcpy(x, noise->data, (size_t)count * sizeof *x);

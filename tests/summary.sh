@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Passes on the output of ctest, and before its closing lines tells what was not tested, and why:
-#   (cd BUILD && ctest) | tests/skipped.sh BUILD
+# Passes on the output of ctest. Before its closing lines it lists the tests that were skipped, with the reasons, and prints
+# the last 40 lines of each test that failed:
+#   (cd BUILD && ctest) | tests/summary.sh BUILD
 # A test NAME@SET is told of only where all of it was skipped: NAME runs what SET leaves out.
 set -eu
 log=$1/Testing/Temporary/LastTest.log
@@ -22,4 +23,10 @@ if [ -n "$found" ]; then
 else
     printf '\nNothing was skipped.\n'
 fi
+awk '
+    /^[0-9]+\/[0-9]+ Test: / { test = $3; count = 0 }
+    { lines[count++ % 40] = $0 }
+    /^Test Failed/ {
+        print "\nFailed: " test
+        for (i = count > 40 ? count - 40 : 0; i < count; i++) print "  " lines[i % 40] }' "$log"
 cat "$closing"

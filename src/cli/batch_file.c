@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the file of --prompts, and turns the members of JSON objects into values of options (batch_file.h). */
+#include "batch_file.h"
+
+#include "cli.h"
+#include "input_file.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VALUE_BYTES 512
+
+/* The options that one video may have for itself. */
+static const char *const own_options[] = {
+    "prompt", "negative", "output", "seed",   "frames", "height", "width", "area",       "steps", "guidance",
+    "shift",  "boundary", "solver", "sigmas", "noise",  "image",  "fit",   "last-image", "fps",   "crf"};
+
+static int complain(const char *path, int64_t number, const char *name, const char *why)
+{
+    return ith_cli_error("%s:%lld: %s%s%s", path, (long long)number, name, *name ? ": " : "", why);
+}
+
+/* Reads one line: a JSON object, or a prompt. */
+static int read_line(const char *path, const char *text, ith_batch_line *line)
+{
+    json_error_t error;
+    if (*text != '{') {
+        line->prompt = strdup(text);
+        return line->prompt ? ITH_EXIT_DONE : ith_cli_error("there is no memory for a prompt");
+    }
+    line->object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    return line->object ? ITH_EXIT_DONE : complain(path, line->number, "no JSON object", error.text);
+}
+
+static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int64_t *count)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int code = ITH_EXIT_DONE;
+    ssize_t length;
+    for (int64_t number = 1; !code && (length = getline(&text, &bytes, file)) >= 0; number++) {
+        if (strlen(text) != (size_t)length) {
+            code = complain(path, number, "the line", "it has a zero byte, so it is no text");
+            break;
+        }
+        while (length > 0 && strchr("\r\n\t ", text[length - 1]))
+            text[--length] = '\0';
+        const char *begin = text + strspn(text, " \t");
+        if (!*begin)
+            continue;
+        ith_batch_line *longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines);
+        if (!longer) {
+            code = ith_cli_error("there is no memory for the lines of %s", path);
+            break;
+        }
+        *lines = longer;
+        longer[*count] = (ith_batch_line){.number = number};
+        code = read_line(path, begin, &longer[(*count)++]);
+    }
+    free(text);
+    return code;
+}
+
+int ith_batch_lines_read(const char *path, ith_batch_line **lines, int64_t *count)
+{
+    *lines = NULL, *count = 0;
+    FILE *file = ith_input_open(path);
+    if (!file)
+        return ith_cli_error("%s: cannot be read: %s", path, ith_input_fault());
+    int code = read_lines(file, path, lines, count);
+    fclose(file);
+    return code || *count ? code : ith_cli_error("%s: has no line with a prompt", path);
+}
+
+void ith_batch_lines_free(ith_batch_line *lines, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        free(lines[i].prompt);
+        json_decref(lines[i].object);
+    }
+    free(lines);
+}
+
+/* Writes a JSON value as the text that the command line would have: [a, b] becomes "a,b". */
+static bool print_value(const json_t *value, char *text, size_t bytes)
+{
+    if (json_is_integer(value))
+        return snprintf(text, bytes, "%lld", (long long)json_integer_value(value)) > 0;
+    if (json_is_real(value))
+        return snprintf(text, bytes, "%.17g", json_real_value(value)) > 0;
+    if (!json_is_array(value) || !json_array_size(value))
+        return false;
+    size_t length = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_number(item))
+            return false;
+        length += (size_t)snprintf(text + length, bytes - length, "%s%.17g", i ? "," : "", json_number_value(item));
+        if (length >= bytes)
+            return false;
+    }
+    return true;
+}
+
+static bool is_own(const char *name)
+{
+    for (size_t i = 0; i < sizeof own_options / sizeof *own_options; i++)
+        if (!strcmp(name, own_options[i]))
+            return true;
+    return false;
+}
+
+static int apply_member(const ith_batch_line *line, const char *path, const char *name, const json_t *value,
+                        ith_options *options)
+{
+    char text[VALUE_BYTES], why[256];
+    const int index = ith_option_find(options, name);
+    if (index < 0)
+        return complain(path, line->number, name, "there is no such option");
+    if (!is_own(name))
+        return complain(path, line->number, name, "it belongs to the whole batch: give it on the command line");
+    const char *given = json_is_string(value) ? json_string_value(value) : text;
+    if (!json_is_string(value) && !print_value(value, text, sizeof text))
+        return complain(path, line->number, name, "its value is neither a text nor numbers");
+    if (!ith_option_set(options, index, given, ITH_FROM_COMMAND, why, sizeof why))
+        return complain(path, line->number, name, why);
+    return ITH_EXIT_DONE;
+}
+
+int ith_batch_line_apply(const ith_batch_line *line, const char *path, ith_options *options)
+{
+    char why[256];
+    const char *name;
+    json_t *value;
+    int code = ITH_EXIT_DONE;
+    if (line->prompt &&
+        !ith_option_set(options, ith_option_find(options, "prompt"), line->prompt, ITH_FROM_COMMAND, why, sizeof why))
+        return complain(path, line->number, "prompt", why);
+    if (line->prompt)
+        return ITH_EXIT_DONE;
+    json_object_foreach(line->object, name, value) if (!code) code = apply_member(line, path, name, value, options);
+    return code;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json_load.h"
+
+#include "quote.h"
+
+bool ith_json_lacks_memory(const json_error_t *error)
+{
+    return json_error_code(error) == json_error_out_of_memory || !error->text[0];
+}
+
+ith_status ith_json_load(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out)
+{
+    json_error_t error;
+    *out = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    if (*out)
+        return ITH_OK;
+    if (ith_json_lacks_memory(&error))
+        return ith_fail(context, ITH_ERR_MEMORY, "out of memory for the contents of %s", path);
+    return ith_fail(context, ITH_ERR_FORMAT, "%s, line %d, column %d: not valid JSON: %s", path, error.line,
+                    error.column, ith_quote(error.text).text);
+}

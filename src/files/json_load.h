@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON texts become values of Jansson. Duplicate keys and invalid UTF-8 are refused. */
+#ifndef ITH_FILES_JSON_LOAD_H
+#define ITH_FILES_JSON_LOAD_H
+
+#include "../base/context.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Parses the text of the file `path`. ITH_ERR_MEMORY, or ITH_ERR_FORMAT with the line and the column. The caller
+ * releases *out, which is NULL after a failure, with json_decref. */
+ith_status ith_json_load(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out);
+
+/* Whether Jansson lacked memory for a value; otherwise the text is wrong. Jansson describes every fault of a text, but
+ * not every lack of memory. */
+bool ith_json_lacks_memory(const json_error_t *error);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the scales of weights that are stored as fp8 or int8, w = scale * q, in the forms of ComfyUI and LightX2V:
+ *
+ *     MODULE.scale_weight or MODULE.weight_scale   one factor ([] or [1]), or one for each row ([rows] or [rows, 1])
+ *     MODULE.scale_input, MODULE.input_scale       of activations: not used
+ *     scaled_fp8                                   says that all fp8 matrices have scales
+ *     MODULE.comfy_quant                           JSON {"format": ...} in bytes
+ *     "_quantization_metadata"                     metadata: JSON {"layers": {MODULE: {"format": ...}}}
+ *
+ * fp8 that lacks its scales gives numbers without meaning, so it is refused where the file announces scales. */
+#include "../kernels/unpack.h"
+#include "json_load.h"
+#include "mapping.h"
+#include "quote.h"
+#include "store_parts.h"
+#include "tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+#define QUANTISATION_KEY "_quantization_metadata"
+#define MOST_FORMAT_BYTES 65536 /* of a MODULE.comfy_quant */
+
+/* The formats, the type of their numbers, and another type that a file may give them. */
+static const struct {
+    const char *name;
+    ith_dtype type, other;
+} formats[] = {
+    {"float8_e4m3fn", ITH_F8_E4M3, ITH_U8}, {"float8_e5m2", ITH_F8_E5M2, ITH_U8}, {"int8_tensorwise", ITH_I8, ITH_I8}};
+#define FORMAT_COUNT (sizeof formats / sizeof *formats)
+
+/* Whether a name ends with `end` behind something else, whose length becomes *module. */
+static bool ends(const char *name, const char *end, size_t *module)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    *module = length - tail;
+    return length > tail && !strcmp(name + *module, end);
+}
+
+static const char *path_of(const ith_store *store, const ith_store_entry *entry)
+{
+    return store->shards[entry->shard].path;
+}
+
+/* The weight of the module whose name is the first `length` bytes of `name`; NULL if there is none. */
+static ith_store_entry *weight_of(const ith_store *store, const char *name, size_t length)
+{
+    char weight[ITH_STORE_NAME_BYTES];
+    if (length + sizeof ".weight" > sizeof weight)
+        return NULL;
+    memcpy(weight, name, length);
+    strcpy(weight + length, ".weight");
+    return ith_store_find(store, weight);
+}
+
+/* ---- Formats --------------------------------------------------------------------------------------------------- */
+
+/* Checks the format of a weight, a JSON object, and sets the type of the weight. */
+static ith_status set_format(ith_store *store, ith_store_entry *weight, const json_t *json)
+{
+    const char *format = json_string_value(json_object_get(json, "format"));
+    const json_t *rotated = json_object_get(json, "convrot");
+    size_t i = 0;
+    while (format && i < FORMAT_COUNT && strcmp(format, formats[i].name))
+        i++;
+    if (!format || i == FORMAT_COUNT || (rotated && !json_is_false(rotated) && !json_is_null(rotated)))
+        return ith_fail(store->context, ITH_ERR_UNSUPPORTED,
+                        "%s: tensor '%s' has the quantisation '%s'%s; float8_e4m3fn, float8_e5m2 and int8_tensorwise "
+                        "without rotation can be used",
+                        path_of(store, weight), ith_quote(weight->origin->name).text, ith_quote(format).text,
+                        format && i < FORMAT_COUNT ? " and is rotated (convrot)" : "");
+    if (weight->tensor.dtype != formats[i].type && weight->tensor.dtype != formats[i].other)
+        return ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' has the quantisation '%s', but the type %s",
+                        path_of(store, weight), ith_quote(weight->origin->name).text, format,
+                        ith_dtype_name(weight->tensor.dtype));
+    weight->tensor.dtype = formats[i].type, weight->needs_scale = true;
+    return ITH_OK;
+}
+
+/* error: the reason why there is no JSON value; NULL: there is one, of another kind, or no text. */
+static ith_status fail_json(const ith_store *store, const char *path, const char *what, const json_error_t *error)
+{
+    if (error && ith_json_lacks_memory(error))
+        return ith_fail(store->context, ITH_ERR_MEMORY, "%s: out of memory for '%s'", path, ith_quote(what).text);
+    return ith_fail(store->context, ITH_ERR_FORMAT, "%s: '%s' is not a JSON object as ComfyUI writes it", path,
+                    ith_quote(what).text);
+}
+
+/* Reads MODULE.comfy_quant. */
+static ith_status read_format(ith_store *store, const ith_store_entry *entry, ith_store_entry *weight)
+{
+    const ith_tensor *tensor = &entry->tensor;
+    if (tensor->dtype != ITH_U8 || tensor->bytes > MOST_FORMAT_BYTES)
+        return fail_json(store, path_of(store, entry), entry->origin->name, NULL);
+    json_error_t error;
+    char *text = ith_alloc(store->context, tensor->bytes + 1, 1, "a format");
+    if (!text)
+        return ITH_ERR_MEMORY;
+    ith_status status = ith_mapping_copy(store->context, path_of(store, entry), text, tensor->data, tensor->bytes);
+    json_t *json = status ? NULL : json_loadb(text, (size_t)tensor->bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!status)
+        status = json_is_object(json)
+                     ? set_format(store, weight, json)
+                     : fail_json(store, path_of(store, entry), entry->origin->name, json ? NULL : &error);
+    json_decref(json);
+    ith_free(store->context, text);
+    return status;
+}
+
+/* Finds the weight of a layer that the metadata of a file name. Its name in the file may have a prefix. */
+static ith_store_entry *weight_in_file(const ith_store *store, int64_t shard, const char *layer)
+{
+    for (int64_t i = 0; i < store->entry_count; i++) {
+        const ith_store_entry *entry = &store->entries[i];
+        size_t module, before;
+        char name[ITH_STORE_NAME_BYTES];
+        if (entry->shard != shard || !ends(entry->origin->name, ".weight", &module) || module >= sizeof name)
+            continue;
+        memcpy(name, entry->origin->name, module);
+        name[module] = '\0';
+        if (!strcmp(name, layer) || (ends(name, layer, &before) && name[before - 1] == '.'))
+            return &store->entries[i];
+    }
+    return NULL;
+}
+
+/* Reads the formats in the metadata of a file. */
+static ith_status read_metadata(ith_store *store, int64_t shard)
+{
+    const char *path = store->shards[shard].path, *layer = NULL;
+    const char *text = ith_tensor_file_metadata(store->shards[shard].file, QUANTISATION_KEY);
+    ith_status status = ITH_OK;
+    if (!text)
+        return ITH_OK;
+    json_error_t error;
+    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error), *format = NULL;
+    json_t *layers = json_object_get(json, "layers");
+    if (!json_is_object(layers))
+        status = fail_json(store, path, QUANTISATION_KEY, json ? NULL : &error);
+    json_object_foreach(layers, layer, format)
+    {
+        ith_store_entry *weight = status ? NULL : weight_in_file(store, shard, layer);
+        if (weight)
+            status = set_format(store, weight, format);
+    }
+    json_decref(json);
+    return status;
+}
+
+/* ---- Scales ---------------------------------------------------------------------------------------------------- */
+
+/* Gives a weight its scales, after a check of their shape. */
+static ith_status set_scale(ith_store *store, ith_store_entry *weight, const ith_store_entry *scale)
+{
+    const ith_tensor *s = &scale->tensor, *w = &weight->tensor;
+    const int64_t count = ith_tensor_elements(s), rows = w->dims ? w->shape[0] : 1;
+    const bool is_row = s->dims >= 1 && s->dims <= 2 && s->shape[0] == rows && count == rows;
+    if (weight->scale)
+        return ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' has two kinds of scales",
+                        path_of(store, weight), ith_quote(weight->origin->name).text);
+    if ((s->dtype != ITH_F32 && s->dtype != ITH_F16 && s->dtype != ITH_BF16) || (count != 1 && !is_row))
+        return ith_fail(store->context, ITH_ERR_FORMAT,
+                        "%s: tensor '%s' of type %s and shape %s does not hold scales of %lld rows",
+                        path_of(store, scale), ith_quote(scale->origin->name).text, ith_dtype_name(s->dtype),
+                        ith_shape_print(s->dims, s->shape).text, (long long)rows);
+    weight->scale = s;
+    return ITH_OK;
+}
+
+/* Takes an entry that tells about the quantisation of a weight. *announced becomes true if the file has scales. */
+static ith_status take_entry(ith_store *store, ith_store_entry *entry, bool *announced)
+{
+    const char *name = entry->tensor.name;
+    size_t module = 0;
+    if (!strcmp(name, "scaled_fp8") || ends(name, ".scaled_fp8", &module))
+        entry->taken = *announced = true;
+    if (ends(name, ".scale_input", &module) || ends(name, ".input_scale", &module))
+        entry->taken = true;
+    const bool is_format = ends(name, ".comfy_quant", &module);
+    if (!is_format && !ends(name, ".scale_weight", &module) && !ends(name, ".weight_scale", &module))
+        return ITH_OK;
+    ith_store_entry *weight = weight_of(store, name, module);
+    if (!weight)
+        return ITH_OK;
+    entry->taken = true;
+    *announced = *announced || !is_format;
+    return is_format ? read_format(store, entry, weight) : set_scale(store, weight, entry);
+}
+
+/* Checks that a weight has scales where it needs them, and only there. */
+static ith_status check_weight(const ith_store *store, const ith_store_entry *entry, bool announced)
+{
+    const ith_dtype type = entry->tensor.dtype;
+    const bool is_byte = ith_unpack_has(type) && ith_dtype_run(type) == 1;
+    const char *path = path_of(store, entry);
+    size_t module;
+    if (entry->scale && !is_byte)
+        return ith_fail(store->context, ITH_ERR_FORMAT,
+                        "%s: tensor '%s' has scales, but is of type %s, not fp8 or int8", path,
+                        ith_quote(entry->origin->name).text, ith_dtype_name(type));
+    if (!is_byte || entry->scale || !ends(entry->tensor.name, ".weight", &module))
+        return ITH_OK;
+    if (entry->needs_scale || type == ITH_I8 || (announced && entry->tensor.dims == 2))
+        return ith_fail(store->context, ITH_ERR_FORMAT,
+                        "%s: tensor '%s' is of type %s and lacks its scales (scale_weight or weight_scale), without "
+                        "which its numbers mean nothing",
+                        path, ith_quote(entry->origin->name).text, ith_dtype_name(type));
+    return ITH_OK;
+}
+
+ith_status ith_store_find_scales(ith_store *store)
+{
+    bool announced = false;
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < store->shard_count && !status; i++)
+        status = read_metadata(store, i);
+    for (int64_t i = 0; i < store->entry_count && !status; i++)
+        status = take_entry(store, &store->entries[i], &announced);
+    for (int64_t i = 0; i < store->entry_count && !status; i++)
+        status = check_weight(store, &store->entries[i], announced);
+    return status;
+}
+
+ith_status ith_store_scale(ith_context *context, const ith_store *store, const ith_tensor *tensor, const float **scale,
+                           int64_t *stride)
+{
+    ith_store_entry *entry = store->random ? NULL : ith_store_find(store, tensor->name);
+    *scale = NULL, *stride = 0;
+    if (!entry || !entry->scale)
+        return ITH_OK;
+    const int64_t count = ith_tensor_elements(entry->scale);
+    if (!entry->factors) {
+        float *factors = ith_alloc(context, count, sizeof *factors, "scales of weights");
+        if (!factors)
+            return ITH_ERR_MEMORY;
+        ith_status status = ith_tensor_part_to_f32(context, path_of(store, entry), entry->scale, 0, count, factors);
+        for (int64_t i = 0; i < count && !status; i++)
+            if (!isfinite(factors[i]))
+                status = ith_fail(context, ITH_ERR_FORMAT, "%s: a scale of tensor '%s' is not finite",
+                                  path_of(store, entry), ith_quote(entry->origin->name).text);
+        if (status) {
+            ith_free(context, factors);
+            return status;
+        }
+        entry->factors = factors;
+    }
+    *scale = entry->factors, *stride = count > 1;
+    return ITH_OK;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads pictures with libav's decoders and libswscale (image.h). */
+#include "image.h"
+
+#include "../base/context.h"
+#include "image_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libavcodec/avcodec.h>
+#include <libavutil/opt.h>
+#include <libswscale/swscale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(AV_INPUT_BUFFER_PADDING_SIZE <= 64, "libav reads beyond the padding of ith_image_decode");
+
+/* A picture while it is decoded. */
+typedef struct decoding {
+    ith_context *context;
+    const char *path;
+    AVCodecContext *codec;
+    AVPacket *packet;
+    AVFrame *frame, *rgb; /* as it is decoded; in RGB24, with rows that libswscale may overrun */
+    struct SwsContext *convert;
+    uint8_t fill; /* the bytes of a picture before it is decoded */
+} decoding;
+
+static ith_status refuse(const decoding *d, ith_status status, const char *reason)
+{
+    return ith_fail(d->context, status, "'%s' cannot be read: %s", d->path, reason);
+}
+
+/* The sentence for an error of libav. */
+static ith_status refuse_error(const decoding *d, int error)
+{
+    char reason[AV_ERROR_MAX_STRING_SIZE + 64], text[AV_ERROR_MAX_STRING_SIZE];
+    if (error == AVERROR(ENOMEM))
+        return refuse(d, ITH_ERR_MEMORY, "there is no memory for its pixels");
+    av_make_error_string(text, sizeof text, error);
+    snprintf(reason, sizeof reason, "the picture is damaged (%s)", text);
+    return refuse(d, ITH_ERR_FORMAT, reason);
+}
+
+/* Checks what the file says of itself. */
+static ith_status check_file(const decoding *d, const ith_image_file *file)
+{
+    if (file->kind == ITH_IMAGE_OTHER)
+        return refuse(d, ITH_ERR_FORMAT, "it is no PNG, JPEG or WebP");
+    if (!file->whole)
+        return refuse(d, ITH_ERR_FORMAT, "its end is missing");
+    if (!file->complete)
+        return refuse(d, ITH_ERR_FORMAT, "some of its scans or tables are missing");
+    if (file->animated)
+        return refuse(d, ITH_ERR_FORMAT, "it is animated; a single picture is needed");
+    if (file->width > 0 && file->height > ITH_IMAGE_MOST_PIXELS / file->width)
+        return ith_fail(d->context, ITH_ERR_FORMAT,
+                        "'%s' cannot be read: it has %lld x %lld pixels, and at most %lld in all are supported",
+                        d->path, (long long)file->width, (long long)file->height, (long long)ITH_IMAGE_MOST_PIXELS);
+    return ITH_OK;
+}
+
+/* ---- Decoding ---------------------------------------------------------------------------------------------------- */
+
+/* Fills the memory of a frame, so that pixels that a file leaves out are known. */
+static int fill_frame(AVCodecContext *codec, AVFrame *frame, int flags)
+{
+    const int error = avcodec_default_get_buffer2(codec, frame, flags);
+    for (int i = 0; error >= 0 && i < AV_NUM_DATA_POINTERS && frame->buf[i]; i++)
+        memset(frame->buf[i]->data, ((const decoding *)codec->opaque)->fill, frame->buf[i]->size);
+    return error;
+}
+
+static int open_decoder(decoding *d, ith_image_kind kind)
+{
+    static const enum AVCodecID ids[] = {
+        [ITH_IMAGE_PNG] = AV_CODEC_ID_PNG, [ITH_IMAGE_JPEG] = AV_CODEC_ID_MJPEG, [ITH_IMAGE_WEBP] = AV_CODEC_ID_WEBP};
+    const AVCodec *codec = avcodec_find_decoder(ids[kind]);
+    if (!codec)
+        return AVERROR_DECODER_NOT_FOUND;
+    d->codec = avcodec_alloc_context3(codec);
+    d->packet = av_packet_alloc();
+    d->frame = av_frame_alloc();
+    if (!d->codec || !d->packet || !d->frame)
+        return AVERROR(ENOMEM);
+    d->codec->thread_count = 1;
+    d->codec->get_buffer2 = fill_frame;
+    d->codec->opaque = d;
+    d->codec->max_pixels = ITH_IMAGE_MOST_PIXELS;
+    d->codec->err_recognition = AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER | AV_EF_EXPLODE;
+    return avcodec_open2(d->codec, codec, NULL);
+}
+
+static int decode(decoding *d, const uint8_t *data, int64_t bytes)
+{
+    d->packet->data = (uint8_t *)(uintptr_t)data; /* libav does not write to it */
+    d->packet->size = (int)bytes;
+    int error = avcodec_send_packet(d->codec, d->packet);
+    if (error >= 0)
+        error = avcodec_send_packet(d->codec, NULL);
+    if (error >= 0)
+        error = avcodec_receive_frame(d->codec, d->frame);
+    if (error >= 0 && (d->frame->flags & AV_FRAME_FLAG_CORRUPT || d->frame->decode_error_flags))
+        error = AVERROR_INVALIDDATA;
+    return error;
+}
+
+/* The format that libswscale has instead of one that implies the full range. */
+static enum AVPixelFormat plain_format(enum AVPixelFormat format, bool *full)
+{
+    static const enum AVPixelFormat pairs[][2] = {{AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV420P},
+                                                  {AV_PIX_FMT_YUVJ422P, AV_PIX_FMT_YUV422P},
+                                                  {AV_PIX_FMT_YUVJ444P, AV_PIX_FMT_YUV444P},
+                                                  {AV_PIX_FMT_YUVJ440P, AV_PIX_FMT_YUV440P},
+                                                  {AV_PIX_FMT_YUVJ411P, AV_PIX_FMT_YUV411P}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (format == pairs[i][0]) {
+            *full = true;
+            return pairs[i][1];
+        }
+    return format;
+}
+
+/* Converts the frame to RGB24. In JPEG and WebP, YUV has the matrix of BT.601, and a colour lies in
+ * the middle of its pixels. */
+static int convert(decoding *d)
+{
+    const AVFrame *frame = d->frame;
+    bool full = frame->color_range == AVCOL_RANGE_JPEG;
+    const int flags = SWS_BICUBIC | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP | SWS_ACCURATE_RND;
+    const enum AVPixelFormat format = plain_format(frame->format, &full);
+    d->convert = sws_alloc_context();
+    d->rgb = av_frame_alloc();
+    if (!d->convert || !d->rgb)
+        return AVERROR(ENOMEM);
+    d->rgb->format = AV_PIX_FMT_RGB24, d->rgb->width = frame->width, d->rgb->height = frame->height;
+    const struct {
+        const char *name;
+        int value;
+    } options[] = {{"srcw", frame->width},  {"srch", frame->height}, {"dstw", frame->width},
+                   {"dsth", frame->height}, {"src_format", format},  {"dst_format", AV_PIX_FMT_RGB24},
+                   {"sws_flags", flags},    {"src_h_chr_pos", -513}, {"src_v_chr_pos", -513}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        av_opt_set_int(d->convert, options[i].name, options[i].value, 0);
+    const int *matrix = sws_getCoefficients(SWS_CS_ITU601);
+    sws_setColorspaceDetails(d->convert, matrix, full, matrix, 1, 0, 1 << 16, 1 << 16);
+    int error = av_frame_get_buffer(d->rgb, 0);
+    if (error >= 0)
+        error = sws_init_context(d->convert, NULL, NULL);
+    if (error < 0)
+        return error;
+    return sws_scale(d->convert, (const uint8_t *const *)frame->data, frame->linesize, 0, frame->height, d->rgb->data,
+                     d->rgb->linesize);
+}
+
+static void close_decoding(decoding *d)
+{
+    sws_freeContext(d->convert);
+    av_frame_free(&d->rgb);
+    av_frame_free(&d->frame);
+    av_packet_free(&d->packet);
+    avcodec_free_context(&d->codec);
+}
+
+/* ---- Orientation ------------------------------------------------------------------------------------------------- */
+
+/* Copies an RGB24 frame to `out` so that it stands upright. Orientations from 5 on exchange height and width. */
+static void turn(const AVFrame *rgb, int orientation, uint8_t *out)
+{
+    const int64_t height = rgb->height, width = rgb->width;
+    const bool transposed = orientation >= 5;
+    const bool flips_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    const bool flips_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    for (int64_t row = 0; row < (transposed ? width : height); row++)
+        for (int64_t column = 0; column < (transposed ? height : width); column++, out += 3) {
+            int64_t y = transposed ? column : row, x = transposed ? row : column;
+            y = flips_y ? height - 1 - y : y;
+            x = flips_x ? width - 1 - x : x;
+            memcpy(out, rgb->data[0] + y * rgb->linesize[0] + x * 3, 3);
+        }
+}
+
+/* Makes the pixels of the decoded frame, upright. */
+static ith_status make_pixels(decoding *d, int orientation, uint8_t **out, int64_t *height, int64_t *width)
+{
+    const int64_t rows = d->frame->height, columns = d->frame->width;
+    const int error = convert(d);
+    if (error < 0)
+        return refuse_error(d, error);
+    if (!(*out = malloc((size_t)(rows * columns * 3))))
+        return refuse_error(d, AVERROR(ENOMEM));
+    turn(d->rgb, orientation, *out);
+    *height = orientation >= 5 ? columns : rows, *width = orientation >= 5 ? rows : columns;
+    return ITH_OK;
+}
+
+/* ---- The whole --------------------------------------------------------------------------------------------------- */
+
+static ith_status read_pixels(decoding *d, const ith_image_file *file, const uint8_t *data, int64_t bytes,
+                              uint8_t **rgb, int64_t *height, int64_t *width)
+{
+    int error = open_decoder(d, file->kind);
+    if (error >= 0)
+        error = decode(d, data, bytes);
+    ith_status status = error < 0 ? refuse_error(d, error) : make_pixels(d, file->orientation, rgb, height, width);
+    close_decoding(d);
+    return status;
+}
+
+/* Checks that a picture has all its pixels: decoders accept compressed data that end too early. The pixels must be the
+ * same if the memory had other bytes before and if other bytes follow the compressed data. */
+static ith_status check_pixels(const decoding *first, const ith_image_file *file, const uint8_t *data, int64_t bytes,
+                               const uint8_t *rgb, int64_t height, int64_t width)
+{
+    decoding d = {.context = first->context, .path = first->path, .fill = (uint8_t)~first->fill};
+    int64_t rows = 0, columns = 0;
+    uint8_t *again = NULL, *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + AV_INPUT_BUFFER_PADDING_SIZE);
+    if (!longer)
+        return refuse_error(&d, AVERROR(ENOMEM));
+    const int64_t longer_bytes = ith_image_file_lengthen(file, data, bytes, longer);
+    ith_status status = read_pixels(&d, file, longer, longer_bytes, &again, &rows, &columns);
+    if (!status && (rows != height || columns != width || memcmp(again, rgb, (size_t)(height * width * 3))))
+        status = refuse(&d, ITH_ERR_FORMAT, "some of its pixels are missing");
+    free(again);
+    free(longer);
+    return status;
+}
+
+ith_status ith_image_decode(ith_context *context, const char *path, const uint8_t *data, int64_t bytes, uint8_t **rgb,
+                            int64_t *height, int64_t *width)
+{
+    decoding d = {.context = context, .path = path};
+    const ith_image_file file = ith_image_file_look(data, bytes);
+    *rgb = NULL;
+    av_log_set_level(AV_LOG_QUIET);
+    ith_status status = check_file(&d, &file);
+    if (!status)
+        status = read_pixels(&d, &file, data, bytes, rgb, height, width);
+    if (!status)
+        status = check_pixels(&d, &file, data, bytes, *rgb, *height, *width);
+    if (!status)
+        return ITH_OK;
+    free(*rgb);
+    *rgb = NULL;
+    return status;
+}
+
+/* Reads a regular file of at most ITH_IMAGE_MOST_BYTES, with zeros behind it. Returns an error number of the system. */
+static int read_file(const char *path, uint8_t **data, int64_t *bytes)
+{
+    struct stat info;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return errno;
+    int error = fstat(file, &info) ? errno : !S_ISREG(info.st_mode) ? EISDIR : 0;
+    if (!error && info.st_size > ITH_IMAGE_MOST_BYTES)
+        error = EFBIG;
+    if (!error && !(*data = calloc(1, (size_t)info.st_size + 64)))
+        error = ENOMEM;
+    *bytes = 0;
+    for (ssize_t got = 1; !error && got > 0 && *bytes<info.st_size; *bytes += got> 0 ? got : 0) {
+        got = read(file, *data + *bytes, (size_t)(info.st_size - *bytes));
+        if (got < 0)
+            error = errno;
+    }
+    close(file);
+    return error;
+}
+
+ith_status ith_image_read(ith_context *context, const char *path, uint8_t **rgb, int64_t *height, int64_t *width)
+{
+    uint8_t *data = NULL;
+    int64_t bytes = 0;
+    const int error = read_file(path, &data, &bytes);
+    *rgb = NULL;
+    ith_status status;
+    if (error == EFBIG)
+        status = ith_fail(context, ITH_ERR_FORMAT, "'%s' cannot be read: pictures have at most %lld bytes", path,
+                          (long long)ITH_IMAGE_MOST_BYTES);
+    else if (error)
+        status = ith_fail(context, error == ENOMEM ? ITH_ERR_MEMORY : ITH_ERR_IO, "'%s' cannot be read: %s", path,
+                          error == EISDIR ? "it is not a file" : strerror(error));
+    else
+        status = ith_image_decode(context, path, data, bytes, rgb, height, width);
+    free(data);
+    return status;
+}

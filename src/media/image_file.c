@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Walks over the parts of a PNG (chunks), a JPEG (segments) or a WebP (RIFF chunks), and finds the EXIF data, a TIFF
+ * directory in which tag 0x0112 is the orientation. Every length is checked against the end of the file. */
+#include "image_file.h"
+
+#include <libavutil/crc.h>
+
+#include <string.h>
+
+/* Bytes of a file. */
+typedef struct span {
+    const uint8_t *data;
+    int64_t bytes;
+} span;
+
+/* Reads a number of `bytes` bytes at an offset; 0 if it is not within the span. */
+static uint32_t number(span s, int64_t at, int bytes, bool little)
+{
+    uint32_t value = 0;
+    if (at < 0 || at > s.bytes - bytes)
+        return 0;
+    for (int i = 0; i < bytes; i++)
+        value = value << 8 | s.data[at + (little ? bytes - 1 - i : i)];
+    return value;
+}
+
+static bool begins(span s, int64_t at, const char *text, int64_t length)
+{
+    return at >= 0 && at <= s.bytes - length && !memcmp(s.data + at, text, (size_t)length);
+}
+
+/* The part of a span from an offset on, of at most `bytes` bytes. */
+static span part(span s, int64_t at, int64_t bytes)
+{
+    if (at > s.bytes)
+        return (span){s.data, 0};
+    return (span){s.data + at, bytes < s.bytes - at ? bytes : s.bytes - at};
+}
+
+/* Reads the orientation from EXIF data; 1 if it has none. */
+static int read_exif(span exif)
+{
+    enum { TAG = 0x0112, SHORT = 3, ENTRY_BYTES = 12 };
+    if (begins(exif, 0, "Exif\0\0", 6))
+        exif = part(exif, 6, exif.bytes);
+    const bool little = begins(exif, 0, "II*\0", 4);
+    if (!little && !begins(exif, 0, "MM\0*", 4))
+        return 1;
+    const int64_t directory = number(exif, 4, 4, little), count = number(exif, directory, 2, little);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t entry = directory + 2 + i * ENTRY_BYTES;
+        const uint32_t value = number(exif, entry + 8, 2, little);
+        if (number(exif, entry, 2, little) == TAG && number(exif, entry + 2, 2, little) == SHORT)
+            return value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 1;
+}
+
+static void look_at_png(span file, ith_image_file *out)
+{
+    out->width = number(file, 16, 4, false), out->height = number(file, 20, 4, false);
+    for (int64_t at = 8; at <= file.bytes - 12;) {
+        const int64_t length = number(file, at, 4, false);
+        if (length > file.bytes - 12 - at)
+            return;
+        if (begins(file, at + 4, "IDAT", 4))
+            out->data_begin = at, out->data_end = at + 8 + length;
+        if (begins(file, at + 4, "eXIf", 4))
+            out->orientation = read_exif(part(file, at + 8, length));
+        if (begins(file, at + 4, "IEND", 4)) {
+            out->whole = true;
+            return;
+        }
+        at += 12 + length;
+    }
+}
+
+/* The place of the first mark in entropy-coded data that ends them; the end of the file if there is none. */
+static int64_t end_of_scan(span file, int64_t at)
+{
+    while (at < file.bytes - 1) {
+        const uint8_t *found = memchr(file.data + at, 0xff, (size_t)(file.bytes - 1 - at));
+        if (!found)
+            break;
+        const uint8_t mark = found[1];
+        at = found - file.data;
+        if (mark != 0 && mark != 0xff && (mark < 0xd0 || mark > 0xd7))
+            return at;
+        at += mark == 0xff ? 1 : 2;
+    }
+    return file.bytes;
+}
+
+/* Whether a segment begins a frame, and so has its size. */
+static bool is_frame(uint32_t mark)
+{
+    return mark >= 0xc0 && mark <= 0xcf && mark != 0xc4 && mark != 0xc8 && mark != 0xcc;
+}
+
+/* The tables and the coefficients that a JPEG has brought so far, one bit each. */
+typedef struct coverage {
+    bool progressive;
+    uint32_t count, ids[4];  /* components */
+    uint32_t needed, tables; /* quantisation tables */
+    uint64_t seen[4];
+} coverage;
+
+/* Reads the components from the head of a frame. */
+static void begin_coverage(span file, int64_t at, uint32_t mark, coverage *c)
+{
+    const uint32_t count = number(file, at + 9, 1, false);
+    *c = (coverage){.progressive = mark == 0xc2, .count = count < 4 ? count : 4, .tables = c->tables};
+    for (uint32_t i = 0; i < c->count; i++) {
+        c->ids[i] = number(file, at + 10 + 3 * i, 1, false);
+        c->needed |= UINT32_C(1) << (number(file, at + 12 + 3 * i, 1, false) & 15);
+    }
+}
+
+/* Notes the quantisation tables of a segment that ends at `end`. */
+static void note_tables(span file, int64_t at, int64_t end, coverage *c)
+{
+    while (at < end) {
+        const uint32_t head = number(file, at, 1, false);
+        c->tables |= UINT32_C(1) << (head & 15);
+        at += 1 + (head >> 4 ? 128 : 64);
+    }
+}
+
+/* Notes the coefficients of a scan, in a progressive JPEG if it brings their last bit. */
+static void cover(span file, int64_t at, coverage *c)
+{
+    const uint32_t count = number(file, at + 4, 1, false);
+    const int64_t band = at + 5 + 2 * count;
+    const uint32_t first = number(file, band, 1, false), last = number(file, band + 1, 1, false);
+    const bool refined = !(number(file, band + 2, 1, false) & 15);
+    uint64_t seen = !c->progressive ? UINT64_MAX : 0;
+    for (uint32_t k = first; c->progressive && refined && k <= last && k < 64; k++)
+        seen |= UINT64_C(1) << k;
+    for (uint32_t i = 0; i < count && i < 4; i++)
+        for (uint32_t j = 0; j < c->count; j++)
+            if (number(file, at + 5 + 2 * i, 1, false) == c->ids[j])
+                c->seen[j] |= seen;
+}
+
+static bool is_complete(const coverage *c)
+{
+    if (c->needed & ~c->tables)
+        return false;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->seen[i] != UINT64_MAX)
+            return false;
+    return true;
+}
+
+static void look_at_jpeg(span file, ith_image_file *out)
+{
+    enum { APP1 = 0xe1, END = 0xd9, SCAN, TABLES };
+    coverage covered = {.count = 0};
+    for (int64_t at = 2; at <= file.bytes - 2;) {
+        const uint32_t mark = number(file, at + 1, 1, false);
+        if (file.data[at] != 0xff)
+            return;
+        if (mark == 0xff) { /* a byte of filling */
+            at++;
+            continue;
+        }
+        if (mark == END) {
+            out->whole = out->data_end > 0, out->complete = is_complete(&covered);
+            return;
+        }
+        const int64_t length = number(file, at + 2, 2, false), next = at + 2 + (length < 2 ? 2 : length);
+        if (is_frame(mark)) {
+            out->height = number(file, at + 5, 2, false), out->width = number(file, at + 7, 2, false);
+            begin_coverage(file, at, mark, &covered);
+        }
+        if (mark == APP1 && begins(file, at + 4, "Exif\0\0", 6))
+            out->orientation = read_exif(part(file, at + 4, length - 2));
+        if (mark == TABLES)
+            note_tables(file, at + 4, next, &covered);
+        if (mark == SCAN) {
+            cover(file, at, &covered);
+            out->data_begin = at, out->data_end = end_of_scan(file, next);
+        }
+        at = mark == SCAN ? out->data_end : next;
+    }
+}
+
+/* Reads the size of a WebP from one of the chunks that have it. */
+static void read_webp_size(span file, int64_t at, ith_image_file *out)
+{
+    if (begins(file, at, "VP8X", 4)) {
+        out->width = 1 + (int64_t)number(file, at + 12, 3, true),
+        out->height = 1 + (int64_t)number(file, at + 15, 3, true);
+    } else if (begins(file, at, "VP8L", 4)) {
+        const uint32_t sizes = number(file, at + 9, 4, true);
+        out->width = 1 + (sizes & 0x3fff), out->height = 1 + (sizes >> 14 & 0x3fff);
+    } else if (begins(file, at, "VP8 ", 4)) {
+        out->width = number(file, at + 14, 2, true) & 0x3fff, out->height = number(file, at + 16, 2, true) & 0x3fff;
+    }
+}
+
+static void look_at_webp(span file, ith_image_file *out)
+{
+    const int64_t end = 8 + (int64_t)number(file, 4, 4, true);
+    out->whole = end <= file.bytes;
+    for (int64_t at = 12; at <= end - 8 && at <= file.bytes - 8;) {
+        const int64_t length = number(file, at + 4, 4, true);
+        read_webp_size(file, at, out);
+        if (!out->data_end && (begins(file, at, "VP8 ", 4) || begins(file, at, "VP8L", 4)))
+            out->data_begin = at, out->data_end = at + 8 + length < file.bytes ? at + 8 + length : file.bytes;
+        if (begins(file, at, "EXIF", 4))
+            out->orientation = read_exif(part(file, at + 8, length));
+        out->animated |= begins(file, at, "ANIM", 4);
+        at += 8 + length + length % 2;
+    }
+}
+
+ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes)
+{
+    const span file = {data, bytes};
+    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .orientation = 1, .complete = true};
+    if (begins(file, 0, "\x89PNG\r\n\x1a\n", 8)) {
+        out.kind = ITH_IMAGE_PNG;
+        look_at_png(file, &out);
+    } else if (begins(file, 0, "\xff\xd8\xff", 3)) {
+        out.kind = ITH_IMAGE_JPEG;
+        look_at_jpeg(file, &out);
+    } else if (begins(file, 0, "RIFF", 4) && begins(file, 8, "WEBP", 4)) {
+        out.kind = ITH_IMAGE_WEBP;
+        look_at_webp(file, &out);
+    }
+    return out;
+}
+
+/* Writes a number of four bytes. */
+static void put_number(uint8_t *at, uint32_t value, bool little)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)(value >> (little ? 8 * i : 24 - 8 * i));
+}
+
+int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data, int64_t bytes, uint8_t *out)
+{
+    enum { CHECKSUM = 4, CHUNK = 12, TAIL = ITH_IMAGE_MORE_BYTES - CHUNK };
+    const bool png = file->kind == ITH_IMAGE_PNG, webp = file->kind == ITH_IMAGE_WEBP;
+    const int64_t end = file->data_end + (png ? CHECKSUM : 0), data_bytes = file->data_end - file->data_begin - 8;
+    uint8_t *tail = out + end;
+    memcpy(out, data, (size_t)end);
+    if (png) {
+        put_number(tail, TAIL, false);
+        memcpy(tail + 4, "IDAT", 4);
+        tail += 8;
+    }
+    memset(tail, 0xfe, TAIL); /* no mark of JPEG, and other bits than the zeros behind a file */
+    if (webp) {
+        put_number(out + file->data_begin + 4, (uint32_t)(data_bytes + TAIL), true);
+        put_number(out + 4, number((span){data, bytes}, 4, 4, true) + TAIL, true);
+    }
+    tail += TAIL;
+    if (png) {
+        put_number(tail, ~av_crc(av_crc_get_table(AV_CRC_32_IEEE_LE), UINT32_MAX, out + end + 4, TAIL + 4), false);
+        tail += CHECKSUM;
+    }
+    memcpy(tail, data + end, (size_t)(bytes - end));
+    return bytes + TAIL + (png ? CHUNK : 0);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frame of a picture's file, which is read without libav's decoders: its kind, whether it is whole, its
+ * orientation, and where its compressed data end. */
+#ifndef ITH_MEDIA_IMAGE_FILE_H
+#define ITH_MEDIA_IMAGE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ith_image_kind { ITH_IMAGE_OTHER = 0, ITH_IMAGE_PNG, ITH_IMAGE_JPEG, ITH_IMAGE_WEBP } ith_image_kind;
+
+typedef struct ith_image_file {
+    ith_image_kind kind;
+    int64_t width, height; /* as the file has them, before it is turned; 0 if it does not tell */
+    bool whole;            /* the file reaches to the end mark or the length that its format has */
+    bool complete;         /* its quantisation tables and the scans of all coefficients are there (JPEG) */
+    bool animated;         /* it holds several pictures that follow one another in time */
+    int orientation; /* of EXIF, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored and turned by 180
+                      * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to
+                      * be turned to the left */
+    int64_t data_begin, data_end; /* the last part with compressed data: the head of a chunk of PNG or WebP, and the end
+                                   * of its data; the marks before and behind the entropy-coded data of a JPEG */
+} ith_image_file;
+
+ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes);
+
+#define ITH_IMAGE_MORE_BYTES 268
+/* Copies a whole file to out [bytes + ITH_IMAGE_MORE_BYTES], and adds bytes to its compressed data, with the sizes
+ * and the checksum that its format wants. A decoder reads them only if the data end too early. Returns the bytes of the
+ * copy. */
+int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data, int64_t bytes, uint8_t *out);
+
+#endif

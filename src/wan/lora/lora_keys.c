@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the names of tensors in LoRA files (lora_keys.h). */
+#include "lora_keys.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(table) ((int)(sizeof table / sizeof *table))
+
+/* Returns the place where `name` ends in `end`, or NULL. */
+static const char *end_of(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    return length > tail && !strcmp(name + length - tail, end) ? name + length - tail : NULL;
+}
+
+/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. */
+static const char *adapter_end(const char *name, const char *middle)
+{
+    const char *at = strstr(name, middle);
+    if (!at)
+        return NULL;
+    const char *rest = at + strlen(middle), *dot = strchr(rest, '.');
+    return !strcmp(rest, "weight") || (dot && dot > rest && !strcmp(dot, ".weight")) ? at : NULL;
+}
+
+/* Returns the end of the module in `name`, and sets *role; NULL if no part of a module follows. */
+static const char *module_end(const char *name, ith_lora_role *role)
+{
+    static const struct {
+        const char *end;
+        ith_lora_role role;
+    } ends[] = {
+        {".lora_down.weight", ITH_LORA_DOWN}, {".lora_up.weight", ITH_LORA_UP}, {".alpha", ITH_LORA_ALPHA},
+        {".diff", ITH_LORA_WEIGHT},           {".diff_b", ITH_LORA_BIAS},       {".diff_m", ITH_LORA_MODULATION},
+    };
+    const char *at;
+    for (int i = 0; i < COUNT(ends); i++)
+        if ((at = end_of(name, ends[i].end))) {
+            *role = ends[i].role;
+            return at;
+        }
+    *role = ITH_LORA_DOWN;
+    if ((at = adapter_end(name, ".lora_A.")))
+        return at;
+    *role = ITH_LORA_UP;
+    return adapter_end(name, ".lora_B.");
+}
+
+bool ith_lora_key_read(const char *name, ith_lora_key *key)
+{
+    static const char *const prefixes[] = {"base_model.model.", "transformer."};
+    char module[ITH_STORE_NAME_BYTES], space[ITH_STORE_NAME_BYTES];
+    const char *end = module_end(name, &key->role), *flat = ith_name_after(name, "lora_unet_"), *found = NULL;
+    if (!end || end - name >= ITH_STORE_NAME_BYTES)
+        return false;
+    snprintf(module, sizeof module, "%.*s", (int)(end - name), name);
+    if (flat) {
+        found = ith_dit_flat_name(module + (flat - name), space);
+        found = found ? found : module + (flat - name);
+    } else {
+        const char *bare = module;
+        for (int i = 0; i < COUNT(prefixes); i++)
+            bare = ith_name_after(bare, prefixes[i]) ? ith_name_after(bare, prefixes[i]) : bare;
+        found = ith_dit_name(NULL, bare, space);
+    }
+    if (!found)
+        return false;
+    /* The original code has the last table of modulation in a module "head". */
+    snprintf(key->module, sizeof key->module, "%s",
+             key->role == ITH_LORA_MODULATION && !strcmp(found, "head") ? "" : found);
+    return true;
+}
+
+const char *ith_lora_key_unbuilt(const char *name)
+{
+    static const struct {
+        const char *part, *form;
+    } inside[] = {{"lokr_", "LoKr"},
+                  {"hada_", "LoHa"},
+                  {"dora_scale", "DoRA"},
+                  {"lora_magnitude_vector", "DoRA"},
+                  {"lora_mid", "LoCon with lora_mid"},
+                  {"oft_", "OFT"},
+                  {"glora", "GLoRA"}};
+    static const char *const glora[] = {".a1.weight", ".a2.weight", ".b1.weight", ".b2.weight"};
+    for (int i = 0; i < COUNT(inside); i++)
+        if (strstr(name, inside[i].part))
+            return inside[i].form;
+    for (int i = 0; i < COUNT(glora); i++)
+        if (end_of(name, glora[i]))
+            return "GLoRA";
+    return end_of(name, ".lora_A.bias") || end_of(name, ".lora_B.bias") ? "LoRA with biases of its own" : NULL;
+}

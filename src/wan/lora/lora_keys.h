@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The names of tensors in LoRA files. A name consists of a module and of the part that the tensor plays there. Modules
+ * have the names of diffusers, with or without the prefix "transformer." or "base_model.model."; or the names of the
+ * original code, with or without "diffusion_model."; or either with underscores for dots, after "lora_unet_" (kohya).
+ */
+#ifndef ITH_WAN_LORA_KEYS_H
+#define ITH_WAN_LORA_KEYS_H
+
+#include "../names/module_names.h"
+
+#include <stdbool.h>
+
+/* The part that a tensor plays in the change of a module. */
+typedef enum ith_lora_role {
+    ITH_LORA_DOWN,       /* [rank, in]: .lora_A.weight, .lora_A.default.weight, .lora_down.weight */
+    ITH_LORA_UP,         /* [out, rank]: .lora_B.weight, .lora_B.default.weight, .lora_up.weight */
+    ITH_LORA_ALPHA,      /* a scalar: .alpha */
+    ITH_LORA_WEIGHT,     /* .diff: the change of the weight itself */
+    ITH_LORA_BIAS,       /* .diff_b: the change of the bias */
+    ITH_LORA_MODULATION  /* .diff_m: the change of the module's scale_shift_table */
+} ith_lora_role;
+
+typedef struct ith_lora_key {
+    ith_lora_role role;
+    char module[ITH_STORE_NAME_BYTES]; /* the canonical name of the module; "" for the whole transformer */
+} ith_lora_key;
+
+/* Reads the name of a tensor. Returns false if it has no known form. */
+bool ith_lora_key_read(const char *name, ith_lora_key *key);
+/* Returns the form of LoRA to which a tensor of this name belongs, such as "LoKr", if this form is not built; otherwise
+ * NULL. */
+const char *ith_lora_key_unbuilt(const char *name);
+
+#endif

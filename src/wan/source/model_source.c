@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the files of a model (model_source.h): first the files that the caller names, then the files of a folder. */
+#include "model_source.h"
+
+#include "../../base/context.h"
+#include "../names/module_names.h"
+#include "recognise.h"
+#include "weight_files.h"
+
+#include <string.h>
+
+#define FOLDER_DEPTH 3 /* of the folders in a repository: split_files/diffusion_models/wan2.1 */
+
+const char *ith_part_name(ith_part part)
+{
+    static const char *const names[] = {"text_encoder", "transformer", "transformer_2", "vae"};
+    return names[part];
+}
+
+/* What the caller calls a component, and a published file of it that can be read. */
+static const struct {
+    const char *member, *noun, *published;
+} parts[] = {
+    [ITH_PART_TEXT] = {"text_encoder", "a umT5 text encoder",
+                       "umt5_xxl_fp16.safetensors of Comfy-Org/Wan_2.1_ComfyUI_repackaged"},
+    [ITH_PART_DIT] = {"dit", "a transformer", "diffusion_models/*.safetensors of Comfy-Org/Wan_2.2_ComfyUI_Repackaged"},
+    [ITH_PART_DIT_2] = {"dit_low", "a transformer",
+                        "diffusion_models/*_low_noise_*.safetensors of Comfy-Org/Wan_2.2_ComfyUI_Repackaged"},
+    [ITH_PART_VAE] = {"vae", "an autoencoder",
+                      "wan_2.1_vae.safetensors (for TI2V-5B wan2.2_vae.safetensors) of "
+                      "Comfy-Org/Wan_2.2_ComfyUI_Repackaged"},
+};
+
+static bool has_source(const ith_source *source)
+{
+    return source->folder || source->count;
+}
+
+const char *ith_source_path(const ith_sources *sources, ith_part part)
+{
+    const ith_source *source = &sources->parts[part];
+    if (source->folder)
+        return source->folder;
+    return source->count ? source->paths[0] : ith_part_name(part);
+}
+
+static void free_source(ith_context *context, ith_source *source)
+{
+    ith_free(context, source->folder);
+    ith_free(context, source->config);
+    ith_paths_free(context, source->paths, source->count);
+    *source = (ith_source){0};
+}
+
+void ith_sources_free(ith_context *context, ith_sources *sources)
+{
+    for (int part = 0; part < ITH_PARTS; part++)
+        free_source(context, &sources->parts[part]);
+    ith_free(context, sources->folder);
+    ith_free(context, sources->variant);
+    ith_free(context, sources->tokenizer);
+    *sources = (ith_sources){0};
+}
+
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *stem;
+    ith_store_choice choice;
+    ith_store_name_fn name;
+} layouts[] = {[ITH_PART_TEXT] = {"model", ITH_STORE_FILE_FIRST, ith_text_name},
+               [ITH_PART_DIT] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
+               [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
+               [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
+
+/* Opens a component of a diffusers checkpoint: the files of the variant, as far as there are such files. */
+static ith_status open_folder(ith_context *context, const char *folder, const char *variant, ith_part part,
+                              ith_store **out)
+{
+    char *names[2] = {NULL, NULL};
+    ith_status status = ITH_OK;
+    if (variant) {
+        names[0] = ith_format(context, "%s.safetensors.index.%s.json", layouts[part].stem, variant);
+        names[1] = ith_format(context, "%s.%s.safetensors", layouts[part].stem, variant);
+        status = names[0] && names[1] ? ITH_OK : ITH_ERR_MEMORY;
+    }
+    bool found = false;
+    for (int i = 0; i < 2 && variant && !status && !found; i++) {
+        if (!(found = ith_has_file(context, folder, names[i])))
+            continue;
+        char *path = ith_format(context, "%s/%s", folder, names[i]);
+        status = path ? ith_store_open_files(context, (const char *const *)&path, 1, NULL, out) : ITH_ERR_MEMORY;
+        ith_free(context, path);
+    }
+    ith_free(context, names[0]);
+    ith_free(context, names[1]);
+    return status || found ? status : ith_store_open(context, folder, layouts[part].stem, layouts[part].choice, out);
+}
+
+ith_status ith_source_open(ith_context *context, const ith_sources *sources, ith_part part, ith_store **out)
+{
+    const ith_source *source = &sources->parts[part];
+    *out = NULL;
+    if (source->folder)
+        return open_folder(context, source->folder, sources->variant, part, out);
+    const ith_store_names names = {layouts[part].name, &source->in_level};
+    return ith_store_open_files(context, (const char *const *)source->paths, source->count, &names, out);
+}
+
+/* ---- One component --------------------------------------------------------------------------------------------- */
+
+static ith_status refuse_pickle(ith_context *context, const char *path, ith_part part)
+{
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s is a PyTorch pickle, which is not read because it can run code: %s can be %s", path,
+                    parts[part].member, parts[part].published);
+}
+
+/* Opens the headers of the weight files to which `path` belongs, and recognises their contents. */
+static ith_status look_into(ith_context *context, const char *path, ith_contents *contents)
+{
+    char **paths = NULL;
+    int64_t count = 0;
+    ith_store *raw = NULL;
+    ith_status status = ith_weight_series(context, path, &paths, &count);
+    if (!status)
+        status = ith_store_open_files(context, (const char *const *)paths, count, NULL, &raw);
+    if (!status)
+        *contents = ith_recognise(raw);
+    ith_store_close(&raw);
+    ith_paths_free(context, paths, count);
+    return status;
+}
+
+static bool has_part(const ith_contents *contents, ith_part part)
+{
+    if (part == ITH_PART_TEXT)
+        return contents->text;
+    return part == ITH_PART_VAE ? contents->vae : contents->dit;
+}
+
+/* Says what weight files hold; *more: the name of a model of which they hold a part, or "". */
+static const char *describe_contents(const ith_contents *contents, const char **more)
+{
+    *more = "";
+    if (contents->lora)
+        return "it holds a LoRA";
+    if (contents->dit)
+        return "it holds a transformer";
+    if (contents->vae)
+        return "it holds an autoencoder";
+    if (contents->refusal && !contents->text)
+        return *more = contents->refusal, "it holds a part of ";
+    return contents->text ? "it holds a text encoder" : "its tensors are of no component that is known";
+}
+
+/* Checks that weight files hold a component that is built. */
+static ith_status check_contents(ith_context *context, const char *path, ith_part part, const ith_contents *contents)
+{
+    if (has_part(contents, part)) {
+        if (part != ITH_PART_TEXT && part != ITH_PART_VAE && contents->refusal)
+            return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                            "%s is of %s, which is not built: T2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2 are",
+                            path, contents->refusal);
+        return ITH_OK;
+    }
+    const char *more, *held = describe_contents(contents, &more);
+    return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s must be %s of Wan; %s%s", path, parts[part].member,
+                    parts[part].noun, held, more);
+}
+
+/* Makes the weight files to which `path` belongs the source of a component. */
+static ith_status take_file(ith_context *context, const char *path, ith_part part, const ith_contents *contents,
+                            ith_source *out)
+{
+    ith_status status = check_contents(context, path, part, contents);
+    const char *slash = strrchr(path, '/');
+    free_source(context, out);
+    if (!status)
+        status = ith_weight_series(context, path, &out->paths, &out->count);
+    if (!status &&
+        !(out->config = slash ? ith_format(context, "%.*s", (int)(slash - path), path) : ith_strdup(context, ".")))
+        status = ITH_ERR_MEMORY;
+    out->in_level = contents->in_level;
+    return status;
+}
+
+/* Chooses the weight file of a folder: the index or the file that has the name of its layout, or the only one. */
+static ith_status file_of_folder(ith_context *context, const char *folder, ith_part part, char **out)
+{
+    static const char *const usual[] = {"diffusion_pytorch_model.safetensors.index.json",
+                                        "diffusion_pytorch_model.safetensors", "model.safetensors.index.json",
+                                        "model.safetensors"};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (ith_has_file(context, folder, usual[i]))
+            return (*out = ith_format(context, "%s/%s", folder, usual[i])) ? ITH_OK : ITH_ERR_MEMORY;
+    ith_weight_list list;
+    ith_status status = ith_weight_list_read(context, folder, 0, &list);
+    if (!status && list.count == 1)
+        status = (*out = ith_strdup(context, list.paths[0])) ? ITH_OK : ITH_ERR_MEMORY;
+    else if (!status && list.count)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "%s holds %lld weight files, %s and others: name one", folder,
+                          (long long)list.count, list.paths[0]);
+    else if (!status && list.pickle)
+        status = refuse_pickle(context, list.pickle, part);
+    else if (!status)
+        status = ith_fail(context, ITH_ERR_IO, "%s holds no weight files (.safetensors or .gguf)", folder);
+    ith_weight_list_free(context, &list);
+    return status;
+}
+
+/* Makes a file or a folder that the caller has named the source of a component. NULL: it is left as it is. */
+static ith_status take_named(ith_context *context, const char *path, ith_part part, ith_sources *out)
+{
+    ith_contents contents = {0};
+    char *file = NULL;
+    if (!path)
+        return ITH_OK;
+    if (ith_is_pickle(path))
+        return refuse_pickle(context, path, part);
+    ith_status status = ITH_OK;
+    if (ith_is_folder(path))
+        status = file_of_folder(context, path, part, &file);
+    else if (!(file = ith_strdup(context, path)))
+        status = ITH_ERR_MEMORY;
+    if (!status)
+        status = look_into(context, file, &contents);
+    if (!status)
+        status = take_file(context, file, part, &contents, &out->parts[part]);
+    ith_free(context, file);
+    return status;
+}
+
+/* ---- A folder without model_index.json ------------------------------------------------------------------------- */
+
+/* The weight files of a folder that hold a component. */
+typedef struct candidates {
+    const ith_weight_list *list;
+    const ith_contents *contents; /* [list->count] */
+} candidates;
+
+/* Returns the number of files that hold a component, for a transformer with this noise by name, or of any noise (0).
+ * *first and *second: the indices of the first two. */
+static int find_candidates(const candidates *c, ith_part part, int noise, int64_t *first, int64_t *second)
+{
+    int count = 0;
+    for (int64_t i = 0; i < c->list->count; i++)
+        if (has_part(&c->contents[i], part) && (!noise || ith_noise_of_name(c->list->paths[i]) == noise)) {
+            *(count ? second : first) = i;
+            count++;
+        }
+    return count;
+}
+
+/* Makes the only file of the folder that holds a component its source, unless the component has one. */
+static ith_status take_found(ith_context *context, const char *folder, const candidates *c, ith_part part, int noise,
+                             ith_sources *out)
+{
+    int64_t first = 0, second = 0;
+    if (has_source(&out->parts[part]))
+        return ITH_OK;
+    const int count = find_candidates(c, part, noise, &first, &second);
+    if (count == 1)
+        return take_file(context, c->list->paths[first], part, &c->contents[first], &out->parts[part]);
+    if (count)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s holds %d files with %s, %s and %s: %s must name one", folder,
+                        count, parts[part].noun, c->list->paths[first], c->list->paths[second], parts[part].member);
+    if (c->list->pickle)
+        return refuse_pickle(context, c->list->pickle, part);
+    return ith_fail(context, ITH_ERR_IO,
+                    "%s holds no model_index.json and no file with %s: %s must name one, such as %s", folder,
+                    parts[part].noun, parts[part].member, parts[part].published);
+}
+
+/* Makes the files of a folder the sources of the components that have none. */
+static ith_status take_folder(ith_context *context, const char *folder, const candidates *c, ith_sources *out)
+{
+    int64_t first = 0, second = 0;
+    const bool two = find_candidates(c, ITH_PART_DIT, 1, &first, &second) == 1 &&
+                     find_candidates(c, ITH_PART_DIT, -1, &first, &second) == 1;
+    ith_status status = ITH_OK;
+    if (!out->experts) {
+        out->experts = two ? 2 : 1;
+        status = take_found(context, folder, c, ITH_PART_DIT, two, out);
+        if (!status && two)
+            status = take_found(context, folder, c, ITH_PART_DIT_2, -1, out);
+    }
+    if (!status)
+        status = take_found(context, folder, c, ITH_PART_VAE, 0, out);
+    return status ? status : take_found(context, folder, c, ITH_PART_TEXT, 0, out);
+}
+
+/* Recognises the weight files of a folder, and makes them the sources of the components that have none. */
+static ith_status search_folder(ith_context *context, const char *folder, ith_sources *out)
+{
+    ith_weight_list list;
+    ith_contents *contents = NULL;
+    ith_status status = ith_weight_list_read(context, folder, FOLDER_DEPTH, &list);
+    if (!status && !(contents = ith_alloc_zero(context, list.count, sizeof *contents, "a list of weight files")))
+        status = ITH_ERR_MEMORY;
+    for (int64_t i = 0; i < list.count && !status; i++)
+        status = look_into(context, list.paths[i], &contents[i]);
+    if (!status)
+        status = take_folder(context, folder, &(candidates){&list, contents}, out);
+    ith_free(context, contents);
+    ith_weight_list_free(context, &list);
+    return status;
+}
+
+/* ---- The whole model ------------------------------------------------------------------------------------------- */
+
+/* Checks that the members name a transformer in one way, and that the names of files agree with the experts. */
+static ith_status check_named(ith_context *context, const ith_model_files *files)
+{
+    if (files->dit && (files->dit_high || files->dit_low))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "dit names the only transformer of a model, dit_high and dit_low the two experts of another: "
+                        "leave dit out, or the two");
+    if (!files->dit_high != !files->dit_low)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is missing: a model with two experts needs dit_high and dit_low",
+                        files->dit_high ? "dit_low" : "dit_high");
+    if (files->dit_high && ith_noise_of_name(files->dit_high) < 0 && ith_noise_of_name(files->dit_low) > 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "dit_high is %s, and dit_low is %s: by their names they are swapped",
+                        files->dit_high, files->dit_low);
+    if (files->dit && ith_is_expert_by_name(files->dit))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s is by its name one of two experts: name both, with dit_high and dit_low", files->dit);
+    if (files->folder && !*files->folder)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "folder is an empty name: the folder of a model is needed");
+    if (files->folder || files->dit || files->dit_high)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "no model is named: folder, dit, or dit_high and dit_low are needed");
+}
+
+/* Whether a path is a checkpoint in the layout of diffusers, if only a damaged one; or nothing that could be searched.
+ */
+static bool is_checkpoint(ith_context *context, const char *folder)
+{
+    return !ith_is_folder(folder) || ith_has_file(context, folder, "model_index.json") ||
+           ith_has_file(context, folder, "transformer/config.json");
+}
+
+/* Makes the components of a diffusers checkpoint the sources of those that have none. */
+static ith_status take_checkpoint(ith_context *context, const char *folder, const char *variant, ith_sources *out)
+{
+    if (!(out->folder = ith_strdup(context, folder)) || (variant && !(out->variant = ith_strdup(context, variant))))
+        return ITH_ERR_MEMORY;
+    for (ith_part part = 0; part < ITH_PARTS; part++)
+        if (!has_source(&out->parts[part]) &&
+            !(out->parts[part].folder = ith_format(context, "%s/%s", folder, ith_part_name(part))))
+            return ITH_ERR_MEMORY;
+    return ITH_OK;
+}
+
+/* Components that are named nowhere may lie in the transformer's file, if it is an all-in-one file. */
+static ith_status take_rest(ith_context *context, ith_sources *out)
+{
+    ith_contents contents = {0};
+    const char *path = ith_source_path(out, ITH_PART_DIT);
+    ith_status status = ITH_OK;
+    if (has_source(&out->parts[ITH_PART_VAE]) && has_source(&out->parts[ITH_PART_TEXT]))
+        return ITH_OK;
+    status = look_into(context, path, &contents);
+    for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
+        if (has_source(&out->parts[part]) || part == ITH_PART_DIT_2)
+            continue;
+        if (!has_part(&contents, part))
+            return ith_fail(context, ITH_ERR_ARGUMENT, "%s is needed besides %s, such as %s", parts[part].member, path,
+                            parts[part].published);
+        status = take_file(context, path, part, &contents, &out->parts[part]);
+    }
+    return status;
+}
+
+static bool has_tokenizer(ith_context *context, const char *path)
+{
+    return ith_has_file(context, path, "spiece.model") || ith_has_file(context, path, "tokenizer.json");
+}
+
+/* Finds the tokenizer: where the caller says, in the model's folder, or beside the text encoder. NULL if only the
+ * text encoder's own files can hold it. */
+static ith_status find_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
+{
+    const char *const folders[] = {files->folder, out->parts[ITH_PART_TEXT].config};
+    static const char *const places[] = {"tokenizer", "google/umt5-xxl", ".", "../tokenizer"};
+    if (files->tokenizer)
+        return (out->tokenizer = ith_strdup(context, files->tokenizer)) ? ITH_OK : ITH_ERR_MEMORY;
+    if (out->folder)
+        return (out->tokenizer = ith_format(context, "%s/tokenizer", out->folder)) ? ITH_OK : ITH_ERR_MEMORY;
+    for (size_t i = 0; i < 8; i++) {
+        if (!folders[i % 2])
+            continue;
+        char *path = ith_format(context, "%s/%s", folders[i % 2], places[i / 2]);
+        if (!path)
+            return ITH_ERR_MEMORY;
+        if (has_tokenizer(context, path)) {
+            out->tokenizer = path;
+            return ITH_OK;
+        }
+        ith_free(context, path);
+    }
+    return ITH_OK;
+}
+
+ith_status ith_sources_find(ith_context *context, const ith_model_files *files, ith_sources *out)
+{
+    *out = (ith_sources){0};
+    ith_status status = check_named(context, files);
+    if (!status)
+        status = take_named(context, files->dit_high ? files->dit_high : files->dit, ITH_PART_DIT, out);
+    if (!status)
+        status = take_named(context, files->dit_low, ITH_PART_DIT_2, out);
+    out->experts = files->dit ? 1 : 0;
+    if (files->dit_high)
+        out->experts = 2;
+    if (!status)
+        status = take_named(context, files->vae, ITH_PART_VAE, out);
+    if (!status)
+        status = take_named(context, files->text_encoder, ITH_PART_TEXT, out);
+    if (status)
+        return status;
+    if (!files->folder)
+        status = take_rest(context, out);
+    else if (is_checkpoint(context, files->folder))
+        status = take_checkpoint(context, files->folder, files->variant, out);
+    else
+        status = search_folder(context, files->folder, out);
+    return status ? status : find_tokenizer(context, files, out);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recognises components by the names of their tensors (recognise.h). */
+#include "recognise.h"
+
+#include "../names/module_names.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* Parts of names that only models of other kinds have. */
+static const struct {
+    const char *part, *kind;
+} refusals[] = {
+    {"vace_", "a VACE model"},
+    {"control_adapter.", "a Fun-Camera model"},
+    {"ref_conv.", "a Fun-Control model"},
+    {"casual_audio_encoder.", "a speech-to-video model (S2V)"},
+    {"face_adapter.", "an Animate model"},
+    {"audio_proj.audio_proj_glob", "HuMo, a model with audio"},
+    {"audio_proj.", "MultiTalk or another model with audio"},
+    {"to_gate_compress.", "a model with sparse attention (VSA)"},
+    {"img_emb.emb_pos", "Wan 2.1's first-last-frame model (FLF2V), which needs CLIP"},
+    {"image_embedder.pos_embed", "Wan 2.1's first-last-frame model (FLF2V), which needs CLIP"},
+    {"img_emb.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
+    {"image_embedder.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
+};
+#define REFUSALS (sizeof refusals / sizeof *refusals)
+
+/* Notes which of the refusals a name gives reason for: the one that stands first in the table counts. */
+static void note_refusal(const char *name, size_t *refusal)
+{
+    for (size_t i = 0; i < *refusal; i++)
+        if (strstr(name, refusals[i].part))
+            *refusal = i;
+}
+
+static bool is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+/* The names by which the components are recognised, in every form but for prefixes. */
+static const char *const dit_names[] = {"head.modulation", "condition_embedder.time_proj.weight"};
+static const char *const vae_names[] = {"decoder.middle.0.residual.0.gamma", "decoder.mid_block.resnets.0.norm1.gamma"};
+static const char *const text_names[] = {"token_embedding.weight", "shared.weight", "encoder.embed_tokens.weight",
+                                         "token_embd.weight"};
+#define HAS(list, name) is_one_of(name, list, sizeof list / sizeof *list)
+
+/* Notes the first upsampling layer in the list of the decoder's parts, after all parts of the first level. */
+static void note_level(const char *name, int64_t *in_level)
+{
+    const char *rest = ith_name_after(name, "decoder.upsamples.");
+    int number;
+    if (rest && (rest = ith_name_number(rest, &number)) && ith_name_after(rest, "resample.") && number < *in_level)
+        *in_level = number + 1;
+}
+
+ith_contents ith_recognise(const ith_store *raw)
+{
+    ith_contents found = {.in_level = INT32_MAX};
+    size_t refusal = REFUSALS;
+    const ith_tensor *tensor;
+    for (int64_t i = 0; (tensor = ith_store_at(raw, i)); i++) {
+        const char *name = ith_dit_name_bare(tensor->name);
+        const char *vae = ith_name_after(tensor->name, "vae.");
+        const char *text = ith_name_after(tensor->name, "text_encoders.umt5xxl.transformer.");
+        vae = vae ? vae : tensor->name, text = text ? text : tensor->name;
+        found.dit |= HAS(dit_names, name);
+        found.vae |= HAS(vae_names, vae);
+        found.text |= HAS(text_names, text);
+        found.lora |= strstr(name, ".lora_") || strstr(name, ".diff_b");
+        note_refusal(name, &refusal);
+        note_level(vae, &found.in_level);
+    }
+    found.refusal = refusal < REFUSALS ? refusals[refusal].kind : NULL;
+    return found;
+}
+
+/* Whether a name of `length` bytes has the word, in any case, not inside another word: "LowNoise" and "low_noise" have
+ * "low", and "flow" has not. */
+static bool has_word(const char *name, size_t length, const char *word)
+{
+    const size_t bytes = strlen(word);
+    for (size_t i = 0; i + bytes <= length; i++)
+        if (!strncasecmp(name + i, word, bytes) && (!i || !isalpha((unsigned char)name[i - 1])))
+            return true;
+    return false;
+}
+
+/* Whether the name of `length` bytes has the text in it, in any case. */
+static bool is_in(const char *name, size_t length, const char *text)
+{
+    const size_t bytes = strlen(text);
+    for (size_t i = 0; i + bytes <= length; i++)
+        if (!strncasecmp(name + i, text, bytes))
+            return true;
+    return false;
+}
+
+static int noise_of(const char *name, size_t length)
+{
+    const bool high = has_word(name, length, "high"), low = has_word(name, length, "low");
+    return high == low ? 0 : high ? 1 : -1;
+}
+
+bool ith_is_expert_by_name(const char *path)
+{
+    return ith_noise_of_name(path) && (is_in(path, strlen(path), "noise") || is_in(path, strlen(path), "a14b"));
+}
+
+int ith_noise_of_name(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *parent = slash;
+    const char *name = slash ? slash + 1 : path;
+    const int noise = noise_of(name, strlen(name));
+    while (parent && parent > path && parent[-1] != '/')
+        parent--;
+    if (noise || !slash)
+        return noise;
+    const size_t length = (size_t)(slash - parent);
+    return is_in(parent, length, "noise") ? noise_of(parent, length) : 0;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recognises the components that weight files of any origin hold, by the names of their tensors. */
+#ifndef ITH_WAN_RECOGNISE_H
+#define ITH_WAN_RECOGNISE_H
+
+#include "../../files/store.h"
+
+typedef struct ith_contents {
+    bool dit, text, vae;
+    bool lora;           /* low-rank additions to a transformer instead of a transformer */
+    int64_t in_level;    /* of the autoencoder, for ith_vae_name */
+    const char *refusal; /* a kind of model that is not built: "a VACE model"; NULL: none */
+} ith_contents;
+
+/* raw: a store that was opened without a map of names. */
+ith_contents ith_recognise(const ith_store *raw);
+
+/* What the name of a file, or else of its folder, says about a transformer of a model with two: 1 high noise, -1 low
+ * noise, 0 nothing. */
+int ith_noise_of_name(const char *path);
+/* Whether a file is by its name one of two transformers: "high" or "low", and "noise" or "A14B". */
+bool ith_is_expert_by_name(const char *path);
+
+#endif

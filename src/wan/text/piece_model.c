@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes SentencePiece models (piece_model.h). The fields that are written, by number:
+ *
+ *     ModelProto       1: pieces   2: TrainerSpec   3: NormalizerSpec
+ *     SentencePiece    1: piece   2: score   3: type
+ *     TrainerSpec      3: model_type (1: Unigram)   35: byte_fallback
+ *     NormalizerSpec   1: name   2: precompiled_charsmap   3: add_dummy_prefix   4: remove_extra_whitespaces
+ *                      5: escape_whitespaces */
+#include "piece_model.h"
+
+#include "../../base/size.h"
+#include "../../files/gguf.h"
+#include "../../files/json_load.h"
+#include "../../files/quote.h"
+
+#include <string.h>
+
+#define VARINT_MOST 10 /* bytes of a number */
+
+/* ---- The message ----------------------------------------------------------------------------------------------- */
+
+/* Makes room for more bytes. */
+static bool reserve(ith_piece_model *m, int64_t bytes)
+{
+    if (m->failed || m->bytes + bytes <= m->room)
+        return !m->failed;
+    const int64_t room = ith_max64(2 * m->room, m->bytes + bytes + 4096);
+    char *data = ith_alloc(m->context, room, 1, "a tokenizer");
+    if (data && m->bytes)
+        memcpy(data, m->data, (size_t)m->bytes);
+    ith_free(m->context, m->data);
+    m->data = data, m->room = data ? room : 0;
+    m->failed = !data;
+    m->bytes = data ? m->bytes : 0;
+    return data != NULL;
+}
+
+static int varint_bytes(uint64_t value)
+{
+    int bytes = 1;
+    while (value >>= 7)
+        bytes++;
+    return bytes;
+}
+
+static void put_varint(ith_piece_model *m, uint64_t value)
+{
+    if (!reserve(m, VARINT_MOST))
+        return;
+    for (; value > 0x7f; value >>= 7)
+        m->data[m->bytes++] = (char)(value | 0x80);
+    m->data[m->bytes++] = (char)value;
+}
+
+/* A field that is a number. */
+static void put_number(ith_piece_model *m, int field, uint64_t value)
+{
+    put_varint(m, (uint64_t)field << 3);
+    put_varint(m, value);
+}
+
+/* The head of a field of `bytes` bytes, which the caller puts behind it. */
+static void put_head(ith_piece_model *m, int field, int64_t bytes)
+{
+    put_varint(m, (uint64_t)field << 3 | 2);
+    put_varint(m, (uint64_t)bytes);
+}
+
+static void put_bytes(ith_piece_model *m, int field, const void *data, int64_t bytes)
+{
+    put_head(m, field, bytes);
+    if (bytes && reserve(m, bytes)) {
+        memcpy(m->data + m->bytes, data, (size_t)bytes);
+        m->bytes += bytes;
+    }
+}
+
+void ith_piece_model_add(ith_piece_model *m, const char *piece, int64_t piece_bytes, float score, ith_piece_type type)
+{
+    put_head(m, 1, 1 + varint_bytes((uint64_t)piece_bytes) + piece_bytes + 5 + 2);
+    put_bytes(m, 1, piece, piece_bytes);
+    put_varint(m, 2 << 3 | 5);
+    if (reserve(m, 4)) {
+        uint32_t bits;
+        memcpy(&bits, &score, sizeof bits);
+        for (int i = 0; i < 4; i++)
+            m->data[m->bytes++] = (char)(bits >> 8 * i);
+    }
+    put_number(m, 3, (uint64_t)type);
+    m->byte_pieces += type == ITH_PIECE_BYTE;
+}
+
+void ith_piece_model_end(ith_piece_model *m, const void *charsmap, int64_t charsmap_bytes)
+{
+    static const char name[] = "user_defined";
+    const int64_t name_bytes = sizeof name - 1;
+    put_head(m, 2, 2 + 3);
+    put_number(m, 3, 1);
+    put_number(m, 35, m->byte_pieces == 256);
+    put_head(m, 3, 2 + name_bytes + 1 + varint_bytes((uint64_t)charsmap_bytes) + charsmap_bytes + 3 * 2);
+    put_bytes(m, 1, name, name_bytes);
+    put_bytes(m, 2, charsmap, charsmap_bytes);
+    for (int field = 3; field <= 5; field++)
+        put_number(m, field, 1);
+}
+
+/* ---- tokenizer.json -------------------------------------------------------------------------------------------- */
+
+/* The value of a base64 digit; -1 for another character. */
+static int digit_of(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Decodes base64 in place of new memory. Returns the number of bytes; -1 for text that is no base64. */
+static int64_t decode_base64(const char *text, unsigned char *out)
+{
+    uint32_t bits = 0;
+    int64_t bytes = 0;
+    int held = 0;
+    for (; *text && *text != '='; text++) {
+        const int digit = digit_of(*text);
+        if (digit < 0)
+            return -1;
+        bits = bits << 6 | (uint32_t)digit, held += 6;
+        if (held >= 8)
+            out[bytes++] = (unsigned char)(bits >> (held -= 8));
+    }
+    return bytes;
+}
+
+/* Finds the table of a normaliser, or of one in a sequence of normalisers. */
+static const char *find_charsmap(const json_t *normalizer)
+{
+    const char *map = json_string_value(json_object_get(normalizer, "precompiled_charsmap"));
+    const json_t *list = json_object_get(normalizer, "normalizers"), *one;
+    size_t index;
+    json_array_foreach(list, index, one)
+    {
+        if (!map)
+            map = json_string_value(json_object_get(one, "precompiled_charsmap"));
+    }
+    return map;
+}
+
+/* Whether the added token at `id` is special. */
+static bool is_special(const json_t *added, int64_t id)
+{
+    size_t index;
+    const json_t *token;
+    json_array_foreach(added, index, token)
+    {
+        if (json_integer_value(json_object_get(token, "id")) == id)
+            return json_is_true(json_object_get(token, "special"));
+    }
+    return false;
+}
+
+static bool is_byte(const char *piece)
+{
+    return strlen(piece) == 6 && !strncmp(piece, "<0x", 3) && piece[5] == '>';
+}
+
+/* SentencePiece needs a piece for each byte, or none. */
+static bool has_all_bytes(const json_t *vocab)
+{
+    size_t index;
+    const json_t *pair;
+    int count = 0;
+    json_array_foreach(vocab, index, pair)
+    {
+        const char *piece = json_string_value(json_array_get(pair, 0));
+        count += piece && is_byte(piece);
+    }
+    return count == 256;
+}
+
+static ith_status add_pieces(const char *path, const json_t *root, const json_t *vocab, ith_piece_model *out)
+{
+    const json_t *added = json_object_get(root, "added_tokens"), *pair;
+    const bool bytes = has_all_bytes(vocab);
+    size_t index;
+    json_array_foreach(vocab, index, pair)
+    {
+        const json_t *text = json_array_get(pair, 0), *score = json_array_get(pair, 1);
+        const char *piece = json_string_value(text);
+        if (!piece || !json_is_number(score))
+            return ith_fail(out->context, ITH_ERR_FORMAT, "%s: entry %zu of model.vocab must be [text, score]", path,
+                            index);
+        const ith_piece_type type = !strcmp(piece, "<unk>")             ? ITH_PIECE_UNKNOWN
+                                    : is_special(added, (int64_t)index) ? ITH_PIECE_CONTROL
+                                    : bytes && is_byte(piece)           ? ITH_PIECE_BYTE
+                                                                        : ITH_PIECE_NORMAL;
+        ith_piece_model_add(out, piece, (int64_t)json_string_length(text), (float)json_number_value(score), type);
+    }
+    return ITH_OK;
+}
+
+static ith_status add_normaliser(const char *path, const json_t *root, ith_piece_model *out)
+{
+    const char *text = find_charsmap(json_object_get(root, "normalizer"));
+    const int64_t length = text ? (int64_t)strlen(text) : 0;
+    unsigned char *map = ith_alloc(out->context, length, 1, "a tokenizer");
+    if (!map)
+        return ITH_ERR_MEMORY;
+    const int64_t bytes = text ? decode_base64(text, map) : 0;
+    if (bytes >= 0)
+        ith_piece_model_end(out, map, bytes);
+    ith_free(out->context, map);
+    return bytes >= 0 ? ITH_OK : ith_fail(out->context, ITH_ERR_FORMAT, "%s: precompiled_charsmap is no base64", path);
+}
+
+static ith_status from_root(const char *path, const json_t *root, ith_piece_model *out)
+{
+    const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (!type || strcmp(type, "Unigram") != 0)
+        return ith_fail(out->context, ITH_ERR_UNSUPPORTED, "%s: model.type is %s; only \"Unigram\" is supported", path,
+                        type ? ith_quote(type).text : "absent");
+    if (!json_array_size(vocab))
+        return ith_fail(out->context, ITH_ERR_FORMAT, "%s: model.vocab must be a list of pieces", path);
+    ith_status status = add_pieces(path, root, vocab, out);
+    if (!status)
+        status = add_normaliser(path, root, out);
+    return status ? status : out->failed ? ITH_ERR_MEMORY : ITH_OK;
+}
+
+ith_status ith_piece_model_from_json(ith_context *context, const char *path, const char *text, int64_t text_bytes,
+                                     ith_piece_model *out)
+{
+    json_t *root;
+    *out = (ith_piece_model){.context = context};
+    ith_status status = ith_json_load(context, path, text, text_bytes, &root);
+    if (!status)
+        status = from_root(path, root, out);
+    json_decref(root);
+    if (status) {
+        ith_free(context, out->data);
+        out->data = NULL;
+    }
+    return status;
+}
+
+/* ---- GGUF -------------------------------------------------------------------------------------------------------- */
+
+/* The arrays of a tokenizer in a GGUF file. */
+typedef struct gguf_tokenizer {
+    ith_gguf_array tokens, scores, types, charsmap;
+} gguf_tokenizer;
+
+static ith_status read_arrays(ith_context *context, const ith_tensor_file *file, gguf_tokenizer *t)
+{
+    ith_status status = ith_gguf_array_read(context, file, "tokenizer.ggml.tokens", &t->tokens);
+    if (!status)
+        status = ith_gguf_array_read(context, file, "tokenizer.ggml.scores", &t->scores);
+    if (!status)
+        status = ith_gguf_array_read(context, file, "tokenizer.ggml.token_type", &t->types);
+    if (!status)
+        status = ith_gguf_array_read(context, file, "tokenizer.ggml.precompiled_charsmap", &t->charsmap);
+    return status;
+}
+
+static ith_status add_arrays(const char *path, const gguf_tokenizer *t, ith_piece_model *out)
+{
+    const int64_t count = t->tokens.count;
+    if (!t->tokens.data)
+        return ith_fail(
+            out->context, ITH_ERR_ARGUMENT,
+            "tokenizer is needed: %s has no tokenizer.ggml.tokens; spiece.model of google/umt5-xxl can be it", path);
+    if (t->tokens.type != ITH_GGUF_STRING || t->scores.type != ITH_GGUF_F32 || t->scores.count != count ||
+        (t->types.type != ITH_GGUF_I32 && t->types.type != ITH_GGUF_U32) || t->types.count != count ||
+        (t->charsmap.data && t->charsmap.bytes != t->charsmap.count))
+        return ith_fail(out->context, ITH_ERR_FORMAT,
+                        "%s: tokenizer.ggml.tokens, .scores and .token_type must be as many strings, f32 and i32",
+                        path);
+    int64_t at = 0, bytes = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const char *piece = ith_gguf_array_string(&t->tokens, &at, &bytes);
+        float score;
+        int32_t type;
+        memcpy(&score, t->scores.data + i * (int64_t)sizeof score, sizeof score);
+        memcpy(&type, t->types.data + i * (int64_t)sizeof type, sizeof type);
+        if (!piece || type < ITH_PIECE_NORMAL || type > ITH_PIECE_BYTE)
+            return ith_fail(out->context, ITH_ERR_FORMAT, "%s: entry %lld of the tokenizer is damaged", path,
+                            (long long)i);
+        ith_piece_model_add(out, piece, bytes, score, (ith_piece_type)type);
+    }
+    ith_piece_model_end(out, t->charsmap.data, t->charsmap.data ? t->charsmap.bytes : 0);
+    return out->failed ? ITH_ERR_MEMORY : ITH_OK;
+}
+
+ith_status ith_piece_model_from_gguf(ith_context *context, const char *path, const ith_tensor_file *file,
+                                     ith_piece_model *out)
+{
+    gguf_tokenizer t = {.tokens = {.data = NULL}};
+    *out = (ith_piece_model){.context = context};
+    ith_status status = read_arrays(context, file, &t);
+    if (!status)
+        status = add_arrays(path, &t, out);
+    ith_free(context, t.tokens.data);
+    ith_free(context, t.scores.data);
+    ith_free(context, t.types.data);
+    ith_free(context, t.charsmap.data);
+    if (status) {
+        ith_free(context, out->data);
+        out->data = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Several videos with one command: --prompts and --count. Each video is the one that a command of its own makes; a video
+# that fails does not lose the others; a batch that was stopped goes on.
+. cli/lib.sh
+. cli/processes.sh
+cd "$work"
+size=(--height 32 --width 32 --frames 5 --steps 3)
+run=("$ithaca" generate --model "$model" "${size[@]}")
+
+cat >prompts <<'LINES'
+A red circle moves to the right.
+
+{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}
+  {"prompt": "A red circle moves to the right.", "negative": "blue", "output": "own.gif", "fps": 5.5}
+LINES
+expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --output one.mp4
+expect 0 "" "${run[@]}" --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --output two.mp4
+expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --negative blue --fps 5.5 --output three.gif
+expect 0 "\[2 of 3\] clip-002.mp4" "${run[@]}" --prompts prompts
+same clip-001.mp4 one.mp4
+same clip-002.mp4 two.mp4
+same own.gif three.gif
+grep -q '3 of 3 videos made, 0 were there, 0 failed' out || fail "no summary: $(tail -2 out)"
+[ "$(grep -c '^text' err)" -le 12 ] || fail "text was encoded more than once: $(grep ^text err)"
+left=$(ls -A | grep -vxE 'clip-00[12].mp4|own.gif|one.mp4|two.mp4|three.gif|prompts|out|err|cache')
+[ -z "$left" ] || fail "left behind: $left"
+
+# what is there is left out
+rm clip-002.mp4
+expect 0 "own.gif is there already: skipped" "${run[@]}" --prompts prompts --resume run.st
+same clip-002.mp4 two.mp4
+grep -q '1 of 3 videos made, 2 were there, 0 failed' out || fail "no summary: $(tail -2 out)"
+rm clip-* own.gif
+
+# seeds
+expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --count 2 --seed 4 --output some/ --json
+[ -e some-001/frame_0004.png ] && [ -e some-002/frame_0004.png ] || fail "--count: no frames: $(ls)"
+jq -es 'length == 2 and .[0].sampling.seed == 4 and .[1].sampling.seed == 5' out >/dev/null || fail "--count: $(cat out)"
+expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --seed 5 --output five/
+same some-002/frame_0004.png five/frame_0004.png
+
+# a dry run
+expect 0 "" "${run[@]}" --prompts prompts --dry-run
+grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry run: $(cat out)"
+grep -q '^3 videos' out || fail "dry run: $(cat out)"
+[ ! -e clip-001.mp4 ] || fail "a dry run made a video"
+
+# errors are found before the first video, with their line
+refuse() { # WORDS LINE
+    printf 'A red circle.\n\n%s\n' "$2" >wrong
+    expect 1 "$1" "${run[@]}" --quiet --prompts wrong
+    [ ! -e clip-001.mp4 ] || fail "a video in spite of a wrong line: $2"
+}
+refuse 'wrong:3: no JSON object' '{"prompt": '
+refuse "wrong:3: steps: 'x' is not a whole number" '{"prompt": "x", "steps": "x"}'
+refuse 'wrong:3: nonsense: there is no such option' '{"prompt": "x", "nonsense": 1}'
+refuse 'wrong:3: ranks: it belongs to the whole batch' '{"prompt": "x", "ranks": 2}'
+refuse 'wrong:3: frames: its value is neither' '{"prompt": "x", "frames": {}}'
+refuse 'wrong:3: a prompt is needed' '{"seed": 1}'
+refuse "frames is 3; it must be" '{"prompt": "x", "frames": 3}'
+refuse "have the same output, 'clip-001.mp4'" '{"prompt": "x", "output": "clip-001.mp4"}'
+refuse "have the same output, './clip-001.mp4'" '{"prompt": "x", "output": "./clip-001.mp4"}'
+refuse "nowhere/x.mp4" '{"prompt": "x", "output": "nowhere/x.mp4"}'
+: >empty
+expect 1 "empty: has no line" "${run[@]}" --prompts empty
+expect 1 "none: cannot be read: No such file" "${run[@]}" --prompts none
+expect 2 "exclude each other" "${run[@]}" --prompts prompts --prompt x
+expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dump
+expect 2 "--prompt is needed" "${run[@]}" --count 3
+expect 2 "must have the same name" "${run[@]}" --prompts prompts --checkpoint a --resume b
+
+# a video whose noise cannot be read does not lose the others
+printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "noise": "none"}' '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
+expect 1 "none: No such file" "${run[@]}" --prompts broken
+grep -q 'clip-002.mp4 was not made' err || fail "the video that failed is not named: $(cat err)"
+grep -q '2 of 3 videos made, 0 were there, 1 failed' out || fail "no summary: $(tail -2 out)"
+same clip-001.mp4 one.mp4
+same clip-003.mp4 two.mp4
+rm clip-*
+
+# stopped in the second video, it goes on there
+: >err
+set -m
+"${run[@]}" --steps 40 --prompts prompts --checkpoint run.st >out 2>err </dev/null &
+process=$!
+set +m
+for ((i = 0; i < 1000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
+kill -s TERM $process
+status=0
+wait $process || status=$?
+[ $status = 1 ] || [ $status = 0 ] || fail "SIGTERM: exit status $status"
+cp clip-001.mp4 first.mp4
+expect 0 "clip-001.mp4 is there already" "${run[@]}" --steps 40 --prompts prompts --resume run.st
+expect 0 "" "${run[@]}" --steps 40 --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --output whole.mp4
+same clip-001.mp4 first.mp4
+same clip-002.mp4 whole.mp4
+[ -z "$(ls run*.st 2>/dev/null)" ] || fail "saved runs are left: $(ls run*)"
+rm clip-* own.gif
+
+# several processes
+over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" --output "$work/clip.mp4" --strategy ulysses
+ended 0 2
+same clip-001.mp4 one.mp4
+same clip-002.mp4 two.mp4
+rm clip-* own.gif
+
+# over processes a video for which no machine has the memory does not lose the others
+printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "height": 8192, "width": 8192, "frames": 4001, "output": "large/"}' \
+    '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
+over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/broken" --output "$work/clip.mp4" --strategy ulysses
+ended 1 2
+grep -q 'memory' err.0 || fail "the video that is too large is not explained: $(cat err.0)"
+grep -q 'large/ was not made' err.0 || fail "the video that is too large is not named: $(cat err.0)"
+grep -q '2 of 3 videos made, 0 were there, 1 failed' out.0 || fail "no summary: $(tail -2 out.0)"
+silent 1 1
+same clip-001.mp4 one.mp4
+same clip-003.mp4 two.mp4
+rm clip-*
+
+# a process that dies in the second video: the first one stays, the others are named
+for steps in 3 400; do
+    printf '{"prompt": "A red circle moves to the right.", "steps": %s}\n' $steps
+done >mortal
+echo '{"prompt": "x"}' >>mortal
+signal_to="KILL 1" signal_after="\[2 of 3\]" over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/mortal" \
+    --output "$work/clip.mp4" --strategy ulysses
+[ "$(cat status.0)" = 1 ] || fail "a dead process: exit status $(cat status.0)"
+grep -q 'clip-002.mp4 was not made' err.0 && grep -q 'clip-003.mp4 was not made' err.0 || fail "not named: $(cat err.0)"
+! grep -q 'clip-001.mp4 was not made' err.0 || fail "the finished video is named"
+same clip-001.mp4 one.mp4
+[ ! -e clip-002.mp4 ] && [ ! -e clip-003.mp4 ] || fail "videos without a process: $(ls)"
+finish

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ithaca generate --image: the size of the video, the same bits on ranks and processes, what is refused.
+. cli/lib.sh
+. cli/processes.sh
+cd "$work"
+pictures=$golden/pictures
+i2v=(generate --model "$golden/i2v/model" --prompt "A red circle" --frames 9 --steps 3 --threads 1 --precision f32 --quiet)
+ti2v=(generate --model "$golden/ti2v/model" --prompt "A red circle" --frames 9 --steps 3 --threads 1 --precision f32 --quiet)
+first=$pictures/turned_jpg_6.jpg last=$pictures/alpha.webp
+
+# ---- Size: an upright picture of 24 x 40 pixels
+
+size() { # WIDTH HEIGHT OPTIONS...
+    local width=$1 height=$2
+    shift 2
+    expect 0 "" "$ithaca" generate --model "$golden/i2v/model" --prompt a --image "$first" --frames 1 --dry-run --json "$@"
+    grep -q "\"width\": $width," out && grep -q "\"height\": $height," out || fail "no $width x $height: $(cat out)"
+}
+know_machine
+size 48 96 --area 6144
+size 64 112 --width 64
+size 32 48 --height 48
+size 32 32 --height 32 --width 32
+
+# ---- The same bits on any number of ranks, in threads and in processes
+
+expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --last-image "$last" --height 64 --width 96 --output one.gif --dump one.dump
+for cfg in batch parallel sequential; do
+    expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --last-image "$last" --height 64 --width 96 --ranks 4 --cfg $cfg \
+        --strategy ulysses --output ranks.gif --dump ranks.dump
+    same one.dump ranks.dump
+done
+over_sockets 2 "${i2v[@]}" --image "$first" --last-image "$last" --height 64 --width 96 --strategy ulysses --output p.gif --dump p.dump
+ended 0 2
+same one.dump p.dump
+same one.gif p.gif
+
+expect 0 "" "$ithaca" "${ti2v[@]}" --image "$first" --area 6144 --output one.gif --dump one.dump
+over_sockets 3 "${ti2v[@]}" --image "$first" --area 6144 --strategy ulysses --output p.gif --dump p.dump
+ended 0 3
+same one.dump p.dump
+expect 0 "" "$ithaca" "${ti2v[@]}" --height 96 --width 64 --output text.gif --dump text.dump
+! cmp -s one.dump text.dump || fail "the image changes nothing"
+
+# Stretched and cut images differ.
+expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --output a.gif
+expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --fit stretch --output b.gif
+! cmp -s a.gif b.gif || fail "--fit changes nothing"
+
+# ---- Refusals
+
+expect 1 "an image is needed" "$ithaca" "${i2v[@]}" --output x.gif
+expect 1 "takes a first image and no last one" "$ithaca" "${ti2v[@]}" --last-image "$first" --output x.gif
+expect 1 "takes no image" "$ithaca" generate --model "$model" --prompt a --image "$first" --output x.gif
+expect 1 "no PNG, JPEG or WebP" "$ithaca" "${i2v[@]}" --image "$golden/prompts.json" --output x.gif
+expect 1 "No such file" "$ithaca" "${i2v[@]}" --image nowhere.png --output x.gif
+expect 1 "animated" "$ithaca" "${i2v[@]}" --image "$pictures/animated.webp" --output x.gif
+expect 2 "none of auto, cover, stretch" "$ithaca" "${i2v[@]}" --image "$first" --fit cut --output x.gif
+processes_differ="1 --image $pictures/rgb.png" over_sockets 2 "${i2v[@]}" --image "$first" --height 32 --width 32 --output x.gif
+ended 1 2
+grep -q "image on rank 1 and on rank 0 differ" err.0 || fail "another image on rank 1: $(cat err.0)"
+[ ! -e x.gif ] || fail "a refused run has written a video"
+[ "$failures" = 0 ]

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Low-rank and dense additions to linear layers, against sums in float64: one matrix or three, several additions to
+ * one, ranks from 1 to more than a block of k; the same bits for a row wherever it stands, packed or not, and in a
+ * feed-forward network. */
+#include "kernels/product.h"
+#include "kernels/rowops.h"
+#include "support/engine/kinds.h"
+#include "support/engine/one_layer.h"
+#include "support/memory.h"
+#include "support/memory_file.h"
+#include "support/random.h"
+
+#include <math.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MATRICES = 3, ADDITIONS = 4 };
+
+static uint64_t seed = 1;
+
+/* A layer with its numbers in f32, as the oracle takes them, and in the types in which the layer has them. */
+typedef struct scene {
+    int64_t in, out, matrices, count;
+    int64_t begins[MATRICES + 1]; /* rows [begins[i], begins[i + 1]) of w are matrix i */
+    float *w, *bias;
+    struct {
+        int64_t rank;
+        float *down, *up;
+        void *stored_down, *stored_up;
+    } parts[ADDITIONS];
+    ith_linear_addition additions[ADDITIONS];
+    one_layer layer;
+} scene;
+
+static float *floats(int64_t count)
+{
+    float *all = malloc((size_t)count * sizeof *all);
+    assert_non_null(all);
+    return all;
+}
+
+/* Random numbers that `type` has. *stored: a copy in this type. */
+static float *numbers(int64_t count, ith_dtype type, void **stored)
+{
+    float *x = random_floats(&seed, count);
+    *stored = malloc((size_t)(count * ith_dtype_bytes(type)));
+    assert_non_null(*stored);
+    if (type == ITH_F32) {
+        memcpy(*stored, x, (size_t)count * sizeof *x);
+    } else {
+        ith_from_f32(*stored, type, x, count);
+        ith_to_f32(x, *stored, type, count);
+    }
+    return x;
+}
+
+static void lay_out(scene *s, int kind)
+{
+    s->layer.linear = ith_linear_lay_out_with(s->layer.set, s->in, s->out, operand_kinds[kind], s->additions, s->count,
+                                              &s->layer.arena);
+    assert_int_equal(ith_linear_set_status(s->layer.set), ITH_OK);
+}
+
+/* Makes the layer of a scene whose numbers are there. */
+static void attach(ith_context *context, scene *s, int kind, bool keeps_packed)
+{
+    ith_linear_weight weights[MATRICES];
+    s->layer = (one_layer){0};
+    assert_int_equal(ith_linear_set_create(context, keeps_packed, &s->layer.set), ITH_OK);
+    lay_out(s, kind);
+    assert_int_equal(ith_arena_allocate(context, &s->layer.arena, "a layer"), ITH_OK);
+    lay_out(s, kind);
+    for (int i = 0; i < s->matrices; i++)
+        weights[i] = (ith_linear_weight){
+            .data = s->w + s->begins[i] * s->in, .type = ITH_F32, .rows = s->begins[i + 1] - s->begins[i]};
+    assert_int_equal(ith_linear_attach(context, s->layer.linear, weights, (int)s->matrices, s->bias), ITH_OK);
+    assert_int_equal(ith_linear_add(context, s->layer.linear, s->additions, s->count), ITH_OK);
+}
+
+static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t most_rank, int kind)
+{
+    static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
+    scene s = {.in = in, .out = out};
+    s.matrices = out < MATRICES ? 1 : random_between(&seed, 1, MATRICES);
+    s.count = random_between(&seed, 1, ADDITIONS);
+    for (int64_t i = 1; i <= s.matrices; i++)
+        s.begins[i] = i == s.matrices ? out : random_between(&seed, s.begins[i - 1] + 1, out - (s.matrices - i));
+    s.w = random_floats(&seed, in * out), s.bias = random_floats(&seed, out);
+    for (int64_t i = 0; i < s.count; i++) {
+        ith_linear_addition *a = &s.additions[i];
+        const ith_dtype type = types[random_below(&seed, 3)];
+        a->matrix = (int)random_below(&seed, (uint32_t)s.matrices);
+        const int64_t rank = random_below(&seed, 4) ? random_between(&seed, 1, most_rank) : 0; /* 0: dense */
+        const int64_t rows = s.begins[a->matrix + 1] - s.begins[a->matrix];
+        s.parts[i].rank = rank, a->factor = 1.5f * random_signed(&seed);
+        s.parts[i].down = numbers(rank * in, type, &s.parts[i].stored_down);
+        s.parts[i].up = numbers(rows * (rank ? rank : in), type, &s.parts[i].stored_up);
+        a->down = (ith_linear_weight){.data = s.parts[i].stored_down, .type = type, .rows = rank};
+        a->up = (ith_linear_weight){.data = s.parts[i].stored_up, .type = type, .rows = rows};
+    }
+    attach(context, &s, kind, false);
+    return s;
+}
+
+static void scene_free(ith_context *context, scene *s)
+{
+    one_layer_free(context, &s->layer);
+    free(s->w), free(s->bias);
+    for (int64_t i = 0; i < s->count; i++) {
+        free(s->parts[i].down), free(s->parts[i].up);
+        free(s->parts[i].stored_down), free(s->parts[i].stored_up);
+    }
+}
+
+/* sum x[k] w[k] of rounded operands, and the sum of the terms' sizes. */
+static double sum64(const float *x, const float *w, int64_t count, int kind, double *size)
+{
+    double sum = 0;
+    *size = 0;
+    for (int64_t k = 0; k < count; k++) {
+        double term = operand_value(x[k], kind) * operand_value(w[k], kind);
+        sum += term, *size += fabs(term);
+    }
+    return sum;
+}
+
+/* Adds addition number `n` of one row of x to y [out] in float64, and the sizes of the terms to `sizes` [out]. */
+static void add64(const scene *s, int64_t n, const float *x, int kind, double *y, double *sizes)
+{
+    const ith_linear_addition *a = &s->additions[n];
+    for (int64_t r = 0; r < s->parts[n].rank; r++) {
+        double size, t = (double)a->factor * sum64(x, s->parts[n].down + r * s->in, s->in, kind, &size);
+        for (int64_t j = s->begins[a->matrix]; j < s->begins[a->matrix + 1]; j++) {
+            double up = operand_value(s->parts[n].up[(j - s->begins[a->matrix]) * s->parts[n].rank + r], kind);
+            y[j] += up * t, sizes[j] += fabs(up * (double)a->factor) * size;
+        }
+    }
+}
+
+/* t is rounded to bf16 where x is; the error of this is at most 2^-9 of t. */
+static double allowed(int kind)
+{
+    return kind == OPERANDS_F32 ? 1e-6 : 1.0 / 512;
+}
+
+/* Row j of the weights with its dense additions, in `sum` [in]. */
+static const float *row_of(const scene *s, int64_t j, float *sum)
+{
+    memcpy(sum, s->w + j * s->in, (size_t)s->in * sizeof *sum);
+    for (int64_t n = 0; n < s->count; n++) {
+        const ith_linear_addition *a = &s->additions[n];
+        const int64_t row = j - s->begins[a->matrix];
+        for (int64_t k = 0; !s->parts[n].rank && row >= 0 && row < a->up.rows && k < s->in; k++)
+            sum[k] += a->factor * s->parts[n].up[row * s->in + k];
+    }
+    return sum;
+}
+
+/* The largest error of y, as a share of the sum of its terms' sizes. */
+static double worst_error(const scene *s, int64_t rows, const float *x, const float *y, int kind)
+{
+    float *sum = floats(s->in);
+    double worst = 0, *y64 = malloc((size_t)s->out * sizeof *y64), *sizes = malloc((size_t)s->out * sizeof *sizes);
+    assert_true(y64 && sizes);
+    for (int64_t i = 0; i < rows; i += 1 + rows / 9) {
+        for (int64_t j = 0; j < s->out; j++) {
+            y64[j] = (double)s->bias[j] + sum64(x + i * s->in, row_of(s, j, sum), s->in, kind, &sizes[j]);
+            sizes[j] += fabs((double)s->bias[j]);
+        }
+        for (int64_t n = 0; n < s->count; n++)
+            add64(s, n, x + i * s->in, kind, y64, sizes);
+        for (int64_t j = 0; j < s->out; j++)
+            worst = fmax(worst, fabs(y64[j] - (double)y[i * s->out + j]) / sizes[j]);
+    }
+    free(y64), free(sizes), free(sum);
+    return worst;
+}
+
+static ith_context *new_context(void)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    return context;
+}
+
+static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind)
+{
+    scene s = scene_make(context, in, out, most_rank, kind);
+    float *x = random_floats(&seed, rows * in), *y = floats(rows * out), *again = floats(rows * out);
+    assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_OK);
+    assert_true(worst_error(&s, rows, x, y, kind) < allowed(kind));
+    one_layer_free(context, &s.layer); /* once more, with packed weights */
+    attach(context, &s, kind, true);
+    for (int64_t i = 0; i < s.count; i++) { /* no longer needed */
+        memset(s.parts[i].stored_down, 255, (size_t)(s.parts[i].rank * in * ith_dtype_bytes(s.additions[i].down.type)));
+        memset(s.parts[i].stored_up, 255,
+               (size_t)((s.parts[i].rank ? s.parts[i].rank : in) * s.additions[i].up.rows *
+                        ith_dtype_bytes(s.additions[i].up.type)));
+    }
+    ith_linear_prefetch(s.layer.linear);
+    assert_int_equal(one_layer_apply(context, &s.layer, rows, x, again), ITH_OK);
+    assert_memory_equal(y, again, (size_t)(rows * out) * sizeof *y);
+    scene_free(context, &s);
+    free(x), free(y), free(again);
+}
+
+static void test_against_float64(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{1, 1, 1, 1},       {1, 7, 3, 5},      {5, 16, 64, 300},   {64, 64, 64, 16},
+                                        {63, 65, 127, 9},   {129, 30, 200, 4}, {20, 128, 257, 70}, {3, 300, 129, 260},
+                                        {2, 2500, 130, 64}, {1100, 40, 50, 8}, {2100, 20, 33, 3},  {9, 1025, 331, 600}};
+    int threads = omp_get_max_threads();
+    ith_context *context = new_context();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+            omp_set_num_threads((int)i % 3 + 1);
+            check(context, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], kind);
+        }
+    for (int i = 0; i < 60; i++) {
+        omp_set_num_threads(i % 3 + 1);
+        check(context, random_between(&seed, 1, 120), random_between(&seed, 1, 400), random_between(&seed, 1, 300),
+              random_between(&seed, 1, 40), i % operand_kinds_here(context));
+    }
+    omp_set_num_threads(threads);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* Operations that an addition of rank 8 adds to a square layer in f32, for `rows` rows. */
+static double added_operations(ith_context *context, int64_t width, int64_t rows)
+{
+    const ith_linear_addition sizes = {.down.rows = 8, .up.rows = width};
+    one_layer l = {0};
+    assert_int_equal(ith_linear_set_create(context, false, &l.set), ITH_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        l.linear = ith_linear_lay_out_with(l.set, width, width, operand_kinds[OPERANDS_F32], &sizes, 1, &l.arena);
+        if (!pass)
+            assert_int_equal(ith_arena_allocate(context, &l.arena, "a layer"), ITH_OK);
+    }
+    const double operations = ith_linear_added_operations(l.linear, rows);
+    one_layer_free(context, &l);
+    return operations;
+}
+
+/* Additions to a small layer are merged if a weight has one part: their cost does not grow with the rows. Those to a
+ * large layer are products of their own, and have the same precision. */
+static void test_small_and_large(void **state)
+{
+    (void)state;
+    enum { SMALL = 1536, LARGE = 4200 };
+    ith_context *context = new_context();
+    const bool merges = ith_product_kernel_choose(ITH_F32, ith_context_cpu(context))->parts == 1;
+    for (int64_t rows = 1; rows < 20000; rows *= 99) {
+        const double apart = 2.0 * (double)rows * 8 * 2, merged = 2.0 * 8 * SMALL;
+        assert_true(fabs(added_operations(context, SMALL, rows) - SMALL * (merges ? merged : apart)) < 1);
+        assert_true(fabs(added_operations(context, LARGE, rows) - LARGE * apart) < 1);
+    }
+    check(context, 3, LARGE, LARGE, 8, OPERANDS_F32);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* A row alone, and among others, in workspaces for few rows and for many, with teams of several sizes. */
+static void test_bits(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{300, 192, 192, 64}, {300, 100, 365, 40}, {1300, 700, 40, 5}};
+    int threads = omp_get_max_threads();
+    ith_context *context = new_context();
+    for (int n = 0; n < 3 * operand_kinds_here(context); n++) {
+        const int64_t most = shapes[n % 3][0], in = shapes[n % 3][1], out = shapes[n % 3][2];
+        scene s = scene_make(context, in, out, shapes[n % 3][3], n / 3);
+        float *x = random_floats(&seed, most * in), *alone = floats(most * out), *together = floats(most * out);
+        for (int team = 1; team <= 4; team++) {
+            ith_linear_workspace workspace;
+            ith_arena arena;
+            omp_set_num_threads(team);
+            assert_int_equal(one_workspace_make(context, s.layer.set, team == 2 ? 1 : most, &workspace, &arena), 0);
+            for (int64_t i = 0; team == 1 && i < most; i++)
+                assert_int_equal(
+                    ith_linear_apply_rows(context, s.layer.linear, &workspace, 1, x + i * in, alone + i * out), ITH_OK);
+            for (int64_t rows = 1; rows <= most; rows += rows < 5 ? 1 : most / 5 - 1) {
+                int64_t begin = (most - rows) / team;
+                assert_int_equal(
+                    ith_linear_apply_rows(context, s.layer.linear, &workspace, rows, x + begin * in, together), ITH_OK);
+                assert_memory_equal(together, alone + begin * out, (size_t)(rows * out) * sizeof *together);
+            }
+            one_workspace_free(context, &workspace, &arena);
+        }
+        scene_free(context, &s);
+        free(x), free(alone), free(together);
+    }
+    omp_set_num_threads(threads);
+    ith_context_destroy(&context);
+}
+
+/* ---- Feed-forward networks ------------------------------------------------------------------------------------- */
+
+/* Up, gate and down, each with an addition of its own rank, in one set. */
+typedef struct network {
+    int64_t sizes[3]; /* in, wide, out */
+    float *w[3], *bias[3];
+    float *low[3][2]; /* down and up of the addition to each layer */
+    one_layer layers;
+    ith_linear *linears[3];
+} network;
+
+static const int64_t ranks[3] = {5, 33, 70};
+
+static void network_lay_out(network *n, int kind)
+{
+    const int64_t shapes[3][2] = {{n->sizes[0], n->sizes[1]}, {n->sizes[0], n->sizes[1]}, {n->sizes[1], n->sizes[2]}};
+    for (int i = 0; i < 3; i++) {
+        const ith_linear_addition sizes = {.down.rows = ranks[i], .up.rows = shapes[i][1]};
+        n->linears[i] = ith_linear_lay_out_with(n->layers.set, shapes[i][0], shapes[i][1], operand_kinds[kind], &sizes,
+                                                1, &n->layers.arena);
+    }
+}
+
+static network network_make(ith_context *context, const int64_t *sizes, int kind)
+{
+    network n = {.sizes = {sizes[1], sizes[2], sizes[3]}};
+    assert_int_equal(ith_linear_set_create(context, false, &n.layers.set), ITH_OK);
+    network_lay_out(&n, kind);
+    assert_int_equal(ith_arena_allocate(context, &n.layers.arena, "layers"), ITH_OK);
+    network_lay_out(&n, kind);
+    for (int i = 0; i < 3; i++) {
+        const int64_t in = sizes[i == 2 ? 2 : 1], out = sizes[i == 2 ? 3 : 2];
+        n.w[i] = random_floats(&seed, in * out), n.bias[i] = random_floats(&seed, out);
+        n.low[i][0] = random_floats(&seed, ranks[i] * in), n.low[i][1] = random_floats(&seed, out * ranks[i]);
+        const ith_linear_addition a = {.down = {.data = n.low[i][0], .type = ITH_F32, .rows = ranks[i]},
+                                       .up = {.data = n.low[i][1], .type = ITH_F32, .rows = out},
+                                       .factor = 0.25f};
+        const ith_linear_weight w = {.data = n.w[i], .type = ITH_F32, .rows = out};
+        assert_int_equal(ith_linear_attach(context, n.linears[i], &w, 1, n.bias[i]), ITH_OK);
+        assert_int_equal(ith_linear_add(context, n.linears[i], &a, 1), ITH_OK);
+    }
+    return n;
+}
+
+static void network_free(ith_context *context, network *n)
+{
+    one_layer_free(context, &n->layers);
+    for (int i = 0; i < 3; i++)
+        free(n->w[i]), free(n->bias[i]), free(n->low[i][0]), free(n->low[i][1]);
+}
+
+/* A network has the bits of its layers one after the other, which test_against_float64 has compared. */
+static void check_network(ith_context *context, const int64_t *sizes, bool has_gate, int kind)
+{
+    const int64_t rows = sizes[0], wide = sizes[2], out = sizes[3];
+    network n = network_make(context, sizes, kind);
+    const ith_feed_forward parts = {n.linears[0], has_gate ? n.linears[1] : NULL, n.linears[2],
+                                    ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
+    float *x = random_floats(&seed, rows * sizes[1]), *y = floats(rows * out), *plain = floats(rows * out);
+    float *hidden = floats(rows * wide), *gates = floats(rows * wide);
+    ith_linear_workspace workspace;
+    ith_arena arena;
+    assert_int_equal(one_workspace_make(context, n.layers.set, rows, &workspace, &arena), ITH_OK);
+    assert_int_equal(ith_linear_apply_rows(context, parts.up, &workspace, rows, x, hidden), ITH_OK);
+    assert_int_equal(ith_linear_apply_rows(context, n.linears[1], &workspace, rows, x, gates), ITH_OK);
+    parts.act(hidden, hidden, rows * wide);
+    for (int64_t i = 0; has_gate && i < rows * wide; i++)
+        hidden[i] *= gates[i];
+    assert_int_equal(ith_linear_apply_rows(context, parts.down, &workspace, rows, hidden, plain), ITH_OK);
+    const ith_linear_rows from = {x, sizes[1]};
+    ith_linear_rows to = {y, out};
+    const ith_linear_input input = ith_linear_from_rows(&from);
+    const ith_linear_output output = ith_linear_to_rows(&to);
+    assert_int_equal(ith_feed_forward_apply(context, &parts, &workspace, rows, &input, &output), ITH_OK);
+    assert_memory_equal(y, plain, (size_t)(rows * out) * sizeof *y);
+    one_workspace_free(context, &workspace, &arena);
+    network_free(context, &n);
+    free(x), free(y), free(plain), free(hidden), free(gates);
+}
+
+static void test_feed_forward(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 20, 50, 7},     {100, 64, 64, 64},
+                                       {60, 33, 401, 90}, {700, 48, 200, 40}, {1300, 16, 70, 16}};
+    int threads = omp_get_max_threads();
+    ith_context *context = new_context();
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
+        for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+            omp_set_num_threads((int)i % 3 + 1);
+            check_network(context, sizes[i / 2], i % 2, kind);
+        }
+    omp_set_num_threads(threads);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* ---- Memory and refusals --------------------------------------------------------------------------------------- */
+
+/* What was counted is what is taken, and an addition takes little memory unless it is kept packed. */
+static void test_memory(void **state)
+{
+    (void)state;
+    enum { WIDTH = 1024, RANK = 64 };
+    ith_context *context = new_context();
+    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
+        const ith_linear_addition sizes = {.down.rows = RANK, .up.rows = WIDTH};
+        ith_linear_set *set = NULL;
+        ith_arena arena = {0};
+        const int64_t before = memory_of(context).current_bytes;
+        int64_t counted = 0;
+        assert_int_equal(ith_linear_set_create(context, i % 2, &set), ITH_OK);
+        for (int pass = 0; pass < 2; pass++) {
+            ith_linear_lay_out_with(set, WIDTH, WIDTH, operand_kinds[i / 2], &sizes, 1, &arena);
+            counted = pass ? counted : arena.used_bytes;
+            if (!pass)
+                assert_int_equal(ith_arena_allocate(context, &arena, "a layer"), ITH_OK);
+        }
+        assert_int_equal(arena.used_bytes, counted);
+        assert_int_equal(memory_of(context).current_bytes - before,
+                         counted + ITH_ALLOC_HEADER + ith_linear_set_bytes(set));
+        assert_true(i % 2 ? counted > 2 * WIDTH * RANK * 2 : counted < 10000);
+        ith_linear_set_destroy(&set);
+        ith_free(context, arena.base);
+    }
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+static ith_status try_sizes(ith_context *context, const ith_linear_addition *addition)
+{
+    ith_linear_set *set = NULL;
+    ith_arena arena = {0};
+    assert_int_equal(ith_linear_set_create(context, false, &set), ITH_OK);
+    ith_linear_lay_out_with(set, 8, 6, operand_kinds[OPERANDS_F32], addition, 1, &arena);
+    ith_status status = ith_linear_set_status(set);
+    ith_linear_set_destroy(&set);
+    return status;
+}
+
+/* A LoRA file that is cut after it was mapped: an error that names it, for one strip of rows and for several. */
+static void test_cut_file(void **state)
+{
+    (void)state;
+    enum { WIDTH = 256, RANK = 64, ROWS = 2200, BYTES = WIDTH * RANK * 4 };
+    ith_context *context = new_context();
+    float *w = random_floats(&seed, WIDTH * WIDTH), *x = random_floats(&seed, ROWS * WIDTH), *y = floats(ROWS * WIDTH);
+    memory_file file = memory_file_create();
+    memory_file_fill(&file, w, BYTES);
+    float *mapped = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file.file, 0);
+    assert_true(mapped != MAP_FAILED);
+    scene s = {.in = WIDTH, .out = WIDTH, .matrices = 1, .count = 1, .begins = {0, WIDTH}, .w = w};
+    s.bias = random_floats(&seed, WIDTH);
+    s.additions[0] =
+        (ith_linear_addition){.down = {.data = w, .type = ITH_F32, .rows = RANK},
+                              .up = {.data = mapped, .type = ITH_F32, .rows = WIDTH, .file = "style.safetensors"},
+                              .factor = 1};
+    attach(context, &s, OPERANDS_F32, false);
+    assert_int_equal(one_layer_apply(context, &s.layer, ROWS, x, y), ITH_OK);
+    assert_int_equal(ftruncate(file.file, BYTES / 2), 0);
+    for (int64_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_ERR_IO);
+        assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
+    }
+    one_layer_free(context, &s.layer);
+    munmap(mapped, BYTES);
+    close(file.file);
+    free(s.bias), free(w), free(x), free(y);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = 3, .up.rows = 6}), ITH_OK);
+    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = -1, .up.rows = 6}), ITH_ERR_ARGUMENT);
+    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = INT32_MAX, .up.rows = 6}),
+                     ITH_ERR_ARGUMENT);
+    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = 3, .up.rows = 7}), ITH_ERR_ARGUMENT);
+    assert_int_equal(try_sizes(context, &(ith_linear_addition){3, .down.rows = 3, .up.rows = 2}), ITH_ERR_ARGUMENT);
+    scene s = scene_make(context, 8, 6, 4, OPERANDS_F32);
+    ith_linear_addition wrong[ADDITIONS];
+    for (int i = 0; i < 4; i++) {
+        memcpy(wrong, s.additions, sizeof wrong);
+        wrong[0].down.rows += i == 0, wrong[0].up.rows += i == 1, wrong[0].matrix += i == 2;
+        wrong[0].up.type = i == 3 ? ITH_F64 : wrong[0].up.type;
+        assert_int_equal(ith_linear_add(context, s.layer.linear, wrong, s.count), ITH_ERR_ARGUMENT);
+    }
+    scene_free(context, &s);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
+        cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),     cmocka_unit_test(test_feed_forward),
+        cmocka_unit_test(test_memory),          cmocka_unit_test(test_refusals), cmocka_unit_test(test_small_and_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pictures of every kind against the pixels that Pillow gives for them; all orientations; files that are no pictures,
+ * are cut, or are damaged. */
+#include "media/image.h"
+#include "support/corpus.h"
+#include "support/fixture.h"
+#include "support/random.h"
+
+#include <glob.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PICTURES "golden/pictures/"
+enum { SHORT_SIDE = 24, LONG_SIDE = 40, BYTES = SHORT_SIDE * LONG_SIDE * 3, PADDING = 64 };
+
+/* Reads a file, with room for PADDING zeros. */
+static uint8_t *read_all(const char *path, int64_t *bytes)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *bytes = ftell(file);
+    rewind(file);
+    uint8_t *data = calloc(1, (size_t)*bytes + PADDING);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, (size_t)*bytes, file), (size_t)*bytes);
+    fclose(file);
+    return data;
+}
+
+/* The mean and the largest difference that a picture may have: of lossy ones, the filters of the colours and the cosine
+ * transforms are not the same. */
+static void compare(const char *path, const uint8_t *rgb)
+{
+    char name[256];
+    int64_t bytes;
+    const bool lossy = strstr(path, ".jpg") || strstr(path, "/rgb.webp") || strstr(path, "/alpha.webp");
+    const bool deep = strstr(path, "16.png");
+    snprintf(name, sizeof name, "%s.rgb", path);
+    uint8_t *want = read_all(name, &bytes);
+    assert_int_equal(bytes, BYTES);
+    int most = 0;
+    double sum = 0;
+    for (int i = 0; i < BYTES; i++) {
+        const int difference = abs(rgb[i] - want[i]);
+        most = difference > most ? difference : most;
+        sum += difference;
+    }
+    free(want);
+    if (most > (lossy ? 12 : deep ? 1 : 0) || sum / BYTES > 1.5)
+        fail_msg("%s: mean difference %.2f, largest %d", path, sum / BYTES, most);
+}
+
+static void pixels_are_those_of_pillow(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {PICTURES "*.png", PICTURES "*.jpg", PICTURES "*.webp"};
+    int seen = 0;
+    for (int kind = 0; kind < 3; kind++) {
+        glob_t found;
+        assert_int_equal(glob(patterns[kind], 0, NULL, &found), 0);
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *path = found.gl_pathv[i];
+            const bool turned = strstr(path, "turned_") && strchr("5678", strrchr(path, '.')[-1]);
+            uint8_t *rgb;
+            int64_t height, width;
+            if (strstr(path, "animated"))
+                continue;
+            check(context, ith_image_read(context, path, &rgb, &height, &width));
+            assert_int_equal(height, turned ? LONG_SIDE : SHORT_SIDE);
+            assert_int_equal(width, turned ? SHORT_SIDE : LONG_SIDE);
+            compare(path, rgb);
+            free(rgb);
+            seen++;
+        }
+        globfree(&found);
+    }
+    assert_int_equal(seen, 42);
+}
+
+/* ---- What is refused ----------------------------------------------------------------------------------------------
+ */
+
+static void expect_refusal(const char *path, ith_status wanted, const char *word)
+{
+    uint8_t *rgb;
+    int64_t height, width;
+    const ith_status status = ith_image_read(context, path, &rgb, &height, &width);
+    assert_null(rgb);
+    if (status != wanted || !strstr(ith_context_error(context), word))
+        fail_msg("%s: %s: %s lacks '%s'", path, ith_status_name(status), ith_context_error(context), word);
+}
+
+static void other_files_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal("golden/none.png", ITH_ERR_IO, "No such file");
+    expect_refusal("golden", ITH_ERR_IO, "it is not a file");
+    expect_refusal("/dev/zero", ITH_ERR_IO, "it is not a file");
+    expect_refusal("golden/prompts.json", ITH_ERR_FORMAT, "no PNG, JPEG or WebP");
+    expect_refusal(PICTURES "animated.webp", ITH_ERR_FORMAT, "animated");
+}
+
+static ith_status decode(const uint8_t *data, int64_t bytes)
+{
+    uint8_t *rgb;
+    int64_t height = 0, width = 0;
+    const ith_status status = ith_image_decode(context, "it", data, bytes, &rgb, &height, &width);
+    assert_true(!status == (rgb != NULL));
+    for (int64_t i = 0; rgb && i < height * width * 3; i += 3)
+        assert_true(rgb[i] <= 255); /* the memory is there */
+    free(rgb);
+    return status;
+}
+
+static uint32_t checksum(const uint8_t *data, int count)
+{
+    uint32_t sum = 0xffffffff;
+    for (int i = 0; i < count; i++) {
+        sum ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320 : 0);
+    }
+    return ~sum;
+}
+
+/* A PNG whose header announces more pixels than its data have. */
+static void sizes_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t width, height;
+        const char *word;
+    } cases[] = {{40000, 40000, "pixels"}, {0x7fffffff, 0x7fffffff, "pixels"}, {8192, 8192, ""}, {0, 24, ""}};
+    int64_t bytes;
+    uint8_t *data = read_all(PICTURES "rgb.png", &bytes);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int byte = 0; byte < 4; byte++) {
+            data[16 + byte] = (uint8_t)(cases[i].width >> (24 - 8 * byte));
+            data[20 + byte] = (uint8_t)(cases[i].height >> (24 - 8 * byte));
+        }
+        const uint32_t sum = checksum(data + 12, 17);
+        for (int byte = 0; byte < 4; byte++)
+            data[29 + byte] = (uint8_t)(sum >> (24 - 8 * byte));
+        const ith_status status = decode(data, bytes);
+        print_message("%u x %u: %s\n", cases[i].width, cases[i].height, ith_context_error(context));
+        assert_int_equal(status, ITH_ERR_FORMAT);
+        assert_non_null(strstr(ith_context_error(context), cases[i].word));
+    }
+    free(data);
+}
+
+/* Every beginning of a picture is refused, except one that lacks only what follows the picture. */
+static void cut_files_are_refused(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {PICTURES "grey.png", PICTURES "rgb.jpg", PICTURES "turned_webp_6.webp"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        int64_t bytes;
+        uint8_t *data = read_all(paths[i], &bytes);
+        for (int64_t length = 0; length < bytes - 1; length++) {
+            uint8_t *cut = calloc(1, (size_t)length + PADDING);
+            memcpy(cut, data, (size_t)length);
+            if (!decode(cut, length))
+                fail_msg("%s: its first %d bytes are no picture", paths[i], (int)length);
+            free(cut);
+        }
+        free(data);
+    }
+}
+
+/* ---- Files that are cut inside ------------------------------------------------------------------------------------
+ */
+
+/* A file that a test makes. */
+typedef struct made_file {
+    uint8_t data[8192];
+    int64_t bytes;
+} made_file;
+
+static void add(made_file *file, const void *data, int64_t bytes)
+{
+    assert_true(file->bytes + bytes + PADDING <= (int64_t)sizeof file->data);
+    memcpy(file->data + file->bytes, data, (size_t)bytes);
+    file->bytes += bytes;
+}
+
+static void put_number(uint8_t *at, uint32_t value, bool little)
+{
+    for (int byte = 0; byte < 4; byte++)
+        at[byte] = (uint8_t)(value >> (little ? 8 * byte : 24 - 8 * byte));
+}
+
+static int64_t number_at(const uint8_t *at, bool little)
+{
+    int64_t value = 0;
+    for (int byte = 0; byte < 4; byte++)
+        value = value << 8 | at[little ? 3 - byte : byte];
+    return value;
+}
+
+/* Adds a PNG chunk, with its checksum. */
+static void add_chunk(made_file *file, const char *kind, const uint8_t *data, int64_t bytes)
+{
+    uint8_t number[4];
+    put_number(number, (uint32_t)bytes, false);
+    add(file, number, 4);
+    const int64_t begin = file->bytes;
+    add(file, kind, 4);
+    add(file, data, bytes);
+    put_number(number, checksum(file->data + begin, (int)bytes + 4), false);
+    add(file, number, 4);
+}
+
+/* Makes the file that a program writes which lost all compressed data but the first `length` bytes. Returns false if
+ * there are no more. */
+static bool cut_png(const uint8_t *data, int64_t bytes, int64_t length, made_file *file)
+{
+    made_file packed = {.bytes = 0};
+    add(file, data, 8);
+    for (int64_t at = 8; at < bytes; at += 12 + number_at(data + at, false)) {
+        const int64_t count = number_at(data + at, false);
+        const char *kind = (const char *)data + at + 4;
+        if (!memcmp(kind, "IDAT", 4))
+            add(&packed, data + at + 8, count);
+        else if (memcmp(kind, "IEND", 4))
+            add(file, data + at, count + 12);
+    }
+    if (length < packed.bytes)
+        add_chunk(file, "IDAT", packed.data, length);
+    add_chunk(file, "IEND", (const uint8_t *)"", 0);
+    return length < packed.bytes;
+}
+
+/* Makes the first `length` bytes of a JPEG, and an end mark. */
+static bool cut_jpeg(const uint8_t *data, int64_t bytes, int64_t length, made_file *file)
+{
+    if (length < bytes - 2)
+        add(file, data, length);
+    add(file, "\xff\xd9", 2);
+    return length < bytes - 2;
+}
+
+/* Makes the first `length` bytes of a WebP, with sizes that fit. */
+static bool cut_webp(const uint8_t *data, int64_t bytes, int64_t length, made_file *file)
+{
+    if (length < 20 || length >= bytes)
+        return length < 20;
+    add(file, data, length);
+    for (int64_t at = 12; at + 8 <= length; at += 8 + (number_at(data + at + 4, true) + 1) / 2 * 2)
+        if (at + 8 + number_at(data + at + 4, true) > length)
+            put_number(file->data + at + 4, (uint32_t)(length - at - 8), true);
+    if (length % 2)
+        add(file, "", 1);
+    put_number(file->data + 4, (uint32_t)(file->bytes - 8), true);
+    return true;
+}
+
+/* Reads a made file, whose pixels are those of `whole` if it is read at all. */
+static bool is_refused_or_same(const made_file *file, const uint8_t *whole)
+{
+    uint8_t *rgb;
+    int64_t height, width;
+    const ith_status status = ith_image_decode(context, "it", file->data, file->bytes, &rgb, &height, &width);
+    const bool good = status ? status == ITH_ERR_FORMAT && !strchr(ith_context_error(context), '\n')
+                             : height == SHORT_SIDE && width == LONG_SIDE && !memcmp(rgb, whole, BYTES);
+    free(rgb);
+    return good;
+}
+
+typedef bool cut_function(const uint8_t *data, int64_t bytes, int64_t length, made_file *file);
+
+/* The number of cuts of a picture after which it is read with other pixels. */
+static int wrong_cuts(const char *path, cut_function *cut)
+{
+    int64_t bytes, height, width, length = 0, last = 0;
+    int wrong = 0;
+    uint8_t *data = read_all(path, &bytes), *whole;
+    check(context, ith_image_read(context, path, &whole, &height, &width));
+    for (;; length++) {
+        made_file file = {.bytes = 0};
+        if (!cut(data, bytes, length, &file))
+            break;
+        if (file.bytes && !is_refused_or_same(&file, whole))
+            wrong++, last = length;
+    }
+    if (wrong)
+        print_message("%s: %d of %d cuts give other pixels, the last at byte %d\n", path, wrong, (int)length,
+                      (int)last);
+    assert_true(length > 100);
+    free(data);
+    free(whole);
+    return wrong;
+}
+
+/* Pictures whose data end early in a frame of parts with fitting sizes, checksums and end marks. */
+static void pictures_cut_inside_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        cut_function *cut;
+    } cases[] = {{PICTURES "grey.png", cut_png},         {PICTURES "palette.png", cut_png},
+                 {PICTURES "one_bit.png", cut_png},      {PICTURES "interlaced.png", cut_png},
+                 {PICTURES "rgb.jpg", cut_jpeg},         {PICTURES "full.jpg", cut_jpeg},
+                 {PICTURES "progressive.jpg", cut_jpeg}, {PICTURES "grey.jpg", cut_jpeg},
+                 {PICTURES "cmyk.jpg", cut_jpeg},        {PICTURES "turned_jpg_1.jpg", cut_jpeg},
+                 {PICTURES "rgb.webp", cut_webp},        {PICTURES "lossless.webp", cut_webp},
+                 {PICTURES "alpha.webp", cut_webp}};
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wrong += wrong_cuts(cases[i].path, cases[i].cut);
+    assert_int_equal(wrong, 0);
+}
+
+/* Makes a grey PNG of SHORT_SIDE x LONG_SIDE whose data have the first `count` bytes of its rows, in a complete stream.
+ */
+static void write_rows(int64_t count, made_file *file)
+{
+    uint8_t header[13] = {0}, stream[2048] = {0x78, 0x01, 1};
+    put_number(header, LONG_SIDE, false);
+    put_number(header + 4, SHORT_SIDE, false);
+    header[8] = 8;
+    for (int i = 0; i < 2; i++)
+        stream[3 + i] = (uint8_t)(count >> 8 * i), stream[5 + i] = (uint8_t)~stream[3 + i];
+    put_number(stream + 7 + count, (uint32_t)(count << 16 | 1), false); /* the rows are 0: no filter, black */
+    add(file, "\x89PNG\r\n\x1a\n", 8);
+    add_chunk(file, "IHDR", header, sizeof header);
+    add_chunk(file, "IDAT", stream, count + 11);
+    add_chunk(file, "IEND", (const uint8_t *)"", 0);
+}
+
+/* A PNG whose compressed data are complete, and hold fewer rows than its header says. */
+static void pictures_without_all_rows_are_refused(void **state)
+{
+    (void)state;
+    const int64_t whole = (LONG_SIDE + 1) * SHORT_SIDE;
+    for (int64_t count = whole; count >= 0; count--) {
+        made_file file = {.bytes = 0};
+        write_rows(count, &file);
+        const ith_status status = decode(file.data, file.bytes);
+        if (status != (count < whole ? ITH_ERR_FORMAT : ITH_OK))
+            fail_msg("%d of %d bytes: %s", (int)count, (int)whole, ith_status_name(status));
+    }
+}
+
+static void damaged_files_do_no_harm(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {PICTURES "palette.png", PICTURES "turned_jpg_6.jpg", PICTURES "rgb.webp",
+                                        PICTURES "turned_webp_3.webp", PICTURES "cmyk.jpg"};
+    uint64_t random = 7;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        int64_t bytes;
+        uint8_t *data = read_all(paths[i], &bytes);
+        uint8_t *damaged = calloc(1, (size_t)bytes + PADDING);
+        for (int trial = 0; trial < 300; trial++) {
+            memcpy(damaged, data, (size_t)bytes);
+            for (int change = 0; change <= trial % 4; change++)
+                damaged[random_below(&random, trial % 2 ? (uint32_t)bytes : 64)] = (uint8_t)random_below(&random, 256);
+            decode(damaged, bytes);
+        }
+        free(damaged);
+        free(data);
+    }
+}
+
+static ith_status probe_image(ith_context *own, const char *path)
+{
+    uint8_t *rgb;
+    int64_t height, width;
+    const ith_status status = ith_image_read(own, path, &rgb, &height, &width);
+    free(rgb);
+    return status;
+}
+
+/* Files that tools/fuzz_image.c has found, and files that tools/make_picture_golden.py breaks. */
+static void found_files_do_no_harm(void **state)
+{
+    (void)state;
+    corpus_replay("media/corpus", probe_image, 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pixels_are_those_of_pillow),      cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(sizes_that_lie_are_refused),      cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(pictures_cut_inside_are_refused), cmocka_unit_test(pictures_without_all_rows_are_refused),
+        cmocka_unit_test(damaged_files_do_no_harm),        cmocka_unit_test(found_files_do_no_harm)};
+    return cmocka_run_group_tests_name("image", tests, context_set_up, context_tear_down);
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A run over processes that is stopped by a signal, or loses a process, goes on from its checkpoint with the same bits, over
+# as many processes or fewer. mpirun itself gets SIGINT or SIGTERM, as from a terminal or a batch system; or each process
+# does; or one process is killed.
+set -eu
+. mpi/launch.sh
+limit=150
+ithaca=$build/ithaca model=$(realpath ../models/shapes)
+[ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
+cd "$work"
+complain() {
+    echo "$*"
+    for file in out err; do [ ! -e $file ] || tail -n 20 $file; done
+    exit 1
+}
+command=("$ithaca" generate --model "$model" --quiet --threads 1)
+sizes=(--prompt "A red circle" --height 64 --width 64 --frames 9 --steps 200 --seed 3 --strategy ulysses)
+saved_step() { grep -aoE '"step":"[0-9]+"' run.st 2>/dev/null | head -1 | tr -dc 0-9; }
+"${command[@]}" "${sizes[@]}" --output whole/
+
+# pids PATTERN: the processes of this test whose program's name matches
+pids() {
+    local file
+    for file in /proc/[0-9]*/environ; do
+        ! tr '\0' '\n' 2>/dev/null <"$file" | grep -qxF "$mark" ||
+            [[ ! "$(basename "$(readlink "${file%environ}exe")")" =~ ^($1)$ ]] || basename "${file%/environ}"
+    done
+}
+signal_launcher() { kill -s "$1" $(pids 'orterun|prterun|prte|mpirun.*|mpiexec.*'); }
+signal_processes() { kill -s "$1" $(pids ithaca); }
+kill_last() { kill -9 "$(pids ithaca | tail -1)"; }
+
+# stop HOW STEP PROCESSES...: a run over three processes, in which that happens after that step is saved. It goes on over each
+# of these numbers of processes.
+stop() {
+    local run_pid status step i
+    rm -rf run.st clip
+    set -m # the launcher does not inherit an ignored SIGINT
+    launch 3 "${command[@]}" "${sizes[@]}" --output clip/ --checkpoint run.st --timeout 10 >out 2>err </dev/null &
+    run_pid=$!
+    set +m
+    for ((i = 0; i < 2000; i++)); do
+        step=$(saved_step || true)
+        [ "${step:-0}" -lt "$2" ] || break
+        sleep 0.01
+    done
+    $1 || complain "$1: the run ended too early"
+    status=0
+    wait $run_pid || status=$?
+    [ ! -e clip ] || complain "$1: the run came to its end (status $status)" # which launchers may give as 0
+    [ -e run.st ] && [ "$(saved_step)" -ge "$2" ] && [ "$(saved_step)" -lt 200 ] || complain "$1: no checkpoint: $(ls)"
+    check_nothing_left || complain "$1"
+    cp run.st kept.st
+    for processes in $3; do
+        cp kept.st run.st
+        launch $processes "${command[@]}" --strategy ulysses --output clip/ --resume run.st >out 2>err </dev/null ||
+            complain "$1: $processes processes do not go on"
+        diff -rq whole clip || complain "$1: $processes processes make another video"
+        [ ! -e run.st ] || complain "$1: the checkpoint is left"
+        rm -r clip
+    done
+}
+stop "signal_launcher TERM" 2 "3 1"
+stop "signal_launcher INT" 3 2
+stop "signal_processes TERM" 4 3
+stop kill_last 5 2

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scaled pictures against Pillow's Lanczos filter, to the bit; cuts; memory. */
+#include "base/context.h"
+#include "support/fixture.h"
+#include "support/memory.h"
+#include "wan/image/image_fit.h"
+
+#include <ithaca/files.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ith_image image_of(const ith_tensor *tensor)
+{
+    return (ith_image){sizeof(ith_image), tensor->data, tensor->shape[0], tensor->shape[1]};
+}
+
+static void pixels_are_those_of_pillow(void **state)
+{
+    (void)state;
+    ith_tensor_file *file = NULL;
+    check(context, ith_tensor_file_open(context, "golden/resize.safetensors", &file));
+    int cases = 0;
+    for (;; cases++) {
+        char from_name[16], to_name[16];
+        snprintf(from_name, sizeof from_name, "from_%d", cases);
+        snprintf(to_name, sizeof to_name, "to_%d", cases);
+        const ith_tensor *from = ith_tensor_file_find(file, from_name), *to = ith_tensor_file_find(file, to_name);
+        if (!from)
+            break;
+        const ith_image image = image_of(from);
+        uint8_t *rgb = malloc((size_t)to->bytes);
+        const int64_t before = memory_of(context).current_bytes;
+        check(context, ith_image_fit(context, &image, ITH_FIT_STRETCH, to->shape[0], to->shape[1], rgb));
+        assert_memory_equal(rgb, to->data, (size_t)to->bytes);
+        assert_int_equal(memory_of(context).current_bytes, before);
+        free(rgb);
+    }
+    assert_int_equal(cases, 7);
+    ith_tensor_file_close(&file);
+}
+
+/* A picture of 20 x 60 that covers 40 x 40 is scaled to 40 x 120; columns 40 to 79 remain. */
+static void covering_cuts_the_middle_out(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 20, WIDTH = 60, SIDE = 40 };
+    uint8_t from[HEIGHT * WIDTH * 3], whole[SIDE * 3 * SIDE * 3], cut[SIDE * SIDE * 3];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * 7919 >> 4);
+    const ith_image image = {sizeof image, from, HEIGHT, WIDTH};
+    check(context, ith_image_fit(context, &image, ITH_FIT_STRETCH, SIDE, 3 * SIDE, whole));
+    check(context, ith_image_fit(context, &image, ITH_FIT_COVER, SIDE, SIDE, cut));
+    for (int row = 0; row < SIDE; row++)
+        assert_memory_equal(cut + row * SIDE * 3, whole + (row * 3 * SIDE + SIDE) * 3, SIDE * 3);
+    /* an image of the wanted size is copied */
+    check(context, ith_image_fit(context, &image, ITH_FIT_COVER, HEIGHT, WIDTH, whole));
+    assert_memory_equal(whole, from, sizeof from);
+}
+
+static void memory_is_as_predicted(void **state)
+{
+    (void)state;
+    static uint8_t from[300 * 200 * 3], to[64 * 64 * 3];
+    const ith_image image = {sizeof image, from, 300, 200};
+    ith_context *own = NULL;
+    check(context, ith_context_create(NULL, &own));
+    const int64_t before = memory_of(own).current_bytes;
+    assert_int_equal(ith_image_fit(own, &image, ITH_FIT_COVER, 64, 64, to), ITH_OK);
+    assert_int_equal(ith_context_peak_bytes(own) - before, ith_image_fit_bytes(&image, ITH_FIT_COVER, 64, 64));
+    ith_context_destroy(&own);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
+                                       cmocka_unit_test(covering_cuts_the_middle_out),
+                                       cmocka_unit_test(memory_is_as_predicted)};
+    return cmocka_run_group_tests_name("image_fit", tests, context_set_up, context_tear_down);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LoRA files of every form: the transformer with each against diffusers, which has merged it
+ * (tools/make_lora_golden.py); files that lie, and LoRAs of other models and of other kinds, are refused. */
+#include "support/compare.h"
+#include "support/engine/find_tensor.h"
+#include "support/engine/kinds.h"
+#include "support/engine/open_parts.h"
+#include "support/fixture.h"
+#include "support/refused.h"
+#include "support/temporary.h"
+
+#include "wan/dit/dit_weights.h"
+
+#include <ithaca/files.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL "golden/dit_small"
+#define STRENGTH 0.7
+
+static const char *const forms[] = {"peft", "original", "plain", "kohya", "differences"};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+/* ---- One call of the transformer ------------------------------------------------------------------------------- */
+
+typedef struct call {
+    ith_tensor_file *run;
+    ith_dit_shape shape;
+    int64_t tokens, in, out; /* S; numbers of a token */
+} call;
+
+static void open_call(call *c)
+{
+    check(context, ith_tensor_file_open(context, SMALL "/run.safetensors", &c->run));
+    const ith_tensor *latents = find_tensor(c->run, "latents");
+    c->shape = (ith_dit_shape){
+        .batch = 2, .frames = latents->shape[2], .height = latents->shape[3], .width = latents->shape[4]};
+    c->tokens = c->shape.frames * (c->shape.height / 2) * (c->shape.width / 2);
+    c->in = latents->shape[1] * ITH_DIT_PATCH, c->out = find_tensor(c->run, "out")->shape[1] * ITH_DIT_PATCH;
+}
+
+static ith_dit *open_with(ith_lora *lora, int kind, bool keeps_packed)
+{
+    ith_dit *dit = NULL;
+    check(context, open_dit_with(context, SMALL, lora, number_kind(kind), keeps_packed, &dit));
+    return dit;
+}
+
+/* The output of the transformer, latents [2, ...], to be freed with free(). */
+static float *compute(const call *c, const ith_dit *dit)
+{
+    ith_dit_text *text = NULL;
+    ith_dit_workspace *run = NULL;
+    const ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    const ith_tensor *texts[2] = {find_tensor(c->run, "text_0"), find_tensor(c->run, "text_1")};
+    const float *rows[2] = {texts[0]->data, texts[1]->data}, *latents = find_tensor(c->run, "latents")->data;
+    const int64_t counts[2] = {texts[0]->shape[0], texts[1]->shape[0]}, in = c->tokens * c->in,
+                  out = c->tokens * c->out;
+    float *tokens = malloc((size_t)(2 * in) * sizeof *tokens), *y = malloc((size_t)(2 * out) * sizeof *y);
+    float *result = malloc((size_t)(2 * out) * sizeof *result);
+    assert_true(tokens && y && result);
+    check(context, ith_dit_text_create(context, dit, 2, rows, counts, &text));
+    check(context, ith_dit_workspace_create(context, dit, text, &c->shape, &options, NULL, &run));
+    for (int64_t b = 0; b < 2; b++)
+        ith_dit_patchify(latents + b * in, c->in / ITH_DIT_PATCH, &c->shape, 0, c->tokens, tokens + b * in);
+    const ith_dit_tokens input = {.latents = tokens, .batch_stride = in};
+    check(context, ith_dit_forward(context, run, &input, find_tensor(c->run, "timestep")->data, y));
+    for (int64_t b = 0; b < 2; b++)
+        ith_dit_unpatchify(y + b * out, c->out / ITH_DIT_PATCH, &c->shape, 0, c->tokens, result + b * out);
+    ith_dit_workspace_free(context, &run);
+    ith_dit_text_free(context, &text);
+    free(tokens), free(y);
+    return result;
+}
+
+static char *path_of(const char *form)
+{
+    static char path[100];
+    snprintf(path, sizeof path, "golden/lora/%s.safetensors", form);
+    return path;
+}
+
+/* ---- Against diffusers ----------------------------------------------------------------------------------------- */
+
+static void check_form(const call *c, const ith_tensor_file *golden, const char *form)
+{
+    const ith_lora_source source = {path_of(form), STRENGTH};
+    const int64_t numbers = 2 * c->tokens * c->out;
+    float *first = NULL;
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        for (int keeps = 0; keeps < 2; keeps++) {
+            ith_lora *lora = NULL;
+            check(context, ith_lora_open(context, &source, 1, &lora));
+            ith_dit *dit = open_with(lora, kind, keeps);
+            float *y = compute(c, dit);
+            double error = relative_l2(y, find_tensor(golden, form)->data, numbers);
+            if (!keeps)
+                print_message("%s, kind %d: relative error %.2e\n", form, kind, error);
+            assert_true(error <= (kind == OPERANDS_F32 ? 2e-5 : 3e-2));
+            if (keeps)
+                assert_memory_equal(y, first, (size_t)numbers * sizeof *y);
+            free(first);
+            first = keeps ? NULL : y;
+            if (keeps)
+                free(y);
+            ith_dit_free(context, &dit);
+            ith_lora_close(&lora);
+        }
+}
+
+static void every_form_is_that_of_diffusers(void **state)
+{
+    (void)state;
+    call c;
+    ith_tensor_file *golden = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("out"), &golden));
+    for (int i = 0; i < FORMS; i++)
+        check_form(&c, golden, forms[i]);
+    ith_tensor_file_close(&golden);
+    ith_tensor_file_close(&c.run);
+}
+
+/* A file with half of the strength twice is the file once; a file with strength 0 changes nothing. */
+static void strengths_add_up(void **state)
+{
+    (void)state;
+    call c;
+    ith_tensor_file *golden = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("out"), &golden));
+    for (int i = 0; i < FORMS; i++) {
+        const ith_lora_source sources[] = {
+            {path_of(forms[i]), STRENGTH / 2}, {path_of(forms[i]), 0}, {path_of(forms[i]), STRENGTH / 2}};
+        ith_lora *lora = NULL;
+        check(context, ith_lora_open(context, sources, 3, &lora));
+        ith_dit *dit = open_with(lora, OPERANDS_F32, false);
+        float *y = compute(&c, dit);
+        assert_true(relative_l2(y, find_tensor(golden, forms[i])->data, 2 * c.tokens * c.out) <= 2e-5);
+        free(y);
+        ith_dit_free(context, &dit);
+        ith_lora_close(&lora);
+    }
+    ith_tensor_file_close(&golden);
+    ith_tensor_file_close(&c.run);
+}
+
+/* What ith_dit_outline counts from headers is what an expert takes. */
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FORMS; i++)
+        for (int keeps = 0; keeps < 2; keeps++) {
+            const ith_lora_source source = {path_of(forms[i]), STRENGTH};
+            ith_lora *lora = NULL;
+            ith_dit *dit, *outline = NULL;
+            int64_t weights, files = dit_file_bytes(context, SMALL, &weights);
+            check(context, ith_lora_open(context, &source, 1, &lora));
+            const int64_t before = memory_of(context).current_bytes;
+            dit = open_with(lora, OPERANDS_F32, keeps);
+            const int64_t held = memory_of(context).current_bytes - before;
+            check(context,
+                  ith_dit_outline(context, ith_dit_config_of(dit), lora, number_kind(OPERANDS_F32), keeps, &outline));
+            assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
+            assert_int_equal(held, ith_dit_bytes(dit) + files);
+            ith_dit_free(context, &outline);
+            ith_dit_free(context, &dit);
+            ith_lora_close(&lora);
+        }
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------------------------- */
+
+enum { WIDTH = 50, TENSORS = 4 };
+
+/* A file with up to four tensors; type NONE ends them. */
+typedef struct lie {
+    ith_status status;
+    const char *word; /* in the sentence */
+    struct {
+        const char *name;
+        ith_dtype type;
+        int64_t shape[2]; /* 0: the tensor has fewer dimensions */
+        float value;
+    } tensors[TENSORS];
+    const char *settings; /* of diffusers, in the metadata */
+} lie;
+
+#define Q "diffusion_model.blocks.0.self_attn.q."
+#define PAIR                                                                                                           \
+    {Q "lora_down.weight", ITH_F32, {2, WIDTH}, 0},                                                                    \
+    {                                                                                                                  \
+        Q "lora_up.weight", ITH_F32, {WIDTH, 2}, 0                                                                     \
+    }
+static const lie lies[] = {
+    {ITH_OK, "", {PAIR}, NULL},
+    {ITH_ERR_UNSUPPORTED, "LoKr", {{Q "lokr_w1", ITH_F32, {4, 4}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "LoHa", {{Q "hada_w1_a", ITH_F32, {4, 4}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR, {Q "dora_scale", ITH_F32, {WIDTH, 1}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR, {Q "lora_magnitude_vector", ITH_F32, {WIDTH}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "lora_mid", {PAIR, {Q "lora_mid.weight", ITH_F32, {2, 2}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "OFT", {{Q "oft_blocks", ITH_F32, {2, 2}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "GLoRA", {{Q "a1.weight", ITH_F32, {2, 2}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "biases", {PAIR, {Q "lora_B.bias", ITH_F32, {WIDTH}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "no part of a LoRA", {{Q "weight", ITH_F32, {WIDTH, WIDTH}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "(1 of 3", {PAIR, {"lora_te_q.weight", ITH_F32, {2, 2}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED,
+     "changes nothing",
+     {PAIR, {"diffusion_model.blocks.7.norm3.diff", ITH_F32, {WIDTH}, 0}},
+     NULL},
+    {ITH_ERR_UNSUPPORTED, "(1 such)", {PAIR, {"diffusion_model.blocks.0.norm1.diff", ITH_F32, {WIDTH}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED,
+     "image-to-video",
+     {PAIR, {"diffusion_model.blocks.0.cross_attn.k_img.diff_b", ITH_F32, {WIDTH}, 0}},
+     NULL},
+    {ITH_ERR_UNSUPPORTED, "image-to-video", {PAIR, {"lora_unet_img_emb_proj_1.diff", ITH_F32, {2, 2}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "not the matrix up", {{Q "lora_down.weight", ITH_F32, {2, WIDTH}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "not the matrix down", {{Q "lora_up.weight", ITH_F32, {WIDTH, 2}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "not the matrix down", {{Q "alpha", ITH_F32, {0}, 1}}, NULL},
+    {ITH_ERR_FORMAT, "same part", {PAIR, {"lora_unet_blocks_0_self_attn_q.lora_up.weight", ITH_F32, {50, 2}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "same part", {PAIR, {"transformer.blocks.0.attn1.to_q.lora_B.weight", ITH_F32, {50, 2}, 0}}, NULL},
+    {ITH_ERR_FORMAT,
+     "another size",
+     {{Q "lora_down.weight", ITH_F32, {2, 40}, 0}, {Q "lora_up.weight", ITH_F32, {WIDTH, 2}, 0}},
+     NULL},
+    {ITH_ERR_FORMAT,
+     "another size",
+     {{Q "lora_down.weight", ITH_F32, {2, WIDTH}, 0}, {Q "lora_up.weight", ITH_F32, {51, 2}, 0}},
+     NULL},
+    {ITH_ERR_FORMAT,
+     "another size",
+     {{Q "lora_down.weight", ITH_F32, {2, WIDTH}, 0}, {Q "lora_up.weight", ITH_F32, {WIDTH, 3}, 0}},
+     NULL},
+    {ITH_ERR_FORMAT,
+     "instead of [rank, inputs]",
+     {{Q "lora_down.weight", ITH_F32, {WIDTH}, 0}, {Q "lora_up.weight", ITH_F32, {WIDTH, 1}, 0}},
+     NULL},
+    {ITH_ERR_FORMAT, "alpha is one number", {PAIR, {Q "alpha", ITH_F32, {2}, 1}}, NULL},
+    {ITH_ERR_FORMAT, "alpha of 'blocks.0.attn1.to_q' is not finite", {PAIR, {Q "alpha", ITH_F32, {0}, NAN}}, NULL},
+    {ITH_ERR_FORMAT, "another size", {{Q "diff", ITH_F32, {WIDTH, 49}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "asks for 50 numbers", {{Q "diff_b", ITH_F32, {49}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "asks for 300 numbers", {{"diffusion_model.blocks.0.diff_m", ITH_F32, {6, 49}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "F64", {{Q "diff_b", ITH_F64, {WIDTH}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "has no tensors", {{NULL, ITH_F32, {0}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "not valid JSON", {PAIR}, "{"},
+    {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"transformer.use_dora\": true}"},
+    {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
+    {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
+};
+
+static void write_lie(const lie *l, const char *path)
+{
+    static float numbers[WIDTH * 60];
+    ith_tensor tensors[TENSORS];
+    int64_t count = 0;
+    const char *key = "lora_adapter_metadata";
+    for (int i = 0; i < TENSORS && l->tensors[i].name; i++) {
+        const int64_t *shape = l->tensors[i].shape;
+        ith_tensor *t = &tensors[count++];
+        *t = (ith_tensor)ITH_TENSOR_INIT;
+        t->name = l->tensors[i].name, t->dtype = l->tensors[i].type, t->data = numbers;
+        t->dims = shape[1] ? 2 : shape[0] ? 1 : 0;
+        t->shape[0] = shape[0], t->shape[1] = shape[1];
+        t->bytes = ith_dtype_bytes(t->dtype) * (t->dims ? shape[0] * (shape[1] ? shape[1] : 1) : 1);
+        if (!t->dims)
+            t->data = &l->tensors[i].value;
+    }
+    check(context, ith_tensor_file_write(context, path, tensors, count, &key, &l->settings, l->settings ? 1 : 0));
+}
+
+/* Opens a LoRA and checks it with the small model. */
+static ith_status try_file(const char *path, double strength)
+{
+    const ith_lora_source source = {path, strength};
+    ith_lora *lora = NULL;
+    ith_dit *dit = NULL;
+    ith_status status = ith_lora_open(context, &source, 1, &lora);
+    if (!status)
+        status = open_dit_with(context, SMALL, lora, number_kind(OPERANDS_F32), false, &dit);
+    ith_dit_free(context, &dit);
+    ith_lora_close(&lora);
+    return status;
+}
+
+static void lies_are_found(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        const char *path = temporary_path(folder, "lie.safetensors");
+        write_lie(&lies[i], path);
+        if (lies[i].status == ITH_OK)
+            check(context, try_file(path, 1));
+        else
+            REFUSED_AS(lies[i].status, context, lies[i].word, try_file(path, 1));
+        if (lies[i].status != ITH_OK && !strstr(ith_context_error(context), "lie.safetensors"))
+            fail_msg("no name of the file: %s", ith_context_error(context));
+    }
+    REFUSED_AS(ITH_ERR_IO, context, "missing", try_file(temporary_path(folder, "missing"), 1));
+    REFUSED(context, "finite", try_file(path_of("peft"), NAN));
+    temporary_remove(folder);
+}
+
+static void too_many_files_are_refused(void **state)
+{
+    (void)state;
+    ith_lora_source sources[ITH_LORA_FILES_MAX + 1];
+    ith_lora *lora = NULL;
+    for (int i = 0; i <= ITH_LORA_FILES_MAX; i++)
+        sources[i] = (ith_lora_source){path_of("kohya"), 0.1};
+    check(context, ith_lora_open(context, sources, ITH_LORA_FILES_MAX, &lora));
+    ith_dit *dit = open_with(lora, OPERANDS_F32, false);
+    ith_dit_free(context, &dit);
+    ith_lora_close(&lora);
+    REFUSED(context, "at most 16", ith_lora_open(context, sources, ITH_LORA_FILES_MAX + 1, &lora));
+}
+
+/* A file that is cut while it is mapped is an error with its name, and so is one that changes. */
+static void changed_files_are_found(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    size_t bytes = 0;
+    char *content = temporary_read(path_of("kohya"), &bytes);
+    const char *path = temporary_path(folder, "cut.safetensors");
+    const ith_lora_source source = {path, 1};
+    ith_lora *lora = NULL;
+    call c;
+    open_call(&c);
+    temporary_write(path, content, bytes);
+    check(context, ith_lora_open(context, &source, 1, &lora));
+    check(context, ith_lora_check_unchanged(context, lora));
+    temporary_write(path, content, bytes - 1);
+    REFUSED_AS(ITH_ERR_IO, context, "cut.safetensors", ith_lora_check_unchanged(context, lora));
+    ith_lora_close(&lora);
+    ith_tensor_file_close(&c.run);
+    free(content);
+    temporary_remove(folder);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, context_set_up, context_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(every_form_is_that_of_diffusers),
+        TEST(strengths_add_up),
+        TEST(memory_is_predicted),
+        TEST(lies_are_found),
+        TEST(too_many_files_are_refused),
+        TEST(changed_files_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

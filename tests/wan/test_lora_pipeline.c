@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs of the demo's model with LoRA files: on any number of ranks, for one expert or both, with memory as predicted.
+ */
+#include "support/compare.h"
+#include "support/engine/engine_ranks.h"
+#include "support/engine/golden_run.h"
+#include "support/engine/random_lora.h"
+#include "support/fixture.h"
+#include "support/refused.h"
+#include "support/temporary.h"
+
+#include <ithaca/wan.h>
+
+#include <string.h>
+
+#define MODEL_FOLDER "../models/shapes"
+
+static uint64_t seed = 5;
+
+static void write_lora(const char *path)
+{
+    random_lora_write(context, &seed, path);
+}
+
+static ith_status open_with(const ith_lora_file *loras, int64_t count, ith_pipeline **pipeline)
+{
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.folder = MODEL_FOLDER, files.loras = loras, files.lora_count = count;
+    return ith_pipeline_open_files(context, &files, pipeline);
+}
+
+static ith_generate_options small_run(void)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "A green square moves upwards on a black background.", options.negative = "a red square";
+    options.frames = 1, options.height = 48, options.width = 64, options.steps = 4;
+    options.precision = ITH_PRECISION_F32, options.seed = 3;
+    return options;
+}
+
+static ith_lora_file lora_at(const char *path, double strength, ith_lora_expert expert)
+{
+    ith_lora_file lora = ITH_LORA_FILE_INIT;
+    lora.file = path, lora.strength = strength, lora.expert = expert;
+    return lora;
+}
+
+/* The latents of all steps, [steps, ...], of a run with these LoRA files; to be closed. */
+static ith_tensor_file *run(const ith_lora_file *loras, int64_t count, int ranks, int64_t keep_packed)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = small_run();
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    attention.strategy = ranks > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_SINGLE;
+    options.attention = &attention, options.keep_packed = keep_packed;
+    check(context, open_with(loras, count, &pipeline));
+    ith_tensor_file *dump = golden_generate(context, pipeline, ranks, &options, NULL);
+    ith_pipeline_close(&pipeline);
+    return dump;
+}
+
+/* The relative difference of the latents of two runs after step `step`; -1: the bits of all steps are the same. */
+static double difference(const ith_tensor_file *a, const ith_tensor_file *b, int64_t step)
+{
+    const ith_tensor *x = ith_tensor_file_find(a, "latents"), *y = ith_tensor_file_find(b, "latents");
+    const int64_t count = x->bytes / 4 / x->shape[0];
+    if (!memcmp(x->data, y->data, (size_t)x->bytes))
+        return -1;
+    return relative_l2((const float *)x->data + step * count, (const float *)y->data + step * count, count);
+}
+
+static void ranks_and_packed_weights_give_the_same_bits(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    write_lora(path);
+    const ith_lora_file lora = lora_at(path, 0.02, ITH_LORA_BY_NAME), none = lora_at(path, 0, ITH_LORA_BOTH);
+    ith_tensor_file *plain = run(NULL, 0, 1, 0), *one = run(&lora, 1, 1, 0), *other;
+    assert_true(difference(plain, one, 3) > 1e-3);
+    other = run(&none, 1, 1, 0);
+    assert_true(difference(plain, other, 3) == -1);
+    ith_tensor_file_close(&other);
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        other = run(&lora, 1, ranks, ranks % 2);
+        assert_true(difference(one, other, 3) == -1);
+        ith_tensor_file_close(&other);
+    }
+    ith_tensor_file_close(&plain);
+    ith_tensor_file_close(&one);
+    temporary_remove(folder);
+}
+
+/* The first run of a context, whose peak is this run's. */
+static void check_memory(int64_t keep_packed)
+{
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = small_run();
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    options.frames = 5, options.keep_packed = keep_packed;
+    write_lora(path);
+    const ith_lora_file lora = lora_at(path, 0.02, ITH_LORA_BOTH);
+    check(context, open_with(&lora, 1, &pipeline));
+    check(context, engine_generate(context, pipeline, 2, &options, &report));
+    const double ratio = (double)report.predicted_bytes / (double)report.peak_bytes;
+    print_message("predicted %lld bytes, held %lld\n", (long long)report.predicted_bytes, (long long)report.peak_bytes);
+    assert_true(ratio > 0.95 && ratio < 1.05);
+    ith_pipeline_close(&pipeline);
+    temporary_remove(folder);
+}
+
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    check_memory(0);
+}
+
+static void memory_of_packed_weights_is_predicted(void **state)
+{
+    (void)state;
+    check_memory(1);
+}
+
+/* The first of the four steps belongs to high noise, the last to low noise. */
+static void a_lora_may_belong_to_one_expert(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "a_high_noise.safetensors");
+    const char *slow = temporary_path(folder, "LowNoise-slow.safetensors");
+    write_lora(path);
+    write_lora(slow);
+    const ith_lora_file high = lora_at(path, 0.02, ITH_LORA_BY_NAME), forced = lora_at(path, 0.02, ITH_LORA_HIGH);
+    const ith_lora_file low = lora_at(slow, 0.02, ITH_LORA_BY_NAME), both[] = {high, low};
+    ith_tensor_file *plain = run(NULL, 0, 1, 0), *by_name = run(&high, 1, 1, 0), *by_word = run(&forced, 1, 1, 0);
+    ith_tensor_file *late = run(&low, 1, 1, 0), *all = run(both, 2, 1, 0);
+    assert_true(difference(plain, by_name, 0) > 1e-5);
+    assert_true(difference(by_word, by_name, 0) == -1);
+    assert_true(difference(plain, late, 0) == 0);
+    assert_true(difference(plain, late, 3) > 1e-5);
+    assert_true(difference(by_name, all, 0) == 0);
+    assert_true(difference(by_name, all, 3) > 1e-5);
+    ith_tensor_file_close(&plain), ith_tensor_file_close(&by_name), ith_tensor_file_close(&by_word);
+    ith_tensor_file_close(&late), ith_tensor_file_close(&all);
+    temporary_remove(folder);
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    ith_pipeline *pipeline = NULL;
+    write_lora(path);
+    ith_lora_file loras[2] = {lora_at(path, 1, ITH_LORA_BOTH), lora_at(path, 1, ITH_LORA_HIGH)};
+    REFUSED(context, "named twice", open_with(loras, 2, &pipeline));
+    loras[1].expert = 9;
+    REFUSED(context, "expert 9", open_with(loras, 2, &pipeline));
+    loras[1].file = NULL;
+    REFUSED(context, "without a file", open_with(loras, 2, &pipeline));
+    loras[0].file = "nowhere.safetensors";
+    REFUSED_AS(ITH_ERR_IO, context, "nowhere.safetensors", open_with(loras, 1, &pipeline));
+    REFUSED(context, "loras", open_with(NULL, 2, &pipeline));
+    loras[0].file = "golden/lora/kohya.safetensors"; /* of another size: found before a run */
+    check(context, open_with(loras, 1, &pipeline));
+    REFUSED_AS(ITH_ERR_FORMAT, context, "another size", ith_pipeline_check(pipeline));
+    ith_pipeline_close(&pipeline);
+    temporary_remove(folder);
+}
+
+/* A LoRA that changes after it was opened ends a run before it begins. */
+static void a_changed_lora_is_found(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = small_run();
+    write_lora(path);
+    const ith_lora_file lora = lora_at(path, 0.02, ITH_LORA_LOW);
+    check(context, open_with(&lora, 1, &pipeline));
+    check(context, ith_pipeline_check(pipeline));
+    write_lora(path);
+    REFUSED_AS(ITH_ERR_IO, context, "style.safetensors", engine_generate(context, pipeline, 1, &options, NULL));
+    ith_pipeline_close(&pipeline);
+    temporary_remove(folder);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, context_set_up, context_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_and_packed_weights_give_the_same_bits),
+        TEST(memory_is_predicted),
+        TEST(memory_of_packed_weights_is_predicted),
+        TEST(a_lora_may_belong_to_one_expert),
+        TEST(mistakes_are_named),
+        TEST(a_changed_lora_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

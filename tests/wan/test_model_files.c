@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model from files of other origins than diffusers: the same weights under other names make the same video, bit for
+ * bit; and files that make no model are refused with a sentence that says what to do. */
+#include "support/engine/repackage.h"
+#include "support/fixture.h"
+#include "support/folder_fixture.h"
+#include "support/memory.h"
+#include "support/temporary.h"
+
+#include <ithaca/wan.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define MODEL "../models/shapes"
+#define SIDE 16
+#define NONE ITH_DTYPE_NONE
+
+/* ---- Making files ------------------------------------------------------------------------------------------------ */
+
+static const char *in(const char *name)
+{
+    return temporary_path(folder, name);
+}
+
+static void make_folder(const char *name)
+{
+    temporary_require(mkdir(in(name), 0700) == 0, name);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    size_t bytes = 0;
+    char *data = temporary_read(from, &bytes);
+    temporary_write(in(to), data, bytes);
+    free(data);
+}
+
+/* Writes a component into the new folder `to`, as NAME, or NAME-0000i-of-0000n in `parts` shards, with its config.json
+ * unless its sizes follow from its tensors. */
+static void make_part(const char *part, const char *to, const char *name, rename_fn *rename, const char *prefix,
+                      ith_dtype type, int parts)
+{
+    char source[256], file[256];
+    package *p = calloc(1, sizeof *p);
+    snprintf(source, sizeof source, MODEL "/%s", part);
+    package_add(p, source, rename, prefix, type);
+    make_folder(to);
+    for (int i = 0; i < parts; i++) {
+        if (parts > 1)
+            snprintf(file, sizeof file, "%s/%s-%05d-of-%05d.safetensors", to, name, i + 1, parts);
+        else
+            snprintf(file, sizeof file, "%s/%s.safetensors", to, name);
+        package_write(p, in(file), i, parts);
+    }
+    package_free(p);
+    if (strcmp(part, "text_encoder") != 0) {
+        snprintf(source, sizeof source, MODEL "/%s/config.json", part);
+        snprintf(file, sizeof file, "%s/config.json", to);
+        copy_file(source, file);
+    }
+}
+
+/* All components, with the names of the original code and these prefixes, as in a repository of original weights. */
+static void make_original(const char *dit_prefix, ith_dtype type, int parts)
+{
+    make_part("transformer", "high_noise_model", "x", name_original_dit, dit_prefix, type, parts);
+    make_part("transformer_2", "low_noise_model", "x", name_original_dit, dit_prefix, type, parts);
+    make_part("vae", "vae", "wan_vae", name_original_vae, "", type, parts);
+    make_part("text_encoder", "text", "umt5", name_original_text, "", type, parts);
+    copy_file(MODEL "/tokenizer/spiece.model", "text/spiece.model");
+}
+
+/* ---- Making videos ----------------------------------------------------------------------------------------------- */
+
+typedef struct frame {
+    uint8_t rgb[SIDE * SIDE * 3];
+} frame;
+
+static ith_status keep_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    assert_true(index == 0 && height == SIDE && width == SIDE);
+    memcpy(((frame *)user)->rgb, rgb, sizeof(frame));
+    return ITH_OK;
+}
+
+/* The only frame of a video that both experts make; with `boundary` 0 the first one alone. */
+static frame video_with(const ith_model_files *files, double boundary)
+{
+    ith_pipeline *pipeline = NULL;
+    frame out = {{0}};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "A red circle moves to the right.";
+    options.negative = "blur";
+    options.frames = 1, options.height = options.width = SIDE, options.steps = 2, options.shift = 1;
+    options.boundary = boundary;
+    options.precision = ITH_PRECISION_F32, options.threads = 1;
+    options.on_frame = keep_frame, options.user = &out;
+    check(context, ith_pipeline_open_files(context, files, &pipeline));
+    check(context, ith_pipeline_check(pipeline));
+    check(context, ith_pipeline_generate(pipeline, NULL, &options, NULL));
+    ith_pipeline_close(&pipeline);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    return out;
+}
+
+static frame video_of(const ith_model_files *files)
+{
+    return video_with(files, 0.6);
+}
+
+static frame video_of_folder(const char *path)
+{
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.folder = path;
+    return video_of(&files);
+}
+
+static void assert_same(const frame *a, const frame *b)
+{
+    int lit = 0;
+    for (size_t i = 0; i < sizeof a->rgb; i++)
+        lit += a->rgb[i] != a->rgb[0];
+    assert_true(lit > 0);
+    assert_memory_equal(a, b, sizeof *a);
+}
+
+/* ---- The same weights under other names -------------------------------------------------------------------------- */
+
+static void a_folder_of_original_weights_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    make_original("", NONE, 1);
+    const frame got = video_of_folder(folder);
+    assert_same(&got, &wanted);
+}
+
+static void named_files_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dit_high, *dit_low, *vae, *text;
+    } forms[] = {
+        {"high_noise_model/x.safetensors", "low_noise_model/x.safetensors", "vae/wan_vae.safetensors",
+         "text/umt5.safetensors"},
+        {"high_noise_model", "low_noise_model", "vae", "text"},
+    };
+    const frame wanted = video_of_folder(MODEL);
+    make_original("model.diffusion_model.", NONE, 1);
+    for (size_t i = 0; i < 2; i++) {
+        char names[4][512];
+        snprintf(names[0], 512, "%s/%s", folder, forms[i].dit_high);
+        snprintf(names[1], 512, "%s/%s", folder, forms[i].dit_low);
+        snprintf(names[2], 512, "%s/%s", folder, forms[i].vae);
+        snprintf(names[3], 512, "%s/%s", folder, forms[i].text);
+        ith_model_files files = ITH_MODEL_FILES_INIT;
+        files.dit_high = names[0], files.dit_low = names[1], files.vae = names[2], files.text_encoder = names[3];
+        files.tokenizer = i ? MODEL "/tokenizer/spiece.model" : MODEL "/tokenizer";
+        const frame got = video_of(&files);
+        assert_same(&got, &wanted);
+    }
+}
+
+static void shards_give_the_same_bits(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    make_original("diffusion_model.", NONE, 3);
+    const frame got = video_of_folder(folder);
+    assert_same(&got, &wanted);
+}
+
+/* A checkpoint in the diffusers layout whose parts are replaced one by one. */
+static void files_replace_those_of_a_checkpoint(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    make_original("", NONE, 1);
+    const char *members[] = {"high_noise_model", "low_noise_model", "vae", "text"};
+    for (int i = 1; i < 4; i++) {
+        char names[4][512];
+        for (int n = 0; n < 4; n++)
+            snprintf(names[n], 512, "%s/%s", folder, members[n]);
+        ith_model_files files = ITH_MODEL_FILES_INIT;
+        files.folder = MODEL;
+        if (i == 1)
+            files.dit_high = names[0], files.dit_low = names[1];
+        else
+            *(i == 2 ? &files.vae : &files.text_encoder) = names[i];
+        const frame got = video_of(&files);
+        assert_same(&got, &wanted);
+    }
+}
+
+/* 16-bit numbers under the names of diffusers and under original names. */
+static void half_precision_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const ith_dtype types[] = {ITH_F16, ITH_BF16};
+    for (int i = 0; i < 2; i++) {
+        make_original("", types[i], 1);
+        const frame original = video_of_folder(folder);
+        folder_tear_down(state);
+        folder_set_up(state);
+        make_part("transformer", "transformer", "diffusion_pytorch_model", name_as_is, "", types[i], 1);
+        make_part("transformer_2", "transformer_2", "diffusion_pytorch_model", name_as_is, "", types[i], 1);
+        make_part("vae", "vae", "diffusion_pytorch_model", name_as_is, "", types[i], 1);
+        make_part("text_encoder", "text_encoder", "model", name_as_is, "", types[i], 1);
+        make_folder("scheduler"), make_folder("tokenizer");
+        copy_file(MODEL "/text_encoder/config.json", "text_encoder/config.json");
+        copy_file(MODEL "/model_index.json", "model_index.json");
+        copy_file(MODEL "/scheduler/scheduler_config.json", "scheduler/scheduler_config.json");
+        copy_file(MODEL "/tokenizer/spiece.model", "tokenizer/spiece.model");
+        const frame diffusers = video_of_folder(folder);
+        assert_same(&original, &diffusers);
+        folder_tear_down(state);
+        folder_set_up(state);
+    }
+}
+
+/* Adds the tokenizer's file as a tensor, as Comfy's text encoders have it. */
+static void add_tokenizer(package *p, const char *name)
+{
+    size_t bytes = 0;
+    char *data = temporary_read(MODEL "/tokenizer/spiece.model", &bytes);
+    p->owned[p->count] = data;
+    p->tensors[p->count++] = (ith_tensor){.struct_size = sizeof(ith_tensor),
+                                          .name = name,
+                                          .dtype = ITH_U8,
+                                          .dims = 1,
+                                          .shape = {(int64_t)bytes},
+                                          .data = data,
+                                          .bytes = (int64_t)bytes};
+}
+
+/* An all-in-one file, with the tokenizer in it, against its components one by one. The autoencoder's mean and deviation
+ * are those of Wan 2.1 in both. */
+static void an_all_in_one_file_gives_the_same_bits(void **state)
+{
+    (void)state;
+    package *all = calloc(1, sizeof *all), *vae = calloc(1, sizeof *vae), *text = calloc(1, sizeof *text);
+    package_add(all, MODEL "/transformer", name_original_dit, "model.diffusion_model.", NONE);
+    package_add(all, MODEL "/vae", name_original_vae, "vae.", NONE);
+    package_add(all, MODEL "/text_encoder", name_as_is, "text_encoders.umt5xxl.transformer.", NONE);
+    add_tokenizer(all, "text_encoders.umt5xxl.transformer.spiece_model");
+    make_folder("all"), make_folder("vae"), make_folder("text");
+    package_write(all, in("all/all.safetensors"), 0, 1);
+    copy_file(MODEL "/transformer/config.json", "all/config.json");
+    package_add(vae, MODEL "/vae", name_original_vae, "", NONE);
+    package_write(vae, in("vae/vae.safetensors"), 0, 1);
+    package_add(text, MODEL "/text_encoder", name_llama_text, "", NONE);
+    add_tokenizer(text, "spiece_model");
+    package_write(text, in("text/text.safetensors"), 0, 1);
+    package_free(all), package_free(vae), package_free(text);
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    char names[3][512];
+    snprintf(names[0], 512, "%s/all/all.safetensors", folder);
+    snprintf(names[1], 512, "%s/vae/vae.safetensors", folder);
+    snprintf(names[2], 512, "%s/text/text.safetensors", folder);
+    files.dit = names[0];
+    const frame whole = video_with(&files, 0);
+    files.dit = MODEL "/transformer", files.vae = names[1], files.text_encoder = names[2];
+    const frame parts = video_with(&files, 0);
+    assert_same(&whole, &parts);
+}
+
+/* Weights of a variant are taken where there are any; the autoencoder has none. */
+static void a_variant_is_taken(void **state)
+{
+    (void)state;
+    static const char *const dits[] = {"transformer", "transformer_2"};
+    frame seen[2];
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    for (int variant = 0; variant < 2; variant++) {
+        for (int i = 0; i < 2; i++)
+            make_part(dits[i], dits[i], variant ? "diffusion_pytorch_model.fp16" : "diffusion_pytorch_model",
+                      name_as_is, "", ITH_F16, 1);
+        make_part("text_encoder", "text_encoder", variant ? "model.fp16" : "model", name_as_is, "", ITH_F16, 1);
+        make_part("vae", "vae", "diffusion_pytorch_model", name_as_is, "", NONE, 1);
+        make_folder("scheduler"), make_folder("tokenizer");
+        copy_file(MODEL "/text_encoder/config.json", "text_encoder/config.json");
+        copy_file(MODEL "/model_index.json", "model_index.json");
+        copy_file(MODEL "/scheduler/scheduler_config.json", "scheduler/scheduler_config.json");
+        copy_file(MODEL "/tokenizer/spiece.model", "tokenizer/spiece.model");
+        files.folder = folder, files.variant = variant ? "fp16" : NULL;
+        seen[variant] = video_of(&files);
+        folder_tear_down(state);
+        folder_set_up(state);
+    }
+    assert_same(&seen[0], &seen[1]);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+static void assert_refused(ith_model_files files, ith_status wanted, const char *words)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_status status = ith_pipeline_open_files(context, &files, &pipeline);
+    if (!status)
+        status = ith_pipeline_check(pipeline);
+    if (status != wanted || !strstr(ith_context_error(context), words))
+        fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
+                 status ? ith_context_error(context) : "");
+    ith_pipeline_close(&pipeline);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+}
+
+static void files_that_make_no_model_are_refused(void **state)
+{
+    (void)state;
+    const ith_model_files none = ITH_MODEL_FILES_INIT;
+    ith_model_files f = none;
+    make_original("", NONE, 1);
+    assert_refused(none, ITH_ERR_ARGUMENT, "no model is named");
+    f.dit = f.dit_high = f.dit_low = "x";
+    assert_refused(f, ITH_ERR_ARGUMENT, "leave dit out");
+    f = none, f.dit_high = "x";
+    assert_refused(f, ITH_ERR_ARGUMENT, "dit_low is missing");
+    f = none, f.dit = "nowhere.safetensors";
+    assert_refused(f, ITH_ERR_IO, "nowhere.safetensors");
+    f = none, f.dit = "wan.pth";
+    assert_refused(f, ITH_ERR_UNSUPPORTED, "PyTorch pickle");
+    f = none, f.dit = MODEL "/transformer";
+    assert_refused(f, ITH_ERR_ARGUMENT, "text_encoder is needed besides");
+    f.vae = MODEL "/transformer";
+    assert_refused(f, ITH_ERR_UNSUPPORTED, "it holds a transformer");
+    f.vae = folder;
+    assert_refused(f, ITH_ERR_IO, "holds no weight files");
+    f.vae = MODEL "/vae", f.text_encoder = MODEL "/vae";
+    assert_refused(f, ITH_ERR_UNSUPPORTED, "it holds an autoencoder");
+    char text[512];
+    snprintf(text, sizeof text, "%s/text", folder);
+    f.text_encoder = text;
+    temporary_require(remove(in("text/spiece.model")) == 0, "spiece.model");
+    assert_refused(f, ITH_ERR_ARGUMENT, "tokenizer is needed");
+    f.tokenizer = "nowhere.model";
+    assert_refused(f, ITH_ERR_IO, "nowhere.model");
+}
+
+/* Sizes that neither a config.json nor the tensors give. */
+static void unknown_sizes_are_refused(void **state)
+{
+    (void)state;
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    char dit[512], vae[512];
+    make_original("", NONE, 1);
+    snprintf(dit, sizeof dit, "%s/high_noise_model", folder);
+    snprintf(vae, sizeof vae, "%s/vae", folder);
+    f.folder = MODEL, f.dit_high = f.dit_low = dit;
+    static const struct {
+        const char *config;
+        ith_status status;
+        const char *words;
+    } cases[] = {
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 7}", ITH_ERR_FORMAT, "7 heads"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 64}", ITH_ERR_FORMAT, "dim is 64"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"model_type\": \"vace\"}", ITH_ERR_UNSUPPORTED, "vace"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"qk_norm\": false}", ITH_ERR_UNSUPPORTED, "qk_norm"},
+        {"{", ITH_ERR_FORMAT, "config.json"},
+        {"{}", ITH_ERR_FORMAT, "not a multiple of 128"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        temporary_write(in("high_noise_model/config.json"), cases[i].config, strlen(cases[i].config));
+        assert_refused(f, cases[i].status, cases[i].words);
+    }
+    const char *right = "{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 192, \"eps\": 1e-06, "
+                        "\"model_type\": \"t2v\"}";
+    temporary_write(in("high_noise_model/config.json"), right, strlen(right));
+    ith_model_files high = f;
+    const frame got = video_of(&high);
+    high.dit_high = high.dit_low = MODEL "/transformer";
+    const frame wanted = video_of(&high);
+    assert_same(&got, &wanted);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+static ith_status open_and_check(ith_context *poor, void *user)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.folder = user;
+    ith_status status = ith_pipeline_open_files(poor, &files, &pipeline);
+    ith_model_part part = ITH_MODEL_PART_INIT;
+    if (!status)
+        status = ith_pipeline_check(pipeline);
+    if (!status)
+        status = ith_pipeline_part(pipeline, 3, &part);
+    ith_pipeline_close(&pipeline);
+    return status;
+}
+
+static void failed_allocations_are_survived(void **state)
+{
+    (void)state;
+    make_original("", NONE, 2);
+    assert_true(refuse_every_allocation(open_and_check, folder, 7) > 20);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(a_folder_of_original_weights_gives_the_same_bits),
+        test(named_files_give_the_same_bits),
+        test(shards_give_the_same_bits),
+        test(files_replace_those_of_a_checkpoint),
+        test(half_precision_gives_the_same_bits),
+        test(an_all_in_one_file_gives_the_same_bits),
+        test(a_variant_is_taken),
+        test(files_that_make_no_model_are_refused),
+        test(unknown_sizes_are_refused),
+        test(failed_allocations_are_survived),
+    };
+    return cmocka_run_group_tests_name("model files", tests, NULL, NULL);
+}

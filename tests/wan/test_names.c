@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The names of tensors in files of other origins, against pairs that diffusers' own conversion made from the modules of
+ * the original code (golden/names.json, tools/make_name_golden.py). */
+#include "support/fixture.h"
+#include "wan/names/module_names.h"
+#include "wan/source/recognise.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef const char *name_fn(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES]);
+
+typedef struct form {
+    const char *list;
+    name_fn *map;
+    const char *prefixes[3];
+} form;
+
+static const int64_t in_level = 4;
+static const form forms[] = {
+    {"dit", ith_dit_name, {"", "model.diffusion_model.", "diffusion_model."}},
+    {"text", ith_text_name, {"", "text_encoders.umt5xxl.transformer.", NULL}},
+    {"text_gguf", ith_text_name, {"", NULL, NULL}},
+    {"vae_2.1", ith_vae_name, {"", "vae.", NULL}},
+    {"vae_2.2", ith_vae_name, {"", "vae.", NULL}},
+};
+#define FORMS (sizeof forms / sizeof *forms)
+
+static void assert_mapped(const form *f, const char *prefix, const char *name, const char *wanted)
+{
+    char space[ITH_STORE_NAME_BYTES], given[ITH_STORE_NAME_BYTES];
+    snprintf(given, sizeof given, "%s%s", prefix, name);
+    const char *got = f->map(&in_level, given, space);
+    if (!got || strcmp(got, wanted))
+        fail_msg("%s became %s, not %s", given, got ? got : "NULL", wanted);
+}
+
+static void names_become_canonical(void **state)
+{
+    (void)state;
+    json_t *golden = json_load_file("golden/names.json", 0, NULL), *pair;
+    size_t index;
+    assert_non_null(golden);
+    for (size_t i = 0; i < FORMS; i++) {
+        json_t *list = json_object_get(golden, forms[i].list);
+        assert_true(json_array_size(list) > 10);
+        json_array_foreach(list, index, pair)
+        {
+            const char *name = json_string_value(json_array_get(pair, 0));
+            const char *canonical = json_string_value(json_array_get(pair, 1));
+            for (int p = 0; p < 3 && forms[i].prefixes[p]; p++) {
+                assert_mapped(&forms[i], forms[i].prefixes[p], name, canonical);
+                assert_mapped(&forms[i], forms[i].prefixes[p], canonical, canonical);
+            }
+        }
+    }
+    json_decref(golden);
+}
+
+static void scales_follow_their_module(void **state)
+{
+    (void)state;
+    assert_mapped(&forms[0], "", "blocks.39.ffn.0.scale_weight", "blocks.39.ffn.net.0.proj.scale_weight");
+    assert_mapped(&forms[0], "", "blocks.3.self_attn.o.input_scale", "blocks.3.attn1.to_out.0.input_scale");
+    assert_mapped(&forms[1], "", "blocks.7.attn.q.weight_scale",
+                  "encoder.block.7.layer.0.SelfAttention.q.weight_scale");
+}
+
+static void assert_ignored(name_fn *map, const char *name)
+{
+    char space[ITH_STORE_NAME_BYTES];
+    if (map(&in_level, name, space))
+        fail_msg("%s is not ignored", name);
+}
+
+/* An all-in-one file holds the tensors of the other components too. */
+static void other_components_are_ignored(void **state)
+{
+    (void)state;
+    assert_ignored(ith_dit_name, "freqs");
+    assert_ignored(ith_dit_name, "vae.decoder.conv1.weight");
+    assert_ignored(ith_dit_name, "text_encoders.umt5xxl.transformer.shared.weight");
+    assert_ignored(ith_text_name, "model.diffusion_model.head.head.weight");
+    assert_ignored(ith_text_name, "vae.conv1.weight");
+    assert_ignored(ith_text_name, "spiece_model");
+    assert_ignored(ith_vae_name, "model.diffusion_model.head.head.weight");
+    assert_ignored(ith_vae_name, "text_encoders.umt5xxl.transformer.shared.weight");
+}
+
+/* A name that resembles a known one, or is very long, stays as it is. */
+static void other_names_stay(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"blocks.1.self_attn.query.weight",
+                                        "blocks.x.self_attn.q.weight",
+                                        "blocks.99999.modulation",
+                                        "blocks.1",
+                                        "head.headache",
+                                        "decoder.upsamples.1",
+                                        "",
+                                        "encoder.middle.1x.proj"};
+    char longest[300] = "blocks.1.ffn.0.";
+    memset(longest + strlen(longest), 'x', sizeof longest - 1 - strlen(longest));
+    for (size_t i = 0; i < FORMS; i++) {
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+            char space[ITH_STORE_NAME_BYTES];
+            assert_string_equal(forms[i].map(&in_level, names[n], space), names[n]);
+        }
+        char space[ITH_STORE_NAME_BYTES];
+        assert_string_equal(forms[i].map(&in_level, longest, space), longest);
+    }
+}
+
+/* Only the names of files tell the two transformers of a model apart. */
+static void names_tell_high_noise_from_low(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        int noise;
+        bool expert;
+    } cases[] = {
+        {"wan2.2_t2v_high_noise_14B_fp16.safetensors", 1, true},
+        {"/x/Wan2.2-T2V-A14B-LowNoise-Q4_K_M.gguf", -1, true},
+        {"Wan2_2-T2V-A14B_HIGH_fp8.safetensors", 1, true},
+        {"a/high_noise_model/diffusion_pytorch_model-00001-of-00006.safetensors", 1, true},
+        {"a/HighNoise/low.gguf", -1, true},
+        {"low_noise_model/x", -1, true},
+        {"/data/low/wan2.1_t2v_14B.safetensors", 0, false},
+        {"wan2.1_t2v_14B_low_memory.safetensors", -1, false},
+        {"flow_shift_noise.safetensors", 0, false},
+        {"high_low_noise.safetensors", 0, false},
+        {"", 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (ith_noise_of_name(cases[i].path) != cases[i].noise)
+            fail_msg("%s: noise %d", cases[i].path, ith_noise_of_name(cases[i].path));
+        if (ith_is_expert_by_name(cases[i].path) != cases[i].expert)
+            fail_msg("%s: its name is misread", cases[i].path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_become_canonical),         cmocka_unit_test(scales_follow_their_module),
+        cmocka_unit_test(other_components_are_ignored),   cmocka_unit_test(other_names_stay),
+        cmocka_unit_test(names_tell_high_noise_from_low),
+    };
+    return cmocka_run_group_tests_name("names", tests, NULL, NULL);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Previews of a run: when they come, that they resemble the video, and that they are the same on any number of ranks.
+ */
+#include "support/engine/engine_ranks.h"
+#include "support/engine/pipeline_fixture.h"
+#include "support/engine/repackage.h"
+#include "support/temporary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIDE 128
+#define LATENTS (SIDE / 8)
+#define FRAMES 17 /* five latent frames, of which three are shown */
+#define PREVIEW_BYTES (LATENTS * 3 * LATENTS * 3)
+
+typedef struct seen {
+    int64_t steps[16], count;
+    uint8_t preview[PREVIEW_BYTES]; /* the last one */
+    double colours[PREVIEW_BYTES];  /* mean colours of the frames of these latent frames */
+    ith_status answer;
+} seen;
+
+static ith_status take_preview(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    seen *s = user;
+    assert_int_equal(height, LATENTS);
+    assert_int_equal(width, 3 * LATENTS);
+    s->steps[s->count++] = step;
+    memcpy(s->preview, rgb, PREVIEW_BYTES);
+    return s->answer;
+}
+
+static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    seen *s = user;
+    const int64_t latent = (index + 3) / 4, part = latent / 2;
+    if (latent % 2)
+        return ITH_OK;
+    for (int64_t i = 0; i < height * width * 3; i++) {
+        const int64_t y = i / 3 / width / 8, x = i / 3 % width / 8 + part * LATENTS;
+        s->colours[(y * 3 * LATENTS + x) * 3 + i % 3] += rgb[i] / (64.0 * (part ? 4 : 1));
+    }
+    return ITH_OK;
+}
+
+static ith_generate_options preview_run(seen *s)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "A red circle moves to the right on a black background.", options.negative = "";
+    options.frames = FRAMES, options.height = options.width = SIDE, options.steps = 16, options.seed = 3;
+    options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3;
+    options.precision = ITH_PRECISION_F32;
+    options.on_preview = take_preview, options.preview_every = 6, options.on_frame = take_frame, options.user = s;
+    return options;
+}
+
+/* The correlation coefficient of the colours of the preview and of the video. */
+static double correlation(const uint8_t *preview, const double *colours)
+{
+    double sum[2] = {0}, square[2] = {0}, product = 0;
+    const double n = PREVIEW_BYTES;
+    for (int64_t i = 0; i < PREVIEW_BYTES; i++) {
+        sum[0] += preview[i], square[0] += preview[i] * preview[i];
+        sum[1] += colours[i], square[1] += colours[i] * colours[i];
+        product += preview[i] * colours[i];
+    }
+    return (product - sum[0] * sum[1] / n) /
+           sqrt((square[0] - sum[0] * sum[0] / n) * (square[1] - sum[1] * sum[1] / n));
+}
+
+static void previews_resemble_the_video(void **state)
+{
+    (void)state;
+    for (int solver = ITH_SOLVER_UNIPC; solver <= ITH_SOLVER_EULER; solver++) {
+        seen s = {.count = 0};
+        ith_generate_options options = preview_run(&s);
+        options.solver = (ith_solver)solver;
+        check(context, engine_generate(context, pipeline, 1, &options, NULL));
+        assert_int_equal(s.count, 3);
+        assert_int_equal(s.steps[0], 6);
+        assert_int_equal(s.steps[1], 12);
+        assert_int_equal(s.steps[2], 16);
+        const double alike = correlation(s.preview, s.colours);
+        printf("solver %d: the correlation of preview and video is %.2f\n", solver, alike);
+        assert_true(alike > 0.75);
+    }
+}
+
+static void ranks_show_the_same(void **state)
+{
+    (void)state;
+    seen one = {.count = 0}, three = {.count = 0};
+    ith_generate_options options = preview_run(&one);
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    check(context, engine_generate(context, pipeline, 1, &options, NULL));
+    attention.strategy = ITH_STRATEGY_ULYSSES;
+    options.attention = &attention, options.user = &three;
+    check(context, engine_generate(context, pipeline, 3, &options, NULL));
+    assert_int_equal(three.count, one.count);
+    assert_memory_equal(three.preview, one.preview, PREVIEW_BYTES);
+}
+
+/* Writes the autoencoder of the small model without its encoder into the test's folder. */
+static void write_decoder(const char *path)
+{
+    package *p = calloc(1, sizeof *p);
+    int64_t kept = 0;
+    assert_non_null(p);
+    package_add(p, MODEL "/vae", name_as_is, "", ITH_DTYPE_NONE);
+    for (int64_t i = 0; i < p->count; i++)
+        if (strncmp(p->tensors[i].name, "encoder.", 8) != 0 && strncmp(p->tensors[i].name, "quant_conv.", 11) != 0)
+            p->tensors[kept++] = p->tensors[i];
+    assert_true(kept < p->count);
+    p->count = kept;
+    package_write(p, path, 0, 1);
+    package_free(p);
+}
+
+/* Files without an encoder: the map is fitted to colours of random latents. */
+static void a_decoder_is_enough(void **state)
+{
+    (void)state;
+    seen s = {.count = 0};
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    ith_pipeline *decodes = NULL;
+    char *folder = temporary_folder(), path[256], config[256];
+    size_t bytes = 0;
+    char *text = temporary_read(MODEL "/vae/config.json", &bytes);
+    snprintf(path, sizeof path, "%s", temporary_path(folder, "vae.safetensors"));
+    snprintf(config, sizeof config, "%s", temporary_path(folder, "config.json"));
+    temporary_write(config, text, bytes);
+    free(text);
+    write_decoder(path);
+    files.folder = MODEL, files.vae = path;
+    check(context, ith_pipeline_open_files(context, &files, &decodes));
+    ith_generate_options options = preview_run(&s);
+    check(context, engine_generate(context, decodes, 1, &options, NULL));
+    assert_int_equal(s.count, 3);
+    const double alike = correlation(s.preview, s.colours);
+    printf("without an encoder the correlation of preview and video is %.2f\n", alike);
+    assert_true(alike > 0.6);
+    ith_pipeline_close(&decodes);
+    temporary_remove(folder);
+}
+
+#define IMAGE_SIDE 64
+#define IMAGE_LATENTS (IMAGE_SIDE / 16)
+
+/* The first latent frame of every preview. */
+typedef struct first_frames {
+    uint8_t rgb[3][IMAGE_LATENTS * IMAGE_LATENTS * 3];
+    int64_t count;
+} first_frames;
+
+static ith_status take_first_frame(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    first_frames *f = user;
+    (void)step;
+    for (int64_t row = 0; row < height; row++)
+        memcpy(f->rgb[f->count] + row * IMAGE_LATENTS * 3, rgb + row * width * 3, IMAGE_LATENTS * 3);
+    f->count++;
+    return ITH_OK;
+}
+
+/* The latents of a TI2V model's image are known from the first step on, in the results of all ranks. */
+static void an_image_is_in_every_preview(void **state)
+{
+    (void)state;
+    static uint8_t pixels[IMAGE_SIDE * IMAGE_SIDE * 3];
+    for (int64_t i = 0; i < IMAGE_SIDE * IMAGE_SIDE * 3; i++)
+        pixels[i] = (uint8_t)(i / 3 % IMAGE_SIDE < IMAGE_SIDE / 2 ? 230 : 20);
+    const ith_image image = {sizeof image, pixels, IMAGE_SIDE, IMAGE_SIDE};
+    ith_pipeline *from_image = NULL;
+    check(context, ith_pipeline_open(context, "golden/ti2v/model", &from_image));
+    first_frames all[2][2] = {0}; /* by solver, and of one rank and of two with guidance in parallel */
+    for (int run = 0; run < 4; run++) {
+        first_frames *f = &all[run / 2][run % 2];
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.frames = 9, options.height = options.width = IMAGE_SIDE, options.steps = 3;
+        options.solver = run / 2 ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        options.cfg = run % 2 ? ITH_CFG_PARALLEL : ITH_CFG_BATCH, options.precision = ITH_PRECISION_F32;
+        options.image = &image, options.on_preview = take_first_frame, options.preview_every = 1, options.user = f;
+        check(context, engine_generate(context, from_image, run % 2 ? 2 : 1, &options, NULL));
+        assert_int_equal(f->count, 3);
+        for (int step = 0; step < 3; step++)
+            assert_memory_equal(f->rgb[step], all[0][0].rgb[0], sizeof f->rgb[0]);
+    }
+    ith_pipeline_close(&from_image);
+}
+
+static void a_callback_may_end_the_run(void **state)
+{
+    (void)state;
+    seen s = {.answer = ITH_ERR_IO};
+    ith_generate_options options = preview_run(&s);
+    assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), "on_preview has failed after step 6"));
+    options.preview_every = -1;
+    assert_int_equal(engine_generate(context, pipeline, 1, &options, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "preview_every is -1"));
+}
+
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    seen s = {.count = 0};
+    ith_generate_options options = preview_run(&s);
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    ith_context *own = NULL;
+    ith_pipeline *fresh = NULL;
+    check(own, ith_context_create(NULL, &own));
+    check(own, ith_pipeline_open(own, MODEL, &fresh));
+    check(own, ith_pipeline_generate(fresh, NULL, &options, &report));
+    const double ratio = (double)report.predicted_bytes / (double)report.peak_bytes;
+    if (ratio < 0.95 || ratio > 1.05)
+        fail_msg("predicted %lld bytes, held %lld", (long long)report.predicted_bytes, (long long)report.peak_bytes);
+    ith_pipeline_close(&fresh);
+    ith_context_destroy(&own);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(previews_resemble_the_video), cmocka_unit_test(ranks_show_the_same),
+        cmocka_unit_test(a_decoder_is_enough),         cmocka_unit_test(an_image_is_in_every_preview),
+        cmocka_unit_test(a_callback_may_end_the_run),  cmocka_unit_test(memory_is_predicted),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saved runs of models that make videos from images, from a first image, from a first and a last one, and of TI2V: the
+ * bits of a run in one piece, also on another number of ranks. Other images than the run's are refused. */
+#include "support/engine/engine_ranks.h"
+#include "support/engine/stopped_run.h"
+#include "support/engine/tiny_model.h"
+#include "support/folder_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define STEPS 4
+#define HEIGHT 48
+#define WIDTH 32
+
+static uint8_t pixels[2][HEIGHT * WIDTH * 3];
+static const ith_image first = {sizeof first, pixels[0], HEIGHT, WIDTH};
+static const ith_image last = {sizeof last, pixels[1], HEIGHT, WIDTH};
+
+/* A model and the images that it takes. */
+typedef struct scene {
+    tiny_kind kind;
+    const ith_image *first, *last;
+} scene;
+
+static const scene scenes[] = {
+    {TINY_IMAGE, &first, NULL}, {TINY_IMAGE, &first, &last}, {TINY_TEXT_IMAGE, &first, NULL}};
+#define SCENES ((int)(sizeof scenes / sizeof *scenes))
+
+/* Two latent frames of 3 x 2 tokens. */
+static ith_generate_options options_of(const scene *s, stopped_run *r)
+{
+    ith_pipeline *opened = NULL;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    const char *model = temporary_path(folder, s->kind == TINY_IMAGE ? "i2v" : "ti2v");
+    check(context, ith_pipeline_open(context, model, &opened));
+    stopped_run_begin(r, opened, folder);
+    options.prompt = "A green square moves upwards.", options.negative = "a circle";
+    options.frames = 5, options.height = HEIGHT, options.width = WIDTH, options.steps = STEPS;
+    options.shift = 3, options.guidance[0] = 3, options.guidance[1] = 2;
+    options.precision = ITH_PRECISION_F32, options.seed = 3;
+    options.image = s->first, options.last_image = s->last;
+    return options;
+}
+
+static ith_generate_options resumed(const stopped_run *r, const scene *s)
+{
+    ith_generate_options options = stopped_run_options(r);
+    options.image = s->first, options.last_image = s->last;
+    return options;
+}
+
+static void after_any_step(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SCENES; i++) {
+        stopped_run r;
+        const ith_generate_options options = options_of(&scenes[i], &r), again = resumed(&r, &scenes[i]);
+        stopped_run_check_steps(&r, &options, &again, 1);
+        ith_pipeline_close(&r.pipeline);
+    }
+}
+
+static void on_another_number_of_ranks(void **state)
+{
+    (void)state;
+    static const rank_change changes[] = {
+        {1, 3, ITH_STRATEGY_ULYSSES, {ITH_CFG_BATCH, ITH_CFG_BATCH}},
+        {4, 2, ITH_STRATEGY_ULYSSES, {ITH_CFG_PARALLEL, ITH_CFG_PARALLEL}},
+        {2, 3, ITH_STRATEGY_RING, {ITH_CFG_SEQUENTIAL, ITH_CFG_SEQUENTIAL}},
+    };
+    for (int i = 0; i < SCENES; i++) {
+        stopped_run r;
+        const ith_generate_options options = options_of(&scenes[i], &r), again = resumed(&r, &scenes[i]);
+        stopped_run_check_ranks(&r, &options, &again, changes, sizeof changes / sizeof *changes);
+        ith_pipeline_close(&r.pipeline);
+    }
+}
+
+static void refuse(const stopped_run *r, const ith_image *image, const ith_image *last_image, const char *words)
+{
+    ith_generate_options options = stopped_run_options(r);
+    options.image = image, options.last_image = last_image;
+    assert_int_equal(engine_generate(context, r->pipeline, 2, &options, NULL), ITH_ERR_ARGUMENT);
+    if (!strstr(ith_context_error(context), words))
+        fail_msg("no '%s' in: %s", words, ith_context_error(context));
+}
+
+static void other_images_are_refused(void **state)
+{
+    (void)state;
+    uint8_t changed[HEIGHT * WIDTH * 3];
+    memcpy(changed, pixels[0], sizeof changed);
+    changed[sizeof changed - 1] ^= 1;
+    const ith_image other = {sizeof other, changed, HEIGHT, WIDTH}, turned = {sizeof turned, pixels[0], WIDTH, HEIGHT};
+    for (int i = 0; i < SCENES; i++) {
+        const scene *s = &scenes[i];
+        stopped_run r;
+        const ith_generate_options options = options_of(s, &r);
+        stopped_run_stop(&r, 1, &options, 1, 1);
+        refuse(&r, NULL, s->last, "image is not the one of the saved run");
+        refuse(&r, &other, s->last, "image is not the one of the saved run");
+        refuse(&r, &turned, s->last, "image is not the one of the saved run");
+        refuse(&r, s->first, s->last ? NULL : &last, "last_image is not the one of the saved run");
+        refuse(&r, s->first, &other, "last_image is not the one of the saved run");
+        const ith_generate_options same = resumed(&r, s);
+        free(stopped_run_resume(&r, 1, &same, 1));
+        ith_pipeline_close(&r.pipeline);
+    }
+}
+
+static int set_up(void **state)
+{
+    const int failed = folder_set_up(state);
+    for (int i = 0; i < HEIGHT * WIDTH * 3; i++)
+        pixels[0][i] = (uint8_t)(i * 7), pixels[1][i] = (uint8_t)(i / 96 * 5);
+    const char *i2v = temporary_path(folder, "i2v"), *ti2v = temporary_path(folder, "ti2v");
+    mkdir(i2v, 0700);
+    mkdir(ti2v, 0700);
+    tiny_model_write(context, TINY_IMAGE, i2v);
+    tiny_model_write(context, TINY_TEXT_IMAGE, ti2v);
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_any_step),
+        cmocka_unit_test(on_another_number_of_ranks),
+        cmocka_unit_test(other_images_are_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, folder_tear_down);
+}

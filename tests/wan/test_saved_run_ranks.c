@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs that are saved, end, and go on from their file: the same bits as a run in one piece, after any step, on another
+ * number of ranks, with every solver. What a file must not be resumed with is refused by name. */
+#include "support/compare.h"
+#include "support/engine/engine_ranks.h"
+#include "support/engine/stopped_run.h"
+#include "support/engine/tiny_model.h"
+#include "support/folder_fixture.h"
+
+#include <ithaca/files.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEPS 5
+
+static char model[256], altered[256]; /* altered: a changed copy of the saved run */
+static ith_pipeline *pipeline;
+static stopped_run run;
+
+static int set_up(void **state)
+{
+    const int failed = folder_set_up(state);
+    snprintf(model, sizeof model, "%s/model", folder);
+    snprintf(altered, sizeof altered, "%s/altered.safetensors", folder);
+    mkdir(model, 0700);
+    tiny_model_write(context, TINY_TEXT, model);
+    check(context, ith_pipeline_open(context, model, &pipeline));
+    stopped_run_begin(&run, pipeline, folder);
+    return failed;
+}
+
+static int tear_down(void **state)
+{
+    ith_pipeline_close(&pipeline);
+    return folder_tear_down(state);
+}
+
+/* Two latent frames of 3 x 2 tokens; both experts. */
+static ith_generate_options small_run(void)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "A green square moves upwards on a black background.";
+    options.negative = "a red square";
+    options.frames = 5, options.height = 48, options.width = 32, options.steps = STEPS;
+    options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3;
+    options.precision = ITH_PRECISION_F32, options.seed = 3;
+    return options;
+}
+
+static void after_any_step(void **state)
+{
+    (void)state;
+    const ith_generate_options again = stopped_run_options(&run);
+    for (int solver = ITH_SOLVER_UNIPC; solver <= ITH_SOLVER_EULER; solver++) {
+        ith_generate_options options = small_run();
+        options.solver = (ith_solver)solver;
+        stopped_run_check_steps(&run, &options, &again, 3);
+    }
+}
+
+static void on_another_number_of_ranks(void **state)
+{
+    (void)state;
+    static const rank_change changes[] = {
+        {1, 3, ITH_STRATEGY_ULYSSES, {ITH_CFG_BATCH, ITH_CFG_BATCH}},
+        {3, 1, ITH_STRATEGY_ULYSSES, {ITH_CFG_BATCH, ITH_CFG_BATCH}},
+        {2, 4, ITH_STRATEGY_ULYSSES, {ITH_CFG_PARALLEL, ITH_CFG_PARALLEL}},
+        {4, 2, ITH_STRATEGY_ULYSSES, {ITH_CFG_BATCH, ITH_CFG_SEQUENTIAL}},
+        {2, 3, ITH_STRATEGY_RING, {ITH_CFG_BATCH, ITH_CFG_BATCH}},
+    };
+    const ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    stopped_run_check_ranks(&run, &options, &again, changes, sizeof changes / sizeof *changes);
+}
+
+/* Several interruptions of one run, whose file is replaced meanwhile; the last one while it decodes. */
+static void again_and_again(void **state)
+{
+    (void)state;
+    int64_t count = 0;
+    ith_generate_options options = small_run();
+    float *whole = stopped_run_whole(&run, 2, &options, &count);
+    stopped_run_stop(&run, 2, &options, 1, 1);
+    for (int64_t step = 2; step < STEPS; step++) {
+        ith_generate_options again = stopped_run_options(&run);
+        stopped_run_stop(&run, 1 + (int)step % 2, &again, step, 10);
+    }
+    ith_generate_options last = stopped_run_options(&run);
+    last.checkpoint_file = run.saved;
+    free(stopped_run_resume(&run, 2, &last, STEPS - 1));
+    assert_int_equal(stopped_run_step(&run), STEPS);
+    float *pieces = stopped_run_resume(&run, 1, &last, STEPS); /* nothing is left but to decode */
+    assert_memory_equal(pieces, whole, (size_t)count * sizeof *whole);
+    free(pieces);
+    free(whole);
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------------------------- */
+
+static void expect_refusal(const ith_generate_options *options, ith_status status, const char *words)
+{
+    assert_int_equal(engine_generate(context, pipeline, 1, options, NULL), status);
+    if (!strstr(ith_context_error(context), words))
+        fail_msg("no '%s' in: %s", words, ith_context_error(context));
+}
+
+static void contradictions_are_named(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    stopped_run_stop(&run, 1, &options, 1, 1);
+#define CONTRADICT(words, change)                                                                                      \
+    do {                                                                                                               \
+        ith_generate_options again = stopped_run_options(&run);                                                        \
+        change;                                                                                                        \
+        expect_refusal(&again, ITH_ERR_ARGUMENT, words);                                                               \
+    } while (0)
+    CONTRADICT("prompt is not the same in", again.prompt = "A red circle");
+    CONTRADICT("negative is not the same in", again.negative = "");
+    CONTRADICT("frames is 9, and 5 in", again.frames = 9);
+    CONTRADICT("height is 64, and 48 in", again.height = 64);
+    CONTRADICT("width is 64, and 32 in", again.width = 64);
+    CONTRADICT("steps is 6, and 5 in", again.steps = 6);
+    CONTRADICT("shift is 5, and 3 in", again.shift = 5);
+    CONTRADICT("guidance is 5, and 4 in", again.guidance[0] = 5);
+    CONTRADICT("guidance of the low-noise expert is 5, and 3 in", again.guidance[1] = 5);
+    CONTRADICT("boundary is 0.25, and", again.boundary = 0.25);
+    CONTRADICT("solver is euler, and unipc in", again.solver = ITH_SOLVER_EULER);
+    CONTRADICT("sigmas is diffusers, and official in", again.sigmas = ITH_SIGMAS_DIFFUSERS);
+    CONTRADICT("precision is bf16, and f32 in", again.precision = ITH_PRECISION_BF16);
+    CONTRADICT("seed is 4, and 3 in", again.seed = 4);
+    attention.block_kv = 512;
+    CONTRADICT("block_kv is 512, and 0 in", again.attention = &attention);
+    CONTRADICT("dump_file", again.dump_file = altered);
+    CONTRADICT("from_latents", again.from_latents = run.latents);
+    CONTRADICT("checkpoint_every is -1", again.checkpoint_every = -1);
+    ith_generate_options same = small_run();
+    same.resume_file = run.saved; /* the options of the saved run may be given again */
+    free(stopped_run_resume(&run, 1, &same, 1));
+}
+
+/* Copies run.saved to altered with `to` in the place of the first `from`, which is as long. */
+static void alter(const char *from, const char *to)
+{
+    size_t bytes = 0;
+    char *whole = temporary_read(run.saved, &bytes), *at = memmem(whole, bytes, from, strlen(from));
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    temporary_write(altered, whole, bytes);
+    free(whole);
+}
+
+static void another_file_is_refused(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    stopped_run_stop(&run, 1, &options, 1, 1);
+    again.resume_file = altered;
+    char version[64], other[64];
+    snprintf(version, sizeof version, "\"ithaca\":\"%s\"", ith_version());
+    snprintf(other, sizeof other, "\"ithaca\":\"%s\"", ith_version());
+    other[10]++;
+    alter(version, other);
+    expect_refusal(&again, ITH_ERR_UNSUPPORTED, "only the same version");
+    alter("\"ithaca\"", "\"thacai\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "it is no saved run");
+    alter("\"model\":\"", "\"model\":\"x");
+    expect_refusal(&again, ITH_ERR_FORMAT, "model in its metadata");
+    alter("\"steps\":\"5\"", "\"steps\":\"x\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "steps in its metadata");
+    alter("\"step\":\"1\"", "\"step\":\"7\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "step 7 of 5");
+    alter("\"height\":\"48\"", "\"height\":\"64\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "the size of its run");
+    alter("\"solver\":\"unipc\"", "\"solver\":\"other\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "solver in its metadata");
+    size_t bytes = 0;
+    char *whole = temporary_read(run.saved, &bytes);
+    whole[bytes - 3] ^= 1;
+    temporary_write(altered, whole, bytes);
+    expect_refusal(&again, ITH_ERR_FORMAT, "their hash differs");
+    whole[bytes - 1] = (char)0x7f, whole[bytes - 2] = (char)0x80; /* infinity */
+    temporary_write(altered, whole, bytes);
+    expect_refusal(&again, ITH_ERR_FORMAT, "not finite");
+    temporary_write(altered, whole, bytes - 1);
+    expect_refusal(&again, ITH_ERR_FORMAT, altered);
+    free(whole);
+    again.resume_file = "/nonexistent";
+    expect_refusal(&again, ITH_ERR_IO, "/nonexistent");
+}
+
+static void note_denoising(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    *(bool *)user |= stage == ITH_STAGE_DENOISE;
+}
+
+static void a_place_that_cannot_be_written_fails_first(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    bool denoises = false;
+    options.on_progress = note_denoising, options.user = &denoises;
+    options.checkpoint_file = "/nonexistent/run.safetensors";
+    expect_refusal(&options, ITH_ERR_IO, "/nonexistent/run.safetensors");
+    assert_false(denoises);
+}
+
+/* ---- Later faults ---------------------------------------------------------------------------------------------- */
+
+/* A folder that is taken away in the middle of a run, and a log that counts warnings. */
+static int warnings;
+static char last_warning[512];
+
+static void count_warnings(void *user, ith_log_level level, const char *line)
+{
+    (void)user;
+    if (level == ITH_LOG_WARNING && strstr(line, "is not saved")) {
+        warnings++;
+        snprintf(last_warning, sizeof last_warning, "%s", line);
+    }
+}
+
+static void take_folder_away(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    (void)total;
+    if (stage == ITH_STAGE_DENOISE && done > 2 * ITH_PROGRESS_UNIT) {
+        unlink(run.saved);
+        rmdir((const char *)user);
+    }
+}
+
+static void a_run_goes_on_when_it_cannot_be_saved(void **state)
+{
+    (void)state;
+    char *place = temporary_folder();
+    ith_context_options asked = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *own = NULL;
+    ith_pipeline *loud = NULL;
+    ith_generate_options options = small_run();
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    asked.log = count_warnings, asked.log_level = ITH_LOG_WARNING;
+    assert_int_equal(ith_context_create(&asked, &own), ITH_OK);
+    check(own, ith_pipeline_open(own, model, &loud));
+    snprintf(run.saved, sizeof run.saved, "%s/run.safetensors", place);
+    options.checkpoint_file = run.saved, options.on_progress = take_folder_away, options.user = place;
+    check(own, engine_generate(own, loud, 1, &options, &report));
+    assert_int_equal(report.saved_step, 2);
+    assert_int_equal(warnings, STEPS - 2);
+    assert_non_null(strstr(last_warning, "step 5 of 5 is not saved"));
+    ith_pipeline_close(&loud);
+    ith_context_destroy(&own);
+    free(place);
+    snprintf(run.saved, sizeof run.saved, "%s/run.safetensors", folder);
+}
+
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    ith_generate_report saved = ITH_GENERATE_REPORT_INIT;
+    int64_t asked_bytes = 0;
+    options.height = options.width = 128, options.frames = 17, options.steps = 2;
+    options.checkpoint_file = run.saved;
+    check(context, ith_pipeline_predict(pipeline, &options, 2, 2, &asked_bytes));
+    check(context, engine_generate(context, pipeline, 2, &options, &saved));
+    assert_int_equal(saved.predicted_bytes, asked_bytes);
+    const double ratio = (double)saved.predicted_bytes / (double)saved.peak_bytes;
+    if (ratio < 0.95 || ratio > 1.05)
+        fail_msg("predicted %lld bytes, held %lld", (long long)saved.predicted_bytes, (long long)saved.peak_bytes);
+}
+
+static ith_status save_and_resume(ith_context *own, void *user)
+{
+    ith_pipeline *quiet = NULL;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    (void)user;
+    ith_status status = ith_pipeline_open(own, model, &quiet);
+    options.prompt = "a circle", options.negative = "", options.frames = 1, options.height = options.width = 16;
+    options.steps = 2, options.guidance[0] = options.guidance[1] = 1;
+    options.threads = 1, options.precision = ITH_PRECISION_F32;
+    options.checkpoint_file = altered;
+    if (!status)
+        status = ith_pipeline_generate(quiet, NULL, &options, NULL);
+    ith_generate_options again = ITH_GENERATE_OPTIONS_INIT;
+    again.threads = 1, again.resume_file = altered;
+    if (!status)
+        status = ith_pipeline_resolve(quiet, &again);
+    if (!status)
+        status = ith_pipeline_generate(quiet, NULL, &again, NULL);
+    ith_pipeline_close(&quiet);
+    return status;
+}
+
+static void no_refused_allocation_is_fatal(void **state)
+{
+    (void)state;
+    const long calls = refuse_every_allocation(save_and_resume, NULL, 13);
+    printf("%ld allocations\n", calls);
+    assert_true(calls > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_any_step),
+        cmocka_unit_test(on_another_number_of_ranks),
+        cmocka_unit_test(again_and_again),
+        cmocka_unit_test(contradictions_are_named),
+        cmocka_unit_test(another_file_is_refused),
+        cmocka_unit_test(a_place_that_cannot_be_written_fails_first),
+        cmocka_unit_test(a_run_goes_on_when_it_cannot_be_saved),
+        cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(no_refused_allocation_is_fatal),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

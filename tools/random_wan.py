@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random small Wan models in the layout of diffusers, and a random run for each (check_models.py uses them).
+
+A case is a function of its seed. The sizes come from Python's generator, the weights from torch's. The weights are
+scaled so that activations, latents and pixels have a spread near 1: errors anywhere reach the latents and the frames."""
+import json
+import math
+import os
+import random
+import shutil
+
+import torch
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from transformers import UMT5Config, UMT5EncoderModel
+
+from make_golden import TEXTS
+
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+MOST_WEIGHTS = 2_500_000  # of heads^2 head_dim^2 layers, over both experts
+MOST_PIXELS = 130_000     # of a video
+
+
+def some_vae_fields(r, wan22, encodes_video):
+    """Fields of AutoencoderKLWan. diffusers encodes a video in pieces of 4 frames, which strides above 4 contradict."""
+    levels = r.choice((2, 3, 4, 4))
+    down = [r.random() < 0.6 for _ in range(levels - 1)]
+    if encodes_video:
+        down = [True] * min(2, levels - 1) + [False] * max(0, levels - 3)
+        r.shuffle(down)
+    patch = r.choice((1, 2, 2, 2)) if wan22 else None
+    z = r.choice((4, 12, 16, 24, 48)) if wan22 else r.choice((3, 8, 16, 16, 20))
+    base, colours = r.choice((4, 8, 12, 16)), 3 * (patch or 1) ** 2
+    mult = r.choice(([1, 1, 2, 2], [1, 2, 4, 4], [1, 2, 2, 4], [2, 2, 1, 1], [1, 3, 3, 2], [2, 1, 2, 3]))[:levels]
+    return dict(base_dim=base, decoder_base_dim=r.choice((None, 8, 12)), z_dim=z, dim_mult=mult,
+                num_res_blocks=r.choice((1, 1, 2)), attn_scales=[], temperal_downsample=down, dropout=0.0,
+                latents_mean=[round(r.uniform(-1, 1), 4) for _ in range(z)],
+                latents_std=[round(r.uniform(0.4, 2.5), 4) for _ in range(z)], is_residual=wan22, in_channels=colours,
+                out_channels=colours, patch_size=patch, scale_factor_temporal=2 ** sum(down),
+                scale_factor_spatial=(patch or 1) * 2 ** (levels - 1))
+
+
+def vae_fields(*how):
+    """Fields whose numbers of channels divide as the shortcuts of Wan 2.2's autoencoder need."""
+    while True:
+        fields = some_vae_fields(*how)
+        try:
+            with torch.device("meta"):
+                AutoencoderKLWan(**fields)
+            return fields
+        except ValueError:
+            pass
+
+
+def dit_fields(r, channels_in, channels_out, text_dim, experts):
+    heads, size, layers = r.randint(1, 12), 2 * r.randint(8, 64), r.randint(1, 6)
+    layers = max(1, min(layers, MOST_WEIGHTS // ((heads * size) ** 2 * experts)))
+    return dict(num_attention_heads=heads, attention_head_dim=size, in_channels=channels_in, out_channels=channels_out,
+                text_dim=text_dim, freq_dim=2 * r.randint(4, 128), ffn_dim=r.randint(heads * size // 2, 3 * heads * size),
+                num_layers=layers, cross_attn_norm=r.random() < 0.7, qk_norm="rms_norm_across_heads",
+                eps=r.choice((1e-6, 1e-6, 1e-5)), rope_max_seq_len=r.choice((1024, 64)))
+
+
+def text_fields(r):
+    return dict(vocab_size=1536, d_model=8 * r.randint(2, 20), d_kv=4 * r.randint(2, 16), d_ff=r.randint(16, 300),
+                num_layers=r.randint(1, 4), num_heads=r.randint(1, 6), relative_attention_num_buckets=r.choice((32, 16, 8)),
+                relative_attention_max_distance=r.choice((128, 40)), layer_norm_epsilon=r.choice((1e-6, 1e-5)),
+                dropout_rate=0.0, feed_forward_proj="gated-gelu", num_decoder_layers=1)
+
+
+def scheduler_fields(r, steps):
+    shift, train = round(r.choice((1.0, 3.0, 5.0, r.uniform(0.5, 12))), 3), r.choice((1000, 1000, 1000, 500, 2000))
+    one = steps == 1  # its first level is the last: diffusers divides by 0 with shift_terminal, and sigma_min does nothing
+    common = dict(num_train_timesteps=train, shift_terminal=r.choice((None, None, None, 0.02, 0.1)) if not one else None)
+    if r.random() < 0.3:
+        return dict(_class_name="FlowMatchEulerDiscreteScheduler", shift=shift, **common)
+    order = r.randint(1, 3)
+    return dict(_class_name="UniPCMultistepScheduler", prediction_type="flow_prediction", use_flow_sigmas=True,
+                flow_shift=shift, solver_order=order, solver_type=r.choice(("bh2", "bh2", "midpoint", "heun")),
+                lower_order_final=order > 1 or r.random() < 0.5,
+                final_sigmas_type=r.choice(("zero", "zero", "zero" if one else "sigma_min")),
+                disable_corrector=sorted(r.sample(range(steps), r.choice((0, 0, 1)) * r.randint(0, steps))), **common)
+
+
+def run_fields(r, kind, vae, experts):
+    stride, multiple = vae["scale_factor_temporal"], math.lcm(2 * vae["scale_factor_spatial"], 16)
+    latent_frames = r.choice((1, 2, 3, 3, 4))
+    if kind == "i2v":  # diffusers encodes 1, 4, 4 ... frames
+        latent_frames = 1 + (latent_frames - 1) * 4 // stride
+    grid = [r.randint(1, 6), r.randint(1, 6)]
+    frames = (latent_frames - 1) * stride + 1
+    while frames * grid[0] * grid[1] * multiple ** 2 > MOST_PIXELS and max(grid) > 1:
+        grid[grid.index(max(grid))] -= 1
+    high = r.choice((1.0, round(r.uniform(1.5, 6), 2), round(r.uniform(1.5, 6), 2)))
+    low = r.choice((high, 1.0, round(r.uniform(1.5, 6), 2))) if high > 1 and experts == 2 else high
+    return dict(frames=frames, height=grid[0] * multiple, width=grid[1] * multiple, guidance=[high, low],
+                latents=[vae["z_dim"], latent_frames, grid[0] * multiple // vae["scale_factor_spatial"],
+                         grid[1] * multiple // vae["scale_factor_spatial"]],
+                sigmas=r.choice(("diffusers", "diffusers", "official")), prompt=r.choice(TEXTS), negative=r.choice(TEXTS[:10]))
+
+
+def make_case(seed):
+    """All sizes and options of a case."""
+    r = random.Random(seed)
+    kind = r.choice(("t2v", "t2v", "i2v", "ti2v"))
+    experts = r.choice((1, 2)) if kind != "ti2v" else 1
+    vae = vae_fields(r, kind == "ti2v" or r.random() < 0.25, kind == "i2v")
+    z, text, steps = vae["z_dim"], text_fields(r), r.randint(1, 6)
+    channels = 2 * z + vae["scale_factor_temporal"] if kind == "i2v" else z
+    dits = [dit_fields(r, channels, z, text["d_model"], experts)]
+    if experts == 2:
+        dits.append(dits[0] if r.random() < 0.75 else dit_fields(r, channels, z, text["d_model"], experts))
+    run = run_fields(r, kind, vae, experts)
+    images = int(kind == "i2v" or (kind == "ti2v" and r.random() < 0.6))
+    if kind == "i2v" and run["frames"] > 1 and r.random() < 0.4:
+        images = 2
+    return dict(seed=seed, kind=kind, vae=vae, text=text, dits=dits, scheduler=scheduler_fields(r, steps), steps=steps,
+                boundary=round(r.uniform(0.3, 0.97), 3) if experts == 2 else None, images=images,
+                resized=images > 0 and r.random() < 0.3, types={part: r.choice(list(TYPES)) for part in ("dit", "vae", "text")},
+                **run)
+
+
+def scale(module, factor):
+    for parameter in module.parameters():
+        parameter.mul_(factor)
+
+
+def randomise(module):
+    for name, parameter in module.named_parameters():
+        if "norm" in name and name.endswith(("weight", "gamma")):
+            parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
+        elif name.endswith("bias"):
+            parameter.copy_(0.05 * torch.randn_like(parameter))
+    return module.eval()
+
+
+def make_dit(fields):
+    dit = randomise(WanTransformer3DModel(**fields))
+    dit.proj_out.weight.copy_(torch.randn_like(dit.proj_out.weight) / dit.proj_out.in_features ** 0.5)
+    return dit
+
+
+def make_vae(fields):
+    vae = randomise(AutoencoderKLWan(**fields))
+    size = fields["scale_factor_spatial"] * 4
+    video = torch.rand(1, 3, 1, size, size) * 2 - 1
+    mean = vae.encode(video).latent_dist.mode()
+    scale(vae.quant_conv, 1 / float(mean.std()))
+    pixels = vae.decode(torch.randn(1, fields["z_dim"], 1, 4, 4)).sample
+    scale(vae.decoder.conv_out, 0.5 / float(pixels.std()))
+    return vae
+
+
+def make_text(fields):
+    text = UMT5EncoderModel(UMT5Config(**fields))
+    for name, parameter in text.named_parameters():
+        if "layer_norm" in name:
+            parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
+        elif "relative_attention_bias" in name:
+            parameter.copy_(torch.randn_like(parameter))
+    return text.eval()
+
+
+def write_index(case, folder):
+    scheduler = case["scheduler"]["_class_name"]
+    from_image = case["kind"] == "i2v" or (case["kind"] == "ti2v" and case["images"])
+    transformer = ["diffusers", "WanTransformer3DModel"]
+    index = dict(_class_name="WanImageToVideoPipeline" if from_image else "WanPipeline", _diffusers_version="0.42.1",
+                 boundary_ratio=case["boundary"], expand_timesteps=case["kind"] == "ti2v", scheduler=["diffusers", scheduler],
+                 text_encoder=["transformers", "UMT5EncoderModel"], tokenizer=["transformers", "T5TokenizerFast"],
+                 transformer=transformer, transformer_2=transformer if len(case["dits"]) == 2 else [None, None],
+                 vae=["diffusers", "AutoencoderKLWan"])
+    if from_image:
+        index.update(image_encoder=[None, None], image_processor=[None, None])
+    for name, value in (("model_index.json", index), ("scheduler/scheduler_config.json", case["scheduler"])):
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+        with open(os.path.join(folder, name), "w") as file:
+            json.dump(value, file, indent=2)
+
+
+@torch.no_grad()
+def write_model(case, tokenizer, folder):
+    """Writes the model of a case. `tokenizer` is a folder with a spiece.model of 1536 pieces."""
+    torch.manual_seed(case["seed"])
+    write_index(case, folder)
+    shutil.copytree(tokenizer, os.path.join(folder, "tokenizer"))
+    types = {part: TYPES[name] for part, name in case["types"].items()}
+    for fields, name in zip(case["dits"], ("transformer", "transformer_2")):
+        make_dit(fields).to(types["dit"]).save_pretrained(os.path.join(folder, name))
+    make_vae(case["vae"]).to(types["vae"]).save_pretrained(os.path.join(folder, "vae"))
+    make_text(case["text"]).to(types["text"]).save_pretrained(os.path.join(folder, "text_encoder"))
