@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library to be preloaded into one process: it kills (START_FAULT=kill) or stops (stop) the process when a transport
  * module calls the function START_POINT for the START_COUNT-th time, or right after that call (START_COUNT < 0). A
- * process that is stopped is killed START_SECONDS (6) later. The file START_MARK shows that the library has struck. */
+ * process that is stopped is killed START_SECONDS (6) later. START_FAULT=sleep: the call lasts START_SECONDS longer.
+ * The file START_MARK shows that the library has struck. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -21,6 +22,11 @@ static int is_from_module(const void *address)
     return dladdr(address, &about) && about.dli_fname && strstr(about.dli_fname, "ithaca_transport_");
 }
 
+static void wait_seconds(void)
+{
+    usleep((useconds_t)(1e6 * atof(getenv("START_SECONDS") ? getenv("START_SECONDS") : "6")));
+}
+
 static void end_later(void)
 {
     pid_t parent = getpid();
@@ -29,7 +35,7 @@ static void end_later(void)
     setsid();
     for (int i = 3; i < 1024; i++)
         close(i);
-    sleep(getenv("START_SECONDS") ? (unsigned)atoi(getenv("START_SECONDS")) : 6);
+    wait_seconds();
     kill(parent, SIGKILL);
     _exit(0);
 }
@@ -46,6 +52,10 @@ static void strike(const char *function, int after, const void *caller)
         return;
     if (getenv("START_MARK"))
         close(open(getenv("START_MARK"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    if (!strcmp(how, "sleep")) {
+        wait_seconds();
+        return;
+    }
     if (!strcmp(how, "stop"))
         end_later();
     kill(getpid(), strcmp(how, "stop") ? SIGKILL : SIGSTOP);
@@ -92,6 +102,17 @@ WRAP(int, accept4, (int descriptor, struct sockaddr *address, socklen_t *bytes, 
 WRAP(int, connect, (int descriptor, const struct sockaddr *address, socklen_t bytes), descriptor, address, bytes)
 WRAP(int, epoll_ctl, (int epoll, int operation, int descriptor, struct epoll_event *event), epoll, operation,
      descriptor, event)
+
+/* Of the requests of a gather alone, which are several. */
+int MPI_Testall(int count, void *requests, int *done, void *statuses);
+int MPI_Testall(int count, void *requests, int *done, void *statuses)
+{
+    const void *caller = __builtin_return_address(0);
+    int (*next)(int, void *, int *, void *) = (int (*)(int, void *, int *, void *))real("MPI_Testall", caller);
+    int result = next(count, requests, done, statuses);
+    strike("MPI_Testall", 1, count > 1 ? caller : NULL);
+    return result;
+}
 
 /* Whether a message on a control connection says that the process has given up, or leaves (watch_state.h). On a busy
  * machine that may come before the point; a fault after it is not why the run ends. */

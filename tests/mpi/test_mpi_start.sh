@@ -21,10 +21,18 @@ if grep -q refused "$work/out"; then
 fi
 
 # Both processes end by themselves below: a launcher that ends the second one while its MPI starts leaves a shared segment.
+# Each has a folder of its own for temporary files, which two processes of Open MPI cannot make at the same time.
+cat >"$work/apart" <<'END'
+#!/bin/sh
+export TMPDIR="$TMPDIR/$$"
+mkdir "$TMPDIR"
+exec "$@"
+END
+chmod +x "$work/apart"
 other=mpich
 [ "$kind" != mpich ] || other=openmpi
 if [ -e "$build/ithaca_transport_$other.so" ]; then
-    launch_unsupervised 2 "$build/mpi_attend" "$other" 1 2 1 1 >"$work/out" 2>&1 || true
+    launch_unsupervised 2 "$work/apart" "$build/mpi_attend" "$other" 1 2 1 1 >"$work/out" 2>&1 || true
     [ "$(grep -c 'ended with 1' "$work/out")" = 2 ] || complain "the launcher of another MPI"
     grep -q 'has started 2 processes' "$work/out" || complain "the launcher of another MPI"
 fi
@@ -34,14 +42,26 @@ const char *ith_version(void);
 const char *ith_version(void) { return "9.8.7"; }
 END
 cc -shared -fPIC "$work/version.c" -o "$work/version.so"
+# Process 1 has the other version. With LATE=1 process 0 learns of it from process 1, unless the machine is very busy.
+build_start_fault
 cat >"$work/mixed" <<'END'
 #!/bin/sh
-[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" != 1 ] || export LD_PRELOAD=$1
-shift
+version=$1 fault=$2
+shift 2
+if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" = 1 ]; then
+    late="MPI_Isend 1 0.6" own=$version
+else
+    late="MPI_Testall -1 1" own=""
+fi
+[ ! "$LATE" ] || { set -- $late "$@" && export START_FAULT=sleep START_POINT=$1 START_COUNT=$2 START_SECONDS=$3 && shift 3; }
+export LD_PRELOAD="$own ${LATE:+$fault}"
 exec "$@"
 END
 chmod +x "$work/mixed"
-launch_unsupervised 2 "$work/mixed" "$work/version.so" "$build/mpi_attend" "$kind" 1 2 1 1 >"$work/out" 2>&1 || true
-[ "$(grep -c 'ended with 1' "$work/out")" = 2 ] || complain "another version"
-[ "$(grep -c "process 1 on $(hostname) has libithaca 9.8.7" "$work/out")" -ge 1 ] || complain "another version"
+for late in "" 1; do
+    LATE=$late launch_unsupervised 2 "$work/mixed" "$work/version.so" "$work/start_fault.so" \
+        "$build/mpi_attend" "$kind" 1 2 1 1 >"$work/out" 2>&1 || true
+    [ "$(grep -c 'ended with 1' "$work/out")" = 2 ] || complain "another version${late:+, known from the other process}"
+    [ "$(grep -c "process 1 on $(hostname) has libithaca 9.8.7" "$work/out")" -ge 1 ] || complain "another version"
+done
 check_nothing_left

@@ -83,7 +83,8 @@ for point in $points; do
         continue
     fi
     case $point in
-    "begin 1" | "MPI_Isend 2") start_fault 1 kill $point ;;
+    "begin 1") start_fault 1 kill $point ;;
+    "MPI_Isend 2") start_fault 0 kill $point ;;
     "MPI_Init_thread 1" | "MPI_Isend -4") start_fault 2 stop $point ;;
     "MPI_Comm_idup -1" | "sendmsg 1") start_fault 0 kill $point ;;
     esac

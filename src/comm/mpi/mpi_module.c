@@ -90,7 +90,7 @@ static ith_status explain(meeting_place *m, bool gathers)
 /* A call of MPI has failed, perhaps because a process has died, which then shows a little later. */
 static ith_status fail(meeting_place *m, int code)
 {
-    char text[MPI_MAX_ERROR_STRING] = "", who[64] = "";
+    char text[MPI_MAX_ERROR_STRING] = "", who[64] = "", blame[256];
     for (double end = ith_watch_now() + GRACE_SECONDS; ith_watch_now() < end;) {
         if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
             return abandon(m, ITH_ERR_ABORTED);
@@ -98,9 +98,13 @@ static ith_status fail(meeting_place *m, int code)
     }
     MPI_Error_string(code, text, &(int){0});
     text[strcspn(text, "\n")] = 0;
+    if (strstr(text, ", error stack"))
+        *strstr(text, ", error stack") = 0;
     if (m->peer >= 0)
         snprintf(who, sizeof who, " with process %d", m->peer);
-    snprintf(m->sentence, m->bytes, "MPI failed while the processes were being connected%s: %.200s", who, text);
+    ith_mpi_presence_explain(m->presence, NULL, blame, sizeof blame);
+    snprintf(m->sentence, m->bytes, "MPI failed while the processes were being connected%s (%.100s): %s", who, text,
+             blame);
     return abandon(m, ITH_ERR_IO);
 }
 
@@ -328,7 +332,10 @@ static ith_status connect_processes(const char *where, int ranks, double seconds
         status = meet(&m, ranks);
     if (!status)
         status = open_link(&m, states, numbers, size);
-    ith_mpi_presence_end(m.presence, status ? sentence : NULL);
+    const bool refused = status && (!ith_mpi_has_given_up() || ith_mpi_presence_refused(m.presence));
+    if (refused)
+        ith_mpi_shorten_end();
+    ith_mpi_presence_end(m.presence, status ? sentence : NULL, refused);
     pthread_mutex_unlock(&ith_mpi_lock);
     free_meeting(&m);
     return status;

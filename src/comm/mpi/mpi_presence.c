@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets of the processes of a host (mpi_presence.h).
  *
- * A process accepts the connections of the others only at its end, and then writes one byte: DONE, or FAILED and its
- * sentence. A connection that closes without that byte shows a death. */
+ * A process accepts the connections of the others only at its end, and then writes one byte: DONE, or FAILED or REFUSED
+ * and its sentence. A connection that closes without that byte shows a death. */
 #include "mpi_presence.h"
 
 #include "../wire/watch.h"
@@ -19,11 +19,11 @@
 #include <unistd.h>
 
 #define LOOK_SECONDS 0.01 /* between two looks at the connections */
-#define CALL_SECONDS 0.1  /* between two attempts to reach processes that have not come */
+#define CALL_SECONDS 0.1  /* between two attempts to reach processes that have not come, if they are many */
 #define LATE_SECONDS 1.0  /* that a process stays which fails at its limit, to tell processes that connect later */
 #define STAY_SECONDS 5.0  /* that a process stays which fails before, within its limit */
 
-enum { MOST_PROCESSES = 4096, SENTENCE_BYTES = 512, DONE = 'd', FAILED = 'f' };
+enum { MOST_PROCESSES = 4096, MANY = 64, SENTENCE_BYTES = 512, DONE = 'd', FAILED = 'f', REFUSED = 'r' };
 
 /* Another process of the run. */
 typedef struct neighbour {
@@ -36,6 +36,7 @@ struct mpi_presence {
     char job[64], host[ITH_WATCH_NAME];
     int process, size, call; /* call: how many times this process has connected before */
     int listener;
+    bool refused;               /* another process has refused to connect */
     double looked, called, end; /* end: of the time for which it stays for processes that connect later */
     int answered;               /* how many processes have been sent the end of this one */
     pid_t *answers;             /* [size]: those processes */
@@ -171,7 +172,8 @@ static bool hear_process(mpi_presence *p, int process, char *sentence, size_t by
     n->socket = -1, n->done = true;
     if (count > 0 && text[0] == DONE)
         return true;
-    if (count > 1 && text[0] == FAILED)
+    p->refused |= count > 1 && text[0] == REFUSED;
+    if (count > 1 && (text[0] == FAILED || text[0] == REFUSED))
         snprintf(sentence, bytes, "%s", text + 1);
     else
         snprintf(sentence, bytes, "process %d (host %s, pid %d) died while the processes were being connected", process,
@@ -184,7 +186,7 @@ bool ith_mpi_presence_look(mpi_presence *p, char *sentence, size_t bytes)
     double now = ith_watch_now();
     if (!p || now < p->looked + LOOK_SECONDS)
         return true;
-    bool calls = now >= p->called + CALL_SECONDS;
+    bool calls = p->size <= MANY || now >= p->called + CALL_SECONDS;
     p->looked = now;
     p->called = calls ? now : p->called;
     for (int i = 0; i < p->size; i++) {
@@ -194,6 +196,11 @@ bool ith_mpi_presence_look(mpi_presence *p, char *sentence, size_t bytes)
             return false;
     }
     return true;
+}
+
+bool ith_mpi_presence_refused(const mpi_presence *p)
+{
+    return p && p->refused;
 }
 
 /* ---- Blame ----------------------------------------------------------------------------------------------------- */
@@ -285,12 +292,12 @@ static void answer_late(mpi_presence *p, const char *text)
     }
 }
 
-void ith_mpi_presence_end(mpi_presence *p, const char *failure)
+void ith_mpi_presence_end(mpi_presence *p, const char *failure, bool refuses)
 {
     char text[1 + SENTENCE_BYTES];
     if (!p)
         return;
-    snprintf(text, sizeof text, "%c%s", failure ? FAILED : DONE, failure ? failure : "");
+    snprintf(text, sizeof text, "%c%s", !failure ? DONE : refuses ? REFUSED : FAILED, failure ? failure : "");
     if (failure)
         answer_late(p, text);
     shutdown(p->listener, SHUT_RD); /* a connection that came after the last answer would look like a death */

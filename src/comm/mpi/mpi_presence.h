@@ -19,11 +19,14 @@ mpi_presence *ith_mpi_presence_begin(double seconds);
 /* Looks for new processes and for failures. Returns false if a process has died, or has failed and said why; `sentence`
  * then names it. Cheap: looks every 10 ms at most. */
 bool ith_mpi_presence_look(mpi_presence *presence, char *sentence, size_t bytes);
+/* Whether a look has found a process that refuses to connect, while all processes are alive. */
+bool ith_mpi_presence_refused(const mpi_presence *presence);
 /* Writes which processes may be to blame for a wait that took too long: those that have stopped, otherwise those that
  * have not come. heard [size]: processes that have answered by other means; NULL: none. */
 void ith_mpi_presence_explain(mpi_presence *presence, const bool *heard, char *text, size_t bytes);
 /* Shows the other processes that this one is connected, or has failed with a sentence, and closes the socket. After a
- * failure it stays until the processes of this host know of it: at most 5 s and until the limit, but 1 s at least. */
-void ith_mpi_presence_end(mpi_presence *presence, const char *failure);
+ * failure it stays until the processes of this host know of it: at most 5 s and until the limit, but 1 s at least.
+ * refuses: it has failed although all processes are alive. */
+void ith_mpi_presence_end(mpi_presence *presence, const char *failure, bool refuses);
 
 #endif

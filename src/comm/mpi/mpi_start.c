@@ -14,7 +14,7 @@
 
 #define END_SECONDS 1.0 /* for the other processes at exit, after a failure */
 
-static bool started, unusable;
+static bool started, unusable, short_end;
 static double limit_seconds; /* the limit of each wait at exit for a process that does not answer */
 
 /* The call of MPI_Init_thread. It is made in a thread of its own, which may outlive the function that waits for it. */
@@ -51,7 +51,7 @@ static void *call_finalize(void *user)
  * stopped. All links have ended by then, so after the limit this process ends without it. */
 static void finalize(void)
 {
-    const double end = ith_watch_now() + limit_seconds;
+    const double end = ith_watch_now() + (short_end ? END_SECONDS : limit_seconds);
     pthread_t thread;
     int nap = 10000;
     if (pthread_create(&thread, NULL, call_finalize, NULL)) {
@@ -63,13 +63,13 @@ static void finalize(void)
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
-/* MPI_Finalize would wait for ever for a process that has died. */
+/* MPI_Finalize would wait for ever for a process that has died. Without it segments of shared memory may stay. */
 static void finalize_at_exit(void)
 {
     int finalized = 1;
     if (pthread_mutex_trylock(&ith_mpi_lock))
         return; /* a thread of a group that has not ended is in MPI */
-    if (!MPI_Finalized(&finalized) && !finalized && end_links())
+    if (!MPI_Finalized(&finalized) && !finalized && (end_links() || short_end))
         finalize();
     pthread_mutex_unlock(&ith_mpi_lock);
 }
@@ -90,6 +90,16 @@ static int end_with_application(MPI_Comm comm, int key, void *value, void *extra
 void ith_mpi_give_up(void)
 {
     unusable = true;
+}
+
+bool ith_mpi_has_given_up(void)
+{
+    return unusable;
+}
+
+void ith_mpi_shorten_end(void)
+{
+    short_end = true;
 }
 
 /* ---- The beginning --------------------------------------------------------------------------------------------- */

@@ -15,5 +15,10 @@
 ith_status ith_mpi_start(mpi_presence *presence, double seconds, char *sentence, size_t bytes);
 /* From now on MPI cannot be used, since a process has died or does not answer. The lock is held. */
 void ith_mpi_give_up(void);
+/* Whether MPI cannot be used. */
+bool ith_mpi_has_given_up(void);
+/* The processes have refused to connect, and all are alive. Some may end without MPI_Finalize, so at exit this process
+ * waits in it for a second at most. */
+void ith_mpi_shorten_end(void);
 
 #endif
