@@ -324,3 +324,10 @@ int64_t ith_travel_bytes(const ith_attn_setting *s, ith_attn_tensor tensor)
         return ith_round_up(2 * dim, 4);
     return dim * s->element_bytes;
 }
+
+int64_t ith_sent_row_bytes(const ith_attn_setting *s, ith_attn_tensor tensor, bool axis)
+{
+    if (axis && s->exchange == ITH_EXCHANGE_MIXED)
+        return s->problem.head_dim * s->element_bytes;
+    return ith_travel_bytes(s, tensor);
+}

@@ -73,6 +73,8 @@ static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
 /* The bytes of one row of one head of q, k, v or o in a message (run/compress.h). Multiples of 4, except where nothing
  * is compressed. */
 int64_t ith_travel_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor);
+/* The same for the ulysses axis (axis: true) or the ring. The axis of a mixed exchange uses rows in place. */
+int64_t ith_sent_row_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor, bool axis);
 
 /* The rows of a tensor of the caller: q, k, v or o, but not lse. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);

@@ -161,7 +161,7 @@ static double axis_bytes(const ith_price *price, const ith_schedule *schedule, c
         ith_stretch(kv ? p->kv_len : p->q_len, ranks, first + (int)at, (int)count, &from, &rows);
         at = own_rows ? begin : schedule->ulysses_index;
         int64_t heads = heads_of_ranks(price, step->chunk, at, own_rows ? end : at + 1, kv);
-        double vector = travels ? (double)ith_travel_bytes(s, (ith_attn_tensor)tensor) : vector_bytes(s);
+        double vector = travels ? (double)ith_sent_row_bytes(s, (ith_attn_tensor)tensor, true) : vector_bytes(s);
         bytes += (double)rows * (double)heads * vector;
     }
     return bytes;

@@ -253,6 +253,24 @@ static void the_error_is_measured(void **state)
     }
 }
 
+/* Only the ring of a mixed exchange sends messages. The rows of the ulysses axis are used in place, as they are. */
+static void rows_in_place_count_in_full(void **state)
+{
+    (void)state;
+    const ith_compress all[] = {ITH_COMPRESS_BF16, ITH_COMPRESS_8BIT};
+    const int64_t messages[] = {2 * 64 * 2, 64 * 2 + 64 + 4};
+    for (int i = 0; i < 2; i++) {
+        report r = new_report(ITH_EXCHANGE_MIXED, all[i]);
+        r.options.strategy = ITH_STRATEGY_ULYSSES_RING, r.options.ulysses = r.options.ring = 2;
+        run_report(&r, 4);
+        for (int rank = 0; rank < 4; rank++) {
+            /* 15 rows of one head of q, k, v and o stay on the host; 30 rows of one head of k and v take one hop */
+            assert_int_equal(r.info[rank].sent_bytes, 15 * 4 * 64 * 4 + 30 * messages[i]);
+            assert_int_equal(r.counters[rank].sent_bytes, 2 * r.info[rank].sent_bytes);
+        }
+    }
+}
+
 /* A NaN or an infinity in v reaches every query, and nothing else happens. */
 static void numbers_that_are_not_finite_arrive_as_such(void **state)
 {
@@ -388,6 +406,7 @@ int main(void)
         cmocka_unit_test(numbers_that_fit_arrive_untouched),
         cmocka_unit_test(other_numbers_arrive_within_the_error),
         cmocka_unit_test(the_error_is_measured),
+        cmocka_unit_test(rows_in_place_count_in_full),
         cmocka_unit_test(numbers_that_are_not_finite_arrive_as_such),
         cmocka_unit_test(rows_of_any_size_arrive_within_half_a_step),
         cmocka_unit_test(any_number_of_threads_makes_the_same_message),

@@ -72,7 +72,8 @@ static int64_t posted(const ith_schedule *schedule, const ith_step *step)
         ith_move move = ith_schedule_move(schedule, step, true, i);
         bool stays = step->exchange != ITH_EXCHANGE_HOP && move.peer == schedule->ulysses_index;
         if (!stays && move.tensor != ITH_TENSOR_LSE)
-            bytes += move.rows.rows * move.heads * ith_travel_bytes(schedule->setting, move.tensor);
+            bytes += move.rows.rows * move.heads *
+                     ith_sent_row_bytes(schedule->setting, move.tensor, step->exchange != ITH_EXCHANGE_HOP);
     }
     return bytes;
 }
