@@ -16,6 +16,8 @@
 
 #define ITH_COMM_RECORD_BYTES 1024 /* size of the largest record that a rank can show in ith_comm_begin_call */
 
+#define ITH_MOST_RANKS (1 << 20) /* the most ranks of a group */
+
 /* A bit of ith_comm.use: the communicator was destroyed. A call that is in progress is the last. */
 #define ITH_COMM_LEFT 2
 

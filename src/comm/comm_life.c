@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define DEFAULT_TIMEOUT_SECONDS 600 /* time limit of a wait, unless ith_comm_set_timeout changes it */
-#define MOST_RANKS (1 << 20)
 #define MOST_REQUESTS 4096
 
 enum { IN_USE = 1 }; /* A bit of ith_comm.use: a collective call is in progress. */
@@ -121,10 +120,10 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
         status = ITH_SIZED_READ(context, ith_transport, ITH_TRANSPORT_INIT, transport, &table);
     if (!status)
         status = check_table(context, &table);
-    if (!status && (size < 1 || size > MOST_RANKS || rank < 0 || rank >= size))
+    if (!status && (size < 1 || size > ITH_MOST_RANKS || rank < 0 || rank >= size))
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "rank is %d and size is %d: a group has 1 to %d ranks, numbered from 0 to size - 1", rank,
-                          size, MOST_RANKS);
+                          size, ITH_MOST_RANKS);
     if (status)
         return status;
     *out = comm_new(context, &table, rank, size, NULL);

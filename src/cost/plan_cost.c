@@ -14,7 +14,7 @@ static ith_status read_simulation(ith_context *context, const ith_simulation *gi
         return status;
     if (!(s->jitter >= 0 && s->jitter <= 1))
         return ith_fail(context, ITH_ERR_ARGUMENT, "jitter is %g, and must be from 0 to 1", s->jitter);
-    if (s->slow_rank < -1 || s->slow_rank >= ranks)
+    if (s->slow_rank < -1 || (s->slow_rank >= 0 && s->slow_rank >= ranks))
         return ith_fail(context, ITH_ERR_ARGUMENT, "slow_rank is %lld, and must be -1 (none) or a rank, 0 to %d",
                         (long long)s->slow_rank, ranks - 1);
     if (!(s->slow_factor >= 1 && s->slow_factor <= 1e6))

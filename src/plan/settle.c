@@ -89,6 +89,9 @@ ith_status ith_settle_request(ith_context *context, const ith_attn_problem *prob
         status = check_enums(context, options);
     if (!status)
         status = check_numbers(context, options);
+    if (!status && group->ranks > ITH_MOST_RANKS)
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d, and must be at most %d", group->ranks, ITH_MOST_RANKS);
     if (!status)
         status = ith_attn_setting_init(context, problem, group->ranks, group->rank, setting);
     if (!status)

@@ -367,6 +367,8 @@ static void plans(void **state)
     REFUSED_SIZES(context, info, "ith_plan_info", ith_plan_predict(context, &problem, NULL, 1, 0, true, &info));
     REFUSED(context, "ranks is 0", ith_plan_predict(context, &problem, NULL, 0, 0, true, &info));
     REFUSED(context, "ranks is -2", ith_plan_predict(context, &problem, NULL, -2, 0, true, &info));
+    REFUSED(context, "at most 1048576", ith_plan_predict(context, &problem, NULL, 1048577, 0, true, &info));
+    REFUSED(context, "at most 1048576", ith_plan_predict(context, &problem, NULL, INT_MAX, 0, true, &info));
     REFUSED(context, "rank is -1", ith_plan_predict(context, &problem, NULL, 2, -1, true, &info));
     REFUSED(context, "rank is 2", ith_plan_predict(context, &problem, NULL, 2, 2, true, &info));
     REFUSED(NULL, "plan is NULL", ith_plan_describe(NULL, &info));

@@ -7,6 +7,7 @@
 
 #include <ithaca/cost.h>
 
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -294,6 +295,10 @@ static void test_nonsense(void **state)
     s.simulation.executions = 0, s.simulation.work_seconds = -1;
     TRY("work_seconds");
     s.simulation.work_seconds = 0;
+    const int no_ranks[] = {0, -3, INT_MAX};
+    for (int i = 0; i < 3; i++)
+        REFUSED(s.context, i < 2 ? "at least 1" : "at most 1048576",
+                ith_plan_simulate(s.context, &s.problem, NULL, &s.machine, no_ranks[i], &s.simulation, NULL, NULL));
     REFUSED(NULL, "context", ith_plan_simulate(NULL, &s.problem, NULL, &s.machine, 4, NULL, NULL, NULL));
     REFUSED(s.context, "ith_machine", ith_plan_simulate(s.context, &s.problem, NULL, NULL, 4, NULL, NULL, NULL));
     ith_context_destroy(&s.context);
