@@ -21,6 +21,7 @@
 #include <string.h>
 
 /* seconds between two checks of the time limit and of cancellation while a rank waits */
+#define MOST_ENDS 100 /* waits of a transport that keeps still after its group has ended */
 #define WAIT_SECONDS 0.02
 
 /* the most values that one round of an all-reduce reduces: one rank's part of comm->gathered has room for them */
@@ -38,6 +39,11 @@ enum {
     TAG_BROADCAST /* a broadcast has the tag TAG_BROADCAST + root */
 };
 
+ith_status ith_failure_of(ith_status status)
+{
+    return status < ITH_OK && status >= ITH_ERR_INTERNAL ? status : ITH_ERR_INTERNAL;
+}
+
 /* Records the group's failure in this rank's context and flight record, and returns its status. The error sentence
  * comes from the transport. If the transport gives none, the error sentence names `status`, which a function of the
  * transport has returned. */
@@ -46,10 +52,9 @@ static ith_status fail(ith_comm *comm, ith_status status)
     const char *sentence = NULL;
     ith_status ended = comm->transport.failure(comm->transport_state, &sentence);
     if (ended && sentence && *sentence) {
-        status = ith_fail(comm->context, ended, "%s", sentence);
+        status = ith_fail(comm->context, ith_failure_of(ended), "%s", sentence);
     } else {
-        if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
-            status = ITH_ERR_INTERNAL;
+        status = ith_failure_of(status);
         ith_fail(comm->context, status, "the transport %s failed and did not say why (%s)", comm->transport.name,
                  ith_status_name(status));
     }
@@ -222,17 +227,17 @@ static void heed_interruption(ith_comm *comm)
 
 /* Ends the group if two times exceed the time limit: the length of this wait, which began at `since`, and the time
  * since a rank that it depends on last gave a sign of life. A rank that computes gives signs of life, so it may take
- * longer than the limit. */
-static void check_time(ith_comm *comm, const ith_request *request, double since)
+ * longer than the limit. Returns whether it ended the group. */
+static bool check_time(ith_comm *comm, const ith_request *request, double since)
 {
     const ith_transport *t = &comm->transport;
     double limit = comm->timeout_seconds, now = ith_clock_seconds();
     char self[ITH_RANK_NAME], who[ITH_RANK_NAME] = "other ranks", sentence[256 + 2 * ITH_RANK_NAME];
     int rank = -1;
     if (limit <= 0 || now < since + limit)
-        return;
+        return false;
     if (t->silence && t->silence(comm->transport_state, request->number, &rank) < limit)
-        return;
+        return false;
     if (rank >= 0 && rank < comm->size)
         ith_comm_name_rank(comm, rank, who);
     snprintf(sentence, sizeof sentence,
@@ -241,6 +246,7 @@ static void check_time(ith_comm *comm, const ith_request *request, double since)
              ith_comm_name_rank(comm, comm->rank, self), now - since, who, request->what, (long long)request->exchange,
              (long long)comm->number, limit);
     t->abort(comm->transport_state, ITH_ERR_TIMEOUT, sentence);
+    return true;
 }
 
 ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
@@ -260,6 +266,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
 {
     ith_status status = ITH_OK;
     bool done = false;
+    int ends = 0;
     if (!comm || !request || !*request)
         return ITH_OK;
     double since = ith_clock_seconds(), traced = ith_trace_begin(comm->context);
@@ -271,7 +278,8 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
         if (comm->unwanted) /* a rank that was cancelled notifies the others here while it waits */
             comm->unwanted(comm->unwanted_user);
         heed_interruption(comm);
-        check_time(comm, *request, since);
+        if (check_time(comm, *request, since) && ++ends > MOST_ENDS)
+            status = ITH_ERR_TIMEOUT;
     }
     ith_trace_end(comm->context, traced, (*request)->what, ITH_TRACE_WAIT);
     retire(comm, request, status);

@@ -94,6 +94,9 @@ ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count);
 /* Finds whether all ranks of the group are threads of one process, and whether they run on several hosts. Asks the
  * transport for the place of each. */
 void ith_comm_find_places(ith_comm *comm);
+/* The failure that a status of a transport's function stands for; ITH_ERR_INTERNAL for a number that is none. */
+ith_status ith_failure_of(ith_status status);
+
 /* Writes the name of a rank of the group for error sentences to text, and returns text: "rank 3", or "rank 3 (host b)"
  * if the whole group runs on several hosts. The number is the world rank, which is the same in every group. */
 #define ITH_RANK_NAME (ITH_PLACE_NAME + 32)

@@ -182,6 +182,7 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
     ith_status status = comm->transport.split(whole->transport_state, &subgroup, &part->transport_state);
     if (status) {
         comm_free(part);
+        status = ith_failure_of(status);
         return ith_fail(comm->context, status, "%s: the transport %s made no sub-group of %d ranks",
                         status == ITH_ERR_MEMORY ? "out of memory" : ith_status_name(status), comm->transport.name,
                         size);

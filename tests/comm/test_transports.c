@@ -406,6 +406,64 @@ static void a_shorter_table_is_taken(void **state)
     assert_int_equal(suite_run(&subject, "refusal"), 0);
 }
 
+/* ---- Functions that break their promises ----------------------------------------------------------------------- */
+
+static ith_status deaf_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    (void)state, (void)request, (void)seconds;
+    *done = false;
+    return ITH_OK;
+}
+
+static ith_status odd_exchange(void *state, const ith_operation *operation)
+{
+    (void)state, (void)operation;
+    return (ith_status)42;
+}
+
+static ith_status odd_failure(void *state, const char **sentence)
+{
+    (void)state;
+    *sentence = "odd";
+    return (ith_status)42;
+}
+
+static ith_status odd_split(void *state, const ith_subgroup *subgroup, void **out)
+{
+    (void)state, (void)subgroup;
+    *out = NULL;
+    return (ith_status)42;
+}
+
+/* Returns ITH_OK if an operation fails with the status that user points to. */
+static ith_status fails_so(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_comm *part = NULL;
+    (void)rank_context;
+    ith_comm_set_timeout(comm, 0.1);
+    ith_status status = ith_comm_split(comm, 0, 0, &part);
+    ith_comm_destroy(&part);
+    return status == *(const ith_status *)user ? ITH_OK : ITH_ERR_ARGUMENT;
+}
+
+/* A wait that never ends, although its group has ended, ends by the time limit. A number that is no status is an
+ * internal error. */
+static void broken_promises_are_failures(void **state)
+{
+    (void)state;
+    ith_transport deaf = ith_local_transport, posts = ith_local_transport, splits = ith_local_transport;
+    deaf.wait = deaf_wait, deaf.silence = NULL;
+    posts.exchange = odd_exchange, posts.failure = odd_failure;
+    splits.split = odd_split;
+    struct {
+        wrapper table;
+        ith_status expected;
+    } rows[] = {
+        {{&deaf, NULL}, ITH_ERR_TIMEOUT}, {{&posts, NULL}, ITH_ERR_INTERNAL}, {{&splits, NULL}, ITH_ERR_INTERNAL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(run_wrapped(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
+}
+
 /* Every public operation with a communicator of NULL: one rank, and the same refusals. */
 static void one_rank_needs_no_communicator(void **state)
 {
@@ -500,6 +558,7 @@ int main(void)
         cmocka_unit_test(the_library_keeps_the_contract),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
+        cmocka_unit_test(broken_promises_are_failures),
         cmocka_unit_test(one_rank_needs_no_communicator),
         cmocka_unit_test(regions_are_walked),
     };
