@@ -3,8 +3,9 @@
 #   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
 #   launch N PROGRAM ...       runs N processes, under the time limit `limit` (60 s)
 #   launch_unsupervised N ...  the same, but the launcher learns only a second later that a process has died: each runs in
-#                              a shell, which prints "ended with STATUS" first, and writes it into $work/ended. The
-#                              shells ignore SIGUSR1, with which Hydra ends processes
+#                              a shell, which prints "ended with STATUS" first, and writes it into $work/ended. It has
+#                              written its number into $work/begun. The shells ignore SIGUSR1, with which Hydra ends
+#                              processes
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 #   build_start_fault          compiles tests/mpi/start_fault.c as $work/start_fault.so
 # Where that can be, the test has a /dev/shm of its own, so that it sees no segments of other programs.
@@ -64,8 +65,10 @@ launch() { launch_with "$usual" "$@"; }
 launch_unsupervised() {
     local count=$1
     shift
-    rm -f "$work/ended"
-    ITHACA_TEST_ENDED=$work/ended launch_with "$unsupervised" "$count" sh -c 'trap "" USR1; "$0" "$@"; status=$?
+    : >"$work/ended"
+    : >"$work/begun"
+    ITHACA_TEST_ENDED=$work/ended ITHACA_TEST_BEGUN=$work/begun launch_with "$unsupervised" "$count" sh -c 'trap "" USR1
+        echo $$ >>"$ITHACA_TEST_BEGUN"; "$0" "$@"; status=$?
         echo "ended with $status" >>"$ITHACA_TEST_ENDED"; echo "ended with $status"; [ $status = 1 ] || sleep 1' "$@"
 }
 

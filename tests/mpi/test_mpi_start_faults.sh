@@ -29,8 +29,8 @@ export STRUCK=$work/start_fault.so START_MARK=$work/mark
 
 # strike VICTIM HOW POINT COUNT: among three processes. On a busy machine they may reach a limit before that point: then
 # again, with a longer limit.
-# Open MPI's mpirun may wait for ever in its PMIx server for a process that died while it reported there: that is no matter
-# if all processes have ended.
+# Open MPI's mpirun may wait for ever in its PMIx server for a process that died while it reported there, even before it has
+# begun all processes: that is no matter if all that have begun have ended. If it has not begun all, the fault is tried again.
 strike() {
     local status
     for limit_of_group in 2 4 8; do
@@ -38,9 +38,10 @@ strike() {
         rm -f "$START_MARK"
         START_SECONDS=$((limit_of_group + 4)) launch_unsupervised 3 "$work/struck" "$@" \
             "$build/mpi_fault" "$kind" 1 0 none 1 $limit_of_group $limit_of_group exchange >"$work/out" 2>&1 || status=$?
-        if [ $status = 137 ] && [ "$(wc -l <"$work/ended")" = 3 ]; then
+        if [ $status = 137 ] && [ "$(wc -l <"$work/ended")" = "$(wc -l <"$work/begun")" ]; then
             hung=$((hung + 1))
             rm -rf "$work"/tmp/*
+            [ "$(wc -l <"$work/begun")" = 3 ] || continue
         fi
         [ ! -e "$START_MARK" ] && [ "$(grep -c "^rank .* ITH_OK" "$work/out")" != 3 ] || break
     done

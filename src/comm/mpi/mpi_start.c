@@ -2,6 +2,7 @@
 /* The life of MPI in this process (mpi_start.h). */
 #include "mpi_start.h"
 
+#include "mpi_finalize.h"
 #include "mpi_link.h"
 
 #include <dlfcn.h>
@@ -23,8 +24,6 @@ static struct {
     atomic_bool done;
 } init = {.level = MPI_THREAD_SINGLE};
 
-static atomic_bool finalize_done;
-
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
 /* Frees the closed links. If no group has failed, it waits for the other processes, as MPI_Finalize does, but ends if
@@ -39,30 +38,6 @@ static bool end_links(void)
     return false;
 }
 
-static void *call_finalize(void *user)
-{
-    (void)user;
-    MPI_Finalize();
-    atomic_store(&finalize_done, true);
-    return NULL;
-}
-
-/* Calls MPI_Finalize in a thread of its own. It waits for all processes, and would wait for ever for one that is
- * stopped. All links have ended by then, so after the limit this process ends without it. */
-static void finalize(void)
-{
-    const double end = ith_watch_now() + (short_end ? END_SECONDS : limit_seconds);
-    pthread_t thread;
-    int nap = 10000;
-    if (pthread_create(&thread, NULL, call_finalize, NULL)) {
-        MPI_Finalize();
-        return;
-    }
-    pthread_detach(thread);
-    for (; !atomic_load(&finalize_done) && ith_watch_now() < end; nap = nap < 1000000 ? 2 * nap : nap)
-        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
-}
-
 /* MPI_Finalize would wait for ever for a process that has died. Without it segments of shared memory may stay. */
 static void finalize_at_exit(void)
 {
@@ -70,7 +45,7 @@ static void finalize_at_exit(void)
     if (pthread_mutex_trylock(&ith_mpi_lock))
         return; /* a thread of a group that has not ended is in MPI */
     if (!MPI_Finalized(&finalized) && !finalized && (end_links() || short_end))
-        finalize();
+        ith_mpi_finalize(short_end ? END_SECONDS : limit_seconds);
     pthread_mutex_unlock(&ith_mpi_lock);
 }
 
