@@ -2,6 +2,7 @@
 /* The reader of safetensors files (tensor.h has the format). It trusts nothing in the header: type, shape and offsets
  * of each tensor must agree, and the tensors must cover the data without gap or overlap. */
 #include "json_load.h"
+#include "plain_header.h"
 #include "quote.h"
 #include "tensor_file_parts.h"
 
@@ -164,9 +165,19 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const ith_metadata_pair *)a)->key, ((const ith_metadata_pair *)b)->key);
 }
 
+/* Sorts the tensors, unless they are in this order: a header may have a million of them. */
+static void sort_tensors(ith_tensor_file *file, int (*compare)(const void *, const void *))
+{
+    int64_t i = 1;
+    while (i < file->count && compare(&file->tensors[i - 1], &file->tensors[i]) <= 0)
+        i++;
+    if (i < file->count)
+        qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, compare);
+}
+
 void ith_tensor_file_order(ith_tensor_file *file)
 {
-    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
+    sort_tensors(file, by_name);
     qsort(file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
 }
 
@@ -197,6 +208,15 @@ static ith_status check_cover(const ith_tensor_file *file)
         return ith_fail(file->context, ITH_ERR_FORMAT, "%s: holds %lld bytes of data, but its tensors take %lld",
                         file->path, (long long)file->data_bytes, (long long)next);
     return ITH_OK;
+}
+
+/* Checks that the tensors cover the data, and orders the lists. */
+static ith_status check_order(ith_tensor_file *file)
+{
+    sort_tensors(file, ith_tensor_by_place);
+    ith_status status = check_cover(file);
+    ith_tensor_file_order(file);
+    return status;
 }
 
 /* Copies a string to *end, the next free byte of file->text, moves *end behind it, and returns the copy. */
@@ -246,8 +266,7 @@ static ith_status allocate(ith_tensor_file *file, json_t *root)
     return file->tensors && file->pairs && file->text ? ITH_OK : ITH_ERR_MEMORY;
 }
 
-/* Copies tensors and metadata from the header into lists ordered by name, and checks that the tensors cover the
- * data. */
+/* Copies tensors and metadata from the parsed header into the lists. */
 static ith_status contents_read(ith_tensor_file *file, json_t *root)
 {
     const char *name = NULL;
@@ -270,27 +289,57 @@ static ith_status contents_read(ith_tensor_file *file, json_t *root)
         if (status)
             return ith_fail_in(file->context, status, "%s: tensor '%s'", file->path, ith_quote(name).text);
     }
-    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, ith_tensor_by_place);
-    ith_status status = check_cover(file);
-    ith_tensor_file_order(file);
-    return status;
+    return check_order(file);
 }
 
-/* Reads a mapped safetensors file. */
-static ith_status safetensors_read(ith_tensor_file *file)
+/* Reads a header with a parser of all JSON. */
+static ith_status json_read(ith_tensor_file *file, const char *header, int64_t header_bytes)
 {
     json_t *root = NULL;
-    char *header = NULL;
-    int64_t header_bytes = 0;
-    ith_status status = header_copy(file, &header, &header_bytes);
-    if (!status)
-        status = header_parse(file, header, header_bytes, &root);
-    ith_free(file->context, header);
+    ith_status status = header_parse(file, header, header_bytes, &root);
     if (!status)
         status = allocate(file, root);
     if (!status)
         status = contents_read(file, root);
     json_decref(root);
+    return status;
+}
+
+/* Whether a name or a key occurs twice. The lists are ordered. */
+static bool has_twins(const ith_tensor_file *file)
+{
+    for (int64_t i = 1; i < file->count; i++)
+        if (!by_name(&file->tensors[i - 1], &file->tensors[i]))
+            return true;
+    for (int64_t i = 1; i < file->pair_count; i++)
+        if (!by_key(&file->pairs[i - 1], &file->pairs[i]))
+            return true;
+    return false;
+}
+
+static void drop_lists(ith_tensor_file *file)
+{
+    ith_free(file->context, file->tensors);
+    ith_free(file->context, file->pairs);
+    ith_free(file->context, file->text);
+    file->tensors = NULL, file->pairs = NULL, file->text = NULL;
+    file->count = file->pair_count = 0;
+}
+
+/* Reads a mapped safetensors file. If anything is wrong with a plain header, the parser of all JSON says it. */
+static ith_status safetensors_read(ith_tensor_file *file)
+{
+    char *header = NULL;
+    int64_t header_bytes = 0;
+    bool plain = false;
+    ith_status status = header_copy(file, &header, &header_bytes);
+    if (!status)
+        status = ith_plain_header_read(file, header, header_bytes, &plain);
+    if (!status && (!plain || check_order(file) || has_twins(file))) {
+        drop_lists(file);
+        status = json_read(file, header, header_bytes);
+    }
+    ith_free(file->context, header);
     return status;
 }
 

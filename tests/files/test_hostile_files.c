@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A file of a claimed header length, a header, and data of so many bytes. */
@@ -49,6 +50,7 @@ static const struct {
     {"[]", F, "", "not a JSON object"},
     {"\"x\"", F, "", "not a JSON object"},
     {" {}", F, "", "not a JSON object"},
+    {" {\"x\":" T("F32", "[4]", "[0,16]") "}", F, "", "not a JSON object"},
     {"{}garbage", F, "", "not valid JSON"},
     {"{", F, "", "not a JSON object"},
     {"", F, "", "not a JSON object"},
@@ -227,12 +229,49 @@ static void long_names_are_cut_in_sentences(void **state)
     free(header);
 }
 
+/* The processor's time for opening a file whose header names `count` tensors, of `bytes` metadata. */
+static double seconds_to_open(int count, int bytes)
+{
+    const char *path = temporary_path(folder, "long.safetensors");
+    const size_t room = 200 + (size_t)bytes + 80 * (size_t)count;
+    char *header = malloc(room), *end = header;
+    assert_non_null(header);
+    end += sprintf(end, "{\"__metadata__\":{\"a\":\"");
+    memset(end, 'x', (size_t)bytes);
+    end += bytes;
+    end += sprintf(end, "\"}");
+    for (int i = 0; i < count; i++)
+        end += sprintf(end, ",\"t%07d\":" T("F32", "[0]", "[0,0]"), i);
+    *end++ = '}';
+    write_raw(path, (uint64_t)(end - header), header, (size_t)(end - header), 0);
+    free(header);
+    struct timespec begin, done;
+    ith_tensor_file *file = NULL;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    check(context, ith_tensor_file_open(context, path, &file));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &done);
+    assert_int_equal(ith_tensor_file_count(file), count);
+    ith_tensor_file_close(&file);
+    return (double)(done.tv_sec - begin.tv_sec) + 1e-9 * (double)(done.tv_nsec - begin.tv_nsec);
+}
+
+static void headers_of_100_megabytes_take_little_time(void **state)
+{
+    (void)state;
+    assert_true(seconds_to_open(1600000, 0) < 2);
+    assert_true(seconds_to_open(1, 99000000) < 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_that_lie_are_refused), cmocka_unit_test(odd_but_legal_headers_are_read),
-        cmocka_unit_test(lengths_that_lie_are_refused), cmocka_unit_test(what_is_no_file_is_refused),
-        cmocka_unit_test(large_claims_cost_nothing),    cmocka_unit_test(long_names_are_cut_in_sentences),
+        cmocka_unit_test(headers_that_lie_are_refused),
+        cmocka_unit_test(odd_but_legal_headers_are_read),
+        cmocka_unit_test(lengths_that_lie_are_refused),
+        cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(large_claims_cost_nothing),
+        cmocka_unit_test(long_names_are_cut_in_sentences),
+        cmocka_unit_test(headers_of_100_megabytes_take_little_time),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
 }
