@@ -67,7 +67,7 @@ def official_grid(scheduler):
     inner, train = scheduler.set_timesteps, scheduler.config.num_train_timesteps
 
     def set_timesteps(steps, device=None):
-        inner(sigmas=(1 - 1 / train) * (1 - numpy.arange(steps) / steps), device=device)
+        inner(sigmas=numpy.linspace(1 - 1 / train, 0, steps + 1)[:-1], device=device)
 
     scheduler.set_timesteps = set_timesteps
 
