@@ -54,6 +54,19 @@ static void white_space_is_single(void **state)
     expect("a\u200bb\ufeffc", "a\u200bbc"); /* neither is white space; one is dropped as a control */
 }
 
+static void hangul_is_composed(void **state)
+{
+    (void)state;
+    expect("\u1100\u1161", "\uac00");
+    expect("\u1100\u1161\u11a8", "\uac01");
+    expect("\uac00\u11c2", "\uac1b");
+    expect("\uac00\u11c3", "\uac00\u11c3"); /* an old final consonant: no syllable has it */
+    /* U+11A7 is a vowel. utf8proc counts it as no final consonant, and drops it. */
+    expect("\uac00\u11a7", "\uac00\u11a7");
+    expect("\u1100\u1161\u11a7\u11a7\u11a8", "\uac00\u11a7\u11a7\u11a8");
+    expect("\u11a7 e\u0301\u11a7\u0301", "\u11a7 \u00e9\u11a7\u0301");
+}
+
 static void expect_refused(const char *bytes, const char *where)
 {
     char *out = (char *)bytes;
@@ -115,9 +128,13 @@ static void failing_allocations_are_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_of_the_reference), cmocka_unit_test(entities_end_with_the_first_tag),
-        cmocka_unit_test(white_space_is_single),  cmocka_unit_test(what_is_not_utf8_is_refused),
-        cmocka_unit_test(long_prompts_are_taken), cmocka_unit_test(failing_allocations_are_survived),
+        cmocka_unit_test(pairs_of_the_reference),
+        cmocka_unit_test(entities_end_with_the_first_tag),
+        cmocka_unit_test(white_space_is_single),
+        cmocka_unit_test(hangul_is_composed),
+        cmocka_unit_test(what_is_not_utf8_is_refused),
+        cmocka_unit_test(long_prompts_are_taken),
+        cmocka_unit_test(failing_allocations_are_survived),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

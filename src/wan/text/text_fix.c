@@ -161,6 +161,27 @@ static ith_status drop_control_characters(ith_context *context, const ith_codepo
     return status;
 }
 
+#define BEFORE_FINALS 0x11a7 /* the vowel before the final consonants of Hangul */
+
+/* Composes decomposed characters, and appends them to `out`. utf8proc would drop U+11A7 after a syllable without a
+ * final consonant. This vowel is part of no composition, so the characters from one to the next are composed by
+ * themselves. */
+static ith_status compose_parts(ith_context *context, utf8proc_int32_t *parts, utf8proc_ssize_t count,
+                                utf8proc_option_t options, ith_codepoints *out)
+{
+    ith_status status = ITH_OK;
+    for (utf8proc_ssize_t first = 0, end; first < count && !status; first = end) {
+        for (end = first + 1; end < count && parts[end] != BEFORE_FINALS;)
+            end++;
+        const utf8proc_ssize_t kept = utf8proc_normalize_utf32(parts + first, end - first, options);
+        if (kept < 0)
+            return ith_fail(context, ITH_ERR_INTERNAL, "utf8proc could not compose a prompt: %s",
+                            utf8proc_errmsg(kept));
+        status = ith_codepoints_append(context, out, (const uint32_t *)(parts + first), kept);
+    }
+    return status;
+}
+
 /* Brings the text into Unicode's normal form NFC. utf8proc decomposes it first, which may make it longer, so the length
  * of the decomposed text is computed before. */
 static ith_status compose(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
@@ -181,12 +202,11 @@ static ith_status compose(ith_context *context, const ith_codepoints *text, ith_
     }
     if (count >= 0)
         count = utf8proc_decompose(bytes, length, parts, count, options);
-    if (count >= 0)
-        count = utf8proc_normalize_utf32(parts, count, options);
     if (count < 0)
-        status = ith_fail(context, ITH_ERR_INTERNAL, "utf8proc could not compose a prompt: %s", utf8proc_errmsg(count));
+        status =
+            ith_fail(context, ITH_ERR_INTERNAL, "utf8proc could not decompose a prompt: %s", utf8proc_errmsg(count));
     else
-        status = ith_codepoints_append(context, out, (const uint32_t *)parts, count);
+        status = compose_parts(context, parts, count, options, out);
 done:
     ith_free(context, parts);
     ith_free(context, utf8);
