@@ -43,10 +43,10 @@ static bool wait_until(double end)
 
 #ifdef OPEN_MPI
 
-static bool finish_slowly(pthread_t thread, double end)
+static void finish_slowly(pthread_t thread, double end)
 {
     (void)thread;
-    return wait_until(end);
+    wait_until(end);
 }
 
 #else
@@ -69,18 +69,19 @@ static bool tell_hydra(const char *line)
 }
 
 /* Helps an MPI_Finalize that is slow. */
-static bool finish_slowly(pthread_t thread, double end)
+static void finish_slowly(pthread_t thread, double end)
 {
     const double busy = busy_seconds(thread);
     if (wait_until(ith_watch_now() + SLOW_SECONDS))
-        return true;
+        return;
     /* on a busy machine it may get a small part of a processor */
-    if (busy_seconds(thread) - busy < 0.02 * SLOW_SECONDS || !tell_hydra("cmd=barrier_in\n"))
-        return wait_until(end);
-    if (wait_until(ith_watch_now() + SLOW_SECONDS))
-        return true;
+    if (busy_seconds(thread) - busy < 0.02 * SLOW_SECONDS || !tell_hydra("cmd=barrier_in\n")) {
+        wait_until(end);
+        return;
+    }
     /* Hydra takes the end of a process that has not said so for a failure of the run. */
-    return tell_hydra("cmd=finalize\n") && wait_until(ith_watch_now() + ANSWER_SECONDS);
+    if (!wait_until(ith_watch_now() + SLOW_SECONDS) && tell_hydra("cmd=finalize\n"))
+        wait_until(ith_watch_now() + ANSWER_SECONDS);
 }
 
 #endif
