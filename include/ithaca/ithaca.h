@@ -632,10 +632,10 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * sets) or by another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the
  * file cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
-/* Adds all wisdom to a file. What this process measured replaces what the file says about the same subject; what it
- * only loaded does not. The file is written anew beside `path` and renamed, while the file `path`.lock is locked:
- * processes that save to one file at the same time lose nothing. A file of another machine or version is replaced.
- * ITH_ERR_FORMAT with the line if the file is anything else than wisdom, which stays as it is; ITH_ERR_IO;
+/* Adds all wisdom to a file. A result that this process measured replaces the file's result on the same subject; a
+ * result that it only loaded does not. The file is written anew beside `path` and renamed, while the file `path`.lock
+ * is locked: processes that save to one file at the same time lose nothing. A file of another machine or version is
+ * replaced. ITH_ERR_FORMAT with the line if the file is anything else than wisdom, which stays as it is; ITH_ERR_IO;
  * ITH_ERR_TIMEOUT if another process holds the lock for ten seconds. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 

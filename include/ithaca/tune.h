@@ -12,8 +12,9 @@
  *
  * All rates are of typical times: work is cut into slices of about half a millisecond, and the median of each slice
  * over several repeats counts. Other programs that interrupt the work now and then do not change the rates. Programs
- * that use caches and memory all the time lower them, as they will slow the run that is predicted. Latencies, and copies
- * between ranks of one process, count by their fastest slice; links between processes by the median of long messages.
+ * that use caches and memory all the time lower them, as they will slow the run that is predicted. Latencies, and
+ * copies between ranks of one process, count by their fastest slice; links between processes by the median of long
+ * messages.
  *
  * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too. */
 #ifndef ITHACA_TUNE_H
@@ -41,8 +42,8 @@ typedef struct ith_measure_options {
     size_t struct_size;
     const ith_machine_case *cases; /* [case_count]; NULL: F32 and BF16 with a head size of 128 and both softmaxes */
     int64_t case_count;
-    double seconds;  /* time that the measurement takes, about; 0: 1. A slow machine or link may take longer, because each
-                      * rate needs a few repeats */
+    double seconds;  /* time that the measurement takes, about; 0: 1. A slow machine or link may take longer, because
+                      * each  rate needs a few repeats */
     int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0: as
                       * many as the process has processors */
     /* Called by the thread that called, between repeats. NULL: not called. */
@@ -61,8 +62,9 @@ typedef struct ith_measure_options {
  * arrays live as long as it does.
  *
  * comm is NULL, or a group of ranks. The call is then collective, every rank gets the same description, and it also has
- * the levels between processes of one host and between hosts, as far as the group has any, and host_units and unit_hosts
- * count the cores that the ranks may use. Rank 0 measures the kernels; the other ranks wait for it. options may be NULL.
+ * the levels between processes of one host and between hosts, as far as the group has any, and host_units and
+ * unit_hosts count the cores that the ranks may use. Rank 0 measures the kernels; the other ranks wait for it. options
+ * may be NULL.
  *
  * ITH_ERR_ARGUMENT for a case that no kernel takes, ITH_ERR_MEMORY, ITH_ERR_INTERRUPTED after should_stop returned
  * true, or the failure of the group. */
@@ -91,7 +93,7 @@ typedef struct ith_tile_search {
     ith_dtype dtype;     /* F32, BF16 or F16 */
     ith_softmax softmax; /* ONLINE or FIXED_M; AUTO: ONLINE */
     int64_t head_dim;
-    int64_t keys;   /* keys of the whole problem. What is found serves all numbers of keys of a class: between 1/sqrt(2)
+    int64_t keys;   /* keys of the whole problem. The result serves all numbers of keys of a class: between 1/sqrt(2)
                      * and sqrt(2) times a power of two from 256 to 1,048,576 */
     double seconds; /* the search ends after about this time; 0: 5 */
     /* Called by the thread that called. `known` returns the rate that an earlier search has measured with these tiles,

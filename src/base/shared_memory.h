@@ -15,7 +15,7 @@ typedef struct ith_shared_memory {
     int file; /* of the process that created the memory, until ith_shared_memory_hide; otherwise -1 */
 } ith_shared_memory;
 
-/* What another process of the host needs to open the memory. */
+/* The data with which another process of the host opens the memory. */
 typedef struct ith_shared_handle {
     int64_t pid, file;
     uint64_t device, inode; /* tell this memory from every other file */

@@ -7,7 +7,7 @@
 
 #include <ithaca/video_cost.h>
 
-/* What is predicted of a run before it begins. */
+/* The prediction of a run before it begins. */
 typedef struct ith_generate_prediction {
     bool known;        /* the run is predicted: all members but `unknown` are set */
     char source[160];  /* where the rates come from, in words */

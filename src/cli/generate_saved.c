@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of --checkpoint and --resume: checks before the run, and what becomes of them after it. */
+/* The files of --checkpoint and --resume: checks before the run, and their removal or a message about them after it. */
 #include "generate.h"
 
 #include "output_name.h"

@@ -39,8 +39,8 @@ static const char doc[] =
     "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
     "of the names under instruction_sets, hides all others. Modules bring more kernels and transports: files "
     "called ithaca_kernel_NAME.so and ithaca_transport_NAME.so, in the folder that the environment variable "
-    "ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. What cannot be "
-    "used is listed with the reason.";
+    "ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module that "
+    "cannot be used is listed with the reason.";
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 

@@ -96,7 +96,7 @@ static void print_comment(FILE *file, const char *comment)
     }
 }
 
-/* What is written. */
+/* The machine and the comment that are written. */
 typedef struct contents {
     const ith_machine *machine;
     const char *comment;

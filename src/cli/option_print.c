@@ -10,7 +10,7 @@
 
 #define COMMENT_COLUMN 40 /* where comments begin, if the value leaves room */
 
-/* A line that is being made. What does not fit is cut by the caller's choice of `room`. */
+/* A line that is being made. Text beyond `room` is cut. */
 typedef struct text_line {
     char *text;
     size_t length, room;

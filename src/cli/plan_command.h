@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of `ithaca plan` share: the command's settings and the list of plans. */
+/* The command's settings and the list of plans, which the files of `ithaca plan` share. */
 #ifndef ITH_CLI_PLAN_COMMAND_H
 #define ITH_CLI_PLAN_COMMAND_H
 
@@ -45,7 +45,7 @@ typedef struct ith_plan_command {
     ith_video_problem video; /* that --problem names */
     ith_plan_row *rows;      /* the legal plans, the fastest first, then the others */
     int64_t count, room, legal_count;
-    ith_cfg cfg;        /* of the plans of a video that are listed now */
+    ith_cfg cfg;            /* of the plans of a video that are listed now */
     ith_plan_row predicted; /* with --simulate: the best plan as it was predicted; its row has the simulated cost */
 } ith_plan_command;
 

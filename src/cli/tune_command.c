@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca tune: measures this machine, and finds the fastest tiles and strategies. What it finds becomes wisdom, which
+/* ithaca tune: measures this machine, and finds the fastest tiles and strategies. The results become wisdom, which
  * `ithaca attend`, `bench attention`, `bench generate` and `generate` read. */
 #include "tune_command.h"
 
@@ -181,7 +181,7 @@ static int open_files(ith_tune *t, const char *command)
     const ith_tune_settings *s = t->settings;
     int code = find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
     if (!code && !t->wisdom[0])
-        code = ith_cli_usage(command, "--wisdom none leaves no file for what is found");
+        code = ith_cli_usage(command, "--wisdom none leaves no file for the results");
     if (!code)
         code = ith_tune_find_machine(t);
     if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))

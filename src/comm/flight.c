@@ -149,7 +149,7 @@ void ith_flight_alive(ith_flight *flight)
 
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
-/* What the writer of the file needs. */
+/* The arguments of the functions that write the file. */
 typedef struct flight_file {
     ith_context *context;
     FILE *file;

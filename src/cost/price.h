@@ -63,13 +63,14 @@ bool ith_traffic_uses(const ith_traffic *traffic, int level);
 /* The time for which the traffic occupies the rank's link of a level, without its latency. group: at least the time for
  * which all ranks of its group together occupy the link that they share. */
 double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level, bool group);
-/* What an exchange over a level takes besides the time of its bytes. */
+/* The time that an exchange over a level takes besides the time of its bytes. */
 double ith_price_setup(const ith_price *price, int level);
 /* The copies that a rank makes for its messages, and for the rows that it keeps. */
 double ith_price_copies(const ith_price *price, const ith_traffic *traffic);
 double ith_price_kept(const ith_price *price, const ith_traffic *traffic);
-/* Compressing the messages of an exchange, and restoring those that arrive, by all units of the rank: operations on
- * rows, which read and write both forms. 0 without compression. */
+/* The seconds in which all units of the rank compress the messages that it sends in an exchange, and restore the
+ * messages that arrive. Both are operations on rows, which read one form and write the other. 0 without
+ * compression. */
 typedef struct ith_compress_price {
     double compress, restore;
 } ith_compress_price;

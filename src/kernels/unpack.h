@@ -12,7 +12,7 @@
 #include "../base/context.h"
 
 /* Unpacks numbers [first, first + count) of the contiguous numbers at `data`, where a quantisation block begins, to out
- * [count]. `data` may have any alignment. Reads no quantisation block but those that hold these numbers. F32, BF16, F16
+ * [count]. `data` may have any alignment. Reads only the quantisation blocks that hold these numbers. F32, BF16, F16
  * and F64, whose numbers must be aligned, are converted as ith_to_f32 does. */
 typedef void (*ith_unpack_fn)(ith_dtype type, const void *data, int64_t first, int64_t count, float *out);
 

@@ -45,7 +45,7 @@ static ith_status refuse_error(const decoding *d, int error)
     return refuse(d, ITH_ERR_FORMAT, reason);
 }
 
-/* Checks what the file says of itself. */
+/* Refuses a file whose bytes show that it cannot be decoded whole, or that it is no single picture. */
 static ith_status check_file(const decoding *d, const ith_image_file *file)
 {
     if (file->kind == ITH_IMAGE_OTHER)

@@ -26,7 +26,8 @@ typedef struct call_record {
     char sentence[512];            /* this rank's error sentence; empty if status is ITH_OK */
 } call_record;
 
-_Static_assert(sizeof(call_record) <= ITH_COMM_RECORD_BYTES, "a record is larger than what ith_comm_begin_call takes");
+_Static_assert(sizeof(call_record) <= ITH_COMM_RECORD_BYTES,
+               "a record is larger than the most that ith_comm_begin_call takes");
 
 static const call_record *record_of(const ith_comm *comm, int rank)
 {

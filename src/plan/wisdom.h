@@ -29,7 +29,7 @@ typedef struct ith_wisdom_figure {
     int32_t value;
 } ith_wisdom_figure;
 
-/* What was measured for one subject. */
+/* The results that were measured for one subject. */
 typedef struct ith_wisdom_entry {
     char subject[ITH_WISDOM_SUBJECT_BYTES]; /* for example "attention bf16 head_dim=128 softmax=online" */
     bool own; /* measured by this process; it replaces what a file says when wisdom is saved */

@@ -23,7 +23,7 @@ typedef struct ith_rate_scene {
     const void **k_rows, **v_rows; /* [heads][rows]: pointers to the rows of each head */
     ith_quiet *quiet;
     void *memory;     /* one allocation, which holds the arrays */
-    char *run_memory; /* the memory of the threads; grows with what a kernel needs */
+    char *run_memory; /* the memory of the threads; grows with the needs of the kernels */
     int64_t run_bytes;
     bool (*stopped)(void *user); /* asked between repeats; NULL: never stopped */
     void *user;
@@ -41,7 +41,7 @@ typedef struct ith_rate_request {
 typedef struct ith_rate {
     /* as in ith_machine_attention; the last is 0 with the online softmax */
     double gflops, call_seconds, pack_bytes_per_second, offset_bytes_per_second;
-    double whole_gflops; /* the rate of calls on whole KV blocks, with what a call takes besides */
+    double whole_gflops; /* the rate of calls on whole KV blocks, with the other costs of a call */
 } ith_rate;
 
 /* Allocates a scene and fills k and v with random numbers. */

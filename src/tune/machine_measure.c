@@ -252,7 +252,7 @@ static ith_status measure_rows(calibration *c)
 
 /* ---- Levels ---------------------------------------------------------------------------------------------------- */
 
-/* What ranks of this process measure: the time of messages between them, and of the agreement on an execution. */
+/* Measurements by ranks of this process: the time of messages between them, and of the agreement on an execution. */
 typedef struct local_links {
     double seconds, start_seconds;
     ith_link_rate rate;

@@ -253,8 +253,8 @@ static bool is_first(const ith_comm *comm, int rank)
     return true;
 }
 
-/* What ith_model_lend sums over the ranks. The first two are 1 if rank 0 has a model, and if it has a folder that is no
- * diffusers checkpoint. The third is the number of ranks without the folder. */
+/* The numbers that ith_model_lend sums over the ranks. The first two are 1 if rank 0 has a model, and if it has a
+ * folder that is no diffusers checkpoint. The third is the number of ranks without the folder. */
 enum { LENDERS, UNSUITED, WITHOUT_FOLDER, COUNTS };
 
 static ith_status ask_all(ith_comm *comm, const char *folder, float sum[COUNTS])

@@ -48,7 +48,7 @@ static const char *const fault_names[FAULTS] = {"another order", "wrong tensors"
                                                 "two threads",   "a plan made",   "a late rank",         "destruction",
                                                 "a rank left",   "an abort"};
 
-/* What a fault is about, for its threads. */
+/* The arguments of the threads of a fault. */
 typedef struct act {
     fault_scene *scene;
     fault fault;

@@ -38,7 +38,7 @@ typedef struct fixed_case {
     int ring, segments, threads;
     int64_t first, count; /* of its query problems */
     int64_t cuts[MOST_RANKS + 1];
-    /* What came out on each rank: m [problems, q_len] for all queries, applies [problems] */
+    /* The results of each rank: m [problems, q_len] for all queries, applies [problems] */
     float *m[MOST_RANKS];
     bool *applies[MOST_RANKS];
 } fixed_case;

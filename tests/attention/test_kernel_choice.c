@@ -166,7 +166,7 @@ static void one_context_measures_for_all(void **state)
 
 /* ---- By the rule ----------------------------------------------------------------------------------------------- */
 
-/* What is estimated on machines with these sets and all below them. */
+/* The kernels that are estimated to be the fastest on machines with these sets and all below them. */
 typedef struct expectation {
     uint32_t sets;
     ith_dtype dtype;

@@ -264,7 +264,7 @@ static ith_status measure_axes(ith_context *context, ith_comm *comm, const ith_p
     return ith_comm_barrier(comm);
 }
 
-/* What all ranks together were told to expect, and what they then hold. */
+/* The memory that the plans of all ranks together predict, and the memory that they then hold. */
 static ith_status foresee(ith_context *context, ith_comm *comm, void *user)
 {
     const forecast *f = user;

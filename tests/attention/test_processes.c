@@ -31,7 +31,7 @@
 #define EXIT_TOO_LATE 3
 #define WATCHDOG_SECONDS 30 /* of each process */
 
-/* What the group survives, and after LAST_LIVED what ends it. */
+/* The faults that the group survives, up to LAST_LIVED, and then the faults that end it. */
 typedef enum fault {
     FAULT_LATE,    /* a rank comes late: no fault at all */
     FAULT_TENSORS, /* a rank's tensors are wrong */

@@ -101,7 +101,7 @@ cmp -s <(raw "$work/p") <(raw "$work/c") && fail "compression changes nothing"
 expect 1 "compress is bf16, which is for tensors of f32" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" \
     --output "$work/c" --ranks 2 --strategy ring --compress bf16
 
-# What is told of the plan.
+# The lines about the plan.
 attend p --ranks 3 --strategy ring --direction bidir --plan --quiet
 grep -q ring "$work/err" && grep -q bidir "$work/err" || fail "--plan says: $(cat "$work/err")"
 grep -q "attention in" "$work/err" && fail "--quiet tells the time"

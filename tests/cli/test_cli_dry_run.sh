@@ -81,7 +81,7 @@ python3 -c 'import json; d = json.load(open("out")); assert "vae" in d["weights_
     fail "the report of a cut file: $(cat out)"
 folder=$model
 
-# What a run would refuse, a dry run refuses.
+# A dry run refuses everything that a run would refuse.
 dry 1 "frames" --frames 8
 dry 1 "heads|ranks" --ranks 2 --ulysses 3 --ring 1
 # More memory than the machine has is reported.

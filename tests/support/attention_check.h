@@ -8,7 +8,7 @@
 /* The case on `ranks` ranks; nothing of it is left afterwards. */
 void check_run(ith_context *context, attention_case *c, int ranks);
 
-/* What the ranks made of the case is what the oracle made of it. seed: for the report. */
+/* Checks that the outputs of the ranks are the oracle's. seed: for the report. */
 void check_result(const attention_case *c, const float *o, const float *lse, uint32_t seed);
 
 #endif

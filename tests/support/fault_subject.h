@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What faults are tried on: two random problems with plans on one group of ranks, whose right results are known. */
+/* The work on which faults are tried: two random problems with plans on one group of ranks, whose right results are
+ * known. */
 #ifndef ITH_TESTS_FAULT_SUBJECT_H
 #define ITH_TESTS_FAULT_SUBJECT_H
 

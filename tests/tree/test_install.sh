@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What someone meets who builds on the installed library: the program in the header compiles as shown, so do the examples,
+# The experience of a user who builds on the installed library: the program in the header compiles as shown, so do the examples,
 # through pkg-config and through CMake; the library needs nothing but libc, libm and OpenMP. The installed tree is moved
 # before it is used.
 set -eu

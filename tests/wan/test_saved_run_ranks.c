@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs that are saved, end, and go on from their file: the same bits as a run in one piece, after any step, on another
- * number of ranks, with every solver. What a file must not be resumed with is refused by name. */
+ * number of ranks, with every solver. Models and options with which a file must not be resumed are refused by name. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/stopped_run.h"

@@ -184,7 +184,7 @@ static void other_classes_are_refused_by_name(void **state)
     assert_refused("{\"_class_name\": 1}", "_class_name", "1");
 }
 
-/* What a scheduler's own file leaves to the run. */
+/* The values that a scheduler's own file leaves to the run. */
 static void a_schedule_that_cannot_be_stepped_is_refused(void **state)
 {
     (void)state;

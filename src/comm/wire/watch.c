@@ -261,8 +261,8 @@ static bool finish_peer(ith_watch *w, watch_peer *peer)
     return closed;
 }
 
-/* Whether the system of a peer may not have all messages yet. What it has, the peer can read, even if the connection is
- * reset after that. */
+/* Whether some messages may not have reached the system of a peer yet. The peer can read every message that has reached
+ * its system, even if the connection is reset after that. */
 static bool is_on_the_way(const watch_peer *peer)
 {
     int bytes = 0;

@@ -14,7 +14,8 @@
  * A process that gives up sends FAILED with its sentence and the number of the process that it blames. Then its end
  * must not look like one more death:
  *   - It goes on to connect and to accept, and sends FAILED on each new connection, until all others have it. It does
- *     not wait for the process that it blames, for those that it sees dead, and for none beyond its limit.
+ *     not wait for the process that it blames, nor for processes that it knows to be dead, and for no process beyond
+ *     its limit.
  *   - A process that gets FAILED gives up with the same sentence. If it is connected already, ith_watch_receive has it.
  *   - FAILED is the first message that a process that gives up sends after CONNECTED, and a connection is not closed
  *     before the other system has its messages (ith_watch_close). So a connection that ends without FAILED shows a
@@ -565,7 +566,7 @@ static bool may_come(const meeting *m, int process)
            !is_known_as(m, process, ITH_WATCH_STOPPED) && !is_known_as(m, process, ITH_WATCH_ENDED);
 }
 
-/* Sends FAILED to all processes, also to those that come or are reached before the time `end`. */
+/* Sends FAILED to all processes, also to each process that is connected later, but before the time `end`. */
 static void spread_failure(meeting *m, double end)
 {
     const ith_watch *w = m->watch;

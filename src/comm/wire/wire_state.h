@@ -116,7 +116,7 @@ typedef struct wire_group {
     _Atomic int64_t notice; /* the number that was sent or heard last (ith_transport.notify) */
 } wire_group;
 
-/* What this process knows about the life of one rank of the whole group. Times in nanoseconds. */
+/* The signs of life of one rank of the whole group, as this process has seen them. Times in nanoseconds. */
 typedef struct wire_life {
     _Atomic int64_t life;      /* when it last showed that it works: it posted, computed, or moved data */
     _Atomic int64_t heard;     /* when it last sent any sign, also while it waits for another rank */

@@ -5,7 +5,7 @@
 
 #define F32 ((double)sizeof(float))
 
-/* Adds `times` applications of a linear layer to `rows` rows. What a LoRA adds counts as operations of the layer. */
+/* Adds `times` applications of a linear layer to `rows` rows. The operations of its LoRAs count as the layer's. */
 static void take_linear(const ith_work_list *list, const char *stage, double times, const ith_linear *linear,
                         int64_t rows)
 {

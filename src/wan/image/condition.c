@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes what the transformer knows of a video's images (condition.h). */
+/* Makes the inputs of the transformer that come from a video's images (condition.h). */
 #include "condition.h"
 
 #include "../../base/clock.h"

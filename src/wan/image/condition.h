@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the transformer knows of a video's images.
+/* The inputs of the transformer that come from a video's images.
  *
  * A model that needs an image (ITH_IMAGE_NEEDED) gets a condition [m + z, F, h, w] beside the latents [z, F, h, w]:
  * first a mask with one channel for each of the m video frames of a latent frame, 1 for frames that are given and for

@@ -17,7 +17,7 @@ const char *ith_part_name(ith_part part)
     return names[part];
 }
 
-/* What the caller calls a component, and a published file of it that can be read. */
+/* The caller's name and a noun for a component, and a published file of it that can be read. */
 static const struct {
     const char *member, *noun, *published;
 } parts[] = {

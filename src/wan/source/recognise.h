@@ -15,8 +15,8 @@ typedef struct ith_contents {
 /* raw: a store that was opened without a map of names. */
 ith_contents ith_recognise(const ith_store *raw);
 
-/* What the name of a file, or else of its folder, says about a transformer of a model with two: 1 high noise, -1 low
- * noise, 0 nothing. */
+/* The noise of a transformer of a model with two, from the name of its file or else of its folder: 1 high, -1 low, 0 if
+ * the names do not say it. */
 int ith_noise_of_name(const char *path);
 /* Whether a file is by its name one of two transformers: "high" or "low", and "noise" or "A14B". */
 bool ith_is_expert_by_name(const char *path);

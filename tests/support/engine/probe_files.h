@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a safetensors file of any content and uses all that it promises: for files that were damaged on purpose. */
 /* Reads a configuration of any content and asks it for every kind of value at keys of every kind. */
-/* What libFuzzer made, put before a reader of files. */
+/* Gives a reader of files the bytes that libFuzzer made. */
 #ifndef ITH_TESTS_PROBE_FILES_H
 #define ITH_TESTS_PROBE_FILES_H
 
