@@ -16,12 +16,23 @@ const ith_product_kernel *ith_product_kernel_at(int index)
     return index >= 0 && index < KERNELS ? kernels[index] : NULL;
 }
 
-const ith_product_kernel *ith_product_kernel_choose(ith_dtype type, uint32_t cpu)
+/* The first kernel of this type for `cpu` that splits an f32 number into at most `parts` parts. */
+static const ith_product_kernel *find(ith_dtype type, int parts, uint32_t cpu)
 {
     for (int i = 0; i < KERNELS; i++)
-        if (kernels[i]->type == type && !(kernels[i]->cpu & ~cpu))
+        if (kernels[i]->type == type && kernels[i]->parts <= parts && !(kernels[i]->cpu & ~cpu))
             return kernels[i];
     return NULL;
+}
+
+const ith_product_kernel *ith_product_kernel_choose(ith_dtype type, uint32_t cpu)
+{
+    return find(type, ITH_PRODUCT_PARTS_MAX, cpu);
+}
+
+const ith_product_kernel *ith_product_kernel_exact(uint32_t cpu)
+{
+    return find(ITH_F32, 1, cpu);
 }
 
 int ith_product_parts(const ith_product_kernel *kernel, ith_dtype dtype, bool rounds)

@@ -139,6 +139,8 @@ const ith_product_kernel *ith_product_kernel_at(int index);
 /* Returns the first product kernel of this type (F32 or BF16) that needs only instruction sets among the
  * ith_cpu_feature bits `cpu`. NULL if there is none; there is always one for F32. */
 const ith_product_kernel *ith_product_kernel_choose(ith_dtype type, uint32_t cpu);
+/* Returns the first product kernel of type F32 that multiplies f32 numbers themselves, not as sums of bf16. */
+const ith_product_kernel *ith_product_kernel_exact(uint32_t cpu);
 /* The number of parts that pack_left writes for numbers of `dtype`, or for numbers that are rounded to bf16 first. */
 int ith_product_parts(const ith_product_kernel *kernel, ith_dtype dtype, bool rounds);
 

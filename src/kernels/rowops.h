@@ -31,6 +31,10 @@ typedef struct ith_rowops {
     void (*softmax)(float *x, int64_t n);
     void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
+    /* Rounds each x[i] to one of the two bf16 numbers beside it, to the nearer one more often: the probability is 1
+     * minus the distance in units of the last place, so the mean error is 0 (doi:10.1098/rsos.211631). A bf16 number
+     * stays. The pseudo-random bits of x[i] follow from `row` and first + i alone. */
+    void (*round_stochastic)(float *x, int64_t n, uint32_t row, uint32_t first);
     void (*multiply)(float *y, const float *x, int64_t n); /* y *= x */
     /* x[i][j] += b[i] for a matrix x [rows][columns] */
     void (*add_bias)(float *x, const float *b, int64_t rows, int64_t columns);

@@ -250,6 +250,25 @@ static void f32_from_bf16(float *y, const uint16_t *x, int64_t n)
         y[i] = ith_f32_from_bf16(x[i]);
 }
 
+/* Returns pseudo-random bits: products by odd constants carry each bit of x upwards, and the shift brings them down. */
+static inline uint32_t scatter(uint32_t x)
+{
+    x *= 0x9e3779b1u;
+    x ^= x >> 15;
+    return x * 0x85ebca77u;
+}
+
+static void round_stochastic(float *x, int64_t n, uint32_t row, uint32_t first)
+{
+    const uint32_t begin = scatter(row) + first;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = ith_f32_bits(x[i]), sum = bits + (scatter(begin + (uint32_t)i) >> 16);
+        const uint32_t nan = bits | 0x400000u; /* a set fraction bit keeps it from becoming infinity */
+        x[i] = ith_f32_from_bits(((bits & 0x7fffffffu) > 0x7f800000u ? nan : sum) & 0xffff0000u);
+    }
+}
+
 static void multiply(float *y, const float *x, int64_t n)
 {
 #pragma omp simd
@@ -310,6 +329,6 @@ static void turn_and_bias(float *y, int64_t y_stride, const float *x, int64_t x_
     {                                                                                                                  \
         .name = isa, .layer_norm = layer_norm, .rms_norm = rms_norm, .rope = rope, .add_gated = add_gated,             \
         .silu = silu, .gelu_tanh = gelu_tanh, .channel_norm = channel_norm, .softmax = softmax,                        \
-        .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16, .multiply = multiply, .add_bias = add_bias,    \
-        .turn_and_bias = turn_and_bias                                                                                 \
+        .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16, .round_stochastic = round_stochastic,          \
+        .multiply = multiply, .add_bias = add_bias, .turn_and_bias = turn_and_bias                                     \
     }

@@ -353,6 +353,47 @@ static void bf16_goes_both_ways(void **state)
     free(bits), free(back), free(values);
 }
 
+/* Stochastic rounding gives a bf16 number beside each number, the same on every instruction set and however a row is
+ * cut. Its mean error vanishes, for any number and for one at all places. */
+static void stochastic_rounding_keeps_the_mean(void **state)
+{
+    (void)state;
+    enum { ALL = 200000, CUT = 777 };
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    float *from = malloc(ALL * sizeof *from), *to = malloc(ALL * sizeof *to), *cut = malloc(ALL * sizeof *cut);
+    assert_true(from && to && cut);
+    for (int kind = 0; kind < 5; kind++) {
+        double sum = 0, most = 0;
+        for (int i = 0; i < ALL; i++) /* kind 0: any number of [1, 2); others: 1 and a part of the unit of 2^-7 */
+            from[i] = (i % 2 ? -1.0f : 1.0f) * (kind ? 1 + 0x1p-7f * (float[]){0, 0.01f, 0.25f, 0.5f, 0.97f}[kind]
+                                                     : 1 + random_uniform(&random_state));
+        for (int t = 0; t < count; t++) {
+            memcpy(cut, from, ALL * sizeof *from);
+            for (int i = 0; i < ALL; i += CUT)
+                ops[t]->round_stochastic(cut + i, i + CUT < ALL ? CUT : ALL - i, 5, (uint32_t)i);
+            if (!t)
+                memcpy(to, cut, ALL * sizeof *to);
+            assert_memory_equal(to, cut, ALL * sizeof *to);
+        }
+        for (int i = 0; i < ALL; i++) {
+            const double error = fabs((double)to[i]) - fabs((double)from[i]);
+            assert_true(ith_round_to_bf16(to[i]) == to[i]);
+            most = fmax(most, fabs(error)), sum += error;
+        }
+        assert_true(most < 0x1p-7 && fabs(sum / ALL) < 0x1p-7 * 0.005); /* 4 standard deviations of the mean */
+    }
+    for (int t = 0; t < count; t++)
+        for (uint32_t i = 0; i < 65536; i++) {
+            float one[2] = {ith_f32_from_bf16((uint16_t)i), ith_f32_from_bits(i << 16 | 1)};
+            const bool is_nan = isnan(one[1]);
+            ops[t]->round_stochastic(one, 2, i, i * 3);
+            assert_true(isnan(ith_f32_from_bf16((uint16_t)i)) ? isnan(one[0]) : ith_f32_bits(one[0]) == i << 16);
+            assert_true(isnan(one[1]) == is_nan);
+        }
+    free(from), free(to), free(cut);
+}
+
 /* Every number of a matrix of `rows` rows and `columns` columns, between others that stay. */
 static void check_turn(const ith_rowops *ops, int64_t rows, int64_t columns)
 {
@@ -425,13 +466,21 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(choice_follows_the_cpu), cmocka_unit_test(tables_that_do_not_run_here),
-        cmocka_unit_test(layer_norm_is_right),    cmocka_unit_test(rms_norm_is_right),
-        cmocka_unit_test(rope_is_right),          cmocka_unit_test(add_gated_is_right),
-        cmocka_unit_test(activations_are_right),  cmocka_unit_test(activations_take_extremes),
-        cmocka_unit_test(channel_norm_is_right),  cmocka_unit_test(softmax_is_right),
-        cmocka_unit_test(softmax_takes_extremes), cmocka_unit_test(bf16_goes_both_ways),
-        cmocka_unit_test(matrices_are_turned),    cmocka_unit_test(every_instruction_set_gives_the_same_bits),
+        cmocka_unit_test(choice_follows_the_cpu),
+        cmocka_unit_test(tables_that_do_not_run_here),
+        cmocka_unit_test(layer_norm_is_right),
+        cmocka_unit_test(rms_norm_is_right),
+        cmocka_unit_test(rope_is_right),
+        cmocka_unit_test(add_gated_is_right),
+        cmocka_unit_test(activations_are_right),
+        cmocka_unit_test(activations_take_extremes),
+        cmocka_unit_test(channel_norm_is_right),
+        cmocka_unit_test(softmax_is_right),
+        cmocka_unit_test(softmax_takes_extremes),
+        cmocka_unit_test(bf16_goes_both_ways),
+        cmocka_unit_test(stochastic_rounding_keeps_the_mean),
+        cmocka_unit_test(matrices_are_turned),
+        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
     };
     return cmocka_run_group_tests_name("rowops", all, NULL, NULL);
 }
