@@ -195,6 +195,14 @@ typedef enum ith_sigmas {
 /* Returns "auto", "official" or "diffusers", and "unknown" for any other value. */
 ITH_API const char *ith_sigmas_name(ith_sigmas sigmas);
 
+/* The linear layers that hold a converted copy of their weights in memory. */
+typedef enum ith_keep {
+    ITH_KEEP_AUTO = 0, /* those into which a LoRA is merged, if a rank has few tokens, the weights are not shared out,
+                        * and the run takes at most three quarters of its process's share of the free memory */
+    ITH_KEEP_ALL,
+    ITH_KEEP_NONE
+} ith_keep;
+
 /* How the ranks compute the two branches of classifier-free guidance: BATCH, all ranks compute both as one batch;
  * PARALLEL, each half of the ranks computes one branch; SEQUENTIAL, all ranks compute one branch after the other. AUTO
  * is BATCH. */
@@ -204,7 +212,8 @@ ITH_API const char *ith_cfg_name(ith_cfg cfg);
 
 /* The number type to which the operands of matrix products, of convolutions and of the transformer's attention are
  * rounded, to nearest, ties to even. Sums, norms, modulation, softmax and latents are f32, and so are the transformer's
- * first layer, last layer and time embedding. F32 and BF16 both work on every machine. */
+ * first layer, last layer and time embedding. Weights of BF16 into which a LoRA is merged are rounded stochastically
+ * (docs/lora.md). F32 and BF16 both work on every machine. */
 typedef enum ith_precision {
     ITH_PRECISION_AUTO = 0, /* BF16 on processors with AMX, and on AMD's processors with AVX512-BF16, which multiply it
                              * faster than f32; F32 on all others. The choice measures nothing. */
@@ -300,9 +309,9 @@ typedef struct ith_generate_options {
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
     bool (*should_stop)(void *user); /* called before every step and frame, and about 20 times a second in between */
     void *user;
-    /* Of a process. 0: linear layers convert their weights from the mapped files whenever they are applied. Otherwise
-     * they convert them once for each component, and keep them in memory, which the prediction counts. The results have
-     * the same bits. */
+    /* Of a process, an ith_keep: the linear layers that convert their weights once, when their component is opened, and
+     * keep them in memory, which the prediction counts. The others convert them from the mapped files whenever they are
+     * applied. The results have the same bits. */
     int64_t keep_packed;
     /* Not 0: each of H hosts reads 1/H of the weights of every layer of the transformer from its files, and sends this
      * part to the other hosts. The next layer arrives while one is computed, so a host holds two layers in memory. Its

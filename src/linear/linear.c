@@ -263,7 +263,7 @@ static ith_status run(ith_context *context, task *t)
     const int64_t columns = t->first->size->kernel->columns, strip = t->workspace->strip;
     ith_linear_outcome outcome = {.context = context};
     t->outcome = &outcome;
-    t->rowops = ith_rowops_choose(ith_context_cpu(context));
+    t->rowops = t->first->size->rowops;
     t->strip = ith_min64(ith_round_up(ith_div_up(t->rows, ith_div_up(t->rows, strip)), columns), strip);
     if (t->rows > strip && t->workspace->merged_bytes) {
         t->first = place_merged(t, t->first);

@@ -12,9 +12,10 @@
  *
  * A matrix w [out, in] may have low-rank additions (LoRA, arXiv:2106.09685): y = (w + factor up down) x. In general
  * they are products of their own, t = factor down x and then up t, which cost the share r / in + r / out for rank r. In
- * small layers this is much. If their weights are f32 when they are multiplied, additions are merged there: w + factor
- * up down is computed once for each application of the layer, which costs as much as the products of r rows, and the
- * converted sums are kept for all strips of rows. Dense additions are added to w whenever it is converted.
+ * small layers this is much. There additions are merged, unless f32 is multiplied as sums of bf16: w + factor up down
+ * is computed once for each application of the layer, which costs as much as the products of r rows in f32, or once for
+ * all applications if the set keeps it. Sums that become bf16 are rounded stochastically (linear_left.c). Dense
+ * additions are added to w whenever it is converted.
  *
  * A model is laid out twice by the same calls, first in an arena that only counts bytes. Applying a layer allocates
  * nothing. */
@@ -51,9 +52,16 @@ typedef struct ith_linear_addition {
     float factor;
 } ith_linear_addition;
 
-/* Creates a set without layers. keeps_packed: the layers hold a converted copy of their weights in memory; otherwise
- * they read them anew whenever they are applied. Both give the same bits. The context must outlive the set. */
-ith_status ith_linear_set_create(ith_context *context, bool keeps_packed, ith_linear_set **set);
+/* The layers that hold a converted copy of their weights in memory. Other layers read their weights anew whenever they
+ * are applied. The results have the same bits. */
+typedef enum ith_linear_keep {
+    ITH_LINEAR_KEEP_NONE,
+    ITH_LINEAR_KEEP_ALL,
+    ITH_LINEAR_KEEP_MERGED, /* those into which low-rank additions are merged */
+} ith_linear_keep;
+
+/* Creates a set without layers. The context must outlive the set. */
+ith_status ith_linear_set_create(ith_context *context, ith_linear_keep keep, ith_linear_set **set);
 /* Destroys a set of layers. NULL is accepted. */
 void ith_linear_set_destroy(ith_linear_set **set);
 
@@ -72,10 +80,11 @@ ith_status ith_linear_set_status(const ith_linear_set *set);
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
 /* Sets the weights of a layer: `count` matrices, one below the other, whose rows add up to `out`. The matrices and the
- * names of their files must outlive the layer. bias [out] is copied; NULL stands for zeros. If the set keeps packed
- * weights, this function converts them with the calling thread's OpenMP team, and the caller may free the matrices
- * afterwards. Returns ITH_ERR_ARGUMENT for another type or another number of rows, ITH_ERR_UNSUPPORTED if `in` is not a
- * whole number of quantisation blocks, ITH_ERR_IO if a file is cut while it is read. */
+ * names of their files must outlive the layer. bias [out] is copied; NULL stands for zeros. If the set keeps
+ * the layer's weights, this function converts them with the calling thread's OpenMP team, or ith_linear_add does so if
+ * the layer has merged additions; the caller may free the matrices afterwards. Returns ITH_ERR_ARGUMENT for another
+ * type or another number of rows, ITH_ERR_UNSUPPORTED if `in` is not a whole number of quantisation blocks, ITH_ERR_IO
+ * if a file is cut while it is read. */
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
 /* Sets the additions of a layer, as many as ith_linear_lay_out_with got, of the same sizes and in the same order. The
@@ -87,9 +96,11 @@ int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matr
 /* The number of inputs, and of outputs, of a layer. */
 int64_t ith_linear_inputs(const ith_linear *linear);
 int64_t ith_linear_outputs(const ith_linear *linear);
-/* The number of multiplications and sums that the low-rank additions of a layer add to its application to `rows` rows.
- */
-double ith_linear_added_operations(const ith_linear *linear, int64_t rows);
+/* The number of multiplications and sums that the low-rank additions of a layer add to its application to `rows` rows,
+ * in a set that keeps these weights. */
+double ith_linear_added_operations(const ith_linear *linear, ith_linear_keep keep, int64_t rows);
+/* Whether a layer holds a converted copy of its weights, and so needs its matrices no longer. */
+bool ith_linear_is_packed(const ith_linear *linear);
 /* Makes a layer read matrix `index` from `data`, which is in ordinary memory and holds the same numbers. No thread may
  * apply the layer meanwhile. The set must not keep packed weights. */
 void ith_linear_relocate(ith_linear *linear, int index, const void *data);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Additions to linear layers: their memory and their matrices. Dense ones are added to w, and so are low-rank ones
- * where ith_linear_merges says so. Other low-rank ones are products of their own, y = w x + b + up t with t = factor
- * down x.
+ * where the size of the layer says so (may_merge). Other low-rank ones are products of their own, y = w x + b + up t
+ * with t = factor down x.
  *
  * The products of a layer have one matrix `down` in common, which is a layer of its own. Its outputs are the packed
  * rows t, right panels whose steps are the ranks of all additions, one behind the other. Each rank is rounded up to
@@ -36,7 +36,7 @@ static ith_status check_sizes(ith_context *context, int64_t step, int64_t out, c
 /* Whether an addition to a layer of this size is a product of its own. */
 static bool is_apart(const ith_linear_size *size, const ith_linear_addition *a)
 {
-    return a->down.rows && !ith_linear_merges(size);
+    return a->down.rows && !size->may_merge;
 }
 
 /* The number of additions that are products of their own. */
@@ -70,9 +70,10 @@ static ith_linear_added lay_out_one(ith_linear_set *set, ith_linear_size *size, 
     return added;
 }
 
-/* Lays out the places of merged additions, `merged` of `count` additions to a layer of this size. */
-static void lay_out_merged(ith_linear_size *size, ith_linear *linear, const ith_linear_addition *additions,
-                           int64_t count, int64_t merged, ith_arena *arena)
+/* Lays out the places of merged additions, `merged` of `count` additions to a layer of this size, and the layer's
+ * converted weights if the set keeps those with additions. */
+static void lay_out_merged(const ith_linear_set *set, ith_linear_size *size, ith_linear *linear,
+                           const ith_linear_addition *additions, int64_t count, int64_t merged, ith_arena *arena)
 {
     ith_linear_addition *sizes = merged ? ith_arena_take(arena, merged, sizeof *sizes) : NULL;
     bool merges = false;
@@ -83,9 +84,14 @@ static void lay_out_merged(ith_linear_size *size, ith_linear *linear, const ith_
         if (sizes)
             sizes[n++] = additions[i];
     }
-    size->merges = size->merges || merges;
-    if (linear)
-        linear->merged = sizes, linear->merged_places = merged, linear->merges = merges;
+    size->merges = size->merges || (merges && set->keep == ITH_LINEAR_KEEP_NONE);
+    const bool keeps = merges && set->keep == ITH_LINEAR_KEEP_MERGED;
+    char *packed = keeps ? ith_linear_take_packed(size, arena) : NULL;
+    if (!linear)
+        return;
+    linear->merged = sizes, linear->merged_places = merged, linear->merges = merges;
+    if (packed)
+        linear->packed = packed;
 }
 
 ith_linear *ith_linear_lay_out_with(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types,
@@ -99,7 +105,7 @@ ith_linear *ith_linear_lay_out_with(ith_linear_set *set, int64_t in, int64_t out
     if (!count || set->status)
         return linear;
     const int64_t low = count_apart(size, additions, count);
-    lay_out_merged(size, linear, additions, count, count - low, arena);
+    lay_out_merged(set, size, linear, additions, count, count - low, arena);
     if (!low)
         return linear;
     places p = {0};
@@ -121,14 +127,14 @@ ith_linear *ith_linear_lay_out_with(ith_linear_set *set, int64_t in, int64_t out
     return linear;
 }
 
-double ith_linear_added_operations(const ith_linear *linear, int64_t rows)
+double ith_linear_added_operations(const ith_linear *linear, ith_linear_keep keep, int64_t rows)
 {
     double sum = 0;
     for (int64_t i = 0; i < linear->added_count; i++) {
         const ith_linear_size *up = linear->added[i].up->size;
         sum += 2 * (double)rows * (double)up->in * (double)(linear->size->in + up->out);
     }
-    for (int64_t i = 0; i < linear->merged_places && !linear->packed; i++) {
+    for (int64_t i = 0; i < linear->merged_places && keep == ITH_LINEAR_KEEP_NONE; i++) {
         const ith_linear_addition *a = &linear->merged[i];
         sum += 2 * (double)a->down.rows * (double)linear->size->in * (double)a->up.rows;
     }

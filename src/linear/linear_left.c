@@ -9,13 +9,14 @@
 
 #include <string.h>
 
-/* The arguments of ith_linear_convert, and the matrix from which it reads at the moment. */
+/* The arguments of ith_linear_convert, and its position. */
 typedef struct conversion {
     const ith_linear *linear;
     int64_t first, count, block;
     char *to;
     int64_t part_bytes;
-    const ith_linear_weight *volatile weight;
+    int64_t begin, steps; /* steps [begin, begin + steps) of the block are converted at the moment */
+    const ith_linear_weight *volatile weight; /* the matrix that is read at the moment */
 } conversion;
 
 /* Returns the matrix that holds row *row of the layer's weights. Replaces *row by the number of the row in the
@@ -79,11 +80,17 @@ static int64_t block_bytes(const ith_linear_size *size, const ith_linear_weight 
     return (ith_div_up(end, run) - first_run(size, weight, block)) * ith_dtype_bytes(weight->type);
 }
 
-/* Converts the numbers of one row within a block of k. */
+/* The first of the steps that are converted at the moment, as a number of the row. */
+static int64_t first_step(const conversion *c)
+{
+    return c->block * c->linear->size->depth + c->begin;
+}
+
+/* Converts the numbers of one row. */
 static void convert_numbers(const conversion *c, const ith_linear_weight *weight, int64_t row, ith_product_left left)
 {
     const ith_linear_size *size = c->linear->size;
-    left.x = (const char *)weight->data + (row * size->in + c->block * size->depth) * ith_dtype_bytes(weight->type);
+    left.x = (const char *)weight->data + (row * size->in + first_step(c)) * ith_dtype_bytes(weight->type);
     size->kernel->pack_left(&left);
 }
 
@@ -134,29 +141,24 @@ static void add_dense(conversion *c, const ith_linear_weight *weight, int64_t ro
 enum {
     GROUP = 64,        /* rows of `up` that are multiplied together */
     RANKS = 64,        /* steps of one product */
-    DEPTH_MOST = 256,  /* the largest depth of a block of k of a layer that merges */
+    DEPTH = 256,       /* numbers of a row that are converted together */
     COLUMNS_MOST = 64, /* the most columns of a right panel */
-    /* Merging costs r in out operations for rank r whenever the weights are converted, and products of their own cost
-     * r (in + out) for each row: merging pays from in out / (in + out) rows on. Layers where this is at most ROWS_MOST
-     * merge. The choice may not depend on the rows at hand, because bits do not. */
-    ROWS_MOST = 2048
 };
 
-bool ith_linear_merges(const ith_linear_size *s)
+bool ith_linear_may_merge(const ith_linear_size *s, int64_t merges_most)
 {
-    const bool exact = s->types.stored == ITH_F32 && s->kernel->parts == 1; /* the sums of weights are kept as f32 */
-    return exact && s->kernel->depth <= DEPTH_MOST && s->kernel->columns <= COLUMNS_MOST &&
-           s->in * s->out <= ROWS_MOST * (s->in + s->out);
+    const double most = (double)merges_most * ((double)s->in + (double)s->out);
+    return s->parts_max == 1 && s->exact->columns <= COLUMNS_MOST && (double)s->in * (double)s->out <= most;
 }
 
-/* sums[i] += factor up[row + i] down, within a block of k, for `rows` rows of a low-rank addition. */
-static void add_low(conversion *c, const ith_linear_addition *a, int64_t row, int64_t rows,
-                    float sums[GROUP][DEPTH_MOST])
+/* sums[i] += factor up[row + i] down, in the steps that are converted at the moment, for `rows` rows of a low-rank
+ * addition. */
+static void add_low(conversion *c, const ith_linear_addition *a, int64_t row, int64_t rows, float sums[GROUP][DEPTH])
 {
-    enum { STRIDE = DEPTH_MOST + COLUMNS_MOST };
+    enum { STRIDE = DEPTH + COLUMNS_MOST };
     const ith_linear_size *size = c->linear->size;
-    const ith_product_kernel *kernel = size->kernel;
-    const int64_t rank = a->down.rows, steps = ith_linear_steps(size, c->block);
+    const ith_product_kernel *kernel = size->exact;
+    const int64_t rank = a->down.rows;
     _Alignas(64) float up[GROUP][RANKS], down[RANKS][STRIDE], panel[RANKS * COLUMNS_MOST];
     for (int64_t first = 0; first < rank; first += RANKS) {
         const int64_t count = ith_min64(RANKS, rank - first);
@@ -166,29 +168,28 @@ static void add_low(conversion *c, const ith_linear_addition *a, int64_t row, in
                 up[i][k] *= a->factor;
         }
         for (int64_t k = 0; k < count; k++) {
-            read_row(c, &a->down, size->in, first + k, c->block * size->depth, steps, down[k]);
-            memset(down[k] + steps, 0, COLUMNS_MOST * sizeof **down);
+            read_row(c, &a->down, size->in, first + k, first_step(c), c->steps, down[k]);
+            memset(down[k] + c->steps, 0, COLUMNS_MOST * sizeof **down);
         }
-        for (int64_t j = 0; j < steps; j += kernel->columns) {
+        for (int64_t j = 0; j < c->steps; j += kernel->columns) {
             kernel->pack_turned(&(ith_product_turned){
                 .x = down[0] + j, .stride = STRIDE, .steps = count, .count = count, .panel = panel});
             kernel->multiply(&(ith_product_call){.rows = rows,
-                                                 .columns = ith_min64(kernel->columns, steps - j),
+                                                 .columns = ith_min64(kernel->columns, c->steps - j),
                                                  .steps = count,
                                                  .left = up,
                                                  .left_stride = sizeof *up,
                                                  .parts = 1,
                                                  .right = panel,
                                                  .out = sums[0] + j,
-                                                 .out_stride = DEPTH_MOST,
+                                                 .out_stride = DEPTH,
                                                  .adds = true});
         }
     }
 }
 
-/* Sets sums[i] to the sum of the low-rank additions to row `row` + i of a matrix, within a block of k. */
-static void sum_low(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows,
-                    float sums[GROUP][DEPTH_MOST])
+/* Sets sums[i] to the sum of the low-rank additions to row `row` + i of a matrix. */
+static void sum_low(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows, float sums[GROUP][DEPTH])
 {
     memset(sums, 0, (size_t)rows * sizeof *sums);
     for (int64_t i = 0; i < c->linear->merged_count; i++) {
@@ -200,71 +201,85 @@ static void sum_low(conversion *c, const ith_linear_weight *weight, int64_t row,
 
 /* ---- Conversion ------------------------------------------------------------------------------------------------- */
 
-/* Converts one row of a matrix that is packed, or has merged additions, within a block of k: the sums of w and the
- * additions as f32, a piece after the other. low: the sum of the row's low-rank additions; NULL: there are none. */
-static void convert_pieces(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low,
+/* Converts one row of a matrix that is packed, or has merged additions: the sums of w and the additions as f32, a piece
+ * after the other. If they become bf16, sums with additions are rounded stochastically. The weights of most files are
+ * bf16 numbers already, so that rounding to nearest would lose every addition below half a unit of their last place.
+ * low: the sums of the row's low-rank additions; NULL: there are none. */
+static void convert_pieces(conversion *c, const ith_linear_weight *weight, int64_t row, bool merged, const float *low,
                            ith_product_left left)
 {
     const ith_linear_size *size = c->linear->size;
-    const int64_t first = c->block * size->depth, steps = ith_linear_steps(size, c->block);
-    const int64_t element = size->kernel->type == ITH_F32 && size->kernel->parts == 1 ? 4 : 2;
+    const int64_t first = first_step(c);
     char *to = left.to;
     float numbers[PIECE];
     left.x = numbers, left.dtype = ITH_F32;
-    for (int64_t k = 0; k < steps; k += PIECE) {
-        left.count = ith_min64(PIECE, steps - k), left.to = to + k * element;
+    for (int64_t k = 0; k < c->steps; k += PIECE) {
+        left.count = ith_min64(PIECE, c->steps - k), left.to = to + k * size->element;
         read_row(c, weight, size->in, row, first + k, left.count, numbers);
         for (int64_t i = 0; low && i < left.count; i++)
             numbers[i] += low[k + i];
         add_dense(c, weight, row, first + k, left.count, numbers);
+        if (merged && size->types.stored == ITH_BF16)
+            size->rowops->round_stochastic(numbers, left.count, (uint32_t)row, (uint32_t)(first + k));
         size->kernel->pack_left(&left);
     }
 }
 
-/* Converts one row within a block of k. All rows of a layer get the same number of parts: the parts that this row does
- * not need become zeros. So do all parts of a row of a matrix without data. */
+/* Converts one row. All rows of a layer get the same number of parts: the parts that this row does not need become
+ * zeros. So do all parts of a row of a matrix without data. */
 static void convert_row(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low, char *to)
 {
     const ith_linear_size *size = c->linear->size;
     const bool merged = has_merged(c->linear, weight);
     ith_product_left left = {.dtype = weight->type,
                              .rounds = merged ? size->types.stored == ITH_BF16 : is_rounded(size, weight),
-                             .count = ith_linear_steps(size, c->block),
-                             .to = to,
+                             .count = c->steps,
+                             .to = to + c->begin * size->element,
                              .part_bytes = c->part_bytes};
     int part = weight->data ? ith_linear_weight_parts(size, weight) : 0;
     if (merged)
         part = c->linear->parts;
     if (merged || (weight->data && ith_unpack_has(weight->type)))
-        convert_pieces(c, weight, row, low, left);
+        convert_pieces(c, weight, row, merged, low, left);
     else if (weight->data)
         convert_numbers(c, weight, row, left);
     for (; part < c->linear->parts; part++)
         memset(to + part * c->part_bytes, 0, (size_t)size->row_bytes);
 }
 
+/* Converts up to GROUP rows of a matrix: all their numbers within the block, or DEPTH of them at a time if low-rank
+ * additions are merged. */
+static void convert_group(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows, char *to)
+{
+    _Alignas(64) float sums[GROUP][DEPTH];
+    const int64_t steps = ith_linear_steps(c->linear->size, c->block);
+    for (c->begin = 0; c->begin < steps; c->begin += c->steps) {
+        c->steps = c->linear->merges ? ith_min64(DEPTH, steps - c->begin) : steps;
+        if (c->linear->merges)
+            sum_low(c, weight, row, rows, sums);
+        for (int64_t i = 0; i < rows; i++) {
+            c->weight = weight;
+            convert_row(c, weight, row + i, c->linear->merges ? sums[i] : NULL, to + i * c->linear->size->row_bytes);
+        }
+    }
+}
+
 static void convert(void *user)
 {
     conversion *c = user;
-    _Alignas(64) float sums[GROUP][DEPTH_MOST];
-    for (int64_t i = 0, count; i < c->count; i += count) {
+    for (int64_t i = 0, rows; i < c->count; i += rows) {
         int64_t row = c->first + i;
         const ith_linear_weight *weight = weight_of(c->linear, &row);
-        count = ith_min64(ith_min64(GROUP, c->count - i), weight->rows - row);
-        if (c->linear->merges)
-            sum_low(c, weight, row, count, sums);
-        for (int64_t n = 0; n < count; n++) {
-            c->weight = weight;
-            convert_row(c, weight, row + n, c->linear->merges ? sums[n] : NULL,
-                        c->to + (i + n) * c->linear->size->row_bytes);
-        }
+        rows = ith_min64(ith_min64(GROUP, c->count - i), weight->rows - row);
+        convert_group(c, weight, row, rows, c->to + i * c->linear->size->row_bytes);
     }
 }
 
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
                                int64_t part_bytes)
 {
-    conversion c = {linear, first, count, block, to, part_bytes, NULL};
+    conversion c = {
+        .linear = linear, .first = first, .count = count, .block = block, .to = to, .part_bytes = part_bytes};
     if (ith_file_fault_guard(convert, &c))
         return NULL;
     return c.weight->file ? c.weight->file : "a mapped file";

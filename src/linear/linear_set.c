@@ -27,12 +27,12 @@ static int64_t feature_quantum(const ith_product_kernel *kernel)
 static void divide(ith_linear_size *s)
 {
     const ith_product_kernel *kernel = s->kernel;
-    int64_t element = kernel->type == ITH_F32 && kernel->parts == 1 ? 4 : 2;
+    s->element = kernel->type == ITH_F32 && kernel->parts == 1 ? 4 : 2;
     s->parts_max = ith_product_parts(kernel, ITH_F32, s->types.stored == ITH_BF16);
     const int64_t depth = kernel->block_steps ? kernel->block_steps : kernel->depth;
     s->depth = ith_round_up(ith_div_up(s->in, ith_div_up(s->in, depth)), kernel->step);
     s->blocks = ith_div_up(s->in, s->depth);
-    s->row_bytes = ith_round_up(s->depth * element, 2 * CACHE_LINE) + CACHE_LINE;
+    s->row_bytes = ith_round_up(s->depth * s->element, 2 * CACHE_LINE) + CACHE_LINE;
     s->quantum = feature_quantum(kernel);
     int64_t most = kernel->block_bytes / (s->row_bytes * s->parts_max) / s->quantum;
     s->features = ith_min64(ith_max64(most, 1) * s->quantum, ith_round_up(s->out, s->quantum));
@@ -55,9 +55,12 @@ static ith_status add_size(ith_linear_set *set, int64_t in, int64_t out, const i
     if (!size)
         return ITH_ERR_MEMORY;
     *size = (ith_linear_size){.next = set->sizes, .in = in, .out = out, .types = *types, .kernel = kernel};
+    size->exact = ith_product_kernel_exact(ith_context_cpu(context));
     size->unpack = ith_unpack_choose(ith_context_cpu(context));
+    size->rowops = ith_rowops_choose(ith_context_cpu(context));
     set->sizes = size, set->count++;
     divide(size);
+    size->may_merge = ith_linear_may_merge(size, set->merges_most);
     return ITH_OK;
 }
 
@@ -72,12 +75,12 @@ ith_linear_size *ith_linear_size_of(const ith_linear_set *set, int64_t in, int64
 
 /* ---- Sets ------------------------------------------------------------------------------------------------------ */
 
-ith_status ith_linear_set_create(ith_context *context, bool keeps_packed, ith_linear_set **set)
+ith_status ith_linear_set_create(ith_context *context, ith_linear_keep keep, ith_linear_set **set)
 {
     *set = ith_alloc_zero(context, 1, sizeof **set, "a set of linear layers");
     if (!*set)
         return ITH_ERR_MEMORY;
-    (*set)->context = context, (*set)->keeps_packed = keeps_packed;
+    (*set)->context = context, (*set)->keep = keep, (*set)->merges_most = ITH_LINEAR_MERGES_MOST;
     return ITH_OK;
 }
 
@@ -117,8 +120,8 @@ ith_linear *ith_linear_place(ith_linear_set *set, int64_t in, int64_t out, ith_o
         return NULL;
     ith_linear *place = ith_arena_take(arena, 1, sizeof *place), linear = {.size = *size};
     linear.weights = ith_arena_take(arena, matrices, sizeof *linear.weights);
-    if (set->keeps_packed)
-        linear.packed = ith_arena_take(arena, (*size)->blocks * (*size)->parts_max * out, (*size)->row_bytes);
+    if (set->keep == ITH_LINEAR_KEEP_ALL)
+        linear.packed = ith_linear_take_packed(*size, arena);
     if (arena->overflow)
         set->status = ith_fail(set->context, ITH_ERR_MEMORY,
                                "linear layers with one of %lld to %lld take more memory than a size can hold",
@@ -175,6 +178,11 @@ int64_t ith_linear_packed_bytes(const ith_linear_size *size)
     return size->blocks * size->parts_max * size->out * size->row_bytes;
 }
 
+char *ith_linear_take_packed(const ith_linear_size *size, ith_arena *arena)
+{
+    return ith_arena_take(arena, size->blocks * size->parts_max * size->out, size->row_bytes);
+}
+
 int64_t ith_linear_pieces(const ith_linear_size *size)
 {
     return ith_div_up(size->out, size->features) * size->blocks;
@@ -219,7 +227,8 @@ ith_status ith_linear_take(ith_context *context, ith_linear *linear, const ith_l
     }
     if (linear->merged_count) /* sums of weights and additions are f32 */
         linear->parts = ith_product_parts(size->kernel, ITH_F32, size->types.stored == ITH_BF16);
-    return linear->packed ? keep_packed(context, linear) : ITH_OK;
+    const bool is_complete = linear->merged_count == linear->merged_places;
+    return linear->packed && is_complete ? keep_packed(context, linear) : ITH_OK;
 }
 
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
@@ -234,6 +243,11 @@ ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith
     else
         memset(linear->bias, 0, (size_t)size->out * sizeof *bias);
     return ith_linear_take(context, linear, matrices, count);
+}
+
+bool ith_linear_is_packed(const ith_linear *linear)
+{
+    return linear->packed;
 }
 
 int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices)

@@ -4,6 +4,7 @@
 #define ITH_LINEAR_LINEAR_SET_H
 
 #include "../kernels/product.h"
+#include "../kernels/rowops.h"
 #include "../kernels/unpack.h"
 #include "linear.h"
 
@@ -13,15 +14,19 @@ typedef struct ith_linear_size {
     int64_t in, out;
     ith_operand_types types;
     const ith_product_kernel *kernel;
+    const ith_product_kernel *exact; /* multiplies the matrices of merged additions */
     ith_unpack_fn unpack;
+    const ith_rowops *rowops;
     int64_t depth, blocks;
     int parts_max;     /* the largest number of parts of a converted weight (product.h) */
     int64_t quantum;   /* the number of features of a unit is a multiple of this; only the last unit may have fewer */
+    int64_t element;   /* bytes of one part of a converted weight */
     int64_t row_bytes; /* bytes of one part of a row of converted weights within a block of k */
     int64_t features;  /* the largest number of features of a unit: their converted weights within a block of k fit the
                           second-level cache */
     bool applied;      /* layers of this size are applied; otherwise they are only the matrices `up` of additions */
-    bool merges;       /* layers of this size have low-rank additions that are merged (ith_linear_merges) */
+    bool may_merge;    /* low-rank additions are merged: added to the weights when these are converted */
+    bool merges;       /* layers of this size merge low-rank additions whenever they are applied */
     /* The largest sizes of the additions to a layer of this size: blocks of k behind the blocks of one matrix, steps of
      * the packed rows t, and bytes of one part of a row of converted weights. */
     int64_t added_blocks, added_steps, added_row_bytes;
@@ -31,7 +36,10 @@ typedef struct ith_linear_size {
 struct ith_linear_set {
     ith_context *context;
     ith_status status;
-    bool keeps_packed;
+    ith_linear_keep keep;
+    /* Low-rank additions are merged into layers where in out / (in + out) is at most this (ITH_LINEAR_MERGES_MOST;
+     * tests change it before they lay out layers). */
+    int64_t merges_most;
     int64_t count; /* number of sizes */
     ith_linear_size *sizes;
 };
@@ -74,7 +82,7 @@ static inline int64_t ith_linear_steps(const ith_linear_size *size, int64_t bloc
 }
 
 /* Sets the matrices of a layer, which are known to be legal, and converts them with the layer's merged additions if the
- * set keeps packed weights. The matrices may be linear->weights. */
+ * set keeps them. The matrices may be linear->weights. */
 ith_status ith_linear_take(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count);
 /* The set's size of layers from `in` to `out`; NULL: there are none. */
 ith_linear_size *ith_linear_size_of(const ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types);
@@ -91,10 +99,17 @@ typedef struct ith_linear_left {
     int64_t part_bytes; /* bytes from one part to the next */
 } ith_linear_left;
 
-/* Whether low-rank additions to layers of this size are merged: added to the weights when these are converted. */
-bool ith_linear_merges(const ith_linear_size *size);
+/* Merging costs r in out operations for rank r whenever the weights are converted, and products of their own cost r (in
+ * + out) for each row: merging pays from in out / (in + out) rows on. The choice may not depend on the rows at hand,
+ * because bits do not. */
+#define ITH_LINEAR_MERGES_MOST 2048
+
+/* Whether low-rank additions to layers of this size can be merged, and in out / (in + out) is at most merges_most. */
+bool ith_linear_may_merge(const ith_linear_size *size, int64_t merges_most);
 /* Bytes of the converted weights of a layer. */
 int64_t ith_linear_packed_bytes(const ith_linear_size *size);
+/* Takes memory for these weights from an arena. */
+char *ith_linear_take_packed(const ith_linear_size *size, ith_arena *arena);
 /* All weights of a layer are converted in this number of pieces. */
 int64_t ith_linear_pieces(const ith_linear_size *size);
 /* Converts one of these pieces into `packed`, which is laid out as the member of ith_linear. Returns as

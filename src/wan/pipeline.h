@@ -99,6 +99,10 @@ ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
  * filled in the options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
+/* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
+ * process's share of the free memory, sets them to keep none. */
+ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,
+                               const ith_team *team, const ith_machine_memory *memory, int64_t *bytes);
 /* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids.
  * encodes: the run encodes them itself. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,

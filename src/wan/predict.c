@@ -2,12 +2,11 @@
 /* Predicts the peak memory of a run: the memory that lasts for the whole run, and the largest of its stages. Each stage
  * frees its memory at its end.
  *
- *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, and the lists
- *              of the tensors in the weight files; a stage that opens a component makes its list once more
- *   text       the text encoder's vectors and workspace
- *   image      in the process of rank 0: the scaled images, and the autoencoder's filters and encoder
- *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
- *   decode     the autoencoder's packed filters, caches and layers, and a frame
+ *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, and the
+ * lists of the tensors in the weight files; a stage that opens a component makes its list once more text       the text
+ * encoder's vectors and workspace image      in the process of rank 0: the scaled images, and the autoencoder's filters
+ * and encoder denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace and share of
+ * the latents decode     the autoencoder's packed filters, caches and layers, and a frame
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
  * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count in the
@@ -105,11 +104,12 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
  * of two: the buffers in which these keys are made, and the workspaces of the ranks. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
-                               const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
+                               const ith_latent_size *size, const ith_dit_shape *shape, const int64_t counts[2],
+                               int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status =
-        ith_dit_outline(context, &model->dit[expert], model->loras[expert], *types, options->keep_packed, &dit);
+    ith_status status = ith_dit_outline(context, &model->dit[expert], model->loras[expert], *types,
+                                        ith_denoise_keep(model, options, expert, size, team->ranks), &dit);
     if (status)
         return status;
     int64_t branches = counts[1] ? 2 : 1, texts = 0, making = 0, held = 0, ranks = 0;
@@ -143,7 +143,7 @@ static ith_status denoise_bytes(const ith_model *model, ith_context *context, co
                            ith_condition_known(model, options, size)};
     int64_t expert = 0, most = 0;
     for (int i = 0; i < model->info.experts; i++) {
-        ith_status status = expert_bytes(model, context, options, team, i, types, &shape, counts, &expert);
+        ith_status status = expert_bytes(model, context, options, team, i, types, size, &shape, counts, &expert);
         if (status)
             return status;
         most = ith_max64(most, expert);
@@ -201,7 +201,8 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
     const ith_latent_size condition = ith_condition_size(model, options, &size);
     kept += ith_latent_count(&condition) * 4;
     int64_t text = 0, denoise = 0, image = 0;
-    status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed, longest, &text);
+    status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed == ITH_KEEP_ALL,
+                                    longest, &text);
     text += ith_model_list_bytes(context, model, ITH_PART_TEXT);
     if (team->lent || !encodes) /* rank 0 encodes the prompts, or an earlier call */
         text = 0;
@@ -241,6 +242,16 @@ ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_g
     return status;
 }
 
+ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,
+                               const ith_team *team, const ith_machine_memory *memory, int64_t *bytes)
+{
+    ith_status status = ith_predict(pipeline, context, options, team, bytes);
+    if (status || options->keep_packed || *bytes <= memory->free_bytes / 4 * 3 / team->host_processes)
+        return status;
+    options->keep_packed = ITH_KEEP_NONE;
+    return ith_predict(pipeline, context, options, team, bytes);
+}
+
 /* The request of the two functions below: resolved options, and the ranks of this process. */
 typedef struct request {
     ith_generate_options options;
@@ -252,7 +263,7 @@ typedef struct request {
 /* Checks the arguments of the two functions below, fills in the request, and predicts the memory. The caller closes
  * out->saved. */
 static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
-                                  request *out, int64_t *bytes)
+                                  const ith_machine_memory *memory, request *out, int64_t *bytes)
 {
     ith_context *context = pipeline->context;
     ith_status status = ITH_OK;
@@ -273,18 +284,19 @@ static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_opt
         status = ith_request_read(pipeline, context, given, true, &out->options, &out->parts, &out->saved);
     if (!status)
         status = ith_request_check_ranks(context, &out->options, ranks);
-    return status ? status : ith_predict(pipeline, context, &out->options, &out->team, bytes);
+    return status ? status : ith_predict_settled(pipeline, context, &out->options, &out->team, memory, bytes);
 }
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,
                                 int64_t *bytes)
 {
     request asked = {0};
+    const ith_machine_memory memory = ith_machine_memory_read("");
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
-        status = predict_request(pipeline, options, ranks, ranks_here, &asked, bytes);
+        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, bytes);
     ith_saved_run_close(pipeline->context, &asked.saved);
     return status;
 }
@@ -294,13 +306,13 @@ ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_
 {
     request asked = {0};
     int64_t bytes = 0;
+    const ith_machine_memory memory = ith_machine_memory_read("");
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, free_bytes, "free_bytes");
     if (!status)
-        status = predict_request(pipeline, options, ranks, ranks_here, &asked, &bytes);
+        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, &bytes);
     if (!status) {
-        const ith_machine_memory memory = ith_machine_memory_read("");
         *free_bytes = memory.free_bytes;
         status = ith_check_memory(pipeline, pipeline->context, &asked.options, &asked.team, bytes, &memory);
     }

@@ -42,7 +42,7 @@ static ith_status open_encoder(ith_rank *rank, ith_text_encoder **encoder)
     ith_status status = ith_model_open_part(rank->context, model, ITH_PART_TEXT, &store);
     if (!status)
         status = ith_text_encoder_open(rank->context, &model->text, store, rank->types.products,
-                                       rank->options.keep_packed, encoder);
+                                       rank->options.keep_packed == ITH_KEEP_ALL, encoder);
     ith_trace_end(rank->context, traced, "open text encoder", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     return status;

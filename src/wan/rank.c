@@ -198,9 +198,9 @@ static ith_status prepare(ith_rank *rank, void *user)
 {
     (void)user;
     ith_machine_memory memory = ith_machine_memory_read("");
-    const ith_generate_options *options = &rank->options;
+    ith_generate_options *options = &rank->options;
     int64_t *bytes = &rank->report.predicted_bytes;
-    ith_status status = ith_predict(rank->pipeline, rank->context, options, &rank->team, bytes);
+    ith_status status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &memory, bytes);
     if (!status)
         status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
     if (!status && !options->from_latents)

@@ -155,7 +155,10 @@ static ith_status check_flags(ith_context *context, const ith_generate_options *
     if (lent && !options->shard_weights && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "another process has lent the model to this one, which has no files: set shard_weights");
-    if (!options->keep_packed || !options->shard_weights)
+    if (options->keep_packed < ITH_KEEP_AUTO || options->keep_packed > ITH_KEEP_NONE)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "keep_packed is %lld; 0 (auto), 1 (all) and 2 (none) are known",
+                        (long long)options->keep_packed);
+    if (options->keep_packed != ITH_KEEP_ALL || !options->shard_weights)
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT,
                     "keep_packed keeps all weights in each process, and shard_weights a part: leave one of them out");

@@ -174,7 +174,8 @@ ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int c
     }
     ith_linear *linear = attach(w, in, count * rows, matrices, count, additions, added, bias, types);
     for (int i = 0; i < count; i++)
-        w->keeps_packed ? ith_store_release(w->store, tensors[i]) : ith_store_retain(w->store, tensors[i]);
+        linear &&ith_linear_is_packed(linear) ? ith_store_release(w->store, tensors[i])
+                                              : ith_store_retain(w->store, tensors[i]);
     ith_free(w->context, bias);
     return linear;
 }
@@ -199,10 +200,10 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_lora *l
     return check(&w, name_all, model);
 }
 
-ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weights_fn name_all, void *model,
+ith_status ith_weights_outline(ith_context *context, ith_linear_keep keep, ith_weights_fn name_all, void *model,
                                ith_weights_memory *memory)
 {
-    ith_status status = ith_linear_set_create(context, keeps_packed, &memory->linears);
+    ith_status status = ith_linear_set_create(context, keep, &memory->linears);
     if (status)
         return status;
     ith_weights w = {.context = context, .lora = memory->lora, .linears = memory->linears};
@@ -213,7 +214,7 @@ ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weig
 
 ith_status ith_weights_sketch(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory)
 {
-    ith_status status = ith_linear_set_create(context, false, &memory->linears);
+    ith_status status = ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &memory->linears);
     if (status)
         return status;
     ith_weights w = {.context = context, .lora = memory->lora, .linears = memory->linears};
@@ -228,18 +229,14 @@ ith_status ith_weights_sketch(ith_context *context, ith_weights_fn name_all, voi
     return w.status;
 }
 
-ith_status ith_weights_take(ith_context *context, bool keeps_packed, bool shows, ith_weights_fn name_all, void *model,
-                            ith_weights_memory *memory)
+ith_status ith_weights_take(ith_context *context, ith_linear_keep keep, bool shows, ith_weights_fn name_all,
+                            void *model, ith_weights_memory *memory)
 {
     ith_store *store = memory->store;
-    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, keeps_packed, &memory->linears);
+    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, keep, &memory->linears);
     if (status)
         return status;
-    ith_weights w = {.context = context,
-                     .store = store,
-                     .lora = memory->lora,
-                     .keeps_packed = keeps_packed,
-                     .linears = memory->linears};
+    ith_weights w = {.context = context, .store = store, .lora = memory->lora, .linears = memory->linears};
     status = check(&w, name_all, model);
     memory->bytes = w.arena.used_bytes + ITH_ALLOC_HEADER + ith_linear_set_bytes(w.linears);
     if (!status)

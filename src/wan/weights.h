@@ -30,7 +30,6 @@ typedef struct ith_weights {
     ith_store *store;        /* the weight files; NULL: only memory is counted */
     ith_lora *lora;          /* changes to the weights; NULL: there are none */
     bool reads;              /* false: tensors are checked and counted, and the functions below return NULL */
-    bool keeps_packed;       /* linear layers convert their weights now, and need the files no longer */
     ith_arena arena;         /* memory for layers, vectors and tables */
     ith_linear_set *linears; /* the model's linear layers; NULL if tensors are only checked */
     ith_status status;       /* the first failure; after it, the functions below do nothing */
@@ -47,15 +46,15 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_lora *l
                              void *model);
 /* Counts memory without files. Sets memory->bytes to the bytes that ith_weights_take would allocate, and
  * memory->linears to the model's linear layers without weights, from which the size of a workspace follows.
- * keeps_packed: linear layers hold a converted copy of their weights (ith_linear_set_create). */
-ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weights_fn name_all, void *model,
+ * keep: the linear layers that hold a converted copy of their weights. */
+ith_status ith_weights_outline(ith_context *context, ith_linear_keep keep, ith_weights_fn name_all, void *model,
                                ith_weights_memory *memory);
 /* Makes a model's linear layers, vectors and tables without weights, so that the sizes of the layers can be read. */
 ith_status ith_weights_sketch(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory);
 /* Checks all weights of a model in memory->store, and makes its layers, vectors and tables. With `shows`, progress is
  * shown as ITH_STAGE_LOAD. */
-ith_status ith_weights_take(ith_context *context, bool keeps_packed, bool shows, ith_weights_fn name_all, void *model,
-                            ith_weights_memory *memory);
+ith_status ith_weights_take(ith_context *context, ith_linear_keep keep, bool shows, ith_weights_fn name_all,
+                            void *model, ith_weights_memory *memory);
 /* Frees the memory of a model's weights, and closes their files. It may be called after a failure of
  * ith_weights_take. */
 void ith_weights_free(ith_context *context, ith_weights_memory *memory);

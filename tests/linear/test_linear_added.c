@@ -4,6 +4,7 @@
  * feed-forward network. */
 #include "kernels/product.h"
 #include "kernels/rowops.h"
+#include "linear/linear_set.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
 #include "support/memory.h"
@@ -28,6 +29,7 @@ static uint64_t seed = 1;
 /* A layer with its numbers in f32, as the oracle takes them, and in the types in which the layer has them. */
 typedef struct scene {
     int64_t in, out, matrices, count;
+    bool apart;                   /* low-rank additions are products of their own, whatever the size of the layer */
     int64_t begins[MATRICES + 1]; /* rows [begins[i], begins[i + 1]) of w are matrix i */
     float *w, *bias;
     struct {
@@ -69,11 +71,12 @@ static void lay_out(scene *s, int kind)
 }
 
 /* Makes the layer of a scene whose numbers are there. */
-static void attach(ith_context *context, scene *s, int kind, bool keeps_packed)
+static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
 {
     ith_linear_weight weights[MATRICES];
     s->layer = (one_layer){0};
-    assert_int_equal(ith_linear_set_create(context, keeps_packed, &s->layer.set), ITH_OK);
+    assert_int_equal(ith_linear_set_create(context, keep, &s->layer.set), ITH_OK);
+    s->layer.set->merges_most = s->apart ? 0 : ITH_LINEAR_MERGES_MOST;
     lay_out(s, kind);
     assert_int_equal(ith_arena_allocate(context, &s->layer.arena, "a layer"), ITH_OK);
     lay_out(s, kind);
@@ -84,10 +87,10 @@ static void attach(ith_context *context, scene *s, int kind, bool keeps_packed)
     assert_int_equal(ith_linear_add(context, s->layer.linear, s->additions, s->count), ITH_OK);
 }
 
-static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t most_rank, int kind)
+static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
 {
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
-    scene s = {.in = in, .out = out};
+    scene s = {.in = in, .out = out, .apart = apart};
     s.matrices = out < MATRICES ? 1 : random_between(&seed, 1, MATRICES);
     s.count = random_between(&seed, 1, ADDITIONS);
     for (int64_t i = 1; i <= s.matrices; i++)
@@ -105,7 +108,7 @@ static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t m
         a->down = (ith_linear_weight){.data = s.parts[i].stored_down, .type = type, .rows = rank};
         a->up = (ith_linear_weight){.data = s.parts[i].stored_up, .type = type, .rows = rows};
     }
-    attach(context, &s, kind, false);
+    attach(context, &s, kind, ITH_LINEAR_KEEP_NONE);
     return s;
 }
 
@@ -119,67 +122,87 @@ static void scene_free(ith_context *context, scene *s)
     }
 }
 
-/* sum x[k] w[k] of rounded operands, and the sum of the terms' sizes. */
-static double sum64(const float *x, const float *w, int64_t count, int kind, double *size)
+/* sum x[k] w[k], where x is rounded as an operand, and the sum of the terms' sizes. */
+static double sum64(const float *x, const double *w, int64_t count, int kind, double *size)
 {
     double sum = 0;
     *size = 0;
     for (int64_t k = 0; k < count; k++) {
-        double term = operand_value(x[k], kind) * operand_value(w[k], kind);
+        double term = operand_value(x[k], kind) * w[k];
         sum += term, *size += fabs(term);
     }
     return sum;
 }
 
-/* Adds addition number `n` of one row of x to y [out] in float64, and the sizes of the terms to `sizes` [out]. */
-static void add64(const scene *s, int64_t n, const float *x, int kind, double *y, double *sizes)
+/* Whether an addition of this number reaches row j of the weights, and is merged into it. */
+static bool is_merged_into(const scene *s, int64_t n, int64_t j)
+{
+    const int matrix = s->additions[n].matrix;
+    return j >= s->begins[matrix] && j < s->begins[matrix + 1] && (!s->parts[n].rank || s->layer.linear->merges);
+}
+
+/* Sets `row` [in] to row j of the weights: with the additions that are merged into it or, if there are none, rounded as
+ * operands. Returns whether there are any. */
+static bool weights_of(const scene *s, int64_t j, int kind, double *row)
+{
+    bool merged = false;
+    for (int64_t n = 0; n < s->count; n++)
+        merged = merged || is_merged_into(s, n, j);
+    for (int64_t k = 0; k < s->in; k++)
+        row[k] = merged ? (double)s->w[j * s->in + k] : operand_value(s->w[j * s->in + k], kind);
+    for (int64_t n = 0; n < s->count; n++) {
+        const int64_t rank = s->parts[n].rank;
+        const float *up = s->parts[n].up + (j - s->begins[s->additions[n].matrix]) * (rank ? rank : s->in);
+        for (int64_t k = 0; is_merged_into(s, n, j) && k < s->in; k++) {
+            double sum = rank ? 0 : (double)up[k];
+            for (int64_t r = 0; r < rank; r++)
+                sum += (double)up[r] * (double)s->parts[n].down[r * s->in + k];
+            row[k] += (double)s->additions[n].factor * sum;
+        }
+    }
+    return merged;
+}
+
+/* Adds addition number n, a product of its own, to output j of one row of x in float64, and the sizes of its terms. */
+static void add64(const scene *s, int64_t n, const float *x, int64_t j, int kind, double *y, double *size)
 {
     const ith_linear_addition *a = &s->additions[n];
-    for (int64_t r = 0; r < s->parts[n].rank; r++) {
-        double size, t = (double)a->factor * sum64(x, s->parts[n].down + r * s->in, s->in, kind, &size);
-        for (int64_t j = s->begins[a->matrix]; j < s->begins[a->matrix + 1]; j++) {
-            double up = operand_value(s->parts[n].up[(j - s->begins[a->matrix]) * s->parts[n].rank + r], kind);
-            y[j] += up * t, sizes[j] += fabs(up * (double)a->factor) * size;
+    const int64_t rank = s->parts[n].rank;
+    for (int64_t r = 0; r < rank; r++) {
+        const double up = operand_value(s->parts[n].up[(j - s->begins[a->matrix]) * rank + r], kind);
+        for (int64_t k = 0; k < s->in; k++) {
+            const double down = operand_value(s->parts[n].down[r * s->in + k], kind);
+            const double term = (double)a->factor * up * down * operand_value(x[k], kind);
+            *y += term, *size += fabs(term);
         }
     }
 }
 
-/* t is rounded to bf16 where x is; the error of this is at most 2^-9 of t. */
-static double allowed(int kind)
+/* The largest error, as a share of the sizes of the terms. t is rounded to bf16 where x is, with an error of at most
+ * 2^-9. A weight with merged additions is rounded stochastically, with an error below 2^-7. */
+static double allowed(int kind, bool merged)
 {
-    return kind == OPERANDS_F32 ? 1e-6 : 1.0 / 512;
+    return kind == OPERANDS_F32 ? 1e-6 : merged ? 1.0 / 127 : 1.0 / 512;
 }
 
-/* Row j of the weights with its dense additions, in `sum` [in]. */
-static const float *row_of(const scene *s, int64_t j, float *sum)
-{
-    memcpy(sum, s->w + j * s->in, (size_t)s->in * sizeof *sum);
-    for (int64_t n = 0; n < s->count; n++) {
-        const ith_linear_addition *a = &s->additions[n];
-        const int64_t row = j - s->begins[a->matrix];
-        for (int64_t k = 0; !s->parts[n].rank && row >= 0 && row < a->up.rows && k < s->in; k++)
-            sum[k] += a->factor * s->parts[n].up[row * s->in + k];
-    }
-    return sum;
-}
-
-/* The largest error of y, as a share of the sum of its terms' sizes. */
+/* The largest error of y, as a share of the allowed one. Looks at some of the outputs of wide layers. */
 static double worst_error(const scene *s, int64_t rows, const float *x, const float *y, int kind)
 {
-    float *sum = floats(s->in);
-    double worst = 0, *y64 = malloc((size_t)s->out * sizeof *y64), *sizes = malloc((size_t)s->out * sizeof *sizes);
-    assert_true(y64 && sizes);
-    for (int64_t i = 0; i < rows; i += 1 + rows / 9) {
-        for (int64_t j = 0; j < s->out; j++) {
-            y64[j] = (double)s->bias[j] + sum64(x + i * s->in, row_of(s, j, sum), s->in, kind, &sizes[j]);
-            sizes[j] += fabs((double)s->bias[j]);
+    double worst = 0, *row = malloc((size_t)s->in * sizeof *row);
+    assert_non_null(row);
+    for (int64_t j = 0; j < s->out; j += 1 + s->out / 200) {
+        const bool merged = weights_of(s, j, kind, row);
+        for (int64_t i = 0; i < rows; i += 1 + rows / 9) {
+            double size, sum = sum64(x + i * s->in, row, s->in, kind, &size) + (double)s->bias[j];
+            for (int64_t n = 0; n < s->count; n++)
+                if (j >= s->begins[s->additions[n].matrix] && j < s->begins[s->additions[n].matrix + 1] &&
+                    !is_merged_into(s, n, j))
+                    add64(s, n, x + i * s->in, j, kind, &sum, &size);
+            const double most = allowed(kind, merged) * (size + fabs((double)s->bias[j]));
+            worst = fmax(worst, fabs(sum - (double)y[i * s->out + j]) / most);
         }
-        for (int64_t n = 0; n < s->count; n++)
-            add64(s, n, x + i * s->in, kind, y64, sizes);
-        for (int64_t j = 0; j < s->out; j++)
-            worst = fmax(worst, fabs(y64[j] - (double)y[i * s->out + j]) / sizes[j]);
     }
-    free(y64), free(sizes), free(sum);
+    free(row);
     return worst;
 }
 
@@ -190,14 +213,20 @@ static ith_context *new_context(void)
     return context;
 }
 
-static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind)
+static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
 {
-    scene s = scene_make(context, in, out, most_rank, kind);
+    scene s = scene_make(context, in, out, most_rank, kind, apart);
     float *x = random_floats(&seed, rows * in), *y = floats(rows * out), *again = floats(rows * out);
     assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_OK);
-    assert_true(worst_error(&s, rows, x, y, kind) < allowed(kind));
-    one_layer_free(context, &s.layer); /* once more, with packed weights */
-    attach(context, &s, kind, true);
+    assert_true(worst_error(&s, rows, x, y, kind) < 1);
+    one_layer_free(context, &s.layer); /* once more, with packed weights where additions are merged, and everywhere */
+    attach(context, &s, kind, ITH_LINEAR_KEEP_MERGED);
+    assert_int_equal(ith_linear_is_packed(s.layer.linear), s.layer.linear->merges);
+    ith_linear_prefetch(s.layer.linear);
+    assert_int_equal(one_layer_apply(context, &s.layer, rows, x, again), ITH_OK);
+    assert_memory_equal(y, again, (size_t)(rows * out) * sizeof *y);
+    one_layer_free(context, &s.layer);
+    attach(context, &s, kind, ITH_LINEAR_KEEP_ALL);
     for (int64_t i = 0; i < s.count; i++) { /* no longer needed */
         memset(s.parts[i].stored_down, 255, (size_t)(s.parts[i].rank * in * ith_dtype_bytes(s.additions[i].down.type)));
         memset(s.parts[i].stored_up, 255,
@@ -222,30 +251,33 @@ static void test_against_float64(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int kind = 0; kind < operand_kinds_here(context); kind++) {
             omp_set_num_threads((int)i % 3 + 1);
-            check(context, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], kind);
+            check(context, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], kind, false);
+            check(context, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], kind, true);
         }
     for (int i = 0; i < 60; i++) {
         omp_set_num_threads(i % 3 + 1);
         check(context, random_between(&seed, 1, 120), random_between(&seed, 1, 400), random_between(&seed, 1, 300),
-              random_between(&seed, 1, 40), i % operand_kinds_here(context));
+              random_between(&seed, 1, 40), i % operand_kinds_here(context), i % 2);
     }
     omp_set_num_threads(threads);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 
-/* Operations that an addition of rank 8 adds to a square layer in f32, for `rows` rows. */
-static double added_operations(ith_context *context, int64_t width, int64_t rows)
+/* Operations that an addition of rank 8 adds to a square layer, for `rows` rows. */
+static double added_operations(ith_context *context, int kind, int64_t width, int64_t rows)
 {
     const ith_linear_addition sizes = {.down.rows = 8, .up.rows = width};
     one_layer l = {0};
     assert_int_equal(ith_linear_set_create(context, false, &l.set), ITH_OK);
     for (int pass = 0; pass < 2; pass++) {
-        l.linear = ith_linear_lay_out_with(l.set, width, width, operand_kinds[OPERANDS_F32], &sizes, 1, &l.arena);
+        l.linear = ith_linear_lay_out_with(l.set, width, width, operand_kinds[kind], &sizes, 1, &l.arena);
         if (!pass)
             assert_int_equal(ith_arena_allocate(context, &l.arena, "a layer"), ITH_OK);
     }
-    const double operations = ith_linear_added_operations(l.linear, rows);
+    const double operations = ith_linear_added_operations(l.linear, ITH_LINEAR_KEEP_NONE, rows);
+    const bool merges = l.linear->merges;
+    assert_true((ith_linear_added_operations(l.linear, ITH_LINEAR_KEEP_MERGED, rows) == 0) == merges);
     one_layer_free(context, &l);
     return operations;
 }
@@ -257,13 +289,55 @@ static void test_small_and_large(void **state)
     (void)state;
     enum { SMALL = 1536, LARGE = 4200 };
     ith_context *context = new_context();
-    const bool merges = ith_product_kernel_choose(ITH_F32, ith_context_cpu(context))->parts == 1;
-    for (int64_t rows = 1; rows < 20000; rows *= 99) {
-        const double apart = 2.0 * (double)rows * 8 * 2, merged = 2.0 * 8 * SMALL;
-        assert_true(fabs(added_operations(context, SMALL, rows) - SMALL * (merges ? merged : apart)) < 1);
-        assert_true(fabs(added_operations(context, LARGE, rows) - LARGE * apart) < 1);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+        const ith_product_kernel *kernel =
+            ith_product_kernel_choose(operand_kinds[kind].multiplied, ith_context_cpu(context));
+        const bool merges = ith_product_parts(kernel, ITH_F32, operand_kinds[kind].stored == ITH_BF16) == 1;
+        for (int64_t rows = 1; rows < 20000; rows *= 99) {
+            const double apart = 2.0 * (double)rows * 8 * 2, merged = 2.0 * 8 * SMALL;
+            assert_true(fabs(added_operations(context, kind, SMALL, rows) - SMALL * (merges ? merged : apart)) < 1);
+            assert_true(fabs(added_operations(context, kind, LARGE, rows) - LARGE * apart) < 1);
+        }
     }
-    check(context, 3, LARGE, LARGE, 8, OPERANDS_F32);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        check(context, 3, LARGE, LARGE, 8, kind, false);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* Additions of a twentieth of the last place of bf16 weights: merging keeps their sum. */
+static void test_small_additions(void **state)
+{
+    (void)state;
+    enum { IN = 1024, OUT = 64 };
+    const float unit = 0x1p-7f;
+    float w[IN * OUT], x[IN], up[OUT], y[OUT];
+    ith_context *context = new_context();
+    scene s = {.in = IN, .out = OUT, .matrices = 1, .count = 1, .begins = {0, OUT}, .w = w};
+    s.bias = calloc(OUT, sizeof *s.bias);
+    for (int i = 0; i < IN * OUT; i++)
+        w[i] = 1 + unit * (float)random_below(&seed, 128);
+    for (int i = 0; i < IN; i++)
+        x[i] = 1;
+    for (int i = 0; i < OUT; i++)
+        up[i] = 1;
+    s.additions[0] = (ith_linear_addition){.down = {.data = x, .type = ITH_F32, .rows = 1},
+                                           .up = {.data = up, .type = ITH_F32, .rows = OUT},
+                                           .factor = unit / 20};
+    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+        double sum = 0;
+        attach(context, &s, kind, ITH_LINEAR_KEEP_NONE);
+        assert_int_equal(one_layer_apply(context, &s.layer, 1, x, y), ITH_OK);
+        for (int j = 0; j < OUT; j++) {
+            sum += (double)y[j];
+            for (int i = 0; i < IN; i++)
+                sum -= (double)w[j * IN + i];
+        }
+        const double expected = (double)unit / 20 * IN * OUT;
+        assert_true(fabs(sum - expected) < 8 * (double)unit * sqrt(IN * OUT / 20.0)); /* 8 standard deviations */
+        one_layer_free(context, &s.layer);
+    }
+    free(s.bias);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
@@ -275,9 +349,9 @@ static void test_bits(void **state)
     static const int64_t shapes[][4] = {{300, 192, 192, 64}, {300, 100, 365, 40}, {1300, 700, 40, 5}};
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
-    for (int n = 0; n < 3 * operand_kinds_here(context); n++) {
-        const int64_t most = shapes[n % 3][0], in = shapes[n % 3][1], out = shapes[n % 3][2];
-        scene s = scene_make(context, in, out, shapes[n % 3][3], n / 3);
+    for (int n = 0; n < 6 * operand_kinds_here(context); n++) {
+        const int64_t *shape = shapes[n % 6 / 2], most = shape[0], in = shape[1], out = shape[2];
+        scene s = scene_make(context, in, out, shape[3], n / 6, n % 2);
         float *x = random_floats(&seed, most * in), *alone = floats(most * out), *together = floats(most * out);
         for (int team = 1; team <= 4; team++) {
             ith_linear_workspace workspace;
@@ -459,7 +533,7 @@ static void test_cut_file(void **state)
         (ith_linear_addition){.down = {.data = w, .type = ITH_F32, .rows = RANK},
                               .up = {.data = mapped, .type = ITH_F32, .rows = WIDTH, .file = "style.safetensors"},
                               .factor = 1};
-    attach(context, &s, OPERANDS_F32, false);
+    attach(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
     assert_int_equal(one_layer_apply(context, &s.layer, ROWS, x, y), ITH_OK);
     assert_int_equal(ftruncate(file.file, BYTES / 2), 0);
     for (int64_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
@@ -484,7 +558,7 @@ static void test_refusals(void **state)
                      ITH_ERR_ARGUMENT);
     assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = 3, .up.rows = 7}), ITH_ERR_ARGUMENT);
     assert_int_equal(try_sizes(context, &(ith_linear_addition){3, .down.rows = 3, .up.rows = 2}), ITH_ERR_ARGUMENT);
-    scene s = scene_make(context, 8, 6, 4, OPERANDS_F32);
+    scene s = scene_make(context, 8, 6, 4, OPERANDS_F32, false);
     ith_linear_addition wrong[ADDITIONS];
     for (int i = 0; i < 4; i++) {
         memcpy(wrong, s.additions, sizeof wrong);
@@ -503,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
         cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),     cmocka_unit_test(test_feed_forward),
         cmocka_unit_test(test_memory),          cmocka_unit_test(test_refusals), cmocka_unit_test(test_small_and_large),
+        cmocka_unit_test(test_small_additions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

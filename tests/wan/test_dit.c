@@ -40,7 +40,7 @@ static void open_call(call *c, const char *golden, const char *model, int kind)
     memset(c, 0, sizeof *c);
     c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     check(context, ith_tensor_file_open(context, golden, &c->file));
-    check(context, open_dit(context, model, number_kind(kind), false, &c->dit));
+    check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c->dit));
     const ith_tensor *latents = find_tensor(c->file, "latents"), *time = find_tensor(c->file, "timestep");
     c->latents = latents->data;
     c->want = find_tensor(c->file, "out")->data;
@@ -397,7 +397,7 @@ static void nonsense_is_refused(void **state)
     call c;
     open_small(&c, OPERANDS_F32);
     ith_dit *dit = NULL;
-    assert_int_equal(open_dit(context, SMALL, (ith_number_types){0}, false, &dit), ITH_ERR_ARGUMENT);
+    assert_int_equal(open_dit(context, SMALL, (ith_number_types){0}, ITH_LINEAR_KEEP_NONE, &dit), ITH_ERR_ARGUMENT);
     ith_dit_text *text = NULL;
     const float *rows = c.want;
     int64_t count = 513;
@@ -521,8 +521,8 @@ static void memory_is_as_predicted(void **state)
             else
                 open_shapes(&c, false, kind);
             ith_dit *outline = NULL;
-            check(context,
-                  ith_dit_outline(context, ith_dit_config_of(c.dit), NULL, number_kind(kind), false, &outline));
+            check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), NULL, number_kind(kind),
+                                           ITH_LINEAR_KEEP_NONE, &outline));
             ith_dit_text_free(context, &c.text);
             int64_t held = 0, making = 0, weights = 0, files = dit_file_bytes(context, model, &weights);
             int64_t before = memory_of(context).current_bytes, own = ith_dit_bytes(c.dit);
@@ -530,7 +530,7 @@ static void memory_is_as_predicted(void **state)
             assert_true(small || own < weights / 8); /* matrices stay in the files */
             ith_dit_free(context, &c.dit);
             assert_int_equal(before - memory_of(context).current_bytes, own + files);
-            check(context, open_dit(context, model, number_kind(kind), false, &c.dit));
+            check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c.dit));
             float *rows = calloc((size_t)(300 * ith_dit_config_of(c.dit)->text_dim), sizeof *rows);
             const float *both[2] = {rows, rows};
             const int64_t counts[2] = {300, 2};
@@ -552,9 +552,10 @@ static void memory_of_packed_weights_is_as_predicted(void **state)
         ith_dit *dit = NULL, *outline = NULL;
         int64_t weights = 0, files = dit_file_bytes(context, model, &weights),
                 before = memory_of(context).current_bytes;
-        check(context, open_dit(context, model, number_kind(kind), true, &dit));
+        check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_ALL, &dit));
         assert_int_equal(memory_of(context).current_bytes - before, ith_dit_bytes(dit) + files);
-        check(context, ith_dit_outline(context, ith_dit_config_of(dit), NULL, number_kind(kind), true, &outline));
+        check(context,
+              ith_dit_outline(context, ith_dit_config_of(dit), NULL, number_kind(kind), ITH_LINEAR_KEEP_ALL, &outline));
         assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
         assert_true(ith_dit_bytes(dit) > weights / 2);
         ith_dit_free(context, &outline);
@@ -572,7 +573,7 @@ static ith_status whole_call(ith_context *poor, void *user)
     float rows[2 * 10] = {0}, tokens[4 * 12] = {0}, out[4 * 20], t = 5;
     const float *const prompt = rows;
     const int64_t count = 2;
-    ith_status status = open_dit(poor, SMALL, number_kind(OPERANDS_F32), false, &dit);
+    ith_status status = open_dit(poor, SMALL, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
     if (!status)
         status = ith_dit_text_create(poor, dit, 1, &prompt, &count, &text);
     if (!status)

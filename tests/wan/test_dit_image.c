@@ -32,7 +32,8 @@ static void open_call(call *c, const char *golden, const char *model)
     memset(c, 0, sizeof *c);
     c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     check(context, ith_tensor_file_open(context, golden, &c->file));
-    check(context, open_dit(context, model, (ith_number_types){ith_operands_f32(), ITH_F32}, false, &c->dit));
+    check(context,
+          open_dit(context, model, (ith_number_types){ith_operands_f32(), ITH_F32}, ITH_LINEAR_KEEP_NONE, &c->dit));
     const ith_tensor *latents = find_tensor(c->file, "latents"), *text = find_tensor(c->file, "text");
     c->shape = (ith_dit_shape){BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0};
     c->tokens = c->shape.frames * (c->shape.height / 2) * (c->shape.width / 2);

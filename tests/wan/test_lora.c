@@ -42,10 +42,10 @@ static void open_call(call *c)
     c->in = latents->shape[1] * ITH_DIT_PATCH, c->out = find_tensor(c->run, "out")->shape[1] * ITH_DIT_PATCH;
 }
 
-static ith_dit *open_with(ith_lora *lora, int kind, bool keeps_packed)
+static ith_dit *open_with(ith_lora *lora, int kind, ith_linear_keep keep)
 {
     ith_dit *dit = NULL;
-    check(context, open_dit_with(context, SMALL, lora, number_kind(kind), keeps_packed, &dit));
+    check(context, open_dit_with(context, SMALL, lora, number_kind(kind), keep, &dit));
     return dit;
 }
 
@@ -91,24 +91,23 @@ static void check_form(const call *c, const ith_tensor_file *golden, const char 
     const int64_t numbers = 2 * c->tokens * c->out;
     float *first = NULL;
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
-        for (int keeps = 0; keeps < 2; keeps++) {
+        for (ith_linear_keep keep = ITH_LINEAR_KEEP_NONE; keep <= ITH_LINEAR_KEEP_MERGED; keep++) {
             ith_lora *lora = NULL;
             check(context, ith_lora_open(context, &source, 1, &lora));
-            ith_dit *dit = open_with(lora, kind, keeps);
+            ith_dit *dit = open_with(lora, kind, keep);
             float *y = compute(c, dit);
             double error = relative_l2(y, find_tensor(golden, form)->data, numbers);
-            if (!keeps)
+            if (keep)
+                assert_memory_equal(y, first, (size_t)numbers * sizeof *y);
+            else
                 print_message("%s, kind %d: relative error %.2e\n", form, kind, error);
             assert_true(error <= (kind == OPERANDS_F32 ? 2e-5 : 3e-2));
-            if (keeps)
-                assert_memory_equal(y, first, (size_t)numbers * sizeof *y);
             free(first);
-            first = keeps ? NULL : y;
-            if (keeps)
-                free(y);
+            first = y;
             ith_dit_free(context, &dit);
             ith_lora_close(&lora);
         }
+    free(first);
 }
 
 static void every_form_is_that_of_diffusers(void **state)
@@ -137,7 +136,7 @@ static void strengths_add_up(void **state)
             {path_of(forms[i]), STRENGTH / 2}, {path_of(forms[i]), 0}, {path_of(forms[i]), STRENGTH / 2}};
         ith_lora *lora = NULL;
         check(context, ith_lora_open(context, sources, 3, &lora));
-        ith_dit *dit = open_with(lora, OPERANDS_F32, false);
+        ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
         float *y = compute(&c, dit);
         assert_true(relative_l2(y, find_tensor(golden, forms[i])->data, 2 * c.tokens * c.out) <= 2e-5);
         free(y);
@@ -153,17 +152,17 @@ static void memory_is_predicted(void **state)
 {
     (void)state;
     for (int i = 0; i < FORMS; i++)
-        for (int keeps = 0; keeps < 2; keeps++) {
+        for (ith_linear_keep keep = ITH_LINEAR_KEEP_NONE; keep <= ITH_LINEAR_KEEP_MERGED; keep++) {
             const ith_lora_source source = {path_of(forms[i]), STRENGTH};
             ith_lora *lora = NULL;
             ith_dit *dit, *outline = NULL;
             int64_t weights, files = dit_file_bytes(context, SMALL, &weights);
             check(context, ith_lora_open(context, &source, 1, &lora));
             const int64_t before = memory_of(context).current_bytes;
-            dit = open_with(lora, OPERANDS_F32, keeps);
+            dit = open_with(lora, OPERANDS_F32, keep);
             const int64_t held = memory_of(context).current_bytes - before;
             check(context,
-                  ith_dit_outline(context, ith_dit_config_of(dit), lora, number_kind(OPERANDS_F32), keeps, &outline));
+                  ith_dit_outline(context, ith_dit_config_of(dit), lora, number_kind(OPERANDS_F32), keep, &outline));
             assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
             assert_int_equal(held, ith_dit_bytes(dit) + files);
             ith_dit_free(context, &outline);
@@ -279,7 +278,7 @@ static ith_status try_file(const char *path, double strength)
     ith_dit *dit = NULL;
     ith_status status = ith_lora_open(context, &source, 1, &lora);
     if (!status)
-        status = open_dit_with(context, SMALL, lora, number_kind(OPERANDS_F32), false, &dit);
+        status = open_dit_with(context, SMALL, lora, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
     ith_dit_free(context, &dit);
     ith_lora_close(&lora);
     return status;
@@ -312,7 +311,7 @@ static void too_many_files_are_refused(void **state)
     for (int i = 0; i <= ITH_LORA_FILES_MAX; i++)
         sources[i] = (ith_lora_source){path_of("kohya"), 0.1};
     check(context, ith_lora_open(context, sources, ITH_LORA_FILES_MAX, &lora));
-    ith_dit *dit = open_with(lora, OPERANDS_F32, false);
+    ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
     ith_dit_free(context, &dit);
     ith_lora_close(&lora);
     REFUSED(context, "at most 16", ith_lora_open(context, sources, ITH_LORA_FILES_MAX + 1, &lora));

@@ -128,11 +128,13 @@ static void operations_are_those_by_hand(void **state)
 }
 
 /* A LoRA of rank 3 and layers from `in` to `out` numbers: where f32 instructions multiply, the weights of these small
- * layers become w + up down; otherwise, and in bf16, there are products from `in` to 3 and from 3 to `out`. */
-static double lora_products(double n, double in, double out)
+ * layers become w + up down, in each pass or, if they are kept, once for the run; otherwise there are products from
+ * `in` to 3 and from 3 to `out`. */
+static double lora_products(double n, double in, double out, bool keeps)
 {
     const bool merges = ith_product_kernel_choose(ITH_F32, ith_context_cpu(context))->parts == 1;
-    return merges ? product(out, 3, in) : product(n, in, 3) + product(n, 3, out);
+    const double once = keeps ? 0 : product(out, 3, in);
+    return merges ? once : product(n, in, 3) + product(n, 3, out);
 }
 
 static void a_lora_adds_operations(void **state)
@@ -143,13 +145,17 @@ static void a_lora_adds_operations(void **state)
     ith_video_problem p = small();
     const ith_video_cost without = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
     p.lora_rank = 3;
-    const ith_video_cost with = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
-    const double n = 24, layer = 6 * lora_products(n, 8, 8) + lora_products(n, 8, 12) + lora_products(n, 12, 8);
-    near("linear_seconds", with.linear_seconds, 1e-9 * (layer_products(2) + layer));
-    near("ends_seconds", with.ends_seconds, without.ends_seconds);
-    /* keys and values of the prompts, in 2 layers */
-    near("text_seconds", with.text_seconds, without.text_seconds + 1e-9 * 2 * 2 * lora_products(12, 8, 8));
-    assert_true(with.memory_bytes > without.memory_bytes);
+    for (int keeps = 0; keeps < 2; keeps++) {
+        p.keep_packed = keeps ? ITH_KEEP_AUTO : ITH_KEEP_NONE;
+        const ith_video_cost with = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+        const double n = 24, layer = 6 * lora_products(n, 8, 8, keeps) + lora_products(n, 8, 12, keeps) +
+                                     lora_products(n, 12, 8, keeps);
+        near("linear_seconds", with.linear_seconds, 1e-9 * (layer_products(2) + layer));
+        near("ends_seconds", with.ends_seconds, without.ends_seconds);
+        /* keys and values of the prompts, in 2 layers */
+        near("text_seconds", with.text_seconds, without.text_seconds + 1e-9 * 2 * 2 * lora_products(12, 8, 8, keeps));
+        assert_true(with.memory_bytes > without.memory_bytes);
+    }
 }
 
 /* 3 x 3 x 3 convolutions of a residual block from `in` to `out` channels, and its shortcut. */
@@ -477,7 +483,7 @@ static void a_lora_of_a_checkpoint_counts(void **state)
         check(context, ith_video_problem_read(of, &o, &p));
         assert_int_equal(p.lora_rank, 3);
         for (int variant = 0; variant < 4; variant++) {
-            o.precision = variant / 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16, o.keep_packed = variant % 2;
+            o.precision = variant / 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16, o.keep_packed = variant % 3;
             o.cfg = ITH_CFG_BATCH;
             set_scene(&s, variant % 2);
             s.machine.host_units = 2;

@@ -104,7 +104,8 @@ static ith_status predict(void *user, int64_t tokens, int64_t *bytes)
     ith_dit *dit = NULL;
     ith_arena buffers = {0};
     int64_t text = 0, making = 0, workspace = 0;
-    ith_status status = ith_dit_outline(context, &b->config, b->lora, b->call.types, false, &dit);
+    ith_status status =
+        ith_dit_outline(context, &b->config, b->lora, b->call.types, ith_dit_keep(b->lora, tokens), &dit);
     if (status)
         return status;
     lay_out(b, tokens, &buffers);
@@ -154,7 +155,8 @@ static ith_status make(void *user)
     const ith_dit_shape shape = shape_of(b, b->problem.tokens);
     ith_status status = b->lora ? ith_lora_fill_random(b->lora) : ITH_OK;
     if (!status)
-        status = ith_dit_make_random(context, &b->config, b->lora, b->call.types, b->call.options.weights, &b->dit);
+        status = ith_dit_make_random(context, &b->config, b->lora, b->call.types, b->call.options.weights,
+                                     ith_dit_keep(b->lora, b->problem.tokens), &b->dit);
     if (!status)
         status = make_buffers(b);
     if (!status)

@@ -301,7 +301,8 @@ ith_status ith_video_measure_layer(ith_video_meter *m)
     r.batch = ith_denoise_batch(&m->model->model, &m->model->options);
     for (int i = 0; i < 2; i++)
         r.text_rows[i] = ith_max64(m->model->counts[i], 1);
-    ith_status status = ith_dit_make_random(m->context, &r.config, NULL, m->model->types, ITH_BF16, &r.dit);
+    ith_status status =
+        ith_dit_make_random(m->context, &r.config, NULL, m->model->types, ITH_BF16, ITH_LINEAR_KEEP_NONE, &r.dit);
     if (!status)
         status = measure(&r);
     ith_dit_free(m->context, &r.dit);

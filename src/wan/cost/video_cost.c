@@ -367,8 +367,9 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
 /* Predicts the stages that do not depend on the plan of self-attention. */
 static ith_status predict_shared(prediction *p)
 {
-    ith_status status =
-        ith_dit_sketch(p->context, &p->model.model.dit[0], p->model.model.loras[0], p->model.types, &p->dit);
+    const ith_video_model *m = &p->model;
+    const ith_linear_keep keep = ith_denoise_keep(&m->model, &m->options, 0, &m->size, (int)p->place.ranks);
+    ith_status status = ith_dit_sketch(p->context, &m->model.dit[0], m->model.loras[0], m->types, keep, &p->dit);
     if (!status && p->problem.steps)
         status = predict_text(p);
     if (!status)

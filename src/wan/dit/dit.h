@@ -44,16 +44,19 @@ ith_status ith_dit_config_find(ith_context *context, const char *folder, const i
  * read-only, and all ranks of a process share them. */
 typedef struct ith_dit ith_dit;
 /* Makes the layers of an expert from its open weight files. The expert owns the store; a call that fails closes it.
- * lora: changes to the weights, which outlive the expert; NULL: there are none. keeps_packed: linear layers convert
+ * lora: changes to the weights, which outlive the expert; NULL: there are none. keep: the linear layers that convert
  * their weights now and keep them in memory; the results have the same bits. */
 ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
-                        ith_number_types types, bool keeps_packed, ith_dit **out);
+                        ith_number_types types, ith_linear_keep keep, ith_dit **out);
 /* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor, and that
  * every change of `lora` (NULL: none) fits one. Reads headers only. The store stays the caller's. */
 ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora);
-/* Makes an expert with random weights of this type, for benchmarks. lora: as in ith_dit_open. */
+/* The layers that an expert with a LoRA (NULL: without one) should keep, for passes of `rows` rows on a rank: with few
+ * rows, merging the LoRA anew in each pass would take a large share of the time. */
+ith_linear_keep ith_dit_keep(const ith_lora *lora, int64_t rows);
+/* Makes an expert with random weights of this type, for benchmarks. lora, keep: as in ith_dit_open. */
 ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_lora *lora,
-                               ith_number_types types, ith_dtype type, ith_dit **out);
+                               ith_number_types types, ith_dtype type, ith_linear_keep keep, ith_dit **out);
 /* Sets *bytes to the memory of these random weights, which the expert holds besides ith_dit_bytes. */
 ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type, int64_t *bytes);
 void ith_dit_free(ith_context *context, ith_dit **dit);
@@ -129,11 +132,11 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 
 /* Makes an expert without weights, to predict memory. It counts the same bytes as an open expert. */
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                           bool keeps_packed, ith_dit **out);
+                           ith_linear_keep keep, ith_dit **out);
 /* Makes an expert of one layer without weights, to read the sizes of its linear layers. config->layers may be more.
- * lora: as in ith_dit_open. */
+ * lora, keep: as in ith_dit_open, though nothing is kept. */
 ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                          ith_dit **out);
+                          ith_linear_keep keep, ith_dit **out);
 /* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline gives the
  * same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);

@@ -99,27 +99,36 @@ static void name_weights(ith_weights *w, void *model)
     }
 }
 
+/* Rows from which on merging a LoRA in each pass takes a small share of it. */
+#define ROWS_TO_MERGE 16384
+
+ith_linear_keep ith_dit_keep(const ith_lora *lora, int64_t rows)
+{
+    return lora && rows < ROWS_TO_MERGE ? ITH_LINEAR_KEEP_MERGED : ITH_LINEAR_KEEP_NONE;
+}
+
 /* Allocates an expert, without its weights. */
-static ith_status new_dit(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
+static ith_status new_dit(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                          ith_linear_keep keep, ith_dit **out)
 {
     *out = ith_alloc_zero(context, 1, (int64_t)sizeof **out + config->layers * (int64_t)sizeof *(*out)->layers,
                           "a transformer");
     if (!*out)
         return ITH_ERR_MEMORY;
-    (*out)->config = *config, (*out)->types = types;
+    (*out)->config = *config, (*out)->types = types, (*out)->keep = keep;
     return ITH_OK;
 }
 
 ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
-                        ith_number_types types, bool keeps_packed, ith_dit **out)
+                        ith_number_types types, ith_linear_keep keep, ith_dit **out)
 {
-    ith_status status = new_dit(context, config, types, out);
+    ith_status status = new_dit(context, config, types, keep, out);
     if (status) {
         ith_store_close(&store);
         return status;
     }
     (*out)->memory.store = store, (*out)->memory.lora = lora;
-    status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
+    status = ith_weights_take(context, keep, true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -128,7 +137,8 @@ ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_
 ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora)
 {
     ith_dit *dit = NULL;
-    ith_status status = new_dit(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, &dit);
+    ith_status status =
+        new_dit(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, ITH_LINEAR_KEEP_NONE, &dit);
     if (!status)
         status = ith_weights_check(context, store, lora, name_weights, dit);
     ith_dit_free(context, &dit);
@@ -137,20 +147,20 @@ ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith
 
 /* Allocates an expert, and opens a store of random weights for it. */
 static ith_status open_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                              ith_dtype type, ith_dit **out)
+                              ith_dtype type, ith_linear_keep keep, ith_dit **out)
 {
-    ith_status status = new_dit(context, config, types, out);
+    ith_status status = new_dit(context, config, types, keep, out);
     return status ? status : ith_store_open_random(context, type, &(*out)->memory.store);
 }
 
 ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_lora *lora,
-                               ith_number_types types, ith_dtype type, ith_dit **out)
+                               ith_number_types types, ith_dtype type, ith_linear_keep keep, ith_dit **out)
 {
-    ith_status status = open_random(context, config, types, type, out);
+    ith_status status = open_random(context, config, types, type, keep, out);
     if (!status)
         (*out)->memory.lora = lora;
     if (!status)
-        status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
+        status = ith_weights_take(context, keep, false, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -159,7 +169,8 @@ ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *confi
 ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type, int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = open_random(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, type, &dit);
+    ith_status status =
+        open_random(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, type, ITH_LINEAR_KEEP_NONE, &dit);
     if (!status)
         status = ith_weights_check(context, dit->memory.store, NULL, name_weights, dit);
     *bytes = status ? 0 : ith_store_random_bytes(dit->memory.store);
@@ -168,24 +179,24 @@ ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *conf
 }
 
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                           bool keeps_packed, ith_dit **out)
+                           ith_linear_keep keep, ith_dit **out)
 {
-    ith_status status = new_dit(context, config, types, out);
+    ith_status status = new_dit(context, config, types, keep, out);
     if (!status)
         (*out)->memory.lora = lora;
     if (!status)
-        status = ith_weights_outline(context, keeps_packed, name_weights, *out, &(*out)->memory);
+        status = ith_weights_outline(context, keep, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;
 }
 
 ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_lora *lora, ith_number_types types,
-                          ith_dit **out)
+                          ith_linear_keep keep, ith_dit **out)
 {
     ith_dit_config one = *config;
     one.layers = 1;
-    ith_status status = new_dit(context, &one, types, out);
+    ith_status status = new_dit(context, &one, types, keep, out);
     if (!status) {
         (*out)->memory.lora = lora;
         status = ith_weights_sketch(context, name_weights, *out, &(*out)->memory);

@@ -39,6 +39,7 @@ static inline void ith_dit_layer_linears(const ith_dit_layer *layer, ith_linear 
 struct ith_dit {
     ith_dit_config config;
     ith_number_types types;
+    ith_linear_keep keep;        /* the layers that keep their weights */
     ith_linear *patch;           /* the patch embedding: from 4 * in_channels values to dim values */
     ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim: the time embedding */
     ith_linear *time_proj;       /* from dim to 6 * dim values: shifts, scales and gates from the time embedding */

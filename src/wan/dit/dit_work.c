@@ -6,11 +6,11 @@
 #define F32 ((double)sizeof(float))
 
 /* Adds `times` applications of a linear layer to `rows` rows. The operations of its LoRAs count as the layer's. */
-static void take_linear(const ith_work_list *list, const char *stage, double times, const ith_linear *linear,
-                        int64_t rows)
+static void take_linear(const ith_dit *dit, const ith_work_list *list, const char *stage, double times,
+                        const ith_linear *linear, int64_t rows)
 {
     ith_work work = ith_work_of_linear(stage, times, rows, ith_linear_inputs(linear), ith_linear_outputs(linear));
-    work.operations += ith_linear_added_operations(linear, rows);
+    work.operations += ith_linear_added_operations(linear, dit->keep, rows);
     list->take(list->user, &work);
 }
 
@@ -37,16 +37,16 @@ void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int rank
     const double numbers = (double)rows * (double)dit->config.dim, converted = conversion_bytes(dit) * numbers;
     const double norm = 2 * F32 * numbers, sum = 3 * F32 * numbers; /* read and write; read both and write */
     const double hidden = 2 * F32 * (double)rows * (double)dit->config.ffn_dim;
-    take_linear(list, "qkv", 1, layer->qkv, rows);
+    take_linear(dit, list, "qkv", 1, layer->qkv, rows);
     ith_work_take_rows(list, "qkv", 1, 5 * norm + 3 * converted); /* LN; RMSNorm and RoPE of q and of k */
     ith_work_take_attention(list, "self attention", 1, &self);
-    take_linear(list, "project", 1, layer->self_out, rows);
-    take_linear(list, "project", 1, layer->cross_q, rows);
+    take_linear(dit, list, "project", 1, layer->self_out, rows);
+    take_linear(dit, list, "project", 1, layer->cross_q, rows);
     ith_work_take_rows(list, "project", 1, 2 * norm + sum + 2 * converted);
     ith_work_take_attention(list, "cross attention", 1, &cross);
-    take_linear(list, "ffn", 1, layer->cross_out, rows);
-    take_linear(list, "ffn", 1, layer->ffn_up, rows);
-    take_linear(list, "ffn", 1, layer->ffn_down, rows);
+    take_linear(dit, list, "ffn", 1, layer->cross_out, rows);
+    take_linear(dit, list, "ffn", 1, layer->ffn_up, rows);
+    take_linear(dit, list, "ffn", 1, layer->ffn_down, rows);
     ith_work_take_rows(list, "ffn", 1, norm + 2 * sum + converted + hidden);
 }
 
@@ -68,7 +68,7 @@ void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_
     static const char stage[] = "text keys";
     const ith_linear *kv = dit->layers[0].cross_kv;
     const int64_t rows = batch * ith_dit_text_keys(longest);
-    take_linear(list, stage, 1, dit->text_1, rows);
-    take_linear(list, stage, 1, dit->text_2, rows);
-    take_linear(list, stage, (double)layers, kv, rows);
+    take_linear(dit, list, stage, 1, dit->text_1, rows);
+    take_linear(dit, list, stage, 1, dit->text_2, rows);
+    take_linear(dit, list, stage, (double)layers, kv, rows);
 }

@@ -97,6 +97,18 @@ int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *op
     return options->cfg == ITH_CFG_BATCH && ith_denoise_is_guided(model, options) ? 2 : 1;
 }
 
+ith_linear_keep ith_denoise_keep(const ith_model *model, const ith_generate_options *options, int expert,
+                                 const ith_latent_size *size, int ranks)
+{
+    if (options->keep_packed == ITH_KEEP_ALL)
+        return ITH_LINEAR_KEEP_ALL;
+    if (options->keep_packed == ITH_KEEP_NONE || options->shard_weights)
+        return ITH_LINEAR_KEEP_NONE;
+    const int64_t tokens = size->frames * (size->height / 2) * (size->width / 2);
+    const int64_t share = ith_div_up(tokens, ith_denoise_sequence_ranks(model, options, ranks));
+    return ith_dit_keep(model->loras[expert], ith_denoise_batch(model, options) * share);
+}
+
 static int64_t token_count(const ith_dit_shape *shape)
 {
     return shape->frames * (shape->height / 2) * (shape->width / 2);
@@ -521,8 +533,9 @@ static ith_status open_expert(ith_rank *rank, void *user)
     if (!status)
         status = ith_model_open_part(context, model, part, &store);
     if (!status)
-        status = ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
-                              rank->options.keep_packed, &shared->dit);
+        status =
+            ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
+                         ith_denoise_keep(model, &rank->options, w->expert, &rank->size, rank->ranks), &shared->dit);
     ith_trace_end(context, traced, "open transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)

@@ -43,7 +43,7 @@ void ith_vae_work_begin(ith_vae_work *work, ith_context *context, const ith_vae 
                            .lay_out_frames = lay_out_frames,
                            .owner = owner,
                            .owner_bytes = owner_bytes};
-    work->status = ith_linear_set_create(context, false, &work->linear_set);
+    work->status = ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &work->linear_set);
 }
 
 void ith_vae_work_close(ith_vae_work *work)

@@ -204,7 +204,7 @@ ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, it
     if (!*out)
         return ITH_ERR_MEMORY;
     (*out)->config = *config, (*out)->half = half, (*out)->types = types;
-    return ith_weights_outline(context, false, name_weights, *out, &(*out)->memory);
+    return ith_weights_outline(context, ITH_LINEAR_KEEP_NONE, name_weights, *out, &(*out)->memory);
 }
 
 int64_t ith_vae_bytes(const ith_vae *vae)
@@ -231,7 +231,7 @@ ith_status ith_vae_open(ith_context *context, const ith_vae_config *config, ith_
     else
         ith_store_close(&store);
     if (!status)
-        status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
+        status = ith_weights_take(context, ITH_LINEAR_KEEP_NONE, false, name_weights, *out, &(*out)->memory);
     if (status)
         ith_vae_free(context, out);
     return status;
@@ -244,7 +244,7 @@ ith_status ith_vae_make_random(ith_context *context, const ith_vae_config *confi
     if (!status)
         status = ith_store_open_random(context, type, &(*out)->memory.store);
     if (!status)
-        status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
+        status = ith_weights_take(context, ITH_LINEAR_KEEP_NONE, false, name_weights, *out, &(*out)->memory);
     if (status)
         ith_vae_free(context, out);
     return status;

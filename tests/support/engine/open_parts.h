@@ -8,10 +8,11 @@
 #include "wan/text/text_encoder.h"
 #include "wan/vae/vae.h"
 
-ith_status open_dit(ith_context *context, const char *folder, ith_number_types types, bool keeps_packed, ith_dit **out);
+ith_status open_dit(ith_context *context, const char *folder, ith_number_types types, ith_linear_keep keep,
+                    ith_dit **out);
 /* The same with a LoRA, which outlives the transformer. */
 ith_status open_dit_with(ith_context *context, const char *folder, ith_lora *lora, ith_number_types types,
-                         bool keeps_packed, ith_dit **out);
+                         ith_linear_keep keep, ith_dit **out);
 ith_status open_text_encoder(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
                              ith_text_encoder **out);
 ith_status open_vae(ith_context *context, const char *folder, ith_vae_half half, ith_operand_types types,
