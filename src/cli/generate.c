@@ -232,7 +232,7 @@ static const char *explain(void *user)
 }
 
 /* Called after a failure. Prints the command that continues from the latents if they are saved, and after a signal
- * otherwise that nothing was written. */
+ * otherwise that nothing was written. A batch names the videos that were not made. */
 static void print_remains(const ith_generation *g)
 {
     if (g->report.saved_step >= 0) {
@@ -250,7 +250,7 @@ static void print_remains(const ith_generation *g)
         ith_model_print_options(&g->settings.files, stderr);
         ith_lora_print_options(&g->settings.loras, stderr);
         fprintf(stderr, " --from-latents '%s' --output '%s'\n", g->latents_path, g->settings.output);
-    } else if (g->launch.interrupted || ith_interrupt_came()) {
+    } else if (!ith_generate_is_batch(&g->settings) && (g->launch.interrupted || ith_interrupt_came())) {
         fprintf(stderr, "Nothing was written.\n");
     }
 }

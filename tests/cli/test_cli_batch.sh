@@ -98,6 +98,21 @@ same clip-002.mp4 whole.mp4
 [ -z "$(ls run*.st 2>/dev/null)" ] || fail "saved runs are left: $(ls run*)"
 rm clip-* own.gif
 
+# stopped in the second video without saved runs: the first one is there, and nobody is told that nothing was written
+: >err
+set -m
+"${run[@]}" --steps 400 --prompts prompts >out 2>err </dev/null &
+process=$!
+set +m
+for ((i = 0; i < 1000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
+kill -s TERM $process
+status=0
+wait $process || status=$?
+[ $status = 1 ] && [ -e clip-001.mp4 ] || fail "SIGTERM in the second video: exit status $status: $(tail -3 err)"
+grep -q 'Nothing was written' err && fail "a video is there: $(tail -4 err)"
+grep -q 'clip-002.mp4 was not made' err || fail "the video that was stopped is not named: $(tail -4 err)"
+rm -f clip-* own.gif
+
 # several processes
 over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" --output "$work/clip.mp4" --strategy ulysses
 ended 0 2
