@@ -148,6 +148,7 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     if (argp_parse(&parser, argc, argv, 0, NULL, options) == ENOMEM && !options->failure[0])
         snprintf(options->failure, sizeof options->failure, "there is no memory for the command line");
     read_config(options);
+    ith_error_explain(options);
     if (!options->prints_itself && !options->failure[0] && ith_options_printed(options))
         exit(ITH_EXIT_DONE);
     parsing = false;

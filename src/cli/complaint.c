@@ -8,8 +8,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define ORIGIN_BYTES 1024
+
 static bool holding, follows; /* whether errors are held; whether another process speaks for the run */
 static char held[1024];
+static const ith_options *explained; /* the options whose files and lines errors name; or NULL */
+
+void ith_error_explain(const ith_options *options)
+{
+    explained = options;
+}
 
 void ith_error_hold(bool leads)
 {
@@ -40,6 +48,14 @@ bool ith_error_leads(void)
     return !follows;
 }
 
+/* The files and lines of the options in a sentence (ith_options_origins). */
+static void find_origins(const char *sentence, char text[ORIGIN_BYTES])
+{
+    text[0] = '\0';
+    if (explained)
+        ith_options_origins(explained, sentence, text, ORIGIN_BYTES);
+}
+
 /* Prints "HEAD: SENTENCE", or keeps the sentence if it is the first one that is held. */
 static void speak(const char *head, const char *format, va_list arguments)
 {
@@ -48,9 +64,15 @@ static void speak(const char *head, const char *format, va_list arguments)
             vsnprintf(held, sizeof held, format, arguments);
         return;
     }
+    char origins[ORIGIN_BYTES], sentence[4096];
+    va_list again;
+    va_copy(again, arguments);
+    vsnprintf(sentence, sizeof sentence, format, again);
+    va_end(again);
+    find_origins(sentence, origins);
     fprintf(stderr, "%s: ", head);
     vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s\n", origins);
 }
 
 int ith_cli_error(const char *format, ...)
@@ -78,10 +100,11 @@ int ith_cli_usage(const char *command, const char *format, ...)
 
 void ith_error_print(const char *format, ...)
 {
-    char line[1280];
+    char line[1280], origins[ORIGIN_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "ithaca: %s\n", line); /* one write, so that lines of several processes do not mix */
+    find_origins(line, origins);
+    fprintf(stderr, "ithaca: %s%s\n", line, origins); /* one write, so that lines of several processes do not mix */
 }

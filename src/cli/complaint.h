@@ -5,7 +5,13 @@
 #ifndef ITH_CLI_COMPLAINT_H
 #define ITH_CLI_COMPLAINT_H
 
+#include "option.h"
+
 #include <stdbool.h>
+
+/* From now on an error names the file and the line of each option in it that a file has set. NULL: it names none. The
+ * options must live until then. */
+void ith_error_explain(const ith_options *options);
 
 /* From now on ith_cli_error and ith_cli_usage keep their first sentence instead of printing it. leads: the launcher has
  * numbered this process 0. */

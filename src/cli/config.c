@@ -6,9 +6,12 @@
 #include "cli.h"
 #include "yaml_file.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LONGEST_NAME 64 /* of an option, for the search of the nearest one */
 
 /* A configuration file while it is read. */
 typedef struct config {
@@ -18,20 +21,22 @@ typedef struct config {
     bool seen[ITH_OPTIONS_MAX]; /* options that the file has set so far */
 } config;
 
-/* Writes the list [a, b] as the text "a,b". Returns false if an item is not a single value or the text is too long. */
-static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
+/* Writes the list [a, b] as the text "a,b". Returns the reason why it cannot, or NULL. */
+static const char *join(config *c, const yaml_node_t *list, char *text, size_t bytes)
 {
     size_t length = 0;
     text[0] = '\0';
     for (const yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
         const yaml_node_t *node = yaml_document_get_node(&c->file.document, *item);
-        if (!ith_yaml_is_text(node) || strchr(ith_yaml_scalar(node), ','))
-            return false;
+        if (!ith_yaml_is_text(node))
+            return "an item of its list is not a single value";
+        if (strchr(ith_yaml_scalar(node), ','))
+            return "an item of its list has a comma";
         length += (size_t)snprintf(text + length, bytes - length, "%s%s", length ? "," : "", ith_yaml_scalar(node));
         if (length >= bytes)
-            return false;
+            return "its list is too long";
     }
-    return true;
+    return NULL;
 }
 
 /* Whether the values of a type may be written as a list. */
@@ -39,6 +44,59 @@ static bool takes_list(ith_option_type type)
 {
     return type == ITH_OPTION_PAIR || type == ITH_OPTION_WHOLES || type == ITH_OPTION_WORDS ||
            type == ITH_OPTION_NAMES || type == ITH_OPTION_FILES;
+}
+
+/* The number of letters that must be inserted, removed or replaced to make one name of another: Levenshtein's distance,
+ * a row of its table at a time. '_' and capitals count as '-' and small letters. */
+static int distance(const char *a, const char *b)
+{
+    int row[LONGEST_NAME + 1];
+    const int length = (int)strlen(b);
+    for (int j = 0; j <= length; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        const int letter = a[i - 1] == '_' ? '-' : tolower((unsigned char)a[i - 1]);
+        int above_left = row[0];
+        row[0] = i;
+        for (int j = 1; j <= length; j++) {
+            const int replaced = above_left + (letter != b[j - 1]);
+            const int other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+            above_left = row[j];
+            row[j] = replaced < other ? replaced : other;
+        }
+    }
+    return row[length];
+}
+
+/* The option whose name is the nearest to `name`; NULL if none is like it. */
+static const char *nearest(const ith_options *options, const char *name)
+{
+    const int length = (int)strlen(name);
+    const char *best = NULL;
+    int least = length / 3 < 3 ? length / 3 + 1 : 4;
+    for (int i = 0; i < options->count && length <= LONGEST_NAME; i++) {
+        const char *other = options->table[i].name;
+        const int far = other && strlen(other) <= LONGEST_NAME ? distance(name, other) : least;
+        if (far < least)
+            least = far, best = other;
+    }
+    return best;
+}
+
+/* Prints the error that a file sets something that is no option of files. */
+static int explain_unknown(const config *c, const yaml_node_t *key, const yaml_node_t *value)
+{
+    static const char *const common[] = {"config", "print-config", "help", "usage", "version"};
+    const char *name = ith_yaml_scalar(key), *other = nearest(c->options, name);
+    char why[128] = "there is no such option";
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (!strcmp(name, common[i]))
+            return ith_yaml_complain(&c->file, key, name, "only the command line sets it");
+    if (value->type == YAML_MAPPING_NODE)
+        snprintf(why, sizeof why, "there is no such option; a file has no sections");
+    else if (other)
+        snprintf(why, sizeof why, "there is no such option; the nearest is %s", other);
+    return ith_yaml_complain(&c->file, key, name, why);
 }
 
 /* Sets one option from the file. An option that this kind of file may not set is an error. A value from a source of
@@ -51,10 +109,7 @@ static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *valu
     const char *name = ith_yaml_scalar(key);
     int index = ith_option_find(c->options, name);
     if (index < 0)
-        return ith_yaml_complain(&c->file, key, name,
-                                 !strcmp(name, "config") || !strcmp(name, "print-config")
-                                     ? "only the command line sets it"
-                                     : "there is no such option");
+        return explain_unknown(c, key, value);
     const ith_option *option = &c->options->table[index];
     if (option->farthest > c->source)
         return ith_yaml_complain(&c->file, key, name, "a model folder may not set it");
@@ -63,11 +118,16 @@ static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *valu
     c->seen[index] = true;
     if (ith_yaml_is_null(value))
         return ITH_EXIT_DONE;
-    const char *text = ith_yaml_is_text(value) ? ith_yaml_scalar(value) : NULL;
-    if (value->type == YAML_SEQUENCE_NODE && takes_list(option->type) && join(c, value, list, sizeof list))
-        text = list;
-    if (!text)
-        return ith_yaml_complain(&c->file, value, name, "its value is not a single one");
+    const bool joins = value->type == YAML_SEQUENCE_NODE && takes_list(option->type);
+    const char *text = joins ? list : ith_yaml_scalar(value), *fault = NULL;
+    if (joins)
+        fault = join(c, value, list, sizeof list);
+    else if (!text)
+        fault = "its value is not a single one";
+    else if (!ith_yaml_is_text(value))
+        fault = "its value has a NUL character";
+    if (fault)
+        return ith_yaml_complain(&c->file, value, name, fault);
     if (!ith_option_set(c->options, index, text, c->source, why, sizeof why))
         return ith_yaml_complain(&c->file, value, name, why);
     if (c->options->source[index] == c->source)

@@ -121,11 +121,13 @@ static int make_video(batch *b, int64_t number)
 /* Checks everything about one video that can be checked without weights. */
 static int check_video(const batch *b, video *v)
 {
+    ith_error_explain(&v->options);
     int code = ith_generate_translate(&v->g, v->g.command);
     if (!code)
         code = ith_generate_check_names(&v->g);
     if (!code)
         code = ith_generate_resolve(&v->g);
+    ith_error_explain(b->base->table);
     if (code && v->line)
         ith_cli_error("%s:%lld: no video is begun because of this line", b->base->settings.prompts,
                       (long long)v->line->number);

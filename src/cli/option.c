@@ -2,6 +2,7 @@
 /* Parses the values of options strictly (a number must be complete and in range), and keeps track of their sources. */
 #include "option.h"
 
+#include "complaint.h"
 #include "text_value.h"
 
 #include <stdint.h>
@@ -237,6 +238,7 @@ uint64_t ith_option_hash(const ith_options *options, int index)
 
 void ith_options_free(ith_options *options)
 {
+    ith_error_explain(NULL);
     for (int i = 0; i < options->count; i++)
         free(options->text[i]);
 }

@@ -112,5 +112,8 @@ bool ith_options_printed(const ith_options *options);
 /* Writes all options as YAML that --config reads, each with a comment that names its source. An option without a value
  * is null, which leaves it open. */
 void ith_options_print(const ith_options *options, FILE *stream);
+/* Writes to text: " (FILE:LINE sets NAME, ..)" for the options that a sentence is about and that a file has set; "" if
+ * there is none. */
+void ith_options_origins(const ith_options *options, const char *sentence, char *text, size_t bytes);
 
 #endif

@@ -16,6 +16,8 @@
 /* A file that is read, and the function that takes its document. */
 typedef struct reading {
     ith_yaml_file *file;
+    const unsigned char *text;
+    size_t bytes;
     int (*take)(void *user);
     void *user;
 } reading;
@@ -42,11 +44,35 @@ bool ith_yaml_is_null(const yaml_node_t *node)
            (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
 
-/* Prints an error of libyaml with file and line; the line is 0 if the file is not valid text. */
+/* The line of a byte of the text, from 1 on. */
+static size_t line_of(const reading *r, size_t byte)
+{
+    size_t line = 1;
+    for (size_t i = 0; i < byte && i < r->bytes; i++)
+        line += r->text[i] == '\n';
+    return line;
+}
+
+/* Whether a tab is in the white space at the beginning of a line. */
+static bool has_tab(const reading *r, size_t line)
+{
+    size_t i = 0;
+    for (size_t at = 1; at < line && i < r->bytes; i++)
+        at += r->text[i] == '\n';
+    while (i < r->bytes && r->text[i] == ' ')
+        i++;
+    return i < r->bytes && r->text[i] == '\t';
+}
+
+/* Prints an error of libyaml with file and line. */
 static int explain_parser(const reading *r, const yaml_parser_t *parser)
 {
-    size_t line = parser->error == YAML_READER_ERROR ? 0 : parser->problem_mark.line + 1;
-    return ith_cli_error("%s:%zu: %s", r->file->path, line, parser->problem ? parser->problem : "it is not YAML");
+    const bool reader = parser->error == YAML_READER_ERROR; /* the file is not valid text */
+    const size_t line = reader ? line_of(r, parser->problem_offset) : parser->problem_mark.line + 1;
+    const char *problem = parser->problem ? parser->problem : "it is not YAML";
+    if (!reader && has_tab(r, line))
+        problem = "a tab stands before the text; YAML indents with spaces";
+    return ith_cli_error("%s:%zu: %s", r->file->path, line, problem);
 }
 
 /* Checks on the stream of events, before a document is built, that there is one document, and that its lists are not
@@ -85,22 +111,22 @@ static int read_document(reading *r, yaml_parser_t *parser)
 }
 
 /* Calls `read` with a libyaml parser of the text, and returns its exit status. */
-static int with_parser(reading *r, const unsigned char *text, size_t bytes, int (*read)(reading *, yaml_parser_t *))
+static int with_parser(reading *r, int (*read)(reading *, yaml_parser_t *))
 {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
         return ith_cli_error("%s: there is no memory to read it", r->file->path);
-    yaml_parser_set_input_string(&parser, text, bytes);
+    yaml_parser_set_input_string(&parser, r->text, r->bytes);
     int code = read(r, &parser);
     yaml_parser_delete(&parser);
     return code;
 }
 
 /* Parses the text twice: first to check its form, then to pass on the document. */
-static int read_text(reading *r, const unsigned char *text, size_t bytes)
+static int read_text(reading *r)
 {
-    int code = with_parser(r, text, bytes, check_events);
-    return code ? code : with_parser(r, text, bytes, read_document);
+    int code = with_parser(r, check_events);
+    return code ? code : with_parser(r, read_document);
 }
 
 /* Reads the whole file, of at most MAX_FILE_BYTES bytes, and parses it. */
@@ -109,21 +135,22 @@ static int read_stream(reading *r, FILE *file)
     unsigned char *text = malloc(MAX_FILE_BYTES + 1);
     if (!text)
         return ith_cli_error("%s: there is no memory to read it", r->file->path);
-    size_t bytes = fread(text, 1, MAX_FILE_BYTES + 1, file);
     int code;
+    r->text = text;
+    r->bytes = fread(text, 1, MAX_FILE_BYTES + 1, file);
     if (ferror(file))
         code = ith_cli_error("%s: %s", r->file->path, strerror(errno));
-    else if (bytes > MAX_FILE_BYTES)
+    else if (r->bytes > MAX_FILE_BYTES)
         code = ith_cli_error("%s: it is longer than %d bytes", r->file->path, MAX_FILE_BYTES);
     else
-        code = read_text(r, text, bytes);
+        code = read_text(r);
     free(text);
     return code;
 }
 
 int ith_yaml_read(ith_yaml_file *file, bool may_lack, int (*take)(void *user), void *user)
 {
-    reading r = {file, take, user};
+    reading r = {.file = file, .take = take, .user = user};
     FILE *stream = ith_input_open(file->path);
     if (!stream && may_lack && (errno == ENOENT || errno == ENOTDIR))
         return ITH_EXIT_DONE;

@@ -85,6 +85,47 @@ done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
 
+# Every mistake is told with its file and its line, and with the nearest thing that works.
+# mistake TEXT WORDS: line 2 of a file is TEXT (as printf writes it).
+mistake() {
+    printf "steps: 3\n$1\n" >mistake.yaml
+    expect 1 "^ithaca: mistake.yaml:2: $2\$" "$ithaca" generate --config mistake.yaml --print-config
+}
+mistake 'block_q: 6' 'block_q: there is no such option; the nearest is block-q'
+mistake 'Seed: 6' 'Seed: there is no such option; the nearest is seed'
+mistake 'guidence: 6' 'guidence: there is no such option; the nearest is guidance'
+mistake 'sampling:\n  seed: 6' 'sampling: there is no such option; a file has no sections'
+mistake 'zebra: 6' 'zebra: there is no such option'
+mistake 'help: true' 'help: only the command line sets it'
+mistake '\tseed: 6' 'a tab stands before the text; YAML indents with spaces'
+mistake 'prompt: \xff' 'invalid leading UTF-8 octet'
+mistake 'prompt: \001' 'control characters are not allowed'
+mistake 'prompt: "a\\0b"' 'prompt: its value has a NUL character'
+mistake 'lora: ["a,b.safetensors"]' 'lora: an item of its list has a comma'
+mistake 'lora: [{a: b}]' 'lora: an item of its list is not a single value'
+mistake 'seed: [3]' 'seed: its value is not a single one'
+mistake 'seed: x' "seed: 'x' is not a whole number from 0 to 18446744073709551615"
+mistake 'steps: 4' 'steps: it is set twice'
+
+# A value that other parts of the program refuse is told with its line too.
+# refused STATUS TEXT WORDS: a run with a file whose line 2 is TEXT.
+refused() {
+    printf "steps: 3\n$2\n" >refused.yaml
+    expect "$1" "$3" "$ithaca" generate --model "$model" --prompt x --dry-run --quiet --config refused.yaml
+}
+refused 2 'strategy: rin' "^ithaca generate: --strategy: .* \(refused.yaml:2 sets strategy\)\$"
+refused 1 'frames: 4' '^ithaca: frames is 4; .* nearest are 1 and 5 \(refused.yaml:2 sets frames\)$'
+refused 1 'block-q: 7' '^ithaca: block_q is 7, .* nearest is [0-9]+ \(refused.yaml:2 sets block-q\)$'
+refused 2 'fold: true\nno-fold: true' '^ithaca generate: --fold and --no-fold exclude each other \(refused.yaml:2 sets fold, refused.yaml:3 sets no-fold\)$'
+refused 1 'trace: c.mp4\noutput: c.mp4' "--output and --trace name the same file, 'c.mp4' \(refused.yaml:3 sets output, refused.yaml:2 sets trace\)\$"
+printf 'ranks: 3\nulysses: 2\n' >refused.yaml
+expect 1 'ulysses is 2, and must divide .*1 \(refused.yaml:2 sets ulysses\)$' "$ithaca" generate --model "$model" --prompt x --dry-run --quiet \
+    --config refused.yaml
+expect 1 'frames is 4; .* 1 and 5$' "$ithaca" generate --model "$model" --prompt x --dry-run --quiet --config refused.yaml --frames 4
+cp -r "$model" own && sed -i 's/^height: .*/height: 30/' own/ithaca.yaml
+expect 1 'height is 30; .* 16 and 32 \(ithaca.yaml of the model folder, line 2, sets height\)$' "$ithaca" generate --model own \
+    --prompt x --dry-run --quiet
+
 # The choices of a plan, its exchange too
 expect 0 "" "$ithaca" bench attention --seq 64 --ranks 2 --machine avx2-1gbit --print-config
 grep -qE '^exchange: in_place +# chosen' out || fail "no exchange in force: $(grep exchange out)"

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names the files and lines that have set the options of an error. */
+#include "option.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The length of an option's name at the beginning of a text, in which '_' stands for '-' as well; 0: another text. */
+static size_t match(const char *text, const char *name)
+{
+    size_t i = 0;
+    while (name[i] && (text[i] == name[i] || (name[i] == '-' && text[i] == '_')))
+        i++;
+    return name[i] ? 0 : i;
+}
+
+/* Whether a sentence is about an option: it has "--NAME", or it says "NAME is" at its beginning or after a colon. */
+static bool is_about(const char *sentence, const char *name)
+{
+    for (const char *at = sentence; *at; at++) {
+        const bool option = at - sentence >= 2 && at[-1] == '-' && at[-2] == '-';
+        const bool subject = at == sentence || (at - sentence >= 2 && at[-1] == ' ' && at[-2] == ':');
+        const size_t length = option || subject ? match(at, name) : 0;
+        const unsigned char next = (unsigned char)at[length];
+        if (length && option && !isalnum(next) && next != '-')
+            return true;
+        if (length && subject && !strncmp(at + length, " is ", 4))
+            return true;
+    }
+    return false;
+}
+
+void ith_options_origins(const ith_options *options, const char *sentence, char *text, size_t bytes)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < options->count && length < bytes; i++) {
+        const char *name = options->table[i].name, *lead = length ? ", " : " (";
+        const ith_option_source source = options->source[i];
+        if (!name || (source != ITH_FROM_CONFIG && source != ITH_FROM_MODEL) || !is_about(sentence, name))
+            continue;
+        length += (size_t)(source == ITH_FROM_CONFIG ? snprintf(text + length, bytes - length, "%s%s:%zu sets %s", lead,
+                                                                options->config, options->line[i], name)
+                                                     : snprintf(text + length, bytes - length,
+                                                                "%sithaca.yaml of the model folder, line %zu, sets %s",
+                                                                lead, options->line[i], name));
+    }
+    if (length && length + 1 < bytes)
+        strcpy(text + length, ")");
+}
