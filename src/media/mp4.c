@@ -8,6 +8,8 @@
  * with a BT.709 tag. */
 #include "stream.h"
 
+#include "../base/cpu.h"
+
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 #include <math.h>
@@ -52,6 +54,14 @@ static bool takes_yuv420p(const AVCodec *codec)
     return false;
 }
 
+/* Keeps x264 from AVX-512. With it, version 164 reads memory that nobody has written, and the file changes from run to
+ * run; with AVX2 it writes the same bits as in plain C. Encoders without the option ignore it. */
+static void avoid_avx512(AVCodecContext *encoder)
+{
+    if (ith_cpu_detect(ITH_CPU_AVX512) & ITH_CPU_AVX512)
+        av_opt_set(encoder->priv_data, "x264-params", "asm=avx2", 0);
+}
+
 /* Opens an encoder. Returns NULL on failure, for example because this machine lacks the encoder's hardware. */
 static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec *codec)
 {
@@ -67,6 +77,7 @@ static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec
     encoder->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     encoder->thread_count = ENCODER_THREADS;
     set_quality(encoder, writer->options.crf);
+    avoid_avx512(encoder);
     if (avcodec_open2(encoder, codec, NULL) < 0)
         avcodec_free_context(&encoder);
     return encoder;

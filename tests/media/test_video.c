@@ -7,6 +7,7 @@
 #include "support/temporary.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -241,6 +242,63 @@ static void crf_and_fps_are_obeyed(void **state)
     assert_true(file_bytes(f->path) < good);
 }
 
+/* The bytes of a file, which free releases. */
+static uint8_t *contents(const char *path, long bytes)
+{
+    uint8_t *out = malloc((size_t)bytes);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(out, 1, (size_t)bytes, file), bytes);
+    fclose(file);
+    return out;
+}
+
+/* Writes an mp4 of FRAMES frames: a ramp that moves, with noise. */
+static void write_noise(fixture *f, const char *path)
+{
+    const ith_video_options options = options_for(f);
+    const int64_t numbers = 3 * f->width * f->height;
+    uint8_t *rgb = malloc((size_t)numbers);
+    uint32_t random = 1;
+    ith_video_writer *writer = NULL;
+    assert_int_equal(ith_video_open(f->context, path, &options, &writer), ITH_OK);
+    for (int frame = 0; frame < FRAMES; frame++) {
+        for (int64_t i = 0; i < numbers; i++) {
+            const int64_t x = i / 3 % f->width, y = i / 3 / f->width;
+            random = random * 1664525u + 1013904223u;
+            rgb[i] = (uint8_t)(((x + 3 * frame) * (i % 3 + 1) + 2 * y) / 2 % 200 + (random >> 28));
+        }
+        assert_int_equal(ith_video_add(writer, rgb), ITH_OK);
+    }
+    assert_int_equal(ith_video_finish(&writer), ITH_OK);
+    free(rgb);
+}
+
+/* The same frames give the same file, whatever the memory held before: malloc fills it with another byte each time. */
+static void mp4_depends_on_its_frames_alone(void **state)
+{
+    static const int fillings[] = {0, 1, 85, 170};
+    fixture *f = *state;
+    f->width = 34, f->height = 18;
+    uint8_t *first = NULL;
+    long bytes = 0;
+    for (size_t i = 0; i < sizeof fillings / sizeof *fillings; i++) {
+        mallopt(M_PERTURB, fillings[i]);
+        write_noise(f, in_folder(f, "clip.mp4"));
+        mallopt(M_PERTURB, 0);
+        bytes = i ? bytes : file_bytes(f->path);
+        assert_int_equal(file_bytes(f->path), bytes);
+        uint8_t *now = contents(f->path, bytes);
+        if (!i)
+            first = now;
+        else
+            assert_memory_equal(now, first, (size_t)bytes);
+        if (i)
+            free(now);
+    }
+    free(first);
+}
+
 static void gif_holds_the_frames(void **state)
 {
     fixture *f = *state;
@@ -462,6 +520,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(finishing_can_be_stopped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mp4_can_start_before_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(crf_and_fps_are_obeyed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(mp4_depends_on_its_frames_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(gif_holds_the_frames, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pngs_are_exact, set_up, tear_down),
         cmocka_unit_test_setup_teardown(odd_sizes, set_up, tear_down),
