@@ -112,7 +112,7 @@ static int64_t tell_truth(liar *l, int to, wire_head *head)
 /* Changes one field of a datagram. */
 static void lie(liar *l, wire_head *head, int64_t *bytes)
 {
-    static const int64_t odd[] = {-1, 0, 1, 2, 3, 4, 17, 100, 4096, 4097, 131072, 200000, INT64_MAX, INT64_MIN};
+    static const int64_t odd[] = {-1, 0, 1, 2, 3, 4, 17, 100, 4096, 4097, 65280, 200000, INT64_MAX, INT64_MIN};
     int64_t value = odd[draw(l, sizeof odd / sizeof *odd)];
     int64_t *fields[] = {&head->group, &head->taken,   &head->exchange, &head->number,
                          &head->tag,   &head->regions, &head->bytes,    bytes};

@@ -4,7 +4,8 @@
 # joined by a switch whose links have a rate and a delay. Each host has its own part of the cores; if there are more hosts than
 # cores, some hosts have the same core. Removes them at the end. Needs root.
 #
-#     tests/hosts/hosts.sh [-n HOSTS] [-p PROCESSES] [-r RATE] [-d DELAY] [-m openmpi|mpich] [-c SECONDS:HOST] [-w] COMMAND...
+#     tests/hosts/hosts.sh [-n HOSTS] [-p PROCESSES] [-r RATE] [-d DELAY] [-m openmpi|mpich] [-t CONTROL] [-c SECONDS:HOST] [-w]
+#         COMMAND...
 #
 #   -n 2         hosts: host0, host1, ...; mpirun itself runs on host0
 #   -p 1         processes on each host
@@ -12,20 +13,23 @@
 #   -d 0         delay of each packet in milliseconds; netem does it where the kernel has it, tests/hosts/delay_line.c
 #                otherwise
 #   -m openmpi   whose mpirun
+#   -t reno      TCP's congestion control on the hosts, as sysctl spells it; this machine's own if left out. A usual one has the
+#                whole rate at any time; bbr stops for 0.2 s in each 10 s and learns the rate of each connection by trying
 #   -c 5:1       cuts the link of host 1 after 5 seconds. Output of that host is lost then, as mpirun carries it
 #   -w           ends mpirun when all processes of the command have ended; it may wait for ever if one has died
 #
 # ITHACA_HOSTS_MPIRUN: more options for mpirun.
 # Exit status: the command's; 77 where namespaces cannot be made, with the reason.
 set -u
-hosts=2 processes=1 rate=1gbit delay=0 mpi=openmpi cut="" ends_mpirun=""
-while getopts n:p:r:d:m:c:w option; do
+hosts=2 processes=1 rate=1gbit delay=0 mpi=openmpi control="" cut="" ends_mpirun=""
+while getopts n:p:r:d:m:t:c:w option; do
     case $option in
     n) hosts=$OPTARG ;;
     p) processes=$OPTARG ;;
     r) rate=$OPTARG ;;
     d) delay=$OPTARG ;;
     m) mpi=$OPTARG ;;
+    t) control=$OPTARG ;;
     c) cut=$OPTARG ends_mpirun=1 ;;
     w) ends_mpirun=1 ;;
     *) exit 2 ;;
@@ -97,6 +101,7 @@ make_hosts() {
     for ((i = 0; i < hosts; i++)); do
         space=$(space_of $i)
         ip netns add "$space" || skip "network namespaces cannot be made"
+        [ -z "$control" ] || ip netns exec "$space" sysctl -qw "net.ipv4.tcp_congestion_control=$control" || skip "no $control"
         mkdir -p "/etc/netns/$space"
         echo "127.0.0.1 localhost" >"/etc/netns/$space/hosts"
         for ((j = 0; j < hosts; j++)); do
