@@ -8,6 +8,7 @@
 #include "support/fixture.h"
 #include "support/refused.h"
 #include "support/temporary.h"
+#include "wan/pipeline.h"
 
 #include <ithaca/wan.h>
 
@@ -138,6 +139,46 @@ static void memory_without_kept_weights_is_predicted(void **state)
     check_memory(ITH_KEEP_NONE);
 }
 
+/* The bytes of a run with `free_bytes` of free memory on a host with so many processes. Checks whether it keeps merged
+ * weights. */
+static int64_t settled_bytes(ith_pipeline *pipeline, int64_t free_bytes, int processes, bool keeps)
+{
+    const ith_generate_options asked = small_run();
+    const ith_machine_memory memory = {free_bytes, "are free"};
+    const ith_team team = {.ranks = 1, .count = 1, .processes = 1, .hosts = 1, .host_processes = processes};
+    ith_generate_options options;
+    ith_request_parts parts;
+    ith_saved_run *saved = NULL;
+    int64_t bytes = 0;
+    check(context, ith_request_read(pipeline, context, &asked, true, &options, &parts, &saved));
+    check(context, ith_predict_settled(pipeline, context, &options, &team, &memory, &bytes));
+    assert_int_equal(options.keep_packed, keeps ? ITH_KEEP_AUTO : ITH_KEEP_NONE);
+    return bytes;
+}
+
+static void merged_weights_are_kept_where_memory_allows(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    ith_pipeline *pipeline = NULL;
+    write_lora(path);
+    const ith_lora_file lora = lora_at(path, 0.02, ITH_LORA_BOTH);
+    check(context, open_with(&lora, 1, &pipeline));
+    const ith_generate_options asked = small_run();
+    const char *const texts[] = {asked.prompt, asked.negative};
+    check(context, ith_pipeline_encode(pipeline, NULL, &asked, texts, 2));
+    pipeline->model->vae.levels = 0; /* neither texts nor frames: the transformer's memory is the peak */
+    const int64_t kept = settled_bytes(pipeline, INT64_MAX, 1, true), least = settled_bytes(pipeline, 0, 1, false);
+    assert_true(kept > least + (1 << 20));
+    assert_int_equal(settled_bytes(pipeline, kept / 3 * 4 + 8, 1, true), kept);
+    assert_int_equal(settled_bytes(pipeline, kept / 3 * 4 - 8, 1, false), least);
+    assert_int_equal(settled_bytes(pipeline, kept / 3 * 4 * 3 + 24, 3, true), kept);
+    assert_int_equal(settled_bytes(pipeline, kept / 3 * 4 * 3 - 24, 3, false), least);
+    ith_pipeline_close(&pipeline);
+    temporary_remove(folder);
+}
+
 /* The first of the four steps belongs to high noise, the last to low noise. */
 static void a_lora_may_belong_to_one_expert(void **state)
 {
@@ -212,6 +253,7 @@ int main(void)
         TEST(memory_is_predicted),
         TEST(memory_of_packed_weights_is_predicted),
         TEST(memory_without_kept_weights_is_predicted),
+        TEST(merged_weights_are_kept_where_memory_allows),
         TEST(a_lora_may_belong_to_one_expert),
         TEST(mistakes_are_named),
         TEST(a_changed_lora_is_found),
