@@ -13,6 +13,7 @@ typedef struct ith_verify_plan {
     /* the relative L2 error of o that comes closest to its bound or exceeds it most; its bound */
     double error, bound;
     double lse_error;           /* largest error of lse, divided by max(1, |lse|) */
+    double lse_bound;           /* the largest that is allowed */
     bool repeats;               /* a second execution gave the same bits */
     bool has_single, is_single; /* whether the plan must give the bits of a single rank; whether it does */
     bool passed;
@@ -30,7 +31,7 @@ typedef struct ith_verify {
     double deviation;                      /* standard deviation of the logits in the last head */
     ith_attend_whole first, again, single; /* two executions of a plan, and a single rank; `first` owns the inputs */
     ith_oracle_rows exact, found;          /* results in float64; results of a plan */
-    double *bounds, lse_bound;             /* largest allowed error of o in each head [B H], and of lse */
+    double *bounds, lse_bound; /* largest allowed error of o in each head [B H], and of lse with a running maximum */
     ith_verify_plan *plans;
     int count, room; /* number of plans; number of plans that fit into `plans` */
 } ith_verify;

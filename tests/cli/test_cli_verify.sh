@@ -17,6 +17,13 @@ verify --heads 6 --kv-heads 2 --head-dim 40 --ranks 6 --seq 29 --mask additive -
 verify --heads 5 --batch 1 --seq 3 --ranks 5 --head-dim 1
 verify $small --seq 20 --kv-seq 0
 verify --heads 1 --batch 1 --seq 50 --ranks 1
+for dtype in bf16 f16 f32; do
+    for heads in 1 2 3; do # few keys: the plain softmax has hardly an error, fixed_m the rounding of its offset
+        verify --seq 8 --kv-seq 1 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype
+        verify --seq 8 --kv-seq 2 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype
+        verify --seq 8 --kv-seq 6 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype --seed 6
+    done
+done
 
 # Every value of every option is there, and figures are what they should be.
 expect 0 "" "$ithaca" verify $small --seq 40 --json --threads 3
