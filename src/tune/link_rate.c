@@ -204,13 +204,12 @@ static ith_status time_messages(link *l, int pairs, double latency, double empty
 }
 
 /* Work of the processor that takes longer than a message, in pieces between which the transport may move data, as a
- * plan does it. */
+ * plan does it. Ranks that exchange nothing leave their processors to the others. */
 typedef struct busy {
     int64_t pieces;
     double sum;
-    bool sends;                 /* whether a message is under way meanwhile */
-    double waits[MOST_REPEATS]; /* seconds of the last waits for messages behind the work */
-    int count;
+    bool sends;              /* whether a message is under way meanwhile */
+    double working, waiting; /* seconds of the last step: its work, and the wait for the message behind it */
 } busy;
 
 static ith_status compute(link *l, void *user)
@@ -219,16 +218,46 @@ static ith_status compute(link *l, void *user)
     busy *b = user;
     ith_request *request = NULL;
     ith_status status = b->sends ? post(l, &request) : ITH_OK;
-    for (int64_t i = 0; !status && i < b->pieces; i++) {
+    double begin = ith_clock_seconds();
+    for (int64_t i = 0; !status && takes_part(l) && i < b->pieces; i++) {
         for (int n = 0; n < PIECE; n++)
             b->sum = b->sum * 0.999 + 1;
         ith_comm_alive(l->comm);
     }
-    const double begin = ith_clock_seconds();
+    b->working = ith_clock_seconds() - begin;
+    begin = ith_clock_seconds();
     if (!status)
         status = ith_comm_wait(l->comm, &request);
-    b->waits[b->count++ % MOST_REPEATS] = ith_clock_seconds() - begin;
+    b->waiting = ith_clock_seconds() - begin;
     return status;
+}
+
+/* The times of work beside messages. */
+typedef struct hidden {
+    double copies;  /* how much longer the work takes beside a message */
+    double working; /* the work beside a message */
+    double waiting; /* the wait for the message behind the work */
+} hidden;
+
+/* Works without a message and beside one in turn, so that other programs slow down both alike. Takes the medians. */
+static ith_status time_pairs(link *l, busy *work, int pairs, hidden *out)
+{
+    double more[MOST_REPEATS], working[MOST_REPEATS], waiting[MOST_REPEATS], time = 0;
+    ith_status status = ITH_OK;
+    for (int i = 0; !status && i < pairs; i++) {
+        work->sends = false;
+        status = time_slice(l, compute, work, 1, &time);
+        const double alone = work->working;
+        work->sends = true;
+        if (!status)
+            status = time_slice(l, compute, work, 1, &time);
+        more[i] = work->working - alone, working[i] = work->working, waiting[i] = work->waiting;
+    }
+    if (!status)
+        status = longest(l, ith_median(more, pairs), &out->copies);
+    if (!status)
+        status = longest(l, ith_median(working, pairs), &out->working);
+    return status ? status : longest(l, middle_mean(waiting, pairs), &out->waiting);
 }
 
 /* Finds how much longer ranks compute if a message of `message` seconds travels meanwhile (*copies), and which share of
@@ -237,22 +266,19 @@ static ith_status compute(link *l, void *user)
 static ith_status time_hidden(link *l, double message, double apart, double seconds, double *copies, double *overlap)
 {
     busy work = {.pieces = 1, .sends = false};
-    double alone = 0, together = 0, waiting = 0;
-    ith_status status = time_step(l, compute, &work, seconds / 8, &alone);
-    work.pieces = (int64_t)fmin(fmax(1.25 * message / alone, 1), 1e6);
+    hidden found = {0};
+    double piece = 0;
+    int pairs = (int)fmin(fmax(seconds / (2.5 * message), LEAST_REPEATS), MOST_REPEATS);
+    ith_status status = time_step(l, compute, &work, seconds / 8, &piece);
+    int64_t counts[2] = {(int64_t)fmin(fmax(1.25 * message / piece, 1), 1e6), pairs};
     if (!status)
-        status = ith_comm_broadcast(l->comm, &work.pieces, sizeof work.pieces, 0);
+        status = ith_comm_broadcast(l->comm, counts, sizeof counts, 0);
+    work.pieces = counts[0];
     if (!status)
-        status = time_pass(l, compute, &work, seconds / 4, &alone);
-    work.sends = true, work.count = 0;
-    if (!status)
-        status = time_pass(l, compute, &work, seconds / 2, &together);
-    if (!status)
-        status = longest(l, middle_mean(work.waits, (int)fmin(work.count, MOST_REPEATS)), &waiting);
-    together -= fmax(apart, 0);
-    waiting = fmin(fmax(waiting - fmax(apart, 0), 0), fmax(together - alone, 0));
-    *copies = fmin(fmax(together - alone - waiting, 0), message);
-    *overlap = waiting > message / 10 ? fmax(message - waiting, 0) / (together - waiting) : 1;
+        status = time_pairs(l, &work, (int)counts[1], &found);
+    *copies = fmin(fmax(found.copies, 0), message);
+    const double waiting = fmax(found.waiting - fmax(apart, 0), 0);
+    *overlap = waiting > message / 10 ? fmax(message - waiting, 0) / found.working : 1;
     *overlap = fmin(*overlap, 1);
     return status;
 }
@@ -280,7 +306,7 @@ static ith_status measure_messages(link *l, double seconds, ith_link_rate *rate)
     if (!status)
         status = time_messages(l, 1, rate->latency_seconds, empty, seconds, &one);
     if (!status)
-        status = time_hidden(l, one, empty - rate->latency_seconds, seconds / 4, &copies, &rate->overlap);
+        status = time_hidden(l, one, empty - rate->latency_seconds, 2 * seconds, &copies, &rate->overlap);
     if (status)
         return status;
     const double bytes = (double)l->bytes;

@@ -64,9 +64,10 @@ remove_all() {
     rm -rf "$work" /etc/netns/"$group"-*
 }
 
-# Gives a host's link its rate, and its delay where netem exists.
+# Gives a host's link its rate, and its delay where netem exists. The burst has room for one packet of 64 KiB: a larger one would
+# pass as fast as the memory after each rest, which no network does.
 shape() { # SPACE DEVICE
-    ip netns exec "$1" tc qdisc add dev "$2" root handle 1: tbf rate "$rate" burst 256k latency 200ms
+    ip netns exec "$1" tc qdisc add dev "$2" root handle 1: tbf rate "$rate" burst 70k latency 200ms
     [ "$how" != netem ] || ip netns exec "$1" tc qdisc add dev "$2" parent 1: netem delay "${delay}ms" limit 100000
 }
 
