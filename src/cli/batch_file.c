@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define VALUE_BYTES 512
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* with which some editors begin a file */
 
 /* The options that one video may have for itself. */
 static const char *const own_options[] = {
@@ -47,7 +48,9 @@ static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int6
         }
         while (length > 0 && strchr("\r\n\t ", text[length - 1]))
             text[--length] = '\0';
-        const char *begin = text + strspn(text, " \t");
+        const bool marked = number == 1 && !strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK));
+        const char *begin = text + (marked ? strlen(BYTE_ORDER_MARK) : 0);
+        begin += strspn(begin, " \t");
         if (!*begin)
             continue;
         ith_batch_line *longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines);

@@ -5,6 +5,7 @@
 #include "config.h"
 #include "launcher.h"
 #include "option.h"
+#include "output_name.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -163,7 +164,24 @@ bool ith_options_printed(const ith_options *options)
     return options->print;
 }
 
+/* Checks that no file that every command may write is also another one, or one that the command reads. Commands that
+ * write more check the other files themselves. */
+static int check_files(const ith_options *options)
+{
+    enum { OUTPUTS = 4, ALL = 7 };
+    static const char *const names[ALL] = {"--svg",     "--trace",   "--flight-record", "--wisdom",
+                                           "--compare", "--machine", "--config"};
+    const char *paths[ALL] = {NULL};
+    for (int i = 0; i < ALL - 1; i++) {
+        const int index = ith_option_find(options, names[i] + 2);
+        const char *path = index < 0 ? NULL : options->text[index];
+        paths[i] = path && strcmp(path, "none") ? path : NULL;
+    }
+    paths[ALL - 1] = options->config;
+    return ith_cli_check_distinct(paths, names, ALL, OUTPUTS);
+}
+
 int ith_options_check(const ith_options *options)
 {
-    return options->failure[0] ? ith_cli_error("%s", options->failure) : ITH_EXIT_DONE;
+    return options->failure[0] ? ith_cli_error("%s", options->failure) : check_files(options);
 }

@@ -103,7 +103,8 @@ void ith_options_free(ith_options *options);
  * cannot be read, ith_options_check says so. doc and arguments_doc: argp's texts for --help. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
 /* To be called before the values are used, and after ith_launch_begin if the command has it: prints the error of the
- * file of --config, and returns an exit status. */
+ * file of --config, or of a file that would be written twice or replace one that is read, and returns an exit status.
+ */
 int ith_options_check(const ith_options *options);
 
 /* For a command that prints itself: prints the options if --print-config was given and the file of --config could be

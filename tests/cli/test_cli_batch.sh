@@ -65,6 +65,9 @@ refuse "nowhere/x.mp4" '{"prompt": "x", "output": "nowhere/x.mp4"}'
 : >empty
 expect 1 "empty: has no line" "${run[@]}" --prompts empty
 expect 1 "none: cannot be read: No such file" "${run[@]}" --prompts none
+printf '\xef\xbb\xbf{"prompt": "x", "seed": 77}\n' >marked
+expect 0 "" "${run[@]}" --prompts marked --dry-run
+grep -q 'seed 77' out || fail "a file with a byte order mark: $(cat out)"
 expect 2 "exclude each other" "${run[@]}" --prompts prompts --prompt x
 expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dump
 expect 2 "--prompt is needed" "${run[@]}" --count 3

@@ -82,6 +82,23 @@ expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /n
 expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
 expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d
 expect 1 "--dump and --trace name the same file" "$ithaca" generate --model "$model" --prompt x --dump d --trace ./d
+know_machine
+for command in "bench attention --seq 16 --heads 1 --repeat 1" "bench generate --model $model --prompt x" \
+    "bench block --seq 16 --repeat 1" "verify --seq 8" "plan --seq 16" "tune --seq 16 --budget 1"; do
+    outputs=$("$ithaca" $command --help | grep -oE -- '--(svg|trace|flight-record|wisdom|machine|compare)=' | tr -d = | sort -u)
+    written=$(grep -xE -- '--(svg|trace|flight-record|wisdom)' <<<"$outputs")
+    for one in $written; do
+        for other in $outputs; do
+            [[ $one < $other ]] || [[ $other = --machine || $other = --compare ]] || continue
+            echo kept >both.yaml
+            expect 1 "--[a-z-]+ and --[a-z-]+ name the same file, '(\./)?both.yaml'" timeout 60 "$ithaca" $command $one both.yaml \
+                $other ./both.yaml
+            [ "$(cat both.yaml)" = kept ] || fail "$command $one $other: the file was replaced"
+        done
+        echo "# nothing" >both.yaml
+        expect 1 "$one and --config name the same file" timeout 60 "$ithaca" $command $one both.yaml --config both.yaml
+    done
+done
 cp "$input" unchanged
 expect 1 "--output and --input name the same file" "$ithaca" attend --input unchanged --output ./unchanged
 ln -s unchanged link
