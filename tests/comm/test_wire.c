@@ -265,7 +265,7 @@ static void the_dead_and_the_stopped_are_named(void **state)
 static ith_status slow_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     bool sends = ith_comm_rank(comm) == 0;
-    int64_t bytes = 30 * 65536;
+    int64_t bytes = 30 * 131072;
     char *memory = calloc(1, (size_t)bytes);
     ith_transfer t = suite_whole(sends ? 1 : 0, memory, bytes);
     (void)user;

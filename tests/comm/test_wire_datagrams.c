@@ -60,7 +60,7 @@ static void *liar_reserve(void *self, int process, int64_t bytes)
 {
     liar *l = self;
     assert_int_equal(process, 1);
-    assert_true(bytes > 0 && bytes <= ITH_LINK_BYTES);
+    assert_true(bytes > 0 && bytes <= ITH_LINK_FAR_BYTES);
     return draw(l, 5) ? l->out : NULL;
 }
 
@@ -69,7 +69,7 @@ static void liar_send(void *self, int process, int64_t bytes)
     liar *l = self;
     wire_head head;
     assert_int_equal(process, 1);
-    assert_true(bytes >= (int64_t)sizeof head && bytes <= ITH_LINK_BYTES);
+    assert_true(bytes >= (int64_t)sizeof head && bytes <= ITH_LINK_FAR_BYTES);
     memcpy(&head, l->out, sizeof head);
     talk *t = &l->talks[head.from];
     t->told += head.kind == WIRE_OFFER;
@@ -112,7 +112,7 @@ static int64_t tell_truth(liar *l, int to, wire_head *head)
 /* Changes one field of a datagram. */
 static void lie(liar *l, wire_head *head, int64_t *bytes)
 {
-    static const int64_t odd[] = {-1, 0, 1, 2, 3, 4, 17, 100, 4096, 4097, 65280, 200000, INT64_MAX, INT64_MIN};
+    static const int64_t odd[] = {-1, 0, 1, 2, 3, 4, 17, 100, 4096, 4097, 65280, 131072, 200000, INT64_MAX, INT64_MIN};
     int64_t value = odd[draw(l, sizeof odd / sizeof *odd)];
     int64_t *fields[] = {&head->group, &head->taken,   &head->exchange, &head->number,
                          &head->tag,   &head->regions, &head->bytes,    bytes};

@@ -26,7 +26,7 @@ enum {
     AT_ONCE = 65536, /* bytes of the longest message, with its head, that Open MPI sends over TCP without asking */
     MOST_HEAD = 256  /* of a message of an MPI */
 };
-_Static_assert(ITH_LINK_BYTES % 64 == 0 && ITH_LINK_BYTES + MOST_HEAD <= AT_ONCE,
+_Static_assert(ITH_LINK_FAR_BYTES % 64 == 0 && ITH_LINK_FAR_BYTES + MOST_HEAD <= AT_ONCE,
                "datagrams are aligned and sent at once");
 
 /* The datagrams to one process. Datagram n is in buffer n % depth. */

@@ -27,10 +27,11 @@
 
 #include <ithaca/transport.h>
 
-/* Size of the longest datagram. With the head of an MPI it is not longer than 64 KiB: up to this length Open MPI sends
- * a message over TCP at once. For the rest of a longer one the receiver is asked first, and question and answer wait
- * behind the data that are on their way in both directions. */
-#define ITH_LINK_BYTES 65280
+#define ITH_LINK_BYTES 131072 /* size of the longest datagram */
+/* Size of the longest datagram to another host. With the head of an MPI it is not longer than 64 KiB: up to this length
+ * Open MPI sends a message over TCP at once. For the rest of a longer one the receiver is asked first, and question and
+ * answer wait behind the data that are on their way in both directions. */
+#define ITH_LINK_FAR_BYTES 65280
 #define ITH_LINK_SHORT 4352 /* longest datagram of a small exchange; datagrams of large exchanges are longer */
 
 /* A process of the group, and where it runs. Processes of one host follow one another, in the order of hosts. */

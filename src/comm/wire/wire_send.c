@@ -89,13 +89,22 @@ static bool send_ask(wire_state *self, wire_request *request, int peer)
     return true;
 }
 
+/* The most bytes of data in a datagram to a peer. */
+static int64_t most_data(const wire_state *self, int peer)
+{
+    const wire_world *world = self->group->world;
+    const ith_link_process *all = world->link.all;
+    int there = world->process_of[self->group->members[peer]];
+    return all[there].host == all[world->link.process].host ? WIRE_DATA_BYTES : WIRE_FAR_BYTES;
+}
+
 /* Sends the next data of a flow, or tells that the rest does not come. */
 static bool send_data(wire_state *self, wire_request *request, int peer)
 {
     wire_flow *flow = &request->out[peer];
     const ith_operation *posted = &request->posted;
     bool skip = posted->unwanted && posted->unwanted(posted->unwanted_user);
-    int64_t left = flow->bytes - flow->moved, bytes = skip ? 0 : ith_min64(left, WIRE_DATA_BYTES);
+    int64_t left = flow->bytes - flow->moved, bytes = skip ? 0 : ith_min64(left, most_data(self, peer));
     wire_head *head = reserve(self, peer, skip ? WIRE_SKIP : WIRE_DATA, request, bytes);
     if (!head)
         return false;

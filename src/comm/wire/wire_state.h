@@ -48,7 +48,8 @@ typedef struct wire_head {
     uint64_t sizes;              /* WIRE_OFFER, WIRE_ASK: a hash of the sizes of all regions */
 } wire_head;
 
-enum { WIRE_DATA_BYTES = ITH_LINK_BYTES - 128 }; /* most bytes of data in one datagram */
+/* Most bytes of data in one datagram, within a host and to another host. */
+enum { WIRE_DATA_BYTES = ITH_LINK_BYTES - 128, WIRE_FAR_BYTES = ITH_LINK_FAR_BYTES - 128 };
 
 typedef enum wire_progress {
     WIRE_NONE = 0, /* nothing is sent */
