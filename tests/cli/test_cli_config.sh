@@ -10,9 +10,10 @@ commands=("generate" "attend" "verify" "plan" "tune" "bench attention" "bench bl
 options() { "$ithaca" $1 --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+(=[^ ]+)?' | sed -E 's/.*--(.*)/\1/; s/=/ /' | sort -u |
     grep -vE '^(config|print-config|help|usage|version)( |$)'; }
 
-# A value for an option whose help names this argument, other than its default.
+# value_for NAME ARGUMENT: a value for an option whose help names this argument, other than its default. Texts differ,
+# because two outputs must not name the same file.
 value_for() {
-    case "$1" in
+    case "$2" in
     "") echo true ;;
     N | N,* | "N["*) echo 3 ;;
     G* | X | MS) echo 0.5 ;;
@@ -20,8 +21,8 @@ value_for() {
     TYPE | "T["*) echo f32 ;;
     S,* | "S["*) echo online ;;
     NAME) echo ring ;; # a strategy, and any text where a kernel is asked for
-    *\|*) echo "${1##*|}" ;;
-    *) echo some-text ;;
+    *\|*) echo "${2##*|}" ;;
+    *) echo "text-of-$1" ;;
     esac
 }
 
@@ -33,7 +34,7 @@ for command in "${commands[@]}"; do
     sed -i -e 's/^no-fold$/no-fold no|false/' -e 's/^slow-factor X$/slow-factor 1|3/' names # excludes fold; is at least 1
     [ -s names ] || fail "no options: $command"
     while read -r name argument; do
-        printf '%s: %s\n' "$name" "$(value_for "$argument")"
+        printf '%s: %s\n' "$name" "$(value_for "$name" "$argument")"
     done <names >all.yaml
     expect 0 "" "$ithaca" $command --config all.yaml --print-config
     grep -vE "the (model's own values|choices of the plan) are left open" err && fail "standard error of $command: $(cat err)"
