@@ -4,8 +4,9 @@
  *
  *     for each TILE_ROWS rows of left: a tile of sums over all steps in registers, then out = sums, or out += sums
  *
- * While a tile is computed, its rows of out are fetched into the first-level cache. Include a tile_<isa>.h before this
- * header. */
+ * If few rows are left at the end, they are computed by a loop of their own, which takes less time than a tile. While a
+ * tile is computed, its rows of out are fetched into the first-level cache. Include a tile_<isa>.h before this header.
+ */
 #ifndef ITH_KERNELS_PRODUCT_TILE_H
 #define ITH_KERNELS_PRODUCT_TILE_H
 
@@ -13,7 +14,13 @@
 #include "../product.h"
 #include "fetch.h"
 
-enum { COLUMNS = TILE_VECS * LANES };
+/* FEW_ROWS: the most remaining rows that few_rows_at computes. It multiplies f32 numbers, so it computes none if the tile
+ * multiplies pairs of bf16 numbers. */
+#ifdef TILE_MULTIPLIES_PAIRS
+enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = 0 };
+#else
+enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = TILE_ROWS / 2 };
+#endif
 
 /* Writes the first `rows` rows of a tile and the call's columns of them, by way of memory: `sum` stays in registers
  * only if all its indices are constants. */
@@ -31,12 +38,13 @@ store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS],
             out[j] = c->adds ? out[j] + sums[r][j] : sums[r][j];
 }
 
-/* Writes a whole tile of TILE_ROWS rows and `vecs` vectors. */
+/* Writes `rows` rows of `vecs` vectors. */
 static inline __attribute__((always_inline)) void store(const ith_product_call *c, float *out,
-                                                        vec sum[TILE_ROWS][TILE_VECS], const int vecs, const bool adds)
+                                                        vec sum[TILE_ROWS][TILE_VECS], const int rows, const int vecs,
+                                                        const bool adds)
 {
 #pragma GCC unroll 16
-    for (int r = 0; r < TILE_ROWS; r++, out += c->out_stride)
+    for (int r = 0; r < rows; r++, out += c->out_stride)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
             vec_store(out + v * LANES, adds ? vec_add(vec_load(out + v * LANES), sum[r][v]) : sum[r][v]);
@@ -79,9 +87,53 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
     if (rows < TILE_ROWS || c->columns < vecs * LANES)
         store_part(c, out, sum, rows, vecs);
     else if (c->adds)
-        store(c, out, sum, vecs, true);
+        store(c, out, sum, TILE_ROWS, vecs, true);
     else
-        store(c, out, sum, vecs, false);
+        store(c, out, sum, TILE_ROWS, vecs, false);
+}
+
+/* Computes the last `rows` rows of a call, from row i on, with all columns of the panel. `rows` is a constant of the
+ * caller. */
+static inline __attribute__((always_inline)) void few_rows_at(const ith_product_call *c, int64_t i, const int rows)
+{
+    const char *left = (const char *)c->left + i * c->left_stride;
+    const float *right = c->right;
+    float *out = c->out + i * c->out_stride;
+    vec sum[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < TILE_VECS; v++) {
+            __builtin_prefetch(out + r * c->out_stride + v * LANES, 1);
+            sum[r][v] = vec_set(0.0f);
+        }
+    for (int64_t k = 0; k < c->steps; k++, left += sizeof(float), right += COLUMNS)
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < TILE_VECS; v++)
+                sum[r][v] = vec_fma(vec_load(right + v * LANES),
+                                    vec_set(*(const float *)(const void *)(left + r * c->left_stride)), sum[r][v]);
+    if (c->adds)
+        store(c, out, sum, rows, TILE_VECS, true);
+    else
+        store(c, out, sum, rows, TILE_VECS, false);
+}
+
+/* Computes the last rows of a call if they are at most FEW_ROWS and all columns of the panel are wanted. Returns false
+ * if they must be computed by a tile. */
+static __attribute__((noinline)) bool few_rows(const ith_product_call *c, int64_t i)
+{
+    const int64_t rows = c->columns == COLUMNS ? c->rows - i : 0;
+    if (rows > FEW_ROWS)
+        return false;
+    switch (rows) {
+    case 1: few_rows_at(c, i, 1); return true;
+    case 2: few_rows_at(c, i, 2); return true;
+    case 3: few_rows_at(c, i, 3); return true;
+    case 4: few_rows_at(c, i, 4); return true;
+    default: return false;
+    }
 }
 
 /* The prefetch of next_out, some cache lines with each tile. */
@@ -114,7 +166,8 @@ static __attribute__((noinline)) void multiply_3(const ith_product_call *c)
     fetch_rows out = fetch_out_of(c);
     for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
         fetch_some_rows(&out);
-        tile_at(c, i, 3);
+        if (!few_rows(c, i))
+            tile_at(c, i, 3);
     }
 }
 

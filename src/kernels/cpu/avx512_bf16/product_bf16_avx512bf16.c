@@ -3,6 +3,7 @@
  * f32. A right panel is [ceil(steps / 2)][COLUMNS][2 neighbouring steps]. Pairs of neighbouring steps of left are
  * broadcast. The tile is the tile of the f32 kernel with this instruction in place of the multiply-add. */
 #define TILE_MULTIPLY "vdpbf16ps"
+#define TILE_MULTIPLIES_PAIRS
 
 #include "../avx512/tile_avx512.h"
 
