@@ -15,8 +15,8 @@ const ith_winograd *ith_winograd_choose(uint32_t cpu)
     return &ith_winograd_ref;
 }
 
-/* Multiplies a column or a row of three numbers by G. The numbers are `stride` apart. */
-static void multiply_by_g(double out[4], const double *in, int stride)
+/* Multiplies three numbers by the G of F(2, 3). The numbers are `stride` apart. */
+static void multiply_by_g2(double out[4], const double *in, int stride)
 {
     double first = in[0], middle = in[stride], last = in[2 * stride];
     out[0] = first;
@@ -25,33 +25,52 @@ static void multiply_by_g(double out[4], const double *in, int stride)
     out[3] = last;
 }
 
+/* Multiplies three neighbouring numbers by the G of F(4, 3). */
+static void multiply_by_g4(double out[6], const double in[3])
+{
+    const double a = (double)ITH_WINOGRAD_A, b = (double)ITH_WINOGRAD_B, points[5] = {0, a, -a, b, -b};
+    for (int i = 0; i < 5; i++) {
+        double p = points[i], product = 1;
+        for (int j = 0; j < 5; j++)
+            product *= j == i ? 1 : p - points[j];
+        out[i] = (in[0] + p * in[1] + p * p * in[2]) / product;
+    }
+    out[5] = in[2];
+}
+
 /* Computes G g G^T. */
-static void filter_plane(double u[16], const float g[9])
+static void filter_plane(int width, double *u, const float g[9])
 {
     double wide[9], columns[3][4];
     for (int i = 0; i < 9; i++)
         wide[i] = (double)g[i];
     for (int j = 0; j < 3; j++)
-        multiply_by_g(columns[j], wide + j, 3);
-    for (int i = 0; i < 4; i++)
-        multiply_by_g(u + 4 * i, &columns[0][i], 4);
+        multiply_by_g2(columns[j], wide + j, 3);
+    for (int i = 0; i < 4; i++) {
+        const double row[3] = {columns[0][i], columns[1][i], columns[2][i]};
+        if (width == 2)
+            multiply_by_g2(u + 4 * i, row, 1);
+        else
+            multiply_by_g4(u + 6 * i, row);
+    }
 }
 
-void ith_winograd_filter(float u[16], const float g[9])
+void ith_winograd_filter(int width, float *u, const float g[9])
 {
-    double wide[16];
-    filter_plane(wide, g);
-    for (int i = 0; i < 16; i++)
+    double wide[ITH_WINOGRAD_MOST / 4];
+    filter_plane(width, wide, g);
+    for (int i = 0; i < 4 * (width + 2); i++)
         u[i] = (float)wide[i];
 }
 
-void ith_winograd_filter_time(float u[64], const float g[27])
+void ith_winograd_filter_time(int width, float *u, const float g[27])
 {
-    double planes[3][16], times[4];
+    enum { PLANE = ITH_WINOGRAD_MOST / 4 };
+    double planes[3][PLANE], times[4];
     for (int t = 0; t < 3; t++)
-        filter_plane(planes[t], g + 9 * t);
-    for (int i = 0; i < 16; i++) {
-        multiply_by_g(times, &planes[0][i], 16);
+        filter_plane(width, planes[t], g + 9 * t);
+    for (int i = 0; i < 4 * (width + 2); i++) {
+        multiply_by_g2(times, &planes[0][i], PLANE);
         for (int t = 0; t < 4; t++)
             u[4 * i + t] = (float)times[t];
     }

@@ -7,6 +7,7 @@
 
 #define CLEARED_TOGETHER 65536 /* number of bytes that a thread clears at a time */
 #define FEW_COLUMNS 16         /* the most columns of the products of a folded convolution: one or two vectors */
+#define FEW_CHANNELS 256       /* the most input channels of F(2x2x4, 3x3x3), which has larger filters */
 #define LEAST_CELLS 32         /* blocks of about this many cells are not divided among more threads */
 /* The largest sizes of a convolution, which keep numbers of bytes below 2^63. */
 #define MOST_FRAMES 4     /* the largest depth of a kernel in time */
@@ -47,7 +48,7 @@ static ith_status check(ith_context *context, const ith_conv_shape *s)
 static int64_t ring_rows(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
-    int64_t extra = ith_min64(s->strip, s->height) + s->kernel / 2 * 2 + ith_conv_cell(conv) - 1;
+    int64_t extra = ith_min64(s->strip, s->height) + s->kernel / 2 * 2 + ith_conv_cell_height(conv) - 1;
     return ith_conv_groups(conv) * s->height + ith_min64(extra, s->height);
 }
 
@@ -56,7 +57,7 @@ static int64_t ring_rows(const ith_conv *conv)
 static int64_t row_pixels(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
-    return ith_round_up(s->width, ith_conv_cell(conv)) + s->kernel / 2 * 2;
+    return ith_round_up(s->width, ith_conv_cell_width(conv)) + s->kernel / 2 * 2;
 }
 
 ith_dtype ith_conv_row_type(const ith_conv *conv)
@@ -97,6 +98,7 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
         conv->winograd = ith_winograd_choose(cpu);
     conv->slots = shape->pairs ? 2 : 1;
     conv->joint = conv->winograd && shape->pairs && shape->frames == 3;
+    conv->tile_width = conv->joint && shape->in <= FEW_CHANNELS && !shape->doubled ? 4 : 2;
     conv->ring_rows = ring_rows(conv);
     conv->row_bytes = row_pixels(conv) * pixel_bytes(conv);
     conv->taken = shape->height, conv->made = ith_conv_out_height(shape);
@@ -149,10 +151,10 @@ typedef struct block_grid {
  * for each block. */
 static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
-    const int64_t cell = ith_conv_cell(conv), threads = omp_get_max_threads();
+    const int64_t threads = omp_get_max_threads();
     int64_t most = conv->winograd ? ith_conv_plane_cells(conv) : ith_conv_direct_cells(conv);
-    block_grid grid = {.cells = ith_div_up(ith_conv_out_width(&conv->shape), cell)};
-    const int64_t cell_rows = ith_div_up(rows, cell), all = cell_rows * grid.cells;
+    block_grid grid = {.cells = ith_div_up(ith_conv_out_width(&conv->shape), ith_conv_cell_width(conv))};
+    const int64_t cell_rows = ith_div_up(rows, ith_conv_cell_height(conv)), all = cell_rows * grid.cells;
     if (!all)
         return grid;
     most = ith_min64(most, ith_max64(ith_div_up(all, ith_round_up(ith_div_up(all, most), threads)), LEAST_CELLS));
@@ -175,24 +177,24 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads)
 }
 
 /* The number of rows of each frame of y that can be computed once the caller has written the input rows before `taken`.
- * F(2x2, 3x3) computes pairs of rows. A convolution that halves the height has no y for the first row. */
+ * The transforms compute pairs of rows. A convolution that halves the height has no y for the first row. */
 static int64_t rows_ready(const ith_conv *conv, int64_t taken)
 {
     if (taken == conv->shape.height)
         return ith_conv_out_height(&conv->shape);
     int64_t rows = ith_max64(taken - conv->shape.kernel / 2, 0) / ith_conv_stride(conv);
-    return rows / ith_conv_cell(conv) * ith_conv_cell(conv);
+    return rows / ith_conv_cell_height(conv) * ith_conv_cell_height(conv);
 }
 
 static ith_conv_block block_of(const ith_conv *conv, const block_grid *grid, int64_t index, int64_t end)
 {
-    int64_t cell = ith_conv_cell(conv), column = index % grid->columns * grid->across;
-    int64_t row = conv->made + index % grid->count / grid->columns * grid->rows * cell;
+    const int64_t height = ith_conv_cell_height(conv), column = index % grid->columns * grid->across;
+    const int64_t row = conv->made + index % grid->count / grid->columns * grid->rows * height;
     const int64_t first = conv->slots - ith_conv_out_frames(conv);
     return (ith_conv_block){.slot = first + index / grid->count,
                             .row = row,
-                            .column = column * cell,
-                            .rows = ith_min64(grid->rows, ith_div_up(end - row, cell)),
+                            .column = column * ith_conv_cell_width(conv),
+                            .rows = ith_min64(grid->rows, ith_div_up(end - row, height)),
                             .across = ith_min64(grid->across, grid->cells - column),
                             .end = end};
 }

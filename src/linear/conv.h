@@ -23,12 +23,13 @@
  *
  * Convolutions are matrix products (kernels/product.h): pixels are the left operand, filters the right operand, which
  * is packed once. Convolutions of 3 x 3 or 3 x 3 x 3 that multiply f32 use F(2x2, 3x3) over the plane
- * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications; if frames come in pairs, convolutions of 3 x 3 x
- * 3 use F(2x2x2, 3x3x3), with 8/27. Doubled frames leave out 7 of 16 products. All others follow the definition
- * (conv_direct.c), and so do convolutions with very few output channels, which would leave most lanes of vectors empty:
- * the taps of a row of the kernel become columns of the product. A number of y has the same bits for any number of
- * threads and any `strip`. A NaN or an infinity in a pixel reaches only the pixels of y that read it, and with F(2x2,
- * 3x3) or F(2x2x2, 3x3x3) also the other pixels of their tiles (2 x 2 pixels from even coordinates). */
+ * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications. If frames come in pairs, convolutions of 3 x 3 x
+ * 3 use F(2x2x2, 3x3x3), with 8/27, or F(2x2x4, 3x3x3), with 2/9, if they have few channels, so that their filters are
+ * small. Doubled frames leave out 7 of 16 products. All others follow the definition (conv_direct.c), and so do
+ * convolutions with very few output channels, which would leave most lanes of vectors empty: the taps of a row of the
+ * kernel become columns of the product. A number of y has the same bits for any number of threads and any `strip`. A
+ * NaN or an infinity in a pixel reaches only the pixels of y that read it, and with these transforms also the other
+ * pixels of their tiles (2 x 2 or 2 x 4 pixels, the first one at row 0 and column 0). */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -49,7 +50,7 @@ typedef struct ith_conv_shape {
     bool pairs;       /* the frames after the first come in pairs; only with a depth of 1 or 3 */
     bool halves;      /* y is half as high and half as wide, rounded down; at least 1 */
     bool halves_time; /* y is computed for the second frame of each pair only */
-    bool doubled;     /* the input has squares of 2 x 2 equal pixels, from even coordinates on; same y, less work */
+    bool doubled;     /* the input has squares of 2 x 2 equal pixels, from even coordinates on; less work */
 } ith_conv_shape;
 
 /* The height and the width of y. */
@@ -67,9 +68,10 @@ static inline int64_t ith_conv_out_width(const ith_conv_shape *shape)
 typedef struct ith_conv {
     ith_conv_shape shape;
     const ith_product_kernel *kernel;
-    const ith_winograd *winograd; /* the transforms of F(2x2, 3x3); NULL: computed from the definition */
+    const ith_winograd *winograd; /* the transforms of F(2x2, 3x3) and its relatives; NULL: by the definition */
+    int tile_width;               /* pixels of a tile of these transforms side by side: 2 or 4 */
     bool folded;       /* the columns of the products are taps of a row of the kernel times output channels */
-    bool joint;        /* pairs of frames are computed together, with F(2x2x2, 3x3x3) */
+    bool joint;        /* pairs of frames are computed together, with F(2x2x2, 3x3x3) or F(2x2x4, 3x3x3) */
     int64_t slots;     /* number of frames in a group of frames: 2 if they come in pairs, otherwise 1 */
     int64_t row_bytes; /* bytes of a row of input, with pixels of zeros on its left and right */
     int64_t ring_rows; /* number of rows of each slot in the ring buffer */

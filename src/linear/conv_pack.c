@@ -62,20 +62,20 @@ static void read_filter(void *user)
         r->to[i] = ith_round_to_bf16(r->to[i]);
 }
 
-/* Writes one input channel's numbers of the columns of F(2x2, 3x3) or F(2x2x2, 3x3x3). filter: [frames][3][3]. */
+/* Writes one input channel's numbers of the columns of the transformed filters. filter: [frames][3][3]. */
 static void make_transformed(const ith_conv *conv, const float *filter, int64_t channel, float *columns)
 {
-    const int64_t steps = ith_conv_steps(conv), in = conv->shape.in;
-    float u[64];
+    const int64_t steps = ith_conv_steps(conv), in = conv->shape.in, products = ith_conv_products(conv);
+    float u[ITH_WINOGRAD_MOST];
     if (conv->joint) {
-        ith_winograd_filter_time(u, filter);
-        for (int64_t product = 0; product < 64; product++)
+        ith_winograd_filter_time(conv->tile_width, u, filter);
+        for (int64_t product = 0; product < products; product++)
             columns[product * steps + channel] = u[product];
         return;
     }
     for (int64_t t = 0; t < conv->shape.frames; t++) {
-        ith_winograd_filter(u, filter + 9 * t);
-        for (int64_t product = 0; product < 16; product++)
+        ith_winograd_filter(conv->tile_width, u, filter + 9 * t);
+        for (int64_t product = 0; product < products; product++)
             columns[product * steps + t * in + channel] = u[product];
     }
 }

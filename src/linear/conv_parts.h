@@ -4,9 +4,8 @@
  * A convolution by the definition has frames * kernel products, one for each pair of a frame and a row of the kernel.
  * The pixels that a row of the kernel reads are contiguous, so such a product has kernel * in steps. If the convolution
  * is folded, each product has `in` steps, and its kernel * out columns are the taps of the row of the kernel times the
- * output channels (conv_direct.c). F(2x2, 3x3) has 16
- * products, one for each element of u * v (kernels/winograd.h), with frames * in steps each; F(2x2x2, 3x3x3) has 64
- * with `in` steps each. */
+ * output channels (conv_direct.c). F(2x2, 3x3) has 16 products, one for each element of u * v (kernels/winograd.h),
+ * with frames * in steps each; F(2x2x2, 3x3x3) has 64 and F(2x2x4, 3x3x3) has 96, with `in` steps each. */
 #ifndef ITH_LINEAR_CONV_PARTS_H
 #define ITH_LINEAR_CONV_PARTS_H
 
@@ -14,8 +13,8 @@
 
 #include "../base/size.h"
 
-/* A rectangle of cells of the output that one thread computes. A cell is a pixel; with F(2x2, 3x3) it is a tile of 2 x
- * 2 pixels. */
+/* A rectangle of cells of the output that one thread computes. A cell is a pixel, or a tile of 2 x 2 or 2 x 4 pixels of
+ * the transforms. */
 typedef struct ith_conv_block {
     int64_t slot;         /* the frame; the first frame of a pair that is computed together */
     int64_t row, column;  /* coordinates of the first pixel */
@@ -23,10 +22,22 @@ typedef struct ith_conv_block {
     int64_t end;          /* rows of pixels from this one on are not given to the caller, even if a cell has them */
 } ith_conv_block;
 
-/* Height and width of a cell in pixels. */
-static inline int64_t ith_conv_cell(const ith_conv *conv)
+/* Height of a cell in pixels. */
+static inline int64_t ith_conv_cell_height(const ith_conv *conv)
 {
     return conv->winograd ? 2 : 1;
+}
+
+/* Width of a cell in pixels. */
+static inline int64_t ith_conv_cell_width(const ith_conv *conv)
+{
+    return conv->winograd ? conv->tile_width : 1;
+}
+
+/* The number of columns of v: the width of the input pixels of a tile. */
+static inline int64_t ith_conv_tile_columns(const ith_conv *conv)
+{
+    return conv->tile_width + 2;
 }
 
 /* The distance between the pixels of the input at the centres of two neighbouring pixels of y. */
@@ -45,7 +56,7 @@ static inline int64_t ith_conv_centre(const ith_conv *conv, int64_t place)
 static inline int64_t ith_conv_products(const ith_conv *conv)
 {
     if (conv->winograd)
-        return conv->joint ? 64 : 16;
+        return 4 * ith_conv_tile_columns(conv) * (conv->joint ? 4 : 1);
     return conv->shape.frames * conv->shape.kernel;
 }
 

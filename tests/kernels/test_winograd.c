@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transforms of F(2x2, 3x3) and F(2x2x2, 3x3x3) of every instruction set: together they are a convolution in
- * float64, and each has the bits of plain C. */
+/* The transforms of every instruction set, for tiles 2 and 4 pixels wide, without and with time: together they are a
+ * convolution in float64, and each has the bits of plain C. */
 #include "base/dtype.h"
 #include "kernels/winograd.h"
 
@@ -15,7 +15,7 @@
 #include "support/machine.h"
 #include "support/random.h"
 
-enum { TILES = 3, CHANNELS = 37, WIDTH = 2 * TILES + 2, GUARD = 5 };
+enum { TILES = 3, CHANNELS = 37, WIDTH_MOST = 4, GUARD = 5 };
 
 static uint64_t seed = 11;
 
@@ -46,10 +46,11 @@ static void choice_follows_the_cpu(void **state)
 /* A video of `frames` + 2 frames of four rows of pixels if it is convolved over time, otherwise of one frame; and the
  * two rows of results of each frame for each channel by itself (a convolution of depth 1). */
 typedef struct scene {
+    int width;  /* pixels of a tile side by side */
     int frames; /* frames of the result: 1, or 2 of a convolution over time */
     ith_dtype dtype;
     int64_t channels, row; /* channels; numbers in a row of pixels */
-    char *stored;          /* [input frames][4][WIDTH][channels] in `dtype` */
+    char *stored;          /* [input frames][4][width * TILES + 2][channels] in `dtype` */
     float *pixels;         /* the same numbers in f32 */
     float *filters, *bias; /* [channels][taps]; [channels] */
 } scene;
@@ -69,29 +70,30 @@ static const char *row_of(const scene *s, int frame, int row)
     return s->stored + (4 * frame + row) * s->row * (int64_t)ith_dtype_bytes(s->dtype);
 }
 
-/* Multiplies products [4 columns][input frames][TILES][channels] of row `row` of v by the filters. */
+/* Multiplies products [width + 2 columns][input frames][TILES][channels] of row `row` of v by the filters. */
 static void multiply(const scene *s, int row, float *v)
 {
-    const int count = 4 * input_frames(s);
-    float u[64];
+    const int count = (s->width + 2) * input_frames(s);
+    float u[ITH_WINOGRAD_MOST];
     for (int64_t c = 0; c < s->channels; c++) {
         if (s->frames == 1)
-            ith_winograd_filter(u, s->filters + 9 * c);
+            ith_winograd_filter(s->width, u, s->filters + 9 * c);
         else
-            ith_winograd_filter_time(u, s->filters + 27 * c);
+            ith_winograd_filter_time(s->width, u, s->filters + 27 * c);
         for (int i = 0; i < count * TILES; i++)
             v[i * s->channels + c] *= u[count * row + i / TILES];
     }
 }
 
-/* Computes y [frames][2][2 TILES][channels] with the transforms of `w`. */
+/* Computes y [frames][2][width * TILES][channels] with the transforms of `w`. */
 static void convolve(const ith_winograd *w, const scene *s, float *y)
 {
     static const int first[4] = {0, 1, 2, 1}, second[4] = {2, 2, 1, 3};
-    static float v[16 * TILES * CHANNELS];
+    static float v[(WIDTH_MOST + 2) * 4 * TILES * CHANNELS];
     const int64_t stride = TILES * s->channels;
     for (int row = 0; row < 4; row++) {
-        ith_winograd_input input = {.frames = input_frames(s),
+        ith_winograd_input input = {.width = s->width,
+                                    .frames = input_frames(s),
                                     .dtype = s->dtype,
                                     .adds = row == 1,
                                     .tiles = TILES,
@@ -103,7 +105,8 @@ static void convolve(const ith_winograd *w, const scene *s, float *y)
             input.first[i] = row_of(s, i, first[row]), input.second[i] = row_of(s, i, second[row]);
         w->input(&input);
         multiply(s, row, v);
-        ith_winograd_output output = {.frames = s->frames,
+        ith_winograd_output output = {.width = s->width,
+                                      .frames = s->frames,
                                       .row = row,
                                       .tiles = TILES,
                                       .channels = s->channels,
@@ -111,7 +114,7 @@ static void convolve(const ith_winograd *w, const scene *s, float *y)
                                       .product_stride = stride,
                                       .bias = s->bias};
         for (int i = 0; i < s->frames; i++)
-            output.upper[i] = y + 4 * i * stride, output.lower[i] = output.upper[i] + 2 * stride;
+            output.upper[i] = y + 2 * s->width * i * stride, output.lower[i] = output.upper[i] + s->width * stride;
         w->output(&output);
     }
 }
@@ -119,13 +122,14 @@ static void convolve(const ith_winograd *w, const scene *s, float *y)
 /* Compares y with sums in float64 by the definition. */
 static void check_result(const scene *s, const float *y)
 {
-    for (int64_t i = 0; i < s->frames * 4 * TILES * s->channels; i++) {
-        int64_t c = i % s->channels, x = i / s->channels % (2 * TILES), row = i / s->channels / (2 * TILES);
+    const int64_t line = s->width * TILES;
+    for (int64_t i = 0; i < s->frames * 2 * line * s->channels; i++) {
+        int64_t c = i % s->channels, x = i / s->channels % line, row = i / s->channels / line;
         double sum = (double)s->bias[c], size = fabs(sum) + 1;
         for (int k = 0; k < taps(s); k++) {
-            int64_t line = row / 2 * 4 + row % 2 + k / 9 * 4 + k / 3 % 3;
+            int64_t from = row / 2 * 4 + row % 2 + k / 9 * 4 + k / 3 % 3;
             double term =
-                (double)s->filters[taps(s) * c + k] * (double)s->pixels[line * s->row + (x + k % 3) * s->channels + c];
+                (double)s->filters[taps(s) * c + k] * (double)s->pixels[from * s->row + (x + k % 3) * s->channels + c];
             sum += term, size += fabs(term);
         }
         assert_true(fabs((double)y[i] - sum) < 1e-6 * size);
@@ -136,7 +140,7 @@ static void check_scene(const scene *s)
 {
     const ith_winograd *all[3];
     const int count = tables(all);
-    const int64_t made = s->frames * 4 * TILES * s->channels;
+    const int64_t made = s->frames * 2 * s->width * TILES * s->channels;
     float *y = malloc((size_t)(made + GUARD) * sizeof *y), *plain = malloc((size_t)made * sizeof *plain);
     for (int i = 0; i < count; i++) {
         for (int64_t j = 0; j < made + GUARD; j++)
@@ -152,9 +156,10 @@ static void check_scene(const scene *s)
     free(y), free(plain);
 }
 
-static void check_channels(int frames, int64_t channels, ith_dtype dtype)
+static void check_channels(int width, int frames, int64_t channels, ith_dtype dtype)
 {
-    scene s = {.frames = frames, .dtype = dtype, .channels = channels, .row = WIDTH * channels};
+    scene s = {.width = width, .frames = frames, .dtype = dtype, .channels = channels};
+    s.row = (width * TILES + 2) * channels;
     const int64_t numbers = input_frames(&s) * 4 * s.row;
     s.pixels = random_floats(&seed, numbers), s.filters = random_floats(&seed, taps(&s) * channels);
     s.bias = random_floats(&seed, channels), s.stored = malloc((size_t)(numbers * ith_dtype_bytes(dtype)));
@@ -169,10 +174,11 @@ static void transforms_make_a_convolution(void **state)
     (void)state;
     static const int64_t channels[] = {1, 3, 8, 15, 16, 17, 32, CHANNELS};
     for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
-        for (int frames = 1; frames <= 2; frames++) {
-            check_channels(frames, channels[i], ITH_F32);
-            check_channels(frames, channels[i], ITH_BF16);
-        }
+        for (int width = 2; width <= WIDTH_MOST; width += 2)
+            for (int frames = 1; frames <= 2; frames++) {
+                check_channels(width, frames, channels[i], ITH_F32);
+                check_channels(width, frames, channels[i], ITH_BF16);
+            }
 }
 
 int main(void)

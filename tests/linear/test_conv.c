@@ -173,14 +173,10 @@ static void numbers_free(numbers *n)
     free(n->video), free(n->w), free(n->b), free(n->y);
 }
 
-static void check_shape(ith_context *context, ith_conv_shape s, int kind)
+/* Compares the results of a shape with sums in float64. */
+static void check_numbers(ith_conv_shape s, int kind, const numbers *from)
 {
-    s.types = operand_kinds[kind];
-    numbers n = numbers_of(&s);
-    packed_conv conv;
-    assert_int_equal(packed_open(&conv, context, &s, n.w, ITH_F32, n.b), ITH_OK);
-    int64_t peak = memory_of(context).peak_bytes;
-    assert_int_equal(packed_run_all(&conv, s.strip, VIDEO_FRAMES, n.video, n.y), ITH_OK);
+    const numbers n = *from;
     for (int64_t i = 0; i < n.count * n.made; i++) {
         int64_t o = i % s.out, x = i / s.out % ith_conv_out_width(&s), frame = i / n.made;
         int64_t y = i / s.out / ith_conv_out_width(&s) % ith_conv_out_height(&s);
@@ -194,6 +190,17 @@ static void check_shape(ith_context *context, ith_conv_shape s, int kind)
             fail_msg("%d to %d channels, %d x %d: frame %d, pixel %d, %d: %.9g, not %.9g", (int)s.in, (int)s.out,
                      (int)s.height, (int)s.width, (int)frame, (int)y, (int)x, (double)n.y[i], sum);
     }
+}
+
+static void check_shape(ith_context *context, ith_conv_shape s, int kind)
+{
+    s.types = operand_kinds[kind];
+    numbers n = numbers_of(&s);
+    packed_conv conv;
+    assert_int_equal(packed_open(&conv, context, &s, n.w, ITH_F32, n.b), ITH_OK);
+    int64_t peak = memory_of(context).peak_bytes;
+    assert_int_equal(packed_run_all(&conv, s.strip, VIDEO_FRAMES, n.video, n.y), ITH_OK);
+    check_numbers(s, kind, &n);
     assert_int_equal(memory_of(context).peak_bytes, peak);
     packed_close(&conv);
     numbers_free(&n);
@@ -208,7 +215,8 @@ static void test_against_float64(void **state)
                                         {1, 1, 3, 3, 1, 1, 1},   {64, 16, 1, 1, 2, 3, 2}, {12, 6, 3, 5, 7, 6, 2},
                                         {96, 97, 3, 3, 3, 1, 1}, {97, 96, 3, 3, 5, 2, 2}, {1, 96, 3, 3, 2, 3, 1},
                                         {3, 1, 1, 3, 7, 1, 3},   {97, 3, 3, 1, 3, 33, 1}, {1, 3, 3, 3, 1, 70, 1},
-                                        {2, 2, 4, 3, 40, 2, 5},  {16, 1, 1, 5, 2, 2, 1},  {3, 16, 3, 3, 6, 291, 2}};
+                                        {2, 2, 4, 3, 40, 2, 5},  {16, 1, 1, 5, 2, 2, 1},  {3, 16, 3, 3, 6, 291, 2},
+                                        {257, 9, 3, 3, 5, 7, 2}, {290, 6, 1, 3, 3, 6, 3}, {256, 7, 3, 3, 2, 9, 2}};
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -268,12 +276,14 @@ static void double_pixels(const ith_conv_shape *s, float *video)
         }
 }
 
-/* What is left out because pixels are equal changes no number of y. */
-static void doubled_pixels_have_the_same_bits(void **state)
+/* Doubled pixels make some products zero, which are left out. The results agree with float64. They keep their bits if the
+ * convolution has tiles of the same width when it computes all products. */
+static void doubled_pixels(void **state)
 {
     (void)state;
     static const int64_t shapes[][7] = {{16, 16, 1, 3, 10, 8, 2}, {33, 20, 1, 3, 6, 290, 6}, {16, 40, 3, 3, 4, 6, 4},
-                                        {3, 5, 1, 3, 2, 2, 2},    {96, 3, 1, 3, 4, 4, 2},    {24, 24, 1, 5, 8, 4, 2}};
+                                        {3, 5, 1, 3, 2, 2, 2},    {96, 3, 1, 3, 4, 4, 2},    {24, 24, 1, 5, 8, 4, 2},
+                                        {260, 20, 1, 3, 4, 6, 3}, {257, 7, 3, 3, 4, 4, 1}};
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++)
@@ -282,15 +292,19 @@ static void doubled_pixels_have_the_same_bits(void **state)
             ith_conv_shape s = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], operand_kinds[kind], .pairs = i % 2};
             numbers x = numbers_of(&s);
             float *plain = random_floats(&seed, VIDEO_FRAMES * x.made);
+            int widths[2];
             double_pixels(&s, x.video);
             for (int doubled = 0; doubled < 2; doubled++) {
                 packed_conv conv;
                 s.doubled = doubled > 0;
                 assert_int_equal(packed_open(&conv, context, &s, x.w, ITH_F32, x.b), ITH_OK);
                 assert_int_equal(packed_run_all(&conv, s.strip, VIDEO_FRAMES, x.video, doubled ? x.y : plain), ITH_OK);
+                widths[doubled] = conv.conv.winograd ? conv.conv.tile_width : 0;
                 packed_close(&conv);
             }
-            assert_memory_equal(plain, x.y, (size_t)(VIDEO_FRAMES * x.made) * sizeof(float));
+            check_numbers(s, kind, &x);
+            if (widths[0] == widths[1])
+                assert_memory_equal(plain, x.y, (size_t)(VIDEO_FRAMES * x.made) * sizeof(float));
             free(plain), numbers_free(&x);
         }
     assert_int_equal(memory_of(context).current_bytes, 0);
@@ -316,8 +330,8 @@ static double relative_error(ith_context *context, ith_conv_shape s)
     return sqrt(errors / squares);
 }
 
-/* The errors at the channels of the decoder. A direct sum in f32 has 3e-7, F(2x2, 3x3) about 5e-7; F(4x4, 3x3) would
- * have 4e-6. */
+/* The errors at the channels of the decoder. A direct sum in f32 in blocks has 3e-7, F(2x2, 3x3) about 5e-7, and
+ * F(2x2x4, 3x3x3) about 7e-7; with the points 1 and 2 instead of 5/8 and 3/2 it would have 1e-6. */
 static void test_accuracy(void **state)
 {
     (void)state;
@@ -415,7 +429,7 @@ static void test_bits(void **state)
 }
 
 /* A NaN in frame 1 or 2, at place `at` of it, stays near its pixel: in the frame and the two after it, pixels of y from
- * 2 rows or columns before to 2 after it may become NaN, no others. */
+ * 2 rows before to 2 after it and from 3 columns before to 3 after it may become NaN, no others. */
 static void check_nan(ith_context *context, ith_conv_shape s, int64_t nan_frame, int64_t at)
 {
     numbers n = numbers_of(&s);
@@ -433,7 +447,7 @@ static void check_nan(ith_context *context, ith_conv_shape s, int64_t nan_frame,
         bool reads = frame >= nan_frame && frame < nan_frame + s.frames;
         if (reads && down <= 1 && across <= 1)
             assert_true(isnan(n.y[i]));
-        if (!reads || down > 2 || across > 2)
+        if (!reads || down > 2 || across > 3)
             assert_true(n.y[i] == clean[i]);
     }
     free(clean);
@@ -444,14 +458,15 @@ static void test_nan(void **state)
 {
     (void)state;
     ith_context *context = NULL;
-    ith_conv_shape s = {5, 4, 3, 3, 12, 13, 3, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
+    static const int64_t channels[][2] = {{5, 4}, {5, 20}, {257, 6}}; /* with and without tiles of each width */
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    for (int64_t at = 0; at < s.height * s.width; at += 11)
-        for (int64_t frame = 1; frame <= 2; frame++)
-            for (int pairs = 0; pairs < 2; pairs++) {
-                s.pairs = pairs > 0;
+    for (int i = 0; i < 6; i++) {
+        const int64_t *n = channels[i / 2];
+        const ith_conv_shape s = {n[0], n[1], 3, 3, 12, 13, 3, {ITH_F32, ITH_F32, ITH_F32}, .pairs = i % 2};
+        for (int64_t at = 0; at < s.height * s.width; at += n[0] < 100 ? 11 : 50)
+            for (int64_t frame = 1; frame <= 2; frame++)
                 check_nan(context, s, frame, at);
-            }
+    }
     ith_context_destroy(&context);
 }
 
@@ -512,14 +527,10 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_float64),
-                                       cmocka_unit_test(halves_against_float64),
-                                       cmocka_unit_test(test_accuracy),
-                                       cmocka_unit_test(test_bits),
-                                       cmocka_unit_test(test_weight_types),
-                                       cmocka_unit_test(test_nan),
-                                       cmocka_unit_test(doubled_pixels_have_the_same_bits),
-                                       cmocka_unit_test(test_interruption),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_float64), cmocka_unit_test(halves_against_float64),
+                                       cmocka_unit_test(test_accuracy),        cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_weight_types),    cmocka_unit_test(test_nan),
+                                       cmocka_unit_test(doubled_pixels),       cmocka_unit_test(test_interruption),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
