@@ -3,10 +3,11 @@
  * frees its memory at its end.
  *
  *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, and the
- * lists of the tensors in the weight files; a stage that opens a component makes its list once more text       the text
- * encoder's vectors and workspace image      in the process of rank 0: the scaled images, and the autoencoder's filters
- * and encoder denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace and share of
- * the latents decode     the autoencoder's packed filters, caches and layers, and a frame
+ *              lists of the tensors in the weight files; a stage that opens a component makes its list once more
+ *   text       the text encoder's vectors and workspace
+ *   image      in the process of rank 0: the scaled images, and the autoencoder's filters and encoder
+ *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
+ *   decode     the autoencoder's packed filters, caches and layers, and a frame
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
  * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count in the

@@ -82,6 +82,11 @@ typedef struct ith_dit_shape {
     int64_t longest_text; /* the most rows of a prompt in any later pass; 0: no prompt is longer than the first ones */
     int64_t known;        /* the first tokens, whose latents are known and whose time step is 0; 0: there are none */
 } ith_dit_shape;
+/* The number of tokens S of latents of this size: one for each square of 2 x 2 in each frame. */
+static inline int64_t ith_dit_token_count(int64_t frames, int64_t height, int64_t width)
+{
+    return frames * (height / 2) * (width / 2);
+}
 /* Collective over comm (NULL: one rank): all ranks succeed or all fail. dit, text and comm must outlive the
  * workspace. */
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,

@@ -35,16 +35,11 @@ static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-static int64_t token_count(const ith_dit_shape *shape)
-{
-    return shape->frames * (shape->height / 2) * (shape->width / 2);
-}
-
 /* Computes the sizes of a rank's workspace. keys: number of cross-attention keys of its first prompts. */
 static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape, int64_t keys, int ranks, int rank)
 {
     ith_dit_workspace w = {.dit = dit, .shape = *shape, .type = dit->types.attention, .threads = omp_get_max_threads()};
-    ith_share(token_count(shape), ranks, rank, &w.begin, &w.share);
+    ith_share(ith_dit_token_count(shape->frames, shape->height, shape->width), ranks, rank, &w.begin, &w.share);
     w.rows = shape->batch * w.share;
     w.keys = ith_max64(keys, shape->longest_text ? ith_dit_text_keys(shape->longest_text) : 0);
     return w;
@@ -112,7 +107,7 @@ static ith_attn_problem self_problem(const ith_dit_workspace *w)
     const ith_dit_config *c = &w->dit->config;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     problem.batch = w->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
-    problem.q_len = problem.kv_len = token_count(&w->shape);
+    problem.q_len = problem.kv_len = ith_dit_token_count(w->shape.frames, w->shape.height, w->shape.width);
     problem.dtype = w->type;
     problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = problem.o_row_stride = 3 * c->dim;
     problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = w->share * 3 * c->dim;
@@ -126,7 +121,7 @@ static ith_attn_problem cross_problem(const ith_dit_workspace *w)
     const ith_dit_config *c = &w->dit->config;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     problem.batch = w->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
-    problem.q_len = token_count(&w->shape), problem.kv_len = w->keys;
+    problem.q_len = ith_dit_token_count(w->shape.frames, w->shape.height, w->shape.width), problem.kv_len = w->keys;
     problem.dtype = w->type;
     problem.has_key_bias = problem.replicated_kv = true;
     problem.k_row_stride = problem.v_row_stride = 2 * c->dim;

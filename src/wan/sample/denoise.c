@@ -104,14 +104,9 @@ ith_linear_keep ith_denoise_keep(const ith_model *model, const ith_generate_opti
         return ITH_LINEAR_KEEP_ALL;
     if (options->keep_packed == ITH_KEEP_NONE || options->shard_weights)
         return ITH_LINEAR_KEEP_NONE;
-    const int64_t tokens = size->frames * (size->height / 2) * (size->width / 2);
+    const int64_t tokens = ith_dit_token_count(size->frames, size->height, size->width);
     const int64_t share = ith_div_up(tokens, ith_denoise_sequence_ranks(model, options, ranks));
     return ith_dit_keep(model->loras[expert], ith_denoise_batch(model, options) * share);
-}
-
-static int64_t token_count(const ith_dit_shape *shape)
-{
-    return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
 static ith_part part_of(const worker *w)
@@ -132,7 +127,7 @@ static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const 
                     const ith_latent_size *size, int ranks, int rank)
 {
     const int sequence_ranks = ith_denoise_sequence_ranks(model, options, ranks);
-    const int64_t tokens = size->frames * (size->height / 2) * (size->width / 2), element = sizeof(float);
+    const int64_t tokens = ith_dit_token_count(size->frames, size->height, size->width), element = sizeof(float);
     b->width = size->channels * 4;
     ith_share(tokens, sequence_ranks, rank % sequence_ranks, &b->begin, &b->count);
     const int64_t numbers = b->count * b->width;
@@ -296,7 +291,7 @@ static ith_status gather(worker *w, float *share, float *latents)
 {
     if (w->rank->rank >= ith_comm_size(w->sequence)) /* the first half of the ranks sends the same tokens */
         return ITH_OK;
-    int64_t tokens = token_count(&w->shape), begin, count;
+    int64_t tokens = ith_dit_token_count(w->shape.frames, w->shape.height, w->shape.width), begin, count;
     int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;
     for (int rank = 0; rank < receive_count; rank++) {
         ith_share(tokens, receive_count, rank, &begin, &count);
