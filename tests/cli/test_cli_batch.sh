@@ -82,16 +82,21 @@ same clip-001.mp4 one.mp4
 same clip-003.mp4 two.mp4
 rm clip-*
 
+# stop_in_second OPTION...: stops a batch in its second video. The exit status in $status.
+stop_in_second() {
+    : >err
+    set -m
+    "${run[@]}" --prompts prompts "$@" >out 2>err </dev/null &
+    local process=$! i
+    set +m
+    for ((i = 0; i < 1000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
+    kill -s TERM $process
+    status=0
+    wait $process || status=$?
+}
+
 # stopped in the second video, it goes on there
-: >err
-set -m
-"${run[@]}" --steps 40 --prompts prompts --checkpoint run.st >out 2>err </dev/null &
-process=$!
-set +m
-for ((i = 0; i < 1000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
-kill -s TERM $process
-status=0
-wait $process || status=$?
+stop_in_second --steps 40 --checkpoint run.st
 [ $status = 1 ] || [ $status = 0 ] || fail "SIGTERM: exit status $status"
 cp clip-001.mp4 first.mp4
 expect 0 "clip-001.mp4 is there already" "${run[@]}" --steps 40 --prompts prompts --resume run.st
@@ -102,15 +107,7 @@ same clip-002.mp4 whole.mp4
 rm clip-* own.gif
 
 # stopped in the second video without saved runs: the first one is there, and nobody is told that nothing was written
-: >err
-set -m
-"${run[@]}" --steps 400 --prompts prompts >out 2>err </dev/null &
-process=$!
-set +m
-for ((i = 0; i < 1000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
-kill -s TERM $process
-status=0
-wait $process || status=$?
+stop_in_second --steps 400
 [ $status = 1 ] && [ -e clip-001.mp4 ] || fail "SIGTERM in the second video: exit status $status: $(tail -3 err)"
 grep -q 'Nothing was written' err && fail "a video is there: $(tail -4 err)"
 grep -q 'clip-002.mp4 was not made' err || fail "the video that was stopped is not named: $(tail -4 err)"

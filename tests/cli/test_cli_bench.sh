@@ -95,7 +95,7 @@ for size in "1.3b 12 heads of 128, feed-forward 8960" "5b 24 heads of 128, feed-
     expect 1 "tokens [0-9]+ would do" "$ithaca" bench block --size ${size%% *} --seq 1000000000
 done
 expect 0 "" "$ithaca" bench block $tiny
-grep -qE '^block: 2 heads of 32, feed-forward 96, 70 tokens, 512 rows of text; precision (f32|bf16), weights bf16, [0-9]+ threads$' \
+grep -qE '^block: 2 heads of 32, feed-forward 96, 70 tokens, 512 rows of text; precision (f32|bf16), weights bf16, [0-9]+ threads?$' \
     "$work/out" && [ "$(wc -l <"$work/out")" = 10 ] || fail "the table of a block: $(cat "$work/out")"
 expect 0 "" "$ithaca" bench decode --size small --height 8 --width 8 --frames 1
 grep -qE '^memory [0-9.]+ MB held \(predicted [0-9.]+ MB; [0-9.]+ MB of it are the weights\), [0-9.]+ MB resident$' "$work/out" ||
