@@ -43,7 +43,7 @@ typedef struct ith_measure_options {
     const ith_machine_case *cases; /* [case_count]; NULL: F32 and BF16 with a head size of 128 and both softmaxes */
     int64_t case_count;
     double seconds;  /* time that the measurement takes, about; 0: 1. A slow machine or link may take longer, because
-                      * each  rate needs a few repeats */
+                      * each rate needs a few repeats */
     int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0: as
                       * many as the process has processors */
     /* Called by the thread that called, between repeats. NULL: not called. */

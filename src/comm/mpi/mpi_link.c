@@ -22,7 +22,7 @@ enum {
     LEAST_SENDS = 2,
     SENDS_IN_ALL = 512, /* the number of buffers that decides for how many each process has */
     TAG = 1,
-    LAST_CALLS = 64, /* calls that let MPI send what it has buffered, when a link is closed */
+    LAST_CALLS = 64, /* calls in which MPI can send its last buffered messages, before a link is closed */
     AT_ONCE = 65536, /* bytes of the longest message, with its head, that Open MPI sends over TCP without asking */
     MOST_HEAD = 256  /* of a message of an MPI */
 };
