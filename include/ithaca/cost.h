@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Predicts what attention costs on a machine that a description tells about: which plans are legal, how long each
+/* Predicts the cost of attention on a machine from the machine's description: which plans are legal, how long each
  * takes, how much it sends and holds, and how much of the exchange is hidden. Nothing is executed, so the machine need
  * not be at hand. docs/cost.md has the model with its equations. Part of libithaca.
  *
@@ -93,13 +93,13 @@ typedef struct ith_machine_level {
      * time is never hidden. 0: copies take no time */
     double copy_bytes_per_second;
     double overlap; /* share of a transfer's time on the link that passes while the rank computes, 0 to 1 */
-    /* what an exchange takes besides latency_seconds and its bytes: the ranks announce long messages to one another and
-     * ask for them, which takes further latencies */
+    /* the time of an exchange besides latency_seconds and the transfer of its bytes: the ranks announce long messages
+     * to one another and ask for them, which takes further latencies */
     double setup_seconds;
 } ith_machine_level;
 #define ITH_MACHINE_LEVEL_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(ith_machine_level), {0}, 0, false, false, 0, 0, 0, 0, 1, 0                                               \
+        sizeof(ith_machine_level), {0}, 0, false, false, 0, 0, 0, 0, 1, 0                                              \
     }
 #define ITH_MACHINE_LEVELS 8 /* the most levels of a machine */
 

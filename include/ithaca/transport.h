@@ -61,7 +61,8 @@
  *   Peers are ranks of the group, regions have no negative or overflowing sizes, and transfers of a rank to itself
  *   have been copied. A request is posted only while its number is free, and waited for only while it is in flight,
  *   for less than a second at a time. `leave` is called once, with the state of the whole group, when no request is in
- *   flight or the group has failed. After `leave` only `close` is called, once for each state, the whole group's last.
+ *   flight or the group has failed. After `leave` the library calls only `close`: once for each state, and for the
+ *   state of the whole group last.
  *   A rank posts on a sub-group only after all its members have made their states of it.
  */
 #ifndef ITHACA_TRANSPORT_H

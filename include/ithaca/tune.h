@@ -79,8 +79,8 @@ ITH_API void ith_machine_free(ith_machine **machine);
 
 /* ---- Tiles ------------------------------------------------------------------------------------------------------ */
 
-/* The sizes of tiles, as in ith_attn_options, and the rate of a kernel with them. An element of arrays, so it stays as
- * it is. */
+/* The sizes of tiles, as in ith_attn_options, and the rate of a kernel with them. This struct has no struct_size and
+ * never gets new members, because other structs hold arrays of it. */
 typedef struct ith_tile_choice {
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
     double gflops; /* 10^9 operations a second of one thread; 0: not measured */
@@ -115,7 +115,7 @@ typedef struct ith_tile_report {
     char kernel[64];
     int64_t complete; /* 1: the search came to its end; 0: the time ended first, or should_stop returned true */
     int64_t tried;    /* number of tiles whose rates are known now */
-    /* best[0]: the kernel's usual tiles. Behind them those that were faster, the fastest first. */
+    /* best[0]: the kernel's usual tiles. The tiles that were faster follow, the fastest first. */
     int64_t count;
     ith_tile_choice best[ITH_TILE_CHOICES];
 } ith_tile_report;
@@ -146,10 +146,11 @@ ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_sea
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------- */
 
-/* Makes the strategy, mesh, direction and chunks of *info wisdom: plans take them for problems of this type, batch,
- * heads, head size, softmax and classes of lengths, on info->ranks ranks in such processes and hosts, if their options
- * leave all of them open. process_ranks, host_ranks: ranks of each process and of each host, 0: all. seconds,
- * usual_seconds: the time of an execution, and of one with the choices that the library makes by its rules.
+/* Makes the strategy, mesh, direction and chunks of *info wisdom. A plan takes these choices if its options leave all
+ * of them open, and if its problem has this type, batch, heads, head size, softmax and classes of lengths, and its
+ * group has info->ranks ranks, as many in each process and on each host as here. process_ranks, host_ranks: ranks of
+ * each process and of each host, 0: all. seconds: the time of an execution with these choices; usual_seconds: the time
+ * of one with the choices that the library makes by its rules.
  * ITH_ERR_ARGUMENT for choices that no plan has, and for times that are not finite and above 0. */
 ITH_API ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem,
                                            const ith_plan_info *info, int process_ranks, int host_ranks, double seconds,
