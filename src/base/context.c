@@ -10,6 +10,7 @@
 #include "observer.h"
 #include "size.h"
 #include "sized.h"
+#include "spin_lock.h"
 #include "trace.h"
 
 #include <pthread.h>
@@ -297,14 +298,14 @@ static char *error_of(ith_context *context)
  * thread also records an error sentence. */
 static void lock_error(ith_context *context)
 {
-    while (context && atomic_flag_test_and_set_explicit(&context->writing, memory_order_acquire))
-        ;
+    if (context)
+        ith_spin_lock(&context->writing);
 }
 
 static void unlock_error(ith_context *context)
 {
     if (context)
-        atomic_flag_clear_explicit(&context->writing, memory_order_release);
+        ith_spin_unlock(&context->writing);
 }
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
@@ -436,6 +437,11 @@ void ith_context_unlock_flights(ith_context *context)
     pthread_mutex_unlock(&context->family->flights_lock);
 }
 
+_Atomic(ith_lent_file *) *ith_context_lent(const ith_context *context)
+{
+    return &context->family->lent;
+}
+
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes)
 {
     family *shared = context->family;
@@ -460,11 +466,6 @@ static void count_add(memory_count *count, int64_t bytes)
     int_fast64_t peak = atomic_load(&count->peak_bytes);
     while (now > peak && !atomic_compare_exchange_weak(&count->peak_bytes, &peak, now))
         ;
-}
-
-_Atomic(ith_lent_file *) *ith_context_lent(const ith_context *context)
-{
-    return &context->family->lent;
 }
 
 void ith_context_count(ith_context *context, int64_t bytes)

@@ -43,7 +43,7 @@ static inline float ith_round_to_bf16(float value)
 float ith_f32_from_f16(uint16_t value);
 uint16_t ith_f16_from_f32(float value);
 
-/* Computes y[i] = x[i] as f32. type, of x: F32, BF16, F16 or F64. */
+/* Computes y[i] = x[i] as f32. type: the type of x, which is F32, BF16, F16 or F64. */
 void ith_to_f32(float *y, const void *x, ith_dtype type, int64_t count);
 /* Computes y[i] = x[i] rounded to `type`: F32, BF16 or F16. */
 void ith_from_f32(void *y, ith_dtype type, const float *x, int64_t count);

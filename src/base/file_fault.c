@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-#define MOST_FOUND 8 /* the most different handlers of the program that are kept */
+#define MOST_REPLACED 8 /* the most different handlers of the program that are kept */
 
 /* A call of ith_file_fault_guard that has not returned. */
 typedef struct guard {
@@ -27,8 +27,8 @@ static __thread guard *volatile innermost __attribute__((tls_model("initial-exec
 
 /* The actions of SIGBUS that this file's handler has replaced: the first one, and one for each different handler that
  * the program installed later. Entries are never removed, because a signal may come at any time. */
-static struct sigaction found[MOST_FOUND];
-static int found_count;
+static struct sigaction replaced[MOST_REPLACED];
+static int replaced_count;
 static atomic_int latest;                                /* index of the action that was replaced last */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for installing */
 
@@ -64,23 +64,24 @@ static void take_signal(int number, siginfo_t *info, void *machine_state)
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)machine_state)->uc_sigmask, NULL);
         siglongjmp(g->place, 1);
     }
-    /* The program's handler may have been installed later, and may call this one. The signal then goes to the first. */
-    bool returned = handing_on;
+    /* A handler that the program installed later may call this one. In this nested call the signal goes to the action
+     * that was replaced first, so that the two handlers do not call each other for ever. */
+    bool nested = handing_on;
     handing_on = true;
-    hand_on(&found[returned ? 0 : atomic_load(&latest)], number, info, machine_state);
-    handing_on = returned;
+    hand_on(&replaced[nested ? 0 : atomic_load(&latest)], number, info, machine_state);
+    handing_on = nested;
 }
 
 /* Stores an action that is about to be replaced. Returns false if there is no place for it. */
 static bool keep(const struct sigaction *action)
 {
     int index = 0;
-    while (index < found_count && found[index].sa_sigaction != action->sa_sigaction)
+    while (index < replaced_count && replaced[index].sa_sigaction != action->sa_sigaction)
         index++;
-    if (index == MOST_FOUND)
+    if (index == MOST_REPLACED)
         return false;
-    if (index == found_count)
-        found[found_count++] = *action;
+    if (index == replaced_count)
+        replaced[replaced_count++] = *action;
     atomic_store(&latest, index);
     return true;
 }

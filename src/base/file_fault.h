@@ -7,8 +7,9 @@
 
 #include "context.h"
 
-/* Calls read(user) on the calling thread. Returns true if it returns, and false if it accesses a lost page. In that
- * case the guard ends `read` at this access, so `read` must hold no lock and no memory that it would release later.
+/* Calls read(user) on the calling thread. Returns true if `read` returns, and false if `read` accesses a lost page. In
+ * that case the guard ends `read` at this access, so `read` must hold no lock and no memory that it would release
+ * later.
  *
  * The first call installs a handler for SIGBUS, which stays. A SIGBUS of any other origin goes to the handler that was
  * installed before, or has its default action. Guards may be nested, and any number of threads may be inside one. A

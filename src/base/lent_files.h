@@ -17,9 +17,9 @@ typedef struct ith_lent_file ith_lent_file;
 /* Makes a file of `bytes` bytes, all of them a hole, in the place of `path`. It can be opened from now on, and is freed
  * with the family. ITH_ERR_MEMORY on failure. */
 ith_status ith_lent_file_create(ith_context *context, const char *path, int64_t bytes, ith_lent_file **out);
-/* Makes room for bytes [begin, begin + bytes) of the file, which the context counts as held, and returns where the
- * caller writes them. NULL on failure, with an error sentence. The memory is valid until the next call for this file.
- */
+/* Makes room for bytes [begin, begin + bytes) of the file, which the context counts as held. Returns the address to
+ * which the caller writes them; NULL on failure, with an error sentence. The memory is valid until the next call for
+ * this file. */
 void *ith_lent_file_fill(ith_context *context, ith_lent_file *file, int64_t begin, int64_t bytes);
 /* Ends the filling of the file. */
 void ith_lent_file_end(ith_lent_file *file);
@@ -29,7 +29,8 @@ const char *ith_lent_path(const ith_context *context, const char *path);
 /* The bytes that the lent files of the context's family hold. */
 int64_t ith_lent_bytes(const ith_context *context);
 
-/* The list of the family's files, which context.c keeps, and its end. */
+/* For context.c and lent_files.c: ith_context_lent returns the head of the list of the family's files, which context.c
+ * keeps, and ith_lent_files_free frees the list with the family. */
 _Atomic(ith_lent_file *) *ith_context_lent(const ith_context *context);
 void ith_lent_files_free(ith_context *root, ith_lent_file *list);
 

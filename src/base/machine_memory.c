@@ -11,15 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names of files in one version of Linux control groups. */
+/* A folder of control groups, and the names of its files. */
 typedef struct group_version {
+    int version;                                 /* of Linux control groups: 1 or 2 */
     const char *mount, *limit, *use, *cached[2]; /* cached: names of lines in memory.stat */
 } group_version;
 
 static const group_version versions[] = {
-    {"/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}},
-    {"/sys/fs/cgroup/unified", "memory.max", "memory.current", {"inactive_file", "active_file"}},
-    {"/sys/fs/cgroup/memory",
+    {2, "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}},
+    {2, "/sys/fs/cgroup/unified", "memory.max", "memory.current", {"inactive_file", "active_file"}},
+    {1,
+     "/sys/fs/cgroup/memory",
      "memory.limit_in_bytes",
      "memory.usage_in_bytes",
      {"total_inactive_file", "total_active_file"}},
@@ -109,12 +111,12 @@ static void read_all_groups(const char *root, ith_machine_memory *memory)
         /* a path outside of the visible hierarchy, or the root of the hierarchy */
         if (strstr(path, "..") || !strcmp(path, "/"))
             *path = '\0';
-        bool is_second = !strcmp(line, "0") && !*controllers;
-        for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
-            bool of_second = !strcmp(versions[i].limit, "memory.max");
-            if (of_second ? is_second : !is_second && strstr(controllers, "memory"))
+        const int version = !strcmp(line, "0") && !*controllers ? 2 : 1;
+        if (version == 1 && !strstr(controllers, "memory"))
+            continue;
+        for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
+            if (versions[i].version == version)
                 read_groups(root, path, &versions[i], memory);
-        }
     }
     if (file)
         fclose(file);

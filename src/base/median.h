@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* The median of `count` numbers, at least one, which are sorted. */
+/* Sorts `count` numbers, at least one, and returns their median. */
 static inline double ith_median(double *numbers, int64_t count)
 {
     for (int64_t i = 1; i < count; i++)

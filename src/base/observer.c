@@ -4,6 +4,7 @@
 #include "observer.h"
 
 #include "clock.h"
+#include "spin_lock.h"
 
 #include <math.h>
 #include <omp.h>
@@ -53,9 +54,11 @@ bool ith_observer_stops(ith_observer *o)
 {
     if (atomic_load_explicit(&o->stopped, memory_order_relaxed))
         return true;
-    if (o->tick && !omp_get_thread_num())
+    if (omp_get_thread_num())
+        return false;
+    if (o->tick)
         o->tick(o->user);
-    if (omp_get_thread_num() || ith_clock_seconds() < atomic_load_explicit(&o->next_look, memory_order_relaxed) ||
+    if (ith_clock_seconds() < atomic_load_explicit(&o->next_look, memory_order_relaxed) ||
         pthread_mutex_trylock(&o->lock))
         return false;
     double now = ith_clock_seconds();
@@ -97,17 +100,6 @@ ith_status ith_observer_ask(ith_context *context)
     return ith_context_check(context);
 }
 
-static void lock_text(ith_activity *activity)
-{
-    while (atomic_flag_test_and_set_explicit(&activity->writing, memory_order_acquire))
-        ;
-}
-
-static void unlock_text(ith_activity *activity)
-{
-    atomic_flag_clear_explicit(&activity->writing, memory_order_release);
-}
-
 void ith_observer_set_activity(const ith_context *context, const char *format, ...)
 {
     ith_observer *o = ith_context_observer(context);
@@ -121,9 +113,9 @@ void ith_observer_set_activity(const ith_context *context, const char *format, .
         memcpy(o->activity, text, sizeof text);
     if (!activity)
         return;
-    lock_text(activity);
+    ith_spin_lock(&activity->writing);
     memcpy(activity->text, text, sizeof text);
-    unlock_text(activity);
+    ith_spin_unlock(&activity->writing);
     ith_observer_set_part(context, 0, 0);
 }
 
@@ -138,9 +130,9 @@ void ith_observer_set_part(const ith_context *context, int64_t part, int64_t par
 
 void ith_activity_read(ith_activity *activity, char text[ITH_ACTIVITY_BYTES])
 {
-    lock_text(activity);
+    ith_spin_lock(&activity->writing);
     memcpy(text, activity->text, ITH_ACTIVITY_BYTES);
-    unlock_text(activity);
+    ith_spin_unlock(&activity->writing);
 }
 
 ith_status ith_observer_say_activity(ith_context *context, ith_status status)

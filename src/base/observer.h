@@ -46,7 +46,7 @@ typedef struct ith_observer {
                                           none */
 } ith_observer;
 
-/* Initialises the private members. The caller has set show, should_stop and user. */
+/* Initialises the private members. The caller has set show, should_stop, tick and user. */
 void ith_observer_open(ith_observer *observer);
 void ith_observer_close(ith_observer *observer);
 

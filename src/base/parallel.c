@@ -31,22 +31,22 @@ static void run_alone(ith_task_fn task, void *user, int thread)
 /* Runs task number `thread` of a pool_call, unless it has been run already or does not exist. */
 static void run_once(void *user, int thread)
 {
-    pool_call *r = user;
-    if (thread < 0 || thread >= r->threads || atomic_exchange(&r->taken[thread], true))
+    pool_call *call = user;
+    if (thread < 0 || thread >= call->threads || atomic_exchange(&call->taken[thread], true))
         return;
-    run_alone(r->task, r->user, thread);
-    atomic_fetch_add(&r->ended, 1);
+    run_alone(call->task, call->user, thread);
+    atomic_fetch_add(&call->ended, 1);
 }
 
 /* Runs the tasks in the caller's pool, then runs the tasks that the pool did not run, and waits for all. So a faulty
  * pool costs time but not correctness. */
 static void run_in_pool(ith_parallel_fn pool, void *pool_user, int threads, ith_task_fn task, void *user)
 {
-    pool_call r = {.task = task, .user = user, .threads = threads};
-    pool(pool_user, threads, run_once, &r);
+    pool_call call = {.task = task, .user = user, .threads = threads};
+    pool(pool_user, threads, run_once, &call);
     for (int thread = 0; thread < threads; thread++)
-        run_once(&r, thread);
-    while (atomic_load(&r.ended) < threads)
+        run_once(&call, thread);
+    while (atomic_load(&call.ended) < threads)
         sched_yield();
 }
 

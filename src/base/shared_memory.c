@@ -55,8 +55,8 @@ ith_shared_handle ith_shared_memory_handle(const ith_shared_memory *memory)
     return (ith_shared_handle){getpid(), memory->file, info.st_dev, info.st_ino};
 }
 
-/* Opens the file of a handle. Returns -1, with errno, on failure; ENOENT if it is another file, as a process of
- * another container with the same number may have. */
+/* Opens the file of a handle. Returns -1, with errno, on failure. In another container the handle's process number may
+ * belong to another process, so the path may lead to another file, which gives ENOENT. */
 static int open_file(const ith_shared_handle *handle)
 {
     char path[64];

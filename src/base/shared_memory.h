@@ -12,7 +12,8 @@
 typedef struct ith_shared_memory {
     void *data; /* aligned to a page; NULL: none */
     int64_t bytes, counted_bytes;
-    int file; /* of the process that created the memory, until ith_shared_memory_hide; otherwise -1 */
+    /* the file descriptor in the process that created the memory, until ith_shared_memory_hide; otherwise -1 */
+    int file;
 } ith_shared_memory;
 
 /* The data with which another process of the host opens the memory. */

@@ -241,7 +241,8 @@ ith_status ith_trace_save(ith_context *context, const char *path)
         return ith_fail(context, ITH_ERR_ARGUMENT, "path is NULL: the trace needs the name of a file");
     const ith_trace *trace = ith_context_trace(context);
     if (!trace)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "nothing is traced: call ith_trace_start before what is to be seen");
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "nothing is traced: call ith_trace_start before the work to be traced");
     int64_t claimed = atomic_load(&trace->claimed), events = ith_min64(claimed, trace->capacity);
     picture p = {.lost = claimed - events};
     for (const ith_trace_others *o = trace->others; o; o = o->next)

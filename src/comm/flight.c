@@ -7,6 +7,7 @@
 #include "../base/observer.h"
 #include "../base/replace_file.h"
 #include "../base/size.h"
+#include "../base/spin_lock.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -30,17 +31,6 @@ struct ith_flight {
     int64_t posted;                              /* the number of operations so far */
     ith_flight_operation operations[OPERATIONS]; /* operation n lies at n % OPERATIONS */
 };
-
-static void lock(ith_flight *flight)
-{
-    while (atomic_flag_test_and_set_explicit(&flight->writing, memory_order_acquire))
-        ;
-}
-
-static void unlock(ith_flight *flight)
-{
-    atomic_flag_clear_explicit(&flight->writing, memory_order_release);
-}
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------- */
 
@@ -101,15 +91,15 @@ void ith_flight_close(ith_flight *flight, ith_context *context)
 
 void ith_flight_set_place(ith_flight *flight, const ith_place *place)
 {
-    lock(flight);
+    ith_spin_lock(&flight->writing);
     flight->place = *place;
-    unlock(flight);
+    ith_spin_unlock(&flight->writing);
 }
 
 int64_t ith_flight_post(ith_flight *flight, const ith_flight_operation *operation)
 {
     double now = ith_clock_seconds();
-    lock(flight);
+    ith_spin_lock(&flight->writing);
     int64_t number = flight->status ? -1 : flight->posted++;
     if (number >= 0) {
         ith_flight_operation *slot = &flight->operations[number % OPERATIONS];
@@ -117,29 +107,29 @@ int64_t ith_flight_post(ith_flight *flight, const ith_flight_operation *operatio
         slot->state = ITH_FLIGHT_POSTED;
         slot->posted = slot->ended = now;
     }
-    unlock(flight);
+    ith_spin_unlock(&flight->writing);
     return number;
 }
 
 void ith_flight_end(ith_flight *flight, int64_t number, ith_flight_state state)
 {
     double now = ith_clock_seconds();
-    lock(flight);
+    ith_spin_lock(&flight->writing);
     if (number >= 0 && number > flight->posted - 1 - OPERATIONS) { /* otherwise a newer operation has replaced it */
         flight->operations[number % OPERATIONS].state = state;
         flight->operations[number % OPERATIONS].ended = now;
     }
-    unlock(flight);
+    ith_spin_unlock(&flight->writing);
 }
 
 void ith_flight_fail(ith_flight *flight, ith_status status, const char *sentence)
 {
-    lock(flight);
+    ith_spin_lock(&flight->writing);
     if (!flight->status) {
         flight->status = status;
         snprintf(flight->sentence, sizeof flight->sentence, "%s", sentence);
     }
-    unlock(flight);
+    ith_spin_unlock(&flight->writing);
 }
 
 void ith_flight_alive(ith_flight *flight)
@@ -242,12 +232,12 @@ static void write_rank(const flight_file *f, ith_flight *flight)
 {
     char activity[ITH_ACTIVITY_BYTES], sentence[ITH_ERROR_BYTES];
     ith_activity_read(&flight->activity, activity);
-    lock(flight);
+    ith_spin_lock(&flight->writing);
     ith_place place = flight->place;
     ith_status status = flight->status;
     int64_t posted = flight->posted;
     memcpy(sentence, flight->sentence, sizeof sentence);
-    unlock(flight);
+    ith_spin_unlock(&flight->writing);
     fprintf(f->file, "{\"rank\":%d,\"ranks\":%d", flight->rank, flight->size);
     write_text(f, "host", place.name);
     fprintf(f->file, ",\"process\":%lld,\"operations\":%lld", (long long)place.process, (long long)posted);
@@ -259,10 +249,10 @@ static void write_rank(const flight_file *f, ith_flight *flight)
     write_text(f, "failure", sentence);
     fprintf(f->file, "}\n");
     for (int64_t n = ith_max64(posted - OPERATIONS, 0); n < posted; n++) {
-        lock(flight);
+        ith_spin_lock(&flight->writing);
         ith_flight_operation operation = flight->operations[n % OPERATIONS];
         bool replaced = flight->posted > n + OPERATIONS;
-        unlock(flight);
+        ith_spin_unlock(&flight->writing);
         if (!replaced)
             write_operation(f, flight->rank, &operation);
     }
