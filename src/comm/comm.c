@@ -10,6 +10,7 @@
  * group's first failure, and its error sentence goes into this rank's context. Wrong arguments end the group
  * (`refuse`), because the other ranks would wait for an operation that never comes. */
 #include "comm.h"
+#include "pairs.h"
 
 #include "../base/clock.h"
 #include "../base/observer.h"
@@ -21,8 +22,10 @@
 #include <string.h>
 
 /* seconds between two checks of the time limit and of cancellation while a rank waits */
-#define MOST_ENDS 100 /* waits of a transport that keeps still after its group has ended */
 #define WAIT_SECONDS 0.02
+/* After this rank has ended the group, the next waits return its failure. If this many of them return none, the
+ * transport is faulty, and the rank stops waiting. */
+#define MOST_ENDS 100
 
 /* the most values that one round of an all-reduce reduces: one rank's part of comm->gathered has room for them */
 enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) };
@@ -98,16 +101,6 @@ static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks
     return NULL;
 }
 
-/* Returns the next transfer to or from `peer` in the list, beginning at index *at, and sets *at to the index after it;
- * NULL if there is none. */
-static const ith_transfer *next_with(int peer, const ith_transfer *list, int64_t count, int64_t *at)
-{
-    while (*at < count)
-        if (list[(*at)++].peer == peer)
-            return &list[*at - 1];
-    return NULL;
-}
-
 /* Copies the regions that this rank sends to itself, so that the transport has only other ranks to serve. Returns the
  * reason why the exchange is refused; NULL if it is accepted. */
 static const char *copy_own(int rank, int ranks, const ith_operation *e)
@@ -118,13 +111,13 @@ static const char *copy_own(int rank, int ranks, const ith_operation *e)
     if (wrong)
         return wrong;
     for (int64_t sent = 0, received = 0;;) {
-        const ith_transfer *from = next_with(rank, e->sends, e->send_count, &sent);
-        const ith_transfer *to = next_with(rank, e->receives, e->receive_count, &received);
+        const ith_region *from = ith_pairs_next(e->sends, e->send_count, rank, &sent);
+        const ith_region *to = ith_pairs_next(e->receives, e->receive_count, rank, &received);
         if (!from && !to)
             return NULL;
-        if (!from || !to || ith_region_bytes(&from->region) != ith_region_bytes(&to->region))
-            return "what the rank sends to itself is not what it receives from itself";
-        ith_region_copy(&to->region, &from->region);
+        if (!from || !to || ith_region_bytes(from) != ith_region_bytes(to))
+            return "the regions that the rank sends to itself differ from those that it receives from itself";
+        ith_region_copy(to, from);
     }
 }
 
@@ -160,8 +153,8 @@ static int64_t enter_flight(ith_comm *comm, const ith_operation *operation)
     return ith_flight_post(comm->flight, &entry);
 }
 
-/* Checks an operation, copies what this rank sends to itself, and gives the operation to the transport. The lists must
- * stay unchanged until the request is done. Allocates nothing. */
+/* Checks an operation, copies the regions that this rank sends to itself, and gives the operation to the transport. The
+ * lists must stay unchanged until the request is done. Allocates nothing. */
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
                        const ith_transfer *receives, int64_t receive_count, ith_request **out)
 {
@@ -175,7 +168,7 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
         *out = NULL;
     if (wrong || !comm)
         return wrong ? refuse(comm, what, wrong) : ITH_OK;
-    ith_comm *whole = comm->whole ? comm->whole : comm;
+    ith_comm *whole = ith_comm_whole(comm);
     ith_request *request = &comm->requests[comm->posted % comm->transport.requests];
     if (request->in_flight)
         return refuse(comm, what, "as many operations are in flight as the transport takes (ith_transport.requests)");
@@ -312,7 +305,7 @@ static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t 
 }
 
 /* A transfer of `bytes` contiguous bytes to or from the rank `peer`. */
-static ith_transfer whole_of(int peer, const void *data, int64_t bytes)
+static ith_transfer contiguous(int peer, const void *data, int64_t bytes)
 {
     return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
 }
@@ -322,8 +315,8 @@ static ith_transfer whole_of(int peer, const void *data, int64_t bytes)
 static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const void *mine, int64_t bytes, void *all)
 {
     for (int rank = 0; rank < comm->size; rank++) {
-        comm->transfers[rank] = whole_of(rank, mine, bytes);
-        comm->transfers[comm->size + rank] = whole_of(rank, all ? (char *)all + rank * bytes : NULL, bytes);
+        comm->transfers[rank] = contiguous(rank, mine, bytes);
+        comm->transfers[comm->size + rank] = contiguous(rank, all ? (char *)all + rank * bytes : NULL, bytes);
     }
     return finish(comm, tag, what, comm->size, comm->size);
 }
@@ -387,10 +380,10 @@ ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int roo
     if (!comm)
         return ITH_OK;
     int64_t sends = 0, receives = comm->rank != root;
-    comm->transfers[comm->size] = whole_of(root, data, bytes);
+    comm->transfers[comm->size] = contiguous(root, data, bytes);
     for (int rank = 0; rank < comm->size && comm->rank == root; rank++)
         if (rank != root)
-            comm->transfers[sends++] = whole_of(rank, data, bytes);
+            comm->transfers[sends++] = contiguous(rank, data, bytes);
     return finish(comm, TAG_BROADCAST + root, "a broadcast", sends, receives);
 }
 

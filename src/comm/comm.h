@@ -65,6 +65,12 @@ struct ith_comm {
     void *unwanted_user;
 };
 
+/* The communicator of all ranks, to which the group belongs or which it is. */
+static inline ith_comm *ith_comm_whole(ith_comm *comm)
+{
+    return comm->whole ? comm->whole : comm;
+}
+
 /* References keep a communicator in memory. Its creator has one, and each plan and each sub-group has one.
  * ith_comm_hold adds a reference. ith_comm_destroy removes the creator's, after the rank has left the group. When the
  * last one is removed, the transport's state is closed and the communicator is freed. */

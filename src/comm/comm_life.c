@@ -169,7 +169,7 @@ static int list_members(const wish *wishes, int ranks, int rank, int *members, i
  * *members, *members becomes NULL. */
 static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
 {
-    ith_comm *whole = comm->whole ? comm->whole : comm;
+    ith_comm *whole = ith_comm_whole(comm);
     ith_comm *part = comm_new(comm->context, &comm->transport, rank, size, whole);
     if (!part)
         return ITH_ERR_MEMORY;
@@ -202,7 +202,7 @@ ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
     *out = NULL;
     if (!comm)
         return ITH_OK;
-    ith_comm *whole = comm->whole ? comm->whole : comm;
+    ith_comm *whole = ith_comm_whole(comm);
     wish mine = {colour, key, comm->members ? comm->members[comm->rank] : comm->rank, whole->groups};
     wish *wishes = ith_alloc(comm->context, comm->size, sizeof *wishes, "the split of a group");
     int *members = ith_alloc(comm->context, comm->size, sizeof *members, "the split of a group");

@@ -94,8 +94,8 @@ static ith_status connect_ranks(void *user, ith_context *const *contexts, int ra
     status = module->connect(c->where, ranks, seconds > 0 ? seconds : CONNECT_SECONDS, c->states, c->numbers, &size,
                              sentence, sizeof sentence);
     if (status)
-        return ith_fail(contexts[0], status < 0 && status >= ITH_ERR_INTERNAL ? status : ITH_ERR_INTERNAL,
-                        "the transport %s did not connect: %s", c->name, sentence[0] ? sentence : "it did not say why");
+        return ith_fail(contexts[0], ith_failure_of(status), "the transport %s did not connect: %s", c->name,
+                        sentence[0] ? sentence : "it did not say why");
     return wrap_states(module, contexts, ranks, c, size, comms);
 }
 

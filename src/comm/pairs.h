@@ -42,8 +42,8 @@ static inline int64_t ith_pairs_walk(const ith_operation *from, int source, cons
     }
 }
 
-/* How two operations with different tags differ, for the end of a sentence that names both: nothing where their names
- * do. Only a broadcast's root and a reduction's kind are in a tag besides the name. */
+/* The end of a sentence that names two operations with different tags. It is "" if their names differ. Otherwise it
+ * says how the tags differ: besides the name, a tag holds only a broadcast's root and a reduction's kind. */
 static inline const char *ith_pairs_difference(const ith_operation *one, const ith_operation *other)
 {
     return strcmp(one->what, other->what) ? "" : " with another root or reduction";

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI_Finalize in a thread of its own (mpi_finalize.h), and help for MPICH's.
+/* Calls MPI_Finalize in a separate thread (mpi_finalize.h), and ends a wait of MPICH that would never end.
  *
- * MPI_Finalize of MPICH before 4.2 may wait for ever although all processes have called it: a process that has closed
- * its connections waits in a barrier of the launcher, and no longer answers a process that still closes its own
- * (https://github.com/pmodels/mpich/pull/6596). The former reads from the launcher, the latter keeps its processor
- * busy. The latter then enters the barrier here, in the words of PMI 1, so that all others go on, and their ends close
- * its connections. */
+ * MPI_Finalize of MPICH before 4.2 may wait for ever although all processes have called it
+ * (https://github.com/pmodels/mpich/pull/6596). Process A has closed its connections and waits in a barrier of the
+ * launcher. Process B still closes its connections and waits for an answer of A, which no longer answers. A sleeps
+ * while it reads from the launcher; B keeps its processor busy, by which this file recognises B. In B, this file sends
+ * the launcher the barrier message of PMI 1. Then the barrier ends, A exits, and the system closes the connections
+ * between A and B, for which B has waited. */
 #include "mpi_finalize.h"
 
 #include "../wire/watch.h"
@@ -19,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOW_SECONDS 1.0   /* of MPI_Finalize, before this process looks for the reason */
-#define ANSWER_SECONDS 0.2 /* for the launcher to answer */
+#define SLOW_SECONDS 1.0   /* if MPI_Finalize takes longer, this process looks for the reason */
+#define ANSWER_SECONDS 0.2 /* time limit of the launcher's answer */
 
 static atomic_bool done;
 
@@ -68,18 +69,18 @@ static bool tell_hydra(const char *line)
     return descriptor && write(atoi(descriptor), line, strlen(line)) == (ssize_t)strlen(line);
 }
 
-/* Helps an MPI_Finalize that is slow. */
+/* Waits for an MPI_Finalize that is slow. If this is process B, enters the barrier for it. */
 static void finish_slowly(pthread_t thread, double end)
 {
     const double busy = busy_seconds(thread);
     if (wait_until(ith_watch_now() + SLOW_SECONDS))
         return;
-    /* on a busy machine it may get a small part of a processor */
+    /* The limit is low, because on a busy machine the thread may get a small part of a processor. */
     if (busy_seconds(thread) - busy < 0.02 * SLOW_SECONDS || !tell_hydra("cmd=barrier_in\n")) {
         wait_until(end);
         return;
     }
-    /* Hydra takes the end of a process that has not said so for a failure of the run. */
+    /* For Hydra the run has failed if a process ends without this message. */
     if (!wait_until(ith_watch_now() + SLOW_SECONDS) && tell_hydra("cmd=finalize\n"))
         wait_until(ith_watch_now() + ANSWER_SECONDS);
 }

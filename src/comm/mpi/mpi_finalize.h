@@ -3,8 +3,8 @@
 #ifndef ITH_COMM_MPI_FINALIZE_H
 #define ITH_COMM_MPI_FINALIZE_H
 
-/* Calls MPI_Finalize, and waits for it until the limit. It waits for all processes, and would wait for ever for one
- * that is stopped. After the limit the process must end without another call of MPI. */
+/* Calls MPI_Finalize, and waits for its end, for `seconds` at most: MPI_Finalize waits for all processes, and for ever
+ * if one is stopped. If the time has passed, this process must end without another call of MPI. */
 void ith_mpi_finalize(double seconds);
 
 #endif

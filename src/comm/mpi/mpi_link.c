@@ -14,13 +14,15 @@
 #define LOOK_NS 200000     /* time between two looks at the control connections */
 #define SPIN_NS 50000      /* time without datagrams after which a rest sleeps */
 #define LONGEST_NAP 500000 /* nanoseconds */
-#define GRACE_NS 500000000 /* for the connections to show a death that made a call of MPI fail */
+/* A call of MPI may fail because a process has died. The control connections have this time to show its death. */
+#define GRACE_NS 500000000
 
 enum {
     RECEIVES = 16,  /* receives that are posted */
     MOST_SENDS = 8, /* send buffers of one process, fewer in large groups */
     LEAST_SENDS = 2,
-    SENDS_IN_ALL = 512, /* the number of buffers that decides for how many each process has */
+    /* the number of all send buffers, divided by the processes; each gets LEAST_SENDS to MOST_SENDS of them */
+    SENDS_IN_ALL = 512,
     TAG = 1,
     LAST_CALLS = 64, /* calls in which MPI can send its last buffered messages, before a link is closed */
     AT_ONCE = 65536, /* bytes of the longest message, with its head, that Open MPI sends over TCP without asking */

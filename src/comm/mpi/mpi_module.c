@@ -7,11 +7,12 @@
  * they agree that all are connected.
  *
  * Every wait has a limit, and looks at the processes of this host (mpi_presence.h). Gathers consist of messages from
- * process to process, so that each process knows which one is missing. After a failure MPI may still write into memory
- * of the gathers, which therefore stays. */
+ * process to process, so that each process knows which one is missing. After a failure MPI may still write into the
+ * memory of the gathers, so this memory is never freed. */
 #include "mpi_link.h"
 #include "mpi_start.h"
 
+#include "../../base/version.h"
 #include "../wire/wire.h"
 
 #include <stdio.h>
@@ -19,13 +20,10 @@
 #include <string.h>
 #include <time.h>
 
-#define GRACE_SECONDS 0.5 /* for a death to show that made a call of MPI fail */
+/* A call of MPI may fail because a process has died. The sockets of mpi_presence.h have this time to show its death. */
+#define GRACE_SECONDS 0.5
 
 enum { TAG = 2 };
-
-#define QUOTE(x) #x
-#define DOTTED(major, minor, patch) QUOTE(major) "." QUOTE(minor) "." QUOTE(patch)
-#define MODULE_VERSION DOTTED(ITH_VERSION_MAJOR, ITH_VERSION_MINOR, ITH_VERSION_PATCH)
 
 /* The first record, of the same size in all versions. */
 typedef struct version_record {
@@ -87,7 +85,7 @@ static ith_status explain(meeting_place *m, bool gathers)
     return abandon(m, ITH_ERR_TIMEOUT);
 }
 
-/* A call of MPI has failed, perhaps because a process has died, which then shows a little later. */
+/* A call of MPI has failed. If a process has died, its death may show a little later, so this function waits for it. */
 static ith_status fail(meeting_place *m, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "", who[64] = "", blame[256];
@@ -147,7 +145,7 @@ static ith_status gather(meeting_place *m, void *all, size_t bytes)
 static ith_status compare_versions(meeting_place *m)
 {
     version_record *mine = &m->versions[m->mpi_rank];
-    snprintf(mine->module, sizeof mine->module, "%s", MODULE_VERSION);
+    snprintf(mine->module, sizeof mine->module, "%s", ITH_VERSION_TEXT);
     snprintf(mine->library, sizeof mine->library, "%s", ith_version());
     snprintf(mine->host, sizeof mine->host, "%s", m->hosts[m->mpi_rank].address.name);
     ith_status status = gather(m, m->versions, sizeof *m->versions);

@@ -20,8 +20,9 @@
 
 #define LOOK_SECONDS 0.01 /* between two looks at the connections */
 #define CALL_SECONDS 0.1  /* between two attempts to reach processes that have not come, if they are many */
-#define LATE_SECONDS 1.0  /* that a process stays which fails at its limit, to tell processes that connect later */
-#define STAY_SECONDS 5.0  /* that a process stays which fails before, within its limit */
+/* A process that fails stays for some time, to tell processes that connect later. */
+#define LATE_SECONDS 1.0 /* this time if it fails at its limit */
+#define STAY_SECONDS 5.0 /* at most this time, and not beyond its limit, if it fails earlier */
 
 enum { MOST_PROCESSES = 4096, MANY = 64, SENTENCE_BYTES = 512, DONE = 'd', FAILED = 'f', REFUSED = 'r' };
 
@@ -37,9 +38,9 @@ struct mpi_presence {
     int process, size, call; /* call: how many times this process has connected before */
     int listener;
     bool refused;               /* another process has refused to connect */
-    double looked, called, end; /* end: of the time for which it stays for processes that connect later */
-    int answered;               /* how many processes have been sent the end of this one */
-    pid_t *answers;             /* [size]: those processes */
+    double looked, called, end; /* times: the last look, the last attempt to connect, the limit of connecting */
+    int answered;               /* the number of processes to which this one has sent the byte of its end */
+    pid_t *answers;             /* [size]: the numbers of these processes */
     neighbour all[];            /* [size] */
 };
 
@@ -279,7 +280,8 @@ static bool is_awaited(const mpi_presence *p)
     return come < count_near() - 1;
 }
 
-/* A process that fails at once could be gone when another one of its host comes, which would take it for dead too. */
+/* Tells the other processes of this host of the failure, and stays until all know of it. If this process ended at once,
+ * a process that comes later would take it for dead. */
 static void answer_late(mpi_presence *p, const char *text)
 {
     const struct timespec nap = {.tv_nsec = 5000000};

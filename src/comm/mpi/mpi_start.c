@@ -13,9 +13,11 @@
 #include <string.h>
 #include <time.h>
 
-#define END_SECONDS 1.0 /* for the other processes at exit, after a failure */
+#define END_SECONDS 1.0 /* the longest wait for the other processes at exit after a failure */
 
-static bool started, unusable, short_end;
+static bool started;         /* an earlier call of ith_mpi_start has succeeded */
+static bool unusable;        /* MPI cannot be used any more */
+static bool short_end;       /* MPI_Finalize at exit may take END_SECONDS at most (ith_mpi_shorten_end) */
 static double limit_seconds; /* the limit of each wait at exit for a process that does not answer */
 
 /* The call of MPI_Init_thread. It is made in a thread of its own, which may outlive the function that waits for it. */

@@ -8,10 +8,10 @@
 
 #include <ithaca/ithaca.h>
 
-/* Initialises MPI unless that has been done. Refuses an MPI that is not the one of this module, or whose launcher is
- * another's. Fails if another process dies, or if MPI is not initialised after `seconds`, because another process does
- * not come; a call of MPI may then be under way for ever in a thread of its own, and MPI cannot be used. The lock of
- * mpi_link.h is held. */
+/* Initialises MPI unless that has been done. Refuses an MPI other than the MPI of this module, and a launcher of
+ * another MPI. Fails if another process dies, or if MPI is not initialised after `seconds`, because another process
+ * does not come. A separate thread may then stay in a call of MPI for ever, and MPI cannot be used. The caller holds
+ * the lock of mpi_link.h. */
 ith_status ith_mpi_start(mpi_presence *presence, double seconds, char *sentence, size_t bytes);
 /* From now on MPI cannot be used, since a process has died or does not answer. The lock is held. */
 void ith_mpi_give_up(void);

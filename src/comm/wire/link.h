@@ -17,8 +17,8 @@
  *   Blocking   Only `rest` and `close` block.
  *   Failure    After a failure the transport no longer calls reserve, send, settled and receive: another process may be
  *              dead, and a link over MPI then must not call MPI. The channel of messages works until `close`.
- *   Threads    One thread at a time calls reserve, send, settled, receive, hear and close: the transport holds its
- * lock. Any thread calls tell, rest and wake, with or without that lock.
+ *   Threads    The transport calls reserve, send, settled, receive, hear and close while it holds its lock, so one
+ *              thread at a time. Any thread calls tell, rest and wake, with or without that lock.
  */
 #ifndef ITH_COMM_LINK_H
 #define ITH_COMM_LINK_H
@@ -28,9 +28,9 @@
 #include <ithaca/transport.h>
 
 #define ITH_LINK_BYTES 131072 /* size of the longest datagram */
-/* Size of the longest datagram to another host. With the head of an MPI it is not longer than 64 KiB: up to this length
- * Open MPI sends a message over TCP at once. For the rest of a longer one the receiver is asked first, and question and
- * answer wait behind the data that are on their way in both directions. */
+/* Size of the longest datagram to another host. With the header of an MPI it has at most 64 KiB. Open MPI sends a
+ * message of this length over TCP at once. Before it sends the rest of a longer message, it asks the receiver, and the
+ * question and its answer wait behind the data that are on their way in both directions. */
 #define ITH_LINK_FAR_BYTES 65280
 #define ITH_LINK_SHORT 4352 /* longest datagram of a small exchange; datagrams of large exchanges are longer */
 

@@ -18,7 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ARRIVE_SECONDS 0.5 /* that the end of a watch waits for messages that the network has lost once */
+/* The end of a watch waits this long beyond its limit for messages that are on the way: time to send a message again
+ * that the network has lost once. */
+#define ARRIVE_SECONDS 0.5
 
 enum { BYE_BYTES = 64 }; /* room of a queue that only the goodbye takes */
 

@@ -6,10 +6,10 @@
  * the process that it looks for, which answers the first right hello with a welcome and closes all other connections.
  * The connection with the welcome is the one that both keep.
  *
- * A process that has all its connections sends CONNECTED on each, and is at its end when it has that message from all
- * others. Until then it sends AWAITS, by which the others see that it runs. A process that is connected already may get
- * it too: it must not blame this one, but the one for which this one waits. Nothing behind CONNECTED is read here, so
- * that later messages stay for ith_watch_receive.
+ * A process that has all its connections sends CONNECTED on each. It has finished when it has CONNECTED from all
+ * others. Until then it sends AWAITS, which shows the others that it runs. A process that has finished may still get
+ * AWAITS. It must then not blame the sender of AWAITS, but the process for which the sender waits. Nothing behind
+ * CONNECTED is read here, so that later messages stay for ith_watch_receive.
  *
  * A process that gives up sends FAILED with its sentence and the number of the process that it blames. Then its end
  * must not look like one more death:
@@ -36,10 +36,11 @@
 #include <unistd.h>
 
 #define MAGIC 0x3168637461777469u
-#define STAGGER_SECONDS 0.1 /* between two attempts to connect to one process */
-#define TURN_SECONDS 0.2    /* that a process which gives up tries to reach one other */
-#define LATE_SECONDS 1.0    /* that a process stays which gives up at its limit */
-#define GRACE_SECONDS 0.5   /* for processes that lack a connection to say so, when this one has all */
+#define STAGGER_SECONDS 0.1 /* time between two attempts to connect to one process */
+#define TURN_SECONDS 0.2    /* a process that gives up tries for this time to reach each other process */
+#define LATE_SECONDS 1.0    /* a process that gives up at its limit stays for this time */
+/* Once this process has all its connections, others have this time to report a missing one. */
+#define GRACE_SECONDS 0.5
 
 enum {
     ATTEMPTS = ITH_WATCH_INTERFACES + 2, /* the interfaces and two loopbacks */
@@ -82,7 +83,7 @@ typedef struct meeting {
     int oldest;           /* the arrival that is replaced when all are in use */
     double seconds;       /* the limit */
     double pulse_time;    /* when AWAITS is due again */
-    double turn_end;      /* gives up: until when it tries to reach the target */
+    double turn_end;      /* if this process gives up: the end of its attempts to reach the target */
     bool said;            /* this process has sent CONNECTED */
     int answers;          /* how many processes have sent CONNECTED */
     bool *answered;       /* [processes] */
@@ -132,8 +133,8 @@ static const char *name_process(const meeting *m, int process, char text[NAME_BY
     return text;
 }
 
-/* Reads what is missing of a hello or welcome of `bytes` bytes. Returns 1 when it is there, 0 if it may still come, -1
- * if not. */
+/* Reads the missing part of a hello or welcome of `bytes` bytes. Returns 1 if the greeting is complete, 0 if the rest
+ * may still come, and -1 if it cannot come. */
 static int read_greeting(half_open *h, size_t bytes)
 {
     ssize_t count = recv(h->socket, h->input.bytes + h->count, bytes - h->count, MSG_DONTWAIT);
@@ -373,7 +374,7 @@ static void send_all(const meeting *m, uint16_t kind, const void *data, size_t b
             ith_watch_put(m->watch, &m->watch->peers[i], kind, data, bytes, kind == WATCH_AWAITS);
 }
 
-/* ---- All of it ------------------------------------------------------------------------------------------------- */
+/* ---- The meeting ----------------------------------------------------------------------------------------------- */
 
 /* Waits until a connection of the meeting needs attention, at most 20 ms, and gives it. */
 static void serve(meeting *m)
@@ -411,13 +412,13 @@ static bool is_known_as(const meeting *m, int process, ith_watch_life life)
            ith_watch_find_life(m->all[process].pid) == life;
 }
 
-/* Between two AWAITS, in seconds. */
+/* The seconds between two AWAITS. */
 static double find_period(const meeting *m)
 {
     return m->seconds < 1.6 ? m->seconds / 16 : 0.1;
 }
 
-/* For how many nanoseconds a process that is connected has sent nothing; 0 if that is less than a few AWAITS take. */
+/* The nanoseconds since a connected process has last sent anything; 0 if they are less than a few periods of AWAITS. */
 static int64_t find_silence(const meeting *m, int process)
 {
     const int64_t limit = (int64_t)((m->seconds < 8 ? m->seconds / 4 : 2) * 1e9);

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <time.h>
 
-#define PULSES 8 /* in the given time */
+#define PULSES 8 /* pulses in the `seconds` of ith_watch_begin_pulse */
 #define LONGEST_SECONDS 1.0
 
 static void send_pulses(ith_watch *w)

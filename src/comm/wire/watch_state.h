@@ -42,7 +42,7 @@ _Static_assert(sizeof(watch_failure) == ITH_WATCH_BYTES, "a failure is longer th
 
 /* The connection to one other process. */
 typedef struct watch_peer {
-    int socket; /* -1: none, which is so for this process itself */
+    int socket; /* -1: there is no connection; always -1 for this process itself */
     /* the process ended; messages can no longer be sent */
     atomic_bool ended, deaf;
     pthread_mutex_t lock; /* protects the queue */

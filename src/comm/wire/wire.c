@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of the transport over a link: posting and waiting.
  *
- * There is no thread of its own: `exchange`, `wait` and `alive` of any rank move the data of all ranks of the process
+ * The transport starts no thread: `exchange`, `wait` and `alive` of any rank move the data of all ranks of the process
  * (ith_wire_pump). While ranks wait, the thread of one of them watches the link: it polls for a short time, then rests
  * in the link. The other threads sleep on conditions. The watcher wakes a thread whose request is done, and wakes
  * another to watch when it stops. */

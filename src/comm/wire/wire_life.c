@@ -350,7 +350,8 @@ static int64_t follow(const wire_world *world, int rank, int *blamed, bool *circ
     return now - atomic_load_explicit(&world->lives[rank].life, memory_order_relaxed);
 }
 
-/* A rank whose last sign is old counts more than one that gives signs, whenever that one last moved data. */
+/* Among the ranks that the request waits for, the choice is the late rank with the oldest sign of life; if no rank is
+ * late, the rank that moved data least recently. */
 int ith_wire_awaited(const wire_state *self, const wire_request *request)
 {
     const wire_group *group = self->group;

@@ -180,7 +180,7 @@ static bool send_round(wire_state *self)
     return any;
 }
 
-/* Marks flows as done whose datagrams need no more calls, or whose receiver has left. */
+/* Marks a flow as done if its datagrams need no more calls, or if its receiver has left. */
 static void settle_flows(wire_state *self)
 {
     const wire_group *group = self->group;
