@@ -188,8 +188,9 @@ void ith_messages_end(const ith_messages *m)
                           1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
 }
 
-/* Counts one more exchange as under way. The first one starts the clock that measures the time of exchanges. */
-static void one_more(ith_messages *m)
+/* Notes that an exchange has begun. If no other one is under way, starts the clock that measures the time of exchanges.
+ */
+static void begin_exchange(ith_messages *m)
 {
     if (m->under_way++ > 0)
         return;
@@ -197,8 +198,8 @@ static void one_more(ith_messages *m)
     m->traced = ith_trace_begin(m->setting->context);
 }
 
-/* Counts one exchange less as under way. The last one stops the clock that measures the time of exchanges. */
-static void one_less(ith_messages *m)
+/* Notes that an exchange has ended. If no other one is under way, stops the clock. */
+static void end_exchange(ith_messages *m)
 {
     if (--m->under_way > 0)
         return;
@@ -272,7 +273,7 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
     if (m->status)
         return m->status;
     atomic_fetch_add_explicit(sent, bytes, memory_order_relaxed);
-    one_more(m);
+    begin_exchange(m);
     return ITH_OK;
 }
 
@@ -282,7 +283,7 @@ ith_status ith_messages_wait(ith_messages *m, int exchange)
     if (p->request) {
         double start = ith_clock_seconds();
         ith_status status = ith_comm_wait(comm_of(m, exchange), &p->request);
-        one_less(m);
+        end_exchange(m);
         m->counters->waiting_seconds += ith_clock_seconds() - start;
         m->status = m->status ? m->status : status;
     }
@@ -301,7 +302,7 @@ void ith_messages_progress(void *user)
             continue;
         m->status = ith_comm_test(comm_of(m, i), &m->exchanges[i].request, &done);
         if (done)
-            one_less(m);
+            end_exchange(m);
     }
 }
 

@@ -31,7 +31,7 @@ enum {
     WAIT_CHUNK,
     WAIT_BUFFER,
     POST_INPUTS,
-    WAIT_INPUTS, /* unhidden, as POST_HOP_LATE and WAIT_OUTPUTS */
+    WAIT_INPUTS, /* this step, POST_HOP_LATE and WAIT_OUTPUTS occur only in `unhidden` schedules */
     OFFSETS,
     POST_HOP,
     COMPUTE_LEFT,

@@ -14,7 +14,7 @@ typedef struct ith_q_segment {
     float *lse; /* [heads, rows], beginning with head lse_first; NULL: lse is not wanted */
     int64_t lse_first;
     int64_t begin, rows; /* rows [begin, begin + rows) of the whole sequence */
-    /* counts bytes that the rank which owns this memory sends; NULL: this rank owns the memory */
+    /* the counter of the bytes that the owner of this memory sends; NULL: this rank is the owner */
     _Atomic int64_t *sent;
 } ith_q_segment;
 
@@ -22,7 +22,7 @@ typedef struct ith_q_segment {
 typedef struct ith_kv_segment {
     ith_rows k, v;
     int64_t begin, rows; /* rows [begin, begin + rows) of the whole sequence */
-    /* counts bytes that the rank which owns this memory sends; NULL: this rank owns the memory */
+    /* the counter of the bytes that the owner of this memory sends; NULL: this rank is the owner */
     _Atomic int64_t *sent;
 } ith_kv_segment;
 
@@ -39,7 +39,7 @@ typedef struct ith_shard {
     int count;
     int64_t begin, rows;
     const char *packed; /* the packed shard, if ith_sweep_pack has packed it; otherwise NULL */
-    /* counts bytes that the rank which packed the shard sends; NULL: this rank packed it */
+    /* the counter of the bytes that the owner of the packed shard sends; NULL: this rank is the owner */
     _Atomic int64_t *sent;
 } ith_shard;
 
