@@ -137,10 +137,10 @@ static void gather(ith_simulator *s, int rank)
 static void make_ready(ith_simulator *s, int rank, int exchange, const ith_posted_part *last)
 {
     ith_simulated_rank *r = &s->ranks[rank];
-    ith_flight *f = &r->walker.flights[exchange];
-    f->ready = last->time;
+    ith_walk_exchange *e = &r->walker.exchanges[exchange];
+    e->ready = last->time;
     for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
-        f->least[level] = last->group_end[level];
+        e->least[level] = last->group_end[level];
     if (r->waits_for == exchange) {
         r->waits_for = -1;
         push(s, rank);
@@ -154,18 +154,18 @@ static void combine(ith_posted_part *sum, const ith_posted_part *part)
         sum->group_end[level] = fmax(sum->group_end[level], part->group_end[level]);
 }
 
-/* Puts what a rank sends on the links that it shares with the ranks of its groups. */
-static ith_posted_part occupy_links(ith_simulator *s, int rank, const ith_flight *f, const ith_traffic *traffic)
+/* Adds the bytes that a rank sends to the links that it shares with the ranks of its groups. */
+static ith_posted_part occupy_links(ith_simulator *s, int rank, const ith_walk_exchange *e, const ith_traffic *traffic)
 {
     const ith_machine_view *view = s->price->view;
-    ith_posted_part part = {.time = f->posted};
+    ith_posted_part part = {.time = e->posted};
     for (int level = 0; level < view->machine.level_count; level++) {
         const double rate = view->levels[level].group_bytes_per_second;
         if (rate <= 0 || traffic->sent[level] <= 0)
             continue;
         const int64_t group = level ? rank / view->joined[level - 1] : rank;
         double *link = &s->links[level][group];
-        *link = fmax(*link, f->posted) + traffic->sent[level] / rate;
+        *link = fmax(*link, e->posted) + traffic->sent[level] / rate;
         part.group_end[level] = *link;
     }
     return part;
@@ -202,7 +202,7 @@ static void try_hop(ith_simulator *s, int rank, int64_t number)
 {
     ith_simulated_rank *r = &s->ranks[rank];
     const int ulysses = s->price->setting.ulysses, step[2] = {-ulysses, ulysses};
-    if (r->hop_posts != number + 1 || r->walker.flights[ITH_EXCHANGE_HOP].ready < INFINITY)
+    if (r->hop_posts != number + 1 || r->walker.exchanges[ITH_EXCHANGE_HOP].ready < INFINITY)
         return; /* not posted yet, or ready before */
     ith_posted_part latest = r->hops[number % ITH_HOPS_KEPT];
     for (int side = 0; side < 2; side++) {
@@ -233,9 +233,9 @@ static void post(ith_simulator *s, int rank)
     ith_walker *w = &s->ranks[rank].walker;
     const int exchange = w->step.exchange;
     ith_traffic traffic;
-    ith_flight *f = ith_walker_post(w, false, &traffic);
-    const ith_posted_part part = occupy_links(s, rank, f, &traffic);
-    f->ready = INFINITY;
+    ith_walk_exchange *e = ith_walker_post(w, false, &traffic);
+    const ith_posted_part part = occupy_links(s, rank, e, &traffic);
+    e->ready = INFINITY;
     if (exchange == ITH_EXCHANGE_HOP)
         post_hop(s, rank, &part);
     else
@@ -246,13 +246,13 @@ static void post(ith_simulator *s, int rank)
 static void wait(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];
-    const ith_flight *f = &r->walker.flights[r->walker.step.exchange];
-    if (f->active && f->ready == INFINITY) {
+    const ith_walk_exchange *e = &r->walker.exchanges[r->walker.step.exchange];
+    if (e->active && e->ready == INFINITY) {
         r->waits_for = r->walker.step.exchange;
         r->stopped = true;
         return;
     }
-    const double posted = f->posted, begin = ith_walker_wait(&r->walker), end = r->walker.sum.now;
+    const double posted = e->posted, begin = ith_walker_wait(&r->walker), end = r->walker.sum.now;
     ith_trace_simulated(s->context, rank, begin, end, "an exchange", ITH_TRACE_WAIT);
     ith_trace_simulated(s->context, rank, posted, end, "under way", ITH_TRACE_EXCHANGE);
     push(s, rank);
@@ -264,20 +264,20 @@ static void wait(ith_simulator *s, int rank)
 static void pack(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];
-    if (r->packing == 0) {
-        r->packing = 1;
+    if (r->packing == ITH_PACKING_NONE) {
+        r->packing = ITH_PACKING_NEXT;
         if (r->walker.step.chunk > 0) {
             meet_all(s, rank);
             return;
         }
     }
-    if (r->packing == 1) {
-        r->packing = 2;
+    if (r->packing == ITH_PACKING_NEXT) {
+        r->packing = ITH_PACKING_DONE;
         ith_walker_pack(&r->walker);
         meet_all(s, rank);
         return;
     }
-    r->packing = 0;
+    r->packing = ITH_PACKING_NONE;
     ith_walker_packed(&r->walker);
     push(s, rank);
 }

@@ -17,17 +17,24 @@ typedef struct ith_posted_part {
     double time, group_end[ITH_MACHINE_LEVELS];
 } ith_posted_part;
 
+/* The packing of a shard for all ranks. It begins when all ranks have finished with the chunk before. */
+typedef enum ith_packing {
+    ITH_PACKING_NONE, /* the rank does not pack */
+    ITH_PACKING_NEXT, /* the rank waits for the other ranks, and packs next */
+    ITH_PACKING_DONE  /* the rank has packed, and waits for the other ranks */
+} ith_packing;
+
 /* A rank of the simulation. */
 typedef struct ith_simulated_rank {
     ith_walker walker;
     uint64_t random;
-    bool stopped;                  /* the rank waits in a WAIT step whose exchange is not ready */
-    int waits_for;                 /* the number of this exchange (ith_step.exchange); -1: none */
-    int packing;                   /* state of the packing of its shard for all ranks: 0 not begun, 1 allowed, 2 done */
-    double begun;                  /* the time at which the rank began to wait in its present meeting */
-    double other;                  /* seconds of its other work in all executions */
-    int64_t axis_posts, hop_posts; /* all-to-alls and hops that it has posted */
-    bool with[2];                  /* whether its last hop exchanges rows with its left and right neighbour */
+    bool stopped;                        /* the rank waits in a WAIT step whose exchange is not ready */
+    int waits_for;                       /* the number of this exchange (ith_step.exchange); -1: none */
+    ith_packing packing;                 /* how far the rank has come with the packing of its shard for all ranks */
+    double begun;                        /* the time at which the rank began to wait in its present meeting */
+    double other;                        /* seconds of its other work in all executions */
+    int64_t axis_posts, hop_posts;       /* all-to-alls and hops that it has posted */
+    bool with[2];                        /* whether its last hop exchanges rows with its left and right neighbour */
     ith_posted_part hops[ITH_HOPS_KEPT]; /* its parts of its last hops */
 } ith_simulated_rank;
 

@@ -95,21 +95,21 @@ static void meet(model *m)
 
 static void post(model *m)
 {
-    ith_flight *flights[WALKERS];
+    ith_walk_exchange *exchanges[WALKERS];
     ith_traffic traffic;
     double ready = 0;
     for (int i = 0; i < m->count; i++) {
-        flights[i] = ith_walker_post(&m->walkers[i], true, &traffic);
-        ready = fmax(ready, flights[i]->ready);
+        exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
+        ready = fmax(ready, exchanges[i]->ready);
     }
     for (int i = 0; i < m->count && is_round(m); i++)
-        flights[i]->ready = ready;
+        exchanges[i]->ready = ready;
     for (int i = 0; i + 1 < m->count && is_whole_line(m) && m->walkers[i].step.exchange == ITH_EXCHANGE_HOP; i++) {
         const int hop = m->walkers[i].step.hop;
         if (i < hop && i + 1 + hop >= m->count)
             continue; /* these neighbours exchange nothing in this hop */
-        flights[i]->ready = fmax(flights[i]->ready, flights[i + 1]->posted);
-        flights[i + 1]->ready = fmax(flights[i + 1]->ready, flights[i]->posted);
+        exchanges[i]->ready = fmax(exchanges[i]->ready, exchanges[i + 1]->posted);
+        exchanges[i + 1]->ready = fmax(exchanges[i + 1]->ready, exchanges[i]->posted);
     }
 }
 

@@ -36,14 +36,14 @@ static int64_t level_count(const ith_walker *w)
 
 /* The exchange that occupies the link of a level next, after exchange number `after`: the first posted that is ready
  * and still has work there. */
-static const ith_flight *next_on_link(const ith_walker *w, int level, int64_t after)
+static const ith_walk_exchange *next_on_link(const ith_walker *w, int level, int64_t after)
 {
-    const ith_flight *first = NULL;
+    const ith_walk_exchange *first = NULL;
     for (int i = 0; i < ITH_EXCHANGES; i++) {
-        const ith_flight *f = &w->flights[i];
-        if (f->active && f->number > after && f->work[level] > 0 && f->ready < INFINITY &&
-            (!first || f->number < first->number))
-            first = f;
+        const ith_walk_exchange *e = &w->exchanges[i];
+        if (e->active && e->number > after && e->work[level] > 0 && e->ready < INFINITY &&
+            (!first || e->number < first->number))
+            first = e;
     }
     return first;
 }
@@ -52,34 +52,34 @@ static const ith_flight *next_on_link(const ith_walker *w, int level, int64_t af
  * the link's rate that is in force in this time. */
 static void follow_link(ith_walker *w, int level, double until, double rate)
 {
-    const ith_flight *next;
+    const ith_walk_exchange *next;
     while (rate > 0 && w->cursor[level] < until && (next = next_on_link(w, level, -1))) {
-        ith_flight *f = &w->flights[next - w->flights];
-        double begin = fmax(w->cursor[level], f->ready), end = begin + f->work[level] / rate;
+        ith_walk_exchange *e = &w->exchanges[next - w->exchanges];
+        double begin = fmax(w->cursor[level], e->ready), end = begin + e->work[level] / rate;
         if (begin >= until)
             break;
         if (end > until) {
-            f->work[level] -= (until - begin) * rate;
+            e->work[level] -= (until - begin) * rate;
             break;
         }
-        f->work[level] = 0;
-        f->end[level] = end;
+        e->work[level] = 0;
+        e->end[level] = end;
         w->cursor[level] = end;
     }
     w->cursor[level] = fmax(w->cursor[level], until);
 }
 
 /* When an exchange ends on a level if the rank does nothing but wait. */
-static double end_on_link(const ith_walker *w, const ith_flight *f, int level)
+static double end_on_link(const ith_walker *w, const ith_walk_exchange *e, int level)
 {
-    double at = f->work[level] > 0 ? w->sum.now : f->end[level];
+    double at = e->work[level] > 0 ? w->sum.now : e->end[level];
     int64_t number = -1;
-    while (f->work[level] > 0 && number < f->number) {
-        const ith_flight *next = next_on_link(w, level, number);
+    while (e->work[level] > 0 && number < e->number) {
+        const ith_walk_exchange *next = next_on_link(w, level, number);
         at = fmax(at, next->ready) + next->work[level];
         number = next->number;
     }
-    return fmax(at, f->least[level]) + ith_price_setup(w->price, level);
+    return fmax(at, e->least[level]) + ith_price_setup(w->price, level);
 }
 
 /* ---- Work ------------------------------------------------------------------------------------------------------ */
@@ -97,11 +97,11 @@ static double copies_meanwhile(ith_walker *w, double seconds)
 {
     double copies = 0;
     for (int i = 0; i < ITH_EXCHANGES; i++) {
-        ith_flight *f = &w->flights[i];
-        if (!f->active || f->copies == 0 || f->ready >= w->sum.now + seconds)
+        ith_walk_exchange *e = &w->exchanges[i];
+        if (!e->active || e->copies == 0 || e->ready >= w->sum.now + seconds)
             continue;
-        copies += f->copies;
-        f->copies = 0;
+        copies += e->copies;
+        e->copies = 0;
     }
     return copies / (double)w->price->units;
 }
@@ -210,81 +210,81 @@ static double free_seconds(const ith_walker *w, const ith_traffic *traffic, bool
     return seconds;
 }
 
-ith_flight *ith_walker_post(ith_walker *w, bool group, ith_traffic *traffic)
+ith_walk_exchange *ith_walker_post(ith_walker *w, bool group, ith_traffic *traffic)
 {
-    ith_flight *f = &w->flights[w->step.exchange];
+    ith_walk_exchange *e = &w->exchanges[w->step.exchange];
     *traffic = ith_price_traffic(w->price, &w->schedule, &w->step);
     const ith_compress_price compression = ith_price_compression(w->price, &w->step, traffic);
     work(w, "copy", ith_price_kept(w->price, traffic), &w->sum.copy);
     work(w, "compress", compression.compress, &w->sum.copy);
     w->sum.sent += ith_traffic_sent(traffic);
-    *f = (ith_flight){.active = true, .number = w->posts++, .posted = w->sum.now, .ready = w->sum.now};
-    f->copies = ith_price_copies(w->price, traffic);
-    f->restore = compression.restore;
+    *e = (ith_walk_exchange){.active = true, .number = w->posts++, .posted = w->sum.now, .ready = w->sum.now};
+    e->copies = ith_price_copies(w->price, traffic);
+    e->restore = compression.restore;
     if (w->step.exchange == ITH_EXCHANGE_HOP)
         w->hop_seconds = free_seconds(w, traffic, group);
     for (int level = 0; level < level_count(w); level++) {
-        f->used[level] = ith_traffic_uses(traffic, level);
-        f->work[level] = f->used[level] ? ith_price_link(w->price, traffic, level, group) : 0;
-        f->end[level] = f->ready;
+        e->used[level] = ith_traffic_uses(traffic, level);
+        e->work[level] = e->used[level] ? ith_price_link(w->price, traffic, level, group) : 0;
+        e->end[level] = e->ready;
         w->sum.level_bytes[level] += traffic->sent[level];
-        w->sum.level_seconds[level] += f->work[level];
+        w->sum.level_seconds[level] += e->work[level];
     }
-    return f;
+    return e;
 }
 
 /* Adds an exchange that ended at the time `end` to the time in which exchanges were under way. */
-static void count_exchange(ith_walker *w, const ith_flight *f, double end)
+static void count_exchange(ith_walker *w, const ith_walk_exchange *e, double end)
 {
     if (end <= w->covered)
         return;
-    w->sum.exchange += end - fmax(w->covered, f->posted);
+    w->sum.exchange += end - fmax(w->covered, e->posted);
     w->covered = end;
 }
 
 double ith_walker_wait(ith_walker *w)
 {
-    ith_flight *f = &w->flights[w->step.exchange];
-    if (f->active && f->copies > 0 && f->ready < w->sum.now) {
+    ith_walk_exchange *e = &w->exchanges[w->step.exchange];
+    if (e->active && e->copies > 0 && e->ready < w->sum.now) {
         /* the peers have posted while the rank computed, which was not known then (copies_meanwhile) */
-        work(w, "copy", f->copies / (double)w->price->units, &w->sum.copy);
-        f->copies = 0;
+        work(w, "copy", e->copies / (double)w->price->units, &w->sum.copy);
+        e->copies = 0;
     }
     const double begin = w->sum.now;
-    double over = f->ready;
-    if (!f->active)
+    double over = e->ready;
+    if (!e->active)
         return begin;
     for (int level = 0; level < level_count(w); level++) {
-        f->end[level] = fmax(f->end[level], f->ready);
+        e->end[level] = fmax(e->end[level], e->ready);
         follow_link(w, level, begin, w->price->view->levels[level].overlap);
     }
     for (int level = 0; level < level_count(w); level++)
-        over = f->used[level] ? fmax(over, end_on_link(w, f, level)) : over;
-    if (f->copies > 0)
-        over = fmax(over, fmax(begin, f->ready) + f->copies);
+        over = e->used[level] ? fmax(over, end_on_link(w, e, level)) : over;
+    if (e->copies > 0)
+        over = fmax(over, fmax(begin, e->ready) + e->copies);
     const double end = fmax(over, begin);
-    w->sum.copy += f->copies;
+    w->sum.copy += e->copies;
     w->sum.waiting += end - begin;
     for (int level = 0; level < level_count(w); level++)
         follow_link(w, level, end, 1);
     w->sum.now = end;
-    count_exchange(w, f, over);
+    count_exchange(w, e, over);
     if (w->step.exchange == ITH_EXCHANGE_HOP && w->hop_seconds > 0)
         w->last_hop = w->step.hop, w->last_hop_end = over;
-    f->active = false;
-    work(w, "restore", f->restore, &w->sum.copy);
+    e->active = false;
+    work(w, "restore", e->restore, &w->sum.copy);
     return begin;
 }
 
 /* ---- Hops that repeat ------------------------------------------------------------------------------------------ */
 
 /* Whether an exchange still has work for a link or for the rank. */
-static bool is_under_way(const ith_flight *f)
+static bool is_under_way(const ith_walk_exchange *e)
 {
-    bool works = f->copies > 0;
+    bool works = e->copies > 0;
     for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
-        works |= f->work[level] > 0;
-    return f->active && works;
+        works |= e->work[level] > 0;
+    return e->active && works;
 }
 
 /* Two hops are compared with two, because buffers alternate. */
@@ -295,7 +295,7 @@ bool ith_walker_repeats(const ith_walker *w)
     if (w->hops < ITH_WALK_HOPS)
         return false;
     for (int i = 0; i < ITH_EXCHANGES; i++)
-        if (is_under_way(&w->flights[i]))
+        if (is_under_way(&w->exchanges[i]))
             return false; /* inputs or outputs of a chunk use the links too */
     for (int i = 0; i < ITH_WALK_SUMS; i++)
         if (fabs((now[i] - middle[i]) - (middle[i] - past[i])) > 1e-9 * fabs(now[i] - past[i]) + 1e-13 * fabs(now[i]))

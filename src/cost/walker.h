@@ -24,7 +24,7 @@ typedef struct ith_walk_sums {
 enum { ITH_WALK_SUMS = sizeof(ith_walk_sums) / sizeof(double), ITH_WALK_HOPS = 4 };
 
 /* An exchange that has been posted. */
-typedef struct ith_flight {
+typedef struct ith_walk_exchange {
     bool active;
     int64_t number;       /* exchanges of a rank are numbered in the order of their posts */
     double posted, ready; /* when this rank has posted it, and when its peers have too; infinite: not known */
@@ -34,7 +34,7 @@ typedef struct ith_flight {
     double least[ITH_MACHINE_LEVELS]; /* it ends no earlier, because a link of several ranks is occupied; 0: no limit */
     double copies;                    /* copies that this rank still has to make */
     double restore;                   /* time to restore compressed messages when they have arrived */
-} ith_flight;
+} ith_walk_exchange;
 
 /* Why a walk has stopped. */
 typedef enum ith_walk_stop {
@@ -60,7 +60,7 @@ struct ith_walker {
     int hops;                                /* hops that have ended since the last were left out */
     int64_t posts;
     double covered; /* end of the time in which exchanges were under way */
-    ith_flight flights[ITH_EXCHANGES];
+    ith_walk_exchange exchanges[ITH_EXCHANGES];
     double cursor[ITH_MACHINE_LEVELS]; /* the time up to which each link has been followed */
     /* the last hop in which the rank exchanged rows: its number, when it ended, and how long it takes on a free link;
      * and the time of the last step of computing */
@@ -81,7 +81,7 @@ ith_walker ith_walker_of(const ith_price *price, int rank, double now);
 ith_walk_stop ith_walker_next(ith_walker *walker);
 /* Performs a POST step. group: whether links that several ranks share are priced as if all of them sent as much at the
  * same time. The exchange is then ready when it is posted; the caller may move that to a later time. */
-ith_flight *ith_walker_post(ith_walker *walker, bool group, ith_traffic *traffic);
+ith_walk_exchange *ith_walker_post(ith_walker *walker, bool group, ith_traffic *traffic);
 /* Performs a WAIT step, whose exchange is ready. Returns the time at which the wait begins. */
 double ith_walker_wait(ith_walker *walker);
 /* Packs this rank's shard for all ranks, and goes on after the second meeting. */
