@@ -6,6 +6,12 @@
 
 #define ITH_CPU_ALL 0x7fu /* every bit of ith_cpu_feature */
 
+/* Whether `sets` has all instruction sets of `needed`; both are bits of ith_cpu_feature. */
+static inline bool ith_cpu_has(uint32_t sets, uint32_t needed)
+{
+    return (needed & ~sets) == 0;
+}
+
 /* Returns the instruction sets among `allowed` (bits of ith_cpu_feature) that both the processor and the operating
  * system support. The baseline is always included. */
 uint32_t ith_cpu_detect(uint32_t allowed);

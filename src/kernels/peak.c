@@ -4,6 +4,7 @@
 #include "peak.h"
 
 #include "../base/clock.h"
+#include "../base/cpu.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 
@@ -25,7 +26,7 @@ enum { PEAKS = sizeof peaks / sizeof *peaks };
 /* Whether the instruction sets `cpu` include every set that the loop of multiply-adds needs. */
 static bool usable(const ith_peak_row *peak, uint32_t cpu)
 {
-    return (peak->cpu & ~cpu) == 0;
+    return ith_cpu_has(cpu, peak->cpu);
 }
 
 /* Runs a loop of multiply-adds on all threads for about `seconds`. Returns the rate of all threads together, in 10^9
@@ -163,7 +164,7 @@ ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, 
     char lacking[128];
     if (!kernel)
         return ith_fail(context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; ith_kernel_list has the names", name);
-    if (kernel->cpu & ~cpu)
+    if (!ith_cpu_has(cpu, kernel->cpu))
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "kernel %s needs %s, which this machine lacks", name,
                         ith_cpu_describe(kernel->cpu & ~cpu, lacking, sizeof lacking));
     ith_peak found = ITH_PEAK_INIT;

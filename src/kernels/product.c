@@ -2,6 +2,8 @@
 /* The list of product kernels, and the choice of one. */
 #include "product.h"
 
+#include "../base/cpu.h"
+
 #define ITH_PRODUCT_KERNEL(type, isa, tile, symbol) extern const ith_product_kernel symbol;
 #include "kernels.inc"
 
@@ -20,7 +22,7 @@ const ith_product_kernel *ith_product_kernel_at(int index)
 static const ith_product_kernel *find(ith_dtype type, int parts, uint32_t cpu)
 {
     for (int i = 0; i < KERNELS; i++)
-        if (kernels[i]->type == type && kernels[i]->parts <= parts && !(kernels[i]->cpu & ~cpu))
+        if (kernels[i]->type == type && kernels[i]->parts <= parts && ith_cpu_has(cpu, kernels[i]->cpu))
             return kernels[i];
     return NULL;
 }

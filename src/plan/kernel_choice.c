@@ -2,6 +2,7 @@
 /* Chooses the kernel of a plan (kernel_choice.h). */
 #include "kernel_choice.h"
 
+#include "../base/cpu.h"
 #include "agree.h"
 #include "measure.h"
 #include "wisdom.h"
@@ -16,7 +17,7 @@
 /* Whether this context may use the instructions of a kernel. */
 static bool runs_here(const ith_context *context, const ith_attn_kernel *kernel)
 {
-    return (kernel->cpu & ~ith_context_cpu(context)) == 0;
+    return ith_cpu_has(ith_context_cpu(context), kernel->cpu);
 }
 
 /* Whether a kernel takes attention of this type and size with both softmaxes that it may need: with fixed_m, heads

@@ -4,6 +4,7 @@
  * The name of a strategy is [tokamax_] BASE {_custom | _bidir | _fixed_m}, with each ending at most once and in any
  * order. BASE is a name of this library or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion
  * and have no effect here. */
+#include "../base/cpu.h"
 #include "../base/sized.h"
 #include "../comm/comm.h"
 #include "../kernels/kernel_module.h"
@@ -34,7 +35,7 @@ const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
     if (!kernel)
         return NULL;
     if (usable)
-        *usable = context && (kernel->cpu & ~ith_context_cpu(context)) == 0;
+        *usable = context && ith_cpu_has(ith_context_cpu(context), kernel->cpu);
     return kernel->name;
 }
 
@@ -44,7 +45,7 @@ const char *ith_product_list(const ith_context *context, int index, bool *usable
     if (!kernel)
         return NULL;
     if (usable)
-        *usable = context && (kernel->cpu & ~ith_context_cpu(context)) == 0;
+        *usable = context && ith_cpu_has(ith_context_cpu(context), kernel->cpu);
     return kernel->name;
 }
 
