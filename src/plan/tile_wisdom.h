@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wisdom about tiles: the fastest tiles of a kernel for a type, a head size, a softmax and a number of keys. Numbers of
- * keys are put into classes, each a power of two: what was measured with 30,000 keys serves 32,768 keys too. */
+ * keys are put into classes, each a power of two: a measurement with 30,000 keys serves 32,768 keys too. */
 #ifndef ITH_PLAN_TILE_WISDOM_H
 #define ITH_PLAN_TILE_WISDOM_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wisdom: what was measured on this machine, kept for a context and all its clones.
+/* Wisdom: results of measurements on this machine, kept for a context and all its clones.
  *
  * An entry has a subject, which is a text that names an operation, its type and its sizes, and a list of named numbers.
  * There are three kinds of subjects:
@@ -32,7 +32,7 @@ typedef struct ith_wisdom_figure {
 /* The results that were measured for one subject. */
 typedef struct ith_wisdom_entry {
     char subject[ITH_WISDOM_SUBJECT_BYTES]; /* for example "attention bf16 head_dim=128 softmax=online" */
-    bool own; /* measured by this process; it replaces what a file says when wisdom is saved */
+    bool own; /* measured by this process; when wisdom is saved, it replaces the file's entry of this subject */
     int32_t count;
     ith_wisdom_figure figures[ITH_WISDOM_FIGURES];
 } ith_wisdom_entry;

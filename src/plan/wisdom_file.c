@@ -10,8 +10,8 @@
  * A file is loaded only if all of it is well formed and the checksum is right. Subjects and names need not be known to
  * this library: entries of other operations, and kernels of plugins that are not loaded, are kept and written again.
  *
- * A file is saved by merging: with a lock beside the file, what the file says is read, what this process measured is
- * added, and the file is replaced. So processes that save at the same time lose nothing. */
+ * To save, a process locks a file beside it, reads the entries that the file has now, adds its own measurements, and
+ * replaces the file. So processes that save at the same time lose nothing. */
 #include "../base/cpu.h"
 #include "../base/file_lock.h"
 #include "../base/hash.h"
@@ -253,14 +253,15 @@ ith_status ith_wisdom_load(ith_context *context, const char *path)
 
 /* ---- Merging --------------------------------------------------------------------------------------------------- */
 
-/* The contents of a file that is being written, and what the file says now. */
+/* The new contents of a file: its header, the entries that it has now, and the entries of this context. */
 typedef struct merge {
     wisdom_header header;
     ith_wisdom now, ours;
 } merge;
 
-/* Adds an entry of this context to what the file says, unless the file knows the subject and this process did not
- * measure it: another process may have measured it since this one read the file. */
+/* Adds the entries of this context to the file's entries. If the file has an entry of the same subject, only an entry
+ * that this process has measured replaces it: another process may have measured the subject since this one read the
+ * file. */
 static void add_ours(merge *m)
 {
     const ith_wisdom_entry *entry;
@@ -289,8 +290,8 @@ static ith_status write_wisdom(FILE *file, void *user)
     return ITH_OK;
 }
 
-/* Reads what the file says now. A file that does not exist counts as empty, and so does a device. A file of another
- * machine or version counts as empty too, because it is replaced. */
+/* Reads the entries that the file has now. A file that does not exist counts as empty, and so does a device. A file of
+ * another machine or version counts as empty too, because it is replaced. */
 static ith_status read_now(ith_context *context, const char *path, ith_wisdom *now)
 {
     struct stat info;
