@@ -216,14 +216,14 @@ static void find_offsets(const rate_run *r, const thread_memory *t, ith_quiet *q
     for (int64_t turn = 0; turn < 4; turn++)
         for (int64_t n = 0; n < s->heads * pieces; n++) {
             const int64_t row = n / pieces * s->rows + n % pieces * STATISTICS;
-            if (turn == 0)
+            if (turn == 0) {
                 ops->most_magnitude(s->v_rows + row, STATISTICS, s->dtype, D);
-            if (turn == 0)
                 ops->add_rows(t->sum, s->k_rows + row, STATISTICS, s->dtype, D);
-            else if (turn == 1)
+            } else if (turn == 1) {
                 ops->most_distance(t->o_sum, s->k_rows + row, STATISTICS, s->dtype, D);
-            else
+            } else {
                 ops->dots(dot, square, turn == 2 ? NULL : t->o_sum, s->k_rows + row, STATISTICS, s->dtype, D);
+            }
             if (quiet)
                 ith_quiet_tick(quiet);
         }

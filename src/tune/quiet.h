@@ -3,16 +3,17 @@
  * into slices of about half a millisecond, at ticks of the work. So a disturbance costs the slices that it hits, in
  * that repeat only. There are two sums over the slices:
  *
- *     quiet time    of the fastest time of each slice: if no other program disturbed the work at all. To compare.
- *     typical time  of the median of each slice over the last repeats: without interruptions, but with the caches and
- * the memory that other programs leave. To predict. */
+ *     quiet time    the sum of the fastest time of each slice: the time if no other program disturbed the work at all.
+ *                   It serves to compare.
+ *     typical time  the sum of the median of each slice over the last repeats: the time without interruptions, but with
+ *                   the caches and the memory that other programs leave. It serves to predict. */
 #ifndef ITH_TUNE_QUIET_H
 #define ITH_TUNE_QUIET_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ITH_QUIET_SLICES 2048 /* the most slices of a repeat; the last one takes what is left */
+#define ITH_QUIET_SLICES 2048 /* the most slices of a repeat; the last one takes all the remaining time */
 #define ITH_QUIET_KEPT 15     /* repeats whose slices are kept for the medians */
 
 typedef struct ith_quiet {
@@ -23,7 +24,7 @@ typedef struct ith_quiet {
     int64_t ends[ITH_QUIET_SLICES]; /* the tick with which a slice ends */
     double now[ITH_QUIET_SLICES];   /* the slices of the repeat under way, in seconds */
     double least[ITH_QUIET_SLICES]; /* the fastest time of each slice */
-    int64_t repeats;                /* that count */
+    int64_t repeats;                /* number of the repeats that count */
     double kept[ITH_QUIET_SLICES][ITH_QUIET_KEPT];
 } ith_quiet;
 

@@ -253,6 +253,18 @@ static ith_status find_kernel(ith_context *context, ith_tile_search *o, const it
     return status;
 }
 
+/* Reports the usual tiles, and the tiles that are clearly faster. */
+static ith_status make_report(const search *s, ith_tile_report *report)
+{
+    ith_tile_report found = ITH_TILE_REPORT_INIT;
+    snprintf(found.kernel, sizeof found.kernel, "%s", s->kernel->name);
+    found.complete = !s->ended, found.tried = s->known;
+    for (int64_t i = 0; i < s->count && found.count < ITH_TILE_CHOICES; i++)
+        if (i == 0 || s->tried[i].gflops > s->tried[0].gflops * (1 + FASTER_SHARE))
+            found.best[found.count++] = s->tried[i];
+    return ITH_SIZED_FILL(s->context, ith_tile_report, ITH_TILE_REPORT_INIT, report, &found);
+}
+
 ith_status ith_tiles_search(ith_context *context, const ith_tile_search *given, ith_tile_report *report)
 {
     const double start = ith_clock_seconds();
@@ -276,15 +288,8 @@ ith_status ith_tiles_search(ith_context *context, const ith_tile_search *given, 
         status = status ? status : run(s);
         ith_rate_scene_free(&s->scene);
     }
-    ith_tile_report found = ITH_TILE_REPORT_INIT;
-    if (!status) {
-        snprintf(found.kernel, sizeof found.kernel, "%s", s->kernel->name);
-        found.complete = !s->ended, found.tried = s->known;
-        for (int64_t i = 0; i < s->count && found.count < ITH_TILE_CHOICES; i++)
-            if (i == 0 || s->tried[i].gflops > s->tried[0].gflops * (1 + FASTER_SHARE))
-                found.best[found.count++] = s->tried[i];
-        status = ITH_SIZED_FILL(context, ith_tile_report, ITH_TILE_REPORT_INIT, report, &found);
-    }
+    if (!status)
+        status = make_report(s, report);
     ith_free(context, s);
     return status;
 }
