@@ -10,36 +10,16 @@
  * the median and the fastest time, the rate of each direction at the fastest, and the processor time of a rank. */
 #include <ithaca/transport.h>
 
+#include "../src/base/clock.h"
+#include "../src/base/median.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 enum { REPEATS = 400, ROW = 512, STRIDE = 1024 };
 static const int64_t MOST_BYTES = 16 << 20;
 static const double MOST_SECONDS = 1; /* for each line */
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static double thread_seconds(void)
-{
-    struct rusage use;
-    getrusage(RUSAGE_THREAD, &use);
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double difference = *(const double *)a - *(const double *)b;
-    return difference < 0 ? -1 : difference > 0;
-}
 
 /* A barrier (bytes 0), or an exchange of `bytes` bytes each way. */
 static ith_status once(ith_comm *comm, char *const data[2], int64_t bytes, bool strided)
@@ -59,33 +39,33 @@ static ith_status once(ith_comm *comm, char *const data[2], int64_t bytes, bool 
 /* Measures one line. All ranks stop after the same number of repeats, which rank 0 chooses after the first. */
 static ith_status measure(ith_comm *comm, char *const data[2], int64_t bytes, bool strided)
 {
-    double times[REPEATS], first = now();
+    double times[REPEATS], first = ith_clock_seconds();
     ith_status status = once(comm, data, bytes, strided);
     if (!status)
         status = once(comm, data, bytes, strided);
-    float repeats = (float)(MOST_SECONDS / ((now() - first) / 2 + 1e-9));
+    float repeats = (float)(MOST_SECONDS / ((ith_clock_seconds() - first) / 2 + 1e-9));
     repeats = repeats > REPEATS ? REPEATS : repeats < 5 ? 5 : repeats;
     if (!status)
         status = ith_comm_broadcast(comm, &repeats, sizeof repeats, 0);
     int count = (int)repeats;
-    double cpu = thread_seconds();
+    double cpu = ith_clock_thread_seconds();
     for (int i = 0; i < count && !status; i++) {
-        double begin = now();
+        double begin = ith_clock_seconds();
         status = once(comm, data, bytes, strided);
-        times[i] = now() - begin;
+        times[i] = ith_clock_seconds() - begin;
     }
-    cpu = (thread_seconds() - cpu) / count;
+    cpu = (ith_clock_thread_seconds() - cpu) / count;
     if (status || ith_comm_rank(comm))
         return status;
-    qsort(times, (size_t)count, sizeof *times, by_size);
+    const double median = ith_median(times, count); /* sorts the times */
     char name[64] = "barrier", rate[32] = "";
     if (bytes) {
         snprintf(name, sizeof name, "exchange of %lld KB, %s", (long long)(bytes >> 10),
                  strided ? "strided" : "contiguous");
         snprintf(rate, sizeof rate, "%.2f GB/s", (double)bytes / times[0] * 1e-9);
     }
-    printf("%-36s median %10.1f us, fastest %10.1f us %12s, cpu %10.1f us\n", name, times[count / 2] * 1e6,
-           times[0] * 1e6, rate, cpu * 1e6);
+    printf("%-36s median %10.1f us, fastest %10.1f us %12s, cpu %10.1f us\n", name, median * 1e6, times[0] * 1e6, rate,
+           cpu * 1e6);
     return ITH_OK;
 }
 

@@ -16,7 +16,9 @@
  * at clock  share of the peak in the first two milliseconds after the kernel: some processors lower their clock under
  *           its load, and have not raised it again by then */
 #include "../src/base/clock.h"
+#include "../src/base/cpu.h"
 #include "../src/base/dtype.h"
+#include "../src/base/median.h"
 #include "../src/plan/measure.h"
 #include "common.h"
 
@@ -84,9 +86,8 @@ static void print_medians(const problem *p, ith_softmax softmax, const sample *s
     char peak[64];
     printf("%-15s %-5s %-8s %5lld %7lld %8d %10.1f %-25s %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
            ith_dtype_name(p->dtype), softmax_names[softmax == ITH_SOFTMAX_FIXED_M], (long long)p->D, (long long)p->S,
-           p->threads, bench_median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
-           bench_median(peaks, count), bench_median(shares, count), bench_median(cpu, count),
-           bench_median(at_clock, count));
+           p->threads, ith_median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
+           ith_median(peaks, count), ith_median(shares, count), ith_median(cpu, count), ith_median(at_clock, count));
     fflush(stdout);
 }
 
@@ -134,7 +135,7 @@ static ith_status bench_all(ith_context *ctx, const void *user)
            "threads", "GFLOP/s", "peak", "GFLOP/s", "of peak", "cpu", "at clock");
     for (int i = 0; ith_attn_kernel_at(i) != NULL && !status; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
-        if ((kernel->cpu & ~ith_context_cpu(ctx)) != 0 || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
+        if (!ith_cpu_has(ith_context_cpu(ctx), kernel->cpu) || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
             continue;
         for (size_t n = 0; n < (set->head_dim ? 1 : sizeof dims / sizeof *dims) && !status; n++) {
             problem p = {.kernel = kernel, .cpu = ith_context_cpu(ctx), .dtype = set->dtype, .threads = set->threads};

@@ -21,6 +21,7 @@
  * The layer gets a copy of its product kernel whose functions read the clock before and after they do their work. */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
+#include "../src/base/median.h"
 #include "../src/kernels/rowops.h"
 #include "../src/linear/linear_set.h"
 #include "common.h"
@@ -313,8 +314,8 @@ static ith_status measure(subject *s)
     ith_peak_describe_product(instructions, cpu, peak, sizeof peak);
     printf("%-7s %-7s %-13s %6lld %6lld %6lld %6lld %3d %9.1f %9.1f %7.1f%%", ith_dtype_name(set->weights),
            ith_dtype_name(set->multiply), peak, (long long)set->in, (long long)set->hidden, (long long)set->out,
-           (long long)set->rows, set->threads, bench_median(rates, set->repeats), bench_median(peaks, set->repeats),
-           100 * bench_median(shares, set->repeats));
+           (long long)set->rows, set->threads, ith_median(rates, set->repeats), ith_median(peaks, set->repeats),
+           100 * ith_median(shares, set->repeats));
     if (set->threads == 1)
         printf(" %6.1f%%", 100 * work / quiet_capacity());
     else

@@ -17,7 +17,9 @@
  *           between bursts of the peak, because the clock changes. Each slice counts with its best share over all
  *           repeats, where its peak is the fastest burst beside it */
 #include "../src/base/clock.h"
+#include "../src/base/cpu.h"
 #include "../src/base/dtype.h"
+#include "../src/base/median.h"
 #include "../src/base/size.h"
 #include "../src/kernels/product.h"
 #include "common.h"
@@ -261,8 +263,8 @@ static void measure(const work *w, operands *all, const settings *set)
     char peak[48];
     ith_peak_describe_product(&w->kernel->instructions[w->parts - 1], ith_context_cpu(w->ctx), peak, sizeof peak);
     printf("%-15s %-12s %-5s %6lld %8d %10.1f %-20s %10.1f %8.1f%% %8.1f%%\n", w->kernel->name, w->is.name,
-           ith_dtype_name(w->dtype), (long long)w->depth, set->threads, bench_median(rates, set->repeats), peak,
-           bench_median(peaks, set->repeats), bench_median(shares, set->repeats),
+           ith_dtype_name(w->dtype), (long long)w->depth, set->threads, ith_median(rates, set->repeats), peak,
+           ith_median(peaks, set->repeats), ith_median(shares, set->repeats),
            quiet_share(w, all, set->threads, operations));
     fflush(stdout);
 }
@@ -301,7 +303,7 @@ static ith_status bench_all(ith_context *ctx, const void *user)
            "GFLOP/s", "peak", "GFLOP/s", "mean", "quiet");
     for (int i = 0; ith_product_kernel_at(i); i++) {
         const ith_product_kernel *kernel = ith_product_kernel_at(i);
-        if ((kernel->cpu & ~ith_context_cpu(ctx)) || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
+        if (!ith_cpu_has(ith_context_cpu(ctx), kernel->cpu) || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
             continue;
         for (int n = 0; n < CASES; n++) {
             if (set->only && strncmp(cases[n].name, set->only, strlen(set->only)) != 0)

@@ -70,18 +70,6 @@ int bench_run(const char *program, ith_status (*bench)(ith_context *context, con
     return status ? 1 : 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare);
-    return values[count / 2];
-}
-
 double bench_burst(const ith_instructions *instructions, uint32_t cpu)
 {
     double best = 0;

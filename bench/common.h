@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that the benchmarks of this folder share: options, medians, peaks. */
+/* The parts that the benchmarks of this folder share: options, contexts, peaks. */
 #ifndef ITH_BENCH_COMMON_H
 #define ITH_BENCH_COMMON_H
 
@@ -22,9 +22,6 @@ bool bench_parse(int argc, char **argv, const bench_option *options, int count);
 /* Creates a context, calls `bench` with it and returns the exit status of the program. Prints failures. */
 int bench_run(const char *program, ith_status (*bench)(ith_context *context, const void *settings),
               const void *settings);
-
-/* Sorts the values and returns their median. */
-double bench_median(double *values, int count);
 
 /* The peak of these instructions on one thread in the fastest of a few bursts, which take about 0.1 ms together. */
 double bench_burst(const ith_instructions *instructions, uint32_t cpu);
