@@ -3,7 +3,7 @@
  * Wan 2.2 A14B. Then makes a small plan, prints it, executes it and reads its counters.
  *
  *     cc reading_a_plan.c $(pkg-config --cflags --libs ithaca) -o plan && ./plan
- * */
+ */
 #include <ithaca/ithaca.h>
 
 #include <stdio.h>
@@ -37,9 +37,10 @@ static ith_status make_and_ask(ith_context *context)
     problem.heads = HEADS;
     problem.head_dim = DIM;
     problem.q_len = problem.kv_len = LENGTH;
-    float *x = calloc(4 * LENGTH * HEADS * DIM, sizeof *x), *o = x + 3 * LENGTH * HEADS * DIM;
+    float *x = calloc(2 * LENGTH * HEADS * DIM, sizeof *x); /* x serves as q, k and v; o follows */
     if (!x)
         return ITH_ERR_MEMORY;
+    float *o = x + LENGTH * HEADS * DIM;
     ith_plan *plan = NULL;
     ith_status status = ith_plan_create(context, &problem, NULL, NULL, &plan);
     char text[1024];
