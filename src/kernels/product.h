@@ -27,8 +27,8 @@
  *     out[i][j] if the call adds. It does not depend on the positions of i and j, on `rows` or `columns`, or on the
  *     thread.
  *   - It accepts every rows >= 0, every columns from 0 to the kernel's `columns`, and every steps >= 1. It reads
- * nothing of left but rows [0, rows) and steps [0, steps), and writes nothing but rows [0, rows) and columns [0,
- * columns) of out. `out` overlaps no operand.
+ *     only rows [0, rows) and steps [0, steps) of left, and writes only rows [0, rows) and columns [0, columns) of out.
+ *     `out` overlaps no operand.
  *   - Sums are f32. Products of bf16 are exact in f32. Against float64 the error is at most the error of a sum in f32
  *     in any order.
  *   - NaN and infinity in row i of left or in column j of right reach only the numbers out[i][*] or out[*][j]. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The rate of f32 multiply-adds in AVX-512 vectors (peak_f32_tmpl.c). */
 #include "vec_avx512.h"
 
 #include "../peak_f32_tmpl.c"

@@ -486,7 +486,8 @@ static void block_values(work *w, float *panel, int64_t panels)
     tile.at = (char *)panel_values(panel, w->D) - (char *)panel;
     for (int64_t d = 0; d < w->padded; d += COLUMNS, tile.at += COLUMNS * PANEL * 2) {
         int64_t vecs = ith_min64(VALUE_VECS, (w->padded - d) / WIDE);
-        for (int64_t i = 0; i<t->rows; i += vecs> 2 ? ROWS : 2 * ROWS) {
+        const int64_t tile_rows = vecs > 2 ? ROWS : 2 * ROWS; /* narrow tiles have twice as many rows */
+        for (int64_t i = 0; i < t->rows; i += tile_rows) {
             tile.o = t->o + i * t->o_stride + d;
             tile.p = t->s + i * t->s_stride;
             tile.share = w->share + i;
