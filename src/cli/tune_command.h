@@ -26,7 +26,7 @@ typedef struct ith_tune_settings {
 
 /* Tiles of one kernel, for one type, softmax and number of keys. */
 typedef struct ith_tune_cell {
-    ith_tile_search about;
+    ith_tile_search about; /* about.kernel is `kernel` */
     char kernel[64];
     ith_tile_choice usual, best;
     double usual_seconds, best_seconds; /* of a whole block, or of an execution of a plan; 0: not measured */

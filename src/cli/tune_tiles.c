@@ -48,7 +48,6 @@ static int search(ith_tune *t, ith_tune_cell *cell, ith_tile_report *report)
 {
     tile_search user = {t, cell};
     ith_tile_search options = cell->about;
-    options.kernel = cell->kernel;
     options.seconds = fmin(fmax(SEARCH_SHARE * (t->until - ith_cli_seconds()), 0.01), SEARCH_SECONDS);
     options.known = known, options.measured = measured, options.should_stop = stops, options.user = &user;
     *report = (ith_tile_report)ITH_TILE_REPORT_INIT;
@@ -59,6 +58,13 @@ static int search(ith_tune *t, ith_tune_cell *cell, ith_tile_report *report)
 }
 
 /* ---- Where they are used --------------------------------------------------------------------------------------- */
+
+/* Whether tiles are tried in a block of the transformer; otherwise they are tried in attention alone. There are no
+ * blocks of f16. */
+static bool is_tried_in_block(const ith_tune *t, const ith_tune_cell *cell)
+{
+    return !t->settings->alone && cell->about.dtype != ITH_F16;
+}
 
 /* The time of an execution of a plan for a cell. */
 static ith_status time_plan(ith_tune *t, ith_context *context, const ith_tune_cell *cell, int64_t tokens,
@@ -79,17 +85,16 @@ static int try_tiles(ith_tune *t, const ith_tune_cell *cell, int64_t tokens, con
 {
     ith_context *context = NULL;
     ith_tile_search about = cell->about;
-    about.kernel = cell->kernel, about.keys = tokens;
+    about.keys = tokens;
     int code = ith_cli_context(ITH_TALK_QUIET, &context);
     ith_status status = ITH_OK;
     if (code)
         return code;
     if (tiles)
         status = ith_wisdom_put_tiles(context, &about, tiles, tiles->gflops);
-    bool whole = !t->settings->alone && cell->about.dtype != ITH_F16;
     if (!status)
-        status = whole ? ith_tune_time_block(t, context, cell, tokens, seconds)
-                       : time_plan(t, context, cell, tokens, seconds);
+        status = is_tried_in_block(t, cell) ? ith_tune_time_block(t, context, cell, tokens, seconds)
+                                            : time_plan(t, context, cell, tokens, seconds);
     if (status == ITH_ERR_INTERRUPTED)
         t->late = true;
     else if (status)
@@ -99,10 +104,10 @@ static int try_tiles(ith_tune *t, const ith_tune_cell *cell, int64_t tokens, con
 }
 
 /* The operations of one trial: of a block, or of attention alone. */
-static double operations(const ith_tune *t, double tokens)
+static double operations(const ith_tune *t, const ith_tune_cell *cell, double tokens)
 {
     const double dim = (double)(t->video.heads * t->video.head_dim), ffn = (double)t->video.ffn_dim;
-    return 4 * tokens * tokens * dim + (t->settings->alone ? 0 : tokens * dim * (12 * dim + 4 * ffn));
+    return 4 * tokens * tokens * dim + (is_tried_in_block(t, cell) ? tokens * dim * (12 * dim + 4 * ffn) : 0);
 }
 
 /* The number of tokens of a trial: as many as the cell has keys, unless the time is too short for them. */
@@ -111,7 +116,8 @@ static int64_t trial_tokens(const ith_tune *t, const ith_tune_cell *cell, int64_
     const int threads = t->settings->threads ? (int)t->settings->threads : omp_get_max_threads();
     const double rate = 1e9 * cell->usual.gflops * threads, time = TRIAL_SHARE * (t->until - ith_cli_seconds());
     int64_t tokens = cell->about.keys;
-    while (tokens / 2 >= LEAST_TOKENS && operations(t, (double)tokens) * (double)(3 * TURNS * trials) / rate > time)
+    while (tokens / 2 >= LEAST_TOKENS &&
+           operations(t, cell, (double)tokens) * (double)(3 * TURNS * trials) / rate > time)
         tokens /= 2;
     return tokens;
 }
@@ -127,7 +133,7 @@ static int compare(ith_tune *t, ith_tune_cell *cell, const ith_tile_report *repo
         for (int64_t i = 0; i < trials; i++) {
             ith_tune_show(t, "%s %s %s: whole %s, %lld tokens, candidate %lld of %lld, turn %d of %d", cell->kernel,
                           ith_dtype_name(cell->about.dtype), ith_softmax_name(cell->about.softmax),
-                          t->settings->alone ? "attention" : "block", (long long)tokens, (long long)i + 1,
+                          is_tried_in_block(t, cell) ? "block" : "attention", (long long)tokens, (long long)i + 1,
                           (long long)trials, turn + 1, TURNS);
             int code = try_tiles(t, cell, tokens, i ? &report->best[i] : NULL, &times[i][turn]);
             if (code || t->late)
@@ -148,9 +154,7 @@ static int compare(ith_tune *t, ith_tune_cell *cell, const ith_tile_report *repo
 /* Takes the tiles of a cell from wisdom, if an earlier run has found them. */
 static void recall(ith_tune *t, ith_tune_cell *cell)
 {
-    ith_tile_search about = cell->about;
-    about.kernel = cell->kernel;
-    if (t->settings->again || ith_wisdom_get_tiles(t->context, &about, &cell->best) || !cell->best.block_q)
+    if (t->settings->again || ith_wisdom_get_tiles(t->context, &cell->about, &cell->best) || !cell->best.block_q)
         return;
     cell->known = cell->done = true;
 }
@@ -159,8 +163,6 @@ static void recall(ith_tune *t, ith_tune_cell *cell)
 static int tune_cell(ith_tune *t, ith_tune_cell *cell)
 {
     ith_tile_report report;
-    ith_tile_search about = cell->about;
-    about.kernel = cell->kernel;
     recall(t, cell);
     if (cell->done)
         return ITH_EXIT_DONE;
@@ -180,7 +182,7 @@ static int tune_cell(ith_tune *t, ith_tune_cell *cell)
     if (code || t->late)
         return code;
     cell->done = true;
-    if (ith_wisdom_put_tiles(t->context, &about, &cell->best, cell->usual.gflops))
+    if (ith_wisdom_put_tiles(t->context, &cell->about, &cell->best, cell->usual.gflops))
         return ith_cli_error("%s", ith_context_error(t->context));
     return ith_tune_save(t);
 }
@@ -197,6 +199,7 @@ static int find_kernel(ith_tune *t, ith_tune_cell *cell)
     if (ith_plan_predict(t->context, &problem, &options, 1, 0, true, &info))
         return ith_cli_error("%s", ith_context_error(t->context));
     snprintf(cell->kernel, sizeof cell->kernel, "%s", info.kernel);
+    cell->about.kernel = cell->kernel;
     return ITH_EXIT_DONE;
 }
 
