@@ -122,9 +122,8 @@ typedef struct bench_command {
     ith_bench bench;
 } bench_command;
 
-/* Copies the name of a strategy without its number of chunks, which *chunks becomes; it stays as it is if the name has
- * none; and without its end "_unhidden", which sets *no_overlap. Returns false if what follows the name is no number.
- */
+/* Splits "STRATEGY[_unhidden][:CHUNKS]". Copies STRATEGY to `strategy`, sets *no_overlap if "_unhidden" is there, and
+ * sets *chunks if CHUNKS is there. Returns false if CHUNKS is no number. */
 static bool split_name(const char *name, char *strategy, size_t bytes, int *chunks, bool *no_overlap)
 {
     static const char end[] = "_unhidden";

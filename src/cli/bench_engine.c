@@ -17,7 +17,7 @@
 #define STAGES_MAX 32 /* more than any benchmark has */
 #define LARGEST 1e9   /* upper limit of options without a natural maximum */
 
-/* The values of the options that both commands have. */
+/* The values of the options that the commands `bench block`, `decode` and `encode` have in common. */
 typedef struct engine_settings {
     int size, precision, weights, softmax; /* numbers of words */
     int64_t threads, repeats;
@@ -40,7 +40,7 @@ typedef struct engine_bench {
 ITH_OPTION_WORD_OF(precision)
 ITH_OPTION_WORD_OF(softmax)
 
-/* The types of weights, indexed as weights_word; the first three are not packed. */
+/* The types of weights, indexed by the values of --weights. */
 static const ith_dtype weights_types[] = {ITH_BF16, ITH_F32,  ITH_F16,  ITH_F8_E4M3, ITH_F8_E5M2, ITH_I8,
                                           ITH_Q8_0, ITH_Q6_K, ITH_Q5_K, ITH_Q4_K,    ITH_Q3_K,    ITH_Q2_K,
                                           ITH_Q5_0, ITH_Q5_1, ITH_Q4_0, ITH_Q4_1,    ITH_IQ4_NL};
@@ -51,7 +51,7 @@ static const char *weights_word(int value)
                                                                           : "unknown";
 }
 
-/* The options of both commands. A command's struct of settings begins with an engine_settings. */
+/* The options that the commands have in common. A command's struct of settings begins with an engine_settings. */
 #define SHARED(member) offsetof(engine_settings, member)
 static const ith_option shared_rows[] = {
     {"precision", "auto|f32|bf16", "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",
@@ -142,11 +142,6 @@ static rates rates_of(const ith_bench_stage *stage)
     return r;
 }
 
-static double megabytes(int64_t bytes)
-{
-    return 1e-6 * (double)bytes;
-}
-
 /* A stage as a JSON object. A stage that multiplies nothing has no rates: they are null. */
 static json_t *stage_json(const ith_bench_stage *stage)
 {
@@ -223,8 +218,8 @@ static int report(const engine_bench *bench, const engine_settings *s)
     json_decref(rows);
     if (table)
         printf("memory %.1f MB held (predicted %.1f MB; %.1f MB of it are the weights), %.1f MB resident\n",
-               megabytes(bench->report.peak_bytes), megabytes(bench->report.predicted_bytes),
-               megabytes(bench->report.weights_bytes), megabytes(ith_cli_resident_bytes()));
+               ith_cli_megabytes(bench->report.peak_bytes), ith_cli_megabytes(bench->report.predicted_bytes),
+               ith_cli_megabytes(bench->report.weights_bytes), ith_cli_megabytes(ith_cli_resident_bytes()));
     return code;
 }
 

@@ -36,6 +36,11 @@ static inline const char *ith_cli_plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+static inline double ith_cli_megabytes(int64_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
 /* Seconds on a monotonic clock, from an arbitrary start. */
 double ith_cli_seconds(void);
 /* The largest resident memory of this process so far, in bytes. */

@@ -64,7 +64,7 @@ static void speak(const char *head, const char *format, va_list arguments)
             vsnprintf(held, sizeof held, format, arguments);
         return;
     }
-    char origins[ORIGIN_BYTES], sentence[4096];
+    char origins[ORIGIN_BYTES], sentence[4096]; /* serves to find options; the printed sentence may be longer */
     va_list again;
     va_copy(again, arguments);
     vsnprintf(sentence, sizeof sentence, format, again);

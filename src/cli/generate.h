@@ -98,15 +98,16 @@ static inline bool ith_generate_is_batch(const ith_generate_settings *settings)
  * exit status. */
 int ith_generate_run_batch(ith_generation *g);
 
-/* The parts of a run, each of which prints errors and returns an exit status.
- * Translates the options, with the defaults of the model's folder. */
+/* The next five functions are the parts of a run. Each prints errors and returns an exit status. */
+
+/* Translates the options, with the defaults of the model's folder. */
 int ith_generate_begin(ith_generation *g);
 /* Opens the model. */
 int ith_generate_open_model(ith_generation *g);
 /* Checks the names of the files that the run writes, in the process of rank 0. */
 int ith_generate_check_names(ith_generation *g);
-/* After both: reads the images, names the latents, fills in the options that the user left open, and describes the
- * run. */
+/* After ith_generate_begin and ith_generate_open_model: reads the images, names the latents, fills in the options that
+ * the user left open, and describes the run. */
 int ith_generate_resolve(ith_generation *g);
 /* Completes the video after its last frame, removes files that were to be kept until then, and prints the summary. */
 int ith_generate_complete(ith_generation *g);

@@ -5,11 +5,6 @@
 #include <jansson.h>
 #include <stdio.h>
 
-static double megabytes(int64_t bytes)
-{
-    return (double)bytes / 1e6;
-}
-
 static void print_plan(const ith_plan_info *plan)
 {
     printf("plan            %s over %d rank%s, ulysses %d x ring %d", ith_strategy_name(plan->strategy), plan->ranks,
@@ -39,7 +34,7 @@ static void print_time(const ith_generation *g)
            c->decode_seconds, c->write_seconds);
     printf("  inference     %9.3f s\n", c->seconds);
     if (c->sent_bytes)
-        printf("sent            %9.0f MB by each rank\n", megabytes(c->sent_bytes));
+        printf("sent            %9.0f MB by each rank\n", ith_cli_megabytes(c->sent_bytes));
 }
 
 static void print_text(const ith_generation *g)
@@ -51,10 +46,10 @@ static void print_text(const ith_generation *g)
         print_time(g);
     else
         printf("no time is predicted: %s\n", g->prediction.unknown);
-    printf("memory          %9.0f MB in this process", megabytes(g->predicted_bytes));
+    printf("memory          %9.0f MB in this process", ith_cli_megabytes(g->predicted_bytes));
     if (g->prediction.known && g->prediction.cost.host_bytes != g->predicted_bytes)
-        printf(", %.0f MB on its host", megabytes(g->prediction.cost.host_bytes));
-    printf("; %.0f MB can be taken here\n", megabytes(g->free_bytes));
+        printf(", %.0f MB on its host", ith_cli_megabytes(g->prediction.cost.host_bytes));
+    printf("; %.0f MB can be taken here\n", ith_cli_megabytes(g->free_bytes));
     if (g->memory_lack[0])
         printf("                %s\n", g->memory_lack);
     if (!g->weights_fault[0])

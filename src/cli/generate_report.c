@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static double megabytes(int64_t bytes)
-{
-    return (double)bytes / 1e6;
-}
-
 /* Writes the settings that determine the contents of the video into one line, and returns its length. */
 static int sampling_text(const ith_generation *g, char *text, size_t bytes)
 {
@@ -117,7 +112,7 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
     fprintf(to, "precision %s\n", precision);
     if (g->settings.resume)
         fprintf(to, "goes on after step %lld of %lld\n", (long long)g->resumed_steps, (long long)o->steps);
-    fprintf(to, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
+    fprintf(to, "predicted peak memory %.0f MB\n", ith_cli_megabytes(g->predicted_bytes));
 }
 
 /* The number of denoising steps that this run has computed. */
@@ -185,10 +180,10 @@ static void print_text(const ith_generation *g)
     printf("  VAE decode    %9.3f s  (compute %.3f s, writing %.3f s)%s\n", r->decode_seconds + writing_seconds(g),
            r->decode_seconds, writing_seconds(g), predicted(g, c->decode_seconds + c->write_seconds).text);
     printf("total           %9.3f s\n", g->total_seconds);
-    printf("peak memory     %9.0f MB held (predicted %.0f MB), %.0f MB resident\n", megabytes(r->peak_bytes),
-           megabytes(g->predicted_bytes), megabytes(ith_cli_resident_bytes()));
+    printf("peak memory     %9.0f MB held (predicted %.0f MB), %.0f MB resident\n", ith_cli_megabytes(r->peak_bytes),
+           ith_cli_megabytes(g->predicted_bytes), ith_cli_megabytes(ith_cli_resident_bytes()));
     printf("weight files    %9.0f MB mapped, in the system's cache as far as it has room\n",
-           megabytes(r->mapped_bytes));
+           ith_cli_megabytes(r->mapped_bytes));
 }
 
 /* The durations of all stages as a JSON object. */

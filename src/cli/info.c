@@ -216,7 +216,6 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     return json_integer((json_int_t)bytes);
 }
 
-/* Prints a JSON object as indented lines of names and values. */
 static void print_object(json_t *object, int indent);
 
 /* Prints a number, a text or a list of numbers at the end of a line. */

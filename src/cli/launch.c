@@ -204,15 +204,22 @@ static ith_status prepare_together(launch_run *run, ith_comm *comm, verdict *v)
     return status;
 }
 
+/* The sentence about a failure of `compute` on the rank with this context. */
+static const char *sentence_of_failure(const launch_run *run, const ith_context *context)
+{
+    const char *sentence = run->work->explain ? run->work->explain(run->work->user) : NULL;
+    return sentence ? sentence : ith_context_error(context);
+}
+
 /* Fills in the verdict of this rank about its computation. */
 static void judge(const launch_run *run, ith_context *context, ith_status status, verdict *v)
 {
-    const char *sentence = run->work->explain ? run->work->explain(run->work->user) : NULL;
     *v = (verdict){.code = status ? ITH_EXIT_FAILED : ITH_EXIT_DONE};
     if (!status)
         return;
-    snprintf(v->sentence, sizeof v->sentence, "%.1000s", sentence ? sentence : ith_context_error(context));
-    /* A plan says that it was cancelled; the signal is the reason. A run in order has a sentence of its own. */
+    snprintf(v->sentence, sizeof v->sentence, "%.1000s", sentence_of_failure(run, context));
+    /* The sentence of a plan says only that it was cancelled. The signal is the reason. The `explain` of an orderly
+     * command names the signal itself. */
     if (!run->work->orderly && ith_interrupt_came()) {
         v->signal = ith_interrupt_came();
         ith_interrupt_describe(v->sentence, sizeof v->sentence);
@@ -332,9 +339,8 @@ static ith_status connected_rank(ith_context *context, ith_comm *comm, void *use
  * than to this one: this process therefore waits a moment, in which its own signal ends it without a word. */
 static int explain_failure(const launch_run *run, ith_status status)
 {
-    const char *sentence = run->work->explain ? run->work->explain(run->work->user) : NULL;
+    const char *sentence = sentence_of_failure(run, run->context);
     const struct timespec pause = {.tv_nsec = (long)(SIGNAL_SECONDS * 1e9)};
-    sentence = sentence ? sentence : ith_context_error(run->context);
     if (!run->computed)
         nanosleep(&pause, NULL);
     if (status == ITH_ERR_INTERRUPTED && run->launch->leads)
@@ -383,12 +389,6 @@ static ith_status local_rank(ith_context *context, ith_comm *comm, void *user)
     return run->work->compute(context, comm, run->work->user);
 }
 
-static int print_failure(const launch_run *run)
-{
-    const char *sentence = run->work->explain ? run->work->explain(run->work->user) : NULL;
-    return ith_cli_error("%s", sentence ? sentence : ith_context_error(run->context));
-}
-
 static int run_here(launch_run *run)
 {
     ith_launch *launch = run->launch;
@@ -411,7 +411,7 @@ static int run_here(launch_run *run)
         ith_status status = ith_run_ranks(run->context, launch->ranks, launch->threads, local_rank, run);
         launch->interrupted = status == ITH_ERR_INTERRUPTED;
         if (status)
-            code = print_failure(run);
+            code = ith_cli_error("%s", sentence_of_failure(run, run->context));
         if (code && work->goes_on && work->goes_on(work->user))
             code = ITH_EXIT_DONE;
     }

@@ -26,17 +26,12 @@ static bool parse_word(const ith_option *option, const char *text, int *value)
     return word_at(option, *value);
 }
 
-static bool in_range(const ith_option *option, double value)
-{
-    return value >= option->least && value <= option->most;
-}
-
 /* Parses one item of a list: an integer in range, or the number of a word. */
 static bool parse_item(const ith_option *option, const char *text, int64_t *value)
 {
     int word;
     if (option->type == ITH_OPTION_WHOLES)
-        return ith_text_whole(text, value) && in_range(option, (double)*value);
+        return ith_text_whole(text, value) && ith_option_in_range(option, (double)*value);
     if (!parse_word(option, text, &word))
         return false;
     *value = word;
@@ -69,7 +64,7 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     int64_t whole;
     double number[2];
     if (option->type == ITH_OPTION_WHOLE || option->type == ITH_OPTION_INT) {
-        if (!ith_text_whole(text, &whole) || !in_range(option, (double)whole))
+        if (!ith_text_whole(text, &whole) || !ith_option_in_range(option, (double)whole))
             return false;
         if (option->type == ITH_OPTION_WHOLE)
             *(int64_t *)value = whole;
@@ -81,7 +76,7 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     number[1] = option->least;
     if (!(pair ? ith_text_pair(text, number) : ith_text_number(text, number)))
         return false;
-    if (!in_range(option, number[0]) || !in_range(option, number[1]))
+    if (!ith_option_in_range(option, number[0]) || !ith_option_in_range(option, number[1]))
         return false;
     memcpy(value, number, (pair ? 2 : 1) * sizeof *number);
     return true;

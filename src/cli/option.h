@@ -83,6 +83,11 @@ typedef struct ith_options {
     char failure[512];                            /* why the file of --config could not be read; "" if it could */
 } ith_options;
 
+/* Whether a number is in the range of a WHOLE, INT, WHOLES, NUMBER or PAIR. */
+static inline bool ith_option_in_range(const ith_option *option, double value)
+{
+    return value >= option->least && value <= option->most;
+}
 /* Whether the value of a type is stored as a text. */
 bool ith_option_is_text(ith_option_type type);
 /* Sets an option from text, unless a source of higher precedence has set it. Returns false with the reason in `why` if

@@ -51,11 +51,6 @@ static void add_whole(text_line *line, int64_t value)
     add(line, text);
 }
 
-static bool in_range(const ith_option *option, double value)
-{
-    return value >= option->least && value <= option->most;
-}
-
 /* Adds a list; nothing if it is empty. */
 static void add_list(text_line *line, const ith_option *option, const ith_option_list *list)
 {
@@ -72,17 +67,17 @@ static void add_list(text_line *line, const ith_option *option, const ith_option
     add(line, "]");
 }
 
-/* Adds an integer or a number, or a pair of numbers; nothing if it is out of range, by which settings tell that it was
- * not given. */
+/* Adds an integer or a number, or a pair of numbers. Adds nothing if the value is out of range: settings hold such a
+ * value to tell that the option was not given. */
 static void add_in_range(text_line *line, const ith_option *option, const void *value)
 {
-    if (option->type == ITH_OPTION_WHOLE && in_range(option, (double)*(const int64_t *)value))
+    if (option->type == ITH_OPTION_WHOLE && ith_option_in_range(option, (double)*(const int64_t *)value))
         add_whole(line, *(const int64_t *)value);
-    if (option->type == ITH_OPTION_INT && in_range(option, *(const int *)value))
+    if (option->type == ITH_OPTION_INT && ith_option_in_range(option, *(const int *)value))
         add_whole(line, *(const int *)value);
     const double *numbers = value;
     const bool pair = option->type == ITH_OPTION_PAIR;
-    if ((option->type != ITH_OPTION_NUMBER && !pair) || !in_range(option, numbers[0]))
+    if ((option->type != ITH_OPTION_NUMBER && !pair) || !ith_option_in_range(option, numbers[0]))
         return;
     add(line, pair ? "[" : "");
     add_number(line, numbers[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca plan: lists every plan of an attention problem on a machine that a description tells about, with its predicted
- * cost. Nothing is executed. */
+/* ithaca plan: lists every plan of an attention problem or of a video on a described machine, with its predicted cost.
+ * Nothing is executed. */
 #include "plan_command.h"
 
 #include "cli.h"

@@ -51,8 +51,7 @@ typedef struct ith_plan_command {
 
 /* Adds a plan to the list (ith_plan_candidate_fn). user: the ith_plan_command. */
 ith_status ith_plan_take(void *user, const ith_plan_candidate *candidate);
-/* Adds the plans of command->video, for each cfg, and sorts them. Prints errors and returns an exit
- * status. */
+/* Adds the plans of command->video, for each cfg, and sorts them. Prints errors and returns an exit status. */
 int ith_plan_add_video(ith_plan_command *command, const ith_attn_options *options);
 /* Simulates the layers of the video with the best plan, whose row gets the simulated cost. */
 ith_status ith_plan_simulate_video(ith_plan_command *command);
