@@ -5,7 +5,7 @@
  *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both] [--head-dim N] [--seq N]
  *                   [--threads N] [--repeat N]
  *
- * Each thread has a head of its own, with S queries, keys and values of size D. It does the work of a plan: it packs k
+ * Each thread has its own head, with S queries, keys and values of size D. It does the work of a plan: it packs k
  * and v, then attends with one block of queries after the other, with the default tiles of the kernel. (The offsets of
  * fixed_m are given as 0; finding them is the work of the plan.) One head takes 4 S^2 D operations. Every repeat
  * measures online, fixed_m and the peak; the medians of the repeats are printed.

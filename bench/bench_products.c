@@ -4,7 +4,7 @@
  *
  *     bench_products [--kernel NAME] [--case NAME] [--dtype f32|bf16|f16] [--depth N] [--threads N] [--repeat N]
  *
- * Each thread has left operands and outputs of its own; the panels of right belong to all.
+ * Each thread has its own left operands and outputs; the panels of right belong to all.
  *
  * tile      one tile by one panel of `depth` steps, all of it in the first-level cache
  * linear K  a block of a linear layer of K inputs: 192 features by 20 panels of x. Weights are unpacked on the way:

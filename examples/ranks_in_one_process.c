@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over a sequence of 4,096 among four ranks of one process, each a thread with cores of its own.
+/* Attention over a sequence of 4,096 among four ranks of one process, each a thread with its own cores.
  *
  *     cc ranks_in_one_process.c $(pkg-config --cflags --libs ithaca) -lm -o ranks && ./ranks
  */

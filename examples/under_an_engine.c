@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ithaca under an engine that has threads, an allocator and a log of its own, and keeps q, k and v as one tensor
+/* Ithaca under an engine that has its own threads, allocator and log, and keeps q, k and v as one tensor
  * [LENGTH, 3, HEADS, DIM], as most do behind a fused projection: strides say where rows lie, and nothing is copied.
  *
  *     cc under_an_engine.c $(pkg-config --cflags --libs ithaca) -lpthread -o engine && ./engine

@@ -31,7 +31,7 @@ extern "C" {
 /* The rates of one attention kernel, for one type, head size, softmax and set of tiles, on one compute unit. */
 typedef struct ith_machine_attention {
     size_t struct_size;
-    char kernel[64];     /* its name: one of ith_kernel_list, or any other for a machine that has kernels of its own */
+    char kernel[64];     /* its name: one of ith_kernel_list, or any other for a machine that has other kernels */
     ith_dtype dtype;     /* type of q, k, v and o */
     ith_softmax softmax; /* ONLINE or FIXED_M */
     int64_t head_dim;

@@ -123,7 +123,7 @@ ITH_API const char *ith_version(void);
 /* ---- Context: allocator, log, last error ----------------------------------------------------------------------- */
 
 /* Element types. Attention takes F32, BF16 and F16; files may hold all of them. F8_E4M3 has no infinities ("fn"). The
- * types from Q4_0 on occur in GGUF files: their numbers lie in quantisation blocks, which have scales of their own. */
+ * types from Q4_0 on occur in GGUF files: their numbers lie in quantisation blocks, which have their own scales. */
 typedef enum ith_dtype {
     ITH_DTYPE_NONE = 0,
     ITH_F32,
@@ -276,7 +276,7 @@ ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int6
  * it, and can then only be destroyed. */
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
-/* Runs fn as `ranks` ranks. Each has a thread of its own, a context cloned from `context`, and an OpenMP team with its
+/* Runs fn as `ranks` ranks. Each has its own thread, a context cloned from `context`, and an OpenMP team with its
  * share of `threads`, at least one thread (threads 0: as many as OpenMP would use here, which is all cores unless the
  * user limits it). Returns when all ranks have ended: ITH_OK if all returned it, otherwise the status of the rank that
  * failed first, whose sentence is then in `context`. ITH_ERR_ARGUMENT for more ranks or threads than the process may
@@ -438,7 +438,7 @@ typedef struct ith_attn_options {
     ith_effort effort;
     const char *kernel; /* a name from ith_kernel_list; NULL: the fastest, by `effort` (see Wisdom) */
     /* Sizes of the loops, from the outermost level of memory to the registers; 0: the library chooses. A kernel takes
-     * multiples of a step of its own, and no tile of keys is longer than the tile around it. The tiles of keys change
+     * multiples of its step, and no tile of keys is longer than the tile around it. The tiles of keys change
      * the bits of a result, block_q does not. */
     int64_t block_q;             /* queries that are computed together */
     int64_t block_kv;            /* keys that a block of queries attends to before the next block */
@@ -478,7 +478,7 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
 
 /* The tensors of one rank: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o in
  * the shape of q. Neither o nor lse may overlap another tensor, except that o may be q: with the same address and the
- * same strides, o overwrites q. q, k, v and o may lie in one buffer, each in columns of its own: their row strides are
+ * same strides, o overwrites q. q, k, v and o may lie in one buffer, each in its own columns: their row strides are
  * then equal, and their batch strides are multiples of the row stride. All are aligned to their elements.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
@@ -680,7 +680,7 @@ ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
  *     every rank    ith_trace_align when the run begins, ith_trace_gather when it ends
  *     rank 0        ith_trace_save: the spans of all processes
  *
- * If the run fails, ith_trace_gather cannot be called. Each process then saves its own spans in a file of its own, with
+ * If the run fails, ith_trace_gather cannot be called. Each process then saves its own spans in a separate file, with
  * times as ith_trace_align has corrected them.
  *
  * Both functions are collective. ith_trace_align compares the clock of each process with rank 0's by messages to and

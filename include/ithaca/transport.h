@@ -37,8 +37,8 @@
  *              ITH_ERR_ARGUMENT where they differ. A counterpart that is missing may remain unseen until the next
  *              message of that rank, or until the time limit.
  *   Progress   Once both ends have posted an exchange, its data moves while both ranks call any of these functions
- *              with any of their states: a wait of 0 seconds suffices, and so does `alive`. A transport with threads
- *              of its own needs no calls. A wait never requires that another rank waits for the same exchange. A
+ *              with any of their states: a wait of 0 seconds suffices, and so does `alive`. A transport that has its
+ *              own threads needs no calls. A wait never requires that another rank waits for the same exchange. A
  *              request that is done needs nothing more from this rank: the data arrives even if the rank leaves.
  *   Memory     The lists of transfers and the memory of their regions are the transport's from `exchange` until the
  *              request is done. Nothing is allocated between the creation of a state and its end: a state has memory
@@ -47,8 +47,8 @@
  *              `share` and `split` then return its status at once, and every request is gone. Failures are an
  *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When a function
  *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
- *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may each
- *              return a failure of their own.
+ *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may
+ *              return different failures.
  *   Sentences  The sentence of a failure names ranks by their numbers in the whole group, with their hosts if there
  *              are several. It names the operation, with the number of the exchange and the number of the group (0: the
  *              whole group). For example: "rank 1 (host a) left while rank 0 (host b) waits for it in a barrier
@@ -208,7 +208,7 @@ typedef struct ith_transport {
     void (*drain)(void *state);
     /* Tells where a rank of the group runs: fills in the members of *place behind struct_size. The same on every rank,
      * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are
-     * threads of one process; without, each rank is a process of its own, all on one host. */
+     * threads of one process; without, each rank is a separate process, all on one host. */
     void (*place)(void *state, int rank, ith_place *place);
 } ith_transport;
 #define ITH_TRANSPORT_INIT                                                                                             \

@@ -30,7 +30,7 @@ int64_t ith_shared_memory_bytes(int64_t bytes);
 ith_shared_handle ith_shared_memory_handle(const ith_shared_memory *memory);
 /* Maps the memory that another process of this host, or this one, has created. The context does not count it.
  * ITH_ERR_UNSUPPORTED if the system keeps this process from it, as it does where processes run as different users or in
- * containers of their own. On failure *out is empty. */
+ * different containers. On failure *out is empty. */
 ith_status ith_shared_memory_open(ith_context *context, const ith_shared_handle *handle, int64_t bytes,
                                   ith_shared_memory *out);
 /* After this call no further process can open the memory. */

@@ -19,7 +19,7 @@
  * their own. Intervals of other categories (compute, load, ...) show the activity of the rank itself: they nest or
  * follow one another. */
 #define ITH_TRACE_EXCHANGE "exchange"
-/* The category of intervals in which a rank waits for other ranks. They have a row of their own, too. */
+/* The category of intervals in which a rank waits for other ranks. They have a separate row, too. */
 #define ITH_TRACE_WAIT "wait"
 
 /* The present time in seconds; negative if no trace is recorded. */

@@ -397,7 +397,7 @@ static int run(const bench_settings *settings, const ith_options *options)
     return code;
 }
 
-/* Runs a command of its own if its name is the first argument. Returns false otherwise. */
+/* If the first argument is block, decode, encode or generate, runs this subcommand and returns true. */
 static bool run_engine_bench(int argc, char **argv, int *code)
 {
     static const struct {

@@ -59,7 +59,7 @@ static bool should_stop(void *user)
     return ith_interrupt_came() != 0;
 }
 
-/* Predicts the run. The rates are measured for a second, as in a dry run, and in a context of their own, so that their
+/* Predicts the run. The rates are measured for a second, as in a dry run, and in a separate context, so that their
  * memory does not count as the run's. */
 static int predict(ith_generation *g)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws the rows of a benchmark as SVG: a panel for each batch and length of the sequence, with an axis of its own from
+/* Draws the rows of a benchmark as SVG: a panel for each batch and length of the sequence, with its own axis from
  * 0 on, and in it a bar for each row. The bar ends at the median, the line on it goes from the fastest to the slowest
  * repeat (with an arrow at its end if the axis ends before), and the diamond is the prediction. The fastest row of a
  * panel is darker. */

@@ -18,7 +18,7 @@
 
 #define LEAST_DIGITS 3    /* of the numbers in the names of outputs */
 #define MOST_VIDEOS 10000 /* of one command: the settings of all of them are held in memory */
-#define MOST_NAMES 20     /* of videos that were not made, each on a line of its own */
+#define MOST_NAMES 20     /* of videos that were not made, each on a separate line */
 
 typedef enum video_state { VIDEO_WAITS, VIDEO_SKIPPED, VIDEO_DONE, VIDEO_FAILED } video_state;
 

@@ -18,10 +18,10 @@ typedef struct ith_generate_prediction {
 } ith_generate_prediction;
 
 struct ith_generation;
-/* Predicts the time of the run with rates of this machine: those that `ithaca tune` keeps, as far as they have the
- * sizes of the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a
- * fiftieth of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. A run
- * over several processes is predicted if the kept description has the links between them. */
+/* Predicts the time of the run with rates of this machine: the rates that `ithaca tune` keeps if they have the sizes of
+ * the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a fiftieth
+ * of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. A run over
+ * several processes is predicted if the kept description has the links between them. */
 void ith_generate_predict(struct ith_generation *generation);
 /* Collective, in a dry run of several processes: measures the links between them, and predicts the run on rank 0. */
 ith_status ith_generate_predict_links(struct ith_generation *generation, ith_context *context, ith_comm *comm);

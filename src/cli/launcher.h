@@ -30,7 +30,7 @@ typedef struct ith_launcher {
 } ith_launcher;
 
 /* Finds the launcher and chooses the transport. transport: the value of --transport; NULL: auto. Processes that were
- * started together never become runs of their own, unless `transport` is "local": an error is printed if the transport
+ * started together never become separate runs, unless `transport` is "local": an error is printed if the transport
  * that the launcher needs cannot be used. Returns an exit status. */
 int ith_launcher_find(const char *command, const char *transport, ith_launcher *out);
 

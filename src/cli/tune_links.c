@@ -104,7 +104,7 @@ static int print_json(const links_command *c)
     return failed ? ith_cli_error("the report cannot be written as JSON") : ITH_EXIT_DONE;
 }
 
-/* Prints a rate in MB/s; "-" for a link without a limit of its own. */
+/* Prints a rate in MB/s; "-" for a link that has no limit. */
 static void print_rate(double bytes_per_second)
 {
     if (bytes_per_second > 0)

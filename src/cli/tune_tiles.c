@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tiles of kernels. A search times calls of the kernel alone. Then the usual tiles and the best few others are
  * tried in turn where they are to be used: in a whole block of the transformer, or, where there is none for the type,
- * in an execution of a plan. Each trial has a context of its own whose wisdom has the tiles, so that plans use them as
+ * in an execution of a plan. Each trial has a separate context, whose wisdom has the tiles, so that plans use them as
  * they will later. */
 #include "cli.h"
 #include "interrupt.h"

@@ -21,7 +21,7 @@
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
-/* Gives `whole` the problem and the inputs of `inputs`, and allocates memory for results of its own. */
+/* Gives `whole` the problem and the inputs of `inputs`, and allocates memory for its results. */
 static bool make_results(const ith_attend_whole *inputs, ith_attend_whole *whole)
 {
     whole->problem = inputs->problem;

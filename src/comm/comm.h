@@ -95,7 +95,7 @@ typedef struct ith_blocks {
      * without a common divisor, the number of all ranks */
     int host_ranks;
 } ith_blocks;
-/* The blocks of ranks [first, first + count) of the group, as if they were a group of their own. comm may be NULL. */
+/* The blocks of ranks [first, first + count) of the group, as if they were a group. comm may be NULL. */
 ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count);
 /* Finds whether all ranks of the group are threads of one process, and whether they run on several hosts. Asks the
  * transport for the place of each. */

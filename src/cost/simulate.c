@@ -260,7 +260,8 @@ static void wait(ith_simulator *s, int rank)
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* A ring in place: a meeting, unless the chunk is the first; packing; another meeting. */
+/* One step of the packing of a ring in place. The rank meets the others, unless the chunk is the first, packs its
+ * shard, and meets the others again. */
 static void pack(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];

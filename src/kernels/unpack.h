@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unpacks weights that files store in fewer bits: fp8, int8, and the quantisation blocks of GGUF files. A quantisation
- * block is ith_dtype_run(type) numbers with scales of their own, in ith_dtype_bytes(type) bytes.
+ * block is ith_dtype_run(type) numbers with their scales, in ith_dtype_bytes(type) bytes.
  *
  * One body in C (unpack_tmpl.c) is compiled for each instruction set, with the flags of its folder under cpu/, and
  * chosen at run time. A number has the same bits on every instruction set, but for the payload of a NaN. They are the

@@ -9,7 +9,7 @@
  * After the world has ended, no copy begins. A function returns the failure only when no copy uses its rank's memory
  * any more (`settle`), because the caller may then free that memory.
  *
- * Each rank sleeps on a condition of its own. A rank wakes another when it posts something for it, when the last
+ * Each rank sleeps on its own condition. A rank wakes another when it posts something for it, when the last
  * transfer of the other's request has moved, when it leaves, and at the end of the world. */
 #include "local.h"
 

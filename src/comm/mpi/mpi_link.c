@@ -255,8 +255,8 @@ static void free_link(mpi_link *l)
     free(l);
 }
 
-/* One step of the end of a closed link: takes the datagrams that still arrive. When all of its own have been sent, it
- * enters a barrier with the other processes. Returns whether the barrier is done. */
+/* One step of the end of a closed link: takes the datagrams that still arrive. When all its own datagrams have been
+ * sent, it enters a barrier with the other processes. Returns whether the barrier is done. */
 static bool finish_link(mpi_link *l)
 {
     int process = 0, done = 0;

@@ -20,7 +20,7 @@ static bool unusable;        /* MPI cannot be used any more */
 static bool short_end;       /* MPI_Finalize at exit may take END_SECONDS at most (ith_mpi_shorten_end) */
 static double limit_seconds; /* the limit of each wait at exit for a process that does not answer */
 
-/* The call of MPI_Init_thread. It is made in a thread of its own, which may outlive the function that waits for it. */
+/* The call of MPI_Init_thread. A separate thread makes it, which may outlive the function that waits for it. */
 static struct {
     int level, code;
     atomic_bool done;

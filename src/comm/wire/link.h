@@ -11,8 +11,9 @@
  *              There is no order between the two channels, nor between different processes.
  *   Buffers    A datagram is written into a buffer of the link (`reserve`) and sent from there (`send`). So a link
  *              never sees the caller's memory, and may keep its buffers for as long as it likes after a failure. The
- *              number of buffers is fixed. Each process has at least two buffers of its own, so that a process
- *              that takes nothing does not stop datagrams to the others. Only the creation of a link allocates memory.
+ *              number of buffers is fixed. At least two buffers are reserved for each receiving process, so that a
+ *              process that takes nothing does not stop datagrams to the others. Only the creation of a link
+ *              allocates memory.
  *   Progress   Datagrams move while both processes call any function. Most datagrams are short (ITH_LINK_SHORT).
  *   Blocking   Only `rest` and `close` block.
  *   Failure    After a failure the transport no longer calls reserve, send, settled and receive: another process may be
@@ -71,8 +72,9 @@ typedef struct ith_link {
     ith_watch_event (*hear)(void *self, int *process, const void **data, size_t *bytes);
 
     /* Sleeps until a datagram, an event or a free buffer may be there, `wake` is called, or `seconds` have passed. A
-     * link that cannot see datagrams in its sleep returns after a short nap of its own choice, at most a millisecond;
-     * naps grow while `receive` returns nothing. A `wake` since the last rest of this thread ends the rest at once. */
+     * link that cannot see datagrams in its sleep returns after a short nap, whose length it chooses, at most a
+     * millisecond; naps grow while `receive` returns nothing. A `wake` since the last rest of this thread ends the rest
+     * at once. */
     void (*rest)(void *self, double seconds);
     /* Ends a rest that is in progress, or the next one. Cheap. */
     void (*wake)(void *self);

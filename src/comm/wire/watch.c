@@ -2,8 +2,8 @@
 /* Messages on control connections (watch.h). A message is a watch_head and its bytes. A queue of the sender holds what
  * the connection has no room for, so that a message is never cut off.
  *
- * The sockets have no time limits of their own (TCP_USER_TIMEOUT, keepalive): the time limit of a group decides for how
- * long a network may be away. */
+ * No socket sets a time limit (TCP_USER_TIMEOUT, keepalive): the time limit of a group decides how long a network may
+ * be interrupted. */
 #include "watch_state.h"
 
 #include <errno.h>

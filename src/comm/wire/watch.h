@@ -45,7 +45,7 @@ typedef struct ith_watch_address {
 } ith_watch_address;
 
 /* Whether two processes count as processes of one host: the same boot, the same network and UTS namespaces, the same
- * name. Containers with networks of their own are hosts of their own. */
+ * name. So containers with separate networks count as separate hosts. */
 bool ith_watch_same_host(const ith_watch_address *a, const ith_watch_address *b);
 
 typedef enum ith_watch_life { ITH_WATCH_RUNS, ITH_WATCH_STOPPED, ITH_WATCH_ENDED } ith_watch_life;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The address of a process for control connections: its host, its interfaces, and a port of its own. */
+/* The address of a process for control connections: its host, its interfaces, and its port. */
 #include "watch_state.h"
 
 #include <errno.h>

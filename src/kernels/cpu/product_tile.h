@@ -4,7 +4,7 @@
  *
  *     for each TILE_ROWS rows of left: a tile of sums over all steps in registers, then out = sums, or out += sums
  *
- * If few rows are left at the end, they are computed by a loop of their own, which takes less time than a tile. While a
+ * If few rows are left at the end, they are computed by another loop, which takes less time than a tile. While a
  * tile is computed, its rows of out are fetched into the first-level cache. Include a tile_<isa>.h before this header.
  */
 #ifndef ITH_KERNELS_PRODUCT_TILE_H
@@ -14,8 +14,8 @@
 #include "../product.h"
 #include "fetch.h"
 
-/* FEW_ROWS: the most remaining rows that few_rows_at computes. It multiplies f32 numbers, so it computes none if the tile
- * multiplies pairs of bf16 numbers. */
+/* FEW_ROWS: the most remaining rows that few_rows_at computes. It multiplies f32 numbers, so it computes none if the
+ * tile multiplies pairs of bf16 numbers. */
 #ifdef TILE_MULTIPLIES_PAIRS
 enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = 0 };
 #else

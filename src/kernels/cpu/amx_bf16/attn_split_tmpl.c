@@ -225,7 +225,7 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* Multiplies queries [i, i + LANES) by factor and each by a power of 2 of its own, splits them into bf16 parts, and
+/* Multiplies queries [i, i + LANES) by factor, and each query by its power of 2. Splits them into bf16 parts, and
  * writes them to q, transposed, as tiles [16 pairs of elements][16 queries]. Logits need a further factor 2^exponent:
  * w->q_exponent keeps its exponent for finish_slice. */
 static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
