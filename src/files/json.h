@@ -51,8 +51,8 @@ ith_status ith_json_bools(ith_context *context, const ith_json *json, const char
  * there is null. */
 const char *ith_json_string_at(const ith_json *json, const char *key, int64_t index);
 
-/* The value at a key as compact JSON text, to be compared or shown: "absent" if there is no such key, and cut if it is
- * long. */
+/* The value at a key as compact JSON text, for messages and comparisons: "absent" if there is no such key. A long text
+ * is cut. */
 typedef struct ith_json_text {
     char text[192];
 } ith_json_text;

@@ -3,9 +3,9 @@
  * it for all processes that map the file.
  *
  * Another process may change a file while it is mapped. If the file is cut, access to the lost pages raises SIGBUS, so
- * every access goes through ith_mapping_copy or a guard of its own (base/file_fault.h). If the file is overwritten, its
- * new content appears in the mapping; if it is replaced by renaming, the mapping keeps the old content.
- * ith_mapping_check finds all of these. */
+ * every access goes through ith_mapping_copy or another guard (base/file_fault.h). If the file is overwritten, its new
+ * content appears in the mapping. If it is replaced by renaming, the mapping keeps the old content. ith_mapping_check
+ * finds all these changes. */
 #ifndef ITH_FILES_MAPPING_H
 #define ITH_FILES_MAPPING_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The headers that writers of safetensors files make. A header may be 100 MB long, and a parser of all JSON takes
- * several seconds for it. */
+/* A fast reader of the headers that programs usually write into safetensors files. A header may be 100 MB long, and a
+ * parser of all JSON takes several seconds for it. */
 #ifndef ITH_FILES_PLAIN_HEADER_H
 #define ITH_FILES_PLAIN_HEADER_H
 

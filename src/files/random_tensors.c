@@ -48,8 +48,8 @@ ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_r
 {
     *out = NULL;
     if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && !ith_unpack_has(type))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16, F16 or a packed type",
-                        ith_dtype_name(type));
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "weights of type %s: they must be F32, BF16, F16 or a quantised type", ith_dtype_name(type));
     ith_random_tensors *t = ith_alloc_zero(context, 1, sizeof *t, "random weights");
     if (!t)
         return ITH_ERR_MEMORY;
@@ -75,15 +75,15 @@ void ith_random_tensors_free(ith_random_tensors **tensors)
     *tensors = NULL;
 }
 
-/* The type of a tensor. Files have packed types for matrices alone. */
+/* The type of a tensor. In files only matrices have quantised types. */
 static ith_dtype type_of(const ith_random_tensors *t, int dims, const int64_t *shape)
 {
     return !ith_unpack_has(t->type) || (dims == 2 && shape[1] % ith_dtype_run(t->type) == 0) ? t->type : ITH_BF16;
 }
 
-/* Fills packed numbers with random bytes below 0x18. So a scale of a quantisation block, an f16 number, is below
- * 2^-8. */
-static ith_status fill_packed(const ith_random_tensors *t, unsigned char *to, int64_t bytes)
+/* Fills a tensor of a quantised type with random bytes below 0x18. So a scale of a quantisation block, an f16 number,
+ * is below 2^-8. */
+static ith_status fill_quantised(const ith_random_tensors *t, unsigned char *to, int64_t bytes)
 {
     uint64_t state = 1;
     ith_status status = ITH_OK;
@@ -127,7 +127,7 @@ static ith_status make(ith_random_tensors *t, const char *name, int dims, const 
     t->first = made;
     *out = &made->tensor;
     if (ith_unpack_has(type))
-        return fill_packed(t, (unsigned char *)data, bytes);
+        return fill_quantised(t, (unsigned char *)data, bytes);
     return fill(t, type, data, count, dims && count ? sqrtf((float)shape[0] / (float)count) : 1.0f);
 }
 

@@ -10,16 +10,16 @@
 
 typedef struct ith_random_tensors ith_random_tensors;
 
-/* Makes an empty list, whose tensors will be of type F32, BF16 or F16; or whose matrices will be of a packed type
- * (kernels/unpack.h), and other tensors BF16. */
+/* Makes an empty list. Its tensors will have the type `type`: F32, BF16, F16 or a quantised type (kernels/unpack.h).
+ * With a quantised type only matrices will have it, and other tensors will be BF16. */
 ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_random_tensors **out);
 /* Frees all tensors. NULL is accepted. */
 void ith_random_tensors_free(ith_random_tensors **tensors);
 
 /* Returns the tensor `name` in *out. Numbers are uniform, with mean 0 and variance 1/n where n is the product of all
- * sizes but the first, so that a layer's results are about as large as its inputs. Numbers of packed types have random
- * bits, and are finite. With out NULL the bytes of the tensor are counted, and nothing is made. ITH_ERR_INTERRUPTED if
- * the context is interrupted meanwhile. */
+ * sizes but the first, so that a layer's results are about as large as its inputs. Numbers of quantised types have
+ * random bits, and are finite. out NULL: the function makes nothing, and only counts the bytes of the tensor.
+ * ITH_ERR_INTERRUPTED if the context is interrupted meanwhile. */
 ith_status ith_random_tensors_take(ith_random_tensors *tensors, const char *name, int dims, const int64_t *shape,
                                    const ith_tensor **out);
 /* Returns the bytes that the list takes from the context once it has made all tensors that were counted. */

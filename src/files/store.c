@@ -27,13 +27,26 @@ ith_store_entry *ith_store_find(const ith_store *store, const char *name)
     return bsearch(&key, store->entries, (size_t)store->entry_count, sizeof key, ith_store_entry_by_name);
 }
 
-ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store **out)
+const char *ith_store_path_of(const ith_store *store, const ith_store_entry *entry)
+{
+    return store->shards[entry->shard].path;
+}
+
+ith_status ith_store_create(ith_context *context, ith_store **out)
 {
     *out = ith_alloc_zero(context, 1, sizeof **out, "a model component");
     if (!*out)
         return ITH_ERR_MEMORY;
     (*out)->context = ith_context_hold(context);
-    ith_status status = ith_random_tensors_create(context, type, &(*out)->random);
+    return ITH_OK;
+}
+
+ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store **out)
+{
+    ith_status status = ith_store_create(context, out);
+    if (status)
+        return status;
+    status = ith_random_tensors_create(context, type, &(*out)->random);
     if (status)
         ith_store_close(out);
     return status;
@@ -116,10 +129,12 @@ int64_t ith_store_count(const ith_store *store, const char *before, const char *
 {
     char name[ITH_STORE_NAME_BYTES];
     int64_t count = 0;
-    do
-        snprintf(name, sizeof name, "%s%lld%s", before, (long long)count++, after);
-    while (count <= most && ith_store_has(store, name));
-    return count - 1;
+    for (; count < most; count++) {
+        snprintf(name, sizeof name, "%s%lld%s", before, (long long)count, after);
+        if (!ith_store_has(store, name))
+            break;
+    }
+    return count;
 }
 
 bool ith_store_has(const ith_store *store, const char *name)
@@ -137,17 +152,18 @@ static bool has_shape(const ith_tensor *tensor, int dims, const int64_t *shape)
 }
 
 /* Whether a tensor of a GGUF file has this shape in one of the forms that writers give it: without sizes of 1 at the
- * beginning, or with the first two sizes of a filter multiplied, because ggml knows four sizes. */
+ * beginning, or, for a filter of five sizes, with the first two multiplied, because a tensor of ggml has at most four
+ * sizes. */
 static bool is_flattened(const ith_tensor *tensor, int dims, const int64_t *shape)
 {
-    int64_t joint[ITH_MAX_DIMS];
+    int64_t joint[4];
     for (int i = 1; i < dims && shape[i - 1] == 1; i++)
         if (has_shape(tensor, dims - i, shape + i))
             return true;
-    if (dims != 5 || !ith_size_mul(shape[0], shape[1], &joint[1]))
+    if (dims != 5 || !ith_size_mul(shape[0], shape[1], &joint[0]))
         return false;
-    memcpy(joint + 2, shape + 2, 3 * sizeof *shape);
-    return has_shape(tensor, 4, joint + 1);
+    memcpy(joint + 1, shape + 2, 3 * sizeof *shape);
+    return has_shape(tensor, 4, joint);
 }
 
 /* Finds the tensor `name`, and checks that its type is one for weights and that it has the given shape. */
@@ -158,7 +174,7 @@ static ith_status look_up(ith_context *context, ith_store *store, const char *na
     if (!entry)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: tensor '%s' is missing", store->path, name);
     const ith_tensor *tensor = &entry->tensor;
-    const char *path = store->shards[entry->shard].path;
+    const char *path = ith_store_path_of(store, entry);
     if (tensor->dtype != ITH_F32 && tensor->dtype != ITH_F16 && tensor->dtype != ITH_BF16 &&
         !ith_unpack_has(tensor->dtype))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
@@ -193,8 +209,8 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
         entry->copy = ith_alloc(context, tensor->bytes, 1, name);
         if (!entry->copy)
             return ITH_ERR_MEMORY;
-        if ((status =
-                 ith_mapping_copy(context, ith_store_file_of(store, tensor), entry->copy, tensor->data, tensor->bytes)))
+        status = ith_mapping_copy(context, ith_store_path_of(store, entry), entry->copy, tensor->data, tensor->bytes);
+        if (status)
             return status;
         tensor->data = entry->copy;
     }
@@ -204,7 +220,7 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
 
 const char *ith_store_file_of(const ith_store *store, const ith_tensor *tensor)
 {
-    return store->random ? "the random weights" : store->shards[ith_store_find(store, tensor->name)->shard].path;
+    return store->random ? "the random weights" : ith_store_path_of(store, ith_store_find(store, tensor->name));
 }
 
 int64_t ith_store_bytes(const ith_store *store)
@@ -256,10 +272,11 @@ ith_status ith_store_hash(ith_context *context, const ith_store *store, uint64_t
 {
     uint64_t hash = 0;
     for (int64_t i = 0; i < store->entry_count; i++) {
-        const ith_tensor *t = &store->entries[i].tensor;
+        const ith_store_entry *entry = &store->entries[i];
+        const ith_tensor *t = &entry->tensor;
         int64_t bytes = ith_min64(t->bytes, HASHED_BYTES), numbers[2] = {t->dtype, t->bytes};
         char some[HASHED_BYTES];
-        ith_status status = ith_mapping_copy(context, ith_store_file_of(store, t), some,
+        ith_status status = ith_mapping_copy(context, ith_store_path_of(store, entry), some,
                                              (const char *)t->data + (t->bytes - bytes) / 2, bytes);
         if (status)
             return status;
@@ -288,5 +305,5 @@ ith_status ith_store_check_all_taken(ith_context *context, const ith_store *stor
     }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "%s: tensor '%s' is unknown (%lld such): this is another kind of model than its configuration says",
-                    store->shards[first->shard].path, ith_quote(first->origin->name).text, (long long)count);
+                    ith_store_path_of(store, first), ith_quote(first->origin->name).text, (long long)count);
 }

@@ -24,9 +24,9 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
 /* The largest number of bytes of a canonical name, with its terminating zero. */
 #define ITH_STORE_NAME_BYTES 256
 
-/* Returns the canonical name, which is the name of diffusers, of a tensor in files of another origin: `name` itself, a
- * constant, or a string in `space`; NULL if the tensor is ignored. The part of a name after the module, such as
- * ".weight" or ".scale_weight", stays. */
+/* Returns the canonical name, which diffusers uses, of the tensor `name` in a file of another origin. The result is
+ * `name` itself, a constant, or a string in `space`. NULL: the tensor is ignored. The part of a name after the module,
+ * such as ".weight" or ".scale_weight", stays. */
 typedef const char *(*ith_store_name_fn)(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES]);
 
 /* How the names in files of another origin become canonical names. */
@@ -40,7 +40,7 @@ typedef struct ith_store_names {
  * of a store take canonical names. ITH_ERR_FORMAT if two tensors have the same canonical name. */
 ith_status ith_store_open_files(ith_context *context, const char *const *paths, int64_t count,
                                 const ith_store_names *names, ith_store **out);
-/* Opens a store without files, which has every tensor that is asked for, with random numbers of this type
+/* Opens a store without files. It has every tensor that a caller takes, with random numbers of type `type`
  * (random_tensors.h). */
 ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store **out);
 /* Returns the bytes that a store of random tensors takes from the context once it has made every tensor that was taken
@@ -59,20 +59,21 @@ const ith_tensor *ith_store_at(const ith_store *store, int64_t index);
 /* Size `dim` in the shape of a tensor; 0 if there is no such tensor, or it has fewer dimensions. This does not take the
  * tensor. */
 int64_t ith_store_size(const ith_store *store, const char *name, int dim);
-/* The number of tensors before + 0 + after, before + 1 + after, ... up to the first that is missing; at most `most`. It
- * does not take them. */
+/* The number of tensors before + 0 + after, before + 1 + after, ... up to the first that is missing; at most `most`.
+ * This does not take the tensors. */
 int64_t ith_store_count(const ith_store *store, const char *before, const char *after, int64_t most);
 /* Whether the store has a tensor of that name. This does not take the tensor. */
 bool ith_store_has(const ith_store *store, const char *name);
 /* Takes a tensor of type F32, F16, BF16 or a quantised type (kernels/unpack.h) with exactly this shape. In a GGUF file
  * it may lack sizes of 1 at the beginning of the shape, and have the first two of five sizes multiplied. *out belongs
- * to the store and is valid until it is released. Its data is aligned to its type, in a copy if the file's data is not.
- * With out NULL the tensor counts as taken and nothing is copied. A tensor may be taken more than once. ITH_ERR_FORMAT
- * if the tensor is missing or has another shape, ITH_ERR_UNSUPPORTED for another type. */
+ * to the store and is valid until it is released. Its data is aligned to its type: if the file's data is not aligned,
+ * it is copied. out NULL: the tensor counts as taken, and nothing is copied. A tensor may be taken more than once.
+ * ITH_ERR_FORMAT if the tensor is missing or has another shape, ITH_ERR_UNSUPPORTED for another type. */
 ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
                           const ith_tensor **out);
-/* The scales of a taken weight of type fp8 or I8, w = scale * q: row i has the factor (*scale)[i * *stride]. NULL: it
- * has none. They live as long as the store. ITH_ERR_FORMAT if one is not finite. */
+/* Returns the scales of a taken weight of type fp8 or I8, w = scale * q, in *scale: row i has the factor (*scale)[i *
+ * *stride]. *scale becomes NULL if the weight has none. The scales live as long as the store. ITH_ERR_FORMAT if a scale
+ * is not finite. */
 ith_status ith_store_scale(ith_context *context, const ith_store *store, const ith_tensor *tensor, const float **scale,
                            int64_t *stride);
 /* The path of the file that holds a tensor of the store. It lives as long as the store. */
@@ -84,7 +85,7 @@ int64_t ith_store_held_bytes(const ith_store *store);
 /* Checks that no file of the store was replaced, changed or removed since the store was opened. Takes two system calls
  * a file. ITH_ERR_IO names the file. */
 ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store);
-/* Ends the use of a taken tensor: its copy is freed. Its bytes count as progress. NULL is accepted. */
+/* Ends the use of a taken tensor: frees its copy, and counts its bytes as progress. NULL is accepted. */
 void ith_store_release(ith_store *store, const ith_tensor *tensor);
 /* Counts the bytes of a taken tensor as progress. The tensor stays in use until the store is closed. NULL is accepted.
  */

@@ -14,7 +14,7 @@
 /* ---- Files without an index ------------------------------------------------------------------------------------ */
 
 /* Opens every file in store->shards, whose paths are set. Stops if the context is interrupted. */
-static ith_status shards_map(ith_store *store)
+static ith_status open_shards(ith_store *store)
 {
     ith_status status = ITH_OK;
     for (int64_t i = 0; i < store->shard_count && !status; i++)
@@ -33,7 +33,7 @@ static ith_status open_list(ith_store *store, const char *const *paths, int64_t 
     for (; store->shard_count < count; store->shard_count++)
         if (!(store->shards[store->shard_count].path = ith_strdup(context, paths[store->shard_count])))
             return ITH_ERR_MEMORY;
-    ith_status status = shards_map(store);
+    ith_status status = open_shards(store);
     if (status)
         return status;
     for (int64_t i = 0; i < count; i++)
@@ -68,8 +68,8 @@ static bool is_plain_name(const char *name)
 }
 
 /* Reads the weight map of the index into rows, ordered by the name of the file (shard). The caller frees *rows with
- * ith_free; the strings in it belong to the document. */
-static ith_status index_rows(ith_store *store, const ith_json *index, index_row **rows, int64_t *count)
+ * ith_free. Its strings belong to `index`. */
+static ith_status read_rows(ith_store *store, const ith_json *index, index_row **rows, int64_t *count)
 {
     ith_context *context = store->context;
     ith_status status = ith_json_map_count(context, index, "weight_map", count);
@@ -95,8 +95,8 @@ static ith_status index_rows(ith_store *store, const ith_json *index, index_row 
     return status;
 }
 
-/* Makes ith_store.entries and ith_store.shards from the rows of the index. No file is opened yet. */
-static ith_status index_spread(ith_store *store, const index_row *rows, int64_t count)
+/* Makes store->entries and store->shards from the rows of the index. Opens no file. */
+static ith_status list_rows(ith_store *store, const index_row *rows, int64_t count)
 {
     ith_context *context = store->context;
     const char *slash = strrchr(store->path, '/');
@@ -124,7 +124,7 @@ static ith_status index_spread(ith_store *store, const index_row *rows, int64_t 
 
 /* Fills in the entries of the tensors that a file (shard) contains. A tensor that the index places in another file, or
  * does not name, is an error. */
-static ith_status shard_match(ith_store *store, int64_t index)
+static ith_status fill_entries(ith_store *store, int64_t index)
 {
     const ith_store_shard *shard = &store->shards[index];
     for (int64_t i = 0; i < ith_tensor_file_count(shard->file); i++) {
@@ -150,13 +150,13 @@ static ith_status open_index(ith_store *store)
     int64_t count = 0;
     ith_status status = ith_json_read(store->context, store->path, &index);
     if (!status)
-        status = index_rows(store, index, &rows, &count);
+        status = read_rows(store, index, &rows, &count);
     if (!status)
-        status = index_spread(store, rows, count);
-    if (!status && (status = shards_map(store)))
+        status = list_rows(store, rows, count);
+    if (!status && (status = open_shards(store)))
         status = ith_fail_in(store->context, status, "a shard that %s names", store->path);
     for (int64_t i = 0; !status && i < store->shard_count; i++)
-        status = shard_match(store, i);
+        status = fill_entries(store, i);
     for (int64_t i = 0; !status && i < store->entry_count; i++)
         if (!store->entries[i].origin)
             status = ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' is missing, which %s places there",
@@ -194,7 +194,7 @@ static ith_status name_entries(ith_store *store, const ith_store_names *names)
         status = name_entry(store, names, &store->entries[i], &ignored);
         const ith_store_entry entry = store->entries[i];
         store->entries[i] = (ith_store_entry){.shard = 0};
-        if (!ignored || status)
+        if (!ignored || status) /* after a failure ith_store_close frees the entry */
             store->entries[kept++] = entry;
     }
     if (!status)
@@ -224,25 +224,25 @@ static ith_status order_entries(ith_store *store)
  * the index. */
 static ith_status choose(ith_store *store, const char *folder, const char *stem, ith_store_choice choice, bool *sharded)
 {
-    char *single = ith_format(store->context, "%s/%s.safetensors", folder, stem);
-    char *index = ith_format(store->context, "%s/%s.safetensors.index.json", folder, stem);
-    ith_status status = single && index ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status) {
-        bool has_single = access(ith_lent_path(store->context, single), F_OK) == 0;
-        bool has_index = access(ith_lent_path(store->context, index), F_OK) == 0;
-        *sharded = has_index && (choice == ITH_STORE_INDEX_FIRST || !has_single);
-        if (has_single && has_index)
-            ith_log(store->context, ITH_LOG_INFO, "%s and %s are both there: the %s is taken", single, index,
-                    *sharded ? "index" : "single file");
-        if (!has_single && !has_index)
-            status = ith_fail(store->context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single,
-                              single);
-        store->path = *sharded ? index : single;
-        ith_free(store->context, *sharded ? single : index);
-        return status;
+    ith_context *context = store->context;
+    char *single = ith_format(context, "%s/%s.safetensors", folder, stem);
+    char *index = ith_format(context, "%s/%s.safetensors.index.json", folder, stem);
+    if (!single || !index) {
+        ith_free(context, single);
+        ith_free(context, index);
+        return ITH_ERR_MEMORY;
     }
-    ith_free(store->context, single);
-    ith_free(store->context, index);
+    const bool has_single = access(ith_lent_path(context, single), F_OK) == 0;
+    const bool has_index = access(ith_lent_path(context, index), F_OK) == 0;
+    ith_status status = ITH_OK;
+    *sharded = has_index && (choice == ITH_STORE_INDEX_FIRST || !has_single);
+    if (has_single && has_index)
+        ith_log(context, ITH_LOG_INFO, "%s and %s are both there: the %s is taken", single, index,
+                *sharded ? "index" : "single file");
+    if (!has_single && !has_index)
+        status = ith_fail(context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single, single);
+    store->path = *sharded ? index : single;
+    ith_free(context, *sharded ? single : index);
     return status;
 }
 
@@ -261,13 +261,12 @@ static ith_status open_all(ith_store *store, bool has_index, const char *const *
 ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
                           ith_store **out)
 {
-    *out = NULL;
-    ith_store *store = ith_alloc_zero(context, 1, sizeof *store, "a model component");
-    if (!store)
-        return ITH_ERR_MEMORY;
-    store->context = ith_context_hold(context);
+    ith_store *store = NULL;
     bool sharded = false;
-    ith_status status = choose(store, folder, stem, choice, &sharded);
+    *out = NULL;
+    ith_status status = ith_store_create(context, &store);
+    if (!status)
+        status = choose(store, folder, stem, choice, &sharded);
     if (!status)
         status = open_all(store, sharded, (const char *const *)&store->path, 1, NULL);
     if (status)
@@ -292,15 +291,13 @@ ith_status ith_store_open_files(ith_context *context, const char *const *paths, 
     if (count < 1)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a model component of %lld files; it has at least one",
                         (long long)count);
-    ith_store *store = ith_alloc_zero(context, 1, sizeof *store, "a model component");
-    if (!store)
-        return ITH_ERR_MEMORY;
-    store->context = ith_context_hold(context);
+    ith_store *store = NULL;
+    ith_status status = ith_store_create(context, &store);
+    if (status)
+        return status;
     store->path = count == 1 ? ith_strdup(context, paths[0])
                              : ith_format(context, "%s and %lld more", paths[0], (long long)count - 1);
-    ith_status status = ITH_ERR_MEMORY;
-    if (store->path)
-        status = open_all(store, count == 1 && is_index(paths[0]), paths, count, names);
+    status = store->path ? open_all(store, count == 1 && is_index(paths[0]), paths, count, names) : ITH_ERR_MEMORY;
     if (status)
         ith_store_close(&store);
     *out = store;

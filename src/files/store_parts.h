@@ -11,13 +11,13 @@
 typedef struct ith_store_entry {
     ith_tensor tensor;        /* as in its file, but with its canonical name, and with data in `copy` if there is one */
     int64_t shard;            /* index of the tensor's file in ith_store.shards */
-    const ith_tensor *origin; /* the tensor in its file; NULL: an index names it, and no file had it so far */
+    const ith_tensor *origin; /* the tensor in its file; NULL: an index names it, but no file with it was read so far */
     bool taken;               /* whether a caller has taken or skipped the tensor */
     char *name;               /* memory of the canonical name if it is not the name in the file; NULL: none */
     const ith_tensor *scale;  /* the scales of an fp8 or int8 weight, in its file; NULL: none */
-    float *factors;           /* these scales as f32, once they were asked for */
+    float *factors;           /* these scales as f32; NULL until ith_store_scale is called */
     bool needs_scale;         /* whether the file says that the weight has scales */
-    void *copy;               /* aligned copy of the data if they are misaligned in the file; NULL: none */
+    void *copy;               /* aligned copy of the data if the file's data is misaligned; NULL: none */
 } ith_store_entry;
 
 /* One file of the component. A component consists of one or more files, called shards. */
@@ -33,19 +33,22 @@ struct ith_store {
     int64_t shard_count;
     ith_store_entry *entries; /* all tensors of the store, ordered by name */
     int64_t entry_count;
-    /* the part of the progress display that this store fills; its total is the bytes of all tensors */
-    ith_span shown;
+    ith_span shown;             /* the store's part of the progress display, whose total is the bytes of all tensors */
     int64_t used_bytes;         /* bytes of the tensors released, retained or skipped so far */
     ith_random_tensors *random; /* the tensors of a store without files; NULL: the tensors come from files */
 };
 
+/* Makes an empty store. After a failure *out is NULL. */
+ith_status ith_store_create(ith_context *context, ith_store **out);
+/* The path of the file that holds an entry. */
+const char *ith_store_path_of(const ith_store *store, const ith_store_entry *entry);
 /* Compares entries by name, for qsort and bsearch. */
 int ith_store_entry_by_name(const void *a, const void *b);
 /* Returns the entry of the tensor `name`; NULL if the store has no such tensor. */
 ith_store_entry *ith_store_find(const ith_store *store, const char *name);
-/* Finds the scales of all fp8 and int8 weights of a store whose entries are ordered, and counts the tensors that tell
- * about them as taken. ITH_ERR_UNSUPPORTED names a quantisation that is not known, ITH_ERR_FORMAT a weight that lacks
- * its scales. */
+/* Finds the scales of all fp8 and int8 weights of a store whose entries are ordered. Counts the tensors that hold or
+ * describe scales as taken. ITH_ERR_UNSUPPORTED for an unknown quantisation, ITH_ERR_FORMAT for a weight that lacks its
+ * scales; the sentence names it. */
 ith_status ith_store_find_scales(ith_store *store);
 
 #endif

@@ -2,12 +2,13 @@
 /* Finds the scales of weights that are stored as fp8 or int8, w = scale * q, in the forms of ComfyUI and LightX2V:
  *
  *     MODULE.scale_weight or MODULE.weight_scale   one factor ([] or [1]), or one for each row ([rows] or [rows, 1])
- *     MODULE.scale_input, MODULE.input_scale       of activations: not used
+ *     MODULE.scale_input, MODULE.input_scale       scales of activations, which are not used
  *     scaled_fp8                                   says that all fp8 matrices have scales
  *     MODULE.comfy_quant                           JSON {"format": ...} in bytes
  *     "_quantization_metadata"                     metadata: JSON {"layers": {MODULE: {"format": ...}}}
  *
- * fp8 that lacks its scales gives numbers without meaning, so it is refused where the file announces scales. */
+ * fp8 numbers mean nothing without their scales. So an fp8 matrix without scales is an error if the file announces
+ * scales. */
 #include "../kernels/unpack.h"
 #include "json_load.h"
 #include "mapping.h"
@@ -19,9 +20,9 @@
 #include <string.h>
 
 #define QUANTISATION_KEY "_quantization_metadata"
-#define MOST_FORMAT_BYTES 65536 /* of a MODULE.comfy_quant */
+#define MOST_FORMAT_BYTES 65536 /* the most bytes of a MODULE.comfy_quant */
 
-/* The formats, the type of their numbers, and another type that a file may give them. */
+/* The formats, the type of their numbers, and another type under which a file may store them. */
 static const struct {
     const char *name;
     ith_dtype type, other;
@@ -29,17 +30,12 @@ static const struct {
     {"float8_e4m3fn", ITH_F8_E4M3, ITH_U8}, {"float8_e5m2", ITH_F8_E5M2, ITH_U8}, {"int8_tensorwise", ITH_I8, ITH_I8}};
 #define FORMAT_COUNT (sizeof formats / sizeof *formats)
 
-/* Whether a name ends with `end` behind something else, whose length becomes *module. */
+/* Whether a name is another name with `end` behind it. *module becomes the length of that other name. */
 static bool ends(const char *name, const char *end, size_t *module)
 {
     const size_t length = strlen(name), tail = strlen(end);
     *module = length - tail;
     return length > tail && !strcmp(name + *module, end);
-}
-
-static const char *path_of(const ith_store *store, const ith_store_entry *entry)
-{
-    return store->shards[entry->shard].path;
 }
 
 /* The weight of the module whose name is the first `length` bytes of `name`; NULL if there is none. */
@@ -67,17 +63,18 @@ static ith_status set_format(ith_store *store, ith_store_entry *weight, const js
         return ith_fail(store->context, ITH_ERR_UNSUPPORTED,
                         "%s: tensor '%s' has the quantisation '%s'%s; float8_e4m3fn, float8_e5m2 and int8_tensorwise "
                         "without rotation can be used",
-                        path_of(store, weight), ith_quote(weight->origin->name).text, ith_quote(format).text,
+                        ith_store_path_of(store, weight), ith_quote(weight->origin->name).text, ith_quote(format).text,
                         format && i < FORMAT_COUNT ? " and is rotated (convrot)" : "");
     if (weight->tensor.dtype != formats[i].type && weight->tensor.dtype != formats[i].other)
         return ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' has the quantisation '%s', but the type %s",
-                        path_of(store, weight), ith_quote(weight->origin->name).text, format,
+                        ith_store_path_of(store, weight), ith_quote(weight->origin->name).text, format,
                         ith_dtype_name(weight->tensor.dtype));
     weight->tensor.dtype = formats[i].type, weight->needs_scale = true;
     return ITH_OK;
 }
 
-/* error: the reason why there is no JSON value; NULL: there is one, of another kind, or no text. */
+/* Reports that `what` in a file is not a JSON object. error: the parser's reason; NULL: there is another kind of value,
+ * or no text. */
 static ith_status fail_json(const ith_store *store, const char *path, const char *what, const json_error_t *error)
 {
     if (error && ith_json_lacks_memory(error))
@@ -91,23 +88,25 @@ static ith_status read_format(ith_store *store, const ith_store_entry *entry, it
 {
     const ith_tensor *tensor = &entry->tensor;
     if (tensor->dtype != ITH_U8 || tensor->bytes > MOST_FORMAT_BYTES)
-        return fail_json(store, path_of(store, entry), entry->origin->name, NULL);
+        return fail_json(store, ith_store_path_of(store, entry), entry->origin->name, NULL);
     json_error_t error;
     char *text = ith_alloc(store->context, tensor->bytes + 1, 1, "a format");
     if (!text)
         return ITH_ERR_MEMORY;
-    ith_status status = ith_mapping_copy(store->context, path_of(store, entry), text, tensor->data, tensor->bytes);
+    ith_status status =
+        ith_mapping_copy(store->context, ith_store_path_of(store, entry), text, tensor->data, tensor->bytes);
     json_t *json = status ? NULL : json_loadb(text, (size_t)tensor->bytes, JSON_REJECT_DUPLICATES, &error);
     if (!status)
         status = json_is_object(json)
                      ? set_format(store, weight, json)
-                     : fail_json(store, path_of(store, entry), entry->origin->name, json ? NULL : &error);
+                     : fail_json(store, ith_store_path_of(store, entry), entry->origin->name, json ? NULL : &error);
     json_decref(json);
     ith_free(store->context, text);
     return status;
 }
 
-/* Finds the weight of a layer that the metadata of a file name. Its name in the file may have a prefix. */
+/* Finds the weight of a layer that is named in the metadata of a file. The weight's name in the file may have a prefix.
+ */
 static ith_store_entry *weight_in_file(const ith_store *store, int64_t shard, const char *layer)
 {
     for (int64_t i = 0; i < store->entry_count; i++) {
@@ -149,7 +148,7 @@ static ith_status read_metadata(ith_store *store, int64_t shard)
 
 /* ---- Scales ---------------------------------------------------------------------------------------------------- */
 
-/* Gives a weight its scales, after a check of their shape. */
+/* Checks the shape of the scales of a weight, and records them. */
 static ith_status set_scale(ith_store *store, ith_store_entry *weight, const ith_store_entry *scale)
 {
     const ith_tensor *s = &scale->tensor, *w = &weight->tensor;
@@ -157,17 +156,17 @@ static ith_status set_scale(ith_store *store, ith_store_entry *weight, const ith
     const bool is_row = s->dims >= 1 && s->dims <= 2 && s->shape[0] == rows && count == rows;
     if (weight->scale)
         return ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' has two kinds of scales",
-                        path_of(store, weight), ith_quote(weight->origin->name).text);
+                        ith_store_path_of(store, weight), ith_quote(weight->origin->name).text);
     if ((s->dtype != ITH_F32 && s->dtype != ITH_F16 && s->dtype != ITH_BF16) || (count != 1 && !is_row))
         return ith_fail(store->context, ITH_ERR_FORMAT,
                         "%s: tensor '%s' of type %s and shape %s does not hold scales of %lld rows",
-                        path_of(store, scale), ith_quote(scale->origin->name).text, ith_dtype_name(s->dtype),
+                        ith_store_path_of(store, scale), ith_quote(scale->origin->name).text, ith_dtype_name(s->dtype),
                         ith_shape_print(s->dims, s->shape).text, (long long)rows);
     weight->scale = s;
     return ITH_OK;
 }
 
-/* Takes an entry that tells about the quantisation of a weight. *announced becomes true if the file has scales. */
+/* Takes an entry if it describes the quantisation of a weight. *announced becomes true if the file has scales. */
 static ith_status take_entry(ith_store *store, ith_store_entry *entry, bool *announced)
 {
     const char *name = entry->tensor.name;
@@ -192,7 +191,7 @@ static ith_status check_weight(const ith_store *store, const ith_store_entry *en
 {
     const ith_dtype type = entry->tensor.dtype;
     const bool is_byte = ith_unpack_has(type) && ith_dtype_run(type) == 1;
-    const char *path = path_of(store, entry);
+    const char *path = ith_store_path_of(store, entry);
     size_t module;
     if (entry->scale && !is_byte)
         return ith_fail(store->context, ITH_ERR_FORMAT,
@@ -233,11 +232,12 @@ ith_status ith_store_scale(ith_context *context, const ith_store *store, const i
         float *factors = ith_alloc(context, count, sizeof *factors, "scales of weights");
         if (!factors)
             return ITH_ERR_MEMORY;
-        ith_status status = ith_tensor_part_to_f32(context, path_of(store, entry), entry->scale, 0, count, factors);
+        ith_status status =
+            ith_tensor_part_to_f32(context, ith_store_path_of(store, entry), entry->scale, 0, count, factors);
         for (int64_t i = 0; i < count && !status; i++)
             if (!isfinite(factors[i]))
                 status = ith_fail(context, ITH_ERR_FORMAT, "%s: a scale of tensor '%s' is not finite",
-                                  path_of(store, entry), ith_quote(entry->origin->name).text);
+                                  ith_store_path_of(store, entry), ith_quote(entry->origin->name).text);
         if (status) {
             ith_free(context, factors);
             return status;

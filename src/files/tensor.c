@@ -98,8 +98,7 @@ ith_shape_text ith_shape_print(int dims, const int64_t *shape)
 
 /* ---- Reading elements ------------------------------------------------------------------------------------------ */
 
-/* The number of elements that are converted at a time if they must be copied to aligned memory first. */
-#define CHUNK 1024
+#define ALIGNED_MOST 1024 /* the most elements that are copied to aligned memory and converted at a time */
 
 /* A request to convert mapped numbers, which a guard protects. */
 typedef struct conversion {
@@ -118,9 +117,9 @@ static void convert(void *user)
         c->unpack(c->type, c->from, c->first, c->count, c->to);
         return;
     }
-    double aligned[CHUNK]; /* aligned for every element type, of which double is the largest */
-    for (int64_t i = 0; i < c->count; i += CHUNK) {
-        int64_t part = ith_min64(CHUNK, c->count - i);
+    double aligned[ALIGNED_MOST]; /* aligned for every element type, of which double is the largest */
+    for (int64_t i = 0; i < c->count; i += ALIGNED_MOST) {
+        int64_t part = ith_min64(ALIGNED_MOST, c->count - i);
         memcpy(aligned, c->from + (c->first + i) * element_bytes, (size_t)(part * element_bytes));
         ith_to_f32(c->to + i, aligned, c->type, part);
     }
@@ -135,7 +134,7 @@ ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const 
     return ITH_OK;
 }
 
-/* Words for the file of a tensor whose path is not known. */
+/* Words that stand for the unknown path of a tensor's file. */
 typedef struct file_words {
     char text[192];
 } file_words;

@@ -13,6 +13,8 @@
 
 /* The member of the header that holds the file's metadata instead of a tensor. */
 #define ITH_TENSOR_METADATA_KEY "__metadata__"
+/* A file begins with the length of its header, a number of this many bytes. */
+#define ITH_TENSOR_LENGTH_BYTES 8
 /* The maximal length of a header in bytes, as in the reference implementation. */
 #define ITH_TENSOR_HEADER_MOST_BYTES 100000000
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of safetensors files (tensor.h has the format). It trusts nothing in the header: type, shape and offsets
  * of each tensor must agree, and the tensors must cover the data without gap or overlap. */
+#include "../base/size.h"
 #include "json_load.h"
 #include "plain_header.h"
 #include "quote.h"
@@ -9,54 +10,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LENGTH_BYTES 8 /* a file begins with the length of its header, a number of this many bytes */
-
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */
 
 /* Reads the length of the header, and finds the header and the data in the mapped file. */
-static ith_status header_find(ith_tensor_file *file, const char **header, int64_t *header_bytes)
+static ith_status find_header(ith_tensor_file *file, const char **header, int64_t *header_bytes)
 {
     ith_context *context = file->context;
-    unsigned char digits[LENGTH_BYTES];
-    if (file->mapping.bytes < LENGTH_BYTES)
+    unsigned char digits[ITH_TENSOR_LENGTH_BYTES];
+    if (file->mapping.bytes < ITH_TENSOR_LENGTH_BYTES)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: %lld bytes are too few for a safetensors file: it is empty or cut", file->path,
                         (long long)file->mapping.bytes);
-    ith_status status = ith_mapping_copy(context, file->path, digits, file->mapping.data, LENGTH_BYTES);
+    ith_status status = ith_mapping_copy(context, file->path, digits, file->mapping.data, ITH_TENSOR_LENGTH_BYTES);
     if (status)
         return status;
     uint64_t length = 0;
-    for (int i = LENGTH_BYTES - 1; i >= 0; i--)
+    for (int i = ITH_TENSOR_LENGTH_BYTES - 1; i >= 0; i--)
         length = length << 8 | digits[i];
     if (length > ITH_TENSOR_HEADER_MOST_BYTES)
         return ith_fail(
             context, ITH_ERR_FORMAT,
             "%s: claims a header of %llu bytes, where %d is the most: not a safetensors file, or a corrupt one",
             file->path, (unsigned long long)length, ITH_TENSOR_HEADER_MOST_BYTES);
-    if ((int64_t)length > file->mapping.bytes - LENGTH_BYTES)
+    if ((int64_t)length > file->mapping.bytes - ITH_TENSOR_LENGTH_BYTES)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: claims a header of %llu bytes but holds only %lld: the file is cut", file->path,
-                        (unsigned long long)length, (long long)(file->mapping.bytes - LENGTH_BYTES));
-    *header = (const char *)file->mapping.data + LENGTH_BYTES;
+                        (unsigned long long)length, (long long)(file->mapping.bytes - ITH_TENSOR_LENGTH_BYTES));
+    *header = (const char *)file->mapping.data + ITH_TENSOR_LENGTH_BYTES;
     *header_bytes = (int64_t)length;
     file->data = *header + length;
-    file->data_bytes = file->mapping.bytes - LENGTH_BYTES - (int64_t)length;
+    file->data_bytes = file->mapping.bytes - ITH_TENSOR_LENGTH_BYTES - (int64_t)length;
     return ITH_OK;
 }
 
 /* Copies the header from the mapped file, so that the parser, which allocates memory, reads nothing that can be lost.
  */
-static ith_status header_copy(ith_tensor_file *file, char **copy, int64_t *bytes)
+static ith_status copy_header(ith_tensor_file *file, char **copy, int64_t *bytes)
 {
     const char *header = NULL;
-    ith_status status = header_find(file, &header, bytes);
+    ith_status status = find_header(file, &header, bytes);
     if (!status && !(*copy = ith_alloc(file->context, *bytes, 1, "the header of a tensor file")))
         status = ITH_ERR_MEMORY;
     return status ? status : ith_mapping_copy(file->context, file->path, *copy, header, *bytes);
 }
 
 /* Parses the JSON of the header; the top value must be an object. */
-static ith_status header_parse(ith_tensor_file *file, const char *header, int64_t header_bytes, json_t **root)
+static ith_status parse_header(ith_tensor_file *file, const char *header, int64_t header_bytes, json_t **root)
 {
     if (header_bytes < 2 || header[0] != '{')
         return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the header is not a JSON object: not a safetensors file",
@@ -74,7 +73,7 @@ static ith_status header_parse(ith_tensor_file *file, const char *header, int64_
 /* ---- One tensor ------------------------------------------------------------------------------------------------ */
 
 /* Reads the element type of a tensor from its member of the header. */
-static ith_status type_read(ith_context *context, const json_t *json, ith_dtype *out)
+static ith_status read_type(ith_context *context, const json_t *json, ith_dtype *out)
 {
     const char *name = json_string_value(json_object_get(json, "dtype"));
     if (!name)
@@ -89,7 +88,7 @@ static ith_status type_read(ith_context *context, const json_t *json, ith_dtype 
 }
 
 /* Reads the shape of a tensor: at most ITH_MAX_DIMS sizes, none of them negative. */
-static ith_status shape_read(ith_context *context, const json_t *json, int *dims, int64_t *shape)
+static ith_status read_shape(ith_context *context, const json_t *json, int *dims, int64_t *shape)
 {
     const json_t *array = json_object_get(json, "shape");
     if (!json_is_array(array))
@@ -108,7 +107,7 @@ static ith_status shape_read(ith_context *context, const json_t *json, int *dims
 }
 
 /* Reads where the data of a tensor begin and end, and checks that they lie in the file. */
-static ith_status offsets_read(ith_context *context, const json_t *json, int64_t data_bytes, int64_t *begin,
+static ith_status read_offsets(ith_context *context, const json_t *json, int64_t data_bytes, int64_t *begin,
                                int64_t *end)
 {
     const json_t *array = json_object_get(json, "data_offsets");
@@ -129,17 +128,17 @@ static ith_status offsets_read(ith_context *context, const json_t *json, int64_t
 
 /* Reads the member of the header for one tensor, {"dtype", "shape", "data_offsets"}, and checks that the three
  * agree. */
-static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_tensor *out)
+static ith_status read_tensor(ith_tensor_file *file, const json_t *json, ith_tensor *out)
 {
     ith_context *context = file->context;
     int64_t begin = 0, end = 0;
     if (!json_is_object(json))
         return ith_fail(context, ITH_ERR_FORMAT, "is not described by a JSON object");
-    ith_status status = type_read(context, json, &out->dtype);
+    ith_status status = read_type(context, json, &out->dtype);
     if (!status)
-        status = shape_read(context, json, &out->dims, out->shape);
+        status = read_shape(context, json, &out->dims, out->shape);
     if (!status)
-        status = offsets_read(context, json, file->data_bytes, &begin, &end);
+        status = read_offsets(context, json, file->data_bytes, &begin, &end);
     if (status)
         return status;
     if (!ith_tensor_bytes(out->dtype, out->dims, out->shape, &out->bytes))
@@ -190,21 +189,22 @@ int ith_tensor_by_place(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Checks that the tensors, which are ordered by offset, cover the data from the first byte to the last without gap or
- * overlap. */
-static ith_status check_cover(const ith_tensor_file *file)
+ith_status ith_tensor_file_check_cover(const ith_tensor_file *file, int64_t alignment)
 {
     int64_t next = 0;
     for (int64_t i = 0; i < file->count; i++) {
         const ith_tensor *tensor = &file->tensors[i];
-        int64_t begin = (const char *)tensor->data - file->data;
+        const int64_t begin = (const char *)tensor->data - file->data;
         if (begin != next)
             return ith_fail(file->context, ITH_ERR_FORMAT, "%s: tensor '%s' starts at byte %lld of the data, %s",
                             file->path, ith_quote(tensor->name).text, (long long)begin,
                             begin < next ? "where it overlaps another tensor" : "and leaves a gap before it");
-        next = begin + tensor->bytes;
+        if (tensor->bytes > file->data_bytes - begin)
+            return ith_fail(file->context, ITH_ERR_FORMAT, "%s: tensor '%s' ends beyond the file: it is cut",
+                            file->path, ith_quote(tensor->name).text);
+        next = ith_round_up(begin + tensor->bytes, alignment);
     }
-    if (next != file->data_bytes)
+    if (file->data_bytes > next)
         return ith_fail(file->context, ITH_ERR_FORMAT, "%s: holds %lld bytes of data, but its tensors take %lld",
                         file->path, (long long)file->data_bytes, (long long)next);
     return ITH_OK;
@@ -214,7 +214,7 @@ static ith_status check_cover(const ith_tensor_file *file)
 static ith_status check_order(ith_tensor_file *file)
 {
     sort_tensors(file, ith_tensor_by_place);
-    ith_status status = check_cover(file);
+    ith_status status = ith_tensor_file_check_cover(file, 1);
     ith_tensor_file_order(file);
     return status;
 }
@@ -229,7 +229,7 @@ static const char *keep(char **end, const char *text)
 }
 
 /* Checks that all metadata are strings, and adds the bytes of their keys and values to *text_bytes. */
-static ith_status metadata_check(const ith_tensor_file *file, json_t *metadata, int64_t *text_bytes)
+static ith_status check_metadata(const ith_tensor_file *file, json_t *metadata, int64_t *text_bytes)
 {
     const char *key = NULL;
     json_t *value = NULL;
@@ -252,7 +252,7 @@ static ith_status allocate(ith_tensor_file *file, json_t *root)
     const char *name = NULL;
     json_t *value = NULL, *metadata = json_object_get(root, ITH_TENSOR_METADATA_KEY);
     int64_t text_bytes = 0;
-    ith_status status = metadata_check(file, metadata, &text_bytes);
+    ith_status status = check_metadata(file, metadata, &text_bytes);
     if (status)
         return status;
     json_object_foreach(root, name, value)
@@ -267,7 +267,7 @@ static ith_status allocate(ith_tensor_file *file, json_t *root)
 }
 
 /* Copies tensors and metadata from the parsed header into the lists. */
-static ith_status contents_read(ith_tensor_file *file, json_t *root)
+static ith_status read_contents(ith_tensor_file *file, json_t *root)
 {
     const char *name = NULL;
     json_t *value = NULL, *metadata = json_object_get(root, ITH_TENSOR_METADATA_KEY);
@@ -285,22 +285,22 @@ static ith_status contents_read(ith_tensor_file *file, json_t *root)
         ith_tensor *tensor = &file->tensors[file->count++];
         tensor->struct_size = sizeof *tensor;
         tensor->name = keep(&end, name);
-        ith_status status = tensor_read(file, value, tensor);
+        ith_status status = read_tensor(file, value, tensor);
         if (status)
             return ith_fail_in(file->context, status, "%s: tensor '%s'", file->path, ith_quote(name).text);
     }
     return check_order(file);
 }
 
-/* Reads a header with a parser of all JSON. */
-static ith_status json_read(ith_tensor_file *file, const char *header, int64_t header_bytes)
+/* Reads a header with the parser of all JSON. */
+static ith_status read_json(ith_tensor_file *file, const char *header, int64_t header_bytes)
 {
     json_t *root = NULL;
-    ith_status status = header_parse(file, header, header_bytes, &root);
+    ith_status status = parse_header(file, header, header_bytes, &root);
     if (!status)
         status = allocate(file, root);
     if (!status)
-        status = contents_read(file, root);
+        status = read_contents(file, root);
     json_decref(root);
     return status;
 }
@@ -326,25 +326,26 @@ static void drop_lists(ith_tensor_file *file)
     file->count = file->pair_count = 0;
 }
 
-/* Reads a mapped safetensors file. If anything is wrong with a plain header, the parser of all JSON says it. */
+/* Reads a mapped safetensors file. The parser of all JSON reads a header that is not plain, and reports the mistake in
+ * a plain one. */
 static ith_status safetensors_read(ith_tensor_file *file)
 {
     char *header = NULL;
     int64_t header_bytes = 0;
     bool plain = false;
-    ith_status status = header_copy(file, &header, &header_bytes);
+    ith_status status = copy_header(file, &header, &header_bytes);
     if (!status)
         status = ith_plain_header_read(file, header, header_bytes, &plain);
     if (!status && (!plain || check_order(file) || has_twins(file))) {
         drop_lists(file);
-        status = json_read(file, header, header_bytes);
+        status = read_json(file, header, header_bytes);
     }
     ith_free(file->context, header);
     return status;
 }
 
 /* Reads a mapped file in the format that its first bytes name. */
-static ith_status contents_open(ith_tensor_file *file)
+static ith_status read_mapped(ith_tensor_file *file)
 {
     char magic[sizeof ITH_GGUF_MAGIC - 1] = {0};
     if (file->mapping.bytes < (int64_t)sizeof magic)
@@ -375,7 +376,7 @@ ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tens
     if (file->path)
         status = ith_mapping_open(context, path, &file->mapping);
     if (!status)
-        status = contents_open(file);
+        status = read_mapped(file);
     if (status)
         ith_tensor_file_close(&file);
     *out = file;

@@ -28,7 +28,7 @@ struct ith_tensor_file {
     int64_t count;
     ith_metadata_pair *pairs; /* the metadata, ordered by key */
     int64_t pair_count;
-    ith_metadata_array *arrays; /* the arrays of a GGUF file */
+    ith_metadata_array *arrays; /* the arrays in the metadata of a GGUF file */
     int64_t array_count;
     char *text; /* all names, keys and values as C strings, one after another */
     bool is_gguf;
@@ -36,6 +36,9 @@ struct ith_tensor_file {
 
 /* Orders the tensors by name and the metadata by key. */
 void ith_tensor_file_order(ith_tensor_file *file);
+/* Checks that the tensors, which are ordered by place, cover the data from the first byte to the last without overlap.
+ * Each tensor begins at the first multiple of `alignment` after the tensor before it. */
+ith_status ith_tensor_file_check_cover(const ith_tensor_file *file, int64_t alignment);
 /* Compares tensors by the place of their data for qsort. At the same place an empty tensor comes first. */
 int ith_tensor_by_place(const void *a, const void *b);
 

@@ -55,8 +55,8 @@ static json_t *describe(const ith_tensor *tensor, int64_t begin)
                      "data_offsets", (json_int_t)begin, (json_int_t)(begin + tensor->bytes));
 }
 
-/* Adds a member to a JSON object and takes ownership of value. It fails if the name exists already. A value of NULL
- * means that its allocation has failed. */
+/* Adds a member to a JSON object and takes ownership of value. The object may not have the name already. value NULL:
+ * there was no memory for it. */
 static ith_status add(ith_context *context, const char *path, json_t *object, const char *name, json_t *value)
 {
     ith_status status = ITH_OK;
@@ -93,24 +93,25 @@ static ith_status add_metadata(ith_context *context, const char *path, json_t *r
 
 /* Writes the header's length, its JSON text and the padding to new memory *out, which the caller frees with
  * ith_free. */
-static ith_status header_pack(ith_context *context, const char *path, const json_t *root, char **out, int64_t *bytes)
+static ith_status pack_header(ith_context *context, const char *path, const json_t *root, char **out, int64_t *bytes)
 {
     char *text = json_dumps(root, JSON_COMPACT);
     if (!text)
         return ith_fail(context, ITH_ERR_MEMORY, "%s: out of memory for the header", path);
     ith_status status = ITH_OK;
     int64_t length = (int64_t)strlen(text), padded = ith_round_up(length, DATA_ALIGNMENT);
-    *bytes = DATA_ALIGNMENT + padded; /* the length takes the first eight bytes */
+    *bytes = ITH_TENSOR_LENGTH_BYTES + padded;
     if (padded > ITH_TENSOR_HEADER_MOST_BYTES)
         status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the header would take %lld bytes, where %d is the most", path,
                           (long long)padded, ITH_TENSOR_HEADER_MOST_BYTES);
     else if (!(*out = ith_alloc(context, *bytes, 1, "a header")))
         status = ITH_ERR_MEMORY;
     if (!status) {
-        for (int i = 0; i < DATA_ALIGNMENT; i++)
+        char *header = *out + ITH_TENSOR_LENGTH_BYTES;
+        for (int i = 0; i < ITH_TENSOR_LENGTH_BYTES; i++)
             (*out)[i] = (char)((uint64_t)padded >> 8 * i & 0xff);
-        memcpy(*out + DATA_ALIGNMENT, text, (size_t)length);
-        memset(*out + DATA_ALIGNMENT + length, ' ', (size_t)(padded - length));
+        memcpy(header, text, (size_t)length);
+        memset(header + length, ' ', (size_t)(padded - length));
     }
     free(text);
     return status;
@@ -126,7 +127,7 @@ static void order_by_element(const ith_tensor *tensors, int64_t count, const ith
 }
 
 /* Makes the header of the file, with its length in front, for tensors in the given order. */
-static ith_status header_make(ith_context *context, const char *path, const ith_tensor *const *order, int64_t count,
+static ith_status make_header(ith_context *context, const char *path, const ith_tensor *const *order, int64_t count,
                               const char *const *keys, const char *const *values, int64_t pair_count, char **out,
                               int64_t *bytes)
 {
@@ -139,7 +140,7 @@ static ith_status header_make(ith_context *context, const char *path, const ith_
             status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the tensors take more bytes than a size can hold", path);
     }
     if (!status)
-        status = header_pack(context, path, root, out, bytes);
+        status = pack_header(context, path, root, out, bytes);
     json_decref(root);
     return status;
 }
@@ -206,7 +207,7 @@ static ith_status write_file(ith_context *context, const char *path, const ith_t
     if (!status)
         order_by_element(all, tensor_count, order);
     if (!status)
-        status = header_make(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
+        status = make_header(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
     contents whole = {stoppable ? context : NULL, header, header_bytes, order, tensor_count};
     if (!status)
         status = ith_replace_file(context, path, write_contents, &whole);

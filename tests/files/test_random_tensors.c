@@ -51,7 +51,7 @@ static void numbers_have_their_moments(void **state)
     }
 }
 
-/* Matrices have the packed type, and finite numbers; tensors that files do not pack are BF16. */
+/* Matrices have the quantised type, and finite numbers; tensors that files do not quantise are BF16. */
 static void matrices_may_be_packed(void **state)
 {
     (void)state;
