@@ -6,10 +6,10 @@
  * frame(frames - 1) is the newest frame, frame(0) the oldest. Pixels outside a frame are zero, and so are all pixels of
  * frames before the first. Products with frames before the first are left out.
  *
- * A convolution may halve height and width: then y has only the pixels with odd r and x of this equation, numbered from
- * 0. A kernel of 3 x 3 so begins at every second pixel, and reads zeros only below and on the right of an even frame.
- * It may also halve the frames: then y is computed for the second frame of each pair only, not for the first
- * frame of a video.
+ * A convolution may halve height and width: y then has only the pixels with odd r and x of this equation, numbered from
+ * 0. So a kernel of 3 x 3 begins at every second pixel. It reads zeros only below and on the right of a frame with even
+ * sides. A convolution may also halve the frames: y is then computed for the second frame of each pair only, and not
+ * for the first frame of a video.
  *
  * A convolution holds frames - 1 whole frames of input and a few rows more, in a ring buffer: a row of the newest frame
  * overwrites a row of the oldest frame that is no longer needed. If frames come in pairs, the first frame of a video
@@ -22,14 +22,19 @@
  * So the rows of y can become input rows of the next convolution at once, without a buffer for a whole frame.
  *
  * Convolutions are matrix products (kernels/product.h): pixels are the left operand, filters the right operand, which
- * is packed once. Convolutions of 3 x 3 or 3 x 3 x 3 that multiply f32 use F(2x2, 3x3) over the plane
- * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications. If frames come in pairs, convolutions of 3 x 3 x
- * 3 use F(2x2x2, 3x3x3), with 8/27, or F(2x2x4, 3x3x3), with 2/9, if they have few channels, so that their filters are
- * small. Doubled frames leave out 7 of 16 products. All others follow the definition (conv_direct.c), and so do
- * convolutions with very few output channels, which would leave most lanes of vectors empty: the taps of a row of the
- * kernel become columns of the product. A number of y has the same bits for any number of threads and any `strip`. A
- * NaN or an infinity in a pixel reaches only the pixels of y that read it, and with these transforms also the other
- * pixels of their tiles (2 x 2 or 2 x 4 pixels, the first one at row 0 and column 0). */
+ * is packed once. There are three ways to compute them:
+ *
+ *   - Convolutions that multiply f32 use Winograd's transforms (kernels/winograd.h, conv_plane.c). Kernels of 3 x 3 or
+ * 3 x 3 x 3 use F(2x2, 3x3) over the plane, with 4/9 of the multiplications. If frames come in pairs, kernels of 3 x 3
+ * x 3 use F(2x2x2, 3x3x3), with 8/27. With few input channels, so that the filters are small, they use F(2x2x4, 3x3x3),
+ *     with 2/9. If the input is doubled, 7 of 16 products are left out.
+ *   - Convolutions with very few output channels are folded (conv_direct.c): the taps of a row of the kernel become
+ * columns of the product, so that fewer lanes of vectors are empty.
+ *   - All other convolutions follow the definition (conv_direct.c).
+ *
+ * A number of y has the same bits for any number of threads and any `strip`. A NaN or an infinity in a pixel reaches
+ * only the pixels of y that read it. With the transforms it also reaches the other pixels of their tiles (2 x 2 or 2 x
+ * 4 pixels; the first tile is at row 0 and column 0). */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -70,7 +75,7 @@ typedef struct ith_conv {
     const ith_product_kernel *kernel;
     const ith_winograd *winograd; /* the transforms of F(2x2, 3x3) and its relatives; NULL: by the definition */
     int tile_width;               /* pixels of a tile of these transforms side by side: 2 or 4 */
-    bool folded;       /* the columns of the products are taps of a row of the kernel times output channels */
+    bool folded;       /* the products have a column for each tap of a row of the kernel and each output channel */
     bool joint;        /* pairs of frames are computed together, with F(2x2x2, 3x3x3) or F(2x2x4, 3x3x3) */
     int64_t slots;     /* number of frames in a group of frames: 2 if they come in pairs, otherwise 1 */
     int64_t row_bytes; /* bytes of a row of input, with pixels of zeros on its left and right */
@@ -131,7 +136,7 @@ static inline int64_t ith_conv_out_frames(const ith_conv *conv)
 void *ith_conv_row(const ith_conv *conv, int64_t slot, int64_t row);
 /* Computes all rows of y that depend only on the rows before `taken`, which the caller has written, with the calling
  * thread's OpenMP team. Afterwards conv->made counts the rows computed so far; if `taken` is shape.height, it is the
- * height of y.  * Returns ITH_ERR_ARGUMENT if `taken` decreases or exceeds shape.height, and ITH_ERR_INTERRUPTED within
+ * height of y. Returns ITH_ERR_ARGUMENT if `taken` decreases or exceeds shape.height, and ITH_ERR_INTERRUPTED within
  * some milliseconds after the context is interrupted. */
 ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken, const ith_conv_output *output,
                             void *scratch);

@@ -9,7 +9,7 @@
 #include <omp.h>
 #include <stdatomic.h>
 
-#define TOGETHER 16 /* columns that are packed together */
+#define TOGETHER 16 /* number of columns that are packed together */
 
 static int64_t panel_bytes(const ith_conv *conv)
 {
@@ -93,9 +93,9 @@ static void make_columns(const ith_conv *conv, const float *filter, float *colum
     }
 }
 
-/* Packs the columns of `count` output channels, at most a panel, for one product: of a folded convolution first the
- * columns of the first tap of all channels. columns: the first channel's, `stride` numbers from one channel to the
- * next. The other columns of the panel become zeros. */
+/* Packs the columns of `count` output channels, at most a panel, for one product. columns: the column of the first
+ * channel; the next channel lies `stride` numbers behind it. A folded convolution has several columns a channel: the
+ * first tap's columns of all channels come first. The other columns of the panel become zeros. */
 static void pack_columns(const ith_conv *conv, char *panel, int64_t count, const float *columns, int64_t stride)
 {
     const int64_t all = conv->kernel->columns, steps = ith_conv_steps(conv);

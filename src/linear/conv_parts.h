@@ -3,8 +3,8 @@
  *
  * A convolution by the definition has frames * kernel products, one for each pair of a frame and a row of the kernel.
  * The pixels that a row of the kernel reads are contiguous, so such a product has kernel * in steps. If the convolution
- * is folded, each product has `in` steps, and its kernel * out columns are the taps of the row of the kernel times the
- * output channels (conv_direct.c). F(2x2, 3x3) has 16 products, one for each element of u * v (kernels/winograd.h),
+ * is folded, each product has `in` steps and kernel * out columns, one for each tap of the row of the kernel and each
+ * output channel (conv_direct.c). F(2x2, 3x3) has 16 products, one for each element of u * v (kernels/winograd.h),
  * with frames * in steps each; F(2x2x2, 3x3x3) has 64 and F(2x2x4, 3x3x3) has 96, with `in` steps each. */
 #ifndef ITH_LINEAR_CONV_PARTS_H
 #define ITH_LINEAR_CONV_PARTS_H
@@ -93,14 +93,14 @@ static inline bool ith_conv_is_joint(const ith_conv *conv)
     return conv->joint && conv->first == 0;
 }
 
-/* The index of the oldest of the input frames of the output frame in slot `slot` that may differ from zero. */
+/* Among the input frames of the output frame in slot `slot`, the index of the oldest one that may differ from zero. */
 static inline int64_t ith_conv_oldest(const ith_conv *conv, int64_t slot)
 {
     return ith_max64(conv->shape.frames - (conv->known - (conv->slots - 1 - slot)), 0);
 }
 
-/* The first step of each matrix product that is computed. The steps before it multiply frames of zeros. A right panel
- * can be cut only at some steps. */
+/* The first step of each matrix product that is computed. The steps before it multiply frames of zeros. It is a
+ * multiple of kernel->step, because a right panel can be cut only there. */
 static inline int64_t ith_conv_first_step(const ith_conv *conv)
 {
     if (!conv->winograd || conv->joint)

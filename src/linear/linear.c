@@ -3,7 +3,7 @@
  * w has merged low-rank additions, the threads first convert w with them, for all strips. Then, for each strip:
  *
  *   1. The threads pack the rows of x into right panels of the product kernel.
- *   2. If the layer has low-rank additions that are not merged, they compute the packed rows t = factor down x.
+ *   2. If the layer has separate low-rank additions (linear.h), they compute the packed rows t = factor down x.
  *   3. They multiply the panels by the weights, and t by `up`, unit by unit (linear_unit.c). The results are rows of y,
  *      or packed hidden rows of a feed-forward network.
  *   4. They multiply the hidden rows, if there are any, in the same way.
@@ -48,9 +48,10 @@ static int64_t merged_bytes(const ith_linear_size *size)
 }
 
 /* The memory for panels has room for the rows of any layer. It also has room for the rows and the hidden rows of any
- * two layers that may form a feed-forward network: the second has as many inputs as the first has outputs. At its end
- * is room for the packed rows t of two layers: `up` and `gate` of a network have theirs at the same time. If there are
- * several strips, there is room for the merged weights of a layer, or of a network's first and second layer. */
+ * two layers that may form a feed-forward network: the number of inputs of the second is the number of outputs of the
+ * first. At its end is room for the packed rows t of two layers, because `up` and `gate` of a network are computed
+ * together. If there are several strips, the workspace also has room for the merged weights of a layer, or of a
+ * network's first and second layer. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *w)
 {
@@ -138,7 +139,7 @@ static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel
     kernel->pack_right(&right);
 }
 
-/* Packs the rows of a strip. Also resets the counts of taken units, because no thread takes units meanwhile. */
+/* Packs the rows of a strip. Also resets the counts of taken units: while threads pack, no thread takes units. */
 static void pack_strip(task *t, int64_t first, int64_t count, char *memory)
 {
     const ith_linear_size *size = t->first->size;
@@ -174,7 +175,8 @@ static void multiply(task *t, int which, ith_linear_product *product, char *memo
 #pragma omp barrier
 }
 
-/* Makes the packed rows t of a layer's additions (NULL: there is no layer) from the packed rows of a strip. */
+/* Makes the packed rows t of a layer's separate additions from the packed rows of a strip. layer NULL: there is none.
+ */
 static void multiply_down(task *t, int which, const ith_linear *layer, int64_t count, const char *panels, char *memory)
 {
     if (!layer || !layer->down)
@@ -214,7 +216,7 @@ static void merge(const task *t, const ith_linear *layer)
 {
 #pragma omp for schedule(dynamic)
     for (int64_t piece = 0; piece < ith_linear_pieces(layer->size); piece++) {
-        const char *file = ith_linear_goes_on(t->outcome) ? ith_linear_pack_piece(layer, piece, layer->packed) : NULL;
+        const char *file = ith_linear_goes_on(t->outcome) ? ith_linear_pack_piece(layer, piece) : NULL;
         if (file)
             ith_linear_fail_file(t->outcome, file);
     }

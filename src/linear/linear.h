@@ -10,15 +10,20 @@
  * it for a whole strip of rows (linear.c). Rows of x come from a function of the caller, and rows of y go to another,
  * so that the caller can fuse its own work on the rows with the product.
  *
- * A matrix w [out, in] may have low-rank additions (LoRA, arXiv:2106.09685): y = (w + factor up down) x. In general
- * they are products of their own, t = factor down x and then up t, which cost the share r / in + r / out for rank r. In
- * small layers this is much. There additions are merged, unless f32 is multiplied as sums of bf16: w + factor up down
- * is computed once for each application of the layer, which costs as much as the products of r rows in f32, or once for
- * all applications if the set keeps it. Sums that become bf16 are rounded stochastically (linear_left.c). Dense
- * additions are added to w whenever it is converted.
+ * A matrix w [out, in] may have low-rank additions (LoRA, arXiv:2106.09685): y = (w + factor up down) x. They are
+ * computed in one of two ways:
  *
- * A model is laid out twice by the same calls, first in an arena that only counts bytes. Applying a layer allocates
- * nothing. */
+ *   - As separate products, t = factor down x and then up t. For rank r they take the share r / in + r / out of the
+ *     layer's operations.
+ *   - Merged, in small layers, where this share is large: w + factor up down is computed once for each application of
+ * the layer, or once for all applications if the set keeps it. The time is the time of the layer's products for r rows
+ * in f32. If the sums become bf16, they are rounded stochastically (linear_left.c). Kernels that multiply f32 as sums
+ * of bf16 never merge low-rank additions.
+ *
+ * Dense additions are always merged.
+ *
+ * The same calls lay out a model twice, first in an arena that only counts bytes. Applying a layer allocates nothing.
+ */
 #ifndef ITH_LINEAR_LINEAR_H
 #define ITH_LINEAR_LINEAR_H
 
@@ -52,12 +57,12 @@ typedef struct ith_linear_addition {
     float factor;
 } ith_linear_addition;
 
-/* The layers that hold a converted copy of their weights in memory. Other layers read their weights anew whenever they
- * are applied. The results have the same bits. */
+/* The layers of a set that hold a converted copy of their weights in memory. Other layers read and convert their
+ * weights whenever they are applied. The results have the same bits. */
 typedef enum ith_linear_keep {
     ITH_LINEAR_KEEP_NONE,
     ITH_LINEAR_KEEP_ALL,
-    ITH_LINEAR_KEEP_MERGED, /* those into which low-rank additions are merged */
+    ITH_LINEAR_KEEP_MERGED, /* layers with merged low-rank additions */
 } ith_linear_keep;
 
 /* Creates a set without layers. The context must outlive the set. */
@@ -68,8 +73,8 @@ void ith_linear_set_destroy(ith_linear_set **set);
 /* Adds a layer of `in` inputs and `out` outputs to the set, and takes its memory from the arena. Returns NULL while the
  * arena only counts bytes. Only one thread at a time may use the set. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
-/* As ith_linear_lay_out, for a layer with additions. Reads additions[i].matrix and the rows of its down and
- * its up; the other members may be zeros. */
+/* As ith_linear_lay_out, for a layer with additions. Reads the matrix, down.rows and up.rows of each addition; the
+ * other members may be zeros. */
 ith_linear *ith_linear_lay_out_with(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types,
                                     const ith_linear_addition *additions, int64_t count, ith_arena *arena);
 /* The first failure of ith_linear_lay_out and of ith_linear_lay_out_with: illegal sizes or types, too little memory, or
@@ -80,11 +85,11 @@ ith_status ith_linear_set_status(const ith_linear_set *set);
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
 /* Sets the weights of a layer: `count` matrices, one below the other, whose rows add up to `out`. The matrices and the
- * names of their files must outlive the layer. bias [out] is copied; NULL stands for zeros. If the set keeps
- * the layer's weights, this function converts them with the calling thread's OpenMP team, or ith_linear_add does so if
- * the layer has merged additions; the caller may free the matrices afterwards. Returns ITH_ERR_ARGUMENT for another
- * type or another number of rows, ITH_ERR_UNSUPPORTED if `in` is not a whole number of quantisation blocks, ITH_ERR_IO
- * if a file is cut while it is read. */
+ * names of their files must outlive the layer. bias [out] is copied; NULL stands for zeros. If the set keeps the
+ * layer's weights, this function converts them with the calling thread's OpenMP team. For a layer with merged additions
+ * ith_linear_add converts them. After the conversion the caller may free the matrices. Returns ITH_ERR_ARGUMENT for
+ * another type or another number of rows, ITH_ERR_UNSUPPORTED if `in` is not a whole number of quantisation blocks,
+ * ITH_ERR_IO if a file is cut while it is read. */
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
 /* Sets the additions of a layer, as many as ith_linear_lay_out_with got, of the same sizes and in the same order. The
@@ -126,7 +131,7 @@ typedef struct ith_linear_workspace {
  * `threads` threads. A layer may be applied to any number of rows, but to more than `rows` perhaps less efficiently. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *workspace);
-/* The largest number of rows of a strip, which are packed and multiplied together. A caller's buffer of this number of
+/* The largest number of rows that are packed and multiplied together: a strip. A caller's buffer with this number of
  * rows can hold row i at i % strip until `finish` has returned for row i. */
 int64_t ith_linear_strip(const ith_linear_workspace *workspace);
 
@@ -151,15 +156,15 @@ typedef struct ith_linear_output {
     void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *y);
     void (*finish)(void *user, int64_t row);
     void *user;
-    const ith_linear_rows *rows; /* the matrix to which `take` writes, each row and column at its own place: the product
-                                    fetches these places into the cache before; NULL: `take` writes elsewhere */
+    const ith_linear_rows *rows; /* the matrix to which `take` copies y; the product fetches its memory into the cache
+                                    before it calls `take`. NULL: `take` writes elsewhere */
 } ith_linear_output;
 
 ith_linear_input ith_linear_from_rows(const ith_linear_rows *rows);
 ith_linear_output ith_linear_to_rows(ith_linear_rows *rows);
 
 /* Computes y = x w^T + b for `rows` rows with the calling thread's OpenMP team. Ranks may apply a layer at the same
- * time, each in a workspace of its own. Returns ITH_ERR_INTERRUPTED soon after the context is interrupted, and
+ * time, each in another workspace. Returns ITH_ERR_INTERRUPTED soon after the context is interrupted, and
  * ITH_ERR_IO if a file was cut while its weights were read; y is then unfinished. */
 ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
                             int64_t rows, const ith_linear_input *x, const ith_linear_output *y);

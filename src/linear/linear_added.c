@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Additions to linear layers: their memory and their matrices. Dense ones are added to w, and so are low-rank ones
- * where the size of the layer says so (may_merge). Other low-rank ones are products of their own, y = w x + b + up t
- * with t = factor down x.
+/* Additions to linear layers: their memory and their matrices. Dense additions are merged: added to w when w is
+ * converted. Low-rank additions are merged too if the size of the layer says so (may_merge). Otherwise they are
+ * separate products, y = w x + b + up t with t = factor down x.
  *
- * The products of a layer have one matrix `down` in common, which is a layer of its own. Its outputs are the packed
- * rows t, right panels whose steps are the ranks of all additions, one behind the other. Each rank is rounded up to
- * whole steps of the kernel with rows of zeros, because a panel can be cut only there. */
+ * One layer `down` holds the matrices `down` of all separate products of a layer, one below the other. Its outputs are
+ * the packed rows t, right panels whose steps are the ranks of these additions, one behind the other. Rows of zeros
+ * round each rank up to whole steps of the kernel, because a panel can be cut only there. */
 #include "../base/size.h"
 #include "linear_set.h"
 
@@ -33,52 +33,52 @@ static ith_status check_sizes(ith_context *context, int64_t step, int64_t out, c
     return ITH_OK;
 }
 
-/* Whether an addition to a layer of this size is a product of its own. */
-static bool is_apart(const ith_linear_size *size, const ith_linear_addition *a)
+/* Whether an addition to a layer of this size is a separate product. */
+static bool is_separate(const ith_linear_size *size, const ith_linear_addition *a)
 {
     return a->down.rows && !size->may_merge;
 }
 
-/* The number of additions that are products of their own. */
-static int64_t count_apart(const ith_linear_size *size, const ith_linear_addition *additions, int64_t count)
+/* The number of additions that are separate products. */
+static int64_t count_separate(const ith_linear_size *size, const ith_linear_addition *additions, int64_t count)
 {
-    int64_t apart = 0;
+    int64_t separate = 0;
     for (int64_t i = 0; i < count; i++)
-        apart += is_apart(size, &additions[i]);
-    return apart;
+        separate += is_separate(size, &additions[i]);
+    return separate;
 }
 
-/* The places of the additions that have been laid out so far. */
+/* The sums of the sizes of the separate additions that have been laid out so far. */
 typedef struct places {
     int64_t at;                              /* steps of their packed rows t */
     int64_t blocks[ITH_LINEAR_MATRICES_MAX]; /* blocks of k that they append to each matrix */
 } places;
 
-/* Lays out a low-rank addition to a layer of this size. */
+/* Lays out a separate addition to a layer of this size. */
 static ith_linear_added lay_out_one(ith_linear_set *set, ith_linear_size *size, const ith_linear_addition *a, places *p,
                                     ith_arena *arena)
 {
-    ith_linear_size *own = NULL;
+    ith_linear_size *up_size = NULL;
     ith_linear_added added = {.matrix = a->matrix, .at = p->at, .number = p->blocks[a->matrix]};
-    added.up = ith_linear_place(set, a->down.rows, a->up.rows, size->types, 1, arena, &own);
+    added.up = ith_linear_place(set, a->down.rows, a->up.rows, size->types, 1, arena, &up_size);
     p->at += ith_round_up(a->down.rows, size->kernel->step);
-    if (own) {
-        p->blocks[a->matrix] += own->blocks;
+    if (up_size) {
+        p->blocks[a->matrix] += up_size->blocks;
         size->added_blocks = ith_max64(size->added_blocks, p->blocks[a->matrix]);
-        size->added_row_bytes = ith_max64(size->added_row_bytes, own->row_bytes);
+        size->added_row_bytes = ith_max64(size->added_row_bytes, up_size->row_bytes);
     }
     return added;
 }
 
-/* Lays out the places of merged additions, `merged` of `count` additions to a layer of this size, and the layer's
- * converted weights if the set keeps those with additions. */
+/* Lays out the places of the merged additions to a layer of this size: `merged` of its `count` additions. Also lays out
+ * the layer's converted weights if the set keeps the weights of layers with merged additions. */
 static void lay_out_merged(const ith_linear_set *set, ith_linear_size *size, ith_linear *linear,
                            const ith_linear_addition *additions, int64_t count, int64_t merged, ith_arena *arena)
 {
     ith_linear_addition *sizes = merged ? ith_arena_take(arena, merged, sizeof *sizes) : NULL;
     bool merges = false;
     for (int64_t i = 0, n = 0; i < count; i++) {
-        if (is_apart(size, &additions[i]))
+        if (is_separate(size, &additions[i]))
             continue;
         merges = merges || additions[i].down.rows;
         if (sizes)
@@ -104,26 +104,26 @@ ith_linear *ith_linear_lay_out_with(ith_linear_set *set, int64_t in, int64_t out
         set->status = check_sizes(set->context, size->kernel->step, out, additions, count, &steps);
     if (!count || set->status)
         return linear;
-    const int64_t low = count_apart(size, additions, count);
-    lay_out_merged(set, size, linear, additions, count, count - low, arena);
-    if (!low)
+    const int64_t separate = count_separate(size, additions, count);
+    lay_out_merged(set, size, linear, additions, count, count - separate, arena);
+    if (!separate)
         return linear;
     places p = {0};
-    ith_linear_added *added = ith_arena_take(arena, low, sizeof *added);
+    ith_linear_added *added = ith_arena_take(arena, separate, sizeof *added);
     for (int64_t i = 0, n = 0; i < count; i++) {
-        if (!is_apart(size, &additions[i]))
+        if (!is_separate(size, &additions[i]))
             continue;
         const ith_linear_added one = lay_out_one(set, size, &additions[i], &p, arena);
         if (added)
             added[n++] = one;
     }
-    ith_linear *down = ith_linear_place(set, in, steps, types, 2 * low, arena, &down_size);
+    ith_linear *down = ith_linear_place(set, in, steps, types, 2 * separate, arena, &down_size);
     float *factors = ith_arena_take(arena, steps, sizeof *factors);
     if (down_size)
         down_size->applied = true;
     size->added_steps = ith_max64(size->added_steps, steps);
     if (linear)
-        linear->added = added, linear->added_count = low, linear->down = down, linear->factors = factors;
+        linear->added = added, linear->added_count = separate, linear->down = down, linear->factors = factors;
     return linear;
 }
 
@@ -182,7 +182,7 @@ static ith_status take_merged(ith_context *context, ith_linear *linear, const it
     return ITH_OK;
 }
 
-/* Sets the matrix `up` of low-rank addition number n, and its part of the matrices of `down` and of the factors. */
+/* Sets the matrix `up` of separate addition number n, and its part of the matrices of `down` and of the factors. */
 static ith_status take_one(ith_context *context, ith_linear *linear, const ith_linear_addition *a, int64_t n,
                            ith_linear_weight *downs)
 {
@@ -202,17 +202,17 @@ static ith_status take_one(ith_context *context, ith_linear *linear, const ith_l
 static ith_status take(ith_context *context, ith_linear *linear, const ith_linear_addition *additions, int64_t count)
 {
     ith_status status = ITH_OK;
-    int64_t low = 0, merged = 0;
+    int64_t separate = 0, merged = 0;
     ith_linear_weight *downs = ith_alloc_zero(context, 2 * linear->added_count, sizeof *downs, "additions");
     if (!downs)
         return ITH_ERR_MEMORY;
     for (int64_t i = 0; i < count && !status; i++)
-        if (is_apart(linear->size, &additions[i]))
-            status = take_one(context, linear, &additions[i], low++, downs);
+        if (is_separate(linear->size, &additions[i]))
+            status = take_one(context, linear, &additions[i], separate++, downs);
         else
             status = take_merged(context, linear, &additions[i], merged++);
-    if (!status && low)
-        status = ith_linear_take(context, linear->down, downs, (int)(2 * low));
+    if (!status && separate)
+        status = ith_linear_take(context, linear->down, downs, (int)(2 * separate));
     linear->merged_count = status ? 0 : merged;
     if (!status && merged)
         status = ith_linear_take(context, linear, linear->weights, linear->count);
@@ -223,8 +223,8 @@ static ith_status take(ith_context *context, ith_linear *linear, const ith_linea
 ith_status ith_linear_add(ith_context *context, ith_linear *linear, const ith_linear_addition *additions, int64_t count)
 {
     ith_status status = ITH_OK;
-    const int64_t low = count_apart(linear->size, additions, count);
-    if (low != linear->added_count || count - low != linear->merged_places)
+    const int64_t separate = count_separate(linear->size, additions, count);
+    if (separate != linear->added_count || count - separate != linear->merged_places)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld additions to a linear layer with places for %lld",
                         (long long)count, (long long)(linear->added_count + linear->merged_places));
     for (int64_t i = 0; i < count && !status; i++)

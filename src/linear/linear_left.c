@@ -16,7 +16,7 @@ typedef struct conversion {
     char *to;
     int64_t part_bytes;
     int64_t begin, steps; /* steps [begin, begin + steps) of the block are converted at the moment */
-    const ith_linear_weight *volatile weight; /* the matrix that is read at the moment */
+    const ith_linear_weight *volatile weight; /* the matrix that is read at the moment; names the file if it is cut */
 } conversion;
 
 /* Returns the matrix that holds row *row of the layer's weights. Replaces *row by the number of the row in the
@@ -32,8 +32,8 @@ static const ith_linear_weight *weight_of(const ith_linear *linear, int64_t *row
 /* The numbers of a row that are unpacked at a time. They stay in the first-level cache. */
 enum { PIECE = 512 };
 
-/* Whether weights are converted to bf16, either because the layer rounds them or without loss: an fp8 or i8 number
- * without a scale is a bf16 number, which has one part instead of three. */
+/* Whether weights are converted to bf16: because the layer rounds them, or because no bit is lost. An fp8 or i8 number
+ * without a scale is a bf16 number, which needs one part instead of the three parts of an f32 number. */
 static bool is_rounded(const ith_linear_size *size, const ith_linear_weight *weight)
 {
     if (size->kernel->parts > 1 && ith_unpack_has(weight->type) && ith_dtype_bytes(weight->type) == 1 && !weight->scale)
@@ -41,7 +41,7 @@ static bool is_rounded(const ith_linear_size *size, const ith_linear_weight *wei
     return size->types.stored == ITH_BF16 && weight->type != ITH_BF16;
 }
 
-/* The type of the numbers that a kernel converts: packed weights are unpacked to f32 first. */
+/* The type of the numbers that a kernel converts: quantised weights are unpacked to f32 first. */
 static ith_dtype number_type(const ith_linear_weight *weight)
 {
     return ith_unpack_has(weight->type) ? ITH_F32 : weight->type;
@@ -58,8 +58,8 @@ static const char *row_of(const ith_linear_size *size, const ith_linear_weight *
     return (const char *)weight->data + row * ith_dtype_row_bytes(weight->type, size->in);
 }
 
-/* The number of the first quantisation block of a row that holds a number of a block of k. For types without
- * quantisation blocks, of the first number. */
+/* The number of the first quantisation block of a row that holds numbers of a block of k. For types without
+ * quantisation blocks, the number of the first number. */
 static int64_t first_run(const ith_linear_size *size, const ith_linear_weight *weight, int64_t block)
 {
     return block * size->depth / ith_dtype_run(weight->type);
@@ -201,10 +201,10 @@ static void sum_low(conversion *c, const ith_linear_weight *weight, int64_t row,
 
 /* ---- Conversion ------------------------------------------------------------------------------------------------- */
 
-/* Converts one row of a matrix that is packed, or has merged additions: the sums of w and the additions as f32, a piece
- * after the other. If they become bf16, sums with additions are rounded stochastically. The weights of most files are
- * bf16 numbers already, so that rounding to nearest would lose every addition below half a unit of their last place.
- * low: the sums of the row's low-rank additions; NULL: there are none. */
+/* Converts one row of a matrix that is quantised or has merged additions: computes the sums of w and the additions as
+ * f32 and converts them, one piece after the other. Sums with additions are rounded stochastically if they become bf16.
+ * The weights of most files are bf16 numbers already, so that rounding to nearest would lose every addition below half
+ * a unit of their last place. low: the sums of the row's low-rank additions; NULL: there are none. */
 static void convert_pieces(conversion *c, const ith_linear_weight *weight, int64_t row, bool merged, const float *low,
                            ith_product_left left)
 {
@@ -225,8 +225,8 @@ static void convert_pieces(conversion *c, const ith_linear_weight *weight, int64
     }
 }
 
-/* Converts one row. All rows of a layer get the same number of parts: the parts that this row does not need become
- * zeros. So do all parts of a row of a matrix without data. */
+/* Converts one row. All rows of a layer have the same number of parts. The parts that this row does not need become
+ * zeros, and so do all parts of a row of a matrix without data. */
 static void convert_row(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low, char *to)
 {
     const ith_linear_size *size = c->linear->size;

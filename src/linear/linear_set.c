@@ -188,13 +188,19 @@ int64_t ith_linear_pieces(const ith_linear_size *size)
     return ith_div_up(size->out, size->features) * size->blocks;
 }
 
-const char *ith_linear_pack_piece(const ith_linear *linear, int64_t piece, char *packed)
+ith_linear_left ith_linear_packed_left(const ith_linear *linear, int64_t first, int64_t block)
+{
+    const ith_linear_size *s = linear->size;
+    const int64_t part_bytes = s->out * s->row_bytes;
+    return (ith_linear_left){linear->packed + block * s->parts_max * part_bytes + first * s->row_bytes, part_bytes};
+}
+
+const char *ith_linear_pack_piece(const ith_linear *linear, int64_t piece)
 {
     const ith_linear_size *s = linear->size;
     const int64_t block = piece % s->blocks, first = piece / s->blocks * s->features;
-    const int64_t part_bytes = s->out * s->row_bytes;
-    char *to = packed + block * s->parts_max * part_bytes + first * s->row_bytes;
-    return ith_linear_convert(linear, first, ith_min64(s->features, s->out - first), block, to, part_bytes);
+    const ith_linear_left to = ith_linear_packed_left(linear, first, block);
+    return ith_linear_convert(linear, first, ith_min64(s->features, s->out - first), block, to.first, to.part_bytes);
 }
 
 /* Converts all weights of a layer into linear->packed. */
@@ -206,7 +212,7 @@ static ith_status keep_packed(ith_context *context, const ith_linear *linear)
     for (int64_t piece = 0; piece < pieces; piece++) {
         if (ith_context_interrupted(context))
             continue;
-        const char *file = ith_linear_pack_piece(linear, piece, linear->packed);
+        const char *file = ith_linear_pack_piece(linear, piece);
 #pragma omp critical(ith_linear_cut)
         if (file)
             cut = file;

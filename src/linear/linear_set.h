@@ -24,11 +24,11 @@ typedef struct ith_linear_size {
     int64_t row_bytes; /* bytes of one part of a row of converted weights within a block of k */
     int64_t features;  /* the largest number of features of a unit: their converted weights within a block of k fit the
                           second-level cache */
-    bool applied;      /* layers of this size are applied; otherwise they are only the matrices `up` of additions */
-    bool may_merge;    /* low-rank additions are merged: added to the weights when these are converted */
-    bool merges;       /* layers of this size merge low-rank additions whenever they are applied */
-    /* The largest sizes of the additions to a layer of this size: blocks of k behind the blocks of one matrix, steps of
-     * the packed rows t, and bytes of one part of a row of converted weights. */
+    bool applied;   /* layers of this size are applied; otherwise they only hold matrices `up` of separate additions */
+    bool may_merge; /* low-rank additions are merged: added to the weights when these are converted */
+    bool merges;    /* layers of this size merge low-rank additions whenever they are applied */
+    /* The largest sizes of the separate additions to a layer of this size: blocks of k behind the blocks of one matrix,
+     * steps of the packed rows t, and bytes of one part of a row of converted weights. */
     int64_t added_blocks, added_steps, added_row_bytes;
 } ith_linear_size;
 
@@ -44,13 +44,13 @@ struct ith_linear_set {
     ith_linear_size *sizes;
 };
 
-/* A low-rank addition that is a product of its own, to one matrix of a layer: the products up t, with t = factor down
- * x. Their blocks of k come behind the blocks of the matrix and of the additions before. */
+/* A separate addition to one matrix of a layer: a low-rank addition that is not merged. It adds the product up t, with
+ * t = factor down x. Its blocks of k come behind the blocks of the matrix and of the additions before it. */
 typedef struct ith_linear_added {
     int matrix;
     int64_t first; /* the first output feature of the matrix; its number of features is the number of outputs of `up` */
     int64_t at;    /* the first step of t in the packed rows t of the layer */
-    int64_t number;        /* of its first block, among all blocks that additions append to the matrix */
+    int64_t number;        /* number of its first block among the blocks that additions append to the matrix */
     struct ith_linear *up; /* from rank to the rows of the matrix; without a bias */
 } ith_linear_added;
 
@@ -60,18 +60,17 @@ struct ith_linear {
     ith_linear_weight *weights; /* matrices, one below the other; without data: zeros */
     int count;                  /* number of matrices */
     int parts;                  /* number of parts of a converted weight (product.h) */
-    char *packed; /* [blocks][parts_max][out][row_bytes]: converted weights; NULL if the set does not keep them */
+    char *packed; /* [blocks][parts_max][out][row_bytes]: converted weights that are kept; NULL: they are not kept */
     float *bias;  /* [out]; NULL for the matrices of an addition */
-    int64_t added_count; /* number of low-rank additions that are products of their own */
+    int64_t added_count; /* number of separate additions */
     ith_linear_added *added;
-    /* The matrices `down` of these additions, each followed by rows of zeros up to whole steps of the kernel. */
-    ith_linear *down;
-    float *factors; /* [outputs of `down`]: the factors of t */
-    /* Additions that are added to the weights when these are converted: their number, 0 until ith_linear_add sets
-     * them, and the number of places for them. Until then the places hold their sizes. */
+    ith_linear *down; /* their matrices `down`, each followed by rows of zeros up to whole steps of the kernel */
+    float *factors;   /* [outputs of `down`]: the factors of t */
+    /* Merged additions, which are added to the weights when these are converted. Before ith_linear_add their number is
+     * 0, and their places hold only their sizes. */
     int64_t merged_count, merged_places;
     ith_linear_addition *merged;
-    bool merges; /* some of them are of low rank */
+    bool merges; /* some merged additions are of low rank */
 };
 
 /* The number of steps of block number `block` of k. */
@@ -95,13 +94,14 @@ int ith_linear_weight_parts(const ith_linear_size *size, const ith_linear_weight
 
 /* Converted weights of some features within one block of k: a left operand of a product kernel. */
 typedef struct ith_linear_left {
-    const char *first;  /* part 0 of the first feature; the next feature lies size->row_bytes behind it */
+    char *first;        /* part 0 of the first feature; the next feature lies size->row_bytes behind it */
     int64_t part_bytes; /* bytes from one part to the next */
 } ith_linear_left;
 
-/* Merging costs r in out operations for rank r whenever the weights are converted, and products of their own cost r (in
- * + out) for each row: merging pays from in out / (in + out) rows on. The choice may not depend on the rows at hand,
- * because bits do not. */
+/* The largest in out / (in + out) of a layer into which low-rank additions are merged. For rank r, merging costs r in
+ * out operations whenever the weights are converted, and a separate product costs r (in + out) operations for each row.
+ * So merging is faster from in out / (in + out) rows on. The choice does not depend on the number of rows, because the
+ * bits of y may not depend on it. */
 #define ITH_LINEAR_MERGES_MOST 2048
 
 /* Whether low-rank additions to layers of this size can be merged, and in out / (in + out) is at most merges_most. */
@@ -110,16 +110,17 @@ bool ith_linear_may_merge(const ith_linear_size *size, int64_t merges_most);
 int64_t ith_linear_packed_bytes(const ith_linear_size *size);
 /* Takes memory for these weights from an arena. */
 char *ith_linear_take_packed(const ith_linear_size *size, ith_arena *arena);
-/* All weights of a layer are converted in this number of pieces. */
+/* The number of pieces in which all weights of a layer are converted. */
 int64_t ith_linear_pieces(const ith_linear_size *size);
-/* Converts one of these pieces into `packed`, which is laid out as the member of ith_linear. Returns as
- * ith_linear_convert. */
-const char *ith_linear_pack_piece(const ith_linear *linear, int64_t piece, char *packed);
+/* Converts one of these pieces into linear->packed. Returns NULL, or the name of the file that was cut while it was
+ * read. */
+const char *ith_linear_pack_piece(const ith_linear *linear, int64_t piece);
+/* The packed weights of a layer within block number `block` of k, from output feature `first` on. */
+ith_linear_left ith_linear_packed_left(const ith_linear *linear, int64_t first, int64_t block);
 
 /* Converts the weights of features [first, first + count) within block number `block` of k, with the merged additions
- * to them. Part p of feature
- * first + i is written to `to` + p * part_bytes + i * row_bytes. Returns NULL, or the name of the file that was cut
- * while it was read. */
+ * to them. Writes part p of feature first + i to `to` + p * part_bytes + i * row_bytes. Returns NULL, or the name of
+ * the file that was cut while it was read. */
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
                                int64_t part_bytes);
 /* Lets a call of the kernel fetch the weights of features [first, first + count) within a block of k: sets the members

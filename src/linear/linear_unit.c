@@ -37,8 +37,8 @@ typedef struct unit {
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
 
-/* The largest number of features of a unit. With a gate it is half as large, because a unit has the sums of two layers
- * then. */
+/* The largest number of features of a unit. With a gate it is half as large, because the unit then has the sums of two
+ * layers. */
 static int64_t features_most(const ith_linear_size *size, bool has_gate)
 {
     return has_gate ? ith_max64(size->features / 2 / size->quantum, 1) * size->quantum : size->features;
@@ -156,7 +156,7 @@ static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
     kernel->pack_turned(&turned);
 }
 
-/* ---- Products -------------------------------------------------------------------------------------------------- */
+/* ---- Outcome --------------------------------------------------------------------------------------------------- */
 
 bool ith_linear_goes_on(ith_linear_outcome *outcome)
 {
@@ -170,6 +170,8 @@ void ith_linear_fail_file(ith_linear_outcome *outcome, const char *file)
     atomic_store(&outcome->file, file);
     atomic_store(&outcome->status, ITH_ERR_IO);
 }
+
+/* ---- Blocks of k ----------------------------------------------------------------------------------------------- */
 
 /* A block of k of one of a unit's layers, for a span of right panels. A thread computes all blocks of the layer, then
  * all blocks of the gate, and then the next span. */
@@ -275,39 +277,32 @@ static bool next_reach(const unit *u, position at, int64_t *i, reach *out)
     return false;
 }
 
-/* The place where a unit converts the weights of a block. */
-static char *unpacked_at(const unit *u, position at)
+/* ---- Left operands --------------------------------------------------------------------------------------------- */
+
+/* The address where a unit writes the converted weights of a block. */
+static char *converted_at(const unit *u, position at)
 {
     int64_t number = u->spans > 1 ? at.which * u->blocks[0] + at.block : 0;
     return u->left + number * left_bytes(u->size, u->count);
 }
 
-/* The left operand of a block: packed weights of the layer, or the place where the unit converts them. */
+/* The left operand of a block: packed weights of the layer, or the unit's converted weights. */
 static ith_linear_left left_at(const unit *u, position at)
 {
-    const ith_linear_size *s = u->size;
     const ith_linear *layer = layer_of(u, at);
-    if (layer->packed) {
-        int64_t part_bytes = s->out * s->row_bytes;
-        return (ith_linear_left){layer->packed + at.block * s->parts_max * part_bytes + u->first * s->row_bytes,
-                                 part_bytes};
-    }
-    return (ith_linear_left){unpacked_at(u, at), u->count * s->row_bytes};
+    if (layer->packed)
+        return ith_linear_packed_left(layer, u->first, at.block);
+    return (ith_linear_left){converted_at(u, at), u->count * u->size->row_bytes};
 }
 
-/* The left operand of an addition at a block: packed numbers, or the place where the unit converts them. Each feature
- * has the same memory there, whatever the rank of its addition. */
+/* The left operand of an addition at a block: packed weights of the addition, or the unit's converted weights, where
+ * each feature has the same number of bytes for any rank. */
 static ith_linear_left added_left(const unit *u, position at, const reach *r)
 {
-    const ith_linear *up = r->added->up;
-    const ith_linear_size *s = up->size;
-    if (up->packed) {
-        int64_t part_bytes = s->out * s->row_bytes;
-        return (ith_linear_left){up->packed + r->block * s->parts_max * part_bytes + r->first * s->row_bytes,
-                                 part_bytes};
-    }
+    if (r->added->up->packed)
+        return ith_linear_packed_left(r->added->up, r->first, r->block);
     const int64_t most = row_most(u->size);
-    return (ith_linear_left){unpacked_at(u, at) + r->from_unit * most, u->count * most};
+    return (ith_linear_left){converted_at(u, at) + r->from_unit * most, u->count * most};
 }
 
 /* Whether the weights of a block must be converted before they are multiplied. */
@@ -316,7 +311,8 @@ static bool converts(const unit *u, position at)
     return at.span == 0 && !layer_of(u, at)->packed;
 }
 
-/* Converts the weights of a block, or the numbers `up` of additions. Returns false if their file was cut. */
+/* Converts the weights of a block, or the weights `up` of the additions at the block. Returns false if their file was
+ * cut. */
 static bool convert(const unit *u, position at)
 {
     const ith_linear *layer = layer_of(u, at);
@@ -324,11 +320,11 @@ static bool convert(const unit *u, position at)
     reach r;
     if (at.block < u->size->blocks) {
         const ith_linear_left left = left_at(u, at);
-        file = ith_linear_convert(layer, u->first, u->count, at.block, (char *)left.first, left.part_bytes);
+        file = ith_linear_convert(layer, u->first, u->count, at.block, left.first, left.part_bytes);
     }
     for (int64_t i = 0; at.block >= u->size->blocks && !file && next_reach(u, at, &i, &r);) {
         const ith_linear_left left = added_left(u, at, &r);
-        file = ith_linear_convert(r.added->up, r.first, r.count, r.block, (char *)left.first, left.part_bytes);
+        file = ith_linear_convert(r.added->up, r.first, r.count, r.block, left.first, left.part_bytes);
     }
     if (!file)
         return true;
@@ -336,14 +332,14 @@ static bool convert(const unit *u, position at)
     return false;
 }
 
-/* Sets the rows that the kernel fetches: a share, number i of n, of the weights of a block that is computed next, and
- * the place where they are converted. The numbers of additions are few and are not fetched. */
+/* Lets the kernel fetch share number i of n of the weights of the block that is computed next, and the memory for the
+ * converted weights. The weights of additions are few and are not fetched. */
 static void fetch_left(const unit *u, position next, int64_t i, int64_t n, ith_product_call *call)
 {
     const int64_t begin = i * u->count / n, end = (i + 1) * u->count / n;
     if (begin == end || next.block >= u->size->blocks)
         return;
-    const char *row = left_at(u, next).first + begin * u->size->row_bytes;
+    char *row = left_at(u, next).first + begin * u->size->row_bytes;
     if (converts(u, next)) {
         ith_linear_fetch(layer_of(u, next), u->first + begin, end - begin, next.block, call);
         call->next_out = row, call->next_out_rows = end - begin;
@@ -354,9 +350,9 @@ static void fetch_left(const unit *u, position next, int64_t i, int64_t n, ith_p
     }
 }
 
-/* Sets the memory that the kernel fetches while it multiplies right panel number i of n of a span: the next right
- * panel, and a share of the next weights. After the last block these are weights of the first unit that no thread has
- * taken. */
+/* Lets the kernel fetch memory while it multiplies right panel number i of n of a span: the next right panel, and a
+ * share of the next weights. After the last block the next weights belong to the first unit that no thread has taken.
+ */
 static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_product_call *call)
 {
     const ith_linear_product *p = u->product;
@@ -371,8 +367,8 @@ static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_pr
     fetch_left(&following, next, i, n, call);
 }
 
-/* Sets the rows of y that the kernel fetches while it computes the last block of a right panel: the rows that put_rows
- * passes on next. */
+/* Lets the kernel fetch rows of y while it computes the last block of a right panel: put_rows passes on these rows
+ * next. */
 static void fetch_out(const unit *u, int64_t panel, ith_product_call *call)
 {
     const ith_linear_product *p = u->product;
@@ -386,6 +382,8 @@ static void fetch_out(const unit *u, int64_t panel, ith_product_call *call)
     call->next_out_stride = y->stride * (int64_t)sizeof *y->data;
 }
 
+/* ---- Multiplication -------------------------------------------------------------------------------------------- */
+
 /* The number of columns of right panel number `panel` that are computed: the panel's rows of x, rounded up to whole
  * vectors, which cost no more. Hidden rows are packed from whole panels, so all columns are computed for them. */
 static int64_t columns_of(const unit *u, int64_t panel)
@@ -395,8 +393,8 @@ static int64_t columns_of(const unit *u, int64_t panel)
     return u->product->hidden ? kernel->columns : ith_min64(kernel->columns, ith_round_up(rows, kernel->lanes));
 }
 
-/* Adds the additions at a block to the sums of right panel number `panel`. The first call of the kernel fetches what
- * `ahead` says. */
+/* Adds the additions at a block to the sums of right panel number `panel`. The first call of the kernel fetches the
+ * memory that `ahead` names. */
 static void multiply_added(const unit *u, position at, int64_t panel, float *sums, ith_product_call ahead)
 {
     const ith_linear_size *s = u->size;

@@ -6,8 +6,8 @@
 #include "../base/context.h"
 
 /* Three choices, each F32 or BF16. A weight is rounded to `stored` and an activation to `rounded`. Both are then
- * converted to `multiplied`, without loss. The product of two bf16 numbers is exact in f32: f32 and bf16 instructions
- * give the same terms, and differ only in the rounding of their sums. */
+ * converted to `multiplied`, without loss. The product of two bf16 numbers is exact in f32, so f32 and bf16
+ * instructions give the same products and differ only in the rounding of their sums. */
 typedef struct ith_operand_types {
     ith_dtype stored;     /* type of the weights of linear layers in memory */
     ith_dtype rounded;    /* type to which activations are rounded */
@@ -21,8 +21,8 @@ static inline ith_operand_types ith_operands_f32(void)
 }
 
 /* Returns ITH_ERR_ARGUMENT if `types` breaks the rules of ith_operand_types, or if weight_type, the type of weights in
- * a file, is neither F32, BF16 or F16 nor packed (kernels/unpack.h). `what` names the operation in the message: "a
- * linear layer", ... */
+ * a file, is none of F32, BF16, F16 and the quantised types (kernels/unpack.h). `what` names the operation in the
+ * message: "a linear layer", ... */
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
                                    const char *what);
 
