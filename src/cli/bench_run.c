@@ -219,7 +219,7 @@ static void compare(void *user)
     ith_bench_row *row = user;
     ith_bench_problem *x = row->problem;
     ith_attend_gather_lse(&x->whole, row->ranks);
-    ith_oracle_found(&x->whole.problem, &x->whole.tensors, &x->found);
+    ith_oracle_copy_results(&x->whole.problem, &x->whole.tensors, &x->found);
     row->rel_l2 = ith_oracle_error(&x->whole.problem, &x->found, &x->exact, INFINITY);
 }
 

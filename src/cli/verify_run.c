@@ -223,7 +223,7 @@ static void judge_errors(ith_verify *v, ith_verify_plan *plan)
     static const double moderate = 30; /* heads whose lse is below this have moderate logits */
     const ith_attn_problem *p = &v->first.problem;
     double limit = p->dtype == ITH_BF16 ? 0x1p-8 : p->dtype == ITH_F16 ? 0x1p-10 : 5e-6;
-    ith_oracle_found(&v->first.problem, &v->first.tensors, &v->found);
+    ith_oracle_copy_results(&v->first.problem, &v->first.tensors, &v->found);
     note_error(plan, ith_oracle_error(p, &v->found, &v->exact, moderate), limit);
     const bool offset = plan->info.softmax == ITH_SOFTMAX_FIXED_M;
     for (int64_t n = 0; n < p->batch * p->heads; n++)

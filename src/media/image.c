@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(AV_INPUT_BUFFER_PADDING_SIZE <= 64, "libav reads beyond the padding of ith_image_decode");
+_Static_assert(AV_INPUT_BUFFER_PADDING_SIZE <= ITH_IMAGE_PADDING, "libav reads beyond the padding of ith_image_decode");
 
 /* A picture while it is decoded. */
 typedef struct decoding {
@@ -24,9 +24,9 @@ typedef struct decoding {
     const char *path;
     AVCodecContext *codec;
     AVPacket *packet;
-    AVFrame *frame, *rgb; /* as it is decoded; in RGB24, with rows that libswscale may overrun */
+    AVFrame *frame, *rgb; /* the decoded frame; the frame in RGB24, with room behind its rows for libswscale */
     struct SwsContext *convert;
-    uint8_t fill; /* the bytes of a picture before it is decoded */
+    uint8_t fill; /* the value of every byte of a picture before it is decoded */
 } decoding;
 
 static ith_status refuse(const decoding *d, ith_status status, const char *reason)
@@ -65,7 +65,8 @@ static ith_status check_file(const decoding *d, const ith_image_file *file)
 
 /* ---- Decoding ---------------------------------------------------------------------------------------------------- */
 
-/* Fills the memory of a frame, so that pixels that a file leaves out are known. */
+/* An AVCodecContext.get_buffer2. Fills the memory of a frame with a known value, which pixels keep that the file lacks.
+ */
 static int fill_frame(AVCodecContext *codec, AVFrame *frame, int flags)
 {
     const int error = avcodec_default_get_buffer2(codec, frame, flags);
@@ -108,7 +109,8 @@ static int decode(decoding *d, const uint8_t *data, int64_t bytes)
     return error;
 }
 
-/* The format that libswscale has instead of one that implies the full range. */
+/* Replaces a YUVJ format, which implies the full range of values, by the same format for libswscale, which takes the
+ * range separately. *full becomes true for a YUVJ format. */
 static enum AVPixelFormat plain_format(enum AVPixelFormat format, bool *full)
 {
     static const enum AVPixelFormat pairs[][2] = {{AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV420P},
@@ -124,8 +126,8 @@ static enum AVPixelFormat plain_format(enum AVPixelFormat format, bool *full)
     return format;
 }
 
-/* Converts the frame to RGB24. In JPEG and WebP, YUV has the matrix of BT.601, and a colour lies in
- * the middle of its pixels. */
+/* Converts the frame to RGB24. In JPEG and WebP, YUV has the matrix of BT.601, and a chroma sample lies in the middle
+ * of its pixels. */
 static int convert(decoding *d)
 {
     const AVFrame *frame = d->frame;
@@ -183,7 +185,7 @@ static void turn(const AVFrame *rgb, int orientation, uint8_t *out)
         }
 }
 
-/* Makes the pixels of the decoded frame, upright. */
+/* Makes the pixels of the decoded frame, and turns them upright. */
 static ith_status make_pixels(decoding *d, int orientation, uint8_t **out, int64_t *height, int64_t *width)
 {
     const int64_t rows = d->frame->height, columns = d->frame->width;
@@ -210,14 +212,14 @@ static ith_status read_pixels(decoding *d, const ith_image_file *file, const uin
     return status;
 }
 
-/* Checks that a picture has all its pixels: decoders accept compressed data that end too early. The pixels must be the
- * same if the memory had other bytes before and if other bytes follow the compressed data. */
+/* Checks that a picture has all its pixels: decoders accept compressed data that end too early. Decodes the picture
+ * again, into memory with other bytes and with other bytes behind the compressed data. The pixels must be the same. */
 static ith_status check_pixels(const decoding *first, const ith_image_file *file, const uint8_t *data, int64_t bytes,
                                const uint8_t *rgb, int64_t height, int64_t width)
 {
     decoding d = {.context = first->context, .path = first->path, .fill = (uint8_t)~first->fill};
     int64_t rows = 0, columns = 0;
-    uint8_t *again = NULL, *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + AV_INPUT_BUFFER_PADDING_SIZE);
+    uint8_t *again = NULL, *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + ITH_IMAGE_PADDING);
     if (!longer)
         return refuse_error(&d, AVERROR(ENOMEM));
     const int64_t longer_bytes = ith_image_file_lengthen(file, data, bytes, longer);
@@ -258,13 +260,17 @@ static int read_file(const char *path, uint8_t **data, int64_t *bytes)
     int error = fstat(file, &info) ? errno : !S_ISREG(info.st_mode) ? EISDIR : 0;
     if (!error && info.st_size > ITH_IMAGE_MOST_BYTES)
         error = EFBIG;
-    if (!error && !(*data = calloc(1, (size_t)info.st_size + 64)))
+    if (!error && !(*data = calloc(1, (size_t)info.st_size + ITH_IMAGE_PADDING)))
         error = ENOMEM;
     *bytes = 0;
-    for (ssize_t got = 1; !error && got > 0 && *bytes<info.st_size; *bytes += got> 0 ? got : 0) {
-        got = read(file, *data + *bytes, (size_t)(info.st_size - *bytes));
+    while (!error && *bytes < info.st_size) {
+        const ssize_t got = read(file, *data + *bytes, (size_t)(info.st_size - *bytes));
+        if (got == 0) /* the file was cut */
+            break;
         if (got < 0)
             error = errno;
+        else
+            *bytes += got;
     }
     close(file);
     return error;

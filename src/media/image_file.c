@@ -13,7 +13,7 @@ typedef struct span {
     int64_t bytes;
 } span;
 
-/* Reads a number of `bytes` bytes at an offset; 0 if it is not within the span. */
+/* Reads a number of `bytes` bytes at an offset. Returns 0 if it does not lie within the span. */
 static uint32_t number(span s, int64_t at, int bytes, bool little)
 {
     uint32_t value = 0;
@@ -75,41 +75,41 @@ static void look_at_png(span file, ith_image_file *out)
     }
 }
 
-/* The place of the first mark in entropy-coded data that ends them; the end of the file if there is none. */
+/* The offset of the marker that ends entropy-coded data; the end of the file if there is none. */
 static int64_t end_of_scan(span file, int64_t at)
 {
     while (at < file.bytes - 1) {
         const uint8_t *found = memchr(file.data + at, 0xff, (size_t)(file.bytes - 1 - at));
         if (!found)
             break;
-        const uint8_t mark = found[1];
+        const uint8_t marker = found[1];
         at = found - file.data;
-        if (mark != 0 && mark != 0xff && (mark < 0xd0 || mark > 0xd7))
+        if (marker != 0 && marker != 0xff && (marker < 0xd0 || marker > 0xd7))
             return at;
-        at += mark == 0xff ? 1 : 2;
+        at += marker == 0xff ? 1 : 2;
     }
     return file.bytes;
 }
 
-/* Whether a segment begins a frame, and so has its size. */
-static bool is_frame(uint32_t mark)
+/* Whether a segment begins a frame and holds its size. */
+static bool is_frame(uint32_t marker)
 {
-    return mark >= 0xc0 && mark <= 0xcf && mark != 0xc4 && mark != 0xc8 && mark != 0xcc;
+    return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-/* The tables and the coefficients that a JPEG has brought so far, one bit each. */
+/* The quantisation tables and the coefficients of a JPEG that have been found so far, one bit each. */
 typedef struct coverage {
     bool progressive;
-    uint32_t count, ids[4];  /* components */
-    uint32_t needed, tables; /* quantisation tables */
-    uint64_t seen[4];
+    uint32_t count, ids[4];  /* the components of the frame */
+    uint32_t needed, tables; /* quantisation tables that the components need; tables that were found */
+    uint64_t seen[4];        /* coefficients of each component that were found */
 } coverage;
 
 /* Reads the components from the head of a frame. */
-static void begin_coverage(span file, int64_t at, uint32_t mark, coverage *c)
+static void begin_coverage(span file, int64_t at, uint32_t marker, coverage *c)
 {
     const uint32_t count = number(file, at + 9, 1, false);
-    *c = (coverage){.progressive = mark == 0xc2, .count = count < 4 ? count : 4, .tables = c->tables};
+    *c = (coverage){.progressive = marker == 0xc2, .count = count < 4 ? count : 4, .tables = c->tables};
     for (uint32_t i = 0; i < c->count; i++) {
         c->ids[i] = number(file, at + 10 + 3 * i, 1, false);
         c->needed |= UINT32_C(1) << (number(file, at + 12 + 3 * i, 1, false) & 15);
@@ -126,7 +126,7 @@ static void note_tables(span file, int64_t at, int64_t end, coverage *c)
     }
 }
 
-/* Notes the coefficients of a scan, in a progressive JPEG if it brings their last bit. */
+/* Notes the coefficients of a scan. A scan of a progressive JPEG counts only if it holds their last bit. */
 static void cover(span file, int64_t at, coverage *c)
 {
     const uint32_t count = number(file, at + 4, 1, false);
@@ -157,31 +157,31 @@ static void look_at_jpeg(span file, ith_image_file *out)
     enum { APP1 = 0xe1, END = 0xd9, SCAN, TABLES };
     coverage covered = {.count = 0};
     for (int64_t at = 2; at <= file.bytes - 2;) {
-        const uint32_t mark = number(file, at + 1, 1, false);
+        const uint32_t marker = number(file, at + 1, 1, false);
         if (file.data[at] != 0xff)
             return;
-        if (mark == 0xff) { /* a byte of filling */
+        if (marker == 0xff) { /* a byte of filling */
             at++;
             continue;
         }
-        if (mark == END) {
+        if (marker == END) {
             out->whole = out->data_end > 0, out->complete = is_complete(&covered);
             return;
         }
         const int64_t length = number(file, at + 2, 2, false), next = at + 2 + (length < 2 ? 2 : length);
-        if (is_frame(mark)) {
+        if (is_frame(marker)) {
             out->height = number(file, at + 5, 2, false), out->width = number(file, at + 7, 2, false);
-            begin_coverage(file, at, mark, &covered);
+            begin_coverage(file, at, marker, &covered);
         }
-        if (mark == APP1 && begins(file, at + 4, "Exif\0\0", 6))
+        if (marker == APP1 && begins(file, at + 4, "Exif\0\0", 6))
             out->orientation = read_exif(part(file, at + 4, length - 2));
-        if (mark == TABLES)
+        if (marker == TABLES)
             note_tables(file, at + 4, next, &covered);
-        if (mark == SCAN) {
+        if (marker == SCAN) {
             cover(file, at, &covered);
             out->data_begin = at, out->data_end = end_of_scan(file, next);
         }
-        at = mark == SCAN ? out->data_end : next;
+        at = marker == SCAN ? out->data_end : next;
     }
 }
 
@@ -251,7 +251,7 @@ int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data,
         memcpy(tail + 4, "IDAT", 4);
         tail += 8;
     }
-    memset(tail, 0xfe, TAIL); /* no mark of JPEG, and other bits than the zeros behind a file */
+    memset(tail, 0xfe, TAIL); /* no marker of JPEG, and other bits than the zeros behind a file */
     if (webp) {
         put_number(out + file->data_begin + 4, (uint32_t)(data_bytes + TAIL), true);
         put_number(out + 4, number((span){data, bytes}, 4, 4, true) + TAIL, true);

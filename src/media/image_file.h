@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame of a picture's file, which is read without libav's decoders: its kind, whether it is whole, its
- * orientation, and where its compressed data end. */
+/* Reads the structure of a picture's file without libav's decoders: its kind, whether it is whole, its orientation, and
+ * the place of its compressed data. */
 #ifndef ITH_MEDIA_IMAGE_FILE_H
 #define ITH_MEDIA_IMAGE_FILE_H
 
@@ -11,23 +11,25 @@ typedef enum ith_image_kind { ITH_IMAGE_OTHER = 0, ITH_IMAGE_PNG, ITH_IMAGE_JPEG
 
 typedef struct ith_image_file {
     ith_image_kind kind;
-    int64_t width, height; /* as the file has them, before it is turned; 0 if it does not tell */
-    bool whole;            /* the file reaches to the end mark or the length that its format has */
+    int64_t width, height; /* of the stored picture, before it is turned upright; 0: unknown */
+    bool whole;            /* the file reaches its end marker, or the length in its header */
     bool complete;         /* its quantisation tables and the scans of all coefficients are there (JPEG) */
     bool animated;         /* it holds several pictures that follow one another in time */
     int orientation; /* of EXIF, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored and turned by 180
                       * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to
                       * be turned to the left */
-    int64_t data_begin, data_end; /* the last part with compressed data: the head of a chunk of PNG or WebP, and the end
-                                   * of its data; the marks before and behind the entropy-coded data of a JPEG */
+    int64_t data_begin,
+        data_end; /* the last part with compressed data. PNG, WebP: the head of the chunk, and the end of
+                   * its data. JPEG: the marker before the entropy-coded data, and the marker behind */
 } ith_image_file;
 
+/* Reads the structure of a file in memory. */
 ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes);
 
 #define ITH_IMAGE_MORE_BYTES 268
-/* Copies a whole file to out [bytes + ITH_IMAGE_MORE_BYTES], and adds bytes to its compressed data, with the sizes
- * and the checksum that its format wants. A decoder reads them only if the data end too early. Returns the bytes of the
- * copy. */
+/* Copies a whole file to out [bytes + ITH_IMAGE_MORE_BYTES], adds bytes to its compressed data, and adapts the sizes
+ * and the checksum of its format. A decoder reads the added bytes only if the data end too early. Returns the bytes of
+ * the copy. */
 int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data, int64_t bytes, uint8_t *out);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct mp4 {
     AVFrame *frame;
 } mp4;
 
-/* Sets the quality through the first of these options that the encoder has: "crf", "cq", a bit rate, a quantiser. */
+/* Sets the quality by the first option that the encoder has: "crf", "cq", a bit rate, a quantiser. */
 static void set_quality(AVCodecContext *encoder, int crf)
 {
     if (av_opt_set_int(encoder->priv_data, "crf", crf, 0) >= 0)
@@ -54,8 +54,8 @@ static bool takes_yuv420p(const AVCodec *codec)
     return false;
 }
 
-/* Keeps x264 from AVX-512. With it, version 164 reads memory that nobody has written, and the file changes from run to
- * run; with AVX2 it writes the same bits as in plain C. Encoders without the option ignore it. */
+/* Forbids x264 to use AVX-512: version 164 then reads uninitialised memory, and the file changes from run to run. With
+ * AVX2 it writes the same bits as plain C code. Encoders without the option ignore it. */
 static void avoid_avx512(AVCodecContext *encoder)
 {
     if (ith_cpu_detect(ITH_CPU_AVX512) & ITH_CPU_AVX512)

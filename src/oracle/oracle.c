@@ -127,7 +127,7 @@ static double dot(const float *a, const float *b, int64_t count)
 static void exact_row(head *x, ith_oracle_rows *rows, int64_t row)
 {
     const ith_attn_problem *p = x->p;
-    double m = -INFINITY, l = 0, scale = scale_of(p), reach = 0, *o = rows->o + row * p->head_dim;
+    double m = -INFINITY, l = 0, scale = scale_of(p), max_product = 0, *o = rows->o + row * p->head_dim;
     for (int64_t j = 0; j < p->kv_len; j++) {
         x->s[j] = -INFINITY;
         if (x->bias[j] == -INFINITY)
@@ -136,10 +136,10 @@ static void exact_row(head *x, ith_oracle_rows *rows, int64_t row)
         x->s[j] = product + x->bias[j];
         m = x->s[j] > m || isnan(x->s[j]) ? x->s[j] : m;
         if (x->bias[j] > -1e30)
-            reach = fmax(reach, fabs(product));
+            max_product = fmax(max_product, fabs(product));
     }
     memset(o, 0, (size_t)p->head_dim * sizeof *o);
-    rows->lse[row] = -INFINITY, rows->peak[row] = m, rows->reach[row] = reach;
+    rows->lse[row] = -INFINITY, rows->max_logit[row] = m, rows->max_product[row] = max_product;
     if (m == -INFINITY)
         return;
     for (int64_t j = 0; j < p->kv_len; j++) {
@@ -212,15 +212,15 @@ bool ith_oracle_rows_create(const ith_attn_problem *p, int64_t most, ith_oracle_
     rows->index = malloc((size_t)(count + 1) * sizeof *rows->index);
     rows->o = calloc(all * (size_t)p->head_dim, sizeof *rows->o);
     rows->lse = calloc(all, sizeof *rows->lse);
-    rows->peak = calloc(all, sizeof *rows->peak), rows->reach = calloc(all, sizeof *rows->reach);
+    rows->max_logit = calloc(all, sizeof *rows->max_logit), rows->max_product = calloc(all, sizeof *rows->max_product);
     for (int64_t r = 0; rows->index && r < count; r++)
         rows->index[r] = count > 1 ? r * (p->q_len - 1) / (count - 1) : 0;
-    return rows->index && rows->o && rows->lse && rows->peak && rows->reach;
+    return rows->index && rows->o && rows->lse && rows->max_logit && rows->max_product;
 }
 
 void ith_oracle_rows_free(ith_oracle_rows *rows)
 {
-    free(rows->index), free(rows->o), free(rows->lse), free(rows->peak), free(rows->reach);
+    free(rows->index), free(rows->o), free(rows->lse), free(rows->max_logit), free(rows->max_product);
     *rows = (ith_oracle_rows){.count = 0};
 }
 
@@ -234,7 +234,7 @@ bool ith_oracle_plain(const ith_attn_problem *problem, const ith_attn_tensors *t
     return compute(problem, tensors, rows, plain_row);
 }
 
-void ith_oracle_found(const ith_attn_problem *p, const ith_attn_tensors *tensors, ith_oracle_rows *rows)
+void ith_oracle_copy_results(const ith_attn_problem *p, const ith_attn_tensors *tensors, ith_oracle_rows *rows)
 {
     for (int64_t row = 0; row < p->batch * p->heads * rows->count; row++) {
         int64_t i = rows->index[row % rows->count], n = row / rows->count;

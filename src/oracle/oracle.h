@@ -19,9 +19,9 @@ typedef struct ith_oracle_rows {
     int64_t *index; /* [count]: the numbers of the chosen queries */
     /* o: the outputs. lse: the natural logarithm of the sum of exp(s_ij) of each row. */
     double *o, *lse;
-    double *peak; /* [batch, heads, count]: the largest logit s_ij of each row; set by ith_oracle_exact */
+    double *max_logit; /* [batch, heads, count]: the largest logit s_ij of each row; set by ith_oracle_exact */
     /* The largest |scale q_i . k_j| of each row, over keys with a bias above -1e30; set by ith_oracle_exact. */
-    double *reach;
+    double *max_product;
 } ith_oracle_rows;
 
 /* Allocates rows for all queries if `most` is at least their number, otherwise for `most` queries at even distances.
@@ -36,7 +36,7 @@ bool ith_oracle_exact(const ith_attn_problem *problem, const ith_attn_tensors *t
  * false if there is no memory. */
 bool ith_oracle_plain(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows);
 /* Copies o and lse from the tensors, which hold the results to be checked, into the rows. */
-void ith_oracle_found(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows);
+void ith_oracle_copy_results(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows);
 
 /* The relative L2 error |o - exact| / |exact| of head n = b * heads + h. It is infinite if it would be NaN, and if a
  * row without a key has an output other than 0. */

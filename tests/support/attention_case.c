@@ -145,7 +145,7 @@ void case_oracle(attention_case *c, float *o, float *lse)
     for (int64_t row = 0; row < p.batch * p.heads * p.q_len; row++) {
         int64_t i = row % p.q_len, h = row / p.q_len % p.heads, b = row / p.q_len / p.heads;
         lse[row] = (float)exact.lse[row];
-        c->largest_logit = fmax(c->largest_logit, exact.reach[row]);
+        c->largest_logit = fmax(c->largest_logit, exact.max_product[row]);
         for (int64_t d = 0; d < p.head_dim; d++)
             o[((b * p.q_len + i) * p.heads + h) * p.head_dim + d] = (float)exact.o[row * p.head_dim + d];
     }

@@ -149,7 +149,7 @@ void set_softmax(problem *p, ith_softmax softmax)
     p->m = allocate(p->rows, sizeof *p->m);
     ith_oracle_rows rows = ask_oracle(p, ith_oracle_exact);
     for (int64_t i = 0; i < p->rows; i++) {
-        float most = rows.peak[i] == -INFINITY ? 0.0f : (float)ceil(rows.peak[i] * M_LOG2E);
+        float most = rows.max_logit[i] == -INFINITY ? 0.0f : (float)ceil(rows.max_logit[i] * M_LOG2E);
         p->m[i] = most - (float)random_between(&random_state, -40, 80);
     }
     ith_oracle_rows_free(&rows);
