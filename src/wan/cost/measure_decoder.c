@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the decoder with random weights, on two latent frames of a small picture: the stages of the second one,
- * which becomes as many frames as each later one does. */
+/* Measures the decoder with random weights, on two latent frames of a small picture. The stages of the second latent
+ * frame count: like every later one, it becomes several frames. */
 #include "../../base/clock.h"
 #include "../../base/size.h"
 #include "../sample/noise.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define FRAMES 2
-#define FIRST_SIDE 4     /* height and width of the latents that say how long a pixel takes */
-#define MOST_CHANNELS 48 /* at the largest picture: a wider decoder is measured with fewer channels */
+#define FIRST_SIDE 4     /* height and width of the latents that give the time of a pixel */
+#define MOST_CHANNELS 48 /* the most channels at the largest picture: a wider decoder is measured with fewer */
 #define LEAST_REPEATS 2
 #define MOST_REPEATS 10
 #define STAGES 16
@@ -36,14 +36,14 @@ typedef struct decoder_run {
     ith_stage_clock clock;
     bool disturbed; /* other programs have taken the processor during the last run */
     double begin;   /* when the second latent frame began */
-    double worked;  /* the least time of the processor for a call */
+    double worked;  /* the least processor time of a call */
     stage_work stages[STAGES];
     int count;
     double sign;  /* 1 or -1: work is added or taken away */
     double bytes; /* of operations on rows */
 } decoder_run;
 
-/* The second latent frame begins when the first one has been handed on. */
+/* Begins the clock when the first frame is finished: then the second latent frame begins. */
 static ith_status take_frame(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
 {
     decoder_run *r = user;
@@ -134,8 +134,8 @@ static void add_rate(void *user, const ith_work *work)
 static ith_status list(decoder_run *r, const ith_vae_config *config, int64_t frames, int64_t height, int64_t width,
                        void (*take)(void *, const ith_work *))
 {
-    return ith_vae_list(r->meter->context, config, r->meter->model->types.products, frames, height, width, NULL,
-                        &(ith_work_list){take, r});
+    return ith_vae_decode_list(r->meter->context, config, r->meter->model->types.products, frames, height, width, NULL,
+                               &(ith_work_list){take, r});
 }
 
 /* Counts the work of the second latent frame. */
@@ -147,8 +147,8 @@ static ith_status count_work(decoder_run *r)
     return status ? status : list(r, &r->config, FRAMES - 1, r->height, r->width, add);
 }
 
-/* Keeps the times of the products of each stage. Time outside the stages, and the time of norms beyond their price, is
- * added to all stages in proportion. */
+/* Keeps the times of the products of each stage. The time outside the stages, and the time of norms beyond their price,
+ * is added to the stages in proportion to their times. */
 static void keep(decoder_run *r, int64_t threads, int index)
 {
     double stages = 0;
@@ -161,8 +161,8 @@ static void keep(decoder_run *r, int64_t threads, int index)
         r->stages[i].seconds[index] = ith_stage_clock_seconds(&r->clock, r->stages[i].name) * products / stages;
 }
 
-/* Finds the largest latents that can be decoded in the time that is left, twice with one thread.
- * The first latents, FIRST_SIDE x FIRST_SIDE, tell how long a pixel takes. */
+/* Finds the largest latents that can be decoded twice with one thread in the time that is left. The first latents,
+ * FIRST_SIDE x FIRST_SIDE, have given the time of a pixel. */
 static void sides_that_fit(const decoder_run *r, int64_t *height, int64_t *width)
 {
     const ith_latent_size *size = &r->meter->model->size;

@@ -31,7 +31,7 @@ typedef struct prediction {
     ith_cost attention;
     ith_video_cost cost;
     const ith_simulation *simulation; /* how the layers are simulated; NULL: predicted by the model */
-    const ith_plan_candidate *listed; /* the plan of a list, for attention of `listed_batch` branches; or NULL */
+    const ith_plan_candidate *listed; /* the current plan of a list, for `listed_batch` branches; or NULL */
     int64_t listed_batch;
 } prediction;
 
@@ -92,7 +92,7 @@ static ith_attn_options attention_options(const prediction *p)
     return options;
 }
 
-/* How many times longer work takes because the ranks of a sequence want more units than their host has. */
+/* The factor by which work takes longer because the ranks of a sequence have more threads than their host has units. */
 static double own_crowding(const prediction *p)
 {
     const int64_t wanted = ith_min64(p->place.view.unit_ranks, p->sequence_ranks) * p->place.rank_threads;
@@ -119,8 +119,8 @@ static ith_status predict_attention(prediction *p, const ith_dit_shape *shape, i
     return ITH_OK;
 }
 
-/* Simulates layers: self-attention, and before it the other work of a layer, whose price is `work`. *seconds: the time
- * of a layer less this price. */
+/* Simulates layers: self-attention, and before it the other work of a layer, whose price is `work`. *seconds becomes
+ * the time of a layer minus this price. */
 static ith_status simulate_layers(prediction *p, const ith_dit_shape *shape, double work, double *seconds)
 {
     ith_attn_problem self, cross;
@@ -246,7 +246,7 @@ static double branch_operations(const prediction *p)
     return (double)p->problem.layers * (layer.operations + layer.attention_operations) + ends.operations;
 }
 
-/* The steps with one branch come first, so that cost keeps the parts of a step with both, if there is one. */
+/* Predicts the steps with one guidance branch, then the steps with both: `cost` keeps the parts of the last step. */
 static ith_status predict_steps(prediction *p)
 {
     const int64_t guided = p->problem.guided_steps, single = p->problem.steps - guided;
@@ -276,12 +276,12 @@ static ith_status predict_band(const prediction *p, int processes, int process, 
     *seconds = led_by_one(p);
     if (band.begin >= band.end)
         return ITH_OK;
-    return ith_vae_list(p->context, &p->model.model.vae, p->model.types.products, size->frames, size->height,
-                        size->width, &band, &(ith_work_list){ith_video_add_work, seconds});
+    return ith_vae_decode_list(p->context, &p->model.model.vae, p->model.types.products, size->frames, size->height,
+                               size->width, &band, &(ith_work_list){ith_video_add_work, seconds});
 }
 
-/* The busiest process is the first one, which has the longest band, or the second one, whose band has rows of others on
- * both sides. */
+/* Predicts the decoding of the busiest process: the first one, which has the longest band, or the second one, which
+ * computes rows beyond its band on both sides. */
 static ith_status predict_decoding(prediction *p)
 {
     const int processes = p->problem.steps ? (int)p->place.processes : 1;

@@ -38,7 +38,8 @@ ith_status ith_vae_config_check_levels(ith_context *context, const char *where, 
 ith_status ith_vae_config_find(ith_context *context, const char *folder, const ith_store *store, ith_vae_config *out);
 /* Sets the configuration of the published autoencoder of Wan 2.2, or else of Wan 2.1. */
 void ith_vae_config_published(bool wan_22, ith_vae_config *out);
-/* The number of numbers that the decoder's last convolution makes, and the encoder's first reads, for each pixel. */
+/* The channels of the decoder's last convolution and of the encoder's first one: three colours for each pixel of a
+ * square. */
 static inline int64_t ith_vae_patch_numbers(const ith_vae_config *config)
 {
     return 3 * config->patch * config->patch;
@@ -86,8 +87,9 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes);
 /* Lists the work of decoding this band of `frames` latent frames of this size. */
-ith_status ith_vae_list(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t frames,
-                        int64_t height, int64_t width, const ith_vae_span *band, const ith_work_list *list);
+ith_status ith_vae_decode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                               int64_t frames, int64_t height, int64_t width, const ith_vae_span *band,
+                               const ith_work_list *list);
 
 /* A function that writes rows [row, row + count) of frame `frame` of a video, [count, width, 3] in [-1, 1]. It is asked
  * for some rows of one frame or of two neighbouring frames, then for the next rows of the same frames. A result other

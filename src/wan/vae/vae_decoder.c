@@ -124,8 +124,8 @@ static void begin_after(const decoding *call, int64_t index)
 
 /* The argument `user` of take_resampled. */
 typedef struct resampling {
-    const ith_vae_level_layers *level;
-    ith_vae_level_layers *next;
+    const ith_vae_decoder_level *level;
+    ith_vae_decoder_level *next;
     int64_t doubled; /* the slot of the frame that the level doubles, if it doubles frames */
 } resampling;
 
@@ -133,7 +133,7 @@ typedef struct resampling {
  * frame becomes is the second of two, as slots count. */
 static void add_shortcut(const resampling *r, int64_t slot, int64_t row, int64_t first, int64_t count, float *y)
 {
-    const ith_vae_level_layers *level = r->level;
+    const ith_vae_decoder_level *level = r->level;
     const int64_t frame = level->time ? slot : 0, copies = ith_vae_copies(level->time), out = r->next->in;
     const float *x = ith_vae_row(&level->begin, level->time ? r->doubled : slot, level->read.begin + row / 2);
     for (int64_t column = first; column < first + count; column++)
@@ -160,22 +160,22 @@ static ith_status resample(decoding *call, int64_t index, int64_t doubled, int64
 {
     ith_vae_decoder *d = call->decoder;
     ith_vae_conv *conv = d->levels[index].resample;
-    ith_vae_level_layers *next = &d->levels[index + 1];
-    resampling made_of = {&d->levels[index], next, doubled};
-    const ith_conv_output output = {take_resampled, &made_of};
+    ith_vae_decoder_level *next = &d->levels[index + 1];
+    resampling r = {&d->levels[index], next, doubled};
+    const ith_conv_output output = {take_resampled, &r};
     ith_status status = ith_vae_conv_advance(&d->work, conv, taken, &output);
     int64_t made = ith_min64(ith_max64(conv->conv.made - next->cut, 0), next->height);
     return status ? status : decode_rows(call, index + 1, made);
 }
 
 /* The number of rows before row `taken` of a level that `time` and `resample` read. */
-static int64_t rows_read(const ith_vae_level_layers *level, int64_t taken)
+static int64_t rows_read(const ith_vae_decoder_level *level, int64_t taken)
 {
     return ith_min64(ith_max64(taken - level->read.begin, 0), level->read.end - level->read.begin);
 }
 
 /* The rows at the end of a level from the first one that `time` and `resample` read. */
-static ith_vae_rows read_from(const ith_vae_level_layers *level)
+static ith_vae_rows read_from(const ith_vae_decoder_level *level)
 {
     ith_vae_rows x = level->end;
     x.skipped = level->read.begin;
@@ -186,7 +186,7 @@ static ith_vae_rows read_from(const ith_vae_level_layers *level)
 static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
 {
     ith_vae_work *work = &call->decoder->work;
-    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    const ith_vae_decoder_level *level = &call->decoder->levels[index];
     const ith_vae_rows x = read_from(level);
     const ith_conv *conv = &level->resample->conv;
     const int64_t strip = ith_max64(conv->shape.strip / 2, 1), skipped = conv->slots - x.slots;
@@ -208,7 +208,7 @@ static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
 /* The argument `user` of take_halves. */
 typedef struct time_halves {
     const ith_vae_work *work;
-    const ith_vae_level_layers *level;
+    const ith_vae_decoder_level *level;
 } time_halves;
 
 /* Makes pixels of the output of `time` the input of `resample`. A pixel holds the channels of the first
@@ -228,7 +228,7 @@ static void take_halves(void *user, int64_t slot, int64_t row, int64_t first, in
 static ith_status enlarge_in_time(decoding *call, int64_t index, int64_t slot, int64_t taken)
 {
     ith_vae_work *work = &call->decoder->work;
-    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    const ith_vae_decoder_level *level = &call->decoder->levels[index];
     time_halves halves = {work, level};
     const ith_conv_output output = {take_halves, &halves};
     ith_conv *conv = &level->time->conv;
@@ -248,7 +248,7 @@ static ith_status enlarge_in_time(decoding *call, int64_t index, int64_t slot, i
 /* Doubles the frames of a pair one after the other. */
 static ith_status enlarge_pair(decoding *call, int64_t index, int64_t taken)
 {
-    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    const ith_vae_decoder_level *level = &call->decoder->levels[index];
     ith_status status = enlarge_in_time(call, index, 0, taken);
     if (status || taken < level->height)
         return status;
@@ -261,7 +261,7 @@ static ith_status enlarge_pair(decoding *call, int64_t index, int64_t taken)
 static ith_status decode_rows(decoding *call, int64_t index, int64_t taken)
 {
     ith_vae_decoder *d = call->decoder;
-    const ith_vae_level_layers *level = &d->levels[index];
+    const ith_vae_decoder_level *level = &d->levels[index];
     ith_status status = ITH_OK;
     for (int64_t i = 0; i <= d->vae->config.res_blocks && !status; i++) {
         ith_vae_conv *residual = &level->residuals[2 * i];
@@ -287,7 +287,7 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     const int64_t channels = d->vae->config.z_dim;
     ith_vae_rows *x = &work->middle.x;
     float *z = (float *)(void *)work->temp, *mixed = z + work->middle.pixels * channels;
-    const ith_vae_level_layers *first = &d->levels[0];
+    const ith_vae_decoder_level *first = &d->levels[0];
     const ith_vae_rows input = {mixed, 1, x->rows, x->width, channels, 0};
     const ith_conv_output output = {ith_vae_rows_store, x};
     unnormalise(d, latents, frames, frame, z);
@@ -351,21 +351,55 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     return status;
 }
 
-/* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but reads no weights and allocates no
- * buffers. */
+/* ---- Predictions ------------------------------------------------------------------------------------------------ */
+
+/* Makes an autoencoder and a decoder as decoding does, but reads no weights and allocates no buffers. */
+static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t height,
+                         int64_t width, const ith_vae_span *band, ith_vae **vae, ith_vae_decoder **decoder)
+{
+    ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, vae);
+    return status ? status : ith_vae_decoder_create(context, *vae, height, width, band, decoder);
+}
+
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes)
 {
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
     int64_t decode = 0;
-    ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
-    if (!status)
-        status = ith_vae_decoder_create(context, vae, height, width, band, &decoder);
+    ith_status status = sketch(context, config, types, height, width, band, &vae, &decoder);
     if (!status)
         status = ith_vae_work_bytes(&decoder->work, &decode);
     if (!status)
         *bytes = ith_vae_bytes(vae) + decode;
+    ith_vae_decoder_free(&decoder);
+    ith_vae_free(context, &vae);
+    return status;
+}
+
+/* The shortcuts around levels: each number that `resample` makes is read, summed and written. */
+static void list_shortcuts(const ith_vae_decoder *d, int64_t frames, const ith_work_list *list)
+{
+    for (int64_t i = 0; i + 1 < d->vae->config.levels; i++) {
+        const ith_vae_conv *c = d->levels[i].resample;
+        const ith_conv_shape *s = &c->conv.shape;
+        const double numbers = (double)s->height * (double)s->width * (double)s->out;
+        if (d->levels[i].repeats)
+            ith_work_take_rows(list, ITH_VAE_NORMS, ith_vae_conv_times(c, frames), 2 * (double)sizeof(float) * numbers);
+    }
+}
+
+ith_status ith_vae_decode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                               int64_t frames, int64_t height, int64_t width, const ith_vae_span *band,
+                               const ith_work_list *list)
+{
+    ith_vae *vae = NULL;
+    ith_vae_decoder *decoder = NULL;
+    ith_status status = sketch(context, config, types, height, width, band, &vae, &decoder);
+    if (!status) {
+        ith_vae_work_list(&decoder->work, frames, list);
+        list_shortcuts(decoder, frames, list);
+    }
     ith_vae_decoder_free(&decoder);
     ith_vae_free(context, &vae);
     return status;

@@ -7,7 +7,7 @@
 
 /* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
  * resample, which doubles height and width. After a doubling of the frames they come in pairs. */
-typedef struct ith_vae_level_layers {
+typedef struct ith_vae_decoder_level {
     int64_t height, width, in, out; /* height and width that are computed, before doubling; input, output channels */
     ith_vae_span rows;              /* the rows of the whole frame that are computed, `height` in number */
     ith_vae_span read;              /* the part of `rows` that `time` and `resample` read, counted from rows.begin */
@@ -16,14 +16,14 @@ typedef struct ith_vae_level_layers {
     ith_vae_conv *time, *resample;  /* NULL if the level does not double the frames, or the height and width */
     int64_t repeats;                /* of the shortcut around the level (vae_shortcut.h); 0: there is none */
     ith_vae_rows begin, end;        /* rows before and after the residual blocks; they may share their memory */
-} ith_vae_level_layers;
+} ith_vae_decoder_level;
 
 typedef struct ith_vae_decoder {
     const ith_vae *vae;
     ith_vae_work work;   /* levels[0].begin is a part of work.middle.x */
     ith_vae_span wanted; /* the rows of the last level that become rows for the caller, counted from its first row */
     ith_vae_conv *in, *out;
-    ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
+    ith_vae_decoder_level levels[ITH_VAE_MOST_LEVELS];
     float *frames;        /* the wanted rows of one or two decoded frames, [slots of out, height, width, 3] */
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;

@@ -60,11 +60,11 @@ static bool in_place(const ith_vae_encoder_level *level)
     return level->in == level->out && !level->averaged;
 }
 
-/* Sets the number of rows for which a level has memory, before and after its residual blocks. The convolution before it
- * hands on at most its strip and two rows at a time, or half as many if it halves the height; each convolution of the
- * residual blocks lags at most two rows behind its input, and `resample`, whose pixels the shortcut around the level is
- * added to, two rows more. Whole frames are needed where a frame waits for the other one
- * of its pair, and at the end of the last level, before the attention. */
+/* Sets the number of rows for which a level has memory, before and after its residual blocks. The convolution before
+ * the level hands on at most its strip and two rows at a time, or half of this if it halves the height. Each
+ * convolution of the residual blocks lags at most two rows behind its input. `resample` lags two rows more, and the
+ * shortcut around the level is added to its pixels. Whole frames are needed where a frame waits for the other frame of
+ * its pair, and at the end of the last level, before the attention. */
 static void set_rows(ith_vae_encoder *e, int64_t index)
 {
     ith_vae_encoder_level *level = &e->levels[index];

@@ -16,7 +16,7 @@
 #define ITH_VAE_ATTENTION "attention"
 #define ITH_VAE_NORMS "norms"
 
-/* Rows of the frames that pass through the decoder together: [slots][rows][width][channels] in f32. Row r of a frame
+/* Rows of the frames that pass through the layers together: [slots][rows][width][channels] in f32. Row r of a frame
  * lies at place (r + skipped) % rows, so there may be fewer rows than a frame has. Slots are the same as in a
  * convolution (conv.h): if frames come in pairs, the first frame of a video has slot 1. */
 typedef struct ith_vae_rows {
@@ -49,7 +49,7 @@ typedef struct ith_vae_conv {
     const char *stage; /* name of its time intervals in the trace: its level */
     const float *norm; /* gamma of the norm that, with silu, comes before the convolution; NULL: no norm, no silu */
     ith_conv conv;
-    int64_t first_times, times; /* how often it is computed for the first latent frame, and for each later one */
+    int64_t first_times, times; /* number of times it is computed for the first latent frame, and for a later one */
     ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins with this convolution; NULL: none */
 } ith_vae_conv;
 
@@ -96,26 +96,26 @@ typedef struct ith_vae_work {
     float *lines;       /* [threads][line_floats]: normalised pixels before they are rounded to bf16 */
     int64_t line_floats;
 
-    /* Progress of the latent frame that is being decoded. */
+    /* Progress of the current latent frame. */
     ith_span shown;
     int64_t shown_most;                 /* no more progress than this is shown until the caller has the next frame */
     double operations, operations_done; /* operations of all convolutions: for the latent frame, and done so far */
 } ith_vae_work;
 
-/* Appends a convolution over pictures of this size to the decoder's list of layers. Its input comes in strips of at
- * most `strip` rows. times: how often it is computed for each latent frame after the first. pairs: whether its frames
- * come in pairs. */
+/* Appends a convolution over pictures of this size to the list of layers. Its input comes in strips of at most `strip`
+ * rows. times: number of times it is computed for each latent frame after the first. pairs: whether its frames come in
+ * pairs. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                int64_t strip, int64_t times, bool pairs);
 /* Appends a convolution of this shape. The filter sets its channels and its kernel. */
 ith_vae_conv *ith_vae_conv_add_shape(ith_vae_work *work, const ith_vae_filter *filter, ith_conv_shape shape,
                                      int64_t times);
-/* Appends a linear layer for pictures of `pixels` pixels to the decoder's list of layers. */
+/* Appends a linear layer for pictures of `pixels` pixels to the list of layers. */
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
 /* The number of rows that pass through the layers together, for pictures of this size; even, unless it is `height`.
  * Every thread of the calling thread's team gets some blocks of pixels in each strip. */
 int64_t ith_vae_strip(int64_t height, int64_t width);
-/* Appends the two convolutions of a residual block, and its shortcut if it has one, to the decoder's lists of layers.
+/* Appends the two convolutions of a residual block, and its shortcut if it has one, to the lists of layers.
  * Returns the first convolution; the second follows it in the array. Frames come in pairs if times > 1. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    int64_t times);
@@ -131,7 +131,7 @@ void ith_vae_conv_put_doubled(const ith_vae_work *work, const ith_vae_conv *conv
 /* Computes the rows of a convolution that can be computed when its input is complete up to row `taken`, and gives them
  * to `output`. */
 ith_status ith_vae_conv_advance(ith_vae_work *work, ith_vae_conv *conv, int64_t taken, const ith_conv_output *output);
-/* Makes the rows of x before row `taken` that a convolution does not have yet its input, in strips, and computes what
+/* Gives a convolution the rows of x before row `taken` that it does not have yet, in strips, and computes the rows that
  * can be computed. */
 ith_status ith_vae_conv_feed(ith_vae_work *work, ith_vae_conv *conv, const ith_vae_rows *x, int64_t taken,
                              const ith_conv_output *output);
@@ -147,9 +147,9 @@ void ith_vae_residual_begin(ith_vae_conv *convs);
  *
  *   y = s + conv2(silu(norm2(conv1(silu(norm1(x))))))
  *
- * where s is shortcut(x) if the block has a shortcut, otherwise x; then x and y may be the same. Afterwards the first
- * convs[1].conv.made rows of y are complete. If there is no shortcut and x is not y, later calls read rows of x from
- * the first incomplete row of y on. */
+ * where s is shortcut(x) if the block has a shortcut, otherwise x. Without a shortcut x and y may be the same.
+ * Afterwards the first convs[1].conv.made rows of y are complete. If there is no shortcut and x is not y, later calls
+ * read rows of x from the first incomplete row of y on. */
 ith_status ith_vae_residual_feed(ith_vae_work *work, ith_vae_conv *convs, const ith_vae_rows *x, const ith_vae_rows *y,
                                  int64_t taken);
 

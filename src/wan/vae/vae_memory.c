@@ -122,7 +122,7 @@ ith_status ith_vae_work_bytes(ith_vae_work *work, int64_t *bytes)
 
 /* Shows the progress after a convolution's weights have been packed. If packing failed, adds the names of the file and
  * of the weights to the error message. */
-static ith_status packed(const ith_vae_work *work, const ith_vae_filter *filter, ith_status status, int64_t *bytes)
+static ith_status show_packed(const ith_vae_work *work, const ith_vae_filter *filter, ith_status status, int64_t *bytes)
 {
     if (status)
         return ith_fail_in(work->context, status, "%s: %s", ith_store_file_of(work->vae->memory.store, filter->weight),
@@ -143,13 +143,13 @@ static ith_status pack(ith_vae_work *work)
         const ith_linear_weight part = {
             .data = f->weight->data, .type = f->weight->dtype, .rows = f->out, .file = file};
         status = ith_linear_attach(work->context, work->linears[i].linear, &part, 1, f->bias);
-        status = packed(work, f, status, &bytes);
+        status = show_packed(work, f, status, &bytes);
     }
     for (int64_t i = 0; i < work->conv_count && !status; i++) {
         const ith_vae_filter *f = work->convs[i].filter;
         status =
             ith_conv_pack(work->context, &work->convs[i].conv, f->weight->data, f->weight->dtype, f->bias, work->rows);
-        status = packed(work, f, status, &bytes);
+        status = show_packed(work, f, status, &bytes);
     }
     return status;
 }

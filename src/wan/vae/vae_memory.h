@@ -25,6 +25,8 @@ ith_status ith_vae_check_size(ith_context *context, int64_t frames, int64_t heig
 /* Takes memory for rows from the arena. */
 void ith_vae_rows_lay_out(ith_vae_rows *rows, ith_arena *arena);
 
+/* The number of times that a convolution is computed for `frames` latent frames. */
+double ith_vae_conv_times(const ith_vae_conv *conv, int64_t frames);
 /* Lists the work of `frames` latent frames. The memory need not be allocated. */
 void ith_vae_work_list(const ith_vae_work *work, int64_t frames, const ith_work_list *list);
 /* Prepares the display of progress for a latent frame, which is measured in operations of convolutions. */

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists the work of the layers that have been made for one size of picture. */
-#include "vae_decoder.h"
+#include "vae_memory.h"
 
-/* How often a layer is computed for `frames` latent frames, if it is computed `first` times for the first one and
- * `later` times for each later one. */
-static double times_of(int64_t frames, int64_t first, int64_t later)
+double ith_vae_conv_times(const ith_vae_conv *conv, int64_t frames)
 {
-    return (double)first + (double)(frames - 1) * (double)later;
+    return (double)conv->first_times + (double)(frames - 1) * (double)conv->times;
 }
 
 static void list_linear(const ith_work_list *list, const char *stage, double times, const ith_vae_linear *l)
@@ -45,7 +43,7 @@ void ith_vae_work_list(const ith_vae_work *work, int64_t frames, const ith_work_
     list_attention(list, (double)frames, &work->middle.attention);
     for (int64_t i = 0; i < work->conv_count; i++) {
         const ith_vae_conv *c = &work->convs[i];
-        const double times = times_of(frames, c->first_times, c->times);
+        const double times = ith_vae_conv_times(c, frames);
         list_conv(list, times, c);
         if (c->shortcut)
             list_linear(list, c->stage, times, c->shortcut);
@@ -60,32 +58,4 @@ void ith_vae_work_begin_latent(ith_vae_work *work, bool first, const ith_span *s
         const ith_vae_conv *c = &work->convs[i];
         work->operations += (double)(first ? c->first_times : c->times) * ith_conv_operations(&c->conv.shape);
     }
-}
-
-/* The shortcuts around levels: each number that `resample` makes is read, summed and written. */
-static void list_shortcuts(const ith_vae_decoder *d, int64_t frames, const ith_work_list *list)
-{
-    for (int64_t i = 0; i + 1 < d->vae->config.levels; i++) {
-        const ith_vae_conv *c = d->levels[i].resample;
-        const ith_conv_shape *s = &c->conv.shape;
-        const double numbers = (double)s->height * (double)s->width * (double)s->out;
-        if (d->levels[i].repeats)
-            ith_work_take_rows(list, ITH_VAE_NORMS, times_of(frames, c->first_times, c->times),
-                               2 * (double)sizeof(float) * numbers);
-    }
-}
-
-ith_status ith_vae_list(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t frames,
-                        int64_t height, int64_t width, const ith_vae_span *band, const ith_work_list *list)
-{
-    ith_vae *vae = NULL;
-    ith_vae_decoder *decoder = NULL;
-    ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
-    if (!status)
-        status = ith_vae_decoder_create(context, vae, height, width, band, &decoder);
-    if (!status)
-        ith_vae_work_list(&decoder->work, frames, list), list_shortcuts(decoder, frames, list);
-    ith_vae_decoder_free(&decoder);
-    ith_vae_free(context, &vae);
-    return status;
 }

@@ -23,7 +23,7 @@ static void choose_rows(ith_vae_decoder *d, int64_t height, const ith_vae_span *
     const int64_t last = config->levels - 1, convs = 2 * (config->res_blocks + 1), scale = (int64_t)1 << last;
     ith_vae_span wanted = {band->begin * scale, band->end * scale}, needed = widen(wanted, 1, height << last);
     for (int64_t i = last; i >= 0; i--) {
-        ith_vae_level_layers *level = &d->levels[i];
+        ith_vae_decoder_level *level = &d->levels[i];
         level->rows = widen(needed, convs, height << i);
         level->read = (ith_vae_span){needed.begin - level->rows.begin, needed.end - level->rows.begin};
         if (i == 0)
@@ -36,12 +36,12 @@ static void choose_rows(ith_vae_decoder *d, int64_t height, const ith_vae_span *
     d->wanted = (ith_vae_span){wanted.begin - first, wanted.end - first};
 }
 
-/* Adds the layers of a level (those at one picture size). pictures: the number of frames that one latent frame has
- * become before this level. Returns this number after the level. */
+/* Adds the layers of a level, which all have the same picture size. pictures: the number of frames that one latent
+ * frame has become before this level. Returns this number after the level. */
 static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t width, int64_t pictures)
 {
     const ith_vae_level *weights = &d->vae->levels[index];
-    ith_vae_level_layers *level = &d->levels[index];
+    ith_vae_decoder_level *level = &d->levels[index];
     const int64_t height = level->rows.end - level->rows.begin, read = level->read.end - level->read.begin;
     d->work.stage = ith_vae_level_name(index);
     level->height = height, level->width = width, level->in = weights->in, level->out = weights->out;
@@ -78,7 +78,7 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width, const 
     ith_vae_middle_add(work, height, width);
     for (int64_t i = 0; i < vae->config.levels; i++, scale *= 2)
         pictures = add_level(d, i, width * scale, pictures);
-    const ith_vae_level_layers *last = &d->levels[vae->config.levels - 1];
+    const ith_vae_decoder_level *last = &d->levels[vae->config.levels - 1];
     work->stage = "picture";
     d->out = ith_vae_conv_add(work, &vae->out, last->height, last->width, ith_vae_strip(last->height, last->width),
                               pictures, pictures > 1);
@@ -89,19 +89,19 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width, const 
 
 /* Whether the rows before and after a level's residual blocks share their memory. A shortcut around the level still
  * needs the rows before. */
-static bool in_place(const ith_vae_level_layers *level)
+static bool in_place(const ith_vae_decoder_level *level)
 {
     return level->in == level->out && !level->repeats;
 }
 
 /* Sets the number of rows for which a level has memory, before and after its residual blocks. `resample` of the level
- * before hands on at most its strip and two rows at a time; each convolution of the residual blocks lags at most two
- * rows behind its input, and `resample` of this level two of its own rows, which the shortcut around the level makes of
- * one. Whole frames are needed at the first level, which follows the attention, and where the frames of a pair are
- * doubled one after the other. */
+ * before hands on at most its strip and two rows at a time. Each convolution of the residual blocks lags at most two
+ * rows behind its input. `resample` of this level lags two rows of its output behind, for which the shortcut around the
+ * level reads one row of its input. Whole frames are needed at the first level, which follows the attention, and where
+ * the frames of a pair are doubled one after the other. */
 static void set_rows(ith_vae_decoder *d, int64_t index)
 {
-    ith_vae_level_layers *level = &d->levels[index];
+    ith_vae_decoder_level *level = &d->levels[index];
     if (index == 0)
         return;
     const int64_t given = d->levels[index - 1].resample->conv.shape.strip + 2;
@@ -120,7 +120,7 @@ static void set_rows(ith_vae_decoder *d, int64_t index)
 /* Lays out the rows of level `index`. The first level begins with a part of the frame in the middle. */
 static void lay_out_level(ith_vae_decoder *d, int64_t index, ith_arena *arena)
 {
-    ith_vae_level_layers *level = &d->levels[index];
+    ith_vae_decoder_level *level = &d->levels[index];
     ith_vae_rows *latent = &d->work.middle.x;
     set_rows(d, index);
     if (index == 0) {
