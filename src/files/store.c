@@ -266,25 +266,19 @@ void ith_store_skip(ith_store *store, const char *prefix)
         }
 }
 
-#define HASHED_BYTES 64 /* ith_store_hash reads at most this many bytes of a tensor */
-
 ith_status ith_store_hash(ith_context *context, const ith_store *store, uint64_t *out)
 {
     uint64_t hash = 0;
     for (int64_t i = 0; i < store->entry_count; i++) {
         const ith_store_entry *entry = &store->entries[i];
         const ith_tensor *t = &entry->tensor;
-        int64_t bytes = ith_min64(t->bytes, HASHED_BYTES), numbers[2] = {t->dtype, t->bytes};
-        char some[HASHED_BYTES];
-        ith_status status = ith_mapping_copy(context, ith_store_path_of(store, entry), some,
-                                             (const char *)t->data + (t->bytes - bytes) / 2, bytes);
-        if (status)
-            return status;
+        const int64_t numbers[2] = {t->dtype, t->bytes};
         hash = ith_hash(hash + 1, t->name, (int64_t)strlen(t->name));
         hash = ith_hash(hash, numbers, sizeof numbers);
         hash = ith_hash(hash, t->shape, t->dims * (int64_t)sizeof *t->shape);
-        if (bytes)
-            hash = ith_hash(hash, some, bytes);
+        ith_status status = ith_tensor_hash_sample(context, ith_store_path_of(store, entry), t, &hash);
+        if (status)
+            return status;
     }
     *out = hash;
     return ITH_OK;

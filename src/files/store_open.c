@@ -5,6 +5,7 @@
 #include "json.h"
 #include "quote.h"
 #include "store_parts.h"
+#include "suffix.h"
 #include "tensor.h"
 
 #include <stdlib.h>
@@ -278,10 +279,8 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
 /* Whether a file is an index of shards, by its name: "NAME.index.json" or "NAME.index.VARIANT.json". */
 static bool is_index(const char *path)
 {
-    static const char end[] = ".json";
-    const size_t length = strlen(path), tail = sizeof end - 1;
     const char *slash = strrchr(path, '/');
-    return length > tail && !strcmp(path + length - tail, end) && strstr(slash ? slash : path, ".index.");
+    return ith_suffix(path, ".json") && strstr(slash ? slash : path, ".index.");
 }
 
 ith_status ith_store_open_files(ith_context *context, const char *const *paths, int64_t count,

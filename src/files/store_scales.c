@@ -14,6 +14,7 @@
 #include "mapping.h"
 #include "quote.h"
 #include "store_parts.h"
+#include "suffix.h"
 #include "tensor.h"
 
 #include <math.h>
@@ -33,9 +34,9 @@ static const struct {
 /* Whether a name is another name with `end` behind it. *module becomes the length of that other name. */
 static bool ends(const char *name, const char *end, size_t *module)
 {
-    const size_t length = strlen(name), tail = strlen(end);
-    *module = length - tail;
-    return length > tail && !strcmp(name + *module, end);
+    const char *at = ith_suffix(name, end);
+    *module = at ? (size_t)(at - name) : 0;
+    return at;
 }
 
 /* The weight of the module whose name is the first `length` bytes of `name`; NULL if there is none. */

@@ -4,6 +4,7 @@
 
 #include "../base/dtype.h"
 #include "../base/file_fault.h"
+#include "../base/hash.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../kernels/unpack.h"
@@ -132,6 +133,19 @@ ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const 
     if (count && !ith_file_fault_guard(convert, &c))
         return ith_fail_file_fault(context, file);
     return ITH_OK;
+}
+
+#define SAMPLE_BYTES 64
+
+ith_status ith_tensor_hash_sample(ith_context *context, const char *file, const ith_tensor *tensor, uint64_t *hash)
+{
+    char sample[SAMPLE_BYTES];
+    const int64_t bytes = ith_min64(tensor->bytes, SAMPLE_BYTES);
+    ith_status status =
+        ith_mapping_copy(context, file, sample, (const char *)tensor->data + (tensor->bytes - bytes) / 2, bytes);
+    if (!status && bytes)
+        *hash = ith_hash(*hash, sample, bytes);
+    return status;
 }
 
 /* Words that stand for the unknown path of a tensor's file. */

@@ -32,6 +32,10 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out);
 
+/* Adds a few numbers of a tensor, up to 64 bytes from the middle of its data, to *hash. file: the name of the tensor's
+ * file. ITH_ERR_IO if the file was cut. */
+ith_status ith_tensor_hash_sample(ith_context *context, const char *file, const ith_tensor *tensor, uint64_t *hash);
+
 /* Where the data of a tensor of the file begin in it; NULL: where the header ends. */
 int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor);
 

@@ -67,8 +67,7 @@ static ith_status add_size(ith_linear_set *set, int64_t in, int64_t out, const i
 ith_linear_size *ith_linear_size_of(const ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
     ith_linear_size *s = set->sizes;
-    while (s && (s->in != in || s->out != out || s->types.stored != types->stored ||
-                 s->types.rounded != types->rounded || s->types.multiplied != types->multiplied))
+    while (s && (s->in != in || s->out != out || !ith_operand_types_equal(s->types, *types)))
         s = s->next;
     return s;
 }

@@ -20,6 +20,12 @@ static inline ith_operand_types ith_operands_f32(void)
     return (ith_operand_types){ITH_F32, ITH_F32, ITH_F32};
 }
 
+/* Whether two choices of types are equal. */
+static inline bool ith_operand_types_equal(ith_operand_types a, ith_operand_types b)
+{
+    return a.stored == b.stored && a.rounded == b.rounded && a.multiplied == b.multiplied;
+}
+
 /* Returns ITH_ERR_ARGUMENT if `types` breaks the rules of ith_operand_types, or if weight_type, the type of weights in
  * a file, is none of F32, BF16, F16 and the quantised types (kernels/unpack.h). `what` names the operation in the
  * message: "a linear layer", ... */

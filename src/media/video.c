@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 /* The maximal width and height in pixels, which all three formats support. */
-#define MAX_SIDE 16384
+#define MOST_SIDE 16384
 
 ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *what)
 {
@@ -52,9 +52,9 @@ static ith_status reserve(ith_context *context, const char *path, const ith_vide
 
 static ith_status check_options(ith_context *context, const char *path, const ith_video_options *options)
 {
-    if (options->width < 1 || options->width > MAX_SIDE || options->height < 1 || options->height > MAX_SIDE)
+    if (options->width < 1 || options->width > MOST_SIDE || options->height < 1 || options->height > MOST_SIDE)
         return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': %lld x %lld pixels is not between 1 x 1 and %d x %d", path,
-                        (long long)options->width, (long long)options->height, MAX_SIDE, MAX_SIDE);
+                        (long long)options->width, (long long)options->height, MOST_SIDE, MOST_SIDE);
     if (!(options->fps >= 0.01 && options->fps <= 1000))
         return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': %g frames a second is not between 0.01 and 1000", path,
                         options->fps);

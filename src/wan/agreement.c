@@ -3,6 +3,7 @@
 #include "agreement.h"
 
 #include "../base/context.h"
+#include "../base/count.h"
 #include "run_fields.h"
 
 #include <stddef.h>
@@ -31,8 +32,7 @@ static const ith_field type_fields[] = {
     {"the type in which products are computed", ITH_FIELD_INT, offsetof(ith_number_types, products.multiplied),
      dtype_word, false},
 };
-#define COUNT(fields) ((int)(sizeof fields / sizeof *fields))
-#define FIELDS (COUNT(model_fields) + ITH_OPTION_FIELDS + COUNT(type_fields) + ITH_ATTENTION_FIELDS)
+#define FIELDS (ITH_COUNT(model_fields) + ITH_OPTION_FIELDS + ITH_COUNT(type_fields) + ITH_ATTENTION_FIELDS)
 
 /* The data that each rank sends to all others, so that every rank can compare the ranks. */
 typedef struct record {
@@ -40,8 +40,8 @@ typedef struct record {
     int64_t dumps;          /* whether this rank writes a dump file; only the value of rank 0 counts */
     int64_t saves;          /* whether this rank saves the run; only the value of rank 0 counts */
     int64_t preview_every;  /* number of steps between two previews, 0: there are none; only rank 0's counts */
-    int64_t step;           /* number of steps that the saved run has done with which this rank begins */
-    int64_t lent;           /* whether rank 0's process has sent the model to this rank's */
+    int64_t step;           /* number of steps in the saved run with which this rank begins; 0: there is none */
+    int64_t lent;           /* whether rank 0's process has sent the model to this rank's process */
     int64_t threads;        /* must be equal on ranks that share a pipeline */
     int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
 } record;
@@ -62,9 +62,9 @@ static void fill_record(const ith_rank *rank, uint64_t run, record *mine)
     mine->saves = rank->options.checkpoint_file != NULL;
     mine->step = rank->saved ? rank->saved->step : 0;
     mine->threads = rank->options.threads;
-    read_values(&values, model_fields, COUNT(model_fields), &rank->pipeline->model->info);
+    read_values(&values, model_fields, ITH_COUNT(model_fields), &rank->pipeline->model->info);
     read_values(&values, ith_option_fields, ITH_OPTION_FIELDS, &rank->options);
-    read_values(&values, type_fields, COUNT(type_fields), &rank->types);
+    read_values(&values, type_fields, ITH_COUNT(type_fields), &rank->types);
     read_values(&values, ith_attention_fields, ITH_ATTENTION_FIELDS, &rank->parts.attention);
 }
 
@@ -94,11 +94,11 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     int at = 0;
     /* With from_latents only rank 0 works: it decodes latents from a file. No other option needs to be the same. */
     bool decodes = rank->options.from_latents;
-    ith_status status = compare_fields(rank, all, &at, model_fields, COUNT(model_fields));
+    ith_status status = compare_fields(rank, all, &at, model_fields, ITH_COUNT(model_fields));
     if (!status)
         status = compare_fields(rank, all, &at, ith_option_fields, decodes ? 1 : ITH_OPTION_FIELDS);
     if (!status && !decodes)
-        status = compare_fields(rank, all, &at, type_fields, COUNT(type_fields));
+        status = compare_fields(rank, all, &at, type_fields, ITH_COUNT(type_fields));
     if (!status && !decodes)
         status = compare_fields(rank, all, &at, ith_attention_fields, ITH_ATTENTION_FIELDS);
     for (int i = 1; i < rank->ranks && !status; i++)
@@ -125,8 +125,8 @@ static int64_t host_of(const ith_comm *comm, int rank)
     return comm && comm->transport.place ? place.host : place.process;
 }
 
-/* Counts the processes and the hosts of a run, which are numbered in the order of their lowest ranks, and finds the
- * numbers of this rank's own. */
+/* Counts the processes and the hosts of a run, and finds the numbers of this rank's process and host. Both are numbered
+ * in the order of their lowest ranks. */
 static void count_processes(ith_rank *rank, const record *all)
 {
     ith_team *team = &rank->team;
@@ -173,7 +173,7 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
 {
     const int64_t ranks = rank->ranks;
     record *all = rank->records = ith_alloc(rank->context, ranks, sizeof(record) + sizeof(int), "the ranks' records");
-    ith_status status = ith_rank_agree(rank, mine || all ? mine : ITH_ERR_MEMORY);
+    ith_status status = ith_rank_agree(rank, (mine || all) ? mine : ITH_ERR_MEMORY);
     if (status)
         return status;
     record own = {0};

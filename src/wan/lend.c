@@ -8,6 +8,7 @@
 #include "../base/size.h"
 #include "../comm/comm.h"
 #include "../files/mapping.h"
+#include "../files/suffix.h"
 #include "../files/tensor.h"
 
 #include <dirent.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PIECE_BYTES ((int64_t)1 << 20) /* of one broadcast */
+#define PIECE_BYTES ((int64_t)1 << 20) /* the most bytes of one broadcast */
 
 typedef struct file_head {
     char name[256]; /* path in the model's folder; "": no more files */
@@ -41,12 +42,6 @@ static bool begins(const char *text, const char *start)
     return !strncmp(text, start, strlen(start));
 }
 
-static bool ends(const char *text, const char *end)
-{
-    const size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && !strcmp(text + length - tail, end);
-}
-
 /* ---- The lender ------------------------------------------------------------------------------------------------ */
 
 /* Whether other processes read a tensor of a file in `part`. */
@@ -56,7 +51,7 @@ static bool is_needed(const char *part, const ith_tensor *tensor)
         return false;
     if (begins(part, "vae/"))
         return !begins(tensor->name, "encoder.") && !begins(tensor->name, "quant_conv.");
-    return !begins(tensor->name, "blocks.") || tensor->dims != 2 || !ends(tensor->name, ".weight");
+    return !begins(tensor->name, "blocks.") || tensor->dims != 2 || !ith_suffix(tensor->name, ".weight");
 }
 
 /* Lists the ranges of a .safetensors file that other processes read: its header and the tensors that they need. */
@@ -92,7 +87,7 @@ static ith_status send_range(const lending *l, const char *path, const ith_mappi
     return status;
 }
 
-/* Sends one file, of which the others need these ranges; NULL: all of it. */
+/* Sends these ranges of one file. ranges NULL: the whole file. */
 static ith_status send_ranges(const lending *l, const char *name, const char *path, byte_range *ranges, int64_t count)
 {
     ith_mapping file;
@@ -120,7 +115,7 @@ static ith_status send_file(const lending *l, const char *name)
     int64_t count = 0;
     char *path = ith_format(l->context, "%s/%s", l->folder, name);
     ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status && ends(name, ".safetensors"))
+    if (!status && ith_suffix(name, ".safetensors"))
         status = list_ranges(l, name, path, &ranges, &count);
     if (!status)
         status = send_ranges(l, name, path, ranges, count);
@@ -133,12 +128,12 @@ static int is_model_file(const struct dirent *entry)
 {
     static const char *const kinds[] = {".json", ".yaml", ".model", ".safetensors"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (ends(entry->d_name, kinds[i]))
+        if (ith_suffix(entry->d_name, kinds[i]))
             return 1;
     return 0;
 }
 
-/* Sends the files of a folder in the model's folder, whose name ends in '/'; "": of the model's folder itself. */
+/* Sends the files of a subfolder of the model's folder. name: its name and a '/'; "": the model's folder itself. */
 static ith_status send_folder(const lending *l, const char *name)
 {
     struct dirent **entries = NULL;
@@ -165,8 +160,7 @@ static ith_status lend(lending *l)
 {
     static const char *const folders[] = {
         "", "scheduler/", "tokenizer/", "text_encoder/", "transformer/", "transformer_2/", "vae/"};
-    const file_head last = {.name = ""};
-    file_head head = last;
+    file_head last = {.name = ""};
     ith_status status = ITH_OK;
     l->piece = ith_alloc(l->context, PIECE_BYTES, 1, "sending a model");
     if (!l->piece)
@@ -174,7 +168,7 @@ static ith_status lend(lending *l)
     for (size_t i = 0; i < sizeof folders / sizeof *folders && !status; i++)
         status = send_folder(l, folders[i]);
     if (!status)
-        status = ith_comm_broadcast(l->group, &head, sizeof head, 0);
+        status = ith_comm_broadcast(l->group, &last, sizeof last, 0);
     ith_free(l->context, l->piece);
     return status;
 }
@@ -253,8 +247,8 @@ static bool is_first(const ith_comm *comm, int rank)
     return true;
 }
 
-/* The numbers that ith_model_lend sums over the ranks. The first two are 1 if rank 0 has a model, and if it has a
- * folder that is no diffusers checkpoint. The third is the number of ranks without the folder. */
+/* The numbers that ith_model_lend sums over the ranks. LENDERS is 1 if rank 0 has a model. UNSUITED is 1 if rank 0 has
+ * a folder that is no diffusers checkpoint. WITHOUT_FOLDER is the number of ranks without the folder. */
 enum { LENDERS, UNSUITED, WITHOUT_FOLDER, COUNTS };
 
 static ith_status ask_all(ith_comm *comm, const char *folder, float sum[COUNTS])

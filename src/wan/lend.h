@@ -8,7 +8,7 @@
  *                               (dit/dit_shards.h); rank 0 makes the prompts' keys and values, and sends them
  *   autoencoder                 the decoder
  *
- * ith_model_lend, which does this, is public (ithaca/wan.h). */
+ * The public function ith_model_lend (ithaca/wan.h) sends them. */
 #ifndef ITH_WAN_LEND_H
 #define ITH_WAN_LEND_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Encodes the prompts of a run, or copies those that the pipeline keeps (prompts.h). */
+/* Encodes the prompts of a run, or copies prompts that the pipeline keeps (prompts.h). */
 #include "prompts.h"
 
 #include "../base/clock.h"
@@ -9,6 +9,8 @@
 #include "sample/denoise.h"
 
 #include <string.h>
+
+_Static_assert(ITH_TEXT_LEN == ITH_DIT_TEXT_LEN, "the tokenizer cuts prompts to the rows of the transformer");
 
 /* Texts that are encoded together, and their rows. */
 typedef struct job {
@@ -83,14 +85,13 @@ static const ith_kept_text *find_kept(const ith_pipeline *pipeline, const char *
 {
     for (int64_t i = 0; i < pipeline->kept_count; i++) {
         const ith_kept_text *kept = &pipeline->kept[i];
-        if (!strcmp(kept->text, text) && kept->types.stored == types.stored && kept->types.rounded == types.rounded &&
-            kept->types.multiplied == types.multiplied)
+        if (!strcmp(kept->text, text) && ith_operand_types_equal(kept->types, types))
             return kept;
     }
     return NULL;
 }
 
-/* Adds the encoded texts to those that the pipeline keeps, which then has their rows. */
+/* Adds the encoded texts to the texts that the pipeline keeps. Their rows then belong to the pipeline. */
 static ith_status add_kept(ith_rank *rank, const job *j)
 {
     ith_pipeline *pipeline = rank->pipeline;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads LoRA files, and finds the changes to each module in them (lora.h). Each file is a list of deltas, ordered by
- * module. */
+/* Reads LoRA files, and finds the changes to each module in them (lora.h). The tensors of all files form one list,
+ * ordered by module. */
 #include "lora.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/dtype.h"
 #include "../../base/hash.h"
 #include "../../base/size.h"
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_OF(array) ((int64_t)(sizeof(array) / sizeof *(array)))
 #define METADATA "lora_adapter_metadata" /* diffusers' key for the settings of PEFT, as JSON text */
 
 /* A tensor of a file, and its part in a module. */
@@ -28,8 +28,8 @@ typedef struct lora_entry {
     ith_lora_role role;
     const ith_tensor *tensor;
     void *copy;    /* aligned copy of data that are misaligned in the file; NULL: none */
-    double factor; /* of DOWN: strength alpha / rank; of others: strength */
-    int64_t up;    /* of DOWN: index of its UP */
+    double factor; /* DOWN: strength alpha / rank; other roles: strength */
+    int64_t up;    /* DOWN: index of the UP of the same product */
     bool taken;
 } lora_entry;
 
@@ -46,7 +46,7 @@ struct ith_lora {
     int file_count;
     lora_entry *entries; /* ordered by module, file and role */
     int64_t count;
-    int64_t random_rank, random_count; /* without files: the rank, and how many numbers all matrices share */
+    int64_t random_rank, random_count; /* without files: the rank, and the number of numbers that all matrices share */
     uint16_t *random;                  /* [random_count], bf16 */
 };
 
@@ -137,7 +137,7 @@ static const char *path_of(const ith_lora *lora, const lora_entry *entry)
     return lora->files[entry->file].path;
 }
 
-/* Reads alpha of a module from the settings: of the module itself, of an end of its name, or of all modules. */
+/* Reads alpha of a module from the settings: alpha of the module itself, of an end of its name, or of all modules. */
 static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down, double rank, double *alpha)
 {
     const ith_json *settings = lora->files[down->file].settings;
@@ -371,26 +371,20 @@ ith_status ith_lora_check_unchanged(ith_context *context, const ith_lora *lora)
     return status;
 }
 
-#define HASHED_BYTES 64 /* ith_lora_hash reads at most this many bytes of a tensor */
-
 ith_status ith_lora_hash(ith_context *context, const ith_lora *lora, uint64_t *hash)
 {
+    ith_status status = ITH_OK;
     *hash = 0;
-    for (int64_t i = 0; lora && i < lora->count; i++) {
+    for (int64_t i = 0; lora && i < lora->count && !status; i++) {
         const lora_entry *e = &lora->entries[i];
         const ith_tensor *t = e->tensor;
-        char some[HASHED_BYTES];
-        const int64_t bytes = ith_min64(t->bytes, HASHED_BYTES), numbers[3] = {t->dtype, t->bytes, e->file};
-        ith_status status =
-            ith_mapping_copy(context, path_of(lora, e), some, (const char *)t->data + (t->bytes - bytes) / 2, bytes);
-        if (status)
-            return status;
+        const int64_t numbers[3] = {t->dtype, t->bytes, e->file};
         *hash = ith_hash(*hash + 1, t->name, (int64_t)strlen(t->name));
         *hash = ith_hash(*hash, numbers, sizeof numbers);
         *hash = ith_hash(*hash, &e->factor, sizeof e->factor);
-        *hash = bytes ? ith_hash(*hash, some, bytes) : *hash;
+        status = ith_tensor_hash_sample(context, path_of(lora, e), t, hash);
     }
-    return ITH_OK;
+    return status;
 }
 
 /* ---- Taking ------------------------------------------------------------------------------------------------------ */
@@ -489,8 +483,8 @@ static ith_status add_vector(ith_context *context, ith_lora *lora, const char *m
                             "%s: tensor '%s' has the shape %s; the model asks for %lld numbers", path_of(lora, e),
                             ith_quote(e->tensor->name).text, ith_shape_print(e->tensor->dims, e->tensor->shape).text,
                             (long long)count);
-        for (int64_t k = 0; values && k < count && !status; k += COUNT_OF(piece)) {
-            const int64_t n = ith_min64(COUNT_OF(piece), count - k);
+        for (int64_t k = 0; values && k < count && !status; k += ITH_COUNT(piece)) {
+            const int64_t n = ith_min64(ITH_COUNT(piece), count - k);
             status = ith_tensor_part_to_f32(context, path_of(lora, e), e->tensor, k, n, piece);
             for (int64_t j = 0; j < n && !status; j++)
                 values[k + j] += (float)e->factor * piece[j];
@@ -510,7 +504,7 @@ ith_status ith_lora_floats(ith_context *context, ith_lora *lora, const char *ten
     char module[ITH_STORE_NAME_BYTES];
     ith_status status = add_vector(context, lora, tensor, ITH_LORA_WEIGHT, count, marks, values);
     snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - tensor) : 0, tensor);
-    for (int i = 0; i < COUNT_OF(kinds) && !status; i++)
+    for (int i = 0; i < ITH_COUNT(kinds) && !status; i++)
         if (!strcmp(name, kinds[i].name))
             status = add_vector(context, lora, module, kinds[i].role, count, marks, values);
     return status;
@@ -523,8 +517,8 @@ static ith_status add_row(ith_context *context, const ith_linear_weight *matrix,
     float piece[256];
     ith_status status = ITH_OK;
     const ith_tensor tensor = {.dtype = matrix->type, .data = matrix->data};
-    for (int64_t k = 0; k < in && !status; k += COUNT_OF(piece)) {
-        const int64_t n = ith_min64(COUNT_OF(piece), in - k);
+    for (int64_t k = 0; k < in && !status; k += ITH_COUNT(piece)) {
+        const int64_t n = ith_min64(ITH_COUNT(piece), in - k);
         status = ith_tensor_part_to_f32(context, matrix->file ? matrix->file : "a LoRA", &tensor, first + k, n, piece);
         for (int64_t j = 0; j < n && !status; j++)
             to[k + j] += factor * piece[j];

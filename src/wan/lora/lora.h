@@ -5,7 +5,7 @@
  *   w' = w + strength diff
  *
  * The matrices stay in their mapped files. Linear layers take them as additions (linear.h), so that w is not copied. A
- * tensor that changes nothing in the model is an error, as a weight that is left over is one. */
+ * tensor that changes nothing in the model is an error, like a weight that is left over (store.h). */
 #ifndef ITH_WAN_LORA_H
 #define ITH_WAN_LORA_H
 
@@ -61,7 +61,7 @@ ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const char *mod
 /* Adds the changes of a vector or a table to values [count]; NULL: only checks them. tensor: its canonical name. */
 ith_status ith_lora_floats(ith_context *context, ith_lora *lora, const char *tensor, int64_t count, bool marks,
                            float *values);
-/* Adds row `row` of some additions to to [in]. */
+/* Adds row `row` of some additions to the row `to` [in]. */
 ith_status ith_lora_merge_row(ith_context *context, const ith_linear_addition *additions, int64_t count, int64_t row,
                               int64_t in, float *to);
 /* Checks that every change was taken. Otherwise returns ITH_ERR_UNSUPPORTED, with a sentence that names the first

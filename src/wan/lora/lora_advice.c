@@ -2,6 +2,7 @@
 /* Recognises distilled LoRAs by their names, and compares the settings of a run with theirs (lora_advice.h). */
 #include "lora_advice.h"
 
+#include "../../base/count.h"
 #include "../../base/sized.h"
 #include "../pipeline.h"
 #include "lora.h"
@@ -11,10 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define COUNT(table) ((int)(sizeof table / sizeof *table))
-
 static const struct {
-    const char *part; /* of a name, in any case */
+    const char *part; /* part of a name, in upper or lower case */
     ith_lora_advice advice;
 } known[] = {
     {"causvid", {"CausVid", 4, 12, 7, 8, 1, ITH_SOLVER_AUTO, "a strength from 0.3 to 1 is usual"}},
@@ -32,7 +31,7 @@ const ith_lora_advice *ith_lora_advice_of(const char *path)
     for (int slashes = 0; begin > path; begin--)
         if (begin[-1] == '/' && ++slashes == 3)
             break;
-    for (int i = 0; i < COUNT(known); i++)
+    for (int i = 0; i < ITH_COUNT(known); i++)
         if (strcasestr(begin, known[i].part))
             return &known[i].advice;
     return NULL;

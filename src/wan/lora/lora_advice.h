@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings that published distilled LoRAs need, which their files do not say. */
+/* Settings that published distilled LoRAs need, but do not have in their files. */
 #ifndef ITH_WAN_LORA_ADVICE_H
 #define ITH_WAN_LORA_ADVICE_H
 
 #include <ithaca/wan.h>
 
-/* What the publisher of a LoRA says about its settings. 0 and AUTO: nothing. */
+/* The settings that the publisher of a LoRA recommends. 0 and AUTO: no recommendation. */
 typedef struct ith_lora_advice {
     const char *name; /* of the LoRA, as its publisher calls it */
     int64_t steps_least, steps_most;

@@ -2,17 +2,11 @@
 /* Reads the names of tensors in LoRA files (lora_keys.h). */
 #include "lora_keys.h"
 
+#include "../../base/count.h"
+#include "../../files/suffix.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#define COUNT(table) ((int)(sizeof table / sizeof *table))
-
-/* Returns the place where `name` ends in `end`, or NULL. */
-static const char *end_of(const char *name, const char *end)
-{
-    const size_t length = strlen(name), tail = strlen(end);
-    return length > tail && !strcmp(name + length - tail, end) ? name + length - tail : NULL;
-}
 
 /* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. */
 static const char *adapter_end(const char *name, const char *middle)
@@ -35,8 +29,8 @@ static const char *module_end(const char *name, ith_lora_role *role)
         {".diff", ITH_LORA_WEIGHT},           {".diff_b", ITH_LORA_BIAS},       {".diff_m", ITH_LORA_MODULATION},
     };
     const char *at;
-    for (int i = 0; i < COUNT(ends); i++)
-        if ((at = end_of(name, ends[i].end))) {
+    for (int i = 0; i < ITH_COUNT(ends); i++)
+        if ((at = ith_suffix(name, ends[i].end))) {
             *role = ends[i].role;
             return at;
         }
@@ -60,7 +54,7 @@ bool ith_lora_key_read(const char *name, ith_lora_key *key)
         found = found ? found : module + (flat - name);
     } else {
         const char *bare = module;
-        for (int i = 0; i < COUNT(prefixes); i++)
+        for (int i = 0; i < ITH_COUNT(prefixes); i++)
             bare = ith_name_after(bare, prefixes[i]) ? ith_name_after(bare, prefixes[i]) : bare;
         found = ith_dit_name(NULL, bare, space);
     }
@@ -84,11 +78,11 @@ const char *ith_lora_key_unbuilt(const char *name)
                   {"oft_", "OFT"},
                   {"glora", "GLoRA"}};
     static const char *const glora[] = {".a1.weight", ".a2.weight", ".b1.weight", ".b2.weight"};
-    for (int i = 0; i < COUNT(inside); i++)
+    for (int i = 0; i < ITH_COUNT(inside); i++)
         if (strstr(name, inside[i].part))
             return inside[i].form;
-    for (int i = 0; i < COUNT(glora); i++)
-        if (end_of(name, glora[i]))
+    for (int i = 0; i < ITH_COUNT(glora); i++)
+        if (ith_suffix(name, glora[i]))
             return "GLoRA";
-    return end_of(name, ".lora_A.bias") || end_of(name, ".lora_B.bias") ? "LoRA with biases of its own" : NULL;
+    return ith_suffix(name, ".lora_A.bias") || ith_suffix(name, ".lora_B.bias") ? "LoRA with biases of its own" : NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of the transformer's tensors in the original code and in Comfy's files (module_names.h). */
+#include "../../base/count.h"
 #include "module_names.h"
 
 #include <stdbool.h>
@@ -28,8 +29,6 @@ static const ith_module_name layer[] = {
     {"ffn.0", "ffn.net.0.proj"},           {"ffn.2", "ffn.net.2"},
 };
 
-#define COUNT(table) ((int)(sizeof table / sizeof *table))
-
 const char *ith_dit_name_bare(const char *name)
 {
     const char *bare = ith_name_after(name, "model.diffusion_model.");
@@ -50,9 +49,9 @@ const char *ith_dit_name(const void *user, const char *name, char space[ITH_STOR
         return NULL;
     if (rest && (rest = ith_name_number(rest, &number))) {
         snprintf(head, sizeof head, "blocks.%d.", number);
-        found = ith_module_rename(layer, COUNT(layer), head, rest, space);
+        found = ith_module_rename(layer, ITH_COUNT(layer), head, rest, space);
     } else {
-        found = ith_module_rename(top, COUNT(top), "", bare, space);
+        found = ith_module_rename(top, ITH_COUNT(top), "", bare, space);
     }
     return found ? found : bare;
 }
@@ -70,7 +69,7 @@ const char *ith_dit_flat_name(const char *name, char space[ITH_STORE_NAME_BYTES]
     const char *rest = ith_name_after(name, "blocks_");
     const ith_module_name *modules = rest ? layer : top;
     char head[32] = "";
-    int count = rest ? COUNT(layer) : COUNT(top);
+    int count = rest ? ITH_COUNT(layer) : ITH_COUNT(top);
     if (!strcmp(name, "patch_embedding"))
         return name;
     if (rest) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of the umT5 encoder's tensors in the original code (the published .pth file, as safetensors), in Comfy's
  * files, and in GGUF files (module_names.h). */
+#include "../../base/count.h"
 #include "module_names.h"
 
 #include <stdio.h>
@@ -40,8 +41,6 @@ static const ith_module_name layer[] = {
     {"ffn_down", FFN "wo"},
 };
 
-#define COUNT(table) ((int)(sizeof table / sizeof *table))
-
 const char *ith_text_name(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES])
 {
     (void)user;
@@ -58,9 +57,9 @@ const char *ith_text_name(const void *user, const char *name, char space[ITH_STO
     rest = rest ? rest : ith_name_after(bare, "enc.blk.");
     if (rest && (rest = ith_name_number(rest, &number))) {
         snprintf(head, sizeof head, "encoder.block.%d.", number);
-        found = ith_module_rename(layer, COUNT(layer), head, rest, space);
+        found = ith_module_rename(layer, ITH_COUNT(layer), head, rest, space);
     } else {
-        found = ith_module_rename(top, COUNT(top), "", bare, space);
+        found = ith_module_rename(top, ITH_COUNT(top), "", bare, space);
     }
     return found ? found : bare;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of the autoencoder's tensors in the original code (module_names.h). Wan 2.1 numbers the parts of all levels
  * in one list, "decoder.upsamples.N"; Wan 2.2 has a list in each level, "decoder.upsamples.N.upsamples.M". */
+#include "../../base/count.h"
 #include "module_names.h"
 
 #include <stdio.h>
@@ -25,19 +26,17 @@ static const ith_module_name residual[] = {
     {"residual.6", "conv2"}, {"shortcut", "conv_shortcut"},
 };
 
-#define COUNT(table) ((int)(sizeof table / sizeof *table))
-
-/* Writes "head" and the canonical name of a part of a residual block, or of a sampling layer, whose parts keep their
- * names, and which has a head of its own. */
+/* The canonical name of a part: of a residual block, whose name begins with `head`; or of a resampling layer, whose
+ * name begins with `sampling` and whose parts keep their names. */
 static const char *part_name(const char *head, const char *sampling, const char *part, char space[ITH_STORE_NAME_BYTES])
 {
     if (!ith_name_after(part, "resample.") && !ith_name_after(part, "time_conv."))
-        return ith_module_rename(residual, COUNT(residual), head, part, space);
+        return ith_module_rename(residual, ITH_COUNT(residual), head, part, space);
     const int length = snprintf(space, ITH_STORE_NAME_BYTES, "%s%s", sampling, part);
     return length < ITH_STORE_NAME_BYTES ? space : NULL;
 }
 
-/* The rest of a name after "encoder.downsamples.". */
+/* The canonical name of "encoder.downsamples." + rest. */
 static const char *down_name(const char *rest, char space[ITH_STORE_NAME_BYTES])
 {
     char head[64], sampling[64];
@@ -54,7 +53,7 @@ static const char *down_name(const char *rest, char space[ITH_STORE_NAME_BYTES])
     return part_name(head, head, rest, space);
 }
 
-/* The rest of a name after "decoder.upsamples.". */
+/* The canonical name of "decoder.upsamples." + rest. */
 static const char *up_name(int64_t in_level, const char *rest, char space[ITH_STORE_NAME_BYTES])
 {
     char head[64], sampling[64];
@@ -73,7 +72,7 @@ static const char *up_name(int64_t in_level, const char *rest, char space[ITH_ST
     return part_name(head, sampling, rest, space);
 }
 
-/* The rest of a name after "encoder." or "decoder.". */
+/* The canonical name of half + rest. half: "encoder." or "decoder.". */
 static const char *half_name(int64_t in_level, const char *half, const char *rest, char space[ITH_STORE_NAME_BYTES])
 {
     char head[64];
@@ -86,9 +85,9 @@ static const char *half_name(int64_t in_level, const char *half, const char *res
     part = ith_name_after(rest, "middle.");
     if (part && (part = ith_name_number(part, &index)) && index != 1) {
         snprintf(head, sizeof head, "%smid_block.resnets.%d.", half, index / 2);
-        return ith_module_rename(residual, COUNT(residual), head, part, space);
+        return ith_module_rename(residual, ITH_COUNT(residual), head, part, space);
     }
-    return ith_module_rename(ends, COUNT(ends), half, rest, space);
+    return ith_module_rename(ends, ITH_COUNT(ends), half, rest, space);
 }
 
 const char *ith_vae_name(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES])
@@ -103,6 +102,6 @@ const char *ith_vae_name(const void *user, const char *name, char space[ITH_STOR
     else if ((rest = ith_name_after(bare, "decoder.")))
         found = half_name(in_level, "decoder.", rest, space);
     else
-        found = ith_module_rename(top, COUNT(top), "", bare, space);
+        found = ith_module_rename(top, ITH_COUNT(top), "", bare, space);
     return found ? found : bare;
 }

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define FOLDER_DEPTH 3 /* of the folders in a repository: split_files/diffusion_models/wan2.1 */
+#define FOLDER_DEPTH 3 /* depth of the folders in a repository: split_files/diffusion_models/wan2.1 */
 
 const char *ith_part_name(ith_part part)
 {
@@ -73,7 +73,8 @@ static const struct {
                [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
                [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
 
-/* Opens a component of a diffusers checkpoint: the files of the variant, as far as there are such files. */
+/* Opens a component of a diffusers checkpoint: the files of the variant if it has such files, otherwise the usual
+ * files. */
 static ith_status open_folder(ith_context *context, const char *folder, const char *variant, ith_part part,
                               ith_store **out)
 {
@@ -139,7 +140,7 @@ static bool has_part(const ith_contents *contents, ith_part part)
     return part == ITH_PART_VAE ? contents->vae : contents->dit;
 }
 
-/* Says what weight files hold; *more: the name of a model of which they hold a part, or "". */
+/* Returns words for the contents of weight files. *more: the name of a model of which they hold a part, or "". */
 static const char *describe_contents(const ith_contents *contents, const char **more)
 {
     *more = "";
@@ -169,7 +170,7 @@ static ith_status check_contents(ith_context *context, const char *path, ith_par
                     parts[part].noun, held, more);
 }
 
-/* Makes the weight files to which `path` belongs the source of a component. */
+/* Sets the source of a component to the weight files to which `path` belongs. */
 static ith_status take_file(ith_context *context, const char *path, ith_part part, const ith_contents *contents,
                             ith_source *out)
 {
@@ -209,7 +210,8 @@ static ith_status file_of_folder(ith_context *context, const char *folder, ith_p
     return status;
 }
 
-/* Makes a file or a folder that the caller has named the source of a component. NULL: it is left as it is. */
+/* Sets the source of a component to a file or a folder that the caller has named. path NULL: leaves the source
+ * unchanged. */
 static ith_status take_named(ith_context *context, const char *path, ith_part part, ith_sources *out)
 {
     ith_contents contents = {0};
@@ -252,7 +254,7 @@ static int find_candidates(const candidates *c, ith_part part, int noise, int64_
     return count;
 }
 
-/* Makes the only file of the folder that holds a component its source, unless the component has one. */
+/* If a component has no source: sets it to the only file of the folder that holds the component. */
 static ith_status take_found(ith_context *context, const char *folder, const candidates *c, ith_part part, int noise,
                              ith_sources *out)
 {
@@ -272,7 +274,7 @@ static ith_status take_found(ith_context *context, const char *folder, const can
                     parts[part].noun, parts[part].member, parts[part].published);
 }
 
-/* Makes the files of a folder the sources of the components that have none. */
+/* Sets the sources of the components that have none to files of a folder. */
 static ith_status take_folder(ith_context *context, const char *folder, const candidates *c, ith_sources *out)
 {
     int64_t first = 0, second = 0;
@@ -290,7 +292,7 @@ static ith_status take_folder(ith_context *context, const char *folder, const ca
     return status ? status : take_found(context, folder, c, ITH_PART_TEXT, 0, out);
 }
 
-/* Recognises the weight files of a folder, and makes them the sources of the components that have none. */
+/* Recognises the weight files of a folder, and sets the sources of the components that have none to them. */
 static ith_status search_folder(ith_context *context, const char *folder, ith_sources *out)
 {
     ith_weight_list list;
@@ -332,15 +334,15 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     return ith_fail(context, ITH_ERR_ARGUMENT, "no model is named: folder, dit, or dit_high and dit_low are needed");
 }
 
-/* Whether a path is a checkpoint in the layout of diffusers, if only a damaged one; or nothing that could be searched.
- */
+/* Whether a path is a checkpoint in the layout of diffusers, perhaps a damaged one; or no folder, so that it cannot be
+ * searched. */
 static bool is_checkpoint(ith_context *context, const char *folder)
 {
     return !ith_is_folder(folder) || ith_has_file(context, folder, "model_index.json") ||
            ith_has_file(context, folder, "transformer/config.json");
 }
 
-/* Makes the components of a diffusers checkpoint the sources of those that have none. */
+/* Sets the sources of the components that have none to the components of a diffusers checkpoint. */
 static ith_status take_checkpoint(ith_context *context, const char *folder, const char *variant, ith_sources *out)
 {
     if (!(out->folder = ith_strdup(context, folder)) || (variant && !(out->variant = ith_strdup(context, variant))))
@@ -352,7 +354,7 @@ static ith_status take_checkpoint(ith_context *context, const char *folder, cons
     return ITH_OK;
 }
 
-/* Components that are named nowhere may lie in the transformer's file, if it is an all-in-one file. */
+/* Sets the sources of the components that have none to the transformer's file, which may be an all-in-one file. */
 static ith_status take_rest(ith_context *context, ith_sources *out)
 {
     ith_contents contents = {0};
@@ -387,18 +389,19 @@ static ith_status find_tokenizer(ith_context *context, const ith_model_files *fi
         return (out->tokenizer = ith_strdup(context, files->tokenizer)) ? ITH_OK : ITH_ERR_MEMORY;
     if (out->folder)
         return (out->tokenizer = ith_format(context, "%s/tokenizer", out->folder)) ? ITH_OK : ITH_ERR_MEMORY;
-    for (size_t i = 0; i < 8; i++) {
-        if (!folders[i % 2])
-            continue;
-        char *path = ith_format(context, "%s/%s", folders[i % 2], places[i / 2]);
-        if (!path)
-            return ITH_ERR_MEMORY;
-        if (has_tokenizer(context, path)) {
-            out->tokenizer = path;
-            return ITH_OK;
+    for (size_t place = 0; place < sizeof places / sizeof *places; place++)
+        for (int i = 0; i < 2; i++) {
+            if (!folders[i])
+                continue;
+            char *path = ith_format(context, "%s/%s", folders[i], places[place]);
+            if (!path)
+                return ITH_ERR_MEMORY;
+            if (has_tokenizer(context, path)) {
+                out->tokenizer = path;
+                return ITH_OK;
+            }
+            ith_free(context, path);
         }
-        ith_free(context, path);
-    }
     return ITH_OK;
 }
 

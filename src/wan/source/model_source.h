@@ -20,14 +20,14 @@ typedef struct ith_source {
     char **paths; /* [count] the weight files, or one index of shards */
     int64_t count;
     char *config;     /* a folder whose config.json gives the component's sizes; NULL: they follow from its tensors */
-    int64_t in_level; /* what ith_vae_name needs */
+    int64_t in_level; /* the number of parts in a level of the autoencoder, for ith_vae_name */
 } ith_source;
 
 typedef struct ith_sources {
     char *folder;  /* a diffusers checkpoint: it has a model_index.json; NULL: none */
     char *variant; /* part of the names of its weight files: "fp16"; NULL: none */
     ith_source parts[ITH_PARTS];
-    int experts;     /* number of transformers; 0: model_index.json says it */
+    int experts;     /* number of transformers; 0: model_index.json has the number */
     char *tokenizer; /* a folder with a tokenizer, or its file; NULL: the weight files of the text encoder hold it */
 } ith_sources;
 

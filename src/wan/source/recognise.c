@@ -26,7 +26,7 @@ static const struct {
 };
 #define REFUSALS (sizeof refusals / sizeof *refusals)
 
-/* Notes which of the refusals a name gives reason for: the one that stands first in the table counts. */
+/* Finds the refusals for which a name gives a reason. *refusal becomes the first of them in the table. */
 static void note_refusal(const char *name, size_t *refusal)
 {
     for (size_t i = 0; i < *refusal; i++)

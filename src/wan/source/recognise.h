@@ -8,11 +8,11 @@
 typedef struct ith_contents {
     bool dit, text, vae;
     bool lora;           /* low-rank additions to a transformer instead of a transformer */
-    int64_t in_level;    /* of the autoencoder, for ith_vae_name */
+    int64_t in_level;    /* the number of parts in a level of the autoencoder, for ith_vae_name */
     const char *refusal; /* a kind of model that is not built: "a VACE model"; NULL: none */
 } ith_contents;
 
-/* raw: a store that was opened without a map of names. */
+/* Recognises the components in a store. raw: a store that was opened without a map of names. */
 ith_contents ith_recognise(const ith_store *raw);
 
 /* The noise of a transformer of a model with two, from the name of its file or else of its folder: 1 high, -1 low, 0 if

@@ -3,6 +3,7 @@
 #include "weight_files.h"
 
 #include "../../base/lent_files.h"
+#include "../../files/suffix.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,20 +16,14 @@
 
 #define MOST_FILES 1000
 
-static bool ends(const char *text, const char *end)
-{
-    const size_t length = strlen(text), tail = strlen(end);
-    return length > tail && !strcmp(text + length - tail, end);
-}
-
 bool ith_is_pickle(const char *path)
 {
-    return ends(path, ".pth") || ends(path, ".pt") || ends(path, ".ckpt") || ends(path, ".bin");
+    return ith_suffix(path, ".pth") || ith_suffix(path, ".pt") || ith_suffix(path, ".ckpt") || ith_suffix(path, ".bin");
 }
 
 static bool is_weights(const char *path)
 {
-    return ends(path, ".safetensors") || ends(path, ".gguf");
+    return ith_suffix(path, ".safetensors") || ith_suffix(path, ".gguf");
 }
 
 bool ith_is_folder(const char *path)
@@ -119,7 +114,8 @@ static ith_status add(ith_context *context, char *path, ith_weight_list *out)
     return status;
 }
 
-static ith_status walk(ith_context *context, const char *folder, int depth, ith_weight_list *out)
+/* Adds the weight files of a folder and of its subfolders, `depth` folders deep. */
+static ith_status list_files(ith_context *context, const char *folder, int depth, ith_weight_list *out)
 {
     struct dirent **entries = NULL;
     const int count = scandir(folder, &entries, is_visible, alphasort);
@@ -135,7 +131,7 @@ static ith_status walk(ith_context *context, const char *folder, int depth, ith_
         } else if (!ith_is_folder(path)) {
             status = add(context, path, out);
         } else {
-            status = depth ? walk(context, path, depth - 1, out) : ITH_OK;
+            status = depth ? list_files(context, path, depth - 1, out) : ITH_OK;
             ith_free(context, path);
         }
     }
@@ -148,7 +144,7 @@ ith_status ith_weight_list_read(ith_context *context, const char *folder, int de
     *out = (ith_weight_list){0};
     if (!(out->paths = ith_alloc_zero(context, MOST_FILES, sizeof *out->paths, "a list of weight files")))
         return ITH_ERR_MEMORY;
-    return walk(context, folder, depth, out);
+    return list_files(context, folder, depth, out);
 }
 
 void ith_weight_list_free(ith_context *context, ith_weight_list *list)

@@ -114,7 +114,8 @@ static int digit_of(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* Decodes base64 in place of new memory. Returns the number of bytes; -1 for text that is no base64. */
+/* Decodes base64 to `out`, which has room for the length of the text. Returns the number of bytes; -1 for text that is
+ * no base64. */
 static int64_t decode_base64(const char *text, unsigned char *out)
 {
     uint32_t bits = 0;

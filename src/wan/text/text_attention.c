@@ -14,8 +14,8 @@
 #include <string.h>
 
 /* Half of the buckets are for keys after the query, the other half for keys before it. In each half, every distance
- * below buckets/4 has a bucket of its own. Larger distances share buckets that widen logarithmically up to
- * max_distance, where the last bucket begins. Computed in float, as in the reference. */
+ * below buckets/4 has its own bucket. Larger distances share buckets that widen logarithmically up to max_distance,
+ * where the last bucket begins. Computed in float, as in the reference. */
 int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
 {
     int64_t half = buckets / 2, exact = half / 2;

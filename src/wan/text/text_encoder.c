@@ -34,6 +34,15 @@ typedef struct text_layer {
     float *bias_table;                /* [buckets, heads]: the learnt biases of the attention */
 } text_layer;
 
+#define LAYER_LINEARS 5 /* number of linear layers in a layer */
+
+/* Lists the linear layers of a layer in the order of the computation. */
+static void list_linears(const text_layer *layer, const ith_linear *linears[LAYER_LINEARS])
+{
+    linears[0] = layer->qkv, linears[1] = layer->o;
+    linears[2] = layer->wi_0, linears[3] = layer->wi_1, linears[4] = layer->wo;
+}
+
 struct ith_text_encoder {
     ith_text_config config;
     ith_operand_types types;
@@ -239,8 +248,9 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
 /* Asks the system for the weights of a layer. */
 static void prefetch(const text_layer *layer)
 {
-    const ith_linear *const linears[] = {layer->qkv, layer->o, layer->wi_0, layer->wi_1, layer->wo};
-    for (size_t i = 0; i < sizeof linears / sizeof *linears; i++)
+    const ith_linear *linears[LAYER_LINEARS];
+    list_linears(layer, linears);
+    for (int i = 0; i < LAYER_LINEARS; i++)
         ith_linear_prefetch(linears[i]);
 }
 
@@ -338,10 +348,11 @@ static void list_layers(const ith_text_encoder *encoder, int64_t layers, int64_t
 {
     static const char stage[] = "text";
     const text_layer *layer = &encoder->layers[0];
-    const ith_linear *const linears[] = {layer->qkv, layer->o, layer->wi_0, layer->wi_1, layer->wo};
+    const ith_linear *linears[LAYER_LINEARS];
     const ith_attn_problem problem = ith_text_attention_problem(&encoder->config, count);
     const double times = (double)layers, f32 = sizeof(float);
-    for (size_t i = 0; i < sizeof linears / sizeof *linears; i++)
+    list_linears(layer, linears);
+    for (int i = 0; i < LAYER_LINEARS; i++)
         ith_work_take_linear(list, stage, times, count, ith_linear_inputs(linears[i]), ith_linear_outputs(linears[i]));
     ith_work_take_attention(list, stage, times, &problem);
     /* two norms read and write a row, two sums read two and write one; so do gelu and the product with the gate */

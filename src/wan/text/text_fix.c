@@ -13,7 +13,7 @@
 #define LONGEST_SEGMENT 1000000 /* in characters; a longer line is repaired in parts of this length */
 #define ESCAPE 0x1b
 
-/* ---- Steps: each appends to `out` what it makes of `text` ------------------------------------------------------ */
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
 /* A step of the repair: appends the repaired `text` to `out`. */
 typedef ith_status (*step_fn)(ith_context *context, const ith_codepoints *text, ith_codepoints *out);

@@ -6,6 +6,7 @@
 #include "../../files/json_load.h"
 #include "../../files/mapping.h"
 #include "../../files/quote.h"
+#include "../../files/suffix.h"
 #include "piece_model.h"
 #include "prompt.h"
 #include "sentencepiece_check.h"
@@ -29,15 +30,9 @@ static bool exists(ith_context *context, const char *path)
     return access(ith_lent_path(context, path), F_OK) == 0 || errno != ENOENT;
 }
 
-static bool ends(const char *path, const char *end)
-{
-    const size_t length = strlen(path), tail = strlen(end);
-    return length > tail && !strcmp(path + length - tail, end);
-}
-
 static bool is_json(const char *path)
 {
-    return ends(path, ".json");
+    return ith_suffix(path, ".json");
 }
 
 /* Makes the tokenizer from a SentencePiece model in memory. path: for messages. */
@@ -133,10 +128,10 @@ ith_status ith_tokenizer_load(ith_context *context, const char *path, ith_tokeni
     char *model = is_file ? ith_strdup(context, path) : ith_format(context, "%s/spiece.model", path);
     char *json = is_file ? ith_strdup(context, path) : ith_format(context, "%s/tokenizer.json", path);
     *out = model && json ? new_tokenizer(context) : NULL;
-    ith_status status = !*out                            ? ITH_ERR_MEMORY
-                        : is_file && ends(path, ".gguf") ? load_gguf(context, path, *out)
-                        : is_file && !is_json(path)      ? load_pieces(context, path, *out)
-                                                         : load(context, model, json, *out);
+    ith_status status = !*out                                  ? ITH_ERR_MEMORY
+                        : is_file && ith_suffix(path, ".gguf") ? load_gguf(context, path, *out)
+                        : is_file && !is_json(path)            ? load_pieces(context, path, *out)
+                                                               : load(context, model, json, *out);
     ith_free(context, model);
     ith_free(context, json);
     if (status)
