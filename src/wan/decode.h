@@ -2,8 +2,9 @@
 /* The last stage of a run: latents become frames.
  *
  * Each process decodes a band of rows of every frame, with all of its threads, and rank 0 gathers the frames. The
- * processes exchange nothing else, because each also computes the rows above and below its band that the band depends
- * on (vae/vae.h). Any number of processes gives the same bits. With from_latents the process of rank 0 decodes alone.
+ * processes exchange nothing else: each process also computes the rows above and below its band on which the band
+ * depends (vae/vae.h). Any number of processes gives the same bits. With from_latents the process of rank 0 decodes
+ * alone.
  */
 #ifndef ITH_WAN_DECODE_H
 #define ITH_WAN_DECODE_H

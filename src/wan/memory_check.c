@@ -14,8 +14,9 @@ typedef struct search {
     ith_context *context;
     const ith_team *team;
     int64_t free_bytes;
-    ith_generate_options best;       /* the last options that fit */
-    int64_t best_bytes, least_bytes; /* predicted bytes with `best`; the least predicted so far for any options */
+    ith_generate_options best; /* the last options that fit */
+    int64_t best_bytes;        /* predicted bytes with `best` */
+    int64_t least_bytes;       /* the least predicted bytes so far, with any options */
 } search;
 
 typedef struct byte_text {
@@ -65,7 +66,7 @@ static bool fewer_frames_fit(search *s, ith_generate_options options)
 static bool smaller_pictures_fit(search *s, ith_generate_options options)
 {
     int64_t multiple = s->pipeline->model->info.size_multiple, height = options.height, width = options.width;
-    for (int quarters = 3; quarters > 0; quarters -= quarters == 3 ? 1 : quarters == 2 ? 1 : 2) {
+    for (int quarters = 3; quarters > 0; quarters--) {
         options.height = ith_max64(height * quarters / 4 / multiple, 1) * multiple;
         options.width = ith_max64(width * quarters / 4 / multiple, 1) * multiple;
         if (fits(s, &options))
@@ -74,9 +75,10 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* Tries changes in this order until the run fits: keep_packed and shard_weights off, which stay off; guidance branches
- * computed one after the other; precision bf16; both; both and fewer frames; both and a smaller picture. */
-static bool find_what_fits(search *s, const ith_generate_options *asked)
+/* Tries changes in this order until the run fits: keep_packed and shard_weights off, also in all later attempts;
+ * guidance branches computed one after the other; precision bf16; both; both and fewer frames; both and a smaller
+ * picture. */
+static bool find_fitting(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;
     mapped.keep_packed = ITH_KEEP_NONE;
@@ -118,7 +120,7 @@ ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const 
     search s = {
         .pipeline = pipeline, .context = context, .team = team, .free_bytes = memory->free_bytes, .least_bytes = bytes};
     char advice[256], changes[192];
-    if (!find_what_fits(&s, options)) {
+    if (!find_fitting(&s, options)) {
         snprintf(advice, sizeof advice, "the least that other options would need is %s",
                  print_bytes(s.least_bytes).text);
     } else {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the configuration of a model: of a checkpoint in the diffusers layout model_index.json, the scheduler, and a
- * configuration for each component; of other files the shapes of their tensors. Models of an official size get their
- * default settings from the reference implementation (Wan-Video/Wan2.2 and Wan2.1, wan/configs), because the flow_shift
- * in the folders on the Hugging Face hub differs from it. */
+/* Reads the configuration of a model. A checkpoint in the diffusers layout has model_index.json, the configuration of
+ * the scheduler, and one for each component. The sizes of other files follow from the shapes of their tensors. Models
+ * of an official size get their default settings from the reference implementation (Wan-Video/Wan2.2 and Wan2.1,
+ * wan/configs), because the flow_shift in the folders on the Hugging Face hub is different. */
 #include "model.h"
 
 #include "../base/context.h"
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define OWN_SHIFT 5 /* of a model of its own size whose files name no shift, as in Wan 2.1 */
+#define OWN_SHIFT 5 /* the shift of Wan 2.1, for a model of another size whose files name no shift */
 
 /* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
 static const char official_negative[] =
@@ -114,7 +114,7 @@ static file_name sizes_of(const ith_model *model, int expert)
     return name;
 }
 
-/* Models that have other channels than all that are built. */
+/* The name of an unsupported model with these channels, in brackets; "" if it is not known. */
 static const char *kind_of_channels(int64_t in, int64_t out)
 {
     return in == 96 && out == 48 ? " (Lucy-Edit)" : in == 48 && out == 16 ? " (Fun-Control)" : "";
@@ -220,8 +220,9 @@ static void fill_info(ith_model *model)
         info->boundary = official->boundary;
 }
 
-/* Reads model_index.json and the scheduler of a checkpoint. Transformers that are named beside a checkpoint replace its
- * own. Files without a checkpoint have the scheduler of the reference implementation. */
+/* Reads model_index.json and the scheduler of a checkpoint. Transformers that the caller names beside a checkpoint
+ * replace the transformers of the checkpoint. Files without a checkpoint have the scheduler of the reference
+ * implementation. */
 static ith_status read_index(ith_context *context, ith_model *model, ith_model_index *out)
 {
     ith_model_index index = {.experts = model->sources.experts, .solver = ITH_SOLVER_UNIPC};

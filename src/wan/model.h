@@ -22,7 +22,7 @@ typedef struct ith_model {
     ith_scheduler scheduler;
     ith_lora *loras[2];          /* changes to the weights of each expert; NULL: none */
     ith_store *files[ITH_PARTS]; /* the weight files of each component, if ith_model_check_weights opened them */
-    int64_t lists[ITH_PARTS];    /* of a model without files: ith_model_list_bytes, as a video problem says */
+    int64_t lists[ITH_PARTS];    /* for a model without files: the results of ith_model_list_bytes */
 } ith_model;
 
 /* Finds the files of a model, and reads and checks all of its configurations. The caller frees *out with

@@ -15,8 +15,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Makes the tokenizer from a spiece.model that lies as a tensor in the text encoder's files, as in Comfy's. */
-static ith_status make_inner(ith_context *context, const ith_source *source, const ith_store *raw, ith_tokenizer **out)
+/* Makes the tokenizer from a tensor in the text encoder's files that holds a spiece.model, as Comfy's files have it. */
+static ith_status make_embedded(ith_context *context, const ith_source *source, const ith_store *raw,
+                                ith_tokenizer **out)
 {
     static const char end[] = "spiece_model";
     const ith_tensor *tensor;
@@ -38,7 +39,8 @@ static ith_status make_inner(ith_context *context, const ith_source *source, con
                     source->paths[0]);
 }
 
-static ith_status load_inner(ith_context *context, const ith_source *source, ith_tokenizer **out)
+/* Loads the tokenizer in the text encoder's files. */
+static ith_status load_embedded(ith_context *context, const ith_source *source, ith_tokenizer **out)
 {
     ith_store *raw = NULL;
     const char *dot = strrchr(source->paths[0], '.');
@@ -46,7 +48,7 @@ static ith_status load_inner(ith_context *context, const ith_source *source, ith
         return ith_tokenizer_load(context, source->paths[0], out);
     ith_status status = ith_store_open_files(context, (const char *const *)source->paths, source->count, NULL, &raw);
     if (!status)
-        status = make_inner(context, source, raw, out);
+        status = make_embedded(context, source, raw, out);
     ith_store_close(&raw);
     return status;
 }
@@ -59,7 +61,7 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
     const ith_source *text = &sources->parts[ITH_PART_TEXT];
     const char *path = sources->tokenizer ? sources->tokenizer : text->paths[0];
     ith_status status = sources->tokenizer ? ith_tokenizer_load(context, path, &pipeline->tokenizer)
-                                           : load_inner(context, text, &pipeline->tokenizer);
+                                           : load_embedded(context, text, &pipeline->tokenizer);
     if (status || ith_tokenizer_vocab(pipeline->tokenizer) <= pipeline->model->text.vocab)
         return status;
     int64_t pieces = ith_tokenizer_vocab(pipeline->tokenizer);
@@ -76,7 +78,7 @@ static ith_status check_library(ith_context *context)
     if (!strcmp(ith_version(), ITH_VERSION_TEXT))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "libithaca_wan is version %s and libithaca, which it stands on, %s: install both of one version",
+                    "libithaca_wan is version %s and libithaca, which it uses, %s: install both of one version",
                     ITH_VERSION_TEXT, ith_version());
 }
 

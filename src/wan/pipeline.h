@@ -19,7 +19,7 @@ typedef struct ith_shared {
     float *text[2];         /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
     int64_t text_count[2];  /* number of rows in each of `text` */
     float *latents;         /* the noise at first; after denoising, the result, on rank 0 only */
-    float *condition;       /* what the images give (image/condition.h); NULL: there are none */
+    float *condition;       /* the condition from the images (image/condition.h); NULL: there are none */
     ith_dit *dit;           /* weights of the expert in use */
     ith_dit_shards *shards; /* loads the layers of `dit`, of which each process keeps a part; NULL: there are none */
     ith_dit_text *keys[2];  /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
@@ -67,8 +67,8 @@ typedef struct ith_team {
     const ith_comm *comm; /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
 } ith_team;
 
-/* Whether the hosts of a run share out the weights: they were asked to, and there are several, or a process has no
- * files. */
+/* Whether the hosts of a run share out the weights: the options ask for it, and there are several hosts or a process
+ * without files. */
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team);
 
 /* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different

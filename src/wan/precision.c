@@ -31,12 +31,6 @@ ith_number_types ith_number_types_choose(const ith_context *context, ith_precisi
     return (ith_number_types){{ITH_BF16, ITH_BF16, multiplied}, ITH_BF16};
 }
 
-const char *ith_precision_name(ith_precision precision)
-{
-    static const char *const names[] = {"auto", "f32", "bf16"};
-    return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
-}
-
 /* The reason for the choice of precision, as the end of a sentence; "" if there is nothing to explain. */
 static const char *reason_of(const ith_context *context, ith_precision asked)
 {

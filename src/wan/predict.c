@@ -131,7 +131,7 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
     return status;
 }
 
-/* The peak memory of denoising: the needs of the larger expert, and the buffers of every rank. */
+/* The peak memory of denoising: the memory of the larger expert, and the buffers of every rank. */
 static ith_status denoise_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                 const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
                                 const int64_t counts[2], int64_t *bytes)
@@ -165,8 +165,8 @@ static ith_status decode_bytes(const ith_model *model, ith_context *context, con
     return ith_decode_bytes(context, &model->vae, types, options, size, team, bytes);
 }
 
-/* The memory of the lists of tensors that a pipeline keeps when it has checked its files. A run from latents checks
- * none. */
+/* The memory of the lists of tensors that a pipeline keeps after it has checked its files. checks: the run checks all
+ * files. A run from latents does not, and keeps only lists of earlier runs. */
 static int64_t list_bytes(ith_context *context, const ith_model *model, bool checks)
 {
     int64_t bytes = 0;
@@ -176,45 +176,65 @@ static int64_t list_bytes(ith_context *context, const ith_model *model, bool che
     return bytes;
 }
 
+/* Whether this process has rank 0, which encodes images, fits previews and writes the dump. */
+static bool has_first(const ith_team *team)
+{
+    return !team->members || team->members[0] == 0;
+}
+
+/* The memory that lasts for the whole run. */
+static int64_t kept_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                          const int64_t counts[2], const ith_team *team, const ith_latent_size *size)
+{
+    const int64_t latents = ith_latent_count(size) * (int64_t)sizeof(float);
+    const ith_latent_size condition = ith_condition_size(model, options, size);
+    int64_t bytes = latents + (team->lent ? ith_lent_bytes(context) : 0);
+    bytes += list_bytes(context, model, !options->from_latents);
+    if (options->from_latents)
+        return bytes;
+    bytes += ith_tokenizer_bytes() + (counts[0] + counts[1]) * model->text.dim * (int64_t)sizeof(float);
+    if (options->dump_file && has_first(team))
+        bytes += latents * (options->steps + 2) + options->height * options->width * 3 * options->frames;
+    return bytes + ith_latent_count(&condition) * (int64_t)sizeof(float);
+}
+
+/* The peak memory of the stages that open the autoencoder: fitting previews, encoding images, decoding. */
+static ith_status vae_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                            const ith_team *team, ith_operand_types types, const ith_latent_size *size, int64_t *bytes)
+{
+    const bool prepares = !options->from_latents && has_first(team);
+    int64_t decode = 0, image = 0, preview = 0;
+    ith_status status = decode_bytes(model, context, options, team, types, size, &decode);
+    if (!status && prepares && options->image)
+        status = ith_condition_bytes(context, model, options, types, size, &image);
+    if (!status && prepares && options->on_preview && options->preview_every && model->vae.levels)
+        status = ith_preview_bytes(context, &model->vae, types, &preview);
+    *bytes = ith_model_list_bytes(context, model, ITH_PART_VAE) + ith_max64(decode, ith_max64(image, preview));
+    return status;
+}
+
+/* The peak memory of encoding the prompts. */
+static ith_status text_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                             ith_operand_types types, const int64_t counts[2], int64_t *bytes)
+{
+    ith_status status = ith_text_encoder_bytes(context, &model->text, types, options->keep_packed == ITH_KEEP_ALL,
+                                               ith_max64(counts[0], counts[1]), bytes);
+    *bytes += ith_model_list_bytes(context, model, ITH_PART_TEXT);
+    return status;
+}
+
 static ith_status predict(const ith_model *model, ith_context *context, const ith_generate_options *options,
                           const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes)
 {
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
-    int64_t decode = 0;
-    const bool has_first =
-        !team->members || team->members[0] == 0; /* whether this process has rank 0, which writes the dump */
-    ith_status status = decode_bytes(model, context, options, team, types.products, &size, &decode);
-    if (status)
-        return status;
-    int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
-    int64_t kept = latents + (team->lent ? ith_lent_bytes(context) : 0);
-    kept += list_bytes(context, model, !options->from_latents);
-    const int64_t vae_list = ith_model_list_bytes(context, model, ITH_PART_VAE);
-    decode += vae_list;
-    *bytes = kept + decode;
-    if (options->from_latents)
-        return ITH_OK;
-    int64_t longest = ith_max64(counts[0], counts[1]);
-    kept += ith_tokenizer_bytes() + (counts[0] + counts[1]) * model->text.dim * 4;
-    if (options->dump_file && has_first)
-        kept += latents * (options->steps + 2) + frame * options->frames;
-    const ith_latent_size condition = ith_condition_size(model, options, &size);
-    kept += ith_latent_count(&condition) * 4;
-    int64_t text = 0, denoise = 0, image = 0;
-    status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed == ITH_KEEP_ALL,
-                                    longest, &text);
-    text += ith_model_list_bytes(context, model, ITH_PART_TEXT);
-    if (team->lent || !encodes) /* rank 0 encodes the prompts, or an earlier call */
-        text = 0;
-    if (!status)
+    int64_t with_vae = 0, text = 0, denoise = 0;
+    ith_status status = vae_bytes(model, context, options, team, types.products, &size, &with_vae);
+    const int64_t kept = kept_bytes(model, context, options, counts, team, &size);
+    if (!status && !options->from_latents && encodes && !team->lent) /* rank 0 encodes the prompts of a lent model */
+        status = text_bytes(model, context, options, types.products, counts, &text);
+    if (!status && !options->from_latents)
         status = denoise_bytes(model, context, options, team, &types, &size, counts, &denoise);
-    if (!status && options->image && has_first)
-        status = ith_condition_bytes(context, model, options, types.products, &size, &image);
-    int64_t preview = 0;
-    if (!status && options->on_preview && options->preview_every && has_first && model->vae.levels)
-        status = ith_preview_bytes(context, &model->vae, types.products, &preview);
-    const int64_t with_vae = ith_max64(ith_max64(preview, image) + vae_list, decode);
     *bytes = kept + ith_max64(ith_max64(text, denoise), with_vae);
     return status;
 }

@@ -13,8 +13,8 @@
 #define SIDE 16       /* latents of a frame that is decoded, in height and width */
 #define FRAMES 3      /* latent frames that are decoded, all with the same latents */
 #define SQUARE 2      /* latents of a square of the test picture */
-#define SEED 20250722 /* of the random latents */
-#define RIDGE 1e-2    /* added to the diagonal for each sample: keeps the map small where channels do nothing */
+#define SEED 20250722 /* for the random colours and latents */
+#define RIDGE 1e-2    /* ridge regression: added to the diagonal for each sample, so that unused channels get 0 */
 
 /* The memory of a fit. n = channels + 1; the last row of the equations belongs to the constant. */
 typedef struct fit {
@@ -44,7 +44,7 @@ ith_status ith_preview_bytes(ith_context *context, const ith_vae_config *config,
     return status;
 }
 
-/* Adds the mean colour of the pixels of each latent (an ith_vae_frame_fn). */
+/* Adds the mean colours of the pixels of each latent to f->colours (an ith_vae_frame_fn). */
 static ith_status take_colours(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
 {
     const fit *f = user;
@@ -114,7 +114,7 @@ static void solve(const fit *f)
     }
 }
 
-/* Fits the maps of the rank to latents and colours. The map of the first latent frame has its own latents. */
+/* Fits the maps of the rank to latents and colours: one to the first latent frame, one to the last. */
 static void fit_maps(ith_rank *rank, const fit *f)
 {
     const int64_t n = f->channels + 1;
@@ -228,7 +228,7 @@ static uint8_t colour_of(const float *map, int64_t channels, const float *number
 {
     float sum = map[channels];
     for (int64_t c = 0; c < channels; c++)
-        sum += map[c] * numbers[4 * c];
+        sum += map[c] * numbers[ITH_DIT_PATCH * c];
     return (uint8_t)lrintf(fminf(fmaxf((sum + 1) * 127.5f, 0), 255));
 }
 
@@ -240,7 +240,7 @@ void ith_preview_draw(const float *map, const ith_latent_size *size, const float
             const int64_t place = column / size->width, x = column % size->width;
             const int64_t frame = shown > 1 ? place * (size->frames - 1) / (shown - 1) : 0;
             const int64_t token = (frame * down + row / 2) * across + x / 2;
-            const float *numbers = tokens + token * size->channels * 4 + row % 2 * 2 + x % 2;
+            const float *numbers = tokens + token * size->channels * ITH_DIT_PATCH + row % 2 * 2 + x % 2;
             for (int64_t j = 0; j < 3; j++)
                 *rgb++ = colour_of(map + (j + (frame ? 3 : 0)) * (size->channels + 1), size->channels, numbers);
         }

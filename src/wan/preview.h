@@ -3,10 +3,10 @@
  *
  *   rgb_j = map_j0 + sum_c map_jc z_c
  *
- * The map is fitted by least squares to the model's own autoencoder, so it exists for every one. The encoder makes
- * latents from a test picture of squares with known random colours. If the weight files have no encoder that can be
- * used, the decoder makes colours from random normal latents instead; the colours of previews are then paler and less
- * true. The first latent frame, which stands for one frame, has a map of its own. */
+ * The map is fitted by least squares to the model's autoencoder, so previews work with every autoencoder. The encoder
+ * makes latents from a test picture of squares with known random colours. If the weight files have no encoder that can
+ * be used, the decoder makes colours from random normal latents instead; the colours of previews are then paler and
+ * less accurate. The first latent frame, which stands for one frame, has another map than the later ones. */
 #ifndef ITH_WAN_PREVIEW_H
 #define ITH_WAN_PREVIEW_H
 

@@ -46,7 +46,7 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
     return values[1] == -values[2] ? first.status : ith_fail_in(rank->context, first.status, "rank %d", failed);
 }
 
-/* ---- One rank for all ------------------------------------------------------------------------------------------ */
+/* ---- Work of one rank for all ---------------------------------------------------------------------------------- */
 
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user)
 {
@@ -173,7 +173,8 @@ static void observe(ith_rank *rank)
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
-/* Checks that the files of the saved run, if this run is resumed or saved, belong to the model and find room. */
+/* If the run is resumed, checks that the saved run belongs to the model. If it is saved, checks the room on the disk.
+ */
 static ith_status check_saved_run(ith_rank *rank)
 {
     const ith_model *model = rank->pipeline->model;
@@ -230,7 +231,7 @@ static ith_status compare_models(ith_rank *rank)
             return status;
         first = hash;
         status = ith_comm_broadcast(rank->comm, &first, sizeof first, 0);
-        hash = rank->team.lent ? first : hash; /* its files are rank 0's */
+        hash = rank->team.lent ? first : hash; /* a lent model has the files of rank 0 */
     }
     return status ? status : ith_rank_compare(rank, "the model", hash);
 }

@@ -15,7 +15,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define MAX_STEPS 10000
+#define MOST_STEPS 10000
 #define MOST_SIDE 65536 /* largest height and width of an image */
 
 static void put_defaults(const ith_model *model, ith_generate_options *options)
@@ -175,7 +175,7 @@ static ith_status check_image(ith_context *context, const char *name, const ith_
                     (long long)image->width, (long long)image->height, MOST_SIDE, MOST_SIDE);
 }
 
-/* Checks that the images are those that the model needs. */
+/* Checks that the model takes the given images, and gets the images that it needs. */
 static ith_status check_images(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_image_use use = (ith_image_use)model->info.image_use;
@@ -232,7 +232,7 @@ static ith_status read_parts(ith_context *context, ith_generate_options *options
 
 static ith_status check_numbers(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
-    ith_status status = check_range(context, "steps", (double)options->steps, 1, MAX_STEPS);
+    ith_status status = check_range(context, "steps", (double)options->steps, 1, MOST_STEPS);
     if (!status)
         status = check_range(context, "shift", options->shift, 1e-3, 1e3);
     if (!status)

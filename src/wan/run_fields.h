@@ -11,7 +11,7 @@
 /* The C type of a member, and how its values on two ranks are compared. */
 typedef enum ith_field_kind {
     ITH_FIELD_TEXT,  /* const char *, compared by its hash */
-    ITH_FIELD_GIVEN, /* const char *, compared by whether it is NULL */
+    ITH_FIELD_GIVEN, /* const char *; only whether it is NULL is compared */
     ITH_FIELD_WHOLE, /* int64_t or uint64_t */
     ITH_FIELD_INT,   /* int, or an enum; ith_field.word returns the name of a value */
     ITH_FIELD_REAL,  /* double */
@@ -37,8 +37,8 @@ extern const ith_field ith_attention_fields[ITH_ATTENTION_FIELDS];
 int64_t ith_field_value(const ith_field *field, const void *base);
 /* Writes a value of ith_field_value as text; not for TEXT. */
 void ith_field_print(const ith_field *field, int64_t value, char *text, size_t bytes);
-/* Sets a member of the struct `base` from a text of ith_field_print, of an IMAGE the hash alone; a member of kind TEXT
- * points to `text` afterwards. Returns false if `text` is no value of the field. */
+/* Sets a member of the struct `base` from a text of ith_field_print. A member of kind TEXT points to `text` afterwards.
+ * Not for GIVEN and IMAGE, whose texts do not hold the value. Returns false if `text` is no value of the field. */
 bool ith_field_parse(const ith_field *field, const char *text, void *base);
 
 #endif

@@ -133,7 +133,7 @@ void ith_saved_attention(const ith_plan *plan, char text[ITH_SAVED_ATTENTION_BYT
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
-/* Reads the metadata `key`: a number in base `base`. */
+/* Reads the number at `key` of the metadata, with digits of base `base`. */
 static ith_status read_number(ith_context *context, const ith_saved_run *saved, const char *key, int base,
                               uint64_t *out)
 {
@@ -204,7 +204,7 @@ static size_t member_bytes(const ith_field *field)
     return field->kind == ITH_FIELD_INT ? sizeof(int) : sizeof(int64_t);
 }
 
-/* Whether the caller has set the field, so that its value is neither the one of the struct `init` nor NAN. */
+/* Whether the caller has set the field: its value is not NAN, and differs from its value in the struct `init`. */
 static bool is_given(const ith_field *field, const void *given, const void *init)
 {
     double real;
@@ -229,7 +229,7 @@ static ith_status contradict(ith_context *context, const ith_saved_run *saved, c
                     there, saved->path);
 }
 
-/* Checks that the caller gives the image of the saved run, of which the file has the hash. */
+/* Checks that the caller gives the image of the saved run, by its hash in the file. */
 static ith_status check_image(ith_context *context, const ith_saved_run *saved, const ith_field *field,
                               const void *given)
 {

@@ -39,16 +39,16 @@ ith_status ith_saved_run_write(ith_context *context, const char *path, const ith
  * library has written it. */
 ith_status ith_saved_run_open(ith_context *context, const char *path, ith_saved_run **out);
 void ith_saved_run_close(ith_context *context, ith_saved_run **saved);
-/* Fills in the options of the saved run. Options that are given, so that their value is not the one of
- * ITH_GENERATE_OPTIONS_INIT, must be equal; otherwise ITH_ERR_ARGUMENT with the option's name. Strings live as long as
- * `saved`. */
+/* Fills in the options of the saved run. An option that the caller gives, so that it differs from
+ * ITH_GENERATE_OPTIONS_INIT, must equal the option of the saved run; otherwise ITH_ERR_ARGUMENT with the option's name.
+ * Strings live as long as `saved`. */
 ith_status ith_saved_run_take(ith_context *context, const ith_saved_run *saved, ith_generate_options *options,
                               ith_attn_options *attention);
 /* Reads tensor `index`, which must have exactly this size, to `out`, and adds its numbers to *hash.
  * ITH_ERR_FORMAT if a number is not finite. */
 ith_status ith_saved_run_read(ith_context *context, const ith_saved_run *saved, int64_t index,
                               const ith_latent_size *size, float *out, uint64_t *hash);
-/* Checks the hash that ith_saved_run_read has computed of all tensors in any order; it begins at 0. */
+/* Checks `hash`, to which ith_saved_run_read has added all tensors, in any order. It must have begun at 0. */
 ith_status ith_saved_run_check_hash(ith_context *context, const ith_saved_run *saved, uint64_t hash);
 
 /* The bytes of a file with `count` tensors, without its header. */

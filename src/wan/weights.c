@@ -62,8 +62,7 @@ static void refuse_scale(ith_weights *w, const ith_tensor *tensor)
     find_scale(w, tensor, &scale, &stride);
     if (scale)
         w->status = ith_fail(w->context, ITH_ERR_UNSUPPORTED,
-                             "%s: tensor '%s' has scales, which only matrices of linear "
-                             "layers may have",
+                             "%s: tensor '%s' has scales, which only matrices of linear layers may have",
                              ith_store_file_of(w->store, tensor), tensor->name);
 }
 
@@ -173,9 +172,9 @@ ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int c
             read_floats(w, name_of(w, modules[i], ".bias"), 1, &rows, bias ? bias + i * rows : NULL);
     }
     ith_linear *linear = attach(w, in, count * rows, matrices, count, additions, added, bias, types);
+    const bool is_packed = linear && ith_linear_is_packed(linear);
     for (int i = 0; i < count; i++)
-        linear &&ith_linear_is_packed(linear) ? ith_store_release(w->store, tensors[i])
-                                              : ith_store_retain(w->store, tensors[i]);
+        (is_packed ? ith_store_release : ith_store_retain)(w->store, tensors[i]);
     ith_free(w->context, bias);
     return linear;
 }

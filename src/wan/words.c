@@ -25,3 +25,9 @@ const char *ith_cfg_name(ith_cfg cfg)
     static const char *const names[] = {"auto", "batch", "parallel", "sequential"};
     return (unsigned)cfg < sizeof names / sizeof *names ? names[cfg] : "unknown";
 }
+
+const char *ith_precision_name(ith_precision precision)
+{
+    static const char *const names[] = {"auto", "f32", "bf16"};
+    return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
+}

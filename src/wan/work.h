@@ -16,12 +16,12 @@ typedef enum ith_work_kind {
 typedef struct ith_work {
     ith_work_kind kind;
     const char *stage; /* name of the stage in the trace */
-    double times;      /* how often this work is done */
+    double times;      /* number of times that this work is done */
     bool in_f32;       /* LINEAR: the operands are f32 in every precision */
     int64_t rows, in, out;
-    double operations;                 /* multiplications and additions of one time */
+    double operations;                 /* multiplications and additions each time */
     const ith_attn_problem *attention; /* ATTENTION: valid during the call */
-    double bytes;                      /* ROWS: of one time */
+    double bytes;                      /* ROWS: bytes that are read and written each time */
 } ith_work;
 
 /* A function that receives the items of a list one after the other. */
@@ -42,6 +42,7 @@ static inline ith_work ith_work_of_linear(const char *stage, double times, int64
                       .operations = 2.0 * (double)rows * (double)in * (double)out};
 }
 
+/* Adds such a product to the list. */
 static inline void ith_work_take_linear(const ith_work_list *list, const char *stage, double times, int64_t rows,
                                         int64_t in, int64_t out)
 {
@@ -49,7 +50,7 @@ static inline void ith_work_take_linear(const ith_work_list *list, const char *s
     list->take(list->user, &work);
 }
 
-/* The operations of an attention are 4 Sq Skv D for each head: of all ranks together. */
+/* Adds an attention, with the operations of all ranks: 4 q_len kv_len head_dim for each head. */
 static inline void ith_work_take_attention(const ith_work_list *list, const char *stage, double times,
                                            const ith_attn_problem *problem)
 {
@@ -63,6 +64,7 @@ static inline void ith_work_take_attention(const ith_work_list *list, const char
     list->take(list->user, &work);
 }
 
+/* Adds operations on rows that read and write `bytes` bytes each time. */
 static inline void ith_work_take_rows(const ith_work_list *list, const char *stage, double times, double bytes)
 {
     const ith_work work = {.kind = ITH_WORK_OF_ROWS, .stage = stage, .times = times, .bytes = bytes};

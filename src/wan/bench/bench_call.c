@@ -58,8 +58,8 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
 
 /* ---- Observer -------------------------------------------------------------------------------------------------- */
 
-/* Passes the clock's progress on. A decoder or an encoder shows progress of its own, which becomes a part of the
- * current repeat. Other stages, such as loading, are not shown. */
+/* Passes the clock's progress on. A decoder or an encoder shows its progress itself; it becomes a part of the current
+ * repeat. Other stages, such as loading, are not shown. */
 static void show_progress(void *user, int stage, int64_t done, int64_t total)
 {
     const ith_bench_call *call = user;

@@ -32,15 +32,16 @@ typedef struct ith_bench_kind {
     bool packs;                             /* weights may have a quantised type */
 } ith_bench_kind;
 
-/* Copies the caller's options (NULL: defaults), checks them and fills in defaults, performs the benchmark with this
- * number of OpenMP threads and an observer of its own, and fills in the caller's report, which may be NULL. */
+/* Copies the caller's options (NULL: defaults), checks them and fills in defaults. Performs the benchmark with this
+ * number of OpenMP threads, and with call->observer instead of the context's observer. Fills in the caller's report,
+ * which may be NULL. */
 ith_status ith_bench_call_perform(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
                                   ith_bench_report *report, const ith_bench_kind *kind, void *user);
 
 /* Predicts the bytes of a benchmark of size `size`, with all else as in this call. */
 typedef ith_status (*ith_bench_predict_fn)(void *user, int64_t size, int64_t *bytes);
-/* Checks that the machine has the predicted memory, which report.predicted_bytes already is for `size`. The sentence of
- * ITH_ERR_MEMORY names the largest size that fits, a multiple of `multiple`, and calls it `noun`. */
+/* Checks that the machine has report.predicted_bytes of memory, the prediction for a benchmark of size `size`. The
+ * sentence of ITH_ERR_MEMORY names the largest size that fits, a multiple of `multiple`, and calls it `noun`. */
 ith_status ith_bench_call_check_memory(ith_bench_call *call, ith_bench_predict_fn predict, void *user, int64_t size,
                                        int64_t multiple, const char *noun);
 

@@ -4,11 +4,11 @@
 
 #include "../../base/clock.h"
 #include "../../base/context.h"
+#include "../../base/median.h"
 #include "../../base/trace.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* After each repeat the peaks are measured for a fifth of its duration, within these limits, in slices. */
@@ -46,8 +46,8 @@ void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operat
     clock->stages[clock->stage_count++] = (ith_bench_clock_stage){name, operations, unit};
 }
 
-/* Measures the peak of instructions once, and describes them. The peak of an attention kernel is asked of libithaca,
- * which knows the kernels of modules too. */
+/* Measures the peak of instructions once, and describes them. libithaca measures the peak of an attention kernel,
+ * because it also knows the kernels of modules. */
 static ith_peak peak_of(const ith_bench_clock *clock, const ith_bench_unit *unit, double seconds)
 {
     const uint32_t cpu = ith_context_cpu(clock->context);
@@ -145,19 +145,12 @@ static ith_status run_repeat(ith_bench_clock *clock, ith_bench_run_fn run, void 
 
 /* ---- Figures --------------------------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Copies every `stride`-th value to `sorted`, sorts the copies, and returns their median. */
-static double median(const double *values, int count, int stride, double *sorted)
+static double median_of(const double *values, int count, int stride, double *sorted)
 {
     for (int i = 0; i < count; i++)
         sorted[i] = values[(int64_t)i * stride];
-    qsort(sorted, (size_t)count, sizeof *sorted, compare);
-    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+    return ith_median(sorted, count);
 }
 
 /* Fills in the times of column `index` of clock.seconds. `sorted`: room for a number of each repeat. */
@@ -165,7 +158,7 @@ static ith_bench_stage times_of(const ith_bench_clock *clock, int index, const c
 {
     ith_bench_stage stage = ITH_BENCH_STAGE_INIT;
     snprintf(stage.name, sizeof stage.name, "%s", name);
-    stage.seconds = median(clock->seconds + index, clock->repeats, clock->stage_count + 2, sorted);
+    stage.seconds = median_of(clock->seconds + index, clock->repeats, clock->stage_count + 2, sorted);
     stage.spread = stage.seconds > 0 ? (sorted[clock->repeats - 1] - sorted[0]) / stage.seconds : 0;
     stage.quiet_seconds = sorted[0];
     return stage;
@@ -180,7 +173,7 @@ static ith_bench_stage figures_of(const ith_bench_clock *clock, int index, doubl
     if (s->unit == ITH_BENCH_NO_UNIT)
         return stage;
     memcpy(stage.peak, peak_of(clock, &clock->units[s->unit], 0).name, sizeof stage.peak);
-    stage.peak_gflops = median(clock->peaks + s->unit, clock->repeats, clock->unit_count, sorted);
+    stage.peak_gflops = median_of(clock->peaks + s->unit, clock->repeats, clock->unit_count, sorted);
     stage.burst_gflops = clock->units[s->unit].burst;
     return stage;
 }

@@ -36,10 +36,10 @@ typedef struct layer_run {
     ith_dit_workspace *workspace;
     float *buffer; /* tokens, output, rows of the prompt */
     ith_stage_clock clock;
-    double worked;  /* the least time of the processor for a pass */
+    double worked;  /* the least processor time of a pass */
     bool disturbed; /* other programs have taken the processor during the last run */
-    /* seconds of one unit, with one thread and with all: the products of the layer, those outside, and the attentions
-     */
+    /* Seconds of one unit, with one thread and with all threads: products of the layer, products before the first layer
+     * and after the last one, self-attention, cross-attention. */
     double products[2], ends[2], self[2], cross[2];
     double few; /* seconds of the products of a layer with few tokens, with all threads */
 } layer_run;
@@ -165,7 +165,7 @@ typedef struct attention_work {
     double calls, operations;
 } attention_work;
 
-/* A block with fewer queries counts as a part of a call. */
+/* Counts the calls and the operations of an attention. A block with fewer queries counts as a part of a call. */
 static attention_work work_of(const ith_attn_problem *p, const ith_plan_info *info)
 {
     const double queries = (double)(p->batch * p->heads) * (double)p->q_len;
@@ -173,8 +173,12 @@ static attention_work work_of(const ith_attn_problem *p, const ith_plan_info *in
                             4 * queries * (double)p->kv_len * (double)p->head_dim};
 }
 
-/* The kernel of self-attention, with its rate over everything that an execution does. Cross-attention has few keys, so
- * that calls take most of its time. Two equations, calls * c + operations / rate = seconds, give both figures. */
+/* Sets the rate of the attention kernel, over all parts of an execution, and the time of a call. The equation
+ *
+ *   calls * call_seconds + operations / rate = seconds,
+ *
+ * once for self-attention and once for cross-attention, gives both: calls take most of the time of cross-attention,
+ * because it has few keys. */
 static ith_status add_attention(layer_run *r)
 {
     ith_machine_attention *row = &r->meter->attention;
@@ -199,7 +203,8 @@ static ith_status add_attention(layer_run *r)
     return ITH_OK;
 }
 
-/* The time of calls: calls + operations / rate = seconds holds for few tokens as for many. */
+/* The time of a call of a linear layer, from the equation calls * call_seconds + operations / rate = seconds for few
+ * tokens and for many. */
 static double call_seconds(const layer_run *r, const total *layer, double unit_seconds, int64_t threads)
 {
     total few = {0};
@@ -235,8 +240,8 @@ static int64_t rows_that_fit(const layer_run *r, int64_t wanted, double row_seco
     return ith_max64(ith_min64(wanted, (int64_t)(left / (LEAST_REPEATS * row_seconds))), FIRST_TOKENS);
 }
 
-/* Measures few tokens. *row_seconds: the time of a row with all threads, from the time of the processor with one, which
- * other programs hardly change. */
+/* Measures few tokens. *row_seconds: the time of a row with all threads, computed from the processor time with one
+ * thread, which other programs hardly change. */
 static ith_status measure_few(layer_run *r, int64_t threads, double *row_seconds)
 {
     ith_status status = run(r, FIRST_TOKENS, 1, 0);

@@ -18,8 +18,8 @@ static int index_of(const ith_stage_clock *clock, const char *name)
     return i;
 }
 
-/* The time of the processor for an interval that ends now. It begins after the last interval that ended before `begin`:
- * stages follow one another. */
+/* The processor time of an interval that ends now. Stages follow one another, so the interval begins where the last
+ * interval before `begin` ended. */
 static double worked_since(ith_stage_clock *clock, double begin, double end)
 {
     const double now = ith_clock_thread_seconds();

@@ -12,13 +12,13 @@
 
 typedef struct ith_stage_clock {
     bool alone; /* the computation has one thread */
-    /* the last intervals: when each ended, and the time of the processor then; the oldest one is at `oldest` */
+    /* The last intervals: the time at which each ended, and the processor time then. The oldest one is at `oldest`. */
     double ends[ITH_STAGE_CLOCK_ENDS], worked[ITH_STAGE_CLOCK_ENDS];
     int oldest;
     int count;
     char names[ITH_STAGE_CLOCK_MOST][32];
     double now[ITH_STAGE_CLOCK_MOST];      /* seconds in the repeat under way */
-    int64_t repeats[ITH_STAGE_CLOCK_MOST]; /* that had the stage */
+    int64_t repeats[ITH_STAGE_CLOCK_MOST]; /* number of repeats that had the stage */
     double kept[ITH_STAGE_CLOCK_MOST][ITH_STAGE_CLOCK_REPEATS];
     struct ith_trace *before; /* the context's trace before the clock listened */
 } ith_stage_clock;
@@ -26,7 +26,7 @@ typedef struct ith_stage_clock {
 /* Listens to the context from now on. No thread may be computing during this call and ith_stage_clock_close. */
 ith_status ith_stage_clock_open(ith_stage_clock *clock, ith_context *context, bool alone);
 void ith_stage_clock_close(ith_stage_clock *clock, ith_context *context);
-/* The present time, of the processor if the computation has one thread. */
+/* The present time; the processor time if the computation has one thread. */
 double ith_stage_clock_now(const ith_stage_clock *clock);
 /* Begins a repeat: the times since the last one are dropped. */
 void ith_stage_clock_begin(ith_stage_clock *clock);

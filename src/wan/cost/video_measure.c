@@ -15,8 +15,8 @@
 #include <sys/resource.h>
 
 #define LEAST_SECONDS 0.001
-#define DECODER_SHARE 0.4     /* of the time, for the decoder */
-#define MOST_INTERRUPTIONS 50 /* of a machine without other work, in a second */
+#define DECODER_SHARE 0.4     /* share of the time for the decoder */
+#define MOST_INTERRUPTIONS 50 /* the most interruptions in a second on a machine without other work */
 
 void ith_video_meter_add(ith_video_meter *m, const ith_machine_product *row, double operations, double unit_seconds)
 {

@@ -11,7 +11,7 @@
 #include "../sample/latents.h"
 
 typedef struct ith_video_model {
-    ith_model model;              /* without a folder; its LoRA, of both experts, has no numbers */
+    ith_model model;              /* without a folder; both experts have the same LoRA, which has no numbers */
     ith_generate_options options; /* with all defaults filled in */
     ith_image image; /* of the video's size, without pixels: options.image and options.last_image point to it */
     ith_number_types types;

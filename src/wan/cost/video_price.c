@@ -107,8 +107,8 @@ static double product_seconds(const ith_video_seconds *s, const ith_work *work)
     return work->operations / (1e9 * row.gflops * s->units) + row.call_seconds;
 }
 
-/* The seconds of an attention. A machine need not know the kernels of attentions beside self-attention, which take
- * little of the time: they are then priced as products. */
+/* The seconds of an attention. A machine may lack the rates of kernels for attentions other than self-attention, which
+ * take little of the time. They are then priced as products. */
 static double attention_seconds(ith_video_seconds *s, const ith_work *work)
 {
     const ith_attn_problem *problem = work->attention;

@@ -39,9 +39,9 @@ ith_machine_product ith_video_product(const ith_machine_view *view, ith_machine_
 typedef struct ith_video_seconds {
     const ith_video_place *place;
     double units;    /* units that compute */
-    ith_dtype type;  /* to which the operands of products are rounded */
-    int ranks;       /* among which the attentions in the list are divided */
-    int threads;     /* of each of these ranks */
+    ith_dtype type;  /* the type to which the operands of products are rounded */
+    int ranks;       /* number of ranks that share the attentions in the list */
+    int threads;     /* threads of each of these ranks */
     bool skips_self; /* leaves out the stage "self attention", which is priced by its plan */
     ith_status status;
     double linear, conv, attention, row; /* seconds */

@@ -34,9 +34,8 @@ typedef struct ith_dit_config {
 /* Reads and checks folder/config.json. If a field asks for another architecture, the error message names it. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
-/* Sets the configuration of an expert with canonical names in `store`, from files of another origin than
- * diffusers. If
- * folder/config.json is of a transformer, it gives the sizes, or at least the number of heads; otherwise all sizes
+/* Sets the configuration of an expert with canonical names in `store`, from files of another origin than diffusers. If
+ * folder/config.json is of a transformer, it gives the sizes, or at least the number of heads. Otherwise all sizes
  * follow from the tensors. */
 ith_status ith_dit_config_find(ith_context *context, const char *folder, const ith_store *store, ith_dit_config *out);
 
@@ -111,7 +110,7 @@ const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 typedef struct ith_dit_tokens {
     const float *latents;   /* [batch, share of S, channels * 4]; all in_channels if there is no condition */
     int64_t batch_stride;   /* numbers from one batch entry's latents to the next; 0: all entries have the same */
-    const float *known;     /* what replaces the latents of the rank's tokens below shape.known; NULL: nothing */
+    const float *known;     /* replaces the latents of the rank's tokens below shape.known; NULL: nothing does */
     const float *condition; /* [share of S, (in_channels - out_channels) * 4], for all entries; NULL: none */
 } ith_dit_tokens;
 

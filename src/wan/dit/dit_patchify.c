@@ -15,7 +15,7 @@ void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape
                       float *tokens)
 {
     for (int64_t i = 0; i < count; i++)
-        for (int64_t c = 0; c < channels; c++, tokens += 4) {
+        for (int64_t c = 0; c < channels; c++, tokens += ITH_DIT_PATCH) {
             const float *patch = latent + patch_offset(shape, c, begin + i);
             tokens[0] = patch[0], tokens[1] = patch[1];
             tokens[2] = patch[shape->width], tokens[3] = patch[shape->width + 1];
@@ -26,7 +26,7 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
                         float *latent)
 {
     for (int64_t i = 0; i < count; i++)
-        for (int64_t c = 0; c < channels; c++, tokens += 4) {
+        for (int64_t c = 0; c < channels; c++, tokens += ITH_DIT_PATCH) {
             float *patch = latent + patch_offset(shape, c, begin + i);
             patch[0] = tokens[0], patch[1] = tokens[1];
             patch[shape->width] = tokens[2], patch[shape->width + 1] = tokens[3];

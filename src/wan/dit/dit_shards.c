@@ -14,14 +14,14 @@
 #include <string.h>
 
 #define SLOTS 2            /* an expert of one layer has one */
-#define WAIT_SECONDS 0.02  /* between two looks at the group's failure while a rank waits for the loader */
-#define ALIVE_SECONDS 1e-3 /* between two calls by which a leader that waits moves the messages of its process */
-#define ALIGNMENT 64       /* of a matrix in a slot */
+#define WAIT_SECONDS 0.02  /* time between two checks for a failed group while a rank waits for the loader */
+#define ALIVE_SECONDS 1e-3 /* time between two calls of ith_comm_alive by a leader that waits */
+#define ALIGNMENT 64       /* alignment of a matrix in a slot */
 
 /* The number of matrices of ith_dit_layer_linears: the linear layer of q, k and v has three, the others one. */
 #define MATRICES (ITH_DIT_LINEARS + 2)
 
-/* A matrix of a layer: where it lies in its file, and in the slot. */
+/* A matrix of a layer, and its places in its file and in the slot. */
 typedef struct matrix {
     ith_linear *linear;
     int index; /* number of the matrix in its linear layer */
@@ -38,8 +38,8 @@ typedef struct shared_layer {
 /* The beginning of the memory of the slots, which all ranks of a host read and write. */
 typedef struct slot_state {
     _Atomic int64_t loaded;       /* number of complete loads */
-    _Atomic int64_t ended[SLOTS]; /* how many uses of each slot's loads have ended, since the beginning */
-    _Atomic uint32_t changes;     /* changes of the numbers above, for which ranks wait */
+    _Atomic int64_t ended[SLOTS]; /* number of uses of each slot that have ended since the beginning */
+    _Atomic uint32_t changes;     /* number of changes of the members above; ranks wait for the next change */
 } slot_state;
 
 struct ith_dit_shards {

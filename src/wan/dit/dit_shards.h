@@ -5,8 +5,8 @@
  *
  *     while layer l is computed from one slot:  the parts of layer l + 1 arrive in the other slot
  *
- * So a host reads 1/H of the files, and holds two layers in memory. The results have the same bits as without. If some
- * hosts have no files, the others keep all parts.
+ * So a host reads 1/H of the files, and holds two layers in memory. The results have the same bits as a run in which
+ * every host reads all files. If some hosts have no files, the others keep all parts.
  *
  * All processes of a host use the same slots: in shared memory if there are several. The loads of layers are numbered:
  * load n holds layer n % layers, in slot n % 2. Each rank computes the layers of load 0, 1, 2 and so on: use n of a

@@ -25,8 +25,8 @@ typedef struct ith_dit_layer {
     float *cross_weight, *cross_bias;   /* [dim], of the norm before cross-attention; NULL: there is none */
 } ith_dit_layer;
 
-/* The number of linear layers of a transformer block whose weights every forward pass reads. Those of cross_kv are read
- * once for each prompt. */
+/* The number of linear layers of a transformer block whose weights every forward pass reads. The weights of cross_kv
+ * are read once for each prompt. */
 #define ITH_DIT_LINEARS 6
 
 /* Lists these linear layers, in the order in which a pass reads them. */

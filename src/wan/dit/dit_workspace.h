@@ -43,9 +43,8 @@ struct ith_dit_workspace {
 int64_t ith_dit_problems(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, ith_attn_problem *self,
                          ith_attn_problem *cross);
 
-/* Lists the work of one layer in a pass of rank `rank` of `ranks`. The items of attention describe the attention of
- * all ranks. dit: with or
- * without weights, and with one layer or more. */
+/* Lists the work of one layer in a pass of rank `rank` of `ranks`. The items of attention describe the attention of all
+ * ranks. dit: with or without weights, and with one layer or more. */
 void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list);
 /* Lists the work of a pass before the first layer and after the last one. */
 void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list);

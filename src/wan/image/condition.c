@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+/* Whether the model takes a condition that begins with a mask (condition.h). */
 static bool is_masked(const ith_model *model)
 {
     return model->info.image_use == ITH_IMAGE_NEEDED;
@@ -35,24 +36,25 @@ int64_t ith_condition_known(const ith_model *model, const ith_generate_options *
 
 /* ---- Encoding ---------------------------------------------------------------------------------------------------- */
 
-/* The video that is encoded: its given frames, and zeros elsewhere. */
-typedef struct clip {
+/* The video that is encoded. All frames but the given ones are zero. */
+typedef struct given_video {
     int64_t frames, height, width;
-    uint8_t *first, *last; /* [height, width, 3]; last may be NULL */
-} clip;
+    uint8_t *first, *last; /* the given frames, [height, width, 3]; last may be NULL */
+} given_video;
 
 static int64_t image_count(const ith_generate_options *options)
 {
     return options->last_image ? 2 : 1;
 }
 
-static int64_t clip_bytes(const ith_generate_options *options)
+/* The bytes of the given frames. */
+static int64_t given_bytes(const ith_generate_options *options)
 {
     return image_count(options) * options->height * options->width * 3;
 }
 
 /* The number of frames that are encoded. */
-static int64_t clip_frames(const ith_model *model, const ith_generate_options *options)
+static int64_t encoded_frames(const ith_model *model, const ith_generate_options *options)
 {
     return is_masked(model) ? options->frames : 1;
 }
@@ -60,7 +62,7 @@ static int64_t clip_frames(const ith_model *model, const ith_generate_options *o
 /* Gives rows of a frame to the encoder (ith_vae_rows_fn). */
 static ith_status give_rows(void *user, int64_t frame, int64_t row, int64_t count, float *rows)
 {
-    const clip *c = user;
+    const given_video *c = user;
     const uint8_t *rgb = frame == 0 ? c->first : frame == c->frames - 1 ? c->last : NULL;
     const int64_t width = c->width * 3;
     for (int64_t i = 0; i < count * width; i++)
@@ -80,8 +82,8 @@ static void make_mask(float *mask, int64_t channels, bool has_last, const ith_la
         }
 }
 
-/* Opens the encoder, and encodes the clip to latents [z, frames, height, width]. */
-static ith_status encode(ith_rank *rank, clip *c, float *latents)
+/* Opens the encoder, and encodes the video to latents [z, frames, height, width]. */
+static ith_status encode(ith_rank *rank, given_video *c, float *latents)
 {
     ith_context *context = rank->context;
     const ith_model *model = rank->pipeline->model;
@@ -100,14 +102,15 @@ static ith_status encode(ith_rank *rank, clip *c, float *latents)
     return status;
 }
 
-/* Scales the images, and encodes them. pixels: clip_bytes. */
+/* Scales the images, and encodes them. pixels: given_bytes. */
 static ith_status fit_and_encode(ith_rank *rank, uint8_t *pixels, float *latents)
 {
     const ith_generate_options *o = &rank->options;
-    clip c = {.frames = clip_frames(rank->pipeline->model, o), .height = o->height, .width = o->width, .first = pixels};
+    given_video c = {
+        .frames = encoded_frames(rank->pipeline->model, o), .height = o->height, .width = o->width, .first = pixels};
     ith_status status = ith_image_fit(rank->context, o->image, (ith_fit)o->fit, o->height, o->width, c.first);
     if (!status && o->last_image) {
-        c.last = pixels + clip_bytes(o) / 2;
+        c.last = pixels + given_bytes(o) / 2;
         status = ith_image_fit(rank->context, o->last_image, (ith_fit)o->fit, o->height, o->width, c.last);
     }
     return status ? status : encode(rank, &c, latents);
@@ -121,7 +124,7 @@ ith_status ith_condition_bytes(ith_context *context, const ith_model *model, con
     if (options->last_image)
         scaled = ith_max64(scaled, ith_image_fit_bytes(options->last_image, fit, options->height, options->width));
     ith_status status = ith_vae_encode_bytes(context, &model->vae, types, latents->height, latents->width, &encoder);
-    *bytes = clip_bytes(options) + ITH_ALLOC_HEADER + ith_max64(scaled, encoder);
+    *bytes = given_bytes(options) + ITH_ALLOC_HEADER + ith_max64(scaled, encoder);
     return status;
 }
 
@@ -149,7 +152,7 @@ ith_status ith_condition_make(ith_rank *rank, void *user)
         make_mask(latents, model->vae.stride_time, rank->options.last_image, &rank->size);
         latents += model->vae.stride_time * rank->size.frames * rank->size.height * rank->size.width;
     }
-    uint8_t *pixels = ith_alloc(rank->context, clip_bytes(&rank->options), 1, "the scaled images");
+    uint8_t *pixels = ith_alloc(rank->context, given_bytes(&rank->options), 1, "the scaled images");
     status = pixels ? fit_and_encode(rank, pixels, latents) : ITH_ERR_MEMORY;
     ith_free(rank->context, pixels);
     ith_trace_end(rank->context, traced, "image", "compute");

@@ -29,7 +29,7 @@ static double distance(double shape, double other)
     return fmax(shape / other, other / shape);
 }
 
-/* In the order of operations of the reference, on which the rounding depends. */
+/* Implements ITH_SIZE_BEST, in the reference's order of operations, on which the rounding depends. */
 static void choose_best_size(const ith_image *image, double area, int64_t multiple, int64_t *height, int64_t *width)
 {
     const double shape = (double)image->width / (double)image->height, ideal = pow(area * shape, 0.5);
@@ -61,17 +61,17 @@ int64_t ith_image_side(int64_t given, int64_t same, int64_t other, int64_t multi
 /* The pixels of the input along one axis that make the pixels of the output. */
 typedef struct axis {
     int64_t in, whole;    /* pixels of the input, and of the scaled picture before it is cut */
-    int64_t begin, count; /* the pixels of the scaled picture that are wanted */
+    int64_t begin, count; /* pixels [begin, begin + count) of the scaled picture are the output */
     int64_t most;         /* the most pixels of the input that make one pixel of the output */
     int32_t *first;       /* [count] the first of these pixels */
     int32_t *taps;        /* [count] their number */
     int32_t *weights;     /* [count, most] */
 } axis;
 
-/* The two axes, and the picture after its rows are scaled: the rows of the input that columns.first begins with. */
+/* The two axes, and the memory of the scaling. */
 typedef struct scaling {
     axis columns, rows;
-    uint8_t *narrow; /* [rows.in, columns.count, 3] */
+    uint8_t *narrow; /* [rows.in, columns.count, 3]: the picture after its rows were scaled, and before its columns */
     double *space;   /* [most of both axes] */
 } scaling;
 

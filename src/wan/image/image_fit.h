@@ -5,14 +5,15 @@
 
 #include <ithaca/wan.h>
 
-/* The rules for a video's size from an image's shape, within an area. Both sides are multiples of `multiple`, of which
- * they have at least one. */
+/* The rules for a video's size from an image's shape, within an area. Both sides are multiples of `multiple`, at least
+ * `multiple` itself. */
 typedef enum ith_size_rule {
-    /* of diffusers, for I2V: height = round(sqrt(area image.height / image.width)), width = round(sqrt(area image.width
-     * / image.height)), each rounded down to a multiple */
+    /* The rule of diffusers for I2V: height = round(sqrt(area image.height / image.width)), width = round(sqrt(area
+     * image.width / image.height)), each rounded down to a multiple. */
     ITH_SIZE_ROUNDED,
-    /* of the reference, for TI2V (best_output_size): one side as above but without the first rounding, and the other
-     * from the area that is left; of the two sizes that are made so, the one whose shape is nearer to the image's */
+    /* The rule of the reference for TI2V (best_output_size): two sizes are made. One has the width as above, without
+     * the first rounding, and a height of area / width; the other has the height as above and a width of area / height.
+     * The size whose shape is nearer to the image's shape is taken. */
     ITH_SIZE_BEST
 } ith_size_rule;
 
@@ -24,9 +25,9 @@ void ith_image_size_within(const ith_image *image, ith_size_rule rule, int64_t a
  * `multiple` to given other / same, at least `multiple`. same, other: the sides of the image. */
 int64_t ith_image_side(int64_t given, int64_t same, int64_t other, int64_t multiple);
 
-/* Scales the image to height x width pixels, rgb [height, width, 3]. COVER keeps its shape, and cuts what does not fit
- * on both sides; STRETCH does not. An image of this size is copied. Pillow's resize with its Lanczos filter gives the
- * same pixels. */
+/* Scales the image to height x width pixels, rgb [height, width, 3]. COVER keeps its shape, and cuts off the rest on
+ * both sides; STRETCH changes its shape. An image of this size is copied. Pillow's resize with its Lanczos filter gives
+ * the same pixels. */
 ith_status ith_image_fit(ith_context *context, const ith_image *image, ith_fit fit, int64_t height, int64_t width,
                          uint8_t *rgb);
 /* The bytes of memory that ith_image_fit takes while it works. */

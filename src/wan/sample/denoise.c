@@ -128,7 +128,7 @@ static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const 
 {
     const int sequence_ranks = ith_denoise_sequence_ranks(model, options, ranks);
     const int64_t tokens = ith_dit_token_count(size->frames, size->height, size->width), element = sizeof(float);
-    b->width = size->channels * 4;
+    b->width = size->channels * ITH_DIT_PATCH;
     ith_share(tokens, sequence_ranks, rank % sequence_ranks, &b->begin, &b->count);
     const int64_t numbers = b->count * b->width;
     b->x = ith_arena_take(arena, numbers, element);
@@ -285,8 +285,8 @@ static ith_status check_finite(worker *w, int64_t step)
     return ITH_OK;
 }
 
-/* Sends numbers of all ranks' tokens to rank 0, into b.whole, which writes them as latents. share: the numbers of this
- * rank's tokens. latents: used on rank 0 alone; NULL: the numbers stay in b.whole. */
+/* Gathers numbers of all ranks' tokens in b.whole on rank 0, and converts them to latents there. share: the numbers of
+ * this rank's tokens. latents: used on rank 0 alone; NULL: the numbers are not converted. */
 static ith_status gather(worker *w, float *share, float *latents)
 {
     if (w->rank->rank >= ith_comm_size(w->sequence)) /* the first half of the ranks sends the same tokens */
@@ -306,7 +306,7 @@ static ith_status gather(worker *w, float *share, float *latents)
 
 /* ---- Saved runs ------------------------------------------------------------------------------------------------ */
 
-/* Tensor `index` of a saved run, as far as this rank has it: the latents (0) or an array of the solver. */
+/* This rank's share of tensor `index` of a saved run: of the latents (0) or of an array of the solver. */
 static float *state_share(const worker *w, int64_t index)
 {
     return index ? ith_sampler_array(w->sampler, index - 1) : w->b.x;
@@ -382,8 +382,8 @@ static ith_status save_at_failure(worker *w, ith_status failure)
 
 /* ---- Previews -------------------------------------------------------------------------------------------------- */
 
-/* Shows a preview after step number `step`, counted from 0, if one is due: of the clean latents x0 that the velocity of
- * this step points to. Latents that an image gives are its own. */
+/* Shows a preview after step number `step`, counted from 0, if one is due. It shows the clean latents x0 to which the
+ * velocity of this step points, and the known latents of an image unchanged. */
 static ith_status show_preview(worker *w, int64_t step)
 {
     const ith_rank *rank = w->rank;
@@ -404,12 +404,13 @@ static ith_status show_preview(worker *w, int64_t step)
 
 /* ---- Resumed runs ---------------------------------------------------------------------------------------------- */
 
-/* Reads one tensor of the saved run into the latents of every process: rank 0 reads, and sends it to the leaders. */
+/* The argument `user` of read_tensor. */
 typedef struct tensor_read {
-    int64_t index;
-    uint64_t hash;
+    int64_t index; /* number of the tensor */
+    uint64_t hash; /* hash of the tensors that were read so far */
 } tensor_read;
 
+/* Reads one tensor of the saved run into the latents of every process: rank 0 reads it, and sends it to the leaders. */
 static ith_status read_tensor(ith_rank *rank, void *user)
 {
     tensor_read *read = user;
@@ -442,7 +443,7 @@ static ith_status read_state(worker *w)
     return status;
 }
 
-/* Says in the log if the plan is not the one of the saved run, so that the bits may differ. */
+/* Logs a warning if the saved run had another plan, so that the bits may differ. */
 static void compare_attention(const worker *w)
 {
     const ith_saved_run *saved = w->rank->saved;
@@ -645,7 +646,7 @@ static void choose_expert(worker *w)
     w->shape.longest_text = counts[0] > counts[1] ? counts[0] : counts[1];
 }
 
-/* Copies what the images give for this rank's tokens. */
+/* Copies the known latents and the condition of this rank's tokens. */
 static void take_images(worker *w)
 {
     const ith_shared *shared = &w->rank->pipeline->shared;

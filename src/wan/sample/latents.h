@@ -12,6 +12,7 @@ typedef struct ith_latent_size {
     int64_t channels, frames, height, width;
 } ith_latent_size;
 
+/* The number of numbers in latents of this size. */
 int64_t ith_latent_count(const ith_latent_size *size);
 /* The size of the latents of the video that the options ask for. */
 ith_latent_size ith_latent_size_of(const ith_model_info *info, const ith_generate_options *options);
@@ -37,7 +38,7 @@ typedef struct ith_dump {
     int64_t steps, steps_done, frames_done, height, width; /* height, width: size of a frame */
     float *noise, *latents, *final; /* noise, final: of `size`; latents: [steps], each of `size` */
     uint8_t *frames;                /* [frames, height, width, 3] */
-    const float *condition;         /* the run's own, of `condition_size`; NULL: there is none */
+    const float *condition;         /* memory of the run, of size `condition_size`; NULL: there is none */
     ith_latent_size condition_size;
 } ith_dump;
 /* Allocates the contents of a dump file, which ith_dump_free frees. */
