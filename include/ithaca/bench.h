@@ -28,7 +28,7 @@ extern "C" {
  *     1e-9 operations / seconds / peak_gflops,
  *
  * and the share that it reached while no other program disturbed it is 1e-9 operations / quiet_seconds / burst_gflops.
- * Operations are counted as the definition of the stage asks for. So the share of a fast algorithm (convolutions as
+ * Operations are counted by the definition of the stage. So the share of a fast algorithm (convolutions as
  * F(2x2, 3x3)) may exceed 1. */
 typedef struct ith_bench_stage {
     size_t struct_size;
@@ -52,8 +52,8 @@ typedef struct ith_bench_stage {
 typedef struct ith_bench_options {
     size_t struct_size;
     ith_precision precision; /* AUTO: as in ith_generate_options */
-    ith_dtype weights;       /* type of the weights: F32, BF16 or F16; NONE: BF16, as published checkpoints have. Of the
-                                matrices of a block also I8, fp8 or a type of GGUF files */
+    ith_dtype weights;       /* type of the weights: F32, BF16 or F16; NONE: BF16, as in published checkpoints. The
+                                matrices of a block may also have I8, fp8 or a type of GGUF files */
     int threads;             /* 0: as many as the process has processors */
     int repeats;             /* 1 to 1000 measured repeats, after one to warm up; 0: 5 */
     bool force;              /* run even if the machine seems to have too little memory */

@@ -6,8 +6,8 @@
  *
  * A file is mapped, not read: opening reads only its header, however large the file is, and data comes from the disk
  * when it is first accessed. If another process cuts the file while it is open, the system raises SIGBUS at the next
- * access to the lost bytes. ith_tensor_copy and ith_tensor_to_f32 turn this into ITH_ERR_IO; a program that reads
- * ith_tensor.data itself dies of it. Replacing a file by renaming another one to its name is safe.
+ * access to the lost bytes. ith_tensor_copy and ith_tensor_to_f32 turn this into ITH_ERR_IO. A program that reads
+ * ith_tensor.data itself is killed by the signal. Replacing a file by renaming another one to its name is safe.
  *
  * For this the library installs a handler for SIGBUS when it opens a file, and again if the program has replaced it
  * since. The handler acts on the library's own reads only, and hands every other SIGBUS to the handler that it found. A

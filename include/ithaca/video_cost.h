@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Predicts what a video costs on a machine that a description tells about (ithaca/cost.h): the time of each stage, the
- * memory of a process, the bytes that are sent. No weights are read, and the machine need not be at hand. Part of
+/* Predicts the cost of a video on a machine from a description of the machine (ithaca/cost.h): the time of each stage,
+ * the memory of a process, the bytes that are sent. No weights are read, and the machine need not be at hand. Part of
  * libithaca_wan.
  *
  *     ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
@@ -34,9 +34,9 @@ typedef struct ith_video_problem {
     int64_t layers, heads, head_dim, ffn_dim, freq_dim, channels; /* channels: of the latents */
     /* The text encoder; text_dim is the width of its rows. */
     int64_t text_dim, text_layers, text_heads, text_head_dim, text_ffn_dim, text_vocab, text_buckets;
-    /* The decoder of the autoencoder: channels at the largest picture, residual blocks of a level besides the first,
-     * number of levels (picture sizes), and for each level, from the largest picture to the smallest, the factor of its
-     * channels; and for each doubling of the picture, from the smallest on, 1 if it also doubles the frames, or 0.
+    /* The decoder of the autoencoder: channels at the largest picture; residual blocks of a level besides the first;
+     * number of levels (picture sizes); for each level, from the largest picture to the smallest, the factor of its
+     * channels; for each doubling of the picture, from the smallest picture on, 1 if it also doubles the frames, or 0.
      * decoder_levels 0: decoding is not counted. */
     int64_t decoder_dim, decoder_blocks, decoder_levels, decoder_factors[8], decoder_doubles[8];
     int64_t frame_stride, pixel_stride; /* video frames per latent frame, pixels per latent pixel */
@@ -56,8 +56,8 @@ typedef struct ith_video_problem {
     int64_t encoder_dim;      /* channels of the autoencoder's encoder at the largest picture; 0: without images */
     int64_t lora_rank; /* rank of a LoRA of all matrices of the layers (docs/lora.md): 0 (none) to 4096. Of LoRA files:
                           the mean rank, weighted with the sizes of the matrices */
-    /* memory of the lists of tensors of open weight files: of the text encoder, the first and the second transformer,
-     * and the autoencoder; 0: without files */
+    /* Memory of the lists of tensors in open weight files: of the text encoder, the first and the second transformer,
+     * and the autoencoder. 0: a model without files. */
     int64_t list_bytes[4];
 } ith_video_problem;
 #define ITH_VIDEO_PROBLEM_INIT                                                                                         \
@@ -121,10 +121,11 @@ typedef struct ith_video_cost {
 
 /* Predicts the cost of a video on `ranks` ranks of a machine. options (NULL: choose everything): of the self-attention,
  * as in ith_generate_options.attention; process_ranks and host_ranks say how the ranks are started. cfg AUTO: BATCH.
- * info and attention (NULL: not wanted) become the plan of the self-attention and its cost for one layer and pass.
+ * *info becomes the plan of the self-attention, and *attention its cost for one layer and pass; both may be NULL.
  *
- * Linear layers take the row of machine->products whose features and rows are nearest, in the precision's type if there
- * is one. A machine without rows for convolutions has the rates of linear layers for them, and the other way round.
+ * The rate of a linear layer is the row of machine->products with the nearest features and rows, in the precision's
+ * type if there is one. If a machine has no rows for convolutions, they have the rates of linear layers, and the other
+ * way round.
  *
  * The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for sizes that no model has, for cfg PARALLEL on an odd number of
  * ranks and for more ranks than the process may have threads in the machine, and ITH_ERR_UNSUPPORTED if the machine has
@@ -135,10 +136,10 @@ ITH_API ith_status ith_video_predict(ith_context *context, const ith_video_probl
 
 /* Like ith_video_predict, but the layers of a pass are simulated on all ranks (ith_plan_simulate): self-attention with
  * the products, cross-attention and rows of a layer as the other work of each rank. simulation may be NULL, and its
- * work_seconds has no effect; executions are layers, 0: as many as the model has; slow_rank is a rank of one branch if
- * cfg is PARALLEL. attention_seconds of the cost includes
- * the waits for ranks whose other work takes longer. If the context records a trace, the layers are added to it.
- * The errors of ith_video_predict and ith_plan_simulate. */
+ * work_seconds has no effect; executions is the number of layers, 0: all layers of the model; slow_rank is a rank of
+ * one branch if cfg is PARALLEL. attention_seconds of the cost includes the waits for ranks whose other work takes
+ * longer. If the context records a trace, the layers are added to it. The errors of ith_video_predict and
+ * ith_plan_simulate. */
 ITH_API ith_status ith_video_simulate(ith_context *context, const ith_video_problem *problem,
                                       const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
                                       int ranks, const ith_simulation *simulation, ith_plan_info *info,
@@ -148,10 +149,10 @@ ITH_API ith_status ith_video_simulate(ith_context *context, const ith_video_prob
  * the call. A status other than ITH_OK ends the list. */
 typedef ith_status (*ith_video_candidate_fn)(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost);
 
-/* Calls `take` for every plan of the self-attention of a video, as ith_plan_list lists them, with the cost of the video
- * under this plan: what ith_video_predict returns if options name the plan, in a small part of its time. The first plan
- * has the fastest attention. Returns the status of `take` if that was not ITH_OK; otherwise the errors of
- * ith_video_predict that concern the video or the machine rather than one plan. */
+/* Calls `take` for every plan of the self-attention of a video, in the order of ith_plan_list, with the cost of the
+ * video under this plan. This cost equals the result of ith_video_predict with options that name the plan, but is found
+ * in a small part of the time. The first plan has the fastest attention. Returns the status of `take` if that was not
+ * ITH_OK; otherwise the errors of ith_video_predict that concern the video or the machine rather than one plan. */
 ITH_API ith_status ith_video_list(ith_context *context, const ith_video_problem *problem,
                                   const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine, int ranks,
                                   ith_video_candidate_fn take, void *user);
@@ -165,10 +166,10 @@ ITH_API ith_status ith_video_list(ith_context *context, const ith_video_problem 
  * a run calls, with random weights. Wide layers, long sequences and large pictures are measured in part, so that
  * neither the model's memory nor its time are needed.
  *
- * options (NULL: choose everything): of the self-attention; kernel, softmax and tiles count. machine: what is known of
- * this machine already: host_units, busy_share and row_bytes_per_second are used; with a row_bytes_per_second of 0 the
+ * options (NULL: choose everything): of the self-attention; kernel, softmax and tiles count. machine: the known facts
+ * of this machine, of which host_units, busy_share and row_bytes_per_second are used. If row_bytes_per_second is 0, the
  * operations on rows count as part of the products. Writes the rates of one unit to products [ITH_VIDEO_RATES], their
- * number to *count, and to *attention (NULL: not wanted) the rate of the kernel with all that it packs and waits for.
+ * number to *count, and to *attention (NULL: not wanted) the rate of the kernel, packing and waiting included.
  * All products have the struct_size of the first one. No other call may use the context or its clones meanwhile. */
 ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem,
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,

@@ -37,7 +37,7 @@ extern "C" {
 /* A picture: 8-bit RGB, row after row from the top. */
 typedef struct ith_image {
     size_t struct_size;
-    const uint8_t *rgb;    /* [height, width, 3]; the caller's, valid during the call that it is given to */
+    const uint8_t *rgb;    /* [height, width, 3]; belongs to the caller, and is valid during the call that gets it */
     int64_t height, width; /* pixels: 1 to 65536 */
 } ith_image;
 #define ITH_IMAGE_INIT                                                                                                 \
@@ -84,7 +84,7 @@ ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_fol
 
 /* The transformers that a LoRA changes, in a model with two. HIGH and LOW are refused in a model with one. */
 typedef enum ith_lora_expert {
-    ITH_LORA_BY_NAME = 0, /* the transformer that the name of the file or of its folder says ("high", "low"), or both */
+    ITH_LORA_BY_NAME = 0, /* the transformer in the name of the file or of its folder ("high", "low"), otherwise both */
     ITH_LORA_BOTH,
     ITH_LORA_HIGH, /* for high noise */
     ITH_LORA_LOW   /* for low noise */
@@ -132,21 +132,22 @@ typedef struct ith_model_files {
     {                                                                                                                  \
         sizeof(ith_model_files), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                               \
     }
-/* As ith_pipeline_open, for a model whose files lie where *files says. Reads the headers of weight files that no
+/* As ith_pipeline_open, for a model whose files are named in *files. Reads the headers of weight files that no
  * configuration describes, and of LoRA files. Also ITH_ERR_ARGUMENT, for files that make no model together. */
 ITH_API ith_status ith_pipeline_open_files(ith_context *context, const ith_model_files *files, ith_pipeline **out);
 /* Closes a pipeline, which must be in no run, and sets *pipeline to NULL. Accepts NULL and a NULL pipeline. */
 ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
 /* For a model that lies on rank 0's disk alone. Collective over comm, before pipelines are opened: if model_index.json
- * is not in `folder` in some processes, rank 0's process sends them whatever they read of the model's files, except the
- * matrices of the transformer's layers. In these processes `folder` then names a model in memory, for the contexts of
- * the communicator's family: ith_pipeline_open opens it, and ith_pipeline_generate works with shard_weights, with the
- * same bits. The memory is held until the family of contexts is destroyed, and predictions count it. `folder` may
- * differ between processes. Does nothing if no process lacks the model, if rank 0 does, or if comm is NULL. Files that
- * ith_model_files names besides `folder` are not sent: every process has them. ITH_ERR_UNSUPPORTED on all ranks if
- * `folder` has no model_index.json on rank 0 and is missing elsewhere. ITH_ERR_IO if rank 0 cannot read a file,
- * ITH_ERR_MEMORY; such a failure on one rank leaves the others waiting until the caller ends the group
- * (ith_comm_abort), as ith_run_ranks does when a rank fails. */
+ * is not in `folder` in some processes, rank 0's process sends them the parts of the model's files that they read,
+ * except the matrices of the transformer's layers. In these processes `folder` then names a model in memory, for the
+ * contexts of the communicator's family: ith_pipeline_open opens it, and ith_pipeline_generate works with
+ * shard_weights, with the same bits. The memory is held until the family of contexts is destroyed, and predictions
+ * count it. `folder` may differ between processes. Does nothing if no process lacks the model, if rank 0 lacks it, or
+ * if comm is NULL. Files that ith_model_files names besides `folder` are not sent: every process has them.
+ *
+ * ITH_ERR_UNSUPPORTED on all ranks if `folder` has no model_index.json on rank 0 and is missing elsewhere. ITH_ERR_IO
+ * if rank 0 cannot read a file, ITH_ERR_MEMORY; after such a failure on one rank the other ranks wait until the caller
+ * ends the group (ith_comm_abort), as ith_run_ranks does when a rank fails. */
 ITH_API ith_status ith_model_lend(ith_comm *comm, const char *folder);
 /* The path under which a program can open a file of a model that may be lent, such as "FOLDER/notes.json": a path of
  * this process alone, or `path` itself. It lives as long as the context. */
@@ -197,8 +198,8 @@ ITH_API const char *ith_sigmas_name(ith_sigmas sigmas);
 
 /* The linear layers that hold a converted copy of their weights in memory. */
 typedef enum ith_keep {
-    ITH_KEEP_AUTO = 0, /* those into which a LoRA is merged, if a rank has few tokens, the weights are not shared out,
-                        * and the run takes at most three quarters of its process's share of the free memory */
+    ITH_KEEP_AUTO = 0, /* layers with a merged LoRA, if a rank has few tokens, the weights are not shared out, and the
+                        * run takes at most three quarters of its process's share of the free memory */
     ITH_KEEP_ALL,
     ITH_KEEP_NONE
 } ith_keep;
@@ -230,8 +231,8 @@ ITH_API void ith_precision_describe(const ith_context *context, ith_precision as
 /* How an image of another size is fitted to the video. Both ways scale it with the Lanczos filter of Pillow. */
 typedef enum ith_fit {
     ITH_FIT_AUTO = 0, /* the same as COVER */
-    ITH_FIT_COVER,    /* its shape is kept, and what does not fit is cut off on both sides */
-    ITH_FIT_STRETCH   /* it is stretched to the video's shape, as diffusers does */
+    ITH_FIT_COVER,    /* the image keeps its shape, and the parts outside the video are cut off on both sides */
+    ITH_FIT_STRETCH   /* the image is stretched to the video's shape, as diffusers does */
 } ith_fit;
 /* Returns "auto", "cover" or "stretch", and "unknown" for any other value. */
 ITH_API const char *ith_fit_name(ith_fit fit);
@@ -329,7 +330,8 @@ typedef struct ith_generate_options {
     const char *checkpoint_file;
     int64_t checkpoint_every;
     /* The file of a saved run (checkpoint_file), which goes on after its last step. All options that shape the result
-     * come from the file, on every rank; those that are given too (not as in ITH_GENERATE_OPTIONS_INIT) must be equal.
+     * come from the file, on every rank. If the caller also gives one of them, so that it differs from
+     * ITH_GENERATE_OPTIONS_INIT, it must equal the option in the file.
      * The result has the bits of a run that was not interrupted, also on another number of ranks with the ulysses
      * strategy, on machines that choose the same kernel; a log line says if the choice differs. ITH_ERR_ARGUMENT if the
      * saved run began with other files of the model or with another noise_file, ITH_ERR_UNSUPPORTED if another version
@@ -371,9 +373,9 @@ ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_g
  * resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
-/* Compares this prediction with the memory that the process can still take, which *free_bytes becomes: of the machine,
- * its address space and its control groups. ITH_ERR_MEMORY if that is less; the sentence names options that would do.
- * With `force` there is always enough. */
+/* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space
+ * and of its control groups, and compares this prediction with it. ITH_ERR_MEMORY if the prediction is larger; the
+ * sentence names options that fit. With `force` the memory always suffices. */
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a
