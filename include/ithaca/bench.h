@@ -128,7 +128,7 @@ typedef struct ith_decode_problem {
 
 /* Measures the decoder of the autoencoder, as ith_bench_block measures a block. The stages: "latents" is the
  * convolutions at the size of the latents, "attention" the attention between them with its products, "level 1" to
- * "level 4" the convolutions at each size of picture and the one that leads to the next, "picture" the last
+ * "level 4" the convolutions at each size of picture and the convolution that enlarges it, "picture" the last
  * convolution, and "norms" the norms before convolutions and the rounding of their inputs. The name of the whole is
  * "decode". */
 ITH_API ith_status ith_bench_decode(ith_context *context, const ith_decode_problem *problem,

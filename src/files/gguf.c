@@ -289,7 +289,7 @@ static ith_status take_kind(reader *r, ith_dtype *type)
     return status;
 }
 
-/* Reads what follows the name of a tensor. *offset: where its data begin. */
+/* Reads the description of a tensor after its name: its shape, its type and *offset, where its data begin. */
 static ith_status take_description(reader *r, ith_tensor *tensor, uint64_t *offset)
 {
     ith_status status = take_shape(r, tensor);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parses JSON texts with Jansson (json_load.h). */
 #include "json_load.h"
 
 #include "quote.h"

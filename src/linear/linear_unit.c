@@ -91,8 +91,8 @@ int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
     return lefts_bytes(size, most) + ith_max64(one, two) + turned_bytes(size);
 }
 
-/* Units have about the same number of features. If that gives fewer units than threads, the right panels are cut into
- * ranges as well. */
+/* Units have about the same number of features. If this gives fewer units than threads, the right panels are also cut
+ * into ranges. */
 void ith_linear_divide(ith_linear_product *p, int threads)
 {
     const ith_linear_size *size = p->layer->size;

@@ -17,7 +17,7 @@ typedef struct published {
     const char *name;
     int64_t experts, layers, heads, ffn_dim, channels;
     int64_t frames, height, width, steps;
-    bool wan_22; /* the autoencoder is the one of Wan 2.2 */
+    bool wan_22; /* it has the autoencoder of Wan 2.2 */
     ith_image_use image_use;
     int64_t images; /* number of images that are given */
 } published;

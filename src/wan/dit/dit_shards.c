@@ -302,8 +302,8 @@ static ith_status allocate(ith_context *context, const ith_dit *dit, const ith_s
     return ITH_OK;
 }
 
-/* Maps the slots of the loader into the memory of the other processes of the host. `status` is this process's so far;
- * all of them take part, whatever it is. */
+/* Maps the slots of the loader into the memory of the other processes of the host. status: of this process so far. All
+ * processes of the host must call this, also with an error. */
 static ith_status open_slots(ith_context *context, const ith_shard_ranks *ranks, ith_dit_shards *s, ith_status status)
 {
     ith_shared_handle handle = {0};
@@ -325,7 +325,7 @@ static ith_status open_slots(ith_context *context, const ith_shard_ranks *ranks,
     return status ? status : reached;
 }
 
-/* Finds the loaders that have files. `status` is this process's so far; all loaders take part, whatever it is. */
+/* Finds the loaders that have files. status: of this process so far. All loaders must call this, also with an error. */
 static ith_status find_readers(const ith_shard_ranks *ranks, ith_dit_shards *s, ith_status status)
 {
     const int hosts = ith_comm_size(ranks->loaders);

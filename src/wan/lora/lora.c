@@ -414,7 +414,7 @@ static bool is_of(const ith_lora *lora, int64_t index, const char *module)
     return lora && index < lora->count && !strcmp(lora->entries[index].module, module);
 }
 
-/* Checks that a tensor has `rows` rows of `width` numbers, whatever its further dimensions. */
+/* Checks that a tensor has `rows` rows of `width` numbers. A row may have several dimensions. */
 static ith_status check_shape(ith_context *context, const ith_lora *lora, const lora_entry *e, int64_t rows,
                               int64_t width)
 {

@@ -5,8 +5,8 @@
 
 #include "vae_memory.h"
 
-/* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
- * resample, which doubles height and width. After a doubling of the frames they come in pairs. */
+/* The layers of a level, all at one picture size, in this order: residual blocks; time, which doubles the frames;
+ * resample, which doubles height and width. After `time` the frames come in pairs. */
 typedef struct ith_vae_decoder_level {
     int64_t height, width, in, out; /* height and width that are computed, before doubling; input, output channels */
     ith_vae_span rows;              /* the rows of the whole frame that are computed, `height` in number */

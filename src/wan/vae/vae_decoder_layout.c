@@ -36,7 +36,7 @@ static void choose_rows(ith_vae_decoder *d, int64_t height, const ith_vae_span *
     d->wanted = (ith_vae_span){wanted.begin - first, wanted.end - first};
 }
 
-/* Adds the layers of a level, which all have the same picture size. pictures: the number of frames that one latent
+/* Adds the layers of a level, all at one picture size. pictures: the number of frames that one latent
  * frame has become before this level. Returns this number after the level. */
 static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t width, int64_t pictures)
 {

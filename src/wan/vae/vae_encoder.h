@@ -5,7 +5,7 @@
 
 #include "vae_memory.h"
 
-/* The layers of a level (those at one picture size), in this order: residual blocks; resample, which halves height and
+/* The layers of a level, all at one picture size, in this order: residual blocks; resample, which halves height and
  * width; time, which halves the frames. The frames of a level come in pairs if a later level halves them. */
 typedef struct ith_vae_encoder_level {
     int64_t height, width, in, out; /* height and width before halving; input, output channels */

@@ -5,7 +5,7 @@
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* Adds the layers of a level (those at one picture size). pictures: the number of its frames from which a latent frame
+/* Adds the layers of a level, all at one picture size. pictures: the number of its frames from which a latent frame
  * is made. Returns this number after the level. */
 static int64_t add_level(ith_vae_encoder *e, int64_t index, int64_t height, int64_t width, int64_t pictures)
 {
