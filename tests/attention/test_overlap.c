@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges over slow links hide behind computing. The links move data only while a rank calls its transport
  * (support/placed_group.h), so this also tests that a rank that computes calls it often enough. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,6 +155,20 @@ static void chunks_over_slow_links_hide_behind_one_another(void **state)
         fail_msg("%d chunks wait for %.3f of the time of one", CHUNKS, best);
 }
 
+/* A busy machine may stop a rank before it waits: the most of a few attempts counts. */
+static void expect_waiting(const ith_attn_options *options, int ranks, int64_t length, double share)
+{
+    double most = 0;
+    for (int n = 0; n < ATTEMPTS && most <= share; n++) {
+        subject s = execute(options, ranks, length, 20);
+        assert_int_equal(s.info.unhidden, options->overlap == ITH_CHOICE_OFF);
+        assert_true(s.counters.exchange_seconds > 0);
+        most = fmax(most, s.counters.waiting_seconds / s.counters.exchange_seconds);
+    }
+    if (most <= share)
+        fail_msg("strategy %s waits for %.3f of its exchanges", ith_strategy_name(options->strategy), most);
+}
+
 /* The counters see what is not hidden. */
 static void what_is_not_hidden_is_counted(void **state)
 {
@@ -161,8 +176,7 @@ static void what_is_not_hidden_is_counted(void **state)
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     placed_evenly(1, 1);
     options.strategy = ITH_STRATEGY_RING;
-    ith_plan_counters counters = execute(&options, 2, 8, 20).counters;
-    assert_true(counters.waiting_seconds > 0.5 * counters.exchange_seconds);
+    expect_waiting(&options, 2, 8, 0.5);
 }
 
 /* Plans for comparison hide nothing, also where there is computing enough to hide behind. */
@@ -177,10 +191,7 @@ static void nothing_is_hidden_if_so_wanted(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
         options.strategy = rows[i].strategy, options.chunks = rows[i].chunks, options.overlap = ITH_CHOICE_OFF;
-        subject s = execute(&options, rows[i].ranks, long_enough(), 20);
-        assert_int_equal(s.info.unhidden, 1);
-        assert_true(s.counters.exchange_seconds > 0);
-        assert_true(s.counters.waiting_seconds > 0.9 * s.counters.exchange_seconds);
+        expect_waiting(&options, rows[i].ranks, long_enough(), 0.9);
     }
 }
 

@@ -370,10 +370,11 @@ static ith_status create_on_hosts(ith_context *const *contexts, int ranks, ith_c
     return status;
 }
 
-/* A failure in a group of 4 ranks, in the sub-group of ranks 1 and 3: `fn` runs in rank 3; rank 1 gets the sentence. */
+/* A failure in a group of 4 ranks, in the sub-group of ranks 1 and 3: `fn` runs in rank 3; rank 1 gets a sentence with
+ * these parts. */
 typedef struct mishap {
     ith_status (*fn)(ith_context *context, ith_comm *part);
-    const char *sentence;
+    const char *parts[2];
     char told[1024];
 } mishap;
 
@@ -381,10 +382,10 @@ static void suffer(rank_group *g, int rank, void *user)
 {
     mishap *m = user;
     ith_comm *part = NULL;
-    ith_comm_set_timeout(g->comms[rank], 0.3);
     ith_status status = ith_comm_split(g->comms[rank], rank % 2, 0, &part);
     if (!status)
         status = ith_comm_barrier(part);
+    ith_comm_set_timeout(part, 0.3);
     if (!status && rank == 3)
         m->fn(g->contexts[rank], part);
     else if (rank == 1 && (status || ith_comm_barrier(part)))
@@ -413,29 +414,40 @@ static ith_status call_wrongly(ith_context *context, ith_comm *part)
     return ith_comm_broadcast(part, NULL, 4, 0);
 }
 
+/* Whether rank 1 is told what it should be. */
+static bool tells(mishap *m)
+{
+    rank_group g;
+    ith_context *root = NULL;
+    assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
+    group_connect = create_on_hosts;
+    assert_int_equal(group_create(&g, root, 4), ITH_OK);
+    group_connect = ith_comm_create_local;
+    group_run(&g, suffer, m);
+    record r = save(root);
+    EXPECT(line_of(&r, 2, -1), {"host", "\"b\""}, {"process", "1"});
+    free(r.text);
+    group_destroy(&g);
+    ith_context_destroy(&root);
+    return strstr(m->told, m->parts[0]) && strstr(m->told, m->parts[1]);
+}
+
 static void sentences_name_hosts(void **state)
 {
     (void)state;
     mishap mishaps[] = {
-        {stay_away, "rank 1 (host a) waited 0.3", ""},
-        {stay_away, "for rank 3 (host b) in a barrier (exchange 1 of group 1): no sign of life for 0.3 s", ""},
-        {end_it, "rank 3 (host b): the disk is full", ""},
-        {call_wrongly, "rank 3 (host b), in a broadcast (exchange 1 of group 1): bytes is negative", ""}};
+        {stay_away,
+         {"rank 1 (host a) waited 0.3",
+          "for rank 3 (host b) in a barrier (exchange 1 of group 1): no sign of life for 0.3 s"},
+         ""},
+        {end_it, {"rank 3 (host b): the disk is full", ""}, ""},
+        {call_wrongly, {"rank 3 (host b), in a broadcast (exchange 1 of group 1): bytes is negative", ""}, ""}};
     for (size_t i = 0; i < sizeof mishaps / sizeof *mishaps; i++) {
-        rank_group g;
-        ith_context *root = NULL;
-        assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
-        group_connect = create_on_hosts;
-        assert_int_equal(group_create(&g, root, 4), ITH_OK);
-        group_connect = ith_comm_create_local;
-        group_run(&g, suffer, &mishaps[i]);
-        if (!strstr(mishaps[i].told, mishaps[i].sentence))
-            fail_msg("%s: %s", mishaps[i].sentence, mishaps[i].told);
-        record r = save(root);
-        EXPECT(line_of(&r, 2, -1), {"host", "\"b\""}, {"process", "1"});
-        free(r.text);
-        group_destroy(&g);
-        ith_context_destroy(&root);
+        bool right = tells(&mishaps[i]);
+        for (int n = 0; n < 8 && !right && mishaps[i].fn == stay_away; n++) /* a busy machine lets rank 1 wait longer */
+            right = tells(&mishaps[i]);
+        if (!right)
+            fail_msg("%s, %s: %s", mishaps[i].parts[0], mishaps[i].parts[1], mishaps[i].told);
     }
 }
 

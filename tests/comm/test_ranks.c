@@ -36,6 +36,7 @@ typedef enum manner { MANNER_RETURN, MANNER_ABORT, MANNER_LEAVE, MANNER_MISMATCH
 typedef struct mishap {
     int rank, at;
     manner manner;
+    double limit; /* seconds */
     ith_status seen[MOST_RANKS];
     char sentences[MOST_RANKS][ITH_ERROR_BYTES];
 } mishap;
@@ -153,32 +154,44 @@ static ith_status dawdle(ith_context *context, ith_comm *comm, void *user)
     mishap *m = user;
     int rank = ith_comm_rank(comm);
     float value = 1;
-    ith_comm_set_timeout(comm, rank == m->rank ? 0 : 0.05);
+    ith_comm_set_timeout(comm, rank == m->rank ? 0 : m->limit);
     if (rank == m->rank)
-        nap(0.2);
+        nap(4 * m->limit);
     m->seen[rank] = ith_comm_allreduce(comm, &value, 1, ITH_REDUCE_SUM);
     snprintf(m->sentences[rank], ITH_ERROR_BYTES, "%s", ith_context_error(context));
     return m->seen[rank];
 }
 
+/* Whether the rank that dawdles is the one that is named. */
+static bool names_the_last(int ranks, double limit)
+{
+    mishap m = {.rank = ranks - 1, .limit = limit};
+    char named[32];
+    ith_context *context = NULL;
+    ith_context_create(NULL, &context);
+    double begin = ith_clock_seconds();
+    ith_status status = ith_run_ranks(context, ranks, 0, dawdle, &m);
+    assert_true(status == ITH_ERR_TIMEOUT || status == ITH_OK);
+    assert_true(ith_clock_seconds() - begin < 60);
+    snprintf(named, sizeof named, "for rank %d in", ranks - 1);
+    bool right = status && strstr(ith_context_error(context), named);
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(m.seen[r], status);
+        assert_string_equal(m.sentences[r], ith_context_error(context));
+    }
+    ith_context_destroy(&context);
+    return right;
+}
+
+/* A busy machine may keep other ranks from coming in time, so a longer limit is tried as well. */
 static void a_wait_ends_in_time(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
-        mishap m = {.rank = ranks - 1};
-        ith_context *context = NULL;
-        ith_context_create(NULL, &context);
-        double begin = ith_clock_seconds();
-        assert_int_equal(ith_run_ranks(context, ranks, 0, dawdle, &m), ITH_ERR_TIMEOUT);
-        assert_true(ith_clock_seconds() - begin < 60);
-        char named[32];
-        snprintf(named, sizeof named, "for rank %d in", ranks - 1);
-        assert_non_null(strstr(ith_context_error(context), named));
-        for (int r = 0; r < ranks; r++) {
-            assert_int_equal(m.seen[r], ITH_ERR_TIMEOUT);
-            assert_string_equal(m.sentences[r], ith_context_error(context));
-        }
-        ith_context_destroy(&context);
+        double limit = 0.05;
+        while (!names_the_last(ranks, limit) && limit < 10)
+            limit *= 4;
+        assert_true(limit < 10);
     }
 }
 

@@ -173,7 +173,8 @@ typedef enum fault {
 
 typedef struct scene {
     fault fault;
-    int rank; /* of which */
+    int rank;    /* of which */
+    double late; /* seconds for which a late rank looks */
     bool split, reduce;
     uint32_t seed;
     int memory[MOST_RANKS][2];
@@ -221,7 +222,7 @@ static ith_status share_and_look(ith_context *context, ith_comm **group, scene *
         ith_comm_abort(comm, ITH_ERR_IO);
     }
     if (!status)
-        look_for_a_while(s, world_rank, records, comm->size, faulty && s->fault == FAULT_LATE ? 0.15 : seconds);
+        look_for_a_while(s, world_rank, records, comm->size, faulty && s->fault == FAULT_LATE ? s->late : seconds);
     if (!status && faulty && s->fault == FAULT_RETURN)
         return ith_fail(context, ITH_ERR_IO, "rank %d lost its disk", world_rank);
     if (!status && faulty && s->fault == FAULT_VANISH)
@@ -262,13 +263,11 @@ static ith_status act(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
-/* Every rank that failed has the same status and the same sentence, and no memory was used after its end. */
-static void check_scene(int ranks, scene *s)
+/* Every rank that failed has the same status and the same sentence, and no memory was used after its end. Returns the
+ * status. */
+static ith_status check_scene(int ranks, scene *s)
 {
-    static const ith_status expected[FAULTS] = {ITH_OK,          ITH_ERR_IO, ITH_ERR_IO,     ITH_ERR_ABORTED,
-                                                ITH_ERR_ABORTED, ITH_ERR_IO, ITH_ERR_TIMEOUT};
     ith_status status = run(ranks, act, s);
-    assert_int_equal(status, expected[s->fault]);
     assert_int_equal(atomic_load(&s->broken), 0);
     const char *sentence = NULL;
     for (int rank = 0; rank < ranks; rank++) {
@@ -283,11 +282,14 @@ static void check_scene(int ranks, scene *s)
             sentence = s->sentences[rank];
         assert_string_equal(s->sentences[rank], sentence);
     }
+    return status;
 }
 
 static void memory_stays_while_others_look(void **state)
 {
     (void)state;
+    static const ith_status expected[FAULTS] = {ITH_OK,          ITH_ERR_IO, ITH_ERR_IO,     ITH_ERR_ABORTED,
+                                                ITH_ERR_ABORTED, ITH_ERR_IO, ITH_ERR_TIMEOUT};
     for (uint32_t seed = 0; seed < 160; seed++) {
         uint32_t h = mix(seed, 5);
         int ranks = 2 + (int)(h % (MOST_RANKS - 1));
@@ -296,34 +298,44 @@ static void memory_stays_while_others_look(void **state)
         s.split = (h >> 20) % 2 || s.fault == FAULT_DESTROY;
         if (s.fault == FAULT_LATE && s.split && ranks < 4) /* somebody must be there to wait for it */
             s.split = false;
-        check_scene(ranks, &s);
+        s.late = 0.1;
+        scene again = s;
+        ith_status status = check_scene(ranks, &s);
+        /* on a busy machine the others may be later than the late one */
+        for (; s.fault == FAULT_LATE && !status && again.late < 20; status = check_scene(ranks, &s))
+            again.late *= 4, s = again;
+        assert_int_equal(status, expected[s.fault]);
     }
 }
 
 /* ---- When exactly a call returns ------------------------------------------------------------------------------- */
 
 typedef struct moments {
-    atomic_bool shared, finished; /* the slow rank: begins and ends to look */
-    bool early[MOST_RANKS];       /* the reduction failed before that */
-    bool late[MOST_RANKS];        /* unshare returned after it */
+    atomic_int failed;      /* number of ranks whose reduction has failed */
+    atomic_bool finished;   /* the slow rank has ended to look */
+    bool early[MOST_RANKS]; /* the reduction failed before that */
+    bool late[MOST_RANKS];  /* unshare returned after it */
 } moments;
 
-/* The last rank looks for long. The others' reduction fails in time although each holds a lease on all others, and
- * their unshare returns when the last rank has finished. */
+/* The last rank looks until the reduction of all others has failed, and a little longer. They fail in time although
+ * each holds a lease on all others, and their unshare returns when the last rank has finished. */
 static ith_status outlast(ith_context *context, ith_comm *comm, void *user)
 {
     moments *m = user;
     int rank = comm->rank;
     float one = 1;
-    ith_comm_set_timeout(comm, 0.02);
     char none = 0, all[MOST_RANKS];
     RANK_TRY(share(comm, &none, 1, all));
+    ith_comm_set_timeout(comm, 0.02);
     if (rank == comm->size - 1) {
-        nap(0.3);
+        for (int n = 0; n < 30000 && atomic_load(&m->failed) < rank; n++)
+            nap(0.001);
+        nap(0.1);
         atomic_store(&m->finished, true);
     } else {
         RANK_CHECK(context, ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM) == ITH_ERR_TIMEOUT);
         m->early[rank] = !atomic_load(&m->finished);
+        atomic_fetch_add(&m->failed, 1);
     }
     ith_status status = unshare(comm);
     m->late[rank] = atomic_load(&m->finished);
@@ -334,7 +346,7 @@ static void a_failed_wait_returns_before_unshare(void **state)
 {
     (void)state;
     for (int ranks = 3; ranks <= MOST_RANKS; ranks++) {
-        moments m = {.early = {false}};
+        moments m = {.failed = 0};
         assert_int_equal(run(ranks, outlast, &m), ITH_ERR_TIMEOUT);
         for (int rank = 0; rank < ranks - 1; rank++)
             assert_true(m.early[rank] && m.late[rank]);

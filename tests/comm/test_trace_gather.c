@@ -198,6 +198,18 @@ static void check_files(const board *b)
     free(file.events);
 }
 
+/* The largest error of a rank's clock. */
+static double largest_error(const board *b)
+{
+    trace_file file = read_trace(temporary_path(b->folder, "trace"));
+    double largest = 0;
+    for (int rank = 0; rank < PROCESSES; rank++)
+        largest = fmax(largest, told_error(&file, rank));
+    free(file.events);
+    return largest;
+}
+
+/* On a busy machine clocks are compared badly, and may drift for long: then the processes run again. */
 static void spans_lie_where_they_were(void **state)
 {
     (void)state;
@@ -207,7 +219,13 @@ static void spans_lie_where_they_were(void **state)
     for (int aligned = 0; aligned < 2; aligned++) {
         char *folder = temporary_folder();
         b->folder = folder, b->aligned = aligned;
-        assert_int_equal(socket_run_processes(PROCESSES, be_process, b, statuses), 0);
+        double begin, seconds;
+        int attempts = 0;
+        do {
+            begin = true_seconds();
+            assert_int_equal(socket_run_processes(PROCESSES, be_process, b, statuses), 0);
+            seconds = true_seconds() - begin;
+        } while ((seconds > 4 || largest_error(b) >= 0.05) && ++attempts < 20);
         check_files(b);
         temporary_remove(folder);
     }

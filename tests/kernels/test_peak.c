@@ -120,11 +120,13 @@ static void a_product_has_the_peak_of_its_instructions(void **state)
     assert_string_equal(ith_peak_describe_product(&split, ITH_CPU_BASELINE, text, sizeof text), "f32_ref/6");
     assert_string_equal(ith_peak_describe_product(&none, ITH_CPU_BASELINE, text, sizeof text), "none");
     double whole = 0, part = 0;
-    for (int i = 0; i < 20; i++) { /* in turn, since the processor may slow down */
+    bool fits = false;
+    for (int i = 0; i < 20 || (!fits && i < 1000); i++) { /* in turn, since the processor may slow down or be busy */
         whole = fmax(whole, ith_peak_of_product(&plain, ITH_CPU_BASELINE, 1, 0.002));
         part = fmax(part, ith_peak_of_product(&split, ITH_CPU_BASELINE, 1, 0.002));
+        fits = part > whole / 12 && part < whole / 3;
     }
-    assert_true(part > whole / 12 && part < whole / 3);
+    assert_true(fits);
     assert_true(ith_peak_of_product(&none, ITH_CPU_BASELINE, 1, 0.002) == 0);
 }
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WATCHDOG_SECONDS 100 /* of each process */
+#define WATCHDOG_SECONDS 300 /* of each process */
 
 typedef struct rank_thread {
     pthread_t thread;

@@ -177,12 +177,11 @@ static int wrong_arguments_end_the_group(const suite_subject *s)
 /* The last rank comes later than the others' time limit. It has none itself, and still gets the failure. */
 static ith_status silent_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    (void)user;
     int last = ith_comm_size(comm) - 1;
-    double begin = suite_seconds();
-    ith_comm_set_timeout(comm, ith_comm_rank(comm) == last ? 0 : 0.1);
+    double begin = suite_seconds(), limit = *(const double *)user;
+    ith_comm_set_timeout(comm, ith_comm_rank(comm) == last ? 0 : limit);
     if (ith_comm_rank(comm) == last)
-        suite_nap(0.3);
+        suite_nap(3 * limit);
     SUITE_CHECK(context, ith_comm_barrier(comm) == ITH_ERR_TIMEOUT);
     SUITE_CHECK(context, says(context, "ith_comm_set_timeout") && suite_seconds() - begin < 30);
     return ITH_OK;
@@ -191,10 +190,10 @@ static ith_status silent_in_rank(ith_context *context, ith_comm *comm, void *use
 /* Rank 0 comes later than the time limit, but gives signs of life: nothing fails. */
 static ith_status lively_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    (void)user;
-    ith_comm_set_timeout(comm, 1);
+    double limit = *(const double *)user;
+    ith_comm_set_timeout(comm, limit);
     for (int i = 0; i < 60 && ith_comm_rank(comm) == 0; i++) {
-        suite_nap(0.02);
+        suite_nap(limit / 50);
         ith_comm_alive(comm);
     }
     SUITE_TRY(context, ith_comm_barrier(comm));
@@ -215,34 +214,51 @@ static ith_status patient_in_rank(ith_context *context, ith_comm *comm, void *us
     return ITH_OK;
 }
 
+/* Runs fn with a time, and with longer ones if it fails: a busy machine may keep ranks away for so long. */
+static int run_patiently(const suite_subject *s, int ranks, ith_rank_fn fn, double seconds)
+{
+    int failed = s->run(s->self, ranks, fn, &seconds);
+    for (int n = 0; n < 3 && failed; n++) {
+        seconds *= 4;
+        failed = s->run(s->self, ranks, fn, &seconds);
+    }
+    return failed;
+}
+
 static int a_wait_ends_in_time(const suite_subject *s)
 {
     int failed = 0;
     for (int ranks = 2; ranks <= suite_least(s->ranks, 3); ranks++)
-        failed += s->run(s->self, ranks, silent_in_rank, NULL);
+        failed += run_patiently(s, ranks, silent_in_rank, 0.1);
     failed += s->run(s->self, 2, patient_in_rank, NULL);
-    return failed + (s->alive ? s->run(s->self, suite_least(s->ranks, 3), lively_in_rank, NULL) : 0);
+    return failed + (s->alive ? run_patiently(s, suite_least(s->ranks, 3), lively_in_rank, 1) : 0);
 }
 
 /* ---- Abort ----------------------------------------------------------------------------------------------------- */
 
-static void *abort_soon(void *comm)
+typedef struct ending {
+    ith_comm *comm;
+    double delay; /* seconds */
+} ending;
+
+static void *abort_soon(void *argument)
 {
-    suite_nap(0.05);
-    ith_comm_abort(comm, ITH_ERR_NUMERIC);
+    const ending *e = argument;
+    suite_nap(e->delay);
+    ith_comm_abort(e->comm, ITH_ERR_NUMERIC);
     return NULL;
 }
 
 /* Rank 0 ends the group from another thread, while all wait for the last, which computes. */
 static ith_status aborted_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    (void)user;
+    ending e = {comm, *(const double *)user};
     pthread_t thread;
     int rank = ith_comm_rank(comm);
     if (rank == 0)
-        SUITE_CHECK(context, !pthread_create(&thread, NULL, abort_soon, comm));
+        SUITE_CHECK(context, !pthread_create(&thread, NULL, abort_soon, &e));
     if (rank == ith_comm_size(comm) - 1)
-        suite_nap(0.15);
+        suite_nap(3 * e.delay);
     double begin = suite_seconds();
     ith_status status = ith_comm_barrier(comm);
     double seconds = suite_seconds() - begin;
@@ -257,7 +273,7 @@ static int abort_reaches_all(const suite_subject *s)
 {
     int failed = 0;
     for (int ranks = 2; ranks <= suite_least(s->ranks, 4); ranks++)
-        failed += s->run(s->self, ranks, aborted_in_rank, NULL);
+        failed += run_patiently(s, ranks, aborted_in_rank, 0.05);
     return failed;
 }
 
