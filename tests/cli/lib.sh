@@ -31,6 +31,19 @@ same() {
     cmp -s "$1" "$2" || fail "$1 and $2 differ"
 }
 
+# heeds PROCESS SIGNAL: whether the program runs in a process and no longer ends by the signal alone: it has blocked it, to
+# wait for it.
+heeds() {
+    local mask
+    mask=$(sed -n 's/^SigBlk:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    [ "/proc/$1/exe" -ef "$ithaca" ] && [ $((0x${mask:-0} >> ($(kill -l "$2") - 1) & 1)) = 1 ]
+}
+
+# await_heed PROCESS SIGNAL: waits until it does, or has ended.
+await_heed() {
+    while kill -0 "$1" 2>/dev/null && ! heeds "$1" "$2"; do sleep 0.01; done
+}
+
 # know_machine: the description of a machine in the user's cache, so that no benchmark measures the machine first.
 know_machine() {
     export XDG_CACHE_HOME=$work/cache

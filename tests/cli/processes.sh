@@ -40,7 +40,7 @@ signal_processes() {
     [ "$3" != all ] || targets=$(seq 0 $(($1 - 1)))
     for ((i = 0; ; i++)); do
         grep -qE "$signal_after" "$work/err.0" 2>/dev/null && break
-        [ $i -lt 600 ] || { fail "process 0 has not printed '$signal_after': $(head -c 300 "$work/err.0")" && break; }
+        [ $i -lt 3000 ] || { fail "process 0 has not printed '$signal_after': $(head -c 300 "$work/err.0")" && break; }
         sleep 0.1
     done
     sleep 0.5

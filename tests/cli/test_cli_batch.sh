@@ -89,7 +89,7 @@ stop_in_second() {
     "${run[@]}" --prompts prompts "$@" >out 2>err </dev/null &
     local process=$! i
     set +m
-    for ((i = 0; i < 1000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
+    for ((i = 0; i < 10000; i++)); do grep -q 'step 3 of' err && grep -q '2 of 3' err && break; sleep 0.02; done
     kill -s TERM $process
     status=0
     wait $process || status=$?

@@ -5,6 +5,18 @@
 know_machine
 small="--heads 2 --head-dim 32 --repeat 2"
 
+# steady TEST COMMAND...: measures, and again up to four times while the test of jq is false of the figures, because other
+# programs disturb them.
+steady() {
+    local test=$1 n
+    shift
+    for ((n = 0; n < 5; n++)); do
+        expect 0 "" "$@"
+        ! jq -e "$test" "$work/out" >/dev/null || return
+    done
+    fail "not $test: $(cat "$work/out")"
+}
+
 expect 0 "" "$ithaca" bench attention $small --seq 64,100 --batch 1,2 --ranks 2 --strategy single,ulysses,ring,ulysses_custom_fixed_m \
     --json
 jq -e 'length == 16 and all(.[]; .gflops > 0 and .peak_gflops > 0 and .seconds > 0 and .spread >= 0 and
@@ -39,8 +51,9 @@ if grep -q '^attention ' "$work/measured"; then
 fi
 
 # Plans to compare with, which hide nothing: the same bytes and the same error
-expect 0 "" "$ithaca" bench attention --heads 4 --head-dim 32 --repeat 2 --seq 64 --ranks 2 --exchange copy --strategy ring,ring_unhidden,ulysses:2,ulysses_unhidden:2 --json
-jq -e '([.[].overlap] == [null, "off", null, "off"]) and all(.[1, 3]; .hidden_share < 0.05) and .[3].chunks == 2 and
+steady 'all(.[1, 3]; .hidden_share < 0.05)' "$ithaca" bench attention --heads 4 --head-dim 32 --repeat 2 --seq 64 --ranks 2 \
+    --exchange copy --strategy ring,ring_unhidden,ulysses:2,ulysses_unhidden:2 --json
+jq -e '([.[].overlap] == [null, "off", null, "off"]) and .[3].chunks == 2 and
     .[0].rel_l2 == .[1].rel_l2 and .[2].rel_l2 == .[3].rel_l2 and ([.[].sent_bytes] | unique | length) == 1' "$work/out" >/dev/null ||
     fail "plans that hide nothing: $(cat "$work/out")"
 expect 0 "" "$ithaca" bench attention $small --seq 64 --ranks 2 --exchange copy --strategy ring --no-overlap --json
@@ -87,8 +100,8 @@ jq -e '[.[].stage] == ["latents", "attention", "picture", "level 1", "level 2", 
     "encode"]' "$work/out" >/dev/null || fail "the stages of an encoder"
 
 # No rate is above the peak by more than the noise, except where fewer operations are done than counted.
-expect 0 "" "$ithaca" bench block --heads 4 --head-dim 64 --ffn-dim 1024 --seq 512 --threads 1 --precision f32 --json
-jq -e '.[-1].quiet_share < 1.1' "$work/out" >/dev/null || fail "a share above the peak: $(cat "$work/out")"
+steady '.[-1].quiet_share < 1.1' "$ithaca" bench block --heads 4 --head-dim 64 --ffn-dim 1024 --seq 512 --threads 1 \
+    --precision f32 --json
 
 # The sizes of the models, in the table.
 for size in "1.3b 12 heads of 128, feed-forward 8960" "5b 24 heads of 128, feed-forward 14336" "a14b 40 heads of 128, feed-forward 13824"; do
@@ -125,13 +138,14 @@ if command -v script >/dev/null; then
     grep -q 'run 3/3 in' "$work/screen" || fail "no progress on a terminal: $(cat "$work/screen")"
 fi
 set -m # so that the process does not inherit an ignored SIGINT
-timeout 100 "$ithaca" bench block --seq 4096 --repeat 1000 --json >"$work/out" 2>"$work/err" &
+"$ithaca" bench block --seq 4096 --repeat 1000 --json >"$work/out" 2>"$work/err" &
 set +m
+await_heed $! INT
 sleep 1
 kill -INT $!
 begin=$(date +%s%N) status=0
 wait $! || status=$?
-[ $(($(date +%s%N) - begin)) -lt 5000000000 ] && [ $status = 1 ] && [ ! -s "$work/out" ] || fail "SIGINT: status $status"
+[ $(($(date +%s%N) - begin)) -lt 20000000000 ] && [ $status = 1 ] && [ ! -s "$work/out" ] || fail "SIGINT: status $status"
 grep -q 'interrupted by SIGINT' "$work/err" || fail "SIGINT is not named: $(cat "$work/err")"
 
 expect 2 "as the first argument, 'block', 'decode', 'encode' and" "$ithaca" bench --seq 64 block

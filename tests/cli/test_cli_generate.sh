@@ -220,7 +220,7 @@ interrupt() {
     "$@" >out 2>err &
     process=$!
     set +m
-    for _ in $(seq 600); do
+    for _ in $(seq 6000); do
         grep -q "$line" err && break
         sleep 0.05
     done

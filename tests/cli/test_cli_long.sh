@@ -15,7 +15,7 @@ run=("$ithaca" generate --model "$model" --quiet)
 # wait_for_step N: until the run has been saved after step N or later, or has ended.
 wait_for_step() {
     local i step
-    for ((i = 0; i < 1200; i++)); do
+    for ((i = 0; i < 12000; i++)); do
         step=$(grep -aoE '"step":"[0-9]+"' run 2>/dev/null | tr -cd 0-9)
         [ "${step:--1}" -lt "$1" ] && kill -0 $process 2>/dev/null || return 0
         sleep 0.02
@@ -157,7 +157,7 @@ if mkdir disk && mount -t tmpfs -o size=64k none disk 2>/dev/null; then
     # and a disk that becomes full in the middle of a run does not end it
     mount -t tmpfs -o size=512k none disk
     start "$ithaca" generate --model "$model" --prompt "$prompt" "${size[@]}" --steps 40 --output clip.mp4 --checkpoint disk/run
-    for ((i = 0; i < 500; i++)); do [ -e disk/run ] && break; sleep 0.02; done
+    for ((i = 0; i < 5000; i++)); do [ -e disk/run ] && break; sleep 0.02; done
     head -c 1000000 /dev/zero >disk/rest 2>/dev/null
     status=0
     wait $process || status=$?

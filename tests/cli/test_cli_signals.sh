@@ -13,20 +13,35 @@ echo "seed $RANDOM"
 # now: milliseconds.
 now() { echo $(($(date +%s%N) / 1000000)); }
 
-# end SIGNAL AFTER COMMAND...: the exit status in $status, the time it took to end in $took.
+# end SIGNAL AFTER COMMAND...: the exit status in $status, the time it took to end in $took. +AFTER: milliseconds from the
+# moment at which the command heeds the signal. $unheeded: whether the signal came before that moment.
 end() {
-    local signal=$1 after=$2 process begin
+    local signal=$1 after=${2#+} process begin
+    local from=${2%"$after"}
     shift 2
     set -m # so that the process does not inherit an ignored SIGINT
     "$@" >out 2>err </dev/null &
     process=$!
     set +m
+    [ -z "$from" ] || await_heed $process $signal
     sleep "$(printf '%d.%03d' $((after / 1000)) $((after % 1000)))"
+    unheeded=no
+    heeds $process $signal || unheeded=yes
     begin=$(now)
     kill -s "$signal" "$process" 2>/dev/null
     status=0
     wait "$process" || status=$?
     took=$(($(now) - begin))
+}
+
+# end_soon SIGNAL AFTER COMMAND...: the same; again if it took too long, because other programs may have come in between.
+end_soon() {
+    local n
+    for ((n = 0; n < 5; n++)); do
+        rm -rf "${outputs[@]}" "${outputs[@]/%/.latents.safetensors}" clip.latents.safetensors
+        end "$@"
+        [ $took -gt $enough ] || break
+    done
 }
 
 # A run that is not disturbed: what it writes, how long it takes, and what the machine is doing besides. A second is
@@ -52,7 +67,7 @@ for ((i = 0; i < moments; i++)); do
     signal=${signals[i % 3]}
     after=$((RANDOM * whole_run / 32768))
     output=${outputs[i / 3 % 3]}
-    end $signal $after "$ithaca" generate "${large[@]}" --output $output
+    end_soon $signal $after "$ithaca" generate "${large[@]}" --output $output
     output=${output%/}
     what="$output, SIG$signal after $after of $whole_run ms"
     [ $took -le $enough ] || fail "$what: it took $took ms to end"
@@ -61,7 +76,7 @@ for ((i = 0; i < moments; i++)); do
     0) [ $output != clip.mp4 ] || same clip.mp4 first.mp4
        [ $output != clip ] || [ "$(ls clip | wc -l)" = 5 ] || fail "$what: frames are missing: $(ls clip)" ;;
     1) [ ! -e $output ] || fail "$what: a video in spite of exit status 1" ;;
-    143 | 130 | 129) [ $after -lt 300 ] || fail "$what: exit status $status" ;; # before main
+    143 | 130 | 129) [ $unheeded = yes ] || fail "$what: exit status $status" ;;
     *) fail "$what: exit status $status: $(head -c 300 err)" ;;
     esac
     if [ -e $output.latents.safetensors ]; then
@@ -99,12 +114,11 @@ slowest=0
 for ((i = 0; i < moments; i++)); do
     signal=${signals[i % 3]}
     after=$((RANDOM * whole_run / 32768))
-    rm -f clip.mp4
-    end $signal $after "${loading[@]}"
+    end_soon $signal $after "${loading[@]}"
     what="loading, SIG$signal after $after of $whole_run ms"
     [ $took -le $enough ] || fail "$what: it took $took ms to end"
     [ $took -gt $slowest ] && slowest=$took
-    [ $status = 1 ] || [ $status = 0 -a -e clip.mp4 ] || [ $after -lt 300 ] || fail "$what: exit status $status"
+    [ $status = 1 ] || [ $status = 0 -a -e clip.mp4 ] || [ $unheeded = yes ] || fail "$what: exit status $status"
     [ $status = 0 ] || [ ! -e clip.mp4 ] || fail "$what: a video in spite of exit status $status"
     left=$(ls -A | grep -vxE 'out|err|times|latents|first.mp4|clip.mp4|clip.mp4.latents.safetensors|slow|header')
     [ -z "$left" ] || fail "$what: left behind: $left"
@@ -118,12 +132,12 @@ head=$(printf '{"q":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[0,122
 { printf "$(printf '\\x%02x\\x%02x' $((${#head} % 256)) $((${#head} / 256)))\\0\\0\\0\\0\\0\\0"; printf '%s' "$head"; } >input
 truncate -s $((8 + ${#head} + 368640000)) input
 for signal in "${signals[@]}"; do
-    end $signal $((enough / 2)) "$ithaca" attend --input input --output o
+    end_soon $signal +500 "$ithaca" attend --input input --output o
     [ $status = 1 ] && [ $took -le $enough ] && grep -q "interrupted by SIG$signal" err || fail "attend, SIG$signal: exit status $status after $took ms: $(cat err)"
     [ -e o ] && fail "attend wrote in spite of SIG$signal"
-    end $signal $((enough / 2)) "$ithaca" bench attention --seq 20000 --repeat 100
+    end_soon $signal +500 "$ithaca" bench attention --seq 20000 --repeat 100
     [ $status = 1 ] && [ $took -le $enough ] && grep -q "interrupted by SIG$signal" err || fail "bench, SIG$signal: exit status $status after $took ms: $(cat err)"
-    end $signal $((enough / 2)) "$ithaca" verify --seq 2000
+    end_soon $signal +500 "$ithaca" verify --seq 2000
     [ $status = 1 ] && [ $took -le $enough ] && grep -q "interrupted by SIG$signal" err || fail "verify, SIG$signal: exit status $status after $took ms: $(cat err)"
 done
 ls -A | grep -q tmp && fail "something temporary is left: $(ls -A)"

@@ -11,7 +11,7 @@ tune() { # STATUS WORDS OPTION...
 }
 
 echo "what is found is kept, and not measured again"
-tune 0 "" --budget 40 --ranks 2 --json
+tune 0 "" --budget 400 --ranks 2 --json
 jq -e '.complete and .tiles[0].from == "measured" and .strategies[0].from == "measured" and .tiles[0].keys == 256' \
     "$work/out" >/dev/null || fail "the report: $(cat "$work/out")"
 jq -e '.tiles[0] | .best_seconds <= .usual_seconds' "$work/out" >/dev/null || fail "a slower choice was taken"
@@ -19,7 +19,7 @@ grep -q "^tiles .* f32 head_dim=16 softmax=online keys=256: block_q " "$cache/wi
 grep -q "^strategy f32 " "$cache/wisdom" || fail "no strategy in the wisdom"
 cp "$cache/wisdom" "$work/wisdom"
 cp "$cache/machine.yaml" "$work/machine.yaml"
-tune 0 "" --budget 40 --ranks 2 --json
+tune 0 "" --budget 400 --ranks 2 --json
 jq -e '.tiles[0].from == "wisdom" and .strategies[0].from == "wisdom"' "$work/out" >/dev/null || fail "measured again"
 same "$work/wisdom" "$cache/wisdom"
 same "$work/machine.yaml" "$cache/machine.yaml"
@@ -135,9 +135,9 @@ jq -e '.complete | not' "$work/out" >/dev/null || fail "a budget of 0.2 seconds 
 
 echo "signals keep what is complete"
 rm -r "$cache"
-"$ithaca" tune $small --seq 256,512,1024,2048,4096,8192 --budget 200 >"$work/out" 2>"$work/err" &
+"$ithaca" tune $small --seq 256,512,1024,2048,4096,8192 --budget 1000 >"$work/out" 2>"$work/err" &
 tuner=$!
-for i in $(seq 200); do
+for i in $(seq 2000); do
     grep -qs '^tiles ' "$cache/wisdom" && break
     sleep 0.1
 done
@@ -150,7 +150,7 @@ grep -q '^tiles ' "$cache/wisdom" || fail "what was complete is lost"
 echo "killed at any moment, it goes on where it was"
 rm -r "$cache"
 for pause in 0.05 0.3 0.7 1.3; do
-    "$ithaca" tune $small --seq 300,600 --budget 100 >/dev/null 2>&1 &
+    "$ithaca" tune $small --seq 300,600 --budget 1000 >/dev/null 2>&1 &
     tuner=$!
     sleep $pause
     lines=$(cat "$cache/wisdom.journal" 2>/dev/null | grep -c .)
@@ -158,14 +158,14 @@ for pause in 0.05 0.3 0.7 1.3; do
     wait $tuner 2>/dev/null
     [ "$(cat "$cache/wisdom.journal" 2>/dev/null | grep -c .)" -ge "$lines" ] || fail "the journal has lost lines"
 done
-tune 0 "" --seq 300,600 --budget 100 --json
+tune 0 "" --seq 300,600 --budget 1000 --json
 jq -e '.complete' "$work/out" >/dev/null || fail "killed tuners have left something behind: $(cat "$work/err")"
 
 echo "eight at once lose nothing"
 rm -r "$cache"
 sizes="8 16 24 32 40 48 56 64"
 for size in $sizes; do
-    "$ithaca" tune --seq 256 --heads 1 --head-dim "$size" --dtype f32 --threads 1 --attention-only --budget 60 \
+    "$ithaca" tune --seq 256 --heads 1 --head-dim "$size" --dtype f32 --threads 1 --attention-only --budget 600 \
         --machine none >/dev/null 2>"$work/err$size" &
 done
 wait
