@@ -88,6 +88,17 @@ static int misshapen(const char *path, const ith_tensor *tensor, const char *rul
                          shape_text(tensor, text, sizeof text), rule);
 }
 
+/* Whether sizes and strides can be computed from the shape of a tensor with four dimensions. An empty sequence counts
+ * as one row, because it takes no bytes from the file. */
+static bool is_countable(const ith_tensor *tensor)
+{
+    int64_t product = 64; /* the library asks for as much room (ith_attn_problem) */
+    for (int i = 0; i < 4; i++)
+        if (__builtin_mul_overflow(product, tensor->shape[i] ? tensor->shape[i] : 1, &product))
+            return false;
+    return true;
+}
+
 /* Finds the tensor `name` (q, k or v) in the file, and checks that it has four dimensions and a type for attention. */
 static int find(const char *path, const ith_tensor_file *file, const char *name, const ith_tensor **tensor)
 {
@@ -98,6 +109,8 @@ static int find(const char *path, const ith_tensor_file *file, const char *name,
         return misshapen(path, *tensor, "[batch, sequence, heads, head size]");
     if ((*tensor)->shape[0] < 1 || (*tensor)->shape[2] < 1 || (*tensor)->shape[3] < 1)
         return misshapen(path, *tensor, "at least 1 everywhere but in its sequence");
+    if (!is_countable(*tensor))
+        return misshapen(path, *tensor, "smaller: its sizes multiply to more than a size can hold");
     ith_dtype type = (*tensor)->dtype;
     if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16)
         return ith_cli_error("%s: tensor '%s' is of type %s; attention takes f32, bf16 and f16", path, name,
@@ -264,8 +277,9 @@ static int read_scale(const char *path, attend_tensors *t)
     char *end = NULL;
     double scale = strtod(text + (*text == '"'), &end);
     bool whole = end != text && (*end == '\0' || (*text == '"' && !strcmp(end, "\"")));
-    if (!whole || !isfinite(scale) || (float)scale == 0)
-        return ith_cli_error("%s: metadata 'scale' is '%.40s'; it must be a number other than 0", path, text);
+    if (!whole || !isfinite((float)scale) || (float)scale == 0)
+        return ith_cli_error("%s: metadata 'scale' is '%.40s'; it must be a finite f32 number other than 0", path,
+                             text);
     t->whole.problem.scale = (float)scale;
     return ITH_EXIT_DONE;
 }

@@ -73,7 +73,7 @@ void ith_attend_gather_lse(ith_attend_whole *whole, int ranks)
         int64_t begin, count;
         ith_share(p->q_len, ranks, rank, &begin, &count);
         const float *share = whole->lse_shares + rows * begin;
-        for (int64_t row = 0; row < rows; row++)
+        for (int64_t row = 0; row < rows && count; row++)
             memcpy(whole->tensors.lse + row * p->q_len + begin, share + row * count, (size_t)count * sizeof *share);
     }
 }

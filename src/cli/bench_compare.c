@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "input_file.h"
+#include "text_value.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -129,6 +130,7 @@ void ith_bench_compare(json_t *rows, const json_t *old, const char *path)
     for (size_t i = 0; used && i < json_array_size(old); i++)
         if (!used[i]) {
             describe(json_array_get(old, i), text, sizeof text);
+            ith_text_clean(text);
             fprintf(stderr, "ithaca: %s: its row %zu is not among the rows now: %s\n", path, i + 1, text);
         }
     free(used);

@@ -4,7 +4,9 @@
 
 #include "cli.h"
 #include "launcher.h"
+#include "text_value.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -56,6 +58,17 @@ static void find_origins(const char *sentence, char text[ORIGIN_BYTES])
         ith_options_origins(explained, sentence, text, ORIGIN_BYTES);
 }
 
+/* Prints "HEAD: SENTENCE" and the files and lines of its options. It is one write, so that lines of several processes
+ * do not mix. */
+static void print_line(const char *head, char *sentence)
+{
+    char origins[ORIGIN_BYTES];
+    find_origins(sentence, origins);
+    ith_text_clean(sentence);
+    ith_text_clean(origins);
+    fprintf(stderr, "%s: %s%s\n", head, sentence, origins);
+}
+
 /* Prints "HEAD: SENTENCE", or keeps the sentence if it is the first one that is held. */
 static void speak(const char *head, const char *format, va_list arguments)
 {
@@ -64,15 +77,9 @@ static void speak(const char *head, const char *format, va_list arguments)
             vsnprintf(held, sizeof held, format, arguments);
         return;
     }
-    char origins[ORIGIN_BYTES], sentence[4096]; /* serves to find options; the printed sentence may be longer */
-    va_list again;
-    va_copy(again, arguments);
-    vsnprintf(sentence, sizeof sentence, format, again);
-    va_end(again);
-    find_origins(sentence, origins);
-    fprintf(stderr, "%s: ", head);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "%s\n", origins);
+    char sentence[2 * PATH_MAX]; /* no allocation, which could fail */
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    print_line(head, sentence);
 }
 
 int ith_cli_error(const char *format, ...)
@@ -100,11 +107,10 @@ int ith_cli_usage(const char *command, const char *format, ...)
 
 void ith_error_print(const char *format, ...)
 {
-    char line[1280], origins[ORIGIN_BYTES];
+    char line[1280];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    find_origins(line, origins);
-    fprintf(stderr, "ithaca: %s%s\n", line, origins); /* one write, so that lines of several processes do not mix */
+    print_line("ithaca", line);
 }

@@ -5,6 +5,7 @@
 
 #include "interrupt.h"
 #include "output_name.h"
+#include "text_value.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -231,6 +232,14 @@ static const char *explain(void *user)
     return g->media_failed ? ith_context_error(g->media_context) : NULL;
 }
 
+/* Prints the end of a command: the file that it goes on from, and its output. */
+static void print_end(const char *option, const char *file, const char *output)
+{
+    ith_text_print_option(stderr, option, file);
+    ith_text_print_option(stderr, "output", output);
+    fputc('\n', stderr);
+}
+
 /* Called after a failure. Prints the command that continues from the latents if they are saved, and after a signal
  * otherwise that nothing was written. A batch names the videos that were not made. */
 static void print_remains(const ith_generation *g)
@@ -241,15 +250,15 @@ static void print_remains(const ith_generation *g)
         ith_model_print_options(&g->settings.files, stderr);
         ith_lora_print_options(&g->settings.loras, stderr);
         if (g->settings.image)
-            fprintf(stderr, " --image '%s'", g->settings.image);
+            ith_text_print_option(stderr, "image", g->settings.image);
         if (g->settings.last_image)
-            fprintf(stderr, " --last-image '%s'", g->settings.last_image);
-        fprintf(stderr, " --resume '%s' --output '%s'\n", g->options.checkpoint_file, g->settings.output);
+            ith_text_print_option(stderr, "last-image", g->settings.last_image);
+        print_end("resume", g->options.checkpoint_file, g->settings.output);
     } else if (g->report.latents_saved) {
         fprintf(stderr, "The latents are saved; to go on from there:\n  ithaca generate");
         ith_model_print_options(&g->settings.files, stderr);
         ith_lora_print_options(&g->settings.loras, stderr);
-        fprintf(stderr, " --from-latents '%s' --output '%s'\n", g->latents_path, g->settings.output);
+        print_end("from-latents", g->latents_path, g->settings.output);
     } else if (!ith_generate_is_batch(&g->settings) && (g->launch.interrupted || ith_interrupt_came())) {
         fprintf(stderr, "Nothing was written.\n");
     }

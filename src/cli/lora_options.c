@@ -29,7 +29,7 @@ void ith_lora_print_options(const ith_lora_lists *lists, FILE *to)
     const char *const values[] = {lists->by_name, lists->high, lists->low};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (values[i])
-            fprintf(to, " --%s '%s'", rows[i].name, values[i]);
+            ith_text_print_option(to, rows[i].name, values[i]);
 }
 
 /* The number of files in a list. */

@@ -3,6 +3,7 @@
 #include "model_options.h"
 
 #include "cli.h"
+#include "text_value.h"
 
 #include <string.h>
 
@@ -61,6 +62,6 @@ void ith_model_print_options(const ith_model_files *files, FILE *to)
         const char *value;
         memcpy(&value, (const char *)files + rows[i].offset, sizeof value);
         if (value)
-            fprintf(to, " --%s '%s'", rows[i].name, value);
+            ith_text_print_option(to, rows[i].name, value);
     }
 }

@@ -90,3 +90,23 @@ int ith_text_escape(const char *text, char out[8])
         snprintf(out, 8, "%c", *text);
     return breaks ? breaks : 1;
 }
+
+void ith_text_clean(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c; c++)
+        if (c[0] < 0x20 || c[0] == 0x7f)
+            c[0] = '?';
+        else if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* C1 in UTF-8 */
+            c[0] = c[1] = '?';
+}
+
+void ith_text_print_option(FILE *to, const char *name, const char *value)
+{
+    fprintf(to, " --%s '", name);
+    for (const char *c = value; *c; c++)
+        if (*c == '\'')
+            fputs("'\\''", to);
+        else
+            fputc(*c, to);
+    fputc('\'', to);
+}

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Parses a decimal integer of 64 bits. */
 bool ith_text_whole(const char *text, int64_t *value);
@@ -21,5 +22,10 @@ bool ith_text_flag(const char *text, bool *value);
 void ith_text_of_number(double value, char text[40]);
 /* Writes the first character of `text` as it stands between double quotes in YAML. Returns its bytes in `text`. */
 int ith_text_escape(const char *text, char out[8]);
+/* Replaces each byte of a control character by '?'. Names of files and names in files may have such characters, which
+ * end a line or are commands to a terminal. */
+void ith_text_clean(char *text);
+/* Prints " --NAME 'VALUE'" as a shell needs it. */
+void ith_text_print_option(FILE *to, const char *name, const char *value);
 
 #endif

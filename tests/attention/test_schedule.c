@@ -239,8 +239,10 @@ static void end_rank(int rank)
 static void run_all(uint64_t *seed)
 {
     int ranks = setting.ulysses * setting.ring, left = ranks;
-    for (int rank = 0; rank < ranks; rank++)
+    for (int rank = 0; rank < ranks; rank++) {
         begin_rank(rank);
+        left -= group[rank].done;
+    }
     for (int idle = 0; left > 0;) {
         int rank = (int)random_below(seed, (uint32_t)ranks);
         bool moved = false;
@@ -327,6 +329,30 @@ static void a_rank_of_a_hundred_thousand(void **state)
     assert_int_equal(ith_schedule_sent_bytes(&setting, 54321), share * 12 / 5 * (U - 1) / U + share * 2 / 5 * (R - 1));
 }
 
+/* No memory bounds the heads of a problem without queries: its schedules must not walk over them. */
+static void without_queries_there_are_no_steps(void **state)
+{
+    (void)state;
+    static const ith_strategy strategies[] = {ITH_STRATEGY_SINGLE, ITH_STRATEGY_ULYSSES, ITH_STRATEGY_RING,
+                                              ITH_STRATEGY_ULYSSES_RING};
+    for (size_t i = 0; i < 2 * sizeof strategies / sizeof *strategies; i++) {
+        ith_step step;
+        setting =
+            (ith_attn_setting){.ulysses = i / 2 % 2 ? 4 : 1,
+                               .ring = i / 2 > 1 ? 3 : 1,
+                               .strategy = strategies[i / 2],
+                               .direction = ITH_DIRECTION_UNI,
+                               .softmax = ITH_SOFTMAX_FIXED_M,
+                               .chunks = 2,
+                               .folded = i % 2,
+                               .element_bytes = 2,
+                               .problem = {.batch = INT32_MAX, .heads = 64, .kv_heads = 1, .head_dim = 1, .kv_len = 1}};
+        ith_schedule schedule = ith_schedule_of(&setting, 0);
+        assert_false(ith_schedule_next(&schedule, &step));
+        assert_int_equal(ith_schedule_sent_bytes(&setting, 0), 0);
+    }
+}
+
 /* The bytes of a rank, hop by hop. */
 static int64_t sent_hop_by_hop(int rank)
 {
@@ -379,6 +405,7 @@ int main(void)
         cmocka_unit_test(bytes_of_long_rings),
         cmocka_unit_test(schedules_fit_together),
         cmocka_unit_test(a_rank_of_a_hundred_thousand),
+        cmocka_unit_test(without_queries_there_are_no_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

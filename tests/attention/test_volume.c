@@ -197,7 +197,8 @@ static void check_census(volume_case *c, int ulysses, int ring)
 {
     census s = {.c = c, .ranks = ulysses * ring, .ulysses = ulysses, .ring = ring};
     s.kv_heads = c->problem.kv_heads ? c->problem.kv_heads : c->problem.heads;
-    for (int64_t entry = 0; entry < (by_entry(&s) ? c->problem.batch : 1); entry++)
+    const bool works = c->problem.q_len > 0; /* without queries nothing is exchanged */
+    for (int64_t entry = 0; works && entry < (by_entry(&s) ? c->problem.batch : 1); entry++)
         for (int64_t chunk = 0; chunk < chunks_of(&s); chunk++) {
             count_all_to_all(&s, entry, chunk);
             if (c->options.exchange != ITH_EXCHANGE_IN_PLACE)

@@ -206,6 +206,8 @@ refuse "'mask' is of shape" "{$q,$k,$v,\"mask\":{\"dtype\":\"BOOL\",\"shape\":[1
 refuse "kv_lengths.*f32" "{$q,$k,$v,\"kv_lengths\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[24,28]}}" 28
 refuse "scale" "{\"__metadata__\":{\"scale\":\"wide\"},$q,$k,$v}" 24
 refuse "scale" "{\"__metadata__\":{\"scale\":\"0\"},$q,$k,$v}" 24
+refuse "in: metadata 'scale' is '1e39'" "{\"__metadata__\":{\"scale\":\"1e39\"},$q,$k,$v}" 24
+refuse "in: metadata 'scale' is '\?\[2J'" "{\"__metadata__\":{\"scale\":\"\\u001b[2J\"},$q,$k,$v}" 24
 
 # Everything masked: o = 0 and lse = -inf, from lengths of 0 as from a mask of false.
 for mask in '"kv_lengths":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}' \
@@ -224,6 +226,17 @@ expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty"
 make '{"q":{"dtype":"F32","shape":[1,0,1,2],"data_offsets":[0,0]},"k":{"dtype":"F32","shape":[1,1,1,2],"data_offsets":[0,8]},"v":{"dtype":"F32","shape":[1,1,1,2],"data_offsets":[8,16]}}' 16
 expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty" --ranks 2
 header "$work/empty" | jq -e '.o.shape == [1,0,1,2] and .lse.shape == [1,1,0]' >/dev/null || fail "no queries"
+
+# No query, and more heads than anybody could walk over: a file of 300 bytes claims them.
+for shape in 1,0,1099511627776,1 1099511627776,0,1,1; do
+    none="{\"dtype\":\"F32\",\"shape\":[$shape],\"data_offsets\":[0,0]}"
+    make "{\"q\":$none,\"k\":$none,\"v\":$none}" 0
+    for options in "" "--softmax fixed_m" "--ranks 4 --strategy ulysses_ring --exchange copy"; do
+        expect 0 "" timeout 60 "$ithaca" attend --input "$work/in" --output "$work/empty" $options
+    done
+done
+none='{"dtype":"F32","shape":[1,0,4611686018427387904,4],"data_offsets":[0,0]}'
+refuse "'q' is of shape \[1, 0, 4611686018427387904, 4\]; it must be smaller" "{\"q\":$none,\"k\":$none,\"v\":$none}" 0
 
 # f16: two keys alike have the mean of 1 and 2, and an lse of log 2, on more ranks than there are rows.
 make '{"q":{"dtype":"F16","shape":[1,1,1,1],"data_offsets":[0,2]},"k":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[2,6]},"v":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[6,10]}}' 6

@@ -33,6 +33,8 @@ static int64_t chunks_of_list(const ith_attn_setting *s)
 
 int ith_chunk_count(const ith_attn_setting *s)
 {
+    if (!s->problem.q_len) /* nothing bounds its batch */
+        return 1;
     return (int)(chunks_of_list(s) * (by_entry(s) ? s->problem.batch : 1));
 }
 

@@ -45,7 +45,7 @@ ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank)
 
 bool ith_schedule_next(ith_schedule *schedule, ith_step *step)
 {
-    return schedule->ops->next(schedule, step);
+    return schedule->setting->problem.q_len > 0 && schedule->ops->next(schedule, step);
 }
 
 int ith_schedule_hops_alike(const ith_schedule *schedule)

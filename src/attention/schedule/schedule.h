@@ -114,7 +114,8 @@ const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 
 /* The schedule of a rank, before its first step. The setting must live as long as the schedule. */
 ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank);
-/* Writes the next step to *step. Returns false after the last step. */
+/* Writes the next step to *step. Returns false after the last step. A problem without queries has no steps, however
+ * many heads it has. */
 bool ith_schedule_next(ith_schedule *schedule, ith_step *step);
 /* In a long ring most hops are alike: they have the same steps, places and numbers of rows. At the beginning of a hop,
  * ith_schedule_hops_alike returns the number of coming hops that are alike, and like the four hops before them; it is
