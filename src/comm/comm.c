@@ -8,7 +8,7 @@
  *
  * A failure reaches the caller in three steps: the transport returns a status, `fail` asks the transport for the
  * group's first failure, and its error sentence goes into this rank's context. Wrong arguments end the group
- * (`refuse`), because the other ranks would wait for an operation that never comes. */
+ * (`ith_comm_refuse`), because the other ranks would wait for an operation that never comes. */
 #include "comm.h"
 #include "pairs.h"
 
@@ -65,12 +65,21 @@ static ith_status fail(ith_comm *comm, ith_status status)
     return status;
 }
 
-/* Ends the group with ITH_ERR_ARGUMENT, because the operation `what` was called wrongly. comm may be NULL. */
-static ith_status refuse(ith_comm *comm, const char *what, const char *reason)
+/* The failure of an operation on a sub-group whose whole group this rank has left. */
+static ith_status fail_left(ith_comm *comm, const char *what)
+{
+    char self[ITH_RANK_NAME];
+    return ith_fail(comm->context, ITH_ERR_ARGUMENT, "%s is in %s of a group that it has left",
+                    ith_comm_name_rank(comm, comm->rank, self), what);
+}
+
+ith_status ith_comm_refuse(ith_comm *comm, const char *what, const char *reason)
 {
     char sentence[256 + ITH_RANK_NAME], self[ITH_RANK_NAME];
     if (!comm)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "one rank, in %s: %s", what, reason);
+    if (ith_comm_has_left(comm))
+        return fail_left(comm, what);
     snprintf(sentence, sizeof sentence, "%s, in %s (exchange %lld of group %lld): %s",
              ith_comm_name_rank(comm, comm->rank, self), what, (long long)comm->posted, (long long)comm->number,
              reason);
@@ -158,7 +167,6 @@ static int64_t enter_flight(ith_comm *comm, const ith_operation *operation)
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
                        const ith_transfer *receives, int64_t receive_count, ith_request **out)
 {
-    char self[ITH_RANK_NAME];
     ith_operation operation = ITH_OPERATION_INIT;
     operation.tag = tag, operation.what = what;
     operation.sends = sends, operation.send_count = send_count;
@@ -167,14 +175,14 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     if (out)
         *out = NULL;
     if (wrong || !comm)
-        return wrong ? refuse(comm, what, wrong) : ITH_OK;
+        return wrong ? ith_comm_refuse(comm, what, wrong) : ITH_OK;
+    if (ith_comm_has_left(comm))
+        return fail_left(comm, what);
     ith_comm *whole = ith_comm_whole(comm);
     ith_request *request = &comm->requests[comm->posted % comm->transport.requests];
     if (request->in_flight)
-        return refuse(comm, what, "as many operations are in flight as the transport takes (ith_transport.requests)");
-    if (atomic_load(&whole->use) & ITH_COMM_LEFT)
-        return ith_fail(comm->context, ITH_ERR_ARGUMENT, "%s posts %s in a group that it has left",
-                        ith_comm_name_rank(comm, comm->rank, self), what);
+        return ith_comm_refuse(comm, what,
+                               "as many operations are in flight as the transport takes (ith_transport.requests)");
     operation.request = request->number;
     /* Only exchanges may end without data: ranks read the results of collectives even if they stop. */
     if (tag == TAG_EXCHANGE)
@@ -195,15 +203,19 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
 }
 
 /* Ends the use of a request that is done or has failed, so that a later operation can use it again. *request becomes
- * NULL. */
-static void retire(ith_comm *comm, ith_request **request, ith_status status)
+ * NULL. Returns the status of the operation. */
+static ith_status retire(ith_comm *comm, ith_request **request, ith_status status)
 {
+    const char *what = (*request)->what;
     ith_flight_end(comm->flight, (*request)->record, status ? ITH_FLIGHT_FAILED : ITH_FLIGHT_DONE);
     (*request)->in_flight = false;
     *request = NULL;
     comm->in_flight--;
     if (comm->whole)
         comm->whole->in_flight--;
+    if (!status)
+        return ITH_OK;
+    return ith_comm_has_left(comm) ? fail_left(comm, what) : fail(comm, status);
 }
 
 /* Ends the group if this rank is interrupted while it waits. */
@@ -242,6 +254,16 @@ static bool check_time(ith_comm *comm, const ith_request *request, double since)
     return true;
 }
 
+/* Refuses a request of another communicator, and one that is gone. */
+static ith_status check_request(ith_comm *comm, const ith_request *request)
+{
+    const ith_request *first = comm->requests;
+    if (request >= first && request < first + comm->transport.requests && request->in_flight)
+        return ITH_OK;
+    return ith_fail(comm->context, ITH_ERR_ARGUMENT,
+                    "the request is not in flight on this communicator: it is gone when its operation has ended");
+}
+
 ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
 {
     if (!request || !done)
@@ -249,48 +271,73 @@ ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
     *done = false;
     if (!comm || !*request)
         return ITH_OK;
-    ith_status status = comm->transport.wait(comm->transport_state, (*request)->number, 0, done);
-    if (status || *done)
-        retire(comm, request, status);
-    return status ? fail(comm, status) : ITH_OK;
+    bool entered = ith_comm_enter_operation(comm);
+    ith_status status = check_request(comm, *request);
+    if (!status) {
+        status = ITH_ERR_ARGUMENT;
+        if (!ith_comm_has_left(comm))
+            status = comm->transport.wait(comm->transport_state, (*request)->number, 0, done);
+        if (status || *done)
+            status = retire(comm, request, status);
+    }
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
-ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
+/* Waits until a request is done or has failed. */
+static ith_status wait_for(ith_comm *comm, const ith_request *request)
 {
     ith_status status = ITH_OK;
     bool done = false;
     int ends = 0;
-    if (!comm || !request || !*request)
-        return ITH_OK;
-    double since = ith_clock_seconds(), traced = ith_trace_begin(comm->context);
+    double since = ith_clock_seconds();
     double pause = comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, WAIT_SECONDS) : WAIT_SECONDS;
+    if (ith_comm_has_left(comm))
+        return ITH_ERR_ARGUMENT;
     while (!status && !done) {
-        status = comm->transport.wait(comm->transport_state, (*request)->number, pause, &done);
+        status = comm->transport.wait(comm->transport_state, request->number, pause, &done);
         if (status || done)
             break;
         if (comm->unwanted) /* a rank that was cancelled notifies the others here while it waits */
             comm->unwanted(comm->unwanted_user);
         heed_interruption(comm);
-        if (check_time(comm, *request, since) && ++ends > MOST_ENDS)
+        if (check_time(comm, request, since) && ++ends > MOST_ENDS)
             status = ITH_ERR_TIMEOUT;
     }
-    ith_trace_end(comm->context, traced, (*request)->what, ITH_TRACE_WAIT);
-    retire(comm, request, status);
-    return status ? fail(comm, status) : ITH_OK;
+    return status;
+}
+
+ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
+{
+    if (!comm || !request || !*request)
+        return ITH_OK;
+    bool entered = ith_comm_enter_operation(comm);
+    ith_status status = check_request(comm, *request);
+    if (!status) {
+        double traced = ith_trace_begin(comm->context);
+        status = wait_for(comm, *request);
+        ith_trace_end(comm->context, traced, (*request)->what, ITH_TRACE_WAIT);
+        status = retire(comm, request, status);
+    }
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count, const ith_transfer *receives,
                          int64_t receive_count, ith_request **out)
 {
-    return post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
+    bool entered = ith_comm_enter_operation(comm);
+    ith_status status = post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
                              const ith_transfer *receives, int64_t receive_count)
 {
     ith_request *request = NULL;
+    bool entered = ith_comm_enter_operation(comm);
     ith_status status = ith_comm_post(comm, sends, send_count, receives, receive_count, &request);
-    return status ? status : ith_comm_wait(comm, &request);
+    if (!status)
+        status = ith_comm_wait(comm, &request);
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 /* ---- Collectives ----------------------------------------------------------------------------------------------- */
@@ -300,8 +347,11 @@ ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t 
 static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t sends, int64_t receives)
 {
     ith_request *request = NULL;
+    bool entered = ith_comm_enter_operation(comm);
     ith_status status = post(comm, tag, what, comm->transfers, sends, comm->transfers + comm->size, receives, &request);
-    return status ? status : ith_comm_wait(comm, &request);
+    if (!status)
+        status = ith_comm_wait(comm, &request);
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 /* A transfer of `bytes` contiguous bytes to or from the rank `peer`. */
@@ -326,7 +376,7 @@ ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, v
     int64_t total;
     bool wrong = bytes < 0 || (bytes > 0 && (!mine || !all)) || !ith_size_mul(ith_comm_size(comm), bytes, &total);
     if (wrong)
-        return refuse(comm, "an all-gather", "bytes is negative or too large, or a pointer is NULL");
+        return ith_comm_refuse(comm, "an all-gather", "bytes is negative or too large, or a pointer is NULL");
     if (comm)
         return gather(comm, TAG_GATHER, "an all-gather", mine, bytes, all);
     if (bytes > 0)
@@ -357,7 +407,8 @@ ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_
     bool known = operation == ITH_REDUCE_SUM || operation == ITH_REDUCE_MAX;
     bool wrong = count < 0 || (count > 0 && !values) || !known;
     if (wrong)
-        return refuse(comm, "an all-reduce", "count is negative, values is NULL, or the operation is unknown");
+        return ith_comm_refuse(comm, "an all-reduce", "count is negative, values is NULL, or the operation is unknown");
+    bool entered = ith_comm_enter_operation(comm);
     ith_status status = ITH_OK;
     int64_t done = 0;
     do {
@@ -370,13 +421,14 @@ ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_
             reduce(comm, part, piece, operation);
         done += piece;
     } while (!status && done < count);
-    return status;
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root)
 {
     if (bytes < 0 || (bytes > 0 && !data) || root < 0 || root >= ith_comm_size(comm))
-        return refuse(comm, "a broadcast", "bytes is negative, data is NULL, or root is not a rank of the group");
+        return ith_comm_refuse(comm, "a broadcast",
+                               "bytes is negative, data is NULL, or root is not a rank of the group");
     if (!comm)
         return ITH_OK;
     int64_t sends = 0, receives = comm->rank != root;
@@ -456,7 +508,7 @@ void ith_comm_alive(ith_comm *comm)
     if (!comm)
         return;
     ith_flight_alive(comm->flight);
-    if (comm->transport.alive)
+    if (comm->transport.alive && !ith_comm_has_left(comm))
         comm->transport.alive(comm->transport_state);
 }
 
@@ -474,7 +526,7 @@ int64_t ith_comm_noticed(const ith_comm *comm)
 void ith_comm_abort(ith_comm *comm, ith_status status)
 {
     char self[ITH_RANK_NAME], sentence[ITH_ERROR_BYTES];
-    if (!comm)
+    if (!comm || ith_comm_has_left(comm))
         return;
     if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
         status = ITH_ERR_ABORTED;

@@ -77,12 +77,20 @@ static inline ith_comm *ith_comm_whole(ith_comm *comm)
 ith_comm *ith_comm_hold(ith_comm *comm);
 void ith_comm_release(ith_comm *comm);
 
-/* Every collective call begins with ith_comm_enter and ends with ith_comm_exit. Only one thread at a time may be
+/* Every call on a plan begins with ith_comm_enter and ends with ith_comm_exit. Only one thread at a time may be
  * between the two. Other threads, and calls after ith_comm_destroy, get ITH_ERR_ARGUMENT with an error sentence in
- * `context`. If the communicator is destroyed during a call, the group ends, and the rank leaves it at ith_comm_exit.
- * comm may be NULL. */
+ * `context`. If the communicator is destroyed during a call, the group ends, and the rank leaves it at ith_comm_exit. A
+ * call on a sub-group is a call on the whole group too. comm may be NULL. */
 ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
 void ith_comm_exit(ith_comm *comm);
+/* The same for an operation (ithaca/transport.h), which is a call of its own, or a part of a call: the first returns
+ * whether it is a call of its own. The second ends the call if `entered`, and returns status. */
+bool ith_comm_enter_operation(ith_comm *comm);
+ith_status ith_comm_exit_operation(ith_comm *comm, bool entered, ith_status status);
+/* Whether this rank has left the group. Then only the transport's `close` may be called. Any thread may call this. */
+bool ith_comm_has_left(const ith_comm *comm);
+/* Ends the group with ITH_ERR_ARGUMENT, because the operation `what` was called wrongly. comm may be NULL. */
+ith_status ith_comm_refuse(ith_comm *comm, const char *what, const char *reason);
 
 /* Where a rank of the group runs. comm may be NULL. */
 ith_place ith_comm_place_of(const ith_comm *comm, int rank);

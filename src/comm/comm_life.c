@@ -195,13 +195,8 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
 
 /* All sub-groups made by one split get the same number: one more than the largest number that any rank of `comm` has
  * used. So two groups with a rank in common never have the same number. */
-ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
+static ith_status split(ith_comm *comm, int colour, int key, ith_comm **out)
 {
-    if (!out)
-        return ith_need(comm ? comm->context : NULL, out, "out");
-    *out = NULL;
-    if (!comm)
-        return ITH_OK;
     ith_comm *whole = ith_comm_whole(comm);
     wish mine = {colour, key, comm->members ? comm->members[comm->rank] : comm->rank, whole->groups};
     wish *wishes = ith_alloc(comm->context, comm->size, sizeof *wishes, "the split of a group");
@@ -223,6 +218,19 @@ ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
     return status;
 }
 
+ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
+{
+    bool entered = ith_comm_enter_operation(comm);
+    ith_status status = ITH_OK;
+    if (out)
+        *out = NULL;
+    if (!out)
+        status = ith_comm_refuse(comm, "a split", "out is NULL");
+    else if (comm)
+        status = split(comm, colour, key, out);
+    return ith_comm_exit_operation(comm, entered, status);
+}
+
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
 ith_comm *ith_comm_hold(ith_comm *comm)
@@ -242,10 +250,18 @@ void ith_comm_release(ith_comm *comm)
     ith_comm_release(whole);
 }
 
+bool ith_comm_has_left(const ith_comm *comm)
+{
+    const ith_comm *whole = comm->whole ? comm->whole : comm;
+    return (atomic_load(&whole->use) & (ITH_COMM_LEFT | IN_USE)) == ITH_COMM_LEFT;
+}
+
 /* Ends the group because of an action of this rank. reason: the action, as the end of a sentence. */
 static void end(ith_comm *comm, const char *reason)
 {
     char self[ITH_RANK_NAME], sentence[128 + ITH_RANK_NAME];
+    if (comm->whole && ith_comm_has_left(comm))
+        return;
     snprintf(sentence, sizeof sentence, "%s %s", ith_comm_name_rank(comm, comm->rank, self), reason);
     comm->transport.abort(comm->transport_state, ITH_ERR_ABORTED, sentence);
 }
@@ -283,12 +299,32 @@ void ith_comm_destroy(ith_comm **comm)
     ith_comm_release(self);
 }
 
-ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
+/* Removes the mark of a call, after which a rank that was to leave does so. */
+static void unmark(ith_comm *comm)
+{
+    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & ITH_COMM_LEFT)
+        leave_group(comm);
+}
+
+/* Marks a communicator as used by a call, and the whole group's too. Returns the one that is used already, or was
+ * destroyed; then neither is marked by this call. NULL: there is none. */
+static ith_comm *mark(ith_comm *comm)
 {
     int idle = 0;
-    if (!comm || atomic_compare_exchange_strong(&comm->use, &idle, IN_USE))
+    if (!atomic_compare_exchange_strong(&comm->use, &idle, IN_USE))
+        return comm;
+    ith_comm *taken = comm->whole ? mark(comm->whole) : NULL;
+    if (taken)
+        unmark(comm);
+    return taken;
+}
+
+ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
+{
+    ith_comm *taken = comm ? mark(comm) : NULL;
+    if (!taken)
         return ITH_OK;
-    if (idle & ITH_COMM_LEFT)
+    if (atomic_load(&taken->use) & ITH_COMM_LEFT)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "the plan's communicator was destroyed: the plan can only be destroyed");
     return ith_fail(context, ITH_ERR_ARGUMENT,
@@ -298,6 +334,19 @@ ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
 
 void ith_comm_exit(ith_comm *comm)
 {
-    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & ITH_COMM_LEFT)
-        leave_group(comm);
+    ith_comm *whole = comm ? comm->whole : NULL;
+    unmark(comm);
+    unmark(whole);
+}
+
+bool ith_comm_enter_operation(ith_comm *comm)
+{
+    return comm && !mark(comm);
+}
+
+ith_status ith_comm_exit_operation(ith_comm *comm, bool entered, ith_status status)
+{
+    if (entered)
+        ith_comm_exit(comm);
+    return status;
 }

@@ -107,11 +107,12 @@ ith_status ith_trace_align(ith_comm *comm)
     owner *owners = NULL;
     if (!comm)
         return ITH_OK;
+    bool entered = ith_comm_enter_operation(comm);
     ith_status status = gather_owners(comm, &owners);
     if (!status)
         status = align(comm, owners);
     ith_free(comm->context, owners);
-    return status;
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 /* The packages of all ranks, as they travel to rank 0. */
@@ -167,6 +168,7 @@ ith_status ith_trace_gather(ith_comm *comm)
     cargo c = {.owners = NULL};
     if (!comm)
         return ITH_OK;
+    bool entered = ith_comm_enter_operation(comm);
     ith_status status = gather_owners(comm, &c.owners);
     if (!status)
         status = align(comm, c.owners);
@@ -179,5 +181,5 @@ ith_status ith_trace_gather(ith_comm *comm)
     ith_free(comm->context, c.package);
     ith_free(comm->context, c.sizes);
     ith_free(comm->context, c.owners);
-    return status;
+    return ith_comm_exit_operation(comm, entered, status);
 }

@@ -476,7 +476,7 @@ ith_status ith_machine_measure(ith_context *context, const ith_measure_options *
     calibration *c = ith_alloc_zero(context, 1, sizeof *c, "a measurement of the machine");
     ith_status status = c ? ith_need(context, machine, "machine") : ITH_ERR_MEMORY;
     if (c)
-        c->context = context, c->comm = comm;
+        c->context = context, c->comm = ith_comm_hold(comm);
     if (!status && ith_comm_rank(comm) == 0)
         status = measure_alone(c, options);
     status = ith_agree(context, comm, status);
@@ -488,6 +488,8 @@ ith_status ith_machine_measure(ith_context *context, const ith_measure_options *
         *machine = &c->out->machine;
     else if (c && c->out)
         ith_machine_free(&(ith_machine *){&c->out->machine});
+    if (c)
+        ith_comm_release(comm);
     ith_free(context, c);
     return status;
 }

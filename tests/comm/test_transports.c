@@ -45,22 +45,28 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-/* The communicators of the ranks are made one by one, each from a state and a table. */
-static int run_wrapped(void *self, int ranks, ith_rank_fn fn, void *user)
+/* Makes the contexts and the communicators of some ranks, one by one, each from a state and a table. */
+static void connect_wrapped(const wrapper *w, int ranks, ith_context **contexts, ith_comm **comms)
 {
-    const wrapper *w = self;
-    rank_thread all[SUITE_RANKS] = {{0}};
-    ith_context *contexts[SUITE_RANKS] = {context};
     void *states[SUITE_RANKS];
-    int failed = 0;
     for (int i = 0; i < ranks; i++)
         check(context, ith_context_clone(context, &contexts[i]));
     check(contexts[0], ith_local_connect(contexts, ranks, states));
     for (int i = 0; i < ranks; i++) {
         void *state = w->wrap ? w->wrap(states[i]) : states[i];
-        all[i] = (rank_thread){.context = contexts[i], .fn = fn, .user = user};
-        check(contexts[i], ith_comm_create(contexts[i], w->table, state, i, ranks, &all[i].comm));
+        check(contexts[i], ith_comm_create(contexts[i], w->table, state, i, ranks, &comms[i]));
     }
+}
+
+static int run_wrapped(void *self, int ranks, ith_rank_fn fn, void *user)
+{
+    rank_thread all[SUITE_RANKS] = {{0}};
+    ith_context *contexts[SUITE_RANKS];
+    ith_comm *comms[SUITE_RANKS];
+    int failed = 0;
+    connect_wrapped(self, ranks, contexts, comms);
+    for (int i = 0; i < ranks; i++)
+        all[i] = (rank_thread){.context = contexts[i], .comm = comms[i], .fn = fn, .user = user};
     for (int i = 0; i < ranks; i++)
         assert_int_equal(pthread_create(&all[i].thread, NULL, rank_main, &all[i]), 0);
     for (int i = 0; i < ranks; i++) {
@@ -334,6 +340,147 @@ static void the_library_keeps_the_contract(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
+/* A sub-group after its rank has left the whole group: every call is refused, and the transport sees none. */
+static void a_part_ends_with_the_whole(void **state)
+{
+    (void)state;
+    wrapper strict = {&strict_table, strict_wrap};
+    const ith_attn_problem problem = {.struct_size = sizeof problem,
+                                      .batch = 1,
+                                      .heads = 1,
+                                      .head_dim = 8,
+                                      .q_len = 4,
+                                      .kv_len = 4,
+                                      .dtype = ITH_F32};
+    ith_context *own;
+    ith_comm *comm, *part = NULL, *second = NULL;
+    ith_request *request = NULL, *gone;
+    ith_plan *plan = NULL;
+    char byte = 0;
+    ith_transfer far = suite_whole(7, &byte, 1);
+    bool done = true;
+    connect_wrapped(&strict, 1, &own, &comm);
+    check(own, ith_comm_split(comm, 0, 0, &part));
+    check(own, ith_comm_post(part, NULL, 0, NULL, 0, &request));
+    check(own, ith_comm_post(part, NULL, 0, NULL, 0, &gone));
+    ith_comm_destroy(&comm);
+    REFUSED(own, "has left", ith_comm_test(part, &request, &done));
+    assert_true(!request && !done);
+    REFUSED(own, "has left", ith_comm_wait(part, &gone));
+    REFUSED(own, "has left", ith_comm_barrier(part));
+    REFUSED(own, "has left", ith_comm_exchange(part, &far, 1, NULL, 0));
+    REFUSED(own, "has left", ith_comm_split(part, 0, 0, &second));
+    REFUSED(own, "has left", ith_comm_split(part, 0, 0, NULL));
+    REFUSED(own, "destroyed", ith_plan_create(own, &problem, NULL, part, &plan));
+    ith_comm_alive(part);
+    ith_comm_abort(part, ITH_ERR_IO);
+    ith_comm_destroy(&part);
+    ith_context_destroy(&own);
+    assert_int_equal(atomic_load(&breaches), 0);
+}
+
+/* ---- One call at a time ---------------------------------------------------------------------------------------- */
+
+static void *split_in_two(void *argument)
+{
+    rank_thread *self = argument;
+    self->failed = ith_comm_split(self->comm, 0, 0, &self->comm) != ITH_OK;
+    return NULL;
+}
+
+/* Gives each of two ranks the communicator at whose barrier it is to wait: the whole group's, or a sub-group's. */
+static void split_both(ith_context **contexts, ith_comm **comms, rank_thread *all, bool of_part)
+{
+    for (int i = 0; i < 2; i++) {
+        all[i] = (rank_thread){.context = contexts[i], .comm = comms[i]};
+        if (of_part)
+            pthread_create(&all[i].thread, NULL, split_in_two, &all[i]);
+    }
+    for (int i = 0; of_part && i < 2; i++) {
+        pthread_join(all[i].thread, NULL);
+        assert_false(all[i].failed);
+    }
+}
+
+static void *wait_at_barrier(void *argument)
+{
+    rank_thread *self = argument;
+    self->failed = ith_comm_barrier(self->comm) != ITH_OK;
+    return NULL;
+}
+
+/* While rank 0 waits at a barrier of `which`, the whole group or a sub-group of it, another thread makes a plan, which
+ * is refused on this rank alone, or destroys the communicators, which ends the barrier first. */
+static void interrupt_barrier(bool of_part, bool destroy)
+{
+    wrapper strict = {&strict_table, strict_wrap};
+    const ith_attn_problem problem = {.struct_size = sizeof problem,
+                                      .batch = 1,
+                                      .heads = 1,
+                                      .head_dim = 8,
+                                      .q_len = 4,
+                                      .kv_len = 4,
+                                      .dtype = ITH_F32};
+    rank_thread all[2] = {{0}};
+    ith_context *contexts[2], *third = NULL;
+    ith_comm *comms[2];
+    ith_plan *plan = NULL;
+    connect_wrapped(&strict, 2, contexts, comms);
+    check(context, ith_context_clone(context, &third));
+    split_both(contexts, comms, all, of_part);
+    pthread_create(&all[0].thread, NULL, wait_at_barrier, &all[0]);
+    suite_nap(0.05);
+    REFUSED(third, "another call", ith_plan_create(third, &problem, NULL, comms[0], &plan));
+    if (destroy)
+        ith_comm_destroy(&comms[0]);
+    pthread_create(&all[1].thread, NULL, wait_at_barrier, &all[1]);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(all[i].thread, NULL);
+        assert_int_equal(all[i].failed, destroy);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (of_part)
+            ith_comm_destroy(&all[i].comm);
+        ith_comm_destroy(&comms[i]);
+        ith_context_destroy(&contexts[i]);
+    }
+    ith_context_destroy(&third);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    assert_int_equal(atomic_load(&breaches), 0);
+}
+
+static void a_call_ends_before_its_rank_leaves(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        interrupt_barrier(i % 2, i / 2);
+}
+
+/* A request that is gone, or another communicator's. */
+static void a_request_is_waited_for_once(void **state)
+{
+    (void)state;
+    wrapper strict = {&strict_table, strict_wrap};
+    ith_context *own;
+    ith_comm *comm, *part = NULL;
+    ith_request *request = NULL, *copy;
+    bool done;
+    connect_wrapped(&strict, 1, &own, &comm);
+    check(own, ith_comm_split(comm, 0, 0, &part));
+    check(own, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
+    copy = request;
+    REFUSED(own, "not in flight on this communicator", ith_comm_wait(part, &request));
+    REFUSED(own, "not in flight on this communicator", ith_comm_test(part, &request, &done));
+    check(own, ith_comm_wait(comm, &request));
+    REFUSED(own, "not in flight on this communicator", ith_comm_wait(comm, &copy));
+    REFUSED(own, "not in flight on this communicator", ith_comm_test(comm, &copy, &done));
+    check(own, ith_comm_barrier(comm));
+    ith_comm_destroy(&part);
+    ith_comm_destroy(&comm);
+    ith_context_destroy(&own);
+    assert_int_equal(atomic_load(&breaches), 0);
+}
+
 /* ---- Tables and arguments that are refused --------------------------------------------------------------------- */
 
 /* The address of function number i of a table, and its name. */
@@ -556,6 +703,9 @@ int main(void)
         cmocka_unit_test(local_passes),
         cmocka_unit_test(a_table_of_required_functions_passes),
         cmocka_unit_test(the_library_keeps_the_contract),
+        cmocka_unit_test(a_part_ends_with_the_whole),
+        cmocka_unit_test(a_call_ends_before_its_rank_leaves),
+        cmocka_unit_test(a_request_is_waited_for_once),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(broken_promises_are_failures),

@@ -139,6 +139,7 @@ static ith_status wrong_call(ith_comm *comm, int which)
     case 12: return ith_comm_allgather(comm, &value, ranks > 1 ? INT64_MAX : -1, &value);
     case 13: return ith_comm_broadcast(comm, &value, 4, ranks);
     case 14: return ith_comm_broadcast(comm, NULL, 4, 0);
+    case 15: return ith_comm_split(comm, 0, 0, NULL);
     default:
         for (int i = 0; i <= 4096; i++) { /* more than any transport takes */
             ith_status status = ith_comm_post(comm, NULL, 0, NULL, 0, &request);
@@ -149,7 +150,7 @@ static ith_status wrong_call(ith_comm *comm, int which)
     }
 }
 
-#define WRONG_CALLS 16
+#define WRONG_CALLS 17
 
 /* Rank 0 makes the wrong call, and the others wait for it in a barrier. */
 static ith_status wrong_in_rank(ith_context *context, ith_comm *comm, void *user)
