@@ -54,9 +54,9 @@ bool ith_halt_heard(void *user)
     }
     if (!comm)
         return false;
-    int64_t word = ith_comm_noticed(comm);
-    if (stamp && word >> RANK_BITS == stamp)
-        return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
+    int64_t word = ith_comm_noticed(comm), rank = word & (((int64_t)1 << RANK_BITS) - 1);
+    if (stamp && word >> RANK_BITS == stamp && rank < comm->size)
+        return stop(halt, (int)rank);
     return ith_comm_failed(comm) && stop(halt, comm->rank);
 }
 

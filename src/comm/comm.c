@@ -460,7 +460,8 @@ ith_status ith_comm_agree(ith_comm *comm, ith_status mine)
     ith_status status = gather(comm, TAG_AGREE, "an agreement", &own, sizeof own, all);
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].status)
-            return ith_fail(comm->context, all[rank].status, "%s", all[rank].sentence);
+            return ith_fail(comm->context, ith_failure_of(all[rank].status), "%.*s", (int)sizeof all[rank].sentence - 1,
+                            all[rank].sentence);
     return status;
 }
 

@@ -63,6 +63,17 @@ static ith_status compare_calls(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
+/* Makes the verdicts legal that a broken transport has delivered: a status, and a string with an end. */
+static void close_verdicts(const ith_comm *comm)
+{
+    for (int rank = 0; rank < comm->size; rank++) {
+        call_record *record = ith_comm_record(comm, rank);
+        record->sentence[sizeof record->sentence - 1] = 0;
+        if (record->status)
+            record->status = ith_failure_of(record->status);
+    }
+}
+
 /* Returns the failure of the lowest rank that failed. The error sentence names that rank, unless all ranks failed with
  * the same error sentence. */
 static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
@@ -70,6 +81,7 @@ static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
     const call_record *failed = NULL;
     int failed_rank = 0;
     bool alike = true;
+    close_verdicts(comm);
     for (int rank = 0; rank < comm->size; rank++) {
         const call_record *record = record_of(comm, rank);
         if (!failed && record->status)

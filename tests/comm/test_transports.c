@@ -611,6 +611,93 @@ static void broken_promises_are_failures(void **state)
         assert_int_equal(run_wrapped(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
 }
 
+static int64_t odd_noticed(void *state)
+{
+    (void)state;
+    return ((int64_t)1 << 20) + 2; /* the halt of execution 1 by rank 2 (halt.c) */
+}
+
+static ith_status computes_ones(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    float zeros[32] = {0}, ones[32], o[32] = {0};
+    ith_plan *plan = NULL;
+    (void)user;
+    for (int i = 0; i < 32; i++)
+        ones[i] = 1;
+    problem.heads = 1, problem.head_dim = 8, problem.q_len = problem.kv_len = 8;
+    tensors.q = tensors.k = zeros, tensors.v = ones, tensors.o = o;
+    SUITE_TRY(rank_context, ith_plan_create(rank_context, &problem, NULL, comm, &plan));
+    ith_status status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    SUITE_TRY(rank_context, status);
+    SUITE_CHECK(rank_context, !memcmp(o, ones, sizeof o));
+    return ITH_OK;
+}
+
+/* A number that a group of two ranks never sends does not stop an execution. */
+static void a_notice_of_no_rank_is_not_heard(void **state)
+{
+    (void)state;
+    ith_transport odd = ith_local_transport;
+    odd.noticed = odd_noticed;
+    wrapper table = {&odd, NULL};
+    assert_int_equal(run_wrapped(&table, 2, computes_ones, NULL), 0);
+}
+
+static ith_status no_exchange(void *state, const ith_operation *operation)
+{
+    (void)state, (void)operation;
+    return ITH_OK;
+}
+
+static ith_status done_at_once(void *state, int64_t request, double seconds, bool *done)
+{
+    (void)state, (void)request, (void)seconds;
+    *done = true;
+    return ITH_OK;
+}
+
+static void *allocate_full(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    void *block = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return block ? memset(block, 0xbe, bytes) : NULL;
+}
+
+static void release_full(void *user, void *block)
+{
+    (void)user;
+    free(block);
+}
+
+/* A transport that delivers nothing, and says that it has: the other rank's verdict is whatever the memory held. */
+static void what_never_arrived_is_a_failure(void **state)
+{
+    (void)state;
+    ith_allocator allocator = {sizeof allocator, allocate_full, release_full, NULL};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_transport liar = ith_local_transport;
+    ith_context *own = NULL, *both[2];
+    ith_comm *comm = NULL, *part = NULL;
+    void *states[2];
+    options.allocator = &allocator;
+    check(NULL, ith_context_create(&options, &own));
+    both[0] = own;
+    check(own, ith_context_clone(own, &both[1]));
+    check(own, ith_local_connect(both, 2, states));
+    liar.exchange = no_exchange, liar.wait = done_at_once;
+    check(own, ith_comm_create(own, &liar, states[0], 0, 2, &comm));
+    assert_int_equal(ith_comm_split(comm, 0, 0, &part), ITH_ERR_INTERNAL);
+    assert_non_null(strchr(ith_context_error(own), '\xbe'));
+    ith_comm_destroy(&comm);
+    check(both[1], ith_comm_create(both[1], &ith_local_transport, states[1], 1, 2, &comm));
+    ith_comm_destroy(&comm);
+    ith_context_destroy(&both[1]);
+    ith_context_destroy(&own);
+}
+
 /* Every public operation with a communicator of NULL: one rank, and the same refusals. */
 static void one_rank_needs_no_communicator(void **state)
 {
@@ -653,50 +740,6 @@ static void one_rank_needs_no_communicator(void **state)
     REFUSED(NULL, "out is NULL", ith_comm_split(NULL, 0, 0, NULL));
 }
 
-/* ---- Regions --------------------------------------------------------------------------------------------------- */
-
-/* Sizes, stretches and copies of regions, right and wrong ones. */
-static void regions_are_walked(void **state)
-{
-    (void)state;
-    char memory[] = "ab.cd...ef.gh...", packed[9] = "";
-    ith_region region = {.data = memory, .count = {2, 2}, .stride = {8, 3}, .bytes = 2}, wrong = region;
-    ith_region target = {.data = packed, .count = {1, 1}, .bytes = 8};
-    void *at = NULL;
-    int64_t done = 0, stretch;
-    assert_int_equal(ith_region_bytes(&region), 8);
-    while ((stretch = ith_region_stretch(&region, done, &at)) > 0) {
-        assert_int_equal(stretch, done % 2 ? 1 : 2);
-        memcpy(packed + done, at, (size_t)stretch);
-        done += stretch;
-    }
-    assert_string_equal(packed, "abcdefgh");
-    assert_int_equal(ith_region_stretch(&region, 5, &at), 1);
-    assert_int_equal(*(char *)at, 'f');
-    region.stride[1] = 2; /* runs side by side are one stretch */
-    assert_int_equal(ith_region_stretch(&region, 1, &at), 3);
-    ith_region_copy(&target, &region);
-    assert_string_equal(packed, "ab.cef.g");
-    target.bytes = 7;
-    memset(packed, '-', 8);
-    ith_region_copy(&target, &region); /* sizes differ */
-    ith_region_copy(NULL, &region);
-    ith_region_copy(&target, NULL);
-    assert_string_equal(packed, "--------");
-    const int64_t numbers[][3] = {{-1, 1, 1}, {1, -1, 1}, {1, 1, -1}, {INT64_MAX, 2, 1}, {1 << 30, 1 << 30, 1 << 30}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        wrong.count[0] = numbers[i][0], wrong.count[1] = numbers[i][1], wrong.bytes = numbers[i][2];
-        assert_int_equal(ith_region_bytes(&wrong), -1);
-        assert_int_equal(ith_region_stretch(&wrong, 0, &at), 0);
-    }
-    const int64_t offsets[] = {INT64_MIN, -1, 8, 9, INT64_MAX};
-    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
-        assert_int_equal(ith_region_stretch(&region, offsets[i], &at), 0);
-    assert_int_equal(ith_region_bytes(NULL), -1);
-    assert_int_equal(ith_region_stretch(NULL, 0, &at), 0);
-    assert_int_equal(ith_region_stretch(&region, 0, NULL), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -709,8 +752,9 @@ int main(void)
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
+        cmocka_unit_test(what_never_arrived_is_a_failure),
         cmocka_unit_test(one_rank_needs_no_communicator),
-        cmocka_unit_test(regions_are_walked),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }
