@@ -61,7 +61,7 @@ static void connect_wrapped(const wrapper *w, int ranks, ith_context **contexts,
 static int run_wrapped(void *self, int ranks, ith_rank_fn fn, void *user)
 {
     rank_thread all[SUITE_RANKS] = {{0}};
-    ith_context *contexts[SUITE_RANKS];
+    ith_context *contexts[SUITE_RANKS] = {NULL};
     ith_comm *comms[SUITE_RANKS];
     int failed = 0;
     connect_wrapped(self, ranks, contexts, comms);
@@ -352,7 +352,7 @@ static void a_part_ends_with_the_whole(void **state)
                                       .q_len = 4,
                                       .kv_len = 4,
                                       .dtype = ITH_F32};
-    ith_context *own;
+    ith_context *own = NULL;
     ith_comm *comm, *part = NULL, *second = NULL;
     ith_request *request = NULL, *gone;
     ith_plan *plan = NULL;
@@ -422,7 +422,7 @@ static void interrupt_barrier(bool of_part, bool destroy)
                                       .kv_len = 4,
                                       .dtype = ITH_F32};
     rank_thread all[2] = {{0}};
-    ith_context *contexts[2], *third = NULL;
+    ith_context *contexts[2] = {NULL}, *third = NULL;
     ith_comm *comms[2];
     ith_plan *plan = NULL;
     connect_wrapped(&strict, 2, contexts, comms);
@@ -461,7 +461,7 @@ static void a_request_is_waited_for_once(void **state)
 {
     (void)state;
     wrapper strict = {&strict_table, strict_wrap};
-    ith_context *own;
+    ith_context *own = NULL;
     ith_comm *comm, *part = NULL;
     ith_request *request = NULL, *copy;
     bool done;
