@@ -104,7 +104,7 @@ static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_se
     if (index == BLOCK_Q)
         size = ith_min64(size, busy_block(s, step));
     for (int i = index + 1; index >= BLOCK_KV && i < ITH_TILES; i++)
-        size = ith_max64(size, ith_min64(ith_round_up(*ith_tile_at(&wanted, i), step), most));
+        size = ith_max64(size, ith_min64(ith_round_up(ith_min64(*ith_tile_at(&wanted, i), most), step), most));
     if (index > BLOCK_KV)
         size = ith_min64(size, ith_max64(*ith_tile_at(&s->tiles, index - 1) / step * step, step));
     return size;

@@ -273,7 +273,7 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
     return ith_fail(context, ITH_ERR_ARGUMENT,
                     "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
                     "would do, or cfg batch",
-                    ranks, ranks + 1);
+                    ranks, ranks < INT_MAX ? ranks + 1 : ranks - 1);
 }
 
 /* Checks that the scheduler supports this number of steps and this shift, by creating a sampler of 0 elements. */

@@ -335,6 +335,13 @@ static void options_of_plans(void **state)
                    fields[i].wide ? sizeof wide : sizeof nonsense[j]);
             expect_refused(&problem, &o, fields[i].name);
         }
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+        if (strncmp(fields[i].name, "block_", 6))
+            continue;
+        memcpy((char *)&o + fields[i].at, &(int64_t){INT64_MAX}, sizeof(int64_t));
+        expect_refused(&problem, &o, fields[i].name);
+    }
     o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     o.threads = INT_MAX;
     expect_refused(&problem, &o, "threads");

@@ -688,6 +688,7 @@ static void wrong_arguments_are_refused(void **state)
     REFUSED(context, "ranks", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 0, &cost));
     REFUSED(context, "cfg", PREDICT(context, &p, (ith_cfg)9, &s.machine, 1, &cost));
     REFUSED(context, "odd", PREDICT(context, &p, ITH_CFG_PARALLEL, &s.machine, 3, &cost));
+    REFUSED(context, "2147483646 ranks", PREDICT(context, &p, ITH_CFG_PARALLEL, &s.machine, INT32_MAX, &cost));
     REFUSED_SIZES(context, p, "ith_video_problem", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
     REFUSED_SIZES(context, cost, "ith_video_cost", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
     s.machine.product_count = 0;
