@@ -120,8 +120,10 @@ static int apply_member(const ith_batch_line *line, const char *path, const char
 {
     char text[VALUE_BYTES], why[256];
     const int index = ith_option_find(options, name);
-    if (index < 0)
-        return complain(path, line->number, name, "there is no such option");
+    if (index < 0) {
+        ith_option_unknown(options, name, why, sizeof why);
+        return complain(path, line->number, name, why);
+    }
     if (!is_own(name))
         return complain(path, line->number, name, "it belongs to the whole batch: give it on the command line");
     const char *given = json_is_string(value) ? json_string_value(value) : text;

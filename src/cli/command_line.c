@@ -4,19 +4,21 @@
 #include "complaint.h"
 #include "config.h"
 #include "launcher.h"
+#include "nearest.h"
 #include "option.h"
 #include "output_name.h"
 
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* argp's keys of options without a letter: beyond all characters */
 #define FIRST_KEY 0x100
-enum { KEY_CONFIG = FIRST_KEY + ITH_OPTIONS_MAX, KEY_PRINT };
+enum { KEY_CONFIG = FIRST_KEY + ITH_OPTIONS_MAX, KEY_PRINT, KEY_HELP = 'h' };
 
 /* The options that every command has. */
 static const struct argp_option common_rows[] = {
@@ -24,6 +26,7 @@ static const struct argp_option common_rows[] = {
     {"config", KEY_CONFIG, "FILE", 0, "Read options from a YAML file: 'NAME: VALUE'. The command line counts more", 0},
     {"print-config", KEY_PRINT, NULL, 0,
      "Print the options that are in force as YAML, each with its source, and do nothing else", 0},
+    {NULL, KEY_HELP, NULL, OPTION_HIDDEN, NULL, 0}, /* -h, as in many other programs */
 };
 enum { COMMON_ROWS = sizeof common_rows / sizeof *common_rows };
 
@@ -57,6 +60,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     switch (key) {
     case KEY_CONFIG: options->config = argument; return 0;
     case KEY_PRINT: options->print = true; return 0;
+    case KEY_HELP: argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: break;
     default: return set_option(options, key, argument, state);
     }
@@ -122,6 +126,79 @@ static void make_rows(const ith_options *options, struct argp_option *rows)
     }
 }
 
+/* ---- Misspelled options ------------------------------------------------------------------------------------------ */
+
+enum { ROWS = ITH_OPTIONS_MAX + COMMON_ROWS, OWN_ROWS = 3 };
+
+/* Makes getopt's table of the options in argp's rows and of argp's own ones, and their short options. */
+static void make_getopt(const struct argp_option *rows, int count, struct option *table, char *letters)
+{
+    static const struct option own[OWN_ROWS] = {
+        {"help", no_argument, NULL, 1}, {"usage", no_argument, NULL, 1}, {"version", no_argument, NULL, 1}};
+    memcpy(table, own, sizeof own);
+    table += OWN_ROWS;
+    for (int i = 0; i < count; i++) {
+        const int argument = rows[i].arg ? required_argument : no_argument;
+        if (rows[i].name)
+            *table++ = (struct option){rows[i].name, argument, NULL, 1};
+        if (rows[i].key > 0 && rows[i].key < FIRST_KEY) {
+            *letters++ = (char)rows[i].key;
+            if (argument)
+                *letters++ = ':';
+        }
+    }
+    strcpy(letters, "?V");
+}
+
+/* Whether a name is the beginning of an option's: getopt then says that it is ambiguous. */
+static bool begins_one(const struct option *table, const char *name)
+{
+    while (table->name && strncmp(name, table->name, strlen(name)) != 0)
+        table++;
+    return table->name;
+}
+
+/* The first word of the command line that stands for an option which does not exist; NULL if there is none, or if there
+ * is no memory to look for it. */
+static const char *find_unknown(const struct option *table, const char *letters, int argc, char **argv)
+{
+    const char *found = NULL;
+    char **copy = calloc((size_t)argc + 1, sizeof *copy); /* getopt changes the order of the words */
+    if (!copy)
+        return NULL;
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    optind = opterr = 0;
+    for (int key = 0; !found && key != -1;) {
+        key = getopt_long(argc, copy, letters, table, NULL);
+        if (key == '?' && !optopt && !strncmp(copy[optind - 1], "--", 2))
+            found = copy[optind - 1];
+    }
+    free(copy);
+    return found;
+}
+
+/* Ends the process with a usage error if the command line has an option that does not exist and is spelled like one
+ * that does. All other errors are left to argp. */
+static void refuse_misspelled(const ith_options *options, const struct argp_option *rows, int count, int argc,
+                              char **argv)
+{
+    struct option table[OWN_ROWS + ROWS + 1] = {{0}};
+    const char *names[OWN_ROWS + ROWS];
+    char letters[2 * ROWS + 3], name[64];
+    make_getopt(rows, count, table, letters);
+    const char *word = find_unknown(table, letters, argc, argv);
+    if (!word)
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    for (int i = 0; i < OWN_ROWS + ROWS; i++)
+        names[i] = table[i].name;
+    const char *nearest = ith_nearest(name, names, OWN_ROWS + ROWS);
+    if (nearest && !begins_one(table, name))
+        exit(ith_cli_usage(options->command, "unrecognized option '--%s'; the nearest is '--%s'", name, nearest));
+}
+
+/* ---- The whole line ---------------------------------------------------------------------------------------------- */
+
 /* Reads the file of --config. Its error is kept for ith_options_check, because the processes of a run print an error
  * only when they have agreed on it. */
 static void read_config(ith_options *options)
@@ -136,8 +213,9 @@ static void read_config(ith_options *options)
 
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc)
 {
-    struct argp_option rows[ITH_OPTIONS_MAX + COMMON_ROWS + 1] = {{0}};
+    struct argp_option rows[ROWS + 1] = {{0}};
     make_rows(options, rows);
+    refuse_misspelled(options, rows, options->count + COMMON_ROWS, argc, argv);
     const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
     bool silent = ith_launcher_process() != 0;
     int saved[2];

@@ -6,12 +6,9 @@
 #include "cli.h"
 #include "yaml_file.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LONGEST_NAME 64 /* of an option, for the search of the nearest one */
 
 /* A configuration file while it is read. */
 typedef struct config {
@@ -46,56 +43,17 @@ static bool takes_list(ith_option_type type)
            type == ITH_OPTION_NAMES || type == ITH_OPTION_FILES;
 }
 
-/* The number of letters that must be inserted, removed or replaced to make one name of another: Levenshtein's distance,
- * a row of its table at a time. '_' and capitals count as '-' and small letters. */
-static int distance(const char *a, const char *b)
-{
-    int row[LONGEST_NAME + 1];
-    const int length = (int)strlen(b);
-    for (int j = 0; j <= length; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        const int letter = a[i - 1] == '_' ? '-' : tolower((unsigned char)a[i - 1]);
-        int above_left = row[0];
-        row[0] = i;
-        for (int j = 1; j <= length; j++) {
-            const int replaced = above_left + (letter != b[j - 1]);
-            const int other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-            above_left = row[j];
-            row[j] = replaced < other ? replaced : other;
-        }
-    }
-    return row[length];
-}
-
-/* The option whose name is the nearest to `name`; NULL if none is like it. */
-static const char *nearest(const ith_options *options, const char *name)
-{
-    const int length = (int)strlen(name);
-    const char *best = NULL;
-    int least = length / 3 < 3 ? length / 3 + 1 : 4;
-    for (int i = 0; i < options->count && length <= LONGEST_NAME; i++) {
-        const char *other = options->table[i].name;
-        const int far = other && strlen(other) <= LONGEST_NAME ? distance(name, other) : least;
-        if (far < least)
-            least = far, best = other;
-    }
-    return best;
-}
-
 /* Prints the error that a file sets something that is no option of files. */
 static int explain_unknown(const config *c, const yaml_node_t *key, const yaml_node_t *value)
 {
     static const char *const common[] = {"config", "print-config", "help", "usage", "version"};
-    const char *name = ith_yaml_scalar(key), *other = nearest(c->options, name);
-    char why[128] = "there is no such option";
+    const char *name = ith_yaml_scalar(key);
+    char why[128] = "there is no such option; a file has no sections";
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
         if (!strcmp(name, common[i]))
             return ith_yaml_complain(&c->file, key, name, "only the command line sets it");
-    if (value->type == YAML_MAPPING_NODE)
-        snprintf(why, sizeof why, "there is no such option; a file has no sections");
-    else if (other)
-        snprintf(why, sizeof why, "there is no such option; the nearest is %s", other);
+    if (value->type != YAML_MAPPING_NODE)
+        ith_option_unknown(c->options, name, why, sizeof why);
     return ith_yaml_complain(&c->file, key, name, why);
 }
 

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "machine_fields.h"
+#include "nearest.h"
 #include "text_value.h"
 #include "yaml_file.h"
 
@@ -26,36 +27,18 @@ typedef struct reading {
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 
-/* The number of characters that have to be inserted, deleted or replaced to make `b` of `a` (Levenshtein). Only the
- * first characters of long texts count. */
-static int distance(const char *a, const char *b)
-{
-    enum { MOST = 40 };
-    int row[MOST + 1], a_count = (int)strnlen(a, MOST), b_count = (int)strnlen(b, MOST);
-    for (int j = 0; j <= b_count; j++)
-        row[j] = j;
-    for (int i = 1; i <= a_count; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= b_count; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            int other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = replaced < other ? replaced : other;
-        }
-    }
-    return row[b_count];
-}
-
 /* Complains about a key that the mapping does not have, and names the key that is spelled most like it. */
 static int complain_key(reading *r, const yaml_node_t *key, const ith_fields *fields)
 {
-    const char *name = ith_yaml_scalar(key), *nearest = fields->table[0].name;
+    enum { MOST = 32 }; /* keys of a mapping */
+    const char *names[MOST], *name = ith_yaml_scalar(key);
     char why[160];
-    for (int i = 1; i < fields->count; i++)
-        if (distance(name, fields->table[i].name) < distance(name, nearest))
-            nearest = fields->table[i].name;
-    snprintf(why, sizeof why, "%s has no such key; the nearest is '%s'", fields->noun, nearest);
+    const int count = fields->count < MOST ? fields->count : MOST;
+    for (int i = 0; i < count; i++)
+        names[i] = fields->table[i].name;
+    const char *nearest = ith_nearest_of_all(name, names, count);
+    snprintf(why, sizeof why, "%s has no such key%s%s%s", fields->noun, nearest ? "; the nearest is '" : "",
+             nearest ? nearest : "", nearest ? "'" : "");
     return ith_yaml_complain(&r->file, key, name, why);
 }
 

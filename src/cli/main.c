@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "complaint.h"
 #include "interrupt.h"
+#include "nearest.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -84,10 +85,28 @@ typedef struct call {
     int first;   /* index of the command's first argument in argv */
 } call;
 
+/* Says that there is no such subcommand, and which one is spelled most like it, or which ones there are. */
+static void complain_command(const struct argp_state *state, const char *name)
+{
+    enum { COUNT = sizeof commands / sizeof *commands };
+    const char *names[COUNT];
+    char all[128] = "";
+    for (int i = 0; i < COUNT; i++) {
+        names[i] = commands[i].name;
+        const size_t length = strlen(all);
+        snprintf(all + length, sizeof all - length, "%s%s", !i ? "" : i == COUNT - 1 ? " and " : ", ", names[i]);
+    }
+    const char *nearest = ith_nearest(name, names, COUNT);
+    argp_error(state, "there is no command '%s'; %s %s", name, nearest ? "the nearest is" : "there are",
+               nearest ? nearest : all);
+}
+
 /* Finds the subcommand. argp calls this for the first argument, which names it. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     call *chosen = state->input;
+    if (key == 'h')
+        argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP);
     if (key == ARGP_KEY_NO_ARGS)
         argp_error(state, "a command is needed");
     if (key != ARGP_KEY_ARG)
@@ -99,7 +118,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
             state->next = state->argc; /* ends argp's work: the subcommand parses the other arguments */
             return 0;
         }
-    argp_error(state, "there is no command '%s'", argument);
+    complain_command(state, argument);
     return EINVAL;
 }
 
@@ -150,7 +169,8 @@ int main(int argc, char **argv)
     static char program[] = "ithaca";
     char name[64];
     call chosen = {0};
-    const struct argp top = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
+    static const struct argp_option rows[] = {{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0}, {0}};
+    const struct argp top = {.options = rows, .parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
     occupy_standard_streams();
     atexit(close_output_at_exit);
     /* A closed pipe or a file beyond its size limit becomes an error of the write call; it must not kill a long run. */

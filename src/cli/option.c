@@ -3,6 +3,7 @@
 #include "option.h"
 
 #include "complaint.h"
+#include "nearest.h"
 #include "text_value.h"
 
 #include <stdint.h>
@@ -193,6 +194,15 @@ int ith_option_find(const ith_options *options, const char *name)
         if (options->table[i].name && !strcmp(options->table[i].name, name))
             return i;
     return -1;
+}
+
+void ith_option_unknown(const ith_options *options, const char *name, char *why, size_t why_bytes)
+{
+    const char *names[ITH_OPTIONS_MAX];
+    for (int i = 0; i < options->count; i++)
+        names[i] = options->table[i].name;
+    const char *nearest = ith_nearest(name, names, options->count);
+    snprintf(why, why_bytes, "there is no such option%s%s", nearest ? "; the nearest is " : "", nearest ? nearest : "");
 }
 
 /* The number of bytes of an option's value in the settings. */

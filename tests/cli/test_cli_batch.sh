@@ -55,6 +55,7 @@ refuse() { # WORDS LINE
 refuse 'wrong:3: no JSON object' '{"prompt": '
 refuse "wrong:3: steps: 'x' is not a whole number" '{"prompt": "x", "steps": "x"}'
 refuse 'wrong:3: nonsense: there is no such option' '{"prompt": "x", "nonsense": 1}'
+refuse 'wrong:3: sed: there is no such option; the nearest is seed' '{"prompt": "x", "sed": 3}'
 refuse 'wrong:3: ranks: it belongs to the whole batch' '{"prompt": "x", "ranks": 2}'
 refuse 'wrong:3: frames: its value is neither' '{"prompt": "x", "frames": {}}'
 refuse 'wrong:3: a prompt is needed' '{"seed": 1}'

@@ -17,6 +17,29 @@ for command in generate attend verify plan bench info tokenize; do
     expect 0 "" "$ithaca" $command --version
 done
 
+# What is misspelled is told with the nearest thing that works; -h is --help.
+expect 2 "no command 'generat'; the nearest is generate\$" "$ithaca" generat
+expect 2 "no command 'paint'; there are generate, attend, .* and tune\$" "$ithaca" paint
+while read -r word nearest; do
+    expect 2 "^ithaca generate: unrecognized option '--$word'; the nearest is '--$nearest'\$" "$ithaca" generate --prompt x \
+        "--$word=3"
+done <<'END'
+promt prompt
+modle model
+keep_latents keep-latents
+Seed seed
+verison version
+print-confg print-config
+END
+expect 2 "unrecognized option '--size'\$" "$ithaca" generate --size 3
+expect 2 "option '--p' is ambiguous" "$ithaca" generate --p x
+expect 2 "--model is needed" "$ithaca" generate --prompt --promt
+expect 2 "'--promt'" "$ithaca" generate red circle --promt x
+for command in "" "generate" "bench block"; do
+    expect 0 "" "$ithaca" $command -h
+    "$ithaca" $command --help | cmp - "$work/out" || fail "$command -h and --help differ"
+done
+
 expect 2 "--model is needed" "$ithaca" generate --prompt x
 expect 2 "--prompt is needed" "$ithaca" generate --model "$model"
 expect 2 "--input is needed" "$ithaca" attend --output "$work/o"
