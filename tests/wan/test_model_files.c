@@ -345,6 +345,28 @@ static void files_that_make_no_model_are_refused(void **state)
     assert_refused(f, ITH_ERR_IO, "nowhere.model");
 }
 
+/* A folder above or below a checkpoint, a file, and a name that is no path are told with the folder that works. */
+static void a_wrong_folder_is_told_with_the_right_one(void **state)
+{
+    (void)state;
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    f.folder = MODEL "/..";
+    assert_refused(f, ITH_ERR_IO, MODEL "/.. holds no model_index.json, and " MODEL "/../shapes does");
+    f.folder = MODEL "/transformer";
+    assert_refused(f, ITH_ERR_IO, "/transformer holds no model_index.json, and /");
+    f.folder = MODEL "/tokenizer/";
+    assert_refused(f, ITH_ERR_IO, "/models/shapes does: name that folder");
+    f.folder = MODEL "/model_index.json";
+    assert_refused(f, ITH_ERR_IO, "model_index.json is a file, and a model is a folder");
+    f.folder = "Wan-AI/Wan2.2-T2V-A14B-Diffusers";
+    assert_refused(f, ITH_ERR_IO, "must be downloaded first");
+    f.folder = "/nowhere/model";
+    assert_refused(f, ITH_ERR_IO, "cannot open /nowhere/model for its model_index.json: No such file");
+    /* A folder above a checkpoint in which other files are whole still gives its tokenizer. */
+    f.folder = MODEL "/..", f.dit = MODEL "/transformer", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
+    video_with(&f, (double)NAN);
+}
+
 /* Sizes that neither a config.json nor the tensors give. */
 static void unknown_sizes_are_refused(void **state)
 {
@@ -417,6 +439,7 @@ int main(void)
         test(an_all_in_one_file_gives_the_same_bits),
         test(a_variant_is_taken),
         test(files_that_make_no_model_are_refused),
+        test(a_wrong_folder_is_told_with_the_right_one),
         test(unknown_sizes_are_refused),
         test(failed_allocations_are_survived),
     };

@@ -7,7 +7,12 @@
 #include "recognise.h"
 #include "weight_files.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define FOLDER_DEPTH 3 /* depth of the folders in a repository: split_files/diffusion_models/wan2.1 */
 
@@ -265,12 +270,13 @@ static ith_status take_found(ith_context *context, const char *folder, const can
     if (count == 1)
         return take_file(context, c->list->paths[first], part, &c->contents[first], &out->parts[part]);
     if (count)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s holds %d files with %s, %s and %s: %s must name one", folder,
-                        count, parts[part].noun, c->list->paths[first], c->list->paths[second], parts[part].member);
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s holds %d files with %s, %s and %s: the option %s must name one",
+                        folder, count, parts[part].noun, c->list->paths[first], c->list->paths[second],
+                        parts[part].member);
     if (c->list->pickle)
         return refuse_pickle(context, c->list->pickle, part);
     return ith_fail(context, ITH_ERR_IO,
-                    "%s holds no model_index.json and no file with %s: %s must name one, such as %s", folder,
+                    "%s holds no model_index.json and no file with %s: the option %s must name one, such as %s", folder,
                     parts[part].noun, parts[part].member, parts[part].published);
 }
 
@@ -292,18 +298,40 @@ static ith_status take_folder(ith_context *context, const char *folder, const ca
     return status ? status : take_found(context, folder, c, ITH_PART_TEXT, 0, out);
 }
 
+/* Refuses a folder beside which there is a checkpoint: below it, whose weight files would make a model without the
+ * fields of its configurations, or above it. */
+static ith_status refuse_for(ith_context *context, const char *folder, const char *checkpoint)
+{
+    return ith_fail(context, ITH_ERR_IO, "%s holds no model_index.json, and %s does: name that folder", folder,
+                    checkpoint);
+}
+
+/* Says why a folder holds no whole model: it may be a component's folder in a checkpoint. */
+static ith_status explain_folder(ith_context *context, const char *folder, ith_status status)
+{
+    char up[PATH_MAX], above[PATH_MAX];
+    const int length = snprintf(up, sizeof up, "%s/..", folder);
+    const bool inside = length < PATH_MAX && ith_has_file(context, up, "model_index.json") && realpath(up, above);
+    return inside && status != ITH_ERR_MEMORY ? refuse_for(context, folder, above) : status;
+}
+
 /* Recognises the weight files of a folder, and sets the sources of the components that have none to them. */
 static ith_status search_folder(ith_context *context, const char *folder, ith_sources *out)
 {
     ith_weight_list list;
     ith_contents *contents = NULL;
+    const bool whole = out->experts && has_source(&out->parts[ITH_PART_VAE]) && has_source(&out->parts[ITH_PART_TEXT]);
     ith_status status = ith_weight_list_read(context, folder, FOLDER_DEPTH, &list);
+    if (!status && list.checkpoint && !whole)
+        status = refuse_for(context, folder, list.checkpoint);
     if (!status && !(contents = ith_alloc_zero(context, list.count, sizeof *contents, "a list of weight files")))
         status = ITH_ERR_MEMORY;
     for (int64_t i = 0; i < list.count && !status; i++)
         status = look_into(context, list.paths[i], &contents[i]);
-    if (!status)
+    if (!status) {
         status = take_folder(context, folder, &(candidates){&list, contents}, out);
+        status = status ? explain_folder(context, folder, status) : ITH_OK;
+    }
     ith_free(context, contents);
     ith_weight_list_free(context, &list);
     return status;
@@ -334,12 +362,37 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     return ith_fail(context, ITH_ERR_ARGUMENT, "no model is named: folder, dit, or dit_high and dit_low are needed");
 }
 
-/* Whether a path is a checkpoint in the layout of diffusers, perhaps a damaged one; or no folder, so that it cannot be
- * searched. */
+/* Whether a folder is a checkpoint in the layout of diffusers, perhaps a damaged one. */
 static bool is_checkpoint(ith_context *context, const char *folder)
 {
-    return !ith_is_folder(folder) || ith_has_file(context, folder, "model_index.json") ||
+    return ith_has_file(context, folder, "model_index.json") ||
            ith_has_file(context, folder, "transformer/config.json");
+}
+
+/* Whether a path has the form of a repository's name on Hugging Face, OWNER/NAME, and OWNER is no folder. */
+static bool is_repository(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    char owner[NAME_MAX + 1];
+    if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || slash - path > NAME_MAX)
+        return false;
+    snprintf(owner, sizeof owner, "%.*s", (int)(slash - path), path);
+    return !ith_is_folder(owner);
+}
+
+/* Checks that the path of a model is a folder, here or lent. */
+static ith_status check_folder(ith_context *context, const char *path)
+{
+    struct stat info;
+    if (ith_is_folder(path) || ith_has_file(context, path, "model_index.json"))
+        return ITH_OK;
+    if (stat(path, &info))
+        return ith_fail(context, ITH_ERR_IO, "cannot open %s for its model_index.json: %s%s", path, strerror(errno),
+                        is_repository(path) ? "; a repository of Hugging Face must be downloaded first" : "");
+    return ith_fail(context, ITH_ERR_IO,
+                    "%s is a file, and a model is a folder with model_index.json or weight files; dit, vae and "
+                    "text_encoder name files",
+                    path);
 }
 
 /* Sets the sources of the components that have none to the components of a diffusers checkpoint. */
@@ -422,11 +475,13 @@ ith_status ith_sources_find(ith_context *context, const ith_model_files *files, 
         status = take_named(context, files->text_encoder, ITH_PART_TEXT, out);
     if (status)
         return status;
-    if (!files->folder)
+    if (files->folder)
+        status = check_folder(context, files->folder);
+    if (!status && !files->folder)
         status = take_rest(context, out);
-    else if (is_checkpoint(context, files->folder))
+    else if (!status && is_checkpoint(context, files->folder))
         status = take_checkpoint(context, files->folder, files->variant, out);
-    else
+    else if (!status)
         status = search_folder(context, files->folder, out);
     return status ? status : find_tokenizer(context, files, out);
 }

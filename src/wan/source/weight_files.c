@@ -93,9 +93,15 @@ static int is_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Adds a weight file to the list, which takes the path. */
+/* Adds a weight file, or the folder of a model_index.json, to the list, which takes the path. */
 static ith_status add(ith_context *context, char *path, ith_weight_list *out)
 {
+    static const char index[] = "/model_index.json";
+    if (ends(path, index) && !out->checkpoint) {
+        path[strlen(path) + 1 - sizeof index] = '\0';
+        out->checkpoint = path;
+        return ITH_OK;
+    }
     if (ith_is_pickle(path) && !out->pickle) {
         out->pickle = path;
         return ITH_OK;
@@ -151,5 +157,6 @@ void ith_weight_list_free(ith_context *context, ith_weight_list *list)
 {
     ith_paths_free(context, list->paths, list->count);
     ith_free(context, list->pickle);
+    ith_free(context, list->checkpoint);
     *list = (ith_weight_list){0};
 }

@@ -9,7 +9,8 @@
 typedef struct ith_weight_list {
     char **paths;
     int64_t count;
-    char *pickle; /* a file that is a PyTorch pickle; NULL: there is none */
+    char *pickle;     /* a file that is a PyTorch pickle; NULL: there is none */
+    char *checkpoint; /* a subfolder with a model_index.json; NULL: there is none */
 } ith_weight_list;
 
 /* Lists the weight files under a folder, `depth` folders deep (0: of the folder itself), ordered by path. The caller
