@@ -62,10 +62,12 @@ static void avoid_avx512(AVCodecContext *encoder)
         av_opt_set(encoder->priv_data, "x264-params", "asm=avx2", 0);
 }
 
-/* Opens an encoder. Returns NULL on failure, for example because this machine lacks the encoder's hardware. */
-static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec *codec)
+/* Opens an encoder. Returns NULL on failure, for example because this machine lacks the encoder's hardware. *no_memory
+ * becomes true if there is no memory for it. */
+static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec *codec, bool *no_memory)
 {
     AVCodecContext *encoder = ith_stream_encoder(writer, codec);
+    *no_memory |= !encoder;
     if (!encoder)
         return NULL;
     encoder->pix_fmt = AV_PIX_FMT_YUV420P;
@@ -78,7 +80,9 @@ static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec
     encoder->thread_count = ENCODER_THREADS;
     set_quality(encoder, writer->options.crf);
     avoid_avx512(encoder);
-    if (avcodec_open2(encoder, codec, NULL) < 0)
+    const int error = avcodec_open2(encoder, codec, NULL);
+    *no_memory |= error == AVERROR(ENOMEM);
+    if (error < 0)
         avcodec_free_context(&encoder);
     return encoder;
 }
@@ -87,20 +91,25 @@ static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec
  * has. */
 static ith_status open_encoder(ith_video_writer *writer, mp4 *state)
 {
+    bool no_memory = false;
     const AVCodec *codec = avcodec_find_encoder_by_name("libx264");
-    AVCodecContext *encoder = codec ? try_encoder(writer, codec) : NULL;
+    AVCodecContext *encoder = codec ? try_encoder(writer, codec, &no_memory) : NULL;
     void *iterator = NULL;
     while (!encoder && (codec = av_codec_iterate(&iterator)))
         if (av_codec_is_encoder(codec) && codec->id == AV_CODEC_ID_H264 && takes_yuv420p(codec))
-            encoder = try_encoder(writer, codec);
+            encoder = try_encoder(writer, codec, &no_memory);
     codec = avcodec_find_encoder(AV_CODEC_ID_MPEG4);
     if (!encoder && codec) {
-        ith_log(writer->context, ITH_LOG_WARNING,
-                "this FFmpeg has no H.264 encoder: '%s' is written as MPEG-4 part 2, which some players lack",
-                writer->output.path);
-        encoder = try_encoder(writer, codec);
+        ith_log(
+            writer->context, ITH_LOG_WARNING,
+            "no H.264 encoder of this FFmpeg can be opened: '%s' is written as MPEG-4 part 2, which some players lack",
+            writer->output.path);
+        encoder = try_encoder(writer, codec, &no_memory);
     }
     state->stream.encoder = encoder;
+    if (!encoder && no_memory)
+        return ith_fail(writer->context, ITH_ERR_MEMORY, "'%s' cannot be written: there is no memory for its encoder",
+                        writer->output.path);
     if (!encoder)
         return ith_fail(writer->context, ITH_ERR_UNSUPPORTED,
                         "'%s' cannot be written: this FFmpeg has neither an H.264 nor an MPEG-4 encoder for %d x %d "

@@ -16,7 +16,7 @@
 
 enum { FRAMES = 9, WIDTH = 96, HEIGHT = 64 };
 
-static bool has_mpeg4;
+static bool has_mpeg4, lacks_memory;
 static char *folder, last_log[256];
 static ith_context *context;
 
@@ -38,6 +38,14 @@ const AVCodec *avcodec_find_encoder(enum AVCodecID id)
     *(void **)&find = dlsym(RTLD_NEXT, "avcodec_find_encoder");
     assert_non_null(find);
     return has_mpeg4 && id == AV_CODEC_ID_MPEG4 ? find(id) : NULL;
+}
+
+int avcodec_open2(AVCodecContext *encoder, const AVCodec *codec, AVDictionary **options)
+{
+    int (*open)(AVCodecContext *, const AVCodec *, AVDictionary **);
+    *(void **)&open = dlsym(RTLD_NEXT, "avcodec_open2");
+    assert_non_null(open);
+    return lacks_memory ? AVERROR(ENOMEM) : open(encoder, codec, options);
 }
 
 static void keep_log(void *user, ith_log_level level, const char *line)
@@ -120,11 +128,22 @@ static void without_any_encoder_a_sentence_says_so(void **state)
     assert_int_equal(file_bytes(path), -1);
 }
 
+static void without_memory_a_sentence_says_so(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(folder, "poor.mp4");
+    has_mpeg4 = lacks_memory = true;
+    assert_int_equal(write_video(path, 18), ITH_ERR_MEMORY);
+    assert_non_null(strstr(ith_context_error(context), "there is no memory for its encoder"));
+    assert_int_equal(file_bytes(path), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mpeg4_takes_the_place_of_h264),
         cmocka_unit_test(without_any_encoder_a_sentence_says_so),
+        cmocka_unit_test(without_memory_a_sentence_says_so),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
