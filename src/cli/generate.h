@@ -46,7 +46,9 @@ typedef struct ith_generate_settings {
  * table that has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
  * settings. */
 int ith_generate_add_run_options(ith_option *table, int count, size_t offset);
-/* Reads the command line and --config. Usage errors end the process. */
+/* Sets all options to their defaults. The caller frees them with ith_options_free. */
+void ith_generate_open_options(ith_generate_settings *settings, ith_options *options);
+/* Sets the defaults, and reads the command line and --config. Usage errors end the process. */
 void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
 /* Checks that --config could be read, that the required options are given, and that no two exclude each other. Prints
  * errors and returns an exit status. */

@@ -150,15 +150,21 @@ int ith_generate_add_run_options(ith_option *table, int count, size_t offset)
     return ith_attend_add_options(table, count, offset + offsetof(ith_generate_settings, choices), false);
 }
 
-void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
+void ith_generate_open_options(ith_generate_settings *settings, ith_options *options)
 {
     *settings = (ith_generate_settings)ITH_GENERATE_SETTINGS_INIT;
     static ith_option table[ITH_OPTIONS_MAX] = {{.help = "The model:"}};
     int count = ith_model_add_options(table, 1, offsetof(ith_generate_settings, files));
     count = ith_lora_add_options(table, count, offsetof(ith_generate_settings, loras));
     count = ith_options_append(table, count, own_rows, sizeof own_rows / sizeof *own_rows, 0);
-    *options = (ith_options){.table = table, .settings = settings, .command = argv[0], .prints_itself = true};
+    *options = (ith_options){.table = table, .settings = settings, .prints_itself = true};
     options->count = ith_attend_add_options(table, count, offsetof(ith_generate_settings, choices), false);
+}
+
+void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
+{
+    ith_generate_open_options(settings, options);
+    options->command = argv[0];
     ith_options_parse(options, argc, argv, doc, NULL);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reports of ithaca generate: before the run, after it, and in the metadata of the video. */
 #include "generate.h"
+#include "progress.h"
 
 #include <ithaca/files.h>
 
@@ -94,7 +95,7 @@ static void announce_defaults(const ith_generation *g, FILE *to)
 void ith_generate_announce(const ith_generation *g, FILE *to)
 {
     const ith_generate_options *o = &g->options;
-    char sampling[1024], precision[160];
+    char sampling[1024], precision[160], time[32];
     const int threads = g->launch.all_threads ? g->launch.all_threads : o->threads;
     fprintf(to, "%s, %d expert%s, %d rank%s, %d thread%s\n", g->model.kind, g->model.experts,
             ith_cli_plural(g->model.experts), g->launch.all_ranks, ith_cli_plural(g->launch.all_ranks), threads,
@@ -112,7 +113,10 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
     fprintf(to, "precision %s\n", precision);
     if (g->settings.resume)
         fprintf(to, "goes on after step %lld of %lld\n", (long long)g->resumed_steps, (long long)o->steps);
-    fprintf(to, "predicted peak memory %.0f MB\n", ith_cli_megabytes(g->predicted_bytes));
+    fprintf(to, "predicted peak memory %.0f MB", ith_cli_megabytes(g->predicted_bytes));
+    if (g->prediction.known)
+        fprintf(to, ", predicted time %s", ith_duration_text(g->prediction.cost.seconds, time, sizeof time));
+    fputc('\n', to);
 }
 
 /* The number of denoising steps that this run has computed. */

@@ -2,6 +2,7 @@
 /* ithaca info: the machine, the kernels, the modules and the transports; or the machine and a model. */
 #include "attend_whole.h"
 #include "cli.h"
+#include "generate.h"
 #include "model_options.h"
 #include "thread_limit.h"
 
@@ -209,7 +210,7 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     int64_t bytes = 0;
     image.rgb = pixel, image.height = image.width = 1;
     options.prompt = "", options.boundary = m->boundary >= 0 ? m->boundary : 0.5;
-    options.height = m->height, options.width = m->width;
+    options.frames = m->frames, options.height = m->height, options.width = m->width;
     options.image = m->image_use == ITH_IMAGE_UNUSED ? NULL : &image;
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
         return json_string(ith_context_error(context));
@@ -383,19 +384,41 @@ static json_t *describe_whole_model(ith_context *context, ith_pipeline *pipeline
     return model;
 }
 
-/* Describes the machine and either the model or the kernels, as text or as JSON. */
-static int print_all(ith_context *context, ith_pipeline *pipeline, int threads, bool as_json)
+/* Puts the defaults that the model's folder carries in ithaca.yaml in place of the model's own. */
+static void take_defaults(const ith_generate_settings *from, ith_model_info *m)
 {
+    const struct {
+        int64_t from, *to;
+    } wholes[] = {
+        {from->frames, &m->frames}, {from->height, &m->height}, {from->width, &m->width}, {from->steps, &m->steps}};
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        *wholes[i].to = wholes[i].from ? wholes[i].from : *wholes[i].to;
+    for (int i = 0; i < 2; i++)
+        m->guidance[i] = isnan(from->guidance[i]) ? m->guidance[i] : from->guidance[i];
+    m->fps = from->fps > 0 ? from->fps : m->fps;
+    m->boundary = isnan(from->boundary) ? m->boundary : from->boundary;
+    m->negative = from->negative ? from->negative : m->negative;
+    if (from->shift > 0)
+        m->shift = from->shift, m->shift_source = "ithaca.yaml of the model folder";
+}
+
+/* Describes the machine and either the model, with the defaults of its folder, or the kernels, as text or as JSON. */
+static int print_all(ith_context *context, ith_pipeline *pipeline, const ith_generate_settings *defaults,
+                     const info_settings *settings)
+{
+    const int threads = (int)settings->threads;
     json_t *all = json_pack("{s:s, s:o}", "version", ith_version(), "machine", describe_machine(context));
     ith_model_info model = ITH_MODEL_INFO_INIT;
     int failed = 0;
-    if (!pipeline)
+    if (!pipeline) {
         failed = json_object_update_new(all, describe_kernels(context, threads));
-    else if (ith_pipeline_info(pipeline, &model) == ITH_OK)
+    } else if (ith_pipeline_info(pipeline, &model) == ITH_OK) {
+        take_defaults(defaults, &model);
         failed = json_object_set_new(all, "model", describe_whole_model(context, pipeline, &model));
+    }
     if (!all || failed)
         return ith_cli_error("there is no memory to describe this machine");
-    if (as_json) {
+    if (settings->json) {
         json_dumpf(all, stdout, JSON_INDENT(2));
         putchar('\n');
     } else {
@@ -412,6 +435,9 @@ int ith_cli_info(int argc, char **argv)
     ith_options options = {.table = table, .settings = &settings, .command = argv[0]};
     options.count = ith_options_append(table, 0, own_rows, sizeof own_rows / sizeof *own_rows, 0);
     options.count = ith_model_add_options(table, options.count, offsetof(info_settings, files));
+    ith_generate_settings defaults;
+    ith_options default_options;
+    ith_generate_open_options(&defaults, &default_options);
     ith_context *context = NULL;
     ith_pipeline *pipeline = NULL;
     ith_options_parse(&options, argc, argv, doc, NULL);
@@ -424,10 +450,15 @@ int ith_cli_info(int argc, char **argv)
         code = ith_cli_prepare_threads(1, settings.threads);
     if (!code && ith_model_is_named(&settings.files) && ith_pipeline_open_files(context, &settings.files, &pipeline))
         code = ith_cli_error("%s", ith_context_error(context));
+    if (!code) {
+        defaults.files = settings.files;
+        code = ith_generate_parse_model(&defaults, context, &default_options);
+    }
     if (!code)
-        code = print_all(context, pipeline, (int)settings.threads, settings.json);
+        code = print_all(context, pipeline, &defaults, &settings);
     ith_pipeline_close(&pipeline);
     ith_context_destroy(&context);
+    ith_options_free(&default_options);
     ith_options_free(&options);
     return code;
 }

@@ -19,8 +19,7 @@ void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages
     progress->last_event = progress->last_shown = ith_cli_seconds();
 }
 
-/* Formats a duration: "1:02:03", "4:05", "0.7 s". */
-static const char *duration(double seconds, char *text, size_t bytes)
+const char *ith_duration_text(double seconds, char *text, size_t bytes)
 {
     long whole = (long)(seconds + 0.5);
     if (seconds < 9.95)
@@ -63,10 +62,10 @@ static void show_bar(ith_progress *progress, const ith_progress_stage *stage, in
     if (progress->bar_open)
         fprintf(stderr, "\r%-8s[%s] %s, %.1f %%, %s left\033[K", stage->name, bar,
                 describe(stage, done, total, "/").text, 100.0 * (double)done / (double)total,
-                duration(left, time, sizeof time));
+                ith_duration_text(left, time, sizeof time));
     else
         fprintf(stderr, "\r%-8s%s in %s\033[K\n", stage->name, describe(stage, done, total, "/").text,
-                duration(progress->last_event - progress->stage_start, time, sizeof time));
+                ith_duration_text(progress->last_event - progress->stage_start, time, sizeof time));
     fflush(stderr);
 }
 
@@ -75,7 +74,7 @@ static void show_line(const ith_progress_stage *stage, int64_t done, int64_t tot
 {
     char time[32];
     fprintf(stderr, "%s: %s, %.1f %%, %s left\n", stage->name, describe(stage, done, total, " of ").text,
-            100.0 * (double)done / (double)total, duration(left, time, sizeof time));
+            100.0 * (double)done / (double)total, ith_duration_text(left, time, sizeof time));
 }
 
 /* Shows the time since a stage ended, while the run works on something that belongs to no stage. */
@@ -84,7 +83,7 @@ static void show_waiting(ith_progress *progress, const ith_progress_stage *stage
     char time[32];
     progress->bar_open = progress->terminal;
     fprintf(stderr, progress->terminal ? "\rafter %s: %s\033[K" : "after %s: %s\n", stage->name,
-            duration(ith_cli_seconds() - progress->last_event, time, sizeof time));
+            ith_duration_text(ith_cli_seconds() - progress->last_event, time, sizeof time));
     fflush(stderr);
 }
 
@@ -102,15 +101,30 @@ static bool is_worth_a_line(ith_progress *progress, const ith_progress_stage *st
     return is_new;
 }
 
-/* Begins a stage, or resumes a stage that another one interrupted. Its remaining time is estimated from this moment
- * on. */
+/* Begins a stage, or resumes a stage that another one interrupted. */
 static void enter_stage(ith_progress *progress, int stage, int64_t done)
 {
     ith_progress_end(progress);
+    if (progress->stage >= 0) {
+        progress->seconds[progress->stage] += progress->last_event - progress->stage_start;
+        progress->gained[progress->stage] += progress->done - progress->entered_at;
+    }
     progress->stage = stage;
     progress->entered_at = done >= progress->reached[stage] ? progress->reached[stage] : 0;
     progress->stage_start = progress->last_event;
     progress->last_line = 0;
+}
+
+/* The time that the rest of the stage will take. It follows from the progress since the stage was entered; until that
+ * is a whole unit, also from the progress before, because the first part of a unit is shown soon and says little. */
+static double time_left(const ith_progress *progress, double now, int64_t done, int64_t total)
+{
+    const int stage = progress->stage;
+    double seconds = now - progress->stage_start;
+    int64_t gained = done - progress->entered_at;
+    if (gained < progress->stages[stage].unit_size)
+        seconds += progress->seconds[stage], gained += progress->gained[stage];
+    return gained ? seconds * (double)(total - done) / (double)gained : 0;
 }
 
 void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t total)
@@ -137,8 +151,7 @@ void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t 
     if (!due)
         return;
     progress->last_shown = now;
-    int64_t gained = done - progress->entered_at; /* progress since the stage began or was resumed */
-    double left = gained ? (now - progress->stage_start) * (double)(total - done) / (double)gained : 0;
+    const double left = time_left(progress, now, done, total);
     if (progress->terminal)
         show_bar(progress, description, done, total, left);
     else

@@ -5,6 +5,7 @@
 #define ITH_CLI_PROGRESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define ITH_PROGRESS_STAGES 8 /* maximal number of stages */
@@ -32,9 +33,14 @@ typedef struct ith_progress {
     int stage;                                  /* the current stage; -1 before the first */
     int64_t done, entered_at;                   /* progress of the stage: now, and when it began or was resumed */
     int64_t reached[ITH_PROGRESS_STAGES];       /* progress of each stage so far */
+    double seconds[ITH_PROGRESS_STAGES];        /* what each stage took before it was interrupted */
+    int64_t gained[ITH_PROGRESS_STAGES];        /* what it gained in this time */
     double stage_start, last_event, last_shown; /* times: begin of the stage, last report, last display */
     int64_t last_line;                          /* the last tenth or unit of the stage for which a line was printed */
 } ith_progress;
+
+/* Writes a duration into `text`, which it returns: "1:02:03", "4:05", "0.7 s". */
+const char *ith_duration_text(double seconds, char *text, size_t bytes);
 
 /* Begins with at most ITH_PROGRESS_STAGES stages, which must outlive the progress. silent: nothing is shown. */
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent);

@@ -60,9 +60,9 @@ int ith_cli_prepare_threads(int64_t ranks, int64_t threads)
             ith_cli_share_machine();
         return ITH_EXIT_DONE;
     }
-    return ith_cli_error("%lld threads on %lld ranks may need %lld more than there are, and the system lets this "
+    return ith_cli_error("%lld thread%s on %lld rank%s may need %lld more than there are, and the system lets this "
                          "process start %lld (%s): ask for fewer with --threads and --ranks, or raise the limit "
                          "(ulimit -u, ulimit -v, or pids.max of the control group)",
-                         (long long)count, (long long)(ranks ? ranks : 1), (long long)(2 * count), (long long)most,
-                         strerror(errno));
+                         (long long)count, ith_cli_plural(count), (long long)(ranks ? ranks : 1),
+                         ith_cli_plural(ranks ? ranks : 1), (long long)(2 * count), (long long)most, strerror(errno));
 }

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define OWN_SHIFT 5 /* the shift of Wan 2.1, for a model of another size whose files name no shift */
+#define OWN_SHIFT 5 /* the shift of Wan 2.1, for a model of a custom size whose files name no shift */
 
 /* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
 static const char official_negative[] =
@@ -201,9 +201,9 @@ static void fill_info(ith_model *model)
     info->latent_channels = model->vae.z_dim;
     info->frame_stride = model->vae.stride_time, info->pixel_stride = model->vae.stride_space;
     info->size_multiple = model->vae.stride_space * dit->patch[1];
-    static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V of its own size",
-                                      [ITH_IMAGE_OPTIONAL] = "Wan-TI2V of its own size",
-                                      [ITH_IMAGE_NEEDED] = "Wan-I2V of its own size"};
+    static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V (custom size)",
+                                      [ITH_IMAGE_OPTIONAL] = "Wan-TI2V (custom size)",
+                                      [ITH_IMAGE_NEEDED] = "Wan-I2V (custom size)"};
     const official_model *official = find_official(model);
     snprintf(model->kind, sizeof model->kind, "%s", official ? official->kind : own[info->image_use]);
     info->kind = model->kind;

@@ -240,6 +240,13 @@ rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"
     and .transformer.types == "bf16" and .text_encoder.types == "bf16" and .vae.tensors == 146 and .vae.bytes == 10311948)' \
     >/dev/null || fail "info --dit describes the files otherwise"
 expect 1 "spiece.model" "$ithaca" tokenize --model "$work/described" x
+# Its defaults are the ones with which a run begins: those of its folder.
+sed -i 's/^height: .*/height: 96/; s/^guidance: .*/guidance: [2, 1]/' "$work/described/ithaca.yaml"
+"$ithaca" info --model "$work/described" --json | jq -e '.model.defaults | .height == 96 and .width == 128 and .frames == 17 and
+    .steps == 16 and .fps == 12 and .guidance == [2, 1] and .shift_source == "ithaca.yaml of the model folder"' >/dev/null ||
+    fail "info does not show the defaults of the model's folder"
+echo 'output: x.mp4' >>"$work/described/ithaca.yaml"
+expect 1 "ithaca.yaml:[0-9]+: output: a model folder may not set it" "$ithaca" info --model "$work/described"
 
 # ITHACA_CPU hides instruction sets.
 ITHACA_CPU=baseline "$ithaca" info --json | jq -e '.machine.instruction_sets == "baseline" and (.peaks | length) == 1 and
