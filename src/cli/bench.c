@@ -280,7 +280,7 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     bench_command *c = user;
     bool speaks = ith_comm_rank(comm) == 0;
     if (speaks)
-        ith_progress_begin(&c->bench.progress, &stage, 1, !isatty(STDERR_FILENO));
+        ith_progress_begin(&c->bench.progress, &stage, 1, !ith_terminal_draws());
     ith_status status = ith_bench_run(&c->bench, context, comm);
     if (speaks)
         ith_progress_end(&c->bench.progress);

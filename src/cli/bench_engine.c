@@ -242,7 +242,7 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (code)
         return code;
-    ith_progress_begin(&bench->progress, &stage, 1, !isatty(STDERR_FILENO));
+    ith_progress_begin(&bench->progress, &stage, 1, !ith_terminal_draws());
     ith_status status = measure(context, problem, &options, &bench->report);
     ith_progress_end(&bench->progress);
     if (status)

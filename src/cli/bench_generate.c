@@ -135,7 +135,7 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     ith_status status = ith_generate_predict_links(g, context, comm);
     options.should_stop = should_stop;
     if (speaks)
-        ith_progress_begin(&g->progress, &stage, 1, !isatty(STDERR_FILENO));
+        ith_progress_begin(&g->progress, &stage, 1, !ith_terminal_draws());
     for (int64_t repeat = -1; !status && repeat < repeats; repeat++) {
         ith_generate_report report = ITH_GENERATE_REPORT_INIT;
         status = ith_pipeline_generate(g->pipeline, comm, &options, speaks ? &report : NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reports of ithaca generate: before the run, after it, and in the metadata of the video. */
 #include "generate.h"
-#include "progress.h"
 
 #include <ithaca/files.h>
 

@@ -4,6 +4,7 @@
 #include "complaint.h"
 #include "interrupt.h"
 #include "nearest.h"
+#include "progress.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -53,7 +54,7 @@ static void log_line(void *user, ith_log_level level, const char *line)
     if (!ith_error_leads())
         return;
     /* On a terminal the current line may hold a progress bar; "\r\033[K" erases it. */
-    fprintf(stderr, "%sithaca: %s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", words[level], line);
+    fprintf(stderr, "%sithaca: %s%s\n", ith_terminal_draws() ? "\r\033[K" : "", words[level], line);
 }
 
 int ith_cli_context(ith_cli_talk talk, ith_context **out)

@@ -5,17 +5,33 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#define BAR_WIDTH 32       /* characters */
+#define BAR_WIDTH 32       /* characters, at most */
+#define NAME_WIDTH 8       /* of a stage, with a space */
+#define LEAST_BAR 4        /* a terminal with room for fewer shows no bar */
 #define REDRAW_SECONDS 0.1 /* least time between two drawings of the bar */
 #define LINE_SECONDS 1.5   /* least time between two lines; with a report each second, two seconds pass at most */
+
+bool ith_terminal_draws(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDERR_FILENO) && (!kind || strcmp(kind, "dumb") != 0);
+}
+
+int ith_terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col < 2 ? 79 : size.ws_col - 1;
+}
 
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent)
 {
     *progress = (ith_progress){
-        .stages = stages, .stage_count = stage_count, .silent = silent, .terminal = isatty(STDERR_FILENO), .stage = -1};
+        .stages = stages, .stage_count = stage_count, .silent = silent, .terminal = ith_terminal_draws(), .stage = -1};
     progress->last_event = progress->last_shown = ith_cli_seconds();
 }
 
@@ -33,7 +49,7 @@ const char *ith_duration_text(double seconds, char *text, size_t bytes)
 
 /* An amount as text, returned by value. */
 typedef struct amount {
-    char text[64];
+    char text[128];
 } amount;
 
 /* Formats an amount: "step 3/40", "1.2/28.6 GB". `of` separates the two numbers. */
@@ -50,31 +66,48 @@ static amount describe(const ith_progress_stage *stage, int64_t done, int64_t to
     return a;
 }
 
-/* Draws the bar of a stage over the previous bar. At the end of the stage, prints a line with its duration instead. */
+/* The amount, the share and the time left of a stage, as text. left < 0: the time is not known. */
+static amount describe_all(const ith_progress_stage *stage, int64_t done, int64_t total, double left, const char *of)
+{
+    amount a = describe(stage, done, total, of);
+    char time[32];
+    const size_t length = strlen(a.text);
+    snprintf(a.text + length, sizeof a.text - length, ", %.1f %%", 100.0 * (double)done / (double)total);
+    if (left >= 0) {
+        const size_t end = strlen(a.text);
+        snprintf(a.text + end, sizeof a.text - end, ", %s left", ith_duration_text(left, time, sizeof time));
+    }
+    return a;
+}
+
+/* Draws the bar of a stage over the previous bar, as far as the terminal has room. At the end of the stage, prints a
+ * line with its duration instead. */
 static void show_bar(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char bar[BAR_WIDTH + 1], time[32];
-    int64_t full = (int64_t)((double)done / (double)total * BAR_WIDTH);
-    for (int64_t i = 0; i < BAR_WIDTH; i++)
-        bar[i] = i < full ? '=' : i == full ? '>' : ' ';
-    bar[BAR_WIDTH] = '\0';
     progress->bar_open = done < total;
-    if (progress->bar_open)
-        fprintf(stderr, "\r%-8s[%s] %s, %.1f %%, %s left\033[K", stage->name, bar,
-                describe(stage, done, total, "/").text, 100.0 * (double)done / (double)total,
-                ith_duration_text(left, time, sizeof time));
-    else
-        fprintf(stderr, "\r%-8s%s in %s\033[K\n", stage->name, describe(stage, done, total, "/").text,
+    if (!progress->bar_open) {
+        fprintf(stderr, "\r%-*s%s in %s\033[K\n", NAME_WIDTH, stage->name, describe(stage, done, total, "/").text,
                 ith_duration_text(progress->last_event - progress->stage_start, time, sizeof time));
+        return;
+    }
+    const amount all = describe_all(stage, done, total, left, "/");
+    const int columns = ith_terminal_columns(), room = columns - (int)strlen(all.text) - NAME_WIDTH - 3;
+    const int width = room < BAR_WIDTH ? room : BAR_WIDTH;
+    const int full = (int)((double)done / (double)total * width);
+    for (int i = 0; i < width; i++)
+        bar[i] = i < full ? '=' : i == full ? '>' : ' ';
+    if (width >= LEAST_BAR)
+        fprintf(stderr, "\r%-*s[%.*s] %s\033[K", NAME_WIDTH, stage->name, width, bar, all.text);
+    else
+        fprintf(stderr, "\r%.*s\033[K", columns, all.text);
     fflush(stderr);
 }
 
 /* Prints the progress of a stage as a line, for standard error that is no terminal. */
 static void show_line(const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
-    char time[32];
-    fprintf(stderr, "%s: %s, %.1f %%, %s left\n", stage->name, describe(stage, done, total, " of ").text,
-            100.0 * (double)done / (double)total, ith_duration_text(left, time, sizeof time));
+    fprintf(stderr, "%s: %s\n", stage->name, describe_all(stage, done, total, left, " of ").text);
 }
 
 /* Shows the time since a stage ended, while the run works on something that belongs to no stage. */
@@ -115,8 +148,9 @@ static void enter_stage(ith_progress *progress, int stage, int64_t done)
     progress->last_line = 0;
 }
 
-/* The time that the rest of the stage will take. It follows from the progress since the stage was entered; until that
- * is a whole unit, also from the progress before, because the first part of a unit is shown soon and says little. */
+/* The time that the rest of the stage will take; -1 if nothing is done yet. It follows from the progress since the
+ * stage was entered; until that is a whole unit, also from the progress before, because the first part of a unit is
+ * shown soon and says little. */
 static double time_left(const ith_progress *progress, double now, int64_t done, int64_t total)
 {
     const int stage = progress->stage;
@@ -124,7 +158,7 @@ static double time_left(const ith_progress *progress, double now, int64_t done, 
     int64_t gained = done - progress->entered_at;
     if (gained < progress->stages[stage].unit_size)
         seconds += progress->seconds[stage], gained += progress->gained[stage];
-    return gained ? seconds * (double)(total - done) / (double)gained : 0;
+    return gained ? seconds * (double)(total - done) / (double)gained : -1;
 }
 
 void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t total)

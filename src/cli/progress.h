@@ -39,6 +39,10 @@ typedef struct ith_progress {
     int64_t last_line;                          /* the last tenth or unit of the stage for which a line was printed */
 } ith_progress;
 
+/* Whether standard error is a terminal that can draw a line again, which TERM=dumb says it cannot. */
+bool ith_terminal_draws(void);
+/* The columns of this terminal that a line may fill; 79 if they are not known. */
+int ith_terminal_columns(void);
 /* Writes a duration into `text`, which it returns: "1:02:03", "4:05", "0.7 s". */
 const char *ith_duration_text(double seconds, char *text, size_t bytes);
 

@@ -9,6 +9,7 @@
 #include "interrupt.h"
 #include "machine_file.h"
 #include "output_name.h"
+#include "progress.h"
 #include "thread_limit.h"
 #include "video_tokens.h"
 
@@ -92,20 +93,21 @@ int ith_tune_save(ith_tune *t)
 
 void ith_tune_show(const ith_tune *t, const char *format, ...)
 {
-    char text[512];
+    char text[512], line[600];
     va_list arguments;
-    if (!isatty(STDERR_FILENO))
+    if (!ith_terminal_draws())
         return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "\r\033[K%3.0f of %.0f s  %.100s", ith_cli_seconds() - t->start, t->settings->budget, text);
+    snprintf(line, sizeof line, "%3.0f of %.0f s  %s", ith_cli_seconds() - t->start, t->settings->budget, text);
+    fprintf(stderr, "\r\033[K%.*s", ith_terminal_columns(), line);
 }
 
 /* Ends the line that ith_tune_show has begun. */
 static void end_line(void)
 {
-    if (isatty(STDERR_FILENO))
+    if (ith_terminal_draws())
         fputs("\r\033[K", stderr);
 }
 

@@ -259,7 +259,7 @@ static ith_status verify(ith_context *context, ith_comm *comm, void *user)
     ith_progress progress;
     ith_status status = ITH_OK;
     bool speaks = ith_comm_rank(comm) == 0;
-    ith_progress_begin(&progress, &stage, 1, !speaks || !isatty(STDERR_FILENO));
+    ith_progress_begin(&progress, &stage, 1, !speaks || !ith_terminal_draws());
     for (int i = 0; i < c->problem.count && !status; i++) {
         status = ith_verify_run(&c->problem, context, comm, i);
         ith_progress_show(&progress, 0, i + 1, c->problem.count);

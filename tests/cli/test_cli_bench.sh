@@ -136,6 +136,15 @@ expect 1 "frames" "$ithaca" bench generate --model "$model" --frames 6
 if command -v script >/dev/null; then
     script -qec "'$ithaca' bench block $tiny --json >'$work/out'" /dev/null >"$work/screen" </dev/null || fail "on a terminal"
     grep -q 'run 3/3 in' "$work/screen" || fail "no progress on a terminal: $(cat "$work/screen")"
+    # The bar has room on a narrow terminal; a terminal that cannot draw a line again gets lines.
+    video="'$ithaca' generate --model '$model' --prompt x --steps 3 --output '$work/bar.mp4' >/dev/null"
+    script -qec "stty cols 50; export TERM=xterm; $video" /dev/null 2>&1 >"$work/screen" </dev/null || fail "narrow terminal"
+    tr '\r' '\n' <"$work/screen" | grep -aE '^(text|denoise|decode) *\[' | sed 's/\x1b\[K//' >"$work/bars"
+    [ -s "$work/bars" ] && [ "$(wc -L <"$work/bars")" -lt 50 ] || fail "bars on 50 columns: $(cat "$work/bars")"
+    script -qec "stty cols 20; export TERM=xterm; $video" /dev/null 2>&1 >"$work/screen" </dev/null || fail "tiny terminal"
+    tr '\r' '\n' <"$work/screen" | sed 's/\x1b\[K//' | grep -aqE '^step [0-9]+/3, .{,12}$' || fail "20 columns: $(cat "$work/screen")"
+    script -qec "export TERM=dumb; $video" /dev/null 2>&1 >"$work/screen" </dev/null || fail "dumb terminal"
+    grep -q 'denoise: step 3 of 3' "$work/screen" && ! grep -q $'\x1b' "$work/screen" || fail "TERM=dumb: $(cat "$work/screen")"
 fi
 set -m # so that the process does not inherit an ignored SIGINT
 "$ithaca" bench block --seq 4096 --repeat 1000 --json >"$work/out" 2>"$work/err" &

@@ -587,6 +587,8 @@ static ith_status take_steps(worker *w)
 {
     ith_status status = ITH_OK;
     double start = ith_clock_seconds();
+    ith_observer_show(w->context, ITH_STAGE_DENOISE, w->first_step * ITH_PROGRESS_UNIT,
+                      w->rank->options.steps * ITH_PROGRESS_UNIT);
     for (int64_t step = w->first_step; step < w->end_step && !status; step++) {
         double traced = ith_trace_begin(w->context);
         ith_observer_set_activity(w->context, "denoising step %lld of %lld", (long long)step + 1,
