@@ -97,7 +97,7 @@ static int is_visible(const struct dirent *entry)
 static ith_status add(ith_context *context, char *path, ith_weight_list *out)
 {
     static const char index[] = "/model_index.json";
-    if (ends(path, index) && !out->checkpoint) {
+    if (ith_suffix(path, index) && !out->checkpoint) {
         path[strlen(path) + 1 - sizeof index] = '\0';
         out->checkpoint = path;
         return ITH_OK;
