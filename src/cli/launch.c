@@ -218,8 +218,8 @@ static void judge(const launch_run *run, ith_context *context, ith_status status
     if (!status)
         return;
     snprintf(v->sentence, sizeof v->sentence, "%.1000s", sentence_of_failure(run, context));
-    /* The sentence of a plan says only that it was cancelled. The signal is the reason. The `explain` of an orderly
-     * command names the signal itself. */
+    /* A plan that a signal has cancelled says only that it was cancelled, so the signal takes the place of its
+     * sentence. The sentence of an orderly command stays: it names the step at which the command has stopped. */
     if (!run->work->orderly && ith_interrupt_came()) {
         v->signal = ith_interrupt_came();
         ith_interrupt_describe(v->sentence, sizeof v->sentence);
