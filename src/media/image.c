@@ -40,6 +40,8 @@ static ith_status refuse_error(const decoding *d, int error)
     char reason[AV_ERROR_MAX_STRING_SIZE + 64], text[AV_ERROR_MAX_STRING_SIZE];
     if (error == AVERROR(ENOMEM))
         return refuse(d, ITH_ERR_MEMORY, "there is no memory for its pixels");
+    if (error == AVERROR_PATCHWELCOME)
+        return refuse(d, ITH_ERR_UNSUPPORTED, "libav cannot decode this form of picture; save it as PNG");
     av_make_error_string(text, sizeof text, error);
     snprintf(reason, sizeof reason, "the picture is damaged (%s)", text);
     return refuse(d, ITH_ERR_FORMAT, reason);

@@ -116,6 +116,22 @@ static ith_status decode(const uint8_t *data, int64_t bytes)
     return status;
 }
 
+/* A JPEG of four colours, one of which has twice as many columns as the others: it is not damaged, but libav has no
+ * format for its pixels. */
+static void forms_that_are_not_built_in_are_refused(void **state)
+{
+    (void)state;
+    int64_t bytes, at = 2;
+    uint8_t *data = read_all(PICTURES "cmyk.jpg", &bytes);
+    while (data[at + 1] < 0xc0 || data[at + 1] > 0xc2) /* to the sizes of the frame */
+        at += 2 + data[at + 2] * 256 + data[at + 3];
+    assert_int_equal(data[at + 11], 0x11); /* the columns and rows of the first colour */
+    data[at + 11] = 0x21;
+    assert_int_equal(decode(data, bytes), ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "libav cannot decode this form of picture"));
+    free(data);
+}
+
 static uint32_t checksum(const uint8_t *data, int count)
 {
     uint32_t sum = 0xffffffff;
@@ -386,10 +402,14 @@ static void found_files_do_no_harm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_those_of_pillow),      cmocka_unit_test(other_files_are_refused),
-        cmocka_unit_test(sizes_that_lie_are_refused),      cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(pictures_cut_inside_are_refused), cmocka_unit_test(pictures_without_all_rows_are_refused),
-        cmocka_unit_test(damaged_files_do_no_harm),        cmocka_unit_test(found_files_do_no_harm)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
+                                       cmocka_unit_test(other_files_are_refused),
+                                       cmocka_unit_test(sizes_that_lie_are_refused),
+                                       cmocka_unit_test(cut_files_are_refused),
+                                       cmocka_unit_test(pictures_cut_inside_are_refused),
+                                       cmocka_unit_test(pictures_without_all_rows_are_refused),
+                                       cmocka_unit_test(damaged_files_do_no_harm),
+                                       cmocka_unit_test(found_files_do_no_harm),
+                                       cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
     return cmocka_run_group_tests_name("image", tests, context_set_up, context_tear_down);
 }
