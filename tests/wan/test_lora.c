@@ -147,6 +147,62 @@ static void strengths_add_up(void **state)
     ith_tensor_file_close(&c.run);
 }
 
+/* Writes a file's LoRA with an alpha of 2 in this number type for every module. */
+static void write_alphas(const ith_tensor_file *file, ith_dtype type, const char *path)
+{
+    static const float real = 2;
+    static const double wide = 2;
+    static const int32_t whole = 2;
+    static const int64_t wide_whole = 2;
+    const int64_t count = ith_tensor_file_count(file);
+    ith_tensor *tensors = malloc((size_t)count * sizeof *tensors);
+    assert_non_null(tensors);
+    for (int64_t i = 0; i < count; i++) {
+        tensors[i] = *ith_tensor_file_at(file, i);
+        if (!strstr(tensors[i].name, ".alpha"))
+            continue;
+        tensors[i].dtype = type, tensors[i].dims = 0, tensors[i].bytes = ith_dtype_bytes(type);
+        tensors[i].data = type == ITH_F64   ? (const void *)&wide
+                          : type == ITH_I32 ? (const void *)&whole
+                          : type == ITH_I64 ? (const void *)&wide_whole
+                                            : (const void *)&real;
+    }
+    check(context, ith_tensor_file_write(context, path, tensors, count, NULL, NULL, 0));
+    free(tensors);
+}
+
+/* An alpha may be of any number type: tools that convert LoRAs write integers. */
+static void alphas_of_all_types_are_the_same(void **state)
+{
+    (void)state;
+    static const ith_dtype types[] = {ITH_F32, ITH_F64, ITH_I32, ITH_I64};
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "alphas.safetensors");
+    const ith_lora_source source = {path, STRENGTH};
+    float *first = NULL;
+    call c;
+    ith_tensor_file *kohya = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("kohya"), &kohya));
+    for (int i = 0; i < 4; i++) {
+        ith_lora *lora = NULL;
+        write_alphas(kohya, types[i], path);
+        check(context, ith_lora_open(context, &source, 1, &lora));
+        ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
+        float *y = compute(&c, dit);
+        if (first)
+            assert_memory_equal(y, first, (size_t)(2 * c.tokens * c.out) * sizeof *y);
+        free(first);
+        first = y;
+        ith_dit_free(context, &dit);
+        ith_lora_close(&lora);
+    }
+    free(first);
+    ith_tensor_file_close(&kohya);
+    ith_tensor_file_close(&c.run);
+    temporary_remove(folder);
+}
+
 /* What ith_dit_outline counts from headers is what an expert takes. */
 static void memory_is_predicted(void **state)
 {
@@ -346,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_form_is_that_of_diffusers),
         TEST(strengths_add_up),
+        TEST(alphas_of_all_types_are_the_same),
         TEST(memory_is_predicted),
         TEST(lies_are_found),
         TEST(too_many_files_are_refused),

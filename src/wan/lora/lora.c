@@ -162,21 +162,33 @@ static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down
     return status;
 }
 
+/* Reads the alpha of a file. Files that tools have converted have it as an integer. */
+static ith_status read_alpha(const ith_lora *lora, const lora_entry *entry, double *alpha)
+{
+    const ith_tensor *t = entry->tensor;
+    int32_t whole = 0;
+    int64_t wide = 0;
+    float real = 0;
+    ith_status status = ITH_OK;
+    if (ith_tensor_elements(t) != 1)
+        return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensor '%s' has %lld numbers; alpha is one number",
+                        path_of(lora, entry), ith_quote(t->name).text, (long long)ith_tensor_elements(t));
+    if (t->dtype == ITH_I32)
+        status = ith_mapping_copy(lora->context, path_of(lora, entry), &whole, t->data, sizeof whole);
+    else if (t->dtype == ITH_I64)
+        status = ith_mapping_copy(lora->context, path_of(lora, entry), &wide, t->data, sizeof wide);
+    else
+        status = ith_tensor_part_to_f32(lora->context, path_of(lora, entry), t, 0, 1, &real);
+    *alpha = (double)whole + (double)wide + (double)real;
+    return status;
+}
+
 /* Sets the factor of a DOWN entry, strength alpha / rank. alpha: the ALPHA entry of the same module; NULL: none. */
 static ith_status set_factor(const ith_lora *lora, lora_entry *down, const lora_entry *alpha)
 {
     const double rank = (double)down->tensor->shape[0];
-    float given = 0;
     double value = 0;
-    ith_status status = alpha ? ITH_OK : alpha_of_settings(lora, down, rank, &value);
-    if (alpha && ith_tensor_elements(alpha->tensor) != 1)
-        return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensor '%s' has %lld numbers; alpha is one number",
-                        path_of(lora, alpha), ith_quote(alpha->tensor->name).text,
-                        (long long)ith_tensor_elements(alpha->tensor));
-    if (alpha) {
-        status = ith_tensor_part_to_f32(lora->context, path_of(lora, alpha), alpha->tensor, 0, 1, &given);
-        value = (double)given;
-    }
+    ith_status status = alpha ? read_alpha(lora, alpha, &value) : alpha_of_settings(lora, down, rank, &value);
     if (!status && !isfinite(value))
         return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: alpha of '%s' is not finite", path_of(lora, down),
                         down->module);
@@ -216,10 +228,12 @@ static ith_status join(ith_lora *lora, lora_entry *entries, int64_t count)
     return set_factor(lora, down, alpha);
 }
 
-/* Copies the data of a matrix whose address is not a multiple of the size of its type. */
+/* Checks the type of an entry. Copies the data of a matrix whose address is not a multiple of the size of its type. */
 static ith_status align(ith_lora *lora, lora_entry *entry)
 {
     const ith_tensor *t = entry->tensor;
+    if (entry->role == ITH_LORA_ALPHA && (t->dtype == ITH_I32 || t->dtype == ITH_I64 || t->dtype == ITH_F64))
+        return ITH_OK;
     if (t->dtype != ITH_F32 && t->dtype != ITH_F16 && t->dtype != ITH_BF16)
         return ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: tensor '%s' is of type %s; a LoRA is F32, F16 or BF16",
                         path_of(lora, entry), ith_quote(t->name).text, ith_tensor_type_name(t->dtype));
