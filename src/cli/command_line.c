@@ -14,6 +14,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* argp's keys of options without a letter: beyond all characters */
@@ -53,6 +54,16 @@ static error_t set_option(ith_options *options, int key, const char *argument, c
     return 0;
 }
 
+/* Says why a word that follows no option is not taken, and how it may have been meant. */
+static void refuse_argument(const ith_options *options, const struct argp_state *state, const char *word)
+{
+    struct stat info;
+    if (ith_option_find(options, "model") >= 0 && !stat(word, &info) && S_ISDIR(info.st_mode))
+        argp_error(state, "'%s' is not an option; a model's folder is named by --model", word);
+    else
+        argp_error(state, "'%s' is not an option; text with spaces needs quotes", word);
+}
+
 /* Sets an option or takes an argument. argp calls this for each of them. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -65,7 +76,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     default: return set_option(options, key, argument, state);
     }
     if (!options->take_argument)
-        argp_error(state, "'%s' is not an option; text with spaces needs quotes", argument);
+        refuse_argument(options, state, argument);
     else if (options->take_argument(options->settings, argument))
         argp_error(state, "there is no memory for the arguments");
     return 0;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,9 +84,12 @@ int ith_generate_check_names(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
+    const char *preview = g->settings.preview, *ending = preview ? strrchr(preview, '.') : NULL;
     int code = ith_cli_check_output(g->settings.dump);
+    if (!code && preview && (!ending || strcasecmp(ending, ".png") != 0))
+        return ith_cli_error("preview '%s' is written as a PNG: its name must end in .png", preview);
     if (!code)
-        code = ith_cli_check_output(g->settings.preview);
+        code = ith_cli_check_output(preview);
     return code ? code : ith_generate_check_saved(g);
 }
 

@@ -52,7 +52,9 @@ expect 2 "not an option" "$ithaca" verify attention
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --seed 1 --noise n
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --quiet --verbose
 expect 2 "--dump" "$ithaca" generate --model "$model" --from-latents l --dump d
-expect 2 "not an option" "$ithaca" generate --model "$model" --prompt x a red circle
+expect 2 "not an option; text with spaces needs quotes" "$ithaca" generate --model "$model" --prompt x a red circle
+expect 2 "not an option; a model's folder is named by --model" "$ithaca" info "$model"
+expect 1 "preview '$work/p.jpg' .* must end in .png" "$ithaca" generate --model "$model" --prompt x --preview "$work/p.jpg"
 
 # Numbers: all of it, in range, finite.
 while read -r option value; do
