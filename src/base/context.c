@@ -5,6 +5,7 @@
  * one, and each clone holds one on the root. So contexts and objects may be destroyed in any order. */
 #include "context.h"
 
+#include "control.h"
 #include "cpu.h"
 #include "lent_files.h"
 #include "observer.h"
@@ -35,7 +36,8 @@ typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
     atomic_bool interrupted;
-    pid_t process; /* the process that created the root */
+    pid_t process;             /* the process that created the root */
+    atomic_long *team_process; /* team_process below, of the library that created the root */
     pthread_mutex_t wisdom_lock;
     void *wisdom; /* measured rates of kernels (ith_wisdom), protected by wisdom_lock; NULL: none yet */
     pthread_mutex_t flights_lock;
@@ -95,6 +97,10 @@ static void system_release(void *user, void *pointer)
 
 static const ith_allocator system_allocator = {sizeof(ith_allocator), system_allocate, system_release, NULL};
 
+/* The process that has used a team of OpenMP's threads first; 0: none yet. libithaca creates all roots, so that
+ * libithaca_wan, which has a variable of its own, knows of libithaca's teams. */
+static atomic_long team_process;
+
 static ith_context *context_new(const ith_allocator *allocator)
 {
     ith_context *context = allocator->allocate(allocator->user, sizeof *context, ALIGNMENT);
@@ -139,6 +145,7 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
     if (!context)
         return ith_fail(NULL, ITH_ERR_MEMORY, "out of memory for a context");
     context->own.process = getpid();
+    context->own.team_process = &team_process;
     context->root = context;
     context->own.wisdom_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     context->own.flights_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -226,6 +233,12 @@ ith_status ith_context_check_process(ith_context *context)
                     "the context was made in process %lld and is used in its child %lld: threads do not survive a "
                     "fork; make contexts in the child, after exec or posix_spawn",
                     made, here);
+}
+
+long ith_context_note_team(const ith_context *context, long process)
+{
+    long noted = 0;
+    return atomic_compare_exchange_strong(context->family->team_process, &noted, process) ? process : noted;
 }
 
 const char *ith_context_sentence(const ith_context *context)
@@ -316,6 +329,7 @@ ith_status ith_fail(ith_context *context, ith_status status, const char *format,
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    ith_replace_controls(sentence); /* a path may have some */
     lock_error(context);
     memcpy(error_of(context), sentence, strlen(sentence) + 1);
     unlock_error(context);
@@ -352,6 +366,7 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    ith_replace_controls(line);
     context->log(context->log_user, level, line);
 }
 

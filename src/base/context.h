@@ -66,6 +66,9 @@ void ith_context_release(ith_context *context);
 /* Fails with ITH_ERR_UNSUPPORTED in every process except the one that created the context, or the context that it was
  * cloned from: the threads of that process do not exist in a forked child. */
 ith_status ith_context_check_process(ith_context *context);
+/* Notes that `process` uses a team of OpenMP's threads, unless another process is noted, from which this one was forked
+ * then. Returns the process that is noted. */
+long ith_context_note_team(const ith_context *context, long process);
 
 /* The rank that a context works for, which gives its row in a trace. A clone begins with the rank of its parent, any
  * other context with 0. */

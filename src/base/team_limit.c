@@ -4,7 +4,6 @@
 #include "size.h"
 
 #include <omp.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -51,11 +50,11 @@ ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_
 
 ith_status ith_team_check(ith_context *context, int threads)
 {
-    static atomic_long team_process;
-    if (threads <= 1)
-        return ITH_OK;
-    long here = (long)getpid(), known = 0;
-    if (atomic_compare_exchange_strong(&team_process, &known, here) || known == here)
+    ith_status status = ith_context_check_process(context);
+    if (status || threads <= 1)
+        return status;
+    long here = (long)getpid(), known = ith_context_note_team(context, here);
+    if (known == here)
         return ITH_OK;
     return ith_fail(
         context, ITH_ERR_UNSUPPORTED,

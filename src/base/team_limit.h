@@ -14,8 +14,9 @@ int ith_thread_limit(void);
  * about. */
 ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_t count);
 
-/* To be called before an OpenMP team is used. Fails with ITH_ERR_UNSUPPORTED if threads > 1 in the forked child of a
- * process that has used a team: the child lacks the threads of the team, and OpenMP would wait for them forever. */
+/* To be called before a function computes. Fails with ITH_ERR_UNSUPPORTED in a forked child if its parent made the
+ * context, and if threads > 1 and its parent has used an OpenMP team: the child lacks the threads of the team, and
+ * OpenMP would wait for them forever. */
 ith_status ith_team_check(ith_context *context, int threads);
 
 #endif

@@ -14,6 +14,7 @@
 #include "../base/context.h"
 #include "../base/hash.h"
 #include "../base/sized.h"
+#include "../base/team_limit.h"
 #include "../base/trace.h"
 #include "decode.h"
 #include "image/condition.h"
@@ -167,6 +168,8 @@ static ith_status read_request(ith_rank *rank, const ith_generate_options *optio
             ith_request_read(rank->pipeline, context, options, !rank->rank, &rank->options, &rank->parts, &rank->saved);
     if (!status)
         status = ith_request_check_ranks(context, &rank->options, rank->ranks);
+    if (!status)
+        status = ith_team_check(context, rank->options.threads);
     if (status)
         return status;
     rank->types = ith_number_types_choose(context, rank->options.precision);

@@ -516,6 +516,9 @@ static void files(void **state)
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_wisdom_save(context, paths[i]));
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_trace_save(context, paths[i]));
     }
+    REFUSED_AS(ITH_ERR_IO, context, "cannot open /nowhere/a?b?c",
+               ith_wisdom_load(context, "/nowhere/a\nb\xc2\x85"
+                                        "c"));
     assert_int_equal(access(".lock", F_OK), -1); /* the lock of a file without a name */
     check(context, ith_trace_start(context, 0));
     temporary_remove(folder);

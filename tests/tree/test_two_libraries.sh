@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# libithaca_wan beside libithaca: a failure without a context has its sentence whichever of them failed, and a libithaca of
-# another version is refused.
+# libithaca_wan beside libithaca: a failure without a context has its sentence whichever of them failed, both refuse threads
+# in a forked child, and a libithaca of another version is refused.
 set -eu
 build=$1
 if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
@@ -22,6 +22,13 @@ cc -std=c11 -Wall -Wextra -Werror -I"$root/include" "$root/tests/tree/two_librar
 echo "sentences without a context"
 "$work/program" "$root/models/shapes" >"$work/here.txt"
 grep -qx 'ITH_OK: ' "$work/here.txt"
+
+echo "a forked child"
+cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -I"$root/include" "$root/tests/tree/forked_child.c" -L"$build" -lithaca_wan \
+    -lithaca -o "$work/forked"
+for first in plan engine; do
+    "$work/forked" "$root/models/shapes" $first || { echo "$first: check $? failed"; exit 1; }
+done
 
 echo "a libithaca of another version"
 cat >"$work/version.c" <<'END'

@@ -8,6 +8,7 @@
 #include "../../base/parallel.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
+#include "../../base/team_limit.h"
 #include "../sample/denoise.h"
 
 #include <math.h>
@@ -128,6 +129,8 @@ ith_status ith_video_measure(ith_context *context, const ith_video_problem *prob
         status = ith_video_place_find(context, machine, ranks, &options, full.threads, &meter.place);
     if (!status)
         status = ith_request_check_ranks(context, &model.options, ranks);
+    if (!status)
+        status = ith_team_check(context, (int)meter.place.threads);
     measurement all = {&meter, fmax(seconds, LEAST_SECONDS), status};
     if (!status) {
         meter.sequence_ranks = ith_denoise_sequence_ranks(&model.model, &model.options, ranks);
