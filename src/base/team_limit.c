@@ -39,6 +39,11 @@ int ith_thread_limit(void)
     return (int)ith_max64(most, 1);
 }
 
+int ith_threads_or(int asked, int usual)
+{
+    return asked ? asked : (int)ith_min64(usual, ith_thread_limit());
+}
+
 ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_t count)
 {
     int most = ith_thread_limit();

@@ -10,6 +10,9 @@
  * (RLIMIT_NPROC), the limit of the control group (pids.max), and max(64 threads per processor, 1024); at least 1. */
 int ith_thread_limit(void);
 
+/* The number of threads where the caller asks for `asked`: 0 means `usual`, or ith_thread_limit if that is less. */
+int ith_threads_or(int asked, int usual);
+
 /* Fails with ITH_ERR_ARGUMENT if count exceeds ith_thread_limit. name: the argument that the error sentence is
  * about. */
 ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_t count);

@@ -137,7 +137,7 @@ ith_status ith_ranks_check(ith_context *context, int ranks, int threads, ith_ran
     if (!status)
         status = ith_thread_limit_check(context, "ranks", ranks);
     if (!status)
-        status = ith_thread_limit_check(context, "threads", threads ? threads : omp_get_max_threads());
+        status = ith_thread_limit_check(context, "threads", ith_threads_or(threads, omp_get_max_threads()));
     return status;
 }
 
@@ -149,7 +149,7 @@ ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_u
     ith_context **contexts = ith_alloc_zero(context, ranks, sizeof *contexts, "the ranks");
     ith_comm **comms = ith_alloc_zero(context, ranks, sizeof *comms, "the ranks");
     ith_status status = ITH_ERR_MEMORY;
-    threads = threads ? threads : omp_get_max_threads();
+    threads = ith_threads_or(threads, omp_get_max_threads());
     if (all && contexts && comms)
         status = create_ranks(context, &run, make, make_user, ranks, threads, all, contexts, comms);
     if (!status)

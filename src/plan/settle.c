@@ -95,7 +95,7 @@ ith_status ith_settle_request(ith_context *context, const ith_attn_problem *prob
     if (!status)
         status = ith_attn_setting_init(context, problem, group->ranks, group->rank, setting);
     if (!status)
-        setting->threads = options->threads ? options->threads : omp_get_max_threads();
+        setting->threads = ith_threads_or(options->threads, omp_get_max_threads());
     if (!status)
         status = ith_thread_limit_check(context, "the number of threads", setting->threads);
     return status;

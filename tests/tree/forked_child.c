@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program on the shared libraries that forks after it has computed on two threads, in libithaca ("plan") or in
  * libithaca_wan ("engine"). The child is told by both of them, and neither waits for threads that are not there.
- * Returns the number of the first check that failed. */
+ * "limited": does not fork, and computes on as many threads as it may have. Returns the number of the first check that
+ * failed. */
 #include <ithaca/bench.h>
 #include <ithaca/tune.h>
 
@@ -75,6 +76,8 @@ int main(int argc, char **argv)
     int status = 0;
     if (argc != 3 || ith_context_create(NULL, &context) || ith_pipeline_open(context, argv[1], &pipeline))
         return 10;
+    if (!strcmp(argv[2], "limited"))
+        return plan(context, 0) || bench(context, 0) || generate(pipeline, 0) ? 14 : 0;
     if (strcmp(argv[2], "plan") ? bench(context, 2) : plan(context, 2))
         return 11;
     pid_t child = fork();

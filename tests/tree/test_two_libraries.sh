@@ -30,6 +30,9 @@ for first in plan engine; do
     "$work/forked" "$root/models/shapes" $first || { echo "$first: check $? failed"; exit 1; }
 done
 
+echo "a limit of OpenMP's"
+OMP_THREAD_LIMIT=1 "$work/forked" "$root/models/shapes" limited
+
 echo "a libithaca of another version"
 cat >"$work/version.c" <<'END'
 const char *ith_version(void);
