@@ -37,15 +37,15 @@ static int read_line(const char *path, const char *text, ith_batch_line *line)
 
 static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int64_t *count)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    int code = ITH_EXIT_DONE;
-    ssize_t length;
-    for (int64_t number = 1; !code && (length = getline(&text, &bytes, file)) >= 0; number++) {
-        if (strlen(text) != (size_t)length) {
-            code = complain(path, number, "the line", "it has a zero byte, so it is no text");
+    char *text = malloc(ITH_INPUT_LINE_BYTES + 1);
+    const char *fault;
+    int code = text ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the lines of %s", path);
+    for (int64_t number = 1; !code && ith_input_line(file, text, &fault); number++) {
+        if (fault) {
+            code = complain(path, number, "the line", fault);
             break;
         }
+        size_t length = strlen(text);
         while (length > 0 && strchr("\r\n\t ", text[length - 1]))
             text[--length] = '\0';
         const bool marked = number == 1 && !strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK));
@@ -53,11 +53,13 @@ static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int6
         begin += strspn(begin, " \t");
         if (!*begin)
             continue;
-        ith_batch_line *longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines);
-        if (!longer) {
+        ith_batch_line *longer = NULL;
+        if (*count == ITH_BATCH_MOST_VIDEOS)
+            code = complain(path, number, "the line", "one command makes 10000 videos at most");
+        else if (!(longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines)))
             code = ith_cli_error("there is no memory for the lines of %s", path);
+        if (code)
             break;
-        }
         *lines = longer;
         longer[*count] = (ith_batch_line){.number = number};
         code = read_line(path, begin, &longer[(*count)++]);

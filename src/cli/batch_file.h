@@ -5,6 +5,8 @@
 
 #include "option.h"
 
+#define ITH_BATCH_MOST_VIDEOS 10000 /* of one command: the settings of all of them are held in memory */
+
 struct json_t;
 
 /* A line of the file that is not empty. */

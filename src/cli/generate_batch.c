@@ -16,9 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LEAST_DIGITS 3    /* of the numbers in the names of outputs */
-#define MOST_VIDEOS 10000 /* of one command: the settings of all of them are held in memory */
-#define MOST_NAMES 20     /* of videos that were not made, each on a separate line */
+#define LEAST_DIGITS 3 /* of the numbers in the names of outputs */
+#define MOST_NAMES 20  /* of videos that were not made, each on a separate line */
 
 typedef enum video_state { VIDEO_WAITS, VIDEO_SKIPPED, VIDEO_DONE, VIDEO_FAILED } video_state;
 
@@ -378,8 +377,9 @@ int ith_generate_run_batch(ith_generation *g)
     const ith_generate_settings *s = &g->settings;
     int code = s->prompts ? ith_batch_lines_read(s->prompts, &b.lines, &b.line_count) : ITH_EXIT_DONE;
     b.count = b.line_count * (s->count ? s->count : 1);
-    if (!code && b.count > MOST_VIDEOS)
-        code = ith_cli_error("these are %lld videos; one command makes %d at most", (long long)b.count, MOST_VIDEOS);
+    if (!code && b.count > ITH_BATCH_MOST_VIDEOS)
+        code = ith_cli_error("these are %lld videos; one command makes %d at most", (long long)b.count,
+                             ITH_BATCH_MOST_VIDEOS);
     if (!code && !(b.videos = calloc((size_t)(b.count ? b.count : 1), sizeof *b.videos)))
         code = ith_cli_error("there is no memory for %lld videos", (long long)b.count);
     const ith_launch_work work = {.command = g->command,

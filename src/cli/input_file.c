@@ -28,3 +28,21 @@ const char *ith_input_fault(void)
 {
     return errno == EINVAL ? "it is not a file" : strerror(errno);
 }
+
+bool ith_input_line(FILE *file, char *line, const char **fault)
+{
+    size_t length = 0;
+    int byte = EOF;
+    *fault = NULL;
+    while (!*fault && (byte = getc_unlocked(file)) != EOF && byte != '\n')
+        if (!byte)
+            *fault = "it has a zero byte (NUL), so it is no text";
+        else if (length == ITH_INPUT_LINE_BYTES)
+            *fault = "it is longer than 1048576 bytes";
+        else
+            line[length++] = (char)byte;
+    line[length] = '\0';
+    if (ferror(file))
+        *fault = strerror(errno);
+    return *fault || byte != EOF || length;
+}

@@ -3,12 +3,18 @@
 #ifndef ITH_CLI_INPUT_FILE_H
 #define ITH_CLI_INPUT_FILE_H
 
+#include <stdbool.h>
 #include <stdio.h>
+
+#define ITH_INPUT_LINE_BYTES (1 << 20) /* the longest line that is read */
 
 /* Opens a regular file for reading, and never waits as opening a pipe would. Returns NULL with the reason in errno,
  * which is EINVAL for another kind of file. */
 FILE *ith_input_open(const char *path);
 /* The reason in words for which ith_input_open has just failed. */
 const char *ith_input_fault(void);
+/* Reads a line without its newline into `line`, which has room for ITH_INPUT_LINE_BYTES bytes and a 0. Returns false at
+ * the end of the file. *fault becomes NULL, or the reason why the line is no text that can be read. */
+bool ith_input_line(FILE *file, char *line, const char **fault);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca tokenize: prints the ids that a model's tokenizer gives, a line for each text. */
 #include "cli.h"
+#include "input_file.h"
 #include "model_options.h"
 
 #include <ithaca/wan.h>
@@ -50,21 +51,12 @@ static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *t
 /* Prints the ids of each line of standard input. */
 static int print_lines(ith_context *context, ith_pipeline *pipeline)
 {
-    char *line = NULL;
-    size_t room = 0;
-    int code = ITH_EXIT_DONE;
-    int64_t number = 0;
-    for (ssize_t length; !code && (length = getline(&line, &room, stdin)) >= 0;) {
-        number++;
-        if (length && line[length - 1] == '\n')
-            line[--length] = '\0';
-        if (strlen(line) != (size_t)length)
-            code = ith_cli_error("text %lld: it has a NUL character in it", (long long)number);
-        else
-            code = print_ids(context, pipeline, line, number);
-    }
-    if (!code && ferror(stdin))
-        code = ith_cli_error("standard input: %s", strerror(errno));
+    char *line = malloc(ITH_INPUT_LINE_BYTES + 1);
+    const char *fault;
+    int code = line ? ITH_EXIT_DONE : ith_cli_error("there is no memory for a line");
+    for (int64_t number = 1; !code && ith_input_line(stdin, line, &fault); number++)
+        code = fault ? ith_cli_error("text %lld: %s", (long long)number, fault)
+                     : print_ids(context, pipeline, line, number);
     free(line);
     return code;
 }

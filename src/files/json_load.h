@@ -8,6 +8,12 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#define ITH_JSON_MOST_VALUES (1 << 21) /* the largest files, tokenizers, have less than half of it */
+
+/* Whether a text has at most ITH_JSON_MOST_VALUES values. Jansson takes up to 230 bytes for a value, which may be two
+ * bytes of the text. */
+bool ith_json_has_few_values(const char *text, int64_t bytes);
+
 /* Parses the text of the file `path`. ITH_ERR_MEMORY, or ITH_ERR_FORMAT with the line and the column. The caller
  * releases *out, which is NULL after a failure, with json_decref. */
 ith_status ith_json_load(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out);

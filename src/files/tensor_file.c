@@ -61,6 +61,10 @@ static ith_status parse_header(ith_tensor_file *file, const char *header, int64_
         return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the header is not a JSON object: not a safetensors file",
                         file->path);
     json_error_t error;
+    if (!ith_json_has_few_values(header, header_bytes))
+        return ith_fail(file->context, ITH_ERR_FORMAT,
+                        "%s: the header has more than %d JSON values, which no file of a model needs", file->path,
+                        ITH_JSON_MOST_VALUES);
     *root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (*root)
         return ITH_OK;

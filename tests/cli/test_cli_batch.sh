@@ -64,6 +64,10 @@ refuse "have the same output, 'clip-001.mp4'" '{"prompt": "x", "output": "clip-0
 refuse "have the same output, './clip-001.mp4'" '{"prompt": "x", "output": "./clip-001.mp4"}'
 refuse "nowhere/x.mp4" '{"prompt": "x", "output": "nowhere/x.mp4"}'
 : >empty
+head -c 2000000 /dev/zero | tr '\0' x >endless
+expect 1 "endless:1: the line: it is longer than 1048576 bytes" "${run[@]}" --prompts endless
+yes a | head -n 10001 >many
+expect 1 "many:10001: the line: one command makes 10000 videos at most" "${run[@]}" --prompts many
 expect 1 "empty: has no line" "${run[@]}" --prompts empty
 expect 1 "none: cannot be read: No such file" "${run[@]}" --prompts none
 printf '\xef\xbb\xbf{"prompt": "x", "seed": 77}\n' >marked

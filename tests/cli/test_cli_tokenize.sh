@@ -19,4 +19,6 @@ printf 'last line without an end' | "$ithaca" tokenize --model "$model" | grep -
 expect 1 "text 2: .*UTF-8" "$ithaca" tokenize --model "$model" fine $'not \xff\xfe fine'
 printf 'a\nb\0c\n' | "$ithaca" tokenize --model "$model" >"$work/out" 2>"$work/err" && fail "NUL is taken"
 grep -q "text 2: .*NUL" "$work/err" || fail "NUL: $(cat "$work/err")"
+(ulimit -v 4000000 && head -c 1G /dev/zero | tr '\0' x | "$ithaca" tokenize --model "$model" 2>"$work/err") && fail "an endless line"
+grep -q "text 1: .*longer than 1048576 bytes" "$work/err" || fail "an endless line: $(cat "$work/err")"
 finish

@@ -262,6 +262,24 @@ static void headers_of_100_megabytes_take_little_time(void **state)
     assert_true(seconds_to_open(1, 99000000) < 2);
 }
 
+/* Each 0 takes two bytes in the file, and forty in the parser of all JSON. */
+static void headers_of_many_values_are_not_parsed(void **state)
+{
+    (void)state;
+    enum { ZEROS = 40000000 };
+    const char *path = temporary_path(folder, "many.safetensors");
+    static const char begin[] = "{\"x\":[";
+    char *header = malloc(sizeof begin + 2 * (size_t)ZEROS), *end = header;
+    assert_non_null(header);
+    end += sprintf(end, "%s", begin);
+    for (int i = 0; i < ZEROS; i++, end += 2)
+        memcpy(end, "0,", 2);
+    memcpy(end - 1, "]}", 2);
+    write_raw(path, (uint64_t)(end + 1 - header), header, (size_t)(end + 1 - header), 0);
+    free(header);
+    assert_refused(path, F, "", "more than 2097152 JSON values");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +290,7 @@ int main(void)
         cmocka_unit_test(large_claims_cost_nothing),
         cmocka_unit_test(long_names_are_cut_in_sentences),
         cmocka_unit_test(headers_of_100_megabytes_take_little_time),
+        cmocka_unit_test(headers_of_many_values_are_not_parsed),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
 }
