@@ -309,9 +309,8 @@ ith_status ith_saved_run_read(ith_context *context, const ith_saved_run *saved, 
                         saved->path, name, (long long)size->channels, (long long)size->frames, (long long)size->height,
                         (long long)size->width);
     ith_status status = ith_tensor_part_to_f32(context, saved->path, tensor, 0, count, out);
-    for (int64_t i = 0; i < count && !status; i++)
-        if (!isfinite(out[i]))
-            status = ith_fail(context, ITH_ERR_FORMAT, "%s: %s holds numbers that are not finite", saved->path, name);
+    if (!status)
+        status = ith_latents_check_finite(context, saved->path, name, out, count);
     if (!status)
         *hash ^= hash_tensor(index, out, count);
     return status;

@@ -375,6 +375,33 @@ static void saved_latents_give_the_same_frames(void **state)
     temporary_remove(folder);
 }
 
+/* Numbers that are not finite would make frames without a meaning, and no error. */
+static void latents_that_are_not_finite_are_refused(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/nan.safetensors", folder);
+    float numbers[16 * 4 * 4] = {[77] = NAN};
+    ith_tensor tensor = ITH_TENSOR_INIT;
+    tensor.dtype = ITH_F32, tensor.dims = 4, tensor.data = numbers, tensor.bytes = sizeof numbers;
+    tensor.shape[0] = 16, tensor.shape[1] = 1, tensor.shape[2] = tensor.shape[3] = 4;
+    for (int noise = 0; noise < 2; noise++) {
+        tensor.name = noise ? "noise" : "latents";
+        assert_int_equal(ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, 0), ITH_OK);
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        if (noise) {
+            options.noise_file = path, options.prompt = "a", options.frames = 1, options.steps = 1;
+            options.height = options.width = 32;
+        } else {
+            options.from_latents = path;
+        }
+        assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_FORMAT);
+        assert_non_null(strstr(ith_context_error(context), noise ? "nan.safetensors: noise holds numbers that are not"
+                                                                 : "nan.safetensors: latents holds numbers that are"));
+    }
+    temporary_remove(folder);
+}
+
 typedef struct refusal {
     const char *words; /* must be in the sentence */
     int64_t frames, height, width, steps;
@@ -433,6 +460,7 @@ int main(void)
         cmocka_unit_test(what_would_fit_is_named),
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
+        cmocka_unit_test(latents_that_are_not_finite_are_refused),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);

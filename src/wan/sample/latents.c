@@ -6,6 +6,7 @@
 #include "../../base/size.h"
 #include "../../files/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 int64_t ith_latent_count(const ith_latent_size *size)
@@ -51,11 +52,22 @@ static ith_status copy_tensor(ith_context *context, const char *path, const ith_
     if (!*out)
         return ITH_ERR_MEMORY;
     ith_status status = ith_tensor_part_to_f32(context, path, tensor, 0, count, *out);
+    if (!status)
+        status = ith_latents_check_finite(context, path, tensor->name, *out, count);
     if (status) {
         ith_free(context, *out);
         *out = NULL;
     }
     return status;
+}
+
+ith_status ith_latents_check_finite(ith_context *context, const char *path, const char *name, const float *numbers,
+                                    int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(numbers[i]))
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: %s holds numbers that are not finite", path, name);
+    return ITH_OK;
 }
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};

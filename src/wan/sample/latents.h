@@ -17,8 +17,12 @@ int64_t ith_latent_count(const ith_latent_size *size);
 /* The size of the latents of the video that the options ask for. */
 ith_latent_size ith_latent_size_of(const ith_model_info *info, const ith_generate_options *options);
 
+/* Fails if one of the numbers of the tensor `name` of a file is NaN or infinite. */
+ith_status ith_latents_check_finite(ith_context *context, const char *path, const char *name, const float *numbers,
+                                    int64_t count);
+
 /* Reads latents of exactly this size as f32, from the first tensor of the list `names` that the file has. The list ends
- * with NULL. The caller frees *out with ith_free. */
+ * with NULL. Numbers that are not finite are refused. The caller frees *out with ith_free. */
 ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
                             const ith_latent_size *size, float **out);
 /* Reads the size of latents from the header of a file, for the first tensor of the list `names` that the file has. The
