@@ -40,6 +40,7 @@ check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,
 	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes && \
 	ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run
 	@cd $(BUILD) && $(CTEST) -C long -L cpu -j2
+	@cd tests && ITHACA_STRANGE=all bash cli/test_cli_options.sh ../$(BUILD)
 	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
 	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=500 bash mpi/test_mpi_faults.sh" \
 	"env ITHACA_MPI_STARTS=all bash mpi/test_mpi_start_faults.sh" \

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SIGINT, SIGTERM and SIGHUP at random moments of a run with large frames and weights that load slowly: it ends within a
 # second with exit status 1 (0 if it was done just then), no file stands half written under its name, saved latents are
-# kept, nothing temporary is left. ITHACA_SIGNALS: how many moments (12); ITHACA_SIDE: pixels of a frame's side (512).
+# kept, nothing temporary is left. ITHACA_SIGNALS: how many moments (9); ITHACA_SIDE: pixels of a frame's side (512).
 . cli/lib.sh
 cd "$work"
-moments=${ITHACA_SIGNALS:-12}
+moments=${ITHACA_SIGNALS:-9}
 signals=(INT TERM HUP)
 RANDOM=${ITHACA_SEED:-$$}
 echo "seed $RANDOM"

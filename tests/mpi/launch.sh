@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # For the tests of this folder, which are called with the build folder and the kind of MPI:
 #   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
-#   launch N PROGRAM ...       runs N processes, under the time limit `limit` (60 s)
+#   launch N PROGRAM ...       runs N processes, under the time limit `limit` (300 s)
 #   launch_unsupervised N ...  the same, but the launcher learns only a second later that a process has died: each runs in
 #                              a shell, which prints "ended with STATUS" first, and writes it into $work/ended. It has
 #                              written its number into $work/begun. The shells ignore SIGUSR1, with which Hydra ends
@@ -12,7 +12,7 @@
 if [ ! "${ITHACA_OWN_SHM:-}" ] && unshare -m true 2>/dev/null; then
     ITHACA_OWN_SHM=1 exec unshare -m bash -c 'mount -t tmpfs tmpfs /dev/shm; exec bash "$0" "$@"' "$0" "$@"
 fi
-build=$1 kind=$2 limit=60
+build=$1 kind=$2 limit=300
 export XDG_CACHE_HOME=$build/no_cache # no test reads what the user has measured
 skip() { echo "skipped: $*"; exit 77; }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WATCHDOG_SECONDS = 100 };
+enum { WATCHDOG_SECONDS = 280 };
 
 typedef struct job {
     ith_context *context;
