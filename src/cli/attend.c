@@ -9,6 +9,7 @@
 #include "attend_transfer.h"
 #include "attend_whole.h"
 #include "cli.h"
+#include "complaint.h"
 #include "output_name.h"
 
 #include <ithaca/files.h>
@@ -314,6 +315,32 @@ static int read_tensors(ith_context *context, const char *path, ith_dtype comput
     return ith_attend_own_results(&t->whole) ? ITH_EXIT_DONE : ith_cli_error("there is no memory for o and lse");
 }
 
+/* Whether a tensor of this name is used, or is a result that may lie beside the inputs. */
+static bool is_known(const char *name)
+{
+    static const char *const known[] = {"q", "k", "v", "kv_lengths", "key_bias", "mask", "o", "lse"};
+    size_t at = 0;
+    while (at < sizeof known / sizeof *known && strcmp(name, known[at]) != 0)
+        at++;
+    return at < sizeof known / sizeof *known;
+}
+
+/* Warns of tensors that are not used: the name of a mask may be misspelled. */
+static void warn_of_unused(const char *path, const ith_tensor_file *file)
+{
+    const char *first = NULL;
+    char more[40] = "";
+    int64_t count = 0;
+    for (int64_t i = 0; i < ith_tensor_file_count(file); i++)
+        if (!is_known(ith_tensor_file_at(file, i)->name) && !count++)
+            first = ith_tensor_file_at(file, i)->name;
+    if (count > 1)
+        snprintf(more, sizeof more, " and %lld more", (long long)count - 1);
+    if (count)
+        ith_error_print("warning: %s: not used: tensor '%.100s'%s; q, k, v, kv_lengths, key_bias and mask are used",
+                        path, first, more);
+}
+
 /* Opens the input file and reads its tensors. compute: the type of the computation; ITH_DTYPE_NONE: q's type. */
 static int read_file(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
 {
@@ -400,6 +427,8 @@ static int prepare(void *user)
         code = ith_attend_begin(job->context, &settings->choices, &job->launch);
     if (!code && job->launch.leads)
         code = read_file(job->context, settings->input, types[settings->precision], &job->tensors);
+    if (!code && job->launch.leads && !settings->quiet)
+        warn_of_unused(settings->input, job->tensors.file);
     return code;
 }
 

@@ -238,6 +238,15 @@ done
 none='{"dtype":"F32","shape":[1,0,4611686018427387904,4],"data_offsets":[0,0]}'
 refuse "'q' is of shape \[1, 0, 4611686018427387904, 4\]; it must be smaller" "{\"q\":$none,\"k\":$none,\"v\":$none}" 0
 
+# A tensor whose name is misspelled is not used, and named.
+lengths='{"dtype":"I32","shape":[1],"data_offsets":[24,28]}'
+make "{$q,$k,$v,\"kv_length\":$lengths}" 28
+expect 0 "warning: $work/in: not used: tensor 'kv_length'; .*kv_lengths" "$ithaca" attend --input "$work/in" --output "$work/empty"
+expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty" --quiet
+[ -s "$work/err" ] && fail "--quiet: $(cat "$work/err")"
+expect 0 "" "$ithaca" attend --input "$golden/attention/one_row.safetensors" --output "$work/empty"
+grep -q warning "$work/err" && fail "o and lse beside the inputs: $(cat "$work/err")"
+
 # f16: two keys alike have the mean of 1 and 2, and an lse of log 2, on more ranks than there are rows.
 make '{"q":{"dtype":"F16","shape":[1,1,1,1],"data_offsets":[0,2]},"k":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[2,6]},"v":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[6,10]}}' 6
 printf '\x00\x3c\x00\x40' >>"$work/in"
