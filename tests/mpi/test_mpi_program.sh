@@ -112,14 +112,15 @@ launch 2 ./one_alone "$ithaca" generate "${small[@]}" --output several.gif >out 
 ITHACA_PLUGIN_PATH= expect 1 "number [01] of 2, and no transport can connect them.*$kind: not found" 2 generate "${small[@]}"
 
 # A process that is killed, and a signal to the launcher.
-# during HOW STATUSES: what is done to a long run after two seconds, and the exit statuses of its processes. A launcher may
+# during HOW STATUSES: what is done to a long run two seconds after both processes have begun, and the exit statuses of its processes. A launcher may
 # end the shell of a process before it notes the status.
 during() {
-    local run
+    local run i
     rm -f several.gif* statuses
     launch_unsupervised 2 sh -c '"$@"; echo $? >>statuses' - \
         "$ithaca" generate "${small[@]}" --steps 10000 --output several.gif --timeout 5 >out 2>err &
     run=$!
+    for ((i = 0; i < 600; i++)); do [ "$(pids | wc -l)" != 2 ] || break; sleep 0.1; done
     sleep 2
     $1
     wait $run || true
@@ -146,7 +147,7 @@ END
 chmod +x numbered
 launch_unsupervised 3 ./numbered "$ithaca" generate "${decoding[@]}" --strategy ulysses --output cut.mp4 --timeout 5 >out 2>err &
 run=$!
-for ((i = 0; i < 3000; i++)); do [ ! -e cut.mp4.latents.safetensors ] || break; sleep 0.01; done
+for ((i = 0; i < 30000; i++)); do [ ! -e cut.mp4.latents.safetensors ] || break; sleep 0.01; done
 kill -9 "$(cat pid.1)"
 wait $run || true
 [ ! -e cut.mp4 ] && [ -e cut.mp4.latents.safetensors ] || complain "no latents are left of a run that was killed: $(ls)"

@@ -5,7 +5,6 @@
 # does; or one process is killed.
 set -eu
 . mpi/launch.sh
-limit=150
 ithaca=$build/ithaca model=$(realpath ../models/shapes)
 [ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
 cd "$work"
@@ -40,7 +39,7 @@ stop() {
     launch 3 "${command[@]}" "${sizes[@]}" --output clip/ --checkpoint run.st --timeout 10 >out 2>err </dev/null &
     run_pid=$!
     set +m
-    for ((i = 0; i < 2000; i++)); do
+    for ((i = 0; i < 20000; i++)); do
         step=$(saved_step || true)
         [ "${step:-0}" -lt "$2" ] || break
         sleep 0.01
