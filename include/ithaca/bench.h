@@ -32,11 +32,11 @@ extern "C" {
  * F(2x2, 3x3)) may exceed 1. */
 typedef struct ith_bench_stage {
     size_t struct_size;
-    char name[32];       /* such as "qkv" */
-    char peak[64];       /* names of the instructions that it multiplies with, such as "bf16_amx"; "" if it does not */
-    double operations;   /* multiplications and additions of one repeat */
-    double seconds;      /* median of the repeats */
-    double spread;       /* difference of the slowest and the fastest repeat, divided by the median */
+    char name[32];     /* such as "qkv" */
+    char peak[64];     /* names of the instructions that it multiplies with, such as "bf16_amx"; "" if it does not */
+    double operations; /* multiplications and additions of one repeat */
+    double seconds;    /* median of the repeats */
+    double spread;     /* difference of the slowest and the fastest repeat, divided by the median */
     /* A repeat is a sequence of slices of time: about a millisecond each with one thread, otherwise a whole stage of a
      * block, or one convolution of a frame. The sum of each slice's fastest time in any repeat. */
     double quiet_seconds;

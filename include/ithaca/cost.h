@@ -162,7 +162,10 @@ typedef struct ith_cost {
 } ith_cost;
 #define ITH_COST_INIT                                                                                                  \
     {                                                                                                                  \
-        sizeof(ith_cost), 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, {0}, {0}                                                 \
+        sizeof(ith_cost), 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, {0},                                                     \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
     }
 
 /* Predicts the plan that ith_plan_create would make on `ranks` ranks of the machine, as ith_plan_predict does, and its

@@ -30,7 +30,7 @@ typedef struct ith_video_problem {
     size_t struct_size;
     char name[64]; /* the name of the problem, for people; may be "" */
     /* The transformer. Both experts have the same sizes. A row is heads * head_dim numbers wide. */
-    int64_t experts; /* 1 or 2 */
+    int64_t experts;                                              /* 1 or 2 */
     int64_t layers, heads, head_dim, ffn_dim, freq_dim, channels; /* channels: of the latents */
     /* The text encoder; text_dim is the width of its rows. */
     int64_t text_dim, text_layers, text_heads, text_head_dim, text_ffn_dim, text_vocab, text_buckets;
@@ -49,7 +49,7 @@ typedef struct ith_video_problem {
     int threads; /* of a process, as in ith_generate_options; 0: its ranks' share of the units of the host */
     int64_t keep_packed, shard_weights; /* as in ith_generate_options */
     int64_t dumps;                      /* not 0: rank 0 keeps the latents of all steps, and all frames, for a dump */
-    int64_t decoder_patch; /* height and width of the squares of pixels that the last convolution makes: Wan 2.2 2 */
+    int64_t decoder_patch;    /* height and width of the squares of pixels that the last convolution makes: Wan 2.2 2 */
     int64_t decoder_residual; /* not 0: Wan 2.2, whose levels keep their channels when they double the picture */
     int64_t image_use;        /* an ith_image_use: the images that the model takes */
     int64_t images;           /* the number of images that are given, each of the video's size: 0, 1 or 2 */
@@ -63,8 +63,10 @@ typedef struct ith_video_problem {
 #define ITH_VIDEO_PROBLEM_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(ith_video_problem), {0}, 1, 0, 0, 0, 0, 256, 16, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, {0}, {0}, 4, 8, 0, 0,   \
-            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,\
-            {0}                                     \
+            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,                                    \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
     }
 
 /* Lists the problems that have names: returns the name of problem number `index`, 0, 1, ..., such as

@@ -157,14 +157,17 @@ ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_inf
 /* The weight files of one component of a model. */
 typedef struct ith_model_part {
     size_t struct_size;
-    const char *name; /* "text_encoder", "transformer", "transformer_2" or "vae"; NULL: there is no such part */
-    const char *path; /* its folder, or its first file; lives as long as the pipeline */
+    const char *name;       /* "text_encoder", "transformer", "transformer_2" or "vae"; NULL: there is no such part */
+    const char *path;       /* its folder, or its first file; lives as long as the pipeline */
     int64_t tensors, bytes; /* the number of its tensors, and the bytes of their data */
     char types[128];        /* their types, the one with the most bytes first: "f16, f32" */
 } ith_model_part;
 #define ITH_MODEL_PART_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(ith_model_part), NULL, NULL, 0, 0, {0}                                                                  \
+        sizeof(ith_model_part), NULL, NULL, 0, 0,                                                                      \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
     }
 /* Fills *part with the description of component `index`, 0, 1, ..., from the headers of its files. For any other index
  * part->name becomes NULL. Errors as for ith_pipeline_open. */

@@ -77,8 +77,8 @@ typedef struct ith_attn_call {
     /* [q_rows] pointers to rows of head_dim numbers; used only if `last` is true. o[i] may be q[i]: a kernel reads a
      * row of q for the last time before it writes this row of o. */
     void *const *o;
-    float *lse;     /* [q_rows], in natural logarithms, written if `last` is true; NULL: not wanted */
-    void *scratch;  /* memory of this thread alone, aligned to 64; scratch_bytes gives its size */
+    float *lse;    /* [q_rows], in natural logarithms, written if `last` is true; NULL: not wanted */
+    void *scratch; /* memory of this thread alone, aligned to 64; scratch_bytes gives its size */
     /* A kernel asks at least every block_kv_compute keys whether to stop. If the answer is true, it returns at once and
      * writes no output. NULL: it never stops early. */
     bool (*halted)(void *halt);

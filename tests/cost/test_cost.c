@@ -273,11 +273,11 @@ static void test_packing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),       cmocka_unit_test(test_ulysses),
-                                       cmocka_unit_test(test_compression),  cmocka_unit_test(test_ring),
-                                       cmocka_unit_test(test_ulysses_ring), cmocka_unit_test(test_chunks),
-                                       cmocka_unit_test(test_levels),       cmocka_unit_test(test_units),
-                                       cmocka_unit_test(test_packing),      cmocka_unit_test(test_even_heads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),           cmocka_unit_test(test_ulysses),
+                                       cmocka_unit_test(test_compression),      cmocka_unit_test(test_ring),
+                                       cmocka_unit_test(test_ulysses_ring),     cmocka_unit_test(test_chunks),
+                                       cmocka_unit_test(test_levels),           cmocka_unit_test(test_units),
+                                       cmocka_unit_test(test_packing),          cmocka_unit_test(test_even_heads),
                                        cmocka_unit_test(test_hosts_share_units)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

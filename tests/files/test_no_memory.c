@@ -109,11 +109,8 @@ static void writing_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reading_a_file),
-        cmocka_unit_test(reading_json),
-        cmocka_unit_test(taking_weights),
-        cmocka_unit_test(renaming_weights),
-        cmocka_unit_test(writing_a_file),
+        cmocka_unit_test(reading_a_file),   cmocka_unit_test(reading_json),   cmocka_unit_test(taking_weights),
+        cmocka_unit_test(renaming_weights), cmocka_unit_test(writing_a_file),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
 }

@@ -68,8 +68,7 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     if (!status && ith_comm_rank(comm) == 0) {
         print_info(&info);
         printf("%lld executions, %lld bytes, %lld fixed_m, %lld online\n", (long long)counters.executions,
-               (long long)counters.sent_bytes, (long long)counters.fixed_m_heads,
-               (long long)counters.online_heads);
+               (long long)counters.sent_bytes, (long long)counters.fixed_m_heads, (long long)counters.online_heads);
     }
     ith_plan_destroy(&plan);
     return status;
