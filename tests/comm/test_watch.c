@@ -6,126 +6,16 @@
 
 #include <cmocka.h>
 
-#include "comm/wire/watch.h"
+#include "support/watch_party.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { MOST = 5, SENTENCE = 512 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-/* ---- Processes that meet --------------------------------------------------------------------------------------- */
-
-typedef struct party {
-    int size;
-    double seconds;
-    ith_watch *watches[MOST];
-    ith_watch_address all[MOST];
-    bool met[MOST];
-    char sentences[MOST][SENTENCE];
-    bool (*look[MOST])(void *user, char *sentence, size_t bytes); /* of ith_watch_patience; user: the party */
-    bool absent[MOST];                                            /* never connects */
-    int looks;                                                    /* how many looks come before the one that fails */
-} party;
-
-typedef struct guest {
-    party *party;
-    int number;
-    pthread_t thread;
-} guest;
-
-static void *meet(void *argument)
-{
-    guest *g = argument;
-    party *p = g->party;
-    const ith_watch_patience patience = {p->seconds, p->look[g->number], p};
-    p->met[g->number] = !ith_watch_connect(p->watches[g->number], p->all, g->number, p->size, &patience,
-                                           p->sentences[g->number], SENTENCE);
-    return NULL;
-}
-
-static void listen_all(party *p, int size)
-{
-    *p = (party){.size = size, .seconds = 60};
-    for (int i = 0; i < size; i++) {
-        p->watches[i] = ith_watch_listen(&p->all[i], p->sentences[i], SENTENCE);
-        assert_non_null(p->watches[i]);
-        p->all[i].number = i;
-    }
-}
-
-static void connect_all(party *p)
-{
-    guest guests[MOST];
-    for (int i = 0; i < p->size; i++) {
-        guests[i] = (guest){.party = p, .number = i};
-        if (!p->absent[i])
-            assert_int_equal(pthread_create(&guests[i].thread, NULL, meet, &guests[i]), 0);
-    }
-    for (int i = 0; i < p->size; i++)
-        if (!p->absent[i])
-            pthread_join(guests[i].thread, NULL);
-}
-
-static void meet_all(party *p, int size)
-{
-    listen_all(p, size);
-    connect_all(p);
-    for (int i = 0; i < size; i++)
-        if (!p->met[i])
-            fail_msg("process %d: %s", i, p->sentences[i]);
-}
-
-static void *leave(void *watch)
-{
-    ith_watch_close(watch, true);
-    return NULL;
-}
-
-/* Closes all watches at once, since each waits for the goodbyes of the others. */
-static void part(party *p)
-{
-    pthread_t threads[MOST];
-    for (int i = 0; i < p->size; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, leave, p->watches[i]), 0);
-    for (int i = 0; i < p->size; i++)
-        pthread_join(threads[i], NULL);
-}
-
-/* The next event. Whom a process awaits before it is connected is of interest to one test alone. */
-static ith_watch_event receive(ith_watch *w, int *from, const void **data, size_t *bytes)
-{
-    ith_watch_event event;
-    while ((event = ith_watch_receive(w, from, data, bytes)) == ITH_WATCH_AWAITS)
-        ;
-    return event;
-}
-
-/* Waits for an event, at most a minute. */
-static ith_watch_event hear(ith_watch *w, int *from, const void **data, size_t *bytes)
-{
-    double end = now() + 60;
-    ith_watch_event event = ITH_WATCH_NOTHING;
-    while (!(event = receive(w, from, data, bytes)) && now() < end)
-        ith_watch_rest(w, 0.01);
-    return event;
-}
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
@@ -146,7 +36,7 @@ static void messages_arrive_whole_and_in_order(void **state)
         party p;
         char data[ITH_WATCH_BYTES];
         int come[MOST][MOST] = {{0}};
-        meet_all(&p, size);
+        party_meet(&p, size);
         for (int number = 0; number < MESSAGES; number++)
             for (int from = 0; from < size; from++)
                 for (int to = 0; to < size; to++)
@@ -156,14 +46,15 @@ static void messages_arrive_whole_and_in_order(void **state)
                 const void *got = NULL;
                 size_t bytes = 0;
                 int from = -1;
-                assert_int_equal(hear(p.watches[to], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+                assert_int_equal(party_hear(p.watches[to], &from, &got, &bytes), ITH_WATCH_MESSAGE);
                 assert_true(from >= 0 && from < size && from != to);
                 assert_int_equal(bytes, make_message(from, come[to][from]++, data));
                 assert_memory_equal(got, data, bytes);
             }
         for (int to = 0; to < size; to++)
-            assert_int_equal(receive(p.watches[to], &(int){0}, &(const void *){NULL}, &(size_t){0}), ITH_WATCH_NOTHING);
-        part(&p);
+            assert_int_equal(party_receive(p.watches[to], &(int){0}, &(const void *){NULL}, &(size_t){0}),
+                             ITH_WATCH_NOTHING);
+        party_part(&p);
     }
 }
 
@@ -177,7 +68,7 @@ static void a_full_connection_cuts_no_message(void **state)
     int taken = 0, come = 0, from = 0;
     const void *got = NULL;
     size_t bytes = 0;
-    meet_all(&p, 2);
+    party_meet(&p, 2);
     memset(data, 1, sizeof data);
     while (taken < 1000000 && ith_watch_send(p.watches[0], 1, memcpy(data, &taken, sizeof taken), sizeof data, false))
         taken++;
@@ -186,14 +77,14 @@ static void a_full_connection_cuts_no_message(void **state)
     for (int i = 0; i < 100; i++)
         assert_true(ith_watch_send(p.watches[0], 1, memcpy(data, &dropped, sizeof dropped), sizeof data, true));
     while (come < taken) {
-        assert_int_equal(hear(p.watches[1], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_int_equal(party_hear(p.watches[1], &from, &got, &bytes), ITH_WATCH_MESSAGE);
         assert_int_equal(bytes, sizeof data);
         assert_memory_equal(got, memcpy(data, &come, sizeof come), sizeof data);
         come++;
-        receive(p.watches[0], &from, &got, &bytes); /* sends what is queued */
+        party_receive(p.watches[0], &from, &got, &bytes); /* sends what is queued */
     }
-    assert_int_equal(receive(p.watches[1], &from, &got, &bytes), ITH_WATCH_NOTHING);
-    part(&p);
+    assert_int_equal(party_receive(p.watches[1], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    party_part(&p);
 }
 
 typedef struct sender {
@@ -226,7 +117,7 @@ static void threads_send_at_once(void **state)
     sender senders[THREADS];
     int next[THREADS] = {0};
     char data[ITH_WATCH_BYTES];
-    meet_all(&p, 2);
+    party_meet(&p, 2);
     for (int i = 0; i < THREADS; i++) {
         senders[i] = (sender){.watch = p.watches[0], .number = i};
         assert_int_equal(pthread_create(&senders[i].thread, NULL, send_many, &senders[i]), 0);
@@ -235,9 +126,9 @@ static void threads_send_at_once(void **state)
         const void *got = NULL;
         size_t bytes = 0;
         int from = 0, head[2] = {0};
-        while (receive(p.watches[0], &from, &got, &bytes))
+        while (party_receive(p.watches[0], &from, &got, &bytes))
             ;
-        assert_int_equal(hear(p.watches[1], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_int_equal(party_hear(p.watches[1], &from, &got, &bytes), ITH_WATCH_MESSAGE);
         memcpy(head, got, sizeof head);
         assert_in_range(head[0], 0, THREADS - 1);
         assert_int_equal(head[1], next[head[0]]++);
@@ -246,7 +137,7 @@ static void threads_send_at_once(void **state)
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(senders[i].thread, NULL);
-    part(&p);
+    party_part(&p);
 }
 
 static void *wake_later(void *argument)
@@ -264,22 +155,22 @@ static void a_rest_ends_with_an_event(void **state)
     const void *got = NULL;
     size_t bytes = 0;
     int from = 0;
-    meet_all(&p, 2);
-    double begin = now();
+    party_meet(&p, 2);
+    double begin = party_seconds();
     ith_watch_rest(p.watches[0], 0.05);
-    assert_true(now() - begin >= 0.049);
+    assert_true(party_seconds() - begin >= 0.049);
     ith_watch_send(p.watches[1], 0, "x", 1, true);
     ith_watch_rest(p.watches[0], 20);
-    assert_int_equal(receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+    assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
     assert_int_equal(pthread_create(&thread, NULL, wake_later, p.watches[0]), 0);
     ith_watch_rest(p.watches[0], 20);
     pthread_join(thread, NULL);
-    assert_true(now() - begin < 20);
-    assert_int_equal(receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
-    begin = now();
+    assert_true(party_seconds() - begin < 20);
+    assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    begin = party_seconds();
     ith_watch_rest(p.watches[0], 0.05); /* the wake has been taken */
-    assert_true(now() - begin >= 0.049);
-    part(&p);
+    assert_true(party_seconds() - begin >= 0.049);
+    party_part(&p);
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------------------------ */
@@ -291,21 +182,21 @@ static void a_goodbye_follows_all_messages(void **state)
     const void *got = NULL;
     size_t bytes = 0;
     int from = 0;
-    meet_all(&p, 3);
+    party_meet(&p, 3);
     for (int i = 0; i < 10; i++)
         ith_watch_send(p.watches[1], 0, &i, sizeof i, false);
     ith_watch_send(p.watches[0], 1, "unread", 6, false);
     ith_watch_close(p.watches[1], true);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
         assert_memory_equal(got, &i, sizeof i);
     }
-    assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_BYE);
+    assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_BYE);
     assert_int_equal(from, 1);
     assert_true(ith_watch_send(p.watches[0], 1, "late", 4, false));
-    assert_int_equal(receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
     p.watches[1] = NULL;
-    part(&p);
+    party_part(&p);
 }
 
 /* The child is process 1. It is killed while its last messages are under way. */
@@ -317,7 +208,7 @@ static void a_death_is_seen_at_once(void **state)
         const void *got = NULL;
         size_t bytes = 0;
         int from = 0, ready[2], status = 0;
-        listen_all(&p, 2);
+        party_listen(&p, 2);
         assert_int_equal(pipe(ready), 0);
         pid_t child = fork();
         if (!child) {
@@ -338,18 +229,18 @@ static void a_death_is_seen_at_once(void **state)
         assert_int_equal(read(ready[0], &(char){0}, 1), 1);
         if (stopped)
             kill(child, SIGSTOP);
-        assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
-        assert_int_equal(receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
-        double begin = now();
+        assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+        double begin = party_seconds();
         kill(child, SIGKILL);
-        assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_LOST);
-        assert_true(now() - begin < 20);
+        assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_LOST);
+        assert_true(party_seconds() - begin < 20);
         assert_int_equal(from, 1);
         assert_string_equal(got, "its connection closed");
-        assert_int_equal(receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+        assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status));
-        part(&p);
+        party_part(&p);
         close(ready[0]);
         close(ready[1]);
     }
@@ -377,8 +268,8 @@ static double longest_silence(party *p, double seconds)
     size_t bytes = 0;
     int from = 0;
     double longest = 0;
-    for (double end = now() + seconds; now() < end; ith_watch_rest(p->watches[0], 0.01)) {
-        assert_int_equal(receive(p->watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    for (double end = party_seconds() + seconds; party_seconds() < end; ith_watch_rest(p->watches[0], 0.01)) {
+        assert_int_equal(party_receive(p->watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
         double silence = ith_watch_silence(p->watches[0], 1);
         longest = silence > longest ? silence : longest;
     }
@@ -398,7 +289,7 @@ static void a_process_that_is_stopped_is_silent(void **state)
 {
     (void)state;
     party p;
-    listen_all(&p, 2);
+    party_listen(&p, 2);
     pid_t child = start_sleeper(&p);
     ith_watch_close(p.watches[1], true);
     p.watches[1] = NULL;
@@ -415,7 +306,7 @@ static void a_process_that_is_stopped_is_silent(void **state)
     expect_pulses(&p);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    part(&p);
+    party_part(&p);
 }
 
 typedef struct strike {
@@ -440,7 +331,7 @@ static bool hears_of(ith_watch *w, int victim, const char *name)
     size_t bytes = 0;
     int from = -1;
     ith_watch_event event;
-    while ((event = hear(w, &from, &data, &bytes)) == ITH_WATCH_BYE)
+    while ((event = party_hear(w, &from, &data, &bytes)) == ITH_WATCH_BYE)
         ; /* a process that has heard of the victim already */
     return event == ITH_WATCH_FAILED ? strstr(data, name) != NULL : event == ITH_WATCH_LOST && from == victim;
 }
@@ -471,32 +362,20 @@ static pid_t start_guest(party *p, int number, int victim, strike s, double seco
     _exit(!right);
 }
 
-/* Makes processes look like those of different hosts: the loopback is not tried by itself, and nobody looks up the
- * state of a process in the system. */
-static void separate_hosts(party *p)
-{
-    for (int i = 0; i < p->size; i++) {
-        snprintf(p->all[i].boot, sizeof p->all[i].boot, "boot %d", i);
-        snprintf(p->all[i].name, sizeof p->all[i].name, "host%d", i);
-        p->all[i].interface[0] = (ith_watch_interface){.bytes = {127, 0, 0, 1}};
-        p->all[i].interfaces = 1;
-    }
-}
-
 /* Whether all others name a process that dies or stops at one of the first moments of its meeting, soon after the given
  * seconds, and none that gave up because of it. */
 static bool is_named(int victim, double seconds)
 {
     pid_t children[PARTIES][GUESTS];
     int status, wrong = 0;
-    double begin = now();
+    double begin = party_seconds();
     for (int i = 0; i < PARTIES; i++) {
         party p;
-        listen_all(&p, GUESTS);
-        separate_hosts(&p);
+        party_listen(&p, GUESTS);
+        party_separate(&p);
         for (int number = 0; number < GUESTS; number++)
             children[i][number] = start_guest(&p, number, victim, (strike){i % 2 ? SIGSTOP : SIGKILL, i / 2}, seconds);
-        part(&p);
+        party_part(&p);
     }
     for (int i = 0; i < PARTIES * GUESTS; i++) {
         pid_t child = children[i / GUESTS][i % GUESTS];
@@ -509,7 +388,7 @@ static bool is_named(int victim, double seconds)
         kill(children[i][victim], SIGKILL);
         assert_int_equal(waitpid(children[i][victim], &status, 0), children[i][victim]);
     }
-    return wrong == 0 && now() - begin < 6 * seconds;
+    return wrong == 0 && party_seconds() - begin < 6 * seconds;
 }
 
 /* A busy machine may hold up other processes too, so a longer limit is tried as well. */
@@ -540,22 +419,22 @@ static bool give_up(void *user, char *sentence, size_t bytes)
 static bool all_learn_the_reason(int i, double seconds, int *ends)
 {
     party p;
-    listen_all(&p, 3);
-    separate_hosts(&p);
+    party_listen(&p, 3);
+    party_separate(&p);
     p.seconds = seconds;
     p.look[i % 3] = give_up;
     p.looks = i / 3;
-    double begin = now();
-    connect_all(&p);
-    bool right = now() - begin < 0.7 * seconds, gave_up = !p.met[i % 3];
+    double begin = party_seconds();
+    party_connect(&p);
+    bool right = party_seconds() - begin < 0.7 * seconds, gave_up = !p.met[i % 3];
     for (int number = 0; number < 3 && gave_up; number++) {
         const void *data = p.sentences[number];
         if (p.met[number])
-            right &= hear(p.watches[number], &(int){0}, &data, &(size_t){0}) == ITH_WATCH_FAILED;
+            right &= party_hear(p.watches[number], &(int){0}, &data, &(size_t){0}) == ITH_WATCH_FAILED;
         right = right && !strcmp(data, REASON);
         ends[p.met[number]]++;
     }
-    part(&p);
+    party_part(&p);
     return right;
 }
 
@@ -590,30 +469,30 @@ static void a_process_that_is_not_connected_yet_says_for_whom_it_waits(void **st
     const void *data = NULL;
     size_t bytes = 0;
     int from = -1;
-    listen_all(&p, 2);
+    party_listen(&p, 2);
     p.look[1] = look_slowly;
-    connect_all(&p);
+    party_connect(&p);
     assert_true(p.met[0] && p.met[1]);
     assert_int_equal(ith_watch_receive(p.watches[0], &from, &data, &bytes), ITH_WATCH_AWAITS);
     assert_int_equal(from, 1);
     assert_int_equal(bytes, sizeof(int32_t));
     assert_int_equal(*(const int32_t *)data, 0);
-    part(&p);
+    party_part(&p);
 }
 
 /* Processes 1 and 2 wait for process 0, so that they are not connected when process 2 gives up. Whether 1 learns it. */
 static bool reaches_behind(double seconds)
 {
     party p;
-    listen_all(&p, 3);
-    separate_hosts(&p);
+    party_listen(&p, 3);
+    party_separate(&p);
     p.seconds = seconds;
     p.absent[0] = true;
     p.look[2] = give_up;
     p.looks = 3;
-    connect_all(&p);
+    party_connect(&p);
     bool right = !strcmp(p.sentences[2], REASON) && !strcmp(p.sentences[1], REASON);
-    part(&p);
+    party_part(&p);
     return right;
 }
 
@@ -635,7 +514,7 @@ static void *read_late(void *argument)
     int from = 0;
     ith_watch_event event;
     nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL);
-    while ((event = hear(s->watch, &from, &data, &bytes)) == ITH_WATCH_MESSAGE)
+    while ((event = party_hear(s->watch, &from, &data, &bytes)) == ITH_WATCH_MESSAGE)
         s->number++;
     return (void *)(intptr_t)event;
 }
@@ -649,7 +528,7 @@ static bool all_arrive_late(void)
     sender reader = {.number = 0};
     void *event = NULL;
     int taken = 0;
-    meet_all(&p, 2);
+    party_meet(&p, 2);
     for (int full = 0; full < 20; full++) { /* the system may find more room a little later */
         for (; ith_watch_send(p.watches[0], 1, data, sizeof data, false); full = 0)
             taken++;
@@ -661,7 +540,7 @@ static bool all_arrive_late(void)
     ith_watch_close(p.watches[0], true);
     p.watches[0] = NULL;
     pthread_join(reader.thread, &event);
-    part(&p);
+    party_part(&p);
     return reader.number == taken && (intptr_t)event == ITH_WATCH_BYE;
 }
 
@@ -672,141 +551,6 @@ static void a_goodbye_follows_messages_that_wait(void **state)
     for (int n = 0; n < 5 && !arrived; n++) /* a busy machine may make the reader too late */
         arrived = all_arrive_late();
     assert_true(arrived);
-}
-
-/* ---- Meeting --------------------------------------------------------------------------------------------------- */
-
-static int knock(uint16_t port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(descriptor, (struct sockaddr *)&address, sizeof address), 0);
-    return descriptor;
-}
-
-/* Connections that say nothing, too little, nonsense, or end at once do not disturb the meeting. */
-static void strangers_are_ignored(void **state)
-{
-    (void)state;
-    enum { STRANGERS = 100 };
-    party p;
-    int strangers[STRANGERS];
-    char noise[200];
-    listen_all(&p, 3);
-    for (size_t i = 0; i < sizeof noise; i++)
-        noise[i] = (char)(i * 71);
-    for (int i = 0; i < STRANGERS; i++) {
-        strangers[i] = knock(p.all[i % 2].port);
-        if (i % 4 > 1)
-            assert_true(send(strangers[i], noise, i % 8 > 3 ? sizeof noise : 7, MSG_NOSIGNAL) > 0);
-        if (i % 3 == 0)
-            shutdown(strangers[i], SHUT_RDWR);
-    }
-    connect_all(&p);
-    for (int i = 0; i < 3; i++)
-        assert_true(p.met[i]);
-    for (int i = 0; i < STRANGERS; i++)
-        close(strangers[i]);
-    assert_true(ith_watch_send(p.watches[1], 0, "x", 1, false));
-    int from = -1;
-    assert_int_equal(hear(p.watches[0], &from, &(const void *){NULL}, &(size_t){0}), ITH_WATCH_MESSAGE);
-    assert_int_equal(from, 1);
-    part(&p);
-}
-
-/* An address of process 0: 127.0.0.`last`, or ::1. */
-static void add_address(party *p, bool ipv6, uint8_t last)
-{
-    ith_watch_interface *to = &p->all[0].interface[p->all[0].interfaces++];
-    *to = (ith_watch_interface){.ipv6 = ipv6};
-    memcpy(to->bytes, (uint8_t[]){127, 0, 0, last}, 4);
-    if (ipv6)
-        memcpy(to->bytes, &in6addr_loopback, 16);
-}
-
-static bool has_ipv6(void)
-{
-    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    int descriptor = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool has = descriptor >= 0 && !bind(descriptor, (struct sockaddr *)&address, sizeof address);
-    if (descriptor >= 0)
-        close(descriptor);
-    return has;
-}
-
-/* The first address of process 0 leads nowhere. Returns the seconds until the processes are connected. */
-static double try_addresses(bool ipv6)
-{
-    party p;
-    listen_all(&p, 2);
-    separate_hosts(&p);
-    p.all[0].interfaces = 0;
-    /* documentation addresses (RFC 5737) go nowhere */
-    p.all[0].interface[p.all[0].interfaces++] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
-    add_address(&p, ipv6, 1);
-    double begin = now();
-    connect_all(&p);
-    double seconds = now() - begin;
-    if (!p.met[0] || !p.met[1])
-        fail_msg("%s; %s", p.sentences[0], p.sentences[1]);
-    part(&p);
-    return seconds;
-}
-
-static void all_addresses_are_tried(void **state)
-{
-    (void)state;
-    for (int ipv6 = 0; ipv6 < 1 + has_ipv6(); ipv6++) {
-        double seconds = try_addresses(ipv6);
-        for (int n = 0; n < 5 && seconds >= 3; n++) /* a busy machine */
-            seconds = try_addresses(ipv6);
-        assert_true(seconds < 3);
-    }
-}
-
-static void a_missing_connection_is_named(void **state)
-{
-    (void)state;
-    party p;
-    listen_all(&p, 3);
-    separate_hosts(&p);
-    p.seconds = 0.5;
-    p.all[0].interfaces = 0;
-    p.all[1].interfaces = 0;
-    p.all[2].interfaces = 0;
-    add_address(&p, false, 1);
-    p.all[1].interface[p.all[1].interfaces++] = p.all[0].interface[0];
-    p.all[0].cookie[3] ^= 1; /* process 0 refuses whoever comes with this cookie */
-    double begin = now();
-    connect_all(&p);
-    assert_in_range((now() - begin) * 1000, 400, 20000);
-    assert_false(p.met[0]);
-    assert_false(p.met[1]);
-    const char *right = "process 1 on host1 did not reach process 0 on host0 at TCP port";
-    assert_non_null(strstr(p.sentences[1], "did not reach process 0 on host0 at TCP port"));
-    assert_non_null(strstr(p.sentences[0], right));
-    assert_non_null(strstr(p.sentences[0], "within 0.5 s"));
-    part(&p);
-}
-
-static void hosts_are_compared(void **state)
-{
-    (void)state;
-    party p;
-    listen_all(&p, 2);
-    assert_true(ith_watch_same_host(&p.all[0], &p.all[1]));
-    assert_int_equal(p.all[0].pid, getpid());
-    ith_watch_address other = p.all[0];
-    other.network++;
-    assert_false(ith_watch_same_host(&p.all[0], &other));
-    other = p.all[0];
-    other.boot[0] ^= 1;
-    assert_false(ith_watch_same_host(&p.all[0], &other));
-    other = p.all[0];
-    other.name[0] ^= 1;
-    assert_false(ith_watch_same_host(&p.all[0], &other));
-    part(&p);
 }
 
 int main(void)
@@ -825,10 +569,6 @@ int main(void)
         cmocka_unit_test(the_reason_of_a_process_that_gives_up_reaches_all),
         cmocka_unit_test(a_process_that_gives_up_reaches_those_behind_its_target),
         cmocka_unit_test(a_process_that_is_not_connected_yet_says_for_whom_it_waits),
-        cmocka_unit_test(strangers_are_ignored),
-        cmocka_unit_test(all_addresses_are_tried),
-        cmocka_unit_test(a_missing_connection_is_named),
-        cmocka_unit_test(hosts_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
