@@ -27,6 +27,8 @@ static void count(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     counts *c = user;
     (void)total;
+    if (stage == ITH_STAGE_DENOISE && c->last != stage && done == c->done)
+        return; /* a phase is shown from its beginning, when other ranks may still allocate */
     long allocations = atomic_load(&c->allocator.calls);
     if (stage == ITH_STAGE_DENOISE && c->last == ITH_STAGE_DENOISE) {
         c->more_allocations += allocations - c->allocations;
