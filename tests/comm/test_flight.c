@@ -415,7 +415,7 @@ static ith_status call_wrongly(ith_context *context, ith_comm *part)
     return ith_comm_broadcast(part, NULL, 4, 0);
 }
 
-/* Whether rank 1 is told what it should be. */
+/* Whether rank 1 gets the expected status and sentence. */
 static bool tells(mishap *m)
 {
     rank_group g;

@@ -340,18 +340,23 @@ static void the_library_keeps_the_contract(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
+static ith_attn_problem small_problem(void)
+{
+    return (ith_attn_problem){.struct_size = sizeof(ith_attn_problem),
+                              .batch = 1,
+                              .heads = 1,
+                              .head_dim = 8,
+                              .q_len = 4,
+                              .kv_len = 4,
+                              .dtype = ITH_F32};
+}
+
 /* A sub-group after its rank has left the whole group: every call is refused, and the transport sees none. */
 static void a_part_ends_with_the_whole(void **state)
 {
     (void)state;
     wrapper strict = {&strict_table, strict_wrap};
-    const ith_attn_problem problem = {.struct_size = sizeof problem,
-                                      .batch = 1,
-                                      .heads = 1,
-                                      .head_dim = 8,
-                                      .q_len = 4,
-                                      .kv_len = 4,
-                                      .dtype = ITH_F32};
+    const ith_attn_problem problem = small_problem();
     ith_context *own = NULL;
     ith_comm *comm, *part = NULL, *second = NULL;
     ith_request *request = NULL, *gone;
@@ -414,13 +419,7 @@ static void *wait_at_barrier(void *argument)
 static void interrupt_barrier(bool of_part, bool destroy)
 {
     wrapper strict = {&strict_table, strict_wrap};
-    const ith_attn_problem problem = {.struct_size = sizeof problem,
-                                      .batch = 1,
-                                      .heads = 1,
-                                      .head_dim = 8,
-                                      .q_len = 4,
-                                      .kv_len = 4,
-                                      .dtype = ITH_F32};
+    const ith_attn_problem problem = small_problem();
     rank_thread all[2] = {{0}};
     ith_context *contexts[2] = {NULL}, *third = NULL;
     ith_comm *comms[2];

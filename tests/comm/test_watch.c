@@ -81,7 +81,7 @@ static void a_full_connection_cuts_no_message(void **state)
         assert_int_equal(bytes, sizeof data);
         assert_memory_equal(got, memcpy(data, &come, sizeof come), sizeof data);
         come++;
-        party_receive(p.watches[0], &from, &got, &bytes); /* sends what is queued */
+        party_receive(p.watches[0], &from, &got, &bytes); /* sends the queued bytes */
     }
     assert_int_equal(party_receive(p.watches[1], &from, &got, &bytes), ITH_WATCH_NOTHING);
     party_part(&p);

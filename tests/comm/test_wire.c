@@ -255,7 +255,7 @@ static ith_status chain_in_rank(ith_context *context, ith_comm *comm, void *user
     return ITH_OK;
 }
 
-/* How many ranks do not see what they should. */
+/* The number of ranks that do not see the expected failure. */
 static int fail_in_chain(doom d)
 {
     wire_task t = {.ranks = 5, .each = 1, .fn = chain_in_rank, .user = &d};

@@ -37,7 +37,7 @@ ith_watch_event party_receive(ith_watch *w, int *from, const void **data, size_t
 /* Waits for an event, at most a minute. */
 ith_watch_event party_hear(ith_watch *w, int *from, const void **data, size_t *bytes);
 
-/* Makes processes look like those of different hosts: the loopback is not tried by itself, and nobody looks up the
+/* Makes processes look as if they ran on different hosts: the loopback is not tried by itself, and nobody looks up the
  * state of a process in the system. */
 void party_separate(party *p);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program on the shared libraries that forks after it has computed on two threads, in libithaca ("plan") or in
- * libithaca_wan ("engine"). The child is told by both of them, and neither waits for threads that are not there.
+ * libithaca_wan ("engine"). Both refuse the child with a sentence, and neither waits for threads that are not there.
  * "limited": does not fork, and computes on as many threads as it may have. Returns the number of the first check that
  * failed. */
 #include <ithaca/bench.h>

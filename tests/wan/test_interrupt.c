@@ -27,8 +27,8 @@
 #define MOST_SECONDS 1.0
 #endif
 
-/* On a machine that has more to do than it has processors, so much longer. The load is that of the last minute, so the
- * best of ATTEMPTS counts. */
+/* The limit grows with the load of the machine, if that exceeds its processors. The system gives the load of the last
+ * minute, which may be too low now, so the best of ATTEMPTS counts. */
 #define ATTEMPTS 6
 static double most_seconds(void)
 {

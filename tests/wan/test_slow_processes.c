@@ -204,7 +204,7 @@ static void a_slow_callback_is_waited_for(void **state)
     assert_true(decode > 3 * limit);
 }
 
-/* Whether the other rank says after the limit for whom it has waited. */
+/* Whether the other rank names, after the limit, the rank for which it has waited. */
 static bool names_who_hangs(double limit, ith_stage stage)
 {
     char *folder = temporary_folder();
