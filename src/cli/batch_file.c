@@ -55,7 +55,8 @@ static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int6
             continue;
         ith_batch_line *longer = NULL;
         if (*count == ITH_BATCH_MOST_VIDEOS)
-            code = complain(path, number, "the line", "one command makes 10000 videos at most");
+            code = ith_cli_error("%s:%lld: the line: one command makes %d videos at most", path, (long long)number,
+                                 ITH_BATCH_MOST_VIDEOS);
         else if (!(longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines)))
             code = ith_cli_error("there is no memory for the lines of %s", path);
         if (code)

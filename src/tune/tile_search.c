@@ -8,7 +8,6 @@
 #include "../base/clock.h"
 #include "../base/size.h"
 #include "../base/sized.h"
-#include "../base/team_limit.h"
 #include "../plan/kernel_choice.h"
 #include "../plan/tile_wisdom.h"
 #include "../plan/tiles.h"
@@ -275,7 +274,7 @@ ith_status ith_tiles_search(ith_context *context, const ith_tile_search *given, 
     if (!status)
         status = ITH_SIZED_CHECK(context, ith_tile_report, ITH_TILE_REPORT_INIT, report);
     if (!status)
-        status = ith_team_check(context, 1);
+        status = ith_context_check_process(context);
     search *s = status ? NULL : ith_alloc_zero(context, 1, sizeof *s, "a search for tiles");
     if (!s)
         return status ? status : ITH_ERR_MEMORY;
