@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Applies linear layers, y[rows, out] = x[rows, in] w^T + b, a strip of rows at a time. If there are several strips and
- * w has merged low-rank additions, the threads first convert w with them, for all strips. Then, for each strip:
+ * w has merged low-rank additions, the threads first convert w with them, for all strips. A strip has these stages:
  *
- *   1. The threads pack the rows of x into right panels of the product kernel.
- *   2. If the layer has separate low-rank additions (linear.h), they compute the packed rows t = factor down x.
- *   3. They multiply the panels by the weights, and t by `up`, unit by unit (linear_unit.c). The results are rows of y,
- *      or packed hidden rows of a feed-forward network.
- *   4. They multiply the hidden rows, if there are any, in the same way.
- *   5. They call the caller's `finish` for each row of y.
+ *   1. PACK: the threads pack the rows of x into right panels of the product kernel.
+ *   2. ADDED_FIRST: if the layer has separate low-rank additions (linear.h), they compute the packed rows
+ *      t = factor down x. ADDED_GATE: the same for the gate of a feed-forward network.
+ *   3. FIRST: they multiply the panels by the weights, and t by `up`, unit by unit (linear_unit.c). The results are rows
+ *      of y, or packed hidden rows of a feed-forward network.
+ *   4. ADDED_SECOND and SECOND: they multiply the hidden rows, if there are any, in the same way.
+ *   5. FINISH: they call the caller's `finish` for each row of y.
  *
- * A strip has enough rows that the conversion of weights takes only a few percent of the time. */
+ * No barrier lies between the stages (linear_work.h). Stages 1 and 2 of the next strip come before stage 4, so a thread
+ * that has ended stage 3 or 4 earlier than the others finds work. A strip has enough rows that the conversion of weights
+ * takes only a few percent of the time. */
 #include "linear.h"
 
 #include "../base/file_fault.h"
@@ -20,7 +23,12 @@
 #include <omp.h>
 #include <string.h>
 
-#define PACKED_ROWS 16 /* number of rows of x that a thread packs together */
+#define PACKED_ROWS 16   /* number of rows of x that a thread packs together */
+#define FINISHED_ROWS 16 /* number of rows of y that a thread finishes together */
+
+/* The stages of a strip. The products are in the order in which a strip needs them. */
+enum { ADDED_FIRST, ADDED_GATE, FIRST, ADDED_SECOND, SECOND, PRODUCTS, PACK = PRODUCTS, FINISH, STAGES };
+enum { ADDED = 3 }; /* number of products that make rows t of additions */
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
 
@@ -47,11 +55,19 @@ static int64_t merged_bytes(const ith_linear_size *size)
     return size->merges ? ith_linear_packed_bytes(size) : 0;
 }
 
+/* Bytes of the second memory for packed rows of x, which lets threads pack the next strip while others still multiply.
+ * hidden: bytes of the hidden rows if the layer is the first of a feed-forward network, or 0. */
+static int64_t spare_bytes(const ith_linear_size *size, int64_t rows, int64_t hidden)
+{
+    const int64_t panels = panels_bytes(size, rows);
+    return hidden ? ith_min64(panels, hidden) : panels;
+}
+
 /* The memory for panels has room for the rows of any layer. It also has room for the rows and the hidden rows of any
  * two layers that may form a feed-forward network: the number of inputs of the second is the number of outputs of the
- * first. At its end is room for the packed rows t of two layers, because `up` and `gate` of a network are computed
- * together. If there are several strips, the workspace also has room for the merged weights of a layer, or of a
- * network's first and second layer. */
+ * first. If there are several strips, it has room for the rows of two strips besides, unless these are more than the
+ * hidden rows, and the workspace also has room for the merged weights of a layer, or of a network's first and second
+ * layer. At the end is room for the packed rows t of each strip. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *w)
 {
@@ -63,11 +79,11 @@ void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_
         w->strip = ith_max64(w->strip, s->kernel->strip);
         widest = ith_max64(widest, s->kernel->columns);
     }
-    const bool several = rows > w->strip;
+    w->strips_held = rows > w->strip ? 2 : 1;
     rows = ith_max64(ith_min64(rows, w->strip), 1);
     w->strip = ith_min64(w->strip, ith_round_up(rows, widest));
     for (const ith_linear_size *s = set->sizes; s; s = s->next) {
-        int64_t hidden = 0, merged = 0;
+        int64_t hidden = 0, merged = 0, spare = 0;
         if (!s->applied)
             continue;
         for (const ith_linear_size *down = set->sizes; down; down = down->next)
@@ -75,15 +91,16 @@ void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_
                 hidden = panels_bytes(down, w->strip);
                 merged = ith_max64(merged, merged_bytes(down));
             }
-        if (several)
+        if (w->strips_held == 2) {
+            spare = spare_bytes(s, w->strip, hidden);
             w->merged_bytes = ith_max64(w->merged_bytes, merged_bytes(s) + merged);
-        w->panels_bytes = ith_max64(w->panels_bytes, panels_bytes(s, w->strip) + hidden);
+        }
+        w->panels_bytes = ith_max64(w->panels_bytes, panels_bytes(s, w->strip) + hidden + spare);
         w->added_bytes = ith_max64(w->added_bytes, added_bytes(s, w->strip));
         w->thread_bytes = ith_max64(w->thread_bytes, ith_linear_unit_bytes(s, w->strip));
         w->thread_bytes = ith_max64(w->thread_bytes, ith_round_up(space_bytes(s), 64));
     }
-    w->panels_bytes += 2 * w->added_bytes;
-    w->panels = ith_arena_take(arena, w->panels_bytes, 1);
+    w->panels = ith_arena_take(arena, w->panels_bytes + w->strips_held * ADDED * w->added_bytes, 1);
     w->memory = ith_arena_take(arena, threads, w->thread_bytes);
     w->merged = w->merged_bytes ? ith_arena_take(arena, w->merged_bytes, 1) : NULL;
 }
@@ -95,10 +112,6 @@ int64_t ith_linear_strip(const ith_linear_workspace *workspace)
 
 /* ---- Applying -------------------------------------------------------------------------------------------------- */
 
-/* The products of a strip, in their order: by one layer or, in a feed-forward network, by up and gate together and then
- * by down. The products that make the rows t of a layer's additions come before the product of the layer. */
-enum { ADDED_FIRST, ADDED_GATE, FIRST, ADDED_SECOND, SECOND, PRODUCTS };
-
 /* The arguments and the outcome of one call. All threads of the call read them. */
 typedef struct task {
     const ith_linear *first, *gate, *second; /* one layer: `first`; a feed-forward network: up, gate or NULL, down */
@@ -106,110 +119,186 @@ typedef struct task {
     const ith_linear_workspace *workspace;
     const ith_rowops *rowops;
     int64_t rows, strip;
+    int64_t strips_held; /* number of strips whose packed rows of x have memory: 1 or 2 */
+    int threads;         /* the largest number of threads of the team */
     const ith_linear_input *x;
     const ith_linear_output *y;
     ith_linear_outcome *outcome;
-    atomic_llong next_unit[PRODUCTS]; /* of each product of a strip, the first unit not yet taken */
+    ith_linear_stage stages[STAGES];
     ith_linear merged[2]; /* first and second with converted weights in the workspace, if they have merged additions */
     int merged_count;
 } task;
 
-static bool failed(const task *t)
+static int64_t rows_of(const task *t, int64_t strip)
 {
-    return atomic_load_explicit(&t->outcome->status, memory_order_relaxed);
+    return ith_min64(t->strip, t->rows - strip * t->strip);
 }
 
-/* Packs up to PACKED_ROWS rows of a strip into one right panel, from `column` of the panel on. The strip is rows
- * [first, first + count) of x. Columns without a row become zeros. */
-static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel, int64_t column, float *space)
+/* Waits until a stage of a strip has ended. Returns false if the call has failed. */
+static bool await(const task *t, int stage, int64_t strip)
+{
+    return ith_linear_await(&t->stages[stage], strip, t->outcome);
+}
+
+/* ---- Memory of a strip ---- */
+
+/* The packed rows of x. */
+static char *panels_of(const task *t, int64_t strip)
+{
+    return t->workspace->panels + strip % t->strips_held * panels_bytes(t->first->size, t->workspace->strip);
+}
+
+/* The packed hidden rows. All strips have the same memory for them. */
+static char *hidden_of(const task *t)
+{
+    return t->workspace->panels + t->strips_held * panels_bytes(t->first->size, t->workspace->strip);
+}
+
+/* The packed rows t that product number `which` makes. */
+static char *added_of(const task *t, int which, int64_t strip)
+{
+    const ith_linear_workspace *w = t->workspace;
+    const int64_t number = which == ADDED_FIRST ? 0 : which == ADDED_GATE ? 1 : 2;
+    return w->panels + w->panels_bytes + (strip % t->strips_held * ADDED + number) * w->added_bytes;
+}
+
+/* ---- Stages ---- */
+
+/* Packs up to PACKED_ROWS rows of a strip into one right panel, from `column` of the panel on. Columns without a row
+ * become zeros. */
+static void pack_rows(const task *t, int64_t strip, int64_t panel, int64_t column, float *space)
 {
     const ith_linear_size *size = t->first->size;
     const ith_product_kernel *kernel = size->kernel;
+    const int64_t count = rows_of(t, strip);
     const float *rows[PACKED_ROWS];
     ith_product_right right = {.x = rows,
                                .rounds = size->types.rounded == ITH_BF16,
                                .steps = size->in,
                                .first = column,
                                .count = ith_min64(PACKED_ROWS, kernel->columns - column),
-                               .panel = t->workspace->panels + panel * kernel->right_bytes(size->in)};
+                               .panel = panels_of(t, strip) + panel * kernel->right_bytes(size->in)};
     for (int64_t i = 0; i < right.count; i++) {
         int64_t row = panel * kernel->columns + column + i;
-        rows[i] = row < count ? t->x->row(t->x->user, first + row, space + i * size->in) : NULL;
+        rows[i] = row < count ? t->x->row(t->x->user, strip * t->strip + row, space + i * size->in) : NULL;
     }
     kernel->pack_right(&right);
 }
 
-/* Packs the rows of a strip. Also resets the counts of taken units: while threads pack, no thread takes units. */
-static void pack_strip(task *t, int64_t first, int64_t count, char *memory)
+/* The number of groups of rows of a right panel that threads pack. */
+static int64_t packs_of(const task *t)
 {
-    const ith_linear_size *size = t->first->size;
-    const int64_t packs = ith_div_up(size->kernel->columns, PACKED_ROWS), panels = ith_linear_panels(size, count);
-    if (omp_get_thread_num() == 0)
-        for (int i = 0; i < PRODUCTS; i++)
-            atomic_store(&t->next_unit[i], 0);
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < panels * packs; i++)
-        if (!failed(t))
-            pack_rows(t, first, count, i / packs, i % packs * PACKED_ROWS, (float *)(void *)memory);
+    return ith_div_up(t->first->size->kernel->columns, PACKED_ROWS);
 }
 
-/* The packed hidden rows of a strip. */
-static char *hidden_of(const task *t)
+/* Packs the rows of a strip. */
+static void pack_strip(task *t, int64_t strip, char *memory)
 {
-    return t->workspace->panels + panels_bytes(t->first->size, t->workspace->strip);
-}
-
-/* The packed rows t of a strip: of the gate's additions (which 1), or of another layer's additions (0). */
-static char *added_of(const task *t, int which)
-{
-    const ith_linear_workspace *w = t->workspace;
-    return w->panels + w->panels_bytes - (2 - which) * w->added_bytes;
-}
-
-/* Computes the units of product number `which`. The threads wait for one another at the end. */
-static void multiply(task *t, int which, ith_linear_product *product, char *memory)
-{
-    product->rowops = t->rowops, product->outcome = t->outcome, product->next_unit = &t->next_unit[which];
-    ith_linear_divide(product, omp_get_num_threads());
-    ith_linear_compute(product, memory);
-#pragma omp barrier
-}
-
-/* Makes the packed rows t of a layer's separate additions from the packed rows of a strip. layer NULL: there is none.
- */
-static void multiply_down(task *t, int which, const ith_linear *layer, int64_t count, const char *panels, char *memory)
-{
-    if (!layer || !layer->down)
+    const int64_t packs = packs_of(t), panels = ith_linear_panels(t->first->size, rows_of(t, strip));
+    if (!await(t, FIRST, strip - t->strips_held))
         return;
-    ith_linear_product product = {.layer = layer->down,
-                                  .rows = count,
-                                  .panels = panels,
-                                  .hidden = added_of(t, which == ADDED_GATE),
-                                  .hidden_steps = layer->down->size->out,
-                                  .factors = layer->factors};
-    multiply(t, which, &product, memory);
+    for (int64_t i; !ith_linear_failed(t->outcome) && ith_linear_take_item(&t->stages[PACK], strip, &i);) {
+        if (i / packs < panels)
+            pack_rows(t, strip, i / packs, i % packs * PACKED_ROWS, (float *)(void *)memory);
+        ith_linear_end_item(&t->stages[PACK], strip, t->outcome);
+    }
 }
 
-/* Multiplies the packed rows of a strip by the first layer, or its hidden rows by the second. */
-static void multiply_strip(task *t, int64_t first, int64_t count, bool second, char *memory)
+/* The layer of a product, or NULL if the call has no such product. */
+static const ith_linear *layer_of(const task *t, int which)
 {
-    const char *panels = second ? hidden_of(t) : t->workspace->panels;
-    ith_linear_product product = {.layer = second ? t->second : t->first,
-                                  .gate = second ? NULL : t->gate,
-                                  .first = first,
-                                  .rows = count,
-                                  .panels = panels,
-                                  .added = {added_of(t, 0), added_of(t, 1)},
-                                  .act = t->act,
-                                  .output = t->y};
-    if (t->second && !second) {
-        product.hidden = hidden_of(t);
-        product.hidden_steps = t->second->size->in;
+    switch (which) {
+    case ADDED_FIRST: return t->first->down;
+    case ADDED_GATE: return t->gate ? t->gate->down : NULL;
+    case FIRST: return t->first;
+    case ADDED_SECOND: return t->second ? t->second->down : NULL;
+    default: return t->second;
     }
-    multiply_down(t, second ? ADDED_SECOND : ADDED_FIRST, product.layer, count, panels, memory);
-    multiply_down(t, ADDED_GATE, product.gate, count, panels, memory);
-    multiply(t, second ? SECOND : FIRST, &product, memory);
 }
+
+/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. */
+static void direct(task *t, int which, int64_t strip, ith_linear_product *p)
+{
+    const ith_linear *added_to[] = {[ADDED_FIRST] = t->first, [ADDED_GATE] = t->gate, [ADDED_SECOND] = t->second};
+    p->frees = &t->stages[FINISH];
+    if (which != FIRST && which != SECOND) {
+        p->hidden = added_of(t, which, strip), p->hidden_steps = p->layer->size->out;
+        p->factors = added_to[which]->factors;
+    } else if (which == FIRST && t->second) {
+        p->hidden = hidden_of(t), p->hidden_steps = t->second->size->in;
+        p->frees = &t->stages[SECOND];
+    }
+}
+
+/* Describes a product of a strip. */
+static ith_linear_product product_of(task *t, int which, int64_t strip)
+{
+    const bool second = which == SECOND || which == ADDED_SECOND;
+    ith_linear_product product = {
+        .layer = layer_of(t, which),
+        .gate = which == FIRST ? t->gate : NULL,
+        .rowops = t->rowops,
+        .outcome = t->outcome,
+        .first = strip * t->strip,
+        .rows = t->strip,
+        .panels = second ? hidden_of(t) : panels_of(t, strip),
+        .added = {added_of(t, second ? ADDED_SECOND : ADDED_FIRST, strip), added_of(t, ADDED_GATE, strip)},
+        .act = t->act,
+        .output = t->y,
+        .strip = strip,
+        .stage = &t->stages[which]};
+    direct(t, which, strip, &product);
+    ith_linear_divide(&product, t->threads);
+    product.rows = rows_of(t, strip);
+    return product;
+}
+
+/* Computes units of a product, when stage `needed` of the strip has ended. */
+static void multiply(task *t, int which, int needed, int64_t strip, char *memory)
+{
+    if (!layer_of(t, which) || !await(t, needed, strip))
+        return;
+    const ith_linear_product product = product_of(t, which, strip);
+    ith_linear_compute(&product, memory);
+}
+
+/* Packs the rows of a strip, and makes the rows t of the first layer and of the gate. */
+static void prepare_strip(task *t, int64_t strip, char *memory)
+{
+    pack_strip(t, strip, memory);
+    multiply(t, ADDED_FIRST, PACK, strip, memory);
+    multiply(t, ADDED_GATE, PACK, strip, memory);
+}
+
+/* Multiplies the packed rows of a strip by the first layer, when the rows t are there. */
+static void multiply_first(task *t, int64_t strip, char *memory)
+{
+    if (await(t, ADDED_FIRST, strip) && await(t, ADDED_GATE, strip))
+        multiply(t, FIRST, PACK, strip, memory);
+}
+
+/* Multiplies the hidden rows of a strip by the second layer, when the rows t are there. */
+static void multiply_second(task *t, int64_t strip, char *memory)
+{
+    multiply(t, ADDED_SECOND, FIRST, strip, memory);
+    if (await(t, ADDED_SECOND, strip))
+        multiply(t, SECOND, FIRST, strip, memory);
+}
+
+static void finish_strip(task *t, int64_t strip)
+{
+    const int64_t first = strip * t->strip, end = first + rows_of(t, strip);
+    if (!t->y->finish || !await(t, FIRST, strip) || !await(t, SECOND, strip))
+        return;
+    for (int64_t i; ith_linear_take_item(&t->stages[FINISH], strip, &i);) {
+        const int64_t begin = first + i * FINISHED_ROWS;
+        for (int64_t row = begin; row < ith_min64(begin + FINISHED_ROWS, end); row++)
+            t->y->finish(t->y->user, row);
+        ith_linear_end_item(&t->stages[FINISH], strip, t->outcome);
+    }
+}
+
+/* ---- All strips ---- */
 
 /* Converts the weights of a layer with its merged additions, once for all strips. */
 static void merge(const task *t, const ith_linear *layer)
@@ -222,25 +311,30 @@ static void merge(const task *t, const ith_linear *layer)
     }
 }
 
-/* Computes one thread's share of a call. The threads wait for one another at the end of every loop and at every
- * barrier. OpenMP requires that every thread reaches all of them, even after a failure. */
+/* Cuts the stages into items. */
+static void divide(task *t)
+{
+    t->stages[PACK].items = ith_linear_panels(t->first->size, t->strip) * packs_of(t);
+    t->stages[FINISH].items = t->y->finish ? ith_div_up(t->strip, FINISHED_ROWS) : 0;
+    for (int which = 0; which < PRODUCTS; which++)
+        if (layer_of(t, which))
+            t->stages[which].items = product_of(t, which, 0).units;
+}
+
+/* Computes one thread's share of a call. After a failure the threads pass all stages without work. */
 static void compute_share(task *t)
 {
     char *memory = t->workspace->memory + omp_get_thread_num() * t->workspace->thread_bytes;
+    const int64_t strips = ith_div_up(t->rows, t->strip);
     for (int i = 0; i < t->merged_count; i++)
         merge(t, &t->merged[i]);
-    for (int64_t first = 0; first < t->rows; first += t->strip) {
-        int64_t count = ith_min64(t->strip, t->rows - first);
-        pack_strip(t, first, count, memory);
-        multiply_strip(t, first, count, false, memory);
-        if (t->second)
-            multiply_strip(t, first, count, true, memory);
-        if (t->y->finish) {
-#pragma omp for schedule(static)
-            for (int64_t row = first; row < first + count; row++)
-                if (!failed(t))
-                    t->y->finish(t->y->user, row);
-        }
+    prepare_strip(t, 0, memory);
+    for (int64_t strip = 0; strip < strips; strip++) {
+        multiply_first(t, strip, memory);
+        if (strip + 1 < strips)
+            prepare_strip(t, strip + 1, memory);
+        multiply_second(t, strip, memory);
+        finish_strip(t, strip);
     }
 }
 
@@ -263,16 +357,20 @@ static ith_status run(ith_context *context, task *t)
     if (t->rows < 1)
         return ITH_OK;
     const int64_t columns = t->first->size->kernel->columns, strip = t->workspace->strip;
-    ith_linear_outcome outcome = {.context = context};
+    ith_linear_outcome outcome = ITH_LINEAR_OUTCOME(context);
     t->outcome = &outcome;
     t->rowops = t->first->size->rowops;
     t->strip = ith_min64(ith_round_up(ith_div_up(t->rows, ith_div_up(t->rows, strip)), columns), strip);
+    const int64_t held = panels_bytes(t->first->size, strip),
+                  hidden = t->second ? panels_bytes(t->second->size, strip) : 0;
+    t->strips_held = 2 * held + hidden <= t->workspace->panels_bytes ? t->workspace->strips_held : 1;
     if (t->rows > strip && t->workspace->merged_bytes) {
         t->first = place_merged(t, t->first);
         t->second = place_merged(t, t->second);
     }
-    int threads = omp_get_max_threads() < t->workspace->threads ? omp_get_max_threads() : t->workspace->threads;
-#pragma omp parallel num_threads(threads)
+    t->threads = omp_get_max_threads() < t->workspace->threads ? omp_get_max_threads() : t->workspace->threads;
+    divide(t);
+#pragma omp parallel num_threads(t->threads)
     compute_share(t);
     switch (atomic_load(&outcome.status)) {
     case ITH_OK: return ITH_OK;

@@ -119,12 +119,13 @@ typedef struct ith_linear_workspace {
     const ith_linear_set *set;
     int threads;
     int64_t strip;                      /* the largest number of rows that are packed and multiplied together */
-    int64_t panels_bytes, thread_bytes; /* bytes of `panels`; bytes of one thread's share of `memory` */
-    int64_t added_bytes;  /* bytes of the packed rows t of one layer's additions, at the end of `panels` */
-    int64_t merged_bytes; /* bytes of `merged` */
-    char *panels;         /* packed rows of x, hidden rows of a feed-forward network, rows t of additions */
-    char *memory;         /* [threads][thread_bytes]: scratch memory of each thread */
-    char *merged;         /* converted weights of layers with merged low-rank additions, for one call */
+    int64_t strips_held;                /* number of strips that may be in memory at the same time: 1 or 2 */
+    int64_t panels_bytes, thread_bytes; /* bytes of the first part of `panels`; of one thread's share of `memory` */
+    int64_t added_bytes;                /* bytes of the packed rows t of one layer's additions, of one strip */
+    int64_t merged_bytes;               /* bytes of `merged` */
+    char *panels; /* packed rows of x, hidden rows of a feed-forward network; then rows t of additions */
+    char *memory; /* [threads][thread_bytes]: scratch memory of each thread */
+    char *merged; /* converted weights of layers with merged low-rank additions, for one call */
 } ith_linear_workspace;
 
 /* Takes the memory of a workspace from the arena, for all layers that are in the set now and for teams of up to

@@ -156,21 +156,6 @@ static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
     kernel->pack_turned(&turned);
 }
 
-/* ---- Outcome --------------------------------------------------------------------------------------------------- */
-
-bool ith_linear_goes_on(ith_linear_outcome *outcome)
-{
-    if (!atomic_load_explicit(&outcome->status, memory_order_relaxed) && ith_context_interrupted(outcome->context))
-        atomic_store(&outcome->status, ITH_ERR_INTERRUPTED);
-    return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
-}
-
-void ith_linear_fail_file(ith_linear_outcome *outcome, const char *file)
-{
-    atomic_store(&outcome->file, file);
-    atomic_store(&outcome->status, ITH_ERR_IO);
-}
-
 /* ---- Blocks of k ----------------------------------------------------------------------------------------------- */
 
 /* A block of k of one of a unit's layers, for a span of right panels. A thread computes all blocks of the layer, then
@@ -185,6 +170,12 @@ typedef struct position {
 static bool ends_span(const unit *u, position at)
 {
     return at.block == u->blocks[at.which] - 1 && (at.which || !u->product->gate);
+}
+
+/* Whether the unit writes its first results while it computes this block. */
+static bool writes_first(const unit *u, position at)
+{
+    return at.span == 0 && ends_span(u, at);
 }
 
 /* Whether this is the last block of the unit. */
@@ -360,7 +351,7 @@ static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_pr
     unit following = *u;
     call->next = i + 1 < n ? right_of(u, begin_of(u, at.span) + i + 1, at) : right_of(u, begin_of(u, next.span), next);
     if (is_last(u, at)) {
-        int64_t number = atomic_load_explicit(p->next_unit, memory_order_relaxed);
+        int64_t number = ith_linear_next_item(p->stage, p->strip);
         following.first = number / p->ranges * p->features;
         following.count = number < p->units ? ith_min64(p->features, u->size->out - following.first) : 0;
     }
@@ -467,8 +458,10 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.sums[0] = (float *)(void *)((char *)u.turned + turned_bytes(size));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
     u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
-    for (position at = {0};; at = after(&u, at)) {
+    for (position at = {0}; u.panels; at = after(&u, at)) {
         if (!ith_linear_goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
+            return;
+        if (writes_first(&u, at) && !ith_linear_await(p->frees, p->strip - 1, p->outcome))
             return;
         multiply_block(&u, at);
         if (is_last(&u, at))
@@ -479,6 +472,8 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
 void ith_linear_compute(const ith_linear_product *product, char *memory)
 {
     int64_t number;
-    while ((number = atomic_fetch_add(product->next_unit, 1)) < product->units && ith_linear_goes_on(product->outcome))
+    while (ith_linear_goes_on(product->outcome) && ith_linear_take_item(product->stage, product->strip, &number)) {
         compute_unit(product, number, memory);
+        ith_linear_end_item(product->stage, product->strip, product->outcome);
+    }
 }

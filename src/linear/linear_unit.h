@@ -8,15 +8,7 @@
 
 #include "../kernels/rowops.h"
 #include "linear_set.h"
-
-#include <stdatomic.h>
-
-/* Whether a call of ith_linear_apply has failed. All threads of the call read and write it. */
-typedef struct ith_linear_outcome {
-    ith_context *context;
-    atomic_int status;          /* the first failure of a thread, an ith_status */
-    _Atomic(const char *) file; /* the file that was cut, if the status is ITH_ERR_IO */
-} ith_linear_outcome;
+#include "linear_work.h"
 
 /* The product of a strip by a layer or, with a gate, by two layers of the same size. The result goes to `output`, or
  * becomes the packed hidden rows of a feed-forward network:
@@ -37,13 +29,11 @@ typedef struct ith_linear_product {
     int64_t features; /* output features of a unit */
     int64_t ranges;   /* number of ranges of right panels */
     int64_t units;
-    atomic_llong *next_unit; /* the first unit that no thread has taken */
+    int64_t strip;           /* number of the strip */
+    ith_linear_stage *stage; /* the stage whose items are the units */
+    /* A unit begins to write its results when this stage of the strip before has ended. */
+    const ith_linear_stage *frees;
 } ith_linear_product;
-
-/* Returns true unless the call has failed or its context was interrupted. Records an interruption as a failure. */
-bool ith_linear_goes_on(ith_linear_outcome *outcome);
-/* Records that a file was cut while it was read. */
-void ith_linear_fail_file(ith_linear_outcome *outcome, const char *file);
 
 /* The number of right panels of a strip of `rows` rows. */
 static inline int64_t ith_linear_panels(const ith_linear_size *size, int64_t rows)
@@ -51,11 +41,13 @@ static inline int64_t ith_linear_panels(const ith_linear_size *size, int64_t row
     return (rows + size->kernel->columns - 1) / size->kernel->columns;
 }
 
-/* Cuts a product into units for a team of threads: sets its features, ranges and units. */
+/* Cuts a product into units for a team of threads: sets its features, ranges and units. A product with fewer rows may
+ * have the same features, ranges and units; some units are empty then. */
 void ith_linear_divide(ith_linear_product *product, int threads);
 /* Bytes of scratch memory with which a thread computes a unit of a layer of this size, for strips of `rows` rows. */
 int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows);
-/* Computes units in the calling thread's scratch memory `memory` until none is left or the call has failed. */
+/* Computes units in the calling thread's scratch memory `memory` until none is left or the call has failed. Other
+ * threads may still compute theirs then. */
 void ith_linear_compute(const ith_linear_product *product, char *memory);
 
 #endif
