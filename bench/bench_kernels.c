@@ -14,7 +14,9 @@
  * of peak   share of the peak by the wall clock
  * cpu       share of the peak by processor time: the one to read while other programs use the machine
  * at clock  share of the peak in the first two milliseconds after the kernel: some processors lower their clock under
- *           its load, and have not raised it again by then */
+ *           its load, and have not raised it again by then
+ * quiet     one thread: the share of the peak if nobody else used the core. Each call of the kernel counts with its
+ *           shortest time over all repeats, and the peak with its fastest burst. Packing is not part of it */
 #include "../src/base/clock.h"
 #include "../src/base/cpu.h"
 #include "../src/base/dtype.h"
@@ -39,6 +41,23 @@ typedef struct settings {
     int threads, repeats;
 } settings;
 
+/* The kernel of one thread is a copy whose calls are timed. */
+enum { CALLS_MAX = 1 << 16 };
+static const ith_attn_kernel *timed;
+static int calls;                             /* number of calls of this attention so far */
+static double shortest[SOFTMAXES][CALLS_MAX]; /* the shortest time of each call, over all repeats; 0: none */
+
+static void timed_attend(const ith_attn_call *call)
+{
+    double start = ith_clock_seconds();
+    timed->attend(call);
+    double seconds = ith_clock_seconds() - start;
+    double *least = &shortest[call->softmax == ITH_SOFTMAX_FIXED_M][calls % CALLS_MAX];
+    if (*least <= 0 || seconds < *least)
+        *least = seconds;
+    calls++;
+}
+
 typedef struct problem {
     const ith_attn_kernel *kernel;
     uint32_t cpu; /* instruction sets that may be used */
@@ -52,9 +71,25 @@ typedef struct sample {
     double rate, cpu_rate, burst, peak, cpu_peak;
 } sample;
 
+/* The operations of one head, in 10^9. */
+static double work_of(const problem *p)
+{
+    return 4e-9 * (double)p->S * (double)p->S * (double)p->D;
+}
+
+/* The time of an attention on one thread if nobody else used the core. */
+static double quiet_seconds(ith_softmax softmax)
+{
+    double seconds = 0;
+    for (int i = 0; i < calls && i < CALLS_MAX; i++)
+        seconds += shortest[softmax == ITH_SOFTMAX_FIXED_M][i];
+    return seconds;
+}
+
 static sample measure(const problem *p, ith_trial *heads, ith_softmax softmax)
 {
-    double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads, cpu_seconds = 0;
+    double work = work_of(p) * p->threads, cpu_seconds = 0;
+    calls = 0;
     double start = ith_clock_seconds();
 #pragma omp parallel num_threads(p->threads) reduction(max : cpu_seconds)
     {
@@ -76,18 +111,24 @@ static sample measure(const problem *p, ith_trial *heads, ith_softmax softmax)
 static void print_medians(const problem *p, ith_softmax softmax, const sample *samples, int count)
 {
     double rates[REPEATS_MAX], peaks[REPEATS_MAX], shares[REPEATS_MAX], cpu[REPEATS_MAX], at_clock[REPEATS_MAX];
+    double burst = 0;
     for (int n = 0; n < count; n++) {
         rates[n] = samples[n].rate;
         peaks[n] = samples[n].peak;
         shares[n] = 100.0 * samples[n].rate / samples[n].peak;
         cpu[n] = 100.0 * samples[n].cpu_rate / samples[n].cpu_peak;
         at_clock[n] = 100.0 * samples[n].rate / samples[n].burst;
+        burst = samples[n].burst > burst ? samples[n].burst : burst;
     }
     char peak[64];
-    printf("%-15s %-5s %-8s %5lld %7lld %8d %10.1f %-25s %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
+    printf("%-15s %-5s %-8s %5lld %7lld %8d %10.1f %-25s %10.1f %8.1f%% %8.1f%% %8.1f%%", p->kernel->name,
            ith_dtype_name(p->dtype), softmax_names[softmax == ITH_SOFTMAX_FIXED_M], (long long)p->D, (long long)p->S,
            p->threads, ith_median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
            ith_median(peaks, count), ith_median(shares, count), ith_median(cpu, count), ith_median(at_clock, count));
+    if (p->threads == 1)
+        printf(" %8.1f%%\n", 100.0 * work_of(p) / quiet_seconds(softmax) / burst);
+    else
+        printf(" %9s\n", "-");
     fflush(stdout);
 }
 
@@ -97,6 +138,7 @@ static void measure_all(const problem *p, ith_trial *heads, const settings *set)
     bool taken[SOFTMAXES];
     for (int x = 0; x < SOFTMAXES; x++)
         taken[x] = set->wanted[x] && p->kernel->supports(p->dtype, p->D, softmaxes[x]);
+    memset(shortest, 0, sizeof shortest);
     for (int n = 0; n < set->repeats; n++)
         for (int x = 0; x < SOFTMAXES; x++)
             if (taken[x])
@@ -108,7 +150,13 @@ static void measure_all(const problem *p, ith_trial *heads, const settings *set)
 
 static ith_status bench(ith_context *ctx, const problem *p, const settings *set)
 {
-    ith_trial head = {.kernel = p->kernel, .dtype = p->dtype, .head_dim = p->D, .q_len = p->S, .kv_len = p->S};
+    ith_attn_kernel with_clock = *p->kernel;
+    timed = p->kernel, with_clock.attend = timed_attend;
+    ith_trial head = {.kernel = p->threads == 1 ? &with_clock : p->kernel,
+                      .dtype = p->dtype,
+                      .head_dim = p->D,
+                      .q_len = p->S,
+                      .kv_len = p->S};
     head.tiles = p->kernel->tiles(p->D).best;
     head.packed_bytes = p->kernel->packed_bytes(p->S, p->D);
     head.scratch_bytes = p->kernel->scratch_bytes(p->D, &head.tiles);
@@ -131,8 +179,8 @@ static ith_status bench_all(ith_context *ctx, const void *user)
     const settings *set = user;
     ith_status status = ITH_OK;
     static const int64_t dims[] = {128, 64, 32};
-    printf("%-15s %-5s %-8s %5s %7s %8s %10s %-25s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S",
-           "threads", "GFLOP/s", "peak", "GFLOP/s", "of peak", "cpu", "at clock");
+    printf("%-15s %-5s %-8s %5s %7s %8s %10s %-25s %10s %9s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S",
+           "threads", "GFLOP/s", "peak", "GFLOP/s", "of peak", "cpu", "at clock", "quiet");
     for (int i = 0; ith_attn_kernel_at(i) != NULL && !status; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
         if (!ith_cpu_has(ith_context_cpu(ctx), kernel->cpu) || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
