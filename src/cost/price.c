@@ -14,38 +14,50 @@ enum {
     EXACT_ROUNDS = 32 /* ... and this many tasks for each, the units' turns are followed one by one */
 };
 
-/* Tasks of one parallel loop: for each head, `whole` tasks of whole_seconds and perhaps a shorter one. */
-typedef struct task_list {
-    int64_t heads, whole;
-    double whole_seconds, rest_seconds; /* rest_seconds 0: there is no shorter task */
-} task_list;
+/* One parallel loop over the blocks of queries of some heads (ith_sweep_tasks). */
+typedef struct attend_loop {
+    int64_t heads, q_rows, block_q;
+    int64_t blocks;     /* number of blocks of a head; the last may be shorter */
+    double row_seconds; /* time of a query */
+} attend_loop;
+
+/* The time of a task. */
+static double task_seconds(const attend_loop *l, const ith_sweep_tasks *tasks, int64_t task)
+{
+    const int64_t part_rows = ith_sweep_part_rows(l->block_q, 1);
+    int64_t block, part;
+    ith_sweep_task(tasks, task, &block, &part);
+    int64_t rows = ith_min64(l->block_q, l->q_rows - block % l->blocks * l->block_q);
+    if (part >= 0)
+        rows = ith_max64(ith_min64(part_rows, rows - part * part_rows), 0);
+    return (double)rows * l->row_seconds;
+}
 
 /* The unit that is free first takes the next task. */
-static double follow(const task_list *t, int64_t units)
+static double follow(const attend_loop *l, const ith_sweep_tasks *tasks, int64_t units)
 {
     double end[EXACT_UNITS] = {0}, last = 0;
-    int64_t of_head = t->whole + (t->rest_seconds > 0);
-    for (int64_t task = 0; task < t->heads * of_head; task++) {
+    for (int64_t task = 0; task < tasks->count; task++) {
         int64_t first = 0;
         for (int64_t i = 1; i < units; i++)
             first = end[i] < end[first] ? i : first;
-        end[first] += task % of_head < t->whole ? t->whole_seconds : t->rest_seconds;
+        end[first] += task_seconds(l, tasks, task);
         last = fmax(last, end[first]);
     }
     return last;
 }
 
-/* The time of a loop whose tasks are taken by the units in turn. With many tasks the last ones leave half of the units
- * without work on average for the time of a task. */
-static double loop_seconds(const task_list *t, int64_t units)
+/* The time of a loop whose tasks are taken by the units in turn. With many tasks the last ones, parts of blocks, leave
+ * half of the units without work on average for the time of a task. */
+static double loop_seconds(const attend_loop *l, int64_t units)
 {
-    double sum = (double)t->heads * ((double)t->whole * t->whole_seconds + t->rest_seconds);
-    double tasks = (double)t->heads * (double)(t->whole + (t->rest_seconds > 0));
+    const ith_sweep_tasks tasks = ith_sweep_tasks_of(l->heads * l->blocks, units);
+    const double sum = (double)(l->heads * l->q_rows) * l->row_seconds;
     if (units == 1)
         return sum;
-    if (units <= EXACT_UNITS && tasks <= (double)(EXACT_ROUNDS * units))
-        return follow(t, units);
-    double longest = t->whole > 0 ? t->whole_seconds : t->rest_seconds;
+    if (units <= EXACT_UNITS && tasks.count <= EXACT_ROUNDS * units)
+        return follow(l, &tasks, units);
+    double longest = (double)ith_min64(l->q_rows, ith_sweep_part_rows(l->block_q, 1)) * l->row_seconds;
     return fmax(sum / (double)units + longest * (double)(units - 1) / (double)(2 * units), longest);
 }
 
@@ -75,20 +87,19 @@ double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t 
 {
     const ith_attn_problem *p = &price->setting.problem;
     const ith_machine_attention *rates = &price->row;
-    int64_t block = price->tiles.block_q, rest = q_rows % block;
+    int64_t block = price->tiles.block_q;
     double product = 4 * keys * (double)p->head_dim / (rates->gflops * 1e9);
     double calls = blocks * rates->call_seconds / (double)(rates->block_q ? rates->block_q : block);
     double row = (product + calls) / price->unit_rate, seconds = 0;
     if (heads->count == 0 || q_rows == 0)
         return 0;
-    task_list tasks = {
-        .whole = q_rows / block, .whole_seconds = (double)block * row, .rest_seconds = (double)rest * row};
+    attend_loop loop = {.q_rows = q_rows, .block_q = block, .blocks = ith_div_up(q_rows, block), .row_seconds = row};
     int64_t groups = ith_div_up(heads->kv_heads, heads_together(price, heads->kv_heads, q_rows));
     for (int i = 0; i < 2; i++) { /* groups differ by one head at most: first the larger ones */
         int64_t count = i ? groups - heads->count % groups : heads->count % groups;
-        tasks.heads = heads->count / groups + !i;
-        if (count > 0 && tasks.heads > 0)
-            seconds += (double)count * loop_seconds(&tasks, price->units);
+        loop.heads = heads->count / groups + !i;
+        if (count > 0 && loop.heads > 0)
+            seconds += (double)count * loop_seconds(&loop, price->units);
     }
     return seconds;
 }

@@ -10,6 +10,7 @@
 
 /* each thread has about this many blocks of queries after each packing of keys, so that threads end nearly together */
 #define TASKS_PER_THREAD 8
+#define LAST_PARTS 4   /* number of parts of each of the last blocks */
 #define PIECE_KEYS 256 /* the most keys packed by one call, before rounding up to panels */
 /* the most elements of K packed by one call: short calls notice a cancellation soon */
 #define PIECE_ELEMENTS ((int64_t)1 << 20)
@@ -46,6 +47,24 @@ int64_t ith_sweep_heads_together(const ith_attn_problem *p, int64_t kv_heads, in
     int64_t tasks = ith_max64(p->heads / p->kv_heads * ith_div_up(q_rows, block_q), 1);
     int64_t wanted = threads > 1 ? ith_div_up(threads * TASKS_PER_THREAD, tasks) : 1;
     return ith_max64(ith_min64(wanted, kv_heads), 1);
+}
+
+ith_sweep_tasks ith_sweep_tasks_of(int64_t blocks, int64_t threads)
+{
+    const int64_t cut = threads > 1 ? ith_min64(blocks, threads) : 0;
+    return (ith_sweep_tasks){.whole = blocks - cut, .parts = LAST_PARTS, .count = blocks - cut + cut * LAST_PARTS};
+}
+
+void ith_sweep_task(const ith_sweep_tasks *tasks, int64_t task, int64_t *block, int64_t *part)
+{
+    const int64_t beyond = task - tasks->whole;
+    *block = beyond < 0 ? task : tasks->whole + beyond / tasks->parts;
+    *part = beyond < 0 ? -1 : beyond % tasks->parts;
+}
+
+int64_t ith_sweep_part_rows(int64_t block_q, int64_t step)
+{
+    return ith_round_up(ith_div_up(block_q, LAST_PARTS), step);
 }
 
 /* The number of kv heads packed at a time: all of them if other ranks use them too. */
@@ -87,6 +106,7 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
         return;
     out->block_bytes = ith_round_up(block_bytes, ITH_ARENA_ALIGNMENT);
     out->shard_bytes = packed_shard_bytes(out, shape->shard_rows);
+    out->part_rows = ith_sweep_part_rows(setting->tiles.block_q, kernel->tiles(D).step.block_q);
     out->together = packed_together(out);
     out->scratch_bytes = kernel->scratch_bytes(D, &setting->tiles);
     out->thread_bytes = split_thread_memory(out, NULL, &unused);
@@ -218,23 +238,22 @@ static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors
         out[i] = (const char *)tensors->mask + (element + i * p->kv_len) * bytes;
 }
 
-/* A block of queries of one head, and the kernel call that attends to its keys. */
+/* A block of queries of one head or a part of it, and the kernel call that attends to its keys. */
 typedef struct query_block {
     ith_attn_call call;
     int64_t head, kv_head, slot; /* slot: number of the kv head among the packed heads */
+    int64_t begin, rows;         /* queries [begin, begin + rows) of this rank */
     int64_t number;              /* number of the first query in the whole sequence */
 } query_block;
 
 /* Fills in the kernel call of a block of queries: everything except the keys and values. */
-static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
-                           query_block *b)
+static void describe_block(const ith_sweep *s, const ith_sweep_job *job, block_memory *memory, query_block *b)
 {
     const ith_attn_setting *set = s->setting;
-    int64_t begin = block * set->tiles.block_q, rows = ith_min64(set->tiles.block_q, job->queries->rows - begin);
-    int64_t kept = (b->head - job->heads.first) * s->shape.q_rows + begin;
-    b->number = ith_query_rows(set, job->queries, b->head, begin, rows, memory->q, memory->o);
+    int64_t kept = (b->head - job->heads.first) * s->shape.q_rows + b->begin;
+    b->number = ith_query_rows(set, job->queries, b->head, b->begin, b->rows, memory->q, memory->o);
     b->call = (ith_attn_call){.dtype = set->problem.dtype,
-                              .q_rows = rows,
+                              .q_rows = b->rows,
                               .head_dim = set->problem.head_dim,
                               .tiles = set->tiles,
                               .q = memory->q,
@@ -253,7 +272,7 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
     if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->head)) {
         b->call.softmax = ITH_SOFTMAX_FIXED_M;
         b->call.m = memory->offsets;
-        ith_fixed_m_offsets(&s->fixed, b->head, memory->q, rows, memory->offsets);
+        ith_fixed_m_offsets(&s->fixed, b->head, memory->q, b->rows, memory->offsets);
     }
 }
 
@@ -274,10 +293,9 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
 /* Computes the attention of a block of queries to all shards of a job (ith_sweep_job), one KV block after another. The
  * kernel call for the last KV block writes the output. A shard without keys takes one call without keys: so the calls,
  * and with them the bits, are the same if the shards come in one job or in several. */
-static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
-                         query_block *b)
+static void attend_block(const ith_sweep *s, const ith_sweep_job *job, block_memory *memory, query_block *b)
 {
-    describe_block(s, job, block, memory, b);
+    describe_block(s, job, memory, b);
     b->call.first = job->first;
     for (int shard = 0; shard < job->shard_count; shard++) {
         int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->kv_head);
@@ -291,9 +309,8 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t b
     }
     if (!job->last)
         return;
-    int64_t row = block * s->setting->tiles.block_q;
-    ith_query_lse(job->queries, b->head, row, b->call.q_rows, b->call.lse);
-    ith_query_count(s->setting, job->queries, row, b->call.q_rows, job->sent);
+    ith_query_lse(job->queries, b->head, b->begin, b->rows, b->call.lse);
+    ith_query_count(s->setting, job->queries, b->begin, b->rows, job->sent);
 }
 
 /* Sets *first and *count to the range of query heads in `heads` that attend to its kv heads [begin, end). */
@@ -305,7 +322,26 @@ static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begi
     *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* The work of one thread: takes one block of queries of a head_range after another, until none is left. */
+/* Describes the queries of a task. `blocks`: number of blocks of queries of a head. rows is at most 0 if the task has no
+ * queries. */
+static query_block block_of(const head_range *r, const ith_sweep_tasks *tasks, int64_t blocks, int64_t task)
+{
+    const ith_sweep *s = r->sweep;
+    const int64_t block_q = s->setting->tiles.block_q;
+    int64_t block, part;
+    ith_sweep_task(tasks, task, &block, &part);
+    query_block b = {.head = r->first + block / blocks, .begin = block % blocks * block_q};
+    b.kv_head = b.head / (s->setting->problem.heads / s->setting->problem.kv_heads);
+    b.slot = b.kv_head - r->job->heads.kv_first - r->begin;
+    b.rows = ith_min64(block_q, r->job->queries->rows - b.begin);
+    if (part >= 0) {
+        b.begin += part * s->part_rows;
+        b.rows = ith_min64(s->part_rows, b.rows - part * s->part_rows);
+    }
+    return b;
+}
+
+/* The work of one thread: takes one task of a head_range after another, until none is left. */
 static void attend_in_thread(void *user, int thread)
 {
     head_range *r = user;
@@ -313,14 +349,14 @@ static void attend_in_thread(void *user, int thread)
     const ith_sweep_job *job = r->job;
     block_memory memory;
     split_thread_memory(s, s->threads + thread * s->thread_bytes, &memory);
-    int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q), task;
-    int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
+    const int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q);
+    const ith_sweep_tasks tasks = ith_sweep_tasks_of(r->heads * blocks, s->setting->threads);
+    int64_t task;
     double traced = trace_begin(s, thread);
-    while (!halted(s) && (task = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < r->heads * blocks) {
-        query_block b = {.head = r->first + task / blocks};
-        b.kv_head = b.head / per_key;
-        b.slot = b.kv_head - job->heads.kv_first - r->begin;
-        attend_block(s, job, task % blocks, &memory, &b);
+    while (!halted(s) && (task = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < tasks.count) {
+        query_block b = block_of(r, &tasks, blocks, task);
+        if (b.rows > 0)
+            attend_block(s, job, &memory, &b);
         if (thread == 0 && job->progress)
             job->progress(job->progress_user);
     }

@@ -30,6 +30,7 @@ typedef struct ith_sweep {
     int64_t together;                 /* number of kv heads packed at a time */
     int64_t block_bytes, shard_bytes; /* packed size of a whole KV block, and of the longest shard */
     int64_t piece_keys;               /* the most keys packed by one call of the kernel */
+    int64_t part_rows;                /* queries of a part of a block (ith_sweep_tasks) */
     /* bytes of scratch memory for a kernel call; bytes of all memory of a thread */
     int64_t scratch_bytes, thread_bytes;
     /* packed keys and values of `together` kv heads; memory of all threads */
@@ -42,6 +43,21 @@ typedef struct ith_sweep {
 int64_t ith_sweep_heads_together(const ith_attn_problem *problem, int64_t kv_heads, int64_t q_rows, int64_t block_q,
                                  int64_t threads);
 
+/* The tasks of a loop in which threads take blocks of queries. A task is a whole block. Only the last blocks are cut into
+ * parts, and each part is a task, so that threads end nearly together. */
+typedef struct ith_sweep_tasks {
+    int64_t whole; /* number of tasks that are whole blocks: blocks 0 to whole - 1 */
+    int64_t parts; /* number of parts of each other block; the last parts of a short block have no queries */
+    int64_t count; /* number of tasks */
+} ith_sweep_tasks;
+
+/* The tasks of a loop over `blocks` blocks. */
+ith_sweep_tasks ith_sweep_tasks_of(int64_t blocks, int64_t threads);
+/* Sets *block and *part to the block and the part of task number `task`. *part is -1 if the task is a whole block. */
+void ith_sweep_task(const ith_sweep_tasks *tasks, int64_t task, int64_t *block, int64_t *part);
+/* The queries of a part of a block of block_q queries: a multiple of `step`, the kernel's step of block_q. */
+int64_t ith_sweep_part_rows(int64_t block_q, int64_t step);
+
 /* One job of a sweep: the queries of some heads, and the shards of keys and values that they attend to. */
 typedef struct ith_sweep_job {
     ith_heads heads;
@@ -53,7 +69,7 @@ typedef struct ith_sweep_job {
     bool first, last;
     /* this rank's count of bytes sent, for outputs in the memory of other ranks */
     _Atomic int64_t *sent;
-    void (*progress)(void *user); /* called by one thread after each block of queries; may be NULL */
+    void (*progress)(void *user); /* called by one thread after each task; may be NULL */
     void *progress_user;
 } ith_sweep_job;
 
