@@ -216,17 +216,20 @@ static const ith_linear *layer_of(const task *t, int which)
     }
 }
 
-/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. */
+/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. The memory of rows t is free when
+ * their operands are there. A thread computes those of the first layer before it finishes the strip before, so it may
+ * not wait for that. */
 static void direct(task *t, int which, int64_t strip, ith_linear_product *p)
 {
     const ith_linear *added_to[] = {[ADDED_FIRST] = t->first, [ADDED_GATE] = t->gate, [ADDED_SECOND] = t->second};
-    p->frees = &t->stages[FINISH];
     if (which != FIRST && which != SECOND) {
         p->hidden = added_of(t, which, strip), p->hidden_steps = p->layer->size->out;
         p->factors = added_to[which]->factors;
     } else if (which == FIRST && t->second) {
         p->hidden = hidden_of(t), p->hidden_steps = t->second->size->in;
         p->frees = &t->stages[SECOND];
+    } else {
+        p->frees = &t->stages[FINISH];
     }
 }
 

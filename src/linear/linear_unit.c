@@ -461,7 +461,7 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     for (position at = {0}; u.panels; at = after(&u, at)) {
         if (!ith_linear_goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
             return;
-        if (writes_first(&u, at) && !ith_linear_await(p->frees, p->strip - 1, p->outcome))
+        if (writes_first(&u, at) && p->frees && !ith_linear_await(p->frees, p->strip - 1, p->outcome))
             return;
         multiply_block(&u, at);
         if (is_last(&u, at))

@@ -31,7 +31,7 @@ typedef struct ith_linear_product {
     int64_t units;
     int64_t strip;           /* number of the strip */
     ith_linear_stage *stage; /* the stage whose items are the units */
-    /* A unit begins to write its results when this stage of the strip before has ended. */
+    /* A unit begins to write its results when this stage of the strip before has ended. NULL: at once. */
     const ith_linear_stage *frees;
 } ith_linear_product;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the threads of a call share its work: every item once and in an order in which its operands are there; threads
- * that sleep are woken by an item's end and by a failure; and layers with several strips have the same bits when the
- * caller's functions are slow in some threads. */
+ * that sleep are woken by an item's end and by a failure; and layers with several strips, with and without low-rank
+ * additions, have the same bits when the caller's functions are slow in some threads. */
 #include "kernels/rowops.h"
+#include "linear/linear_set.h"
 #include "linear/linear_work.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
@@ -133,8 +134,8 @@ static void test_nothing_to_wait_for(void **state)
 
 /* ---- Slow callers ---------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 5000, WIDTH = 40, WIDE = 70 };
-typedef enum slow { SLOW_ROWS, SLOW_TAKES, SLOW_FINISHES, SLOW_KINDS } slow;
+enum { ROWS = 5000, WIDTH = 40, WIDE = 70, RANK = 5 };
+enum slow { SLOW_ROWS, SLOW_TAKES, SLOW_FINISHES, SLOW_KINDS };
 
 /* Rows of x and y. One function is so slow for one row that other threads do all other work meanwhile. */
 typedef struct caller {
@@ -142,10 +143,10 @@ typedef struct caller {
     float *y;
     float *slots; /* [strip][WIDTH]: a row of y until it is finished; NULL: rows need no finish */
     int64_t strip;
-    slow slow;
+    enum slow slow;
 } caller;
 
-static void delay(const caller *c, slow function, int64_t row)
+static void delay(const caller *c, enum slow function, int64_t row)
 {
     if (c->slow == function && row == 7)
         sleep_microseconds(20000);
@@ -185,19 +186,34 @@ typedef struct layers {
 
 static const int64_t inputs[LAYERS] = {WIDTH, WIDE, WIDTH}, outputs[LAYERS] = {WIDE, WIDTH, WIDTH};
 
-static layers make(ith_context *context)
+/* The low-rank addition to a layer. */
+static ith_linear_addition addition_to(const layers *l, int layer)
+{
+    return (ith_linear_addition){.down = {.data = l->w, .type = ITH_F32, .rows = RANK},
+                                 .up = {.data = l->w, .type = ITH_F32, .rows = outputs[layer]},
+                                 .factor = 0.5f};
+}
+
+/* additions: number of low-rank additions to each layer, 0 or 1. They are products of their own. */
+static layers make(ith_context *context, int additions)
 {
     layers l = {.w = random_floats(&seed, WIDTH * WIDE), .x = random_floats(&seed, ROWS * WIDTH)};
     assert_int_equal(ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &l.set), ITH_OK);
+    l.set->merges_most = 0;
     for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < LAYERS; i++)
-            l.of[i] = ith_linear_lay_out(l.set, inputs[i], outputs[i], operand_kinds[OPERANDS_F32], &l.arena);
+        for (int i = 0; i < LAYERS; i++) {
+            const ith_linear_addition sizes = addition_to(&l, i);
+            l.of[i] = ith_linear_lay_out_with(l.set, inputs[i], outputs[i], operand_kinds[OPERANDS_F32], &sizes,
+                                              additions, &l.arena);
+        }
         if (!pass)
             assert_int_equal(ith_arena_allocate(context, &l.arena, "layers"), ITH_OK);
     }
     for (int i = 0; i < LAYERS; i++) {
         const ith_linear_weight weight = {.data = l.w, .type = ITH_F32, .rows = outputs[i]};
+        const ith_linear_addition addition = addition_to(&l, i);
         assert_int_equal(ith_linear_attach(context, l.of[i], &weight, 1, NULL), ITH_OK);
+        assert_int_equal(ith_linear_add(context, l.of[i], &addition, additions), ITH_OK);
     }
     assert_int_equal(one_workspace_make(context, l.set, ROWS, &l.workspace, &l.workspace_arena), ITH_OK);
     return l;
@@ -211,22 +227,23 @@ static void unmake(ith_context *context, layers *l)
     free(l->w), free(l->x);
 }
 
-/* A layer, a layer whose rows are finished, and a feed-forward network. */
-typedef enum form { LAYER, FINISHED_LAYER, NETWORK, FORMS } form;
+/* A layer, a layer whose rows are finished, a feed-forward network, and one whose rows are finished. */
+enum form { LAYER, FINISHED_LAYER, NETWORK, FINISHED_NETWORK, FORMS };
 
 /* Computes y with a team of `threads` threads. */
-static float *apply(ith_context *context, const layers *l, form form, slow slow, int threads)
+static float *apply(ith_context *context, const layers *l, enum form form, enum slow slow, int threads)
 {
     caller c = {.x = l->x, .strip = ith_linear_strip(&l->workspace), .slow = slow};
+    const bool finishes = form == FINISHED_LAYER || form == FINISHED_NETWORK;
     c.y = malloc(ROWS * WIDTH * sizeof *c.y);
-    c.slots = form == FINISHED_LAYER ? malloc((size_t)c.strip * WIDTH * sizeof *c.slots) : NULL;
-    assert_true(c.y && (c.slots || form != FINISHED_LAYER));
+    c.slots = finishes ? malloc((size_t)c.strip * WIDTH * sizeof *c.slots) : NULL;
+    assert_true(c.y && (c.slots || !finishes));
     const ith_linear_input x = {give_row, &c};
     const ith_linear_output y = {.take = take, .finish = c.slots ? finish : NULL, .user = &c};
     const ith_feed_forward network = {l->of[UP], NULL, l->of[DOWN],
                                       ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
     omp_set_num_threads(threads);
-    if (form == NETWORK)
+    if (form == NETWORK || form == FINISHED_NETWORK)
         assert_int_equal(ith_feed_forward_apply(context, &network, &l->workspace, ROWS, &x, &y), ITH_OK);
     else
         assert_int_equal(ith_linear_apply(context, l->of[SQUARE], &l->workspace, ROWS, &x, &y), ITH_OK);
@@ -234,16 +251,15 @@ static float *apply(ith_context *context, const layers *l, form form, slow slow,
     return c.y;
 }
 
-static void test_slow_callers(void **state)
+static void check_slow_callers(int additions)
 {
-    (void)state;
     ith_context *context = NULL;
     const int threads = omp_get_max_threads();
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     omp_set_num_threads(4);
-    layers l = make(context);
+    layers l = make(context, additions);
     assert_true(ROWS > 2 * ith_linear_strip(&l.workspace)); /* there are at least three strips */
-    for (form form = LAYER; form < FORMS; form++) {
+    for (enum form form = LAYER; form < FORMS; form++) {
         float *expected = apply(context, &l, form, SLOW_KINDS, 1);
         for (int i = 0; i < 3 * SLOW_KINDS; i++) {
             float *y = apply(context, &l, form, i % SLOW_KINDS, 2 + i / SLOW_KINDS);
@@ -257,6 +273,19 @@ static void test_slow_callers(void **state)
     ith_context_destroy(&context);
 }
 
+static void test_slow_callers(void **state)
+{
+    (void)state;
+    check_slow_callers(0);
+}
+
+/* The rows t of the next strip are computed before the rows of y are finished. */
+static void test_slow_callers_with_additions(void **state)
+{
+    (void)state;
+    check_slow_callers(1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_sleepers),
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_slow_callers),
+        cmocka_unit_test(test_slow_callers_with_additions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
