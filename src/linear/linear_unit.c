@@ -451,6 +451,8 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.count = ith_min64(p->features, size->out - u.first);
     u.first_panel = range * panels / p->ranges;
     u.panels = (range + 1) * panels / p->ranges - u.first_panel;
+    if (!u.panels)
+        return;
     u.spans = ith_div_up(u.panels, span_most(size, u.panels));
     u.blocks[0] = blocks_of(&u, p->layer);
     u.blocks[1] = p->gate ? blocks_of(&u, p->gate) : 0;
@@ -458,7 +460,7 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.sums[0] = (float *)(void *)((char *)u.turned + turned_bytes(size));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
     u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
-    for (position at = {0}; u.panels; at = after(&u, at)) {
+    for (position at = {0};; at = after(&u, at)) {
         if (!ith_linear_goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
             return;
         if (writes_first(&u, at) && p->frees && !ith_linear_await(p->frees, p->strip - 1, p->outcome))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the threads of a call share its work: every item once and in an order in which its operands are there; threads
  * that sleep are woken by an item's end and by a failure; and layers with several strips, with and without low-rank
- * additions, have the same bits when the caller's functions are slow in some threads. */
+ * additions, have the same bits when the caller's functions are slow in some threads, and when threads find no work in
+ * the last strip. */
 #include "kernels/rowops.h"
 #include "linear/linear_set.h"
 #include "linear/linear_work.h"
@@ -286,6 +287,39 @@ static void test_slow_callers_with_additions(void **state)
     check_slow_callers(1);
 }
 
+/* ---- Small strips ---------------------------------------------------------------------------------------------- */
+
+/* The last strip has fewer right panels than the strips before, and fewer than there are threads. */
+static void test_small_strips(void **state)
+{
+    (void)state;
+    enum { STRIP_ROWS = 200, MOST = 1000, OUT = 3 };
+    ith_context *context = NULL;
+    const int threads = omp_get_max_threads();
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    float *w = random_floats(&seed, WIDTH * OUT), *x = random_floats(&seed, MOST * WIDTH);
+    float expected[MOST * OUT], y[MOST * OUT];
+    one_layer layer;
+    assert_int_equal(one_layer_make(context, WIDTH, OUT, w, ITH_F32, NULL, operand_kinds[OPERANDS_F32], false, &layer),
+                     ITH_OK);
+    assert_int_equal(one_layer_apply(context, &layer, MOST, x, expected), ITH_OK);
+    for (int team = 1; team <= 9; team += 4) {
+        ith_linear_workspace workspace;
+        ith_arena arena;
+        omp_set_num_threads(team);
+        assert_int_equal(one_workspace_make(context, layer.set, STRIP_ROWS, &workspace, &arena), ITH_OK);
+        for (int64_t rows = STRIP_ROWS; rows <= MOST; rows += 19) {
+            assert_int_equal(ith_linear_apply_rows(context, layer.linear, &workspace, rows, x, y), ITH_OK);
+            assert_memory_equal(y, expected, (size_t)(rows * OUT) * sizeof *y);
+        }
+        one_workspace_free(context, &workspace, &arena);
+    }
+    omp_set_num_threads(threads);
+    one_layer_free(context, &layer);
+    free(w), free(x);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_nothing_to_wait_for),
         cmocka_unit_test(test_slow_callers),
         cmocka_unit_test(test_slow_callers_with_additions),
+        cmocka_unit_test(test_small_strips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
