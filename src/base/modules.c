@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096 };
-
 /* Sets *name to the beginning of NAME in a file name ithaca_KIND_NAME.so and returns its length; 0 if the file name has
  * another form. */
 static int module_name(const ith_module_kind *kind, const char *file, const char **name)
@@ -25,14 +23,14 @@ static int module_name(const ith_module_kind *kind, const char *file, const char
     return (int)(length - before - after);
 }
 
-/* Loads a module and returns its table. If the module cannot be used, returns NULL and writes the reason to
- * module->refusal. */
-static const ith_module_head *open_table(const ith_module_kind *kind, ith_module *module, const char *name, int length)
+void ith_module_open(const ith_module_kind *kind, ith_module *module)
 {
+    const char *name = NULL;
+    int length = module_name(kind, strrchr(module->path, '/') + 1, &name);
     void *handle = dlopen(module->path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         snprintf(module->refusal, sizeof module->refusal, "%s", dlerror());
-        return NULL;
+        return;
     }
     const ith_module_head *table = dlsym(handle, kind->symbol);
     const char *fault;
@@ -47,9 +45,9 @@ static const ith_module_head *open_table(const ith_module_kind *kind, ith_module
         snprintf(module->refusal, sizeof module->refusal, "its file says %.*s, its table %s", length, name,
                  table->name ? table->name : "nothing");
     else
-        return table;
-    dlclose(handle);
-    return NULL;
+        module->table = table;
+    if (!module->table)
+        dlclose(handle);
 }
 
 /* Whether a module of this file name was found in a folder that was searched earlier and so takes precedence. */
@@ -64,10 +62,10 @@ static bool is_hidden(const ith_module_kind *kind, const char *file)
 /* Adds a module file to the list of its kind, either loaded or with the reason why it is refused. */
 static void add_module(ith_module_kind *kind, const char *folder, const char *file)
 {
-    char path[PATH_BYTES];
+    char path[ITH_MODULE_PATH_BYTES];
     const char *name = NULL;
-    int name_length = module_name(kind, file, &name), length = snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (!name_length || length < 0 || length >= PATH_BYTES || is_hidden(kind, file))
+    int length = snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (!module_name(kind, file, &name) || length < 0 || length >= ITH_MODULE_PATH_BYTES || is_hidden(kind, file))
         return;
     ith_module *grown = realloc(kind->modules, (size_t)(kind->count + 1) * sizeof *grown);
     if (grown)
@@ -77,7 +75,7 @@ static void add_module(ith_module_kind *kind, const char *folder, const char *fi
         return;
     ith_module *module = &grown[kind->count++];
     *module = (ith_module){.path = copy};
-    module->table = open_table(kind, module, name, name_length);
+    ith_module_open(kind, module);
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -96,26 +94,26 @@ static void add_folder(ith_module_kind *kind, const char *folder)
     free(files);
 }
 
-/* Finds the folder of this library, or of the program that contains it. Returns false if the folder is not known. */
-static bool find_own_folder(char *folder)
+bool ith_module_find_folder(const void *address, char folder[ITH_MODULE_PATH_BYTES])
 {
-    static const char here = 0;
-    Dl_info own;
-    if (!dladdr(&here, &own) || !own.dli_fname)
+    Dl_info owner;
+    if (!dladdr(address, &owner) || !owner.dli_fname)
         return false;
-    const char *end = strrchr(own.dli_fname, '/');
-    int length = end ? (int)(end - own.dli_fname) : PATH_BYTES;
-    return length < PATH_BYTES && snprintf(folder, PATH_BYTES, "%.*s", length, own.dli_fname) == length;
+    const char *end = strrchr(owner.dli_fname, '/');
+    int length = end ? (int)(end - owner.dli_fname) : ITH_MODULE_PATH_BYTES;
+    return length < ITH_MODULE_PATH_BYTES &&
+           snprintf(folder, ITH_MODULE_PATH_BYTES, "%.*s", length, owner.dli_fname) == length;
 }
 
 /* Searches the folders that modules.h names, in the order of precedence. */
 static void search(ith_module_kind *kind)
 {
-    char own[PATH_BYTES], beside[PATH_BYTES + sizeof "/ithaca"];
+    static const char here = 0;
+    char own[ITH_MODULE_PATH_BYTES], beside[ITH_MODULE_PATH_BYTES + sizeof "/ithaca"];
     const char *named = secure_getenv("ITHACA_PLUGIN_PATH");
     if (named && named[0])
         add_folder(kind, named);
-    if (named || !find_own_folder(own))
+    if (named || !ith_module_find_folder(&here, own))
         return;
     snprintf(beside, sizeof beside, "%s/ithaca", own);
     add_folder(kind, beside);

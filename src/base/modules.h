@@ -41,4 +41,12 @@ typedef struct ith_module_kind {
  * files of a folder in the order of their names. Any thread may call this. */
 const ith_module *ith_module_at(ith_module_kind *kind, int index);
 
+/* Loads the file module->path, which is called ithaca_KIND_NAME.so, and sets module->table, or module->refusal if the
+ * module cannot be used. The other members are 0 at first. */
+void ith_module_open(const ith_module_kind *kind, ith_module *module);
+
+#define ITH_MODULE_PATH_BYTES 4096
+/* Finds the folder of the library or the program in which an address lies. Returns false if it is not known. */
+bool ith_module_find_folder(const void *address, char folder[ITH_MODULE_PATH_BYTES]);
+
 #endif
