@@ -17,6 +17,7 @@ ithaca_pkg_config(ithaca "Exact context-parallel attention" "")
 if(ITHACA_ENGINE)
   install(TARGETS ithaca_wan EXPORT ithacaTargets DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(TARGETS ithaca_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ithaca_media LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ithaca)
   install(FILES include/ithaca/bench.h include/ithaca/files.h include/ithaca/video_cost.h include/ithaca/wan.h
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ithaca)
   ithaca_pkg_config(ithaca_wan "Wan video engine" "ithaca")

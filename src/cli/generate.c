@@ -82,7 +82,7 @@ int ith_generate_check_names(ith_generation *g)
         return ITH_EXIT_DONE;
     if (ith_context_clone(g->context, &g->media_context))
         return ith_cli_error("%s", ith_context_error(g->context));
-    if (ith_video_check_path(g->media_context, g->settings.output))
+    if (ith_media_load(g->media_context, &g->media) || g->media->video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
     const char *preview = g->settings.preview, *ending = preview ? strrchr(preview, '.') : NULL;
     int code = ith_cli_check_output(g->settings.dump);
@@ -119,7 +119,7 @@ static int describe_run(ith_generation *g)
     int code = ith_generate_describe(g);
     ith_video_options options = ith_generate_video(g, g->options.width, g->options.height);
     /* The size of a video from saved latents is known only when they are read. */
-    if (!code && !g->settings.from_latents && ith_video_check(g->media_context, g->settings.output, &options))
+    if (!code && !g->settings.from_latents && g->media->video_check(g->media_context, g->settings.output, &options))
         return ith_cli_error("%s", ith_context_error(g->media_context));
     return code;
 }
@@ -274,7 +274,7 @@ static int finish_video(ith_generation *g)
     double start = ith_cli_seconds();
     if (!g->writer)
         return ith_cli_error("the engine has made no frame");
-    g->media_failed = ith_video_finish(&g->writer) != ITH_OK;
+    g->media_failed = g->media->video_finish(&g->writer) != ITH_OK;
     g->finish_seconds = ith_cli_seconds() - start;
     return g->media_failed ? ith_cli_error("%s", ith_context_error(g->media_context)) : ITH_EXIT_DONE;
 }
@@ -298,9 +298,15 @@ int ith_generate_complete(ith_generation *g)
     return ith_generate_summarise(g);
 }
 
+static void free_writer(ith_generation *g)
+{
+    if (g->writer)
+        g->media->video_discard(&g->writer);
+}
+
 void ith_generate_discard(ith_generation *g)
 {
-    ith_video_discard(&g->writer);
+    free_writer(g);
     print_remains(g);
 }
 
@@ -319,7 +325,7 @@ static int finish(void *user, int code)
 
 void ith_generate_free(ith_generation *g)
 {
-    ith_video_discard(&g->writer);
+    free_writer(g);
     ith_generate_free_images(g);
     ith_context_destroy(&g->media_context);
     free(g->latents_path);

@@ -3,7 +3,7 @@
 #ifndef ITH_CLI_GENERATE_H
 #define ITH_CLI_GENERATE_H
 
-#include "../media/media.h"
+#include "../media/load/media_load.h"
 #include "attend_options.h"
 #include "cli.h"
 #include "generate_predict.h"
@@ -74,6 +74,7 @@ typedef struct ith_generation {
     ith_precision asked_precision; /* the value of --precision; options.precision is never `auto` */
     ith_generate_report report;
     ith_progress progress;
+    const ith_media *media;   /* functions for pictures and videos, in the process of rank 0 */
     ith_video_writer *writer; /* NULL until the first frame has come */
     bool preview_failed;      /* a preview could not be written, which was said */
     bool media_failed;        /* the video could not be written; media_context has the reason */
@@ -106,7 +107,8 @@ int ith_generate_run_batch(ith_generation *g);
 int ith_generate_begin(ith_generation *g);
 /* Opens the model. */
 int ith_generate_open_model(ith_generation *g);
-/* Checks the names of the files that the run writes, in the process of rank 0. */
+/* Loads the functions that write videos, and checks the names of the files that the run writes, in the process of
+ * rank 0. */
 int ith_generate_check_names(ith_generation *g);
 /* After ith_generate_begin and ith_generate_open_model: reads the images, names the latents, fills in the options that
  * the user left open, and describes the run. */

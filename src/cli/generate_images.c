@@ -2,17 +2,18 @@
 /* The images of ithaca generate: --image and --last-image. */
 #include "generate.h"
 
-#include "../media/image.h"
-
 #include <stdlib.h>
 
 /* Reads an image, and sets *option to it. */
 static ith_status read_image(ith_generation *g, const char *path, ith_image *image, const ith_image **option)
 {
+    const ith_media *media;
     uint8_t *rgb = NULL;
     if (!path || g->settings.from_latents)
         return ITH_OK;
-    ith_status status = ith_image_read(g->context, path, &rgb, &image->height, &image->width);
+    ith_status status = ith_media_load(g->context, &media);
+    if (!status)
+        status = media->image_read(g->context, path, &rgb, &image->height, &image->width);
     image->struct_size = sizeof *image, image->rgb = rgb;
     *option = image;
     return status;

@@ -3,7 +3,6 @@
  * frames. */
 #include "generate.h"
 
-#include "../media/picture.h"
 #include "interrupt.h"
 
 #define PREVIEW_HEIGHT 192 /* least height of a preview, to which latents are enlarged */
@@ -39,10 +38,10 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     if (index == 0) {
         ith_video_options options = ith_generate_video(g, width, height);
         g->height = height, g->width = width;
-        status = ith_video_open(g->media_context, g->settings.output, &options, &g->writer);
+        status = g->media->video_open(g->media_context, g->settings.output, &options, &g->writer);
     }
     if (!status)
-        status = ith_video_add(g->writer, rgb);
+        status = g->media->video_add(g->writer, rgb);
     g->media_failed = status != ITH_OK;
     return status;
 }
@@ -53,7 +52,8 @@ static ith_status take_preview(void *user, int64_t step, const uint8_t *rgb, int
     ith_generation *g = user;
     const int64_t scale = height < PREVIEW_HEIGHT ? PREVIEW_HEIGHT / height : 1;
     (void)step;
-    if (ith_picture_write(g->media_context, g->settings.preview, rgb, height, width, scale) && !g->preview_failed) {
+    if (g->media->picture_write(g->media_context, g->settings.preview, rgb, height, width, scale) &&
+        !g->preview_failed) {
         g->preview_failed = true;
         ith_progress_end(&g->progress);
         fprintf(stderr, "ithaca: no preview: %s\n", ith_context_error(g->media_context));

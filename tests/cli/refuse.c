@@ -3,7 +3,7 @@
  * allocation from the beginning of main, counted from 1, has no memory. REFUSE=files:N: the N-th call that makes,
  * opens, reads, writes or renames a file fails, with the error of a full or broken disk. With N = 0 nothing fails, and
  * the file that REFUSE_LIST names gets the numbers of calls of this kind, one from each place: a place is a list of
- * return addresses. */
+ * return addresses. Calls of libraries that are being loaded do not count, as before main. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -106,6 +106,15 @@ int __libc_start_main(int (*start)(int, char **, char **), int count, char **wor
                   void *) = next("__libc_start_main");
     real_main = start;
     return behind(counted_main, count, words, init, end, loader_end, stack);
+}
+
+void *dlopen(const char *file, int mode)
+{
+    void *(*behind)(const char *, int) = (void *(*)(const char *, int))next("dlopen");
+    inside++;
+    void *library = behind(file, mode);
+    inside--;
+    return library;
 }
 
 __attribute__((destructor)) static void end_list(void)

@@ -88,3 +88,12 @@ for module in "$build"/ithaca_transport_*.so; do
     ldd "$installed" | grep 'libithaca\.so' | grep -q "$(realpath "$libdir")" ||
         { echo "$installed does not find the library beside it"; exit 1; }
 done
+
+[ "$engine" ] || exit 0
+echo "pictures and videos"
+installed=$libdir/ithaca/ithaca_media_libav.so
+exported=$(nm -D --defined-only "$installed" | awk '{print $3}')
+[ "$exported" = ith_media_table ] || { echo "$installed exports $exported"; exit 1; }
+LD_LIBRARY_PATH= "$work/usr/bin/ithaca" generate --model "$root/models/shapes" --prompt circle --frames 1 --height 32 --width 32 \
+    --steps 1 --quiet --output "$work/clip.mp4"
+test -s "$work/clip.mp4"
