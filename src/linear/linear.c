@@ -217,8 +217,8 @@ static const ith_linear *layer_of(const task *t, int which)
 }
 
 /* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. The memory of rows t is free when
- * their operands are there. A thread computes those of the first layer before it finishes the strip before, so it may
- * not wait for that. */
+ * their operands are there. A thread makes the rows t of a strip before it finishes the strip before, so it may not wait
+ * for that finish. */
 static void direct(task *t, int which, int64_t strip, ith_linear_product *p)
 {
     const ith_linear *added_to[] = {[ADDED_FIRST] = t->first, [ADDED_GATE] = t->gate, [ADDED_SECOND] = t->second};
