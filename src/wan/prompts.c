@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-_Static_assert(ITH_TEXT_LEN == ITH_DIT_TEXT_LEN, "the tokenizer cuts prompts to the rows of the transformer");
-
 /* Texts that are encoded together, and their rows. */
 typedef struct job {
     const char *const *texts;

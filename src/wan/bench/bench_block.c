@@ -56,7 +56,7 @@ static ith_status read_problem(ith_context *context, const ith_block_problem *gi
     if (!status)
         status = ith_bench_check_range(context, "tokens", p->tokens, 1, MOST_TOKENS);
     if (!status)
-        status = ith_bench_check_range(context, "text_rows", p->text_rows, 1, ITH_DIT_TEXT_LEN);
+        status = ith_bench_check_range(context, "text_rows", p->text_rows, 1, ITH_TEXT_LEN);
     if (!status)
         status = ith_bench_check_range(context, "lora_rank", p->lora_rank, 0, MOST_RANK);
     return status;

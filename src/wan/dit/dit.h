@@ -17,8 +17,8 @@
 #include "../../files/store.h"
 #include "../lora/lora.h"
 #include "../precision.h"
+#include "../text/text_length.h"
 
-#define ITH_DIT_TEXT_LEN 512 /* number of rows to which the reference pads an encoded prompt */
 #define ITH_DIT_MOST_LAYERS 4096
 #define ITH_DIT_PATCH 4 /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 

@@ -72,8 +72,8 @@ static void fill_biases(const maker *m)
         float *bias = m->text->key_bias + b * keys;
         for (int64_t key = 0; key < keys; key++)
             bias[key] = key < m->counts[b] ? 0.0f : -INFINITY;
-        if (m->counts[b] < ITH_DIT_TEXT_LEN)
-            bias[m->counts[b]] = (float)log((double)(ITH_DIT_TEXT_LEN - m->counts[b]));
+        if (m->counts[b] < ITH_TEXT_LEN)
+            bias[m->counts[b]] = (float)log((double)(ITH_TEXT_LEN - m->counts[b]));
     }
 }
 
@@ -136,9 +136,9 @@ static ith_status check_counts(ith_context *context, int64_t batch, const int64_
     if (batch < 1)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld prompts: there must be at least 1", (long long)batch);
     for (int64_t b = 0; b < batch; b++) {
-        if (counts[b] < 0 || counts[b] > ITH_DIT_TEXT_LEN)
+        if (counts[b] < 0 || counts[b] > ITH_TEXT_LEN)
             return ith_fail(context, ITH_ERR_ARGUMENT, "prompt %lld has %lld rows; at most %d are attended to",
-                            (long long)b, (long long)counts[b], ITH_DIT_TEXT_LEN);
+                            (long long)b, (long long)counts[b], ITH_TEXT_LEN);
         *longest = ith_max64(*longest, counts[b]);
     }
     return ITH_OK;

@@ -54,7 +54,7 @@ struct ith_dit {
  * rows of padding. */
 static inline int64_t ith_dit_text_keys(int64_t rows)
 {
-    return rows < ITH_DIT_TEXT_LEN ? rows + 1 : ITH_DIT_TEXT_LEN;
+    return rows < ITH_TEXT_LEN ? rows + 1 : ITH_TEXT_LEN;
 }
 
 struct ith_dit_text {

@@ -22,9 +22,9 @@ static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
                         "a latent of %lld x %lld x %lld (frames, height, width): there must be a frame, and height and "
                         "width must be even",
                         (long long)s->frames, (long long)s->height, (long long)s->width);
-    if (s->longest_text < 0 || s->longest_text > ITH_DIT_TEXT_LEN)
+    if (s->longest_text < 0 || s->longest_text > ITH_TEXT_LEN)
         return ith_fail(context, ITH_ERR_ARGUMENT, "longest text of %lld rows; at most %d are attended to",
-                        (long long)s->longest_text, ITH_DIT_TEXT_LEN);
+                        (long long)s->longest_text, ITH_TEXT_LEN);
     int64_t tokens = 0;
     if (s->frames > INT32_MAX || s->height > INT32_MAX || s->width > INT32_MAX ||
         !ith_size_mul(s->frames, s->height / 2 * (s->width / 2), &tokens) || tokens > INT64_MAX / s->batch >> 24)

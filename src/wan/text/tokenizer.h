@@ -4,8 +4,7 @@
 #define ITH_WAN_TOKENIZER_H
 
 #include "../../base/context.h"
-
-#define ITH_TEXT_LEN 512 /* the most ids of a prompt, </s> included */
+#include "text_length.h"
 
 typedef struct ith_tokenizer ith_tokenizer;
 

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The length of an encoded prompt. */
+#ifndef ITH_WAN_TEXT_LENGTH_H
+#define ITH_WAN_TEXT_LENGTH_H
+
+/* The most ids of a prompt, </s> included; also the number of rows to which the reference pads an encoded prompt. */
+#define ITH_TEXT_LEN 512
+
+#endif
