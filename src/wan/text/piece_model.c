@@ -10,7 +10,6 @@
 
 #include "../../base/size.h"
 #include "../../files/gguf.h"
-#include "../../files/json_load.h"
 #include "../../files/quote.h"
 
 #include <string.h>
@@ -228,15 +227,10 @@ static ith_status from_root(const char *path, const json_t *root, ith_piece_mode
     return status ? status : out->failed ? ITH_ERR_MEMORY : ITH_OK;
 }
 
-ith_status ith_piece_model_from_json(ith_context *context, const char *path, const char *text, int64_t text_bytes,
-                                     ith_piece_model *out)
+ith_status ith_piece_model_from_json(ith_context *context, const char *path, const json_t *root, ith_piece_model *out)
 {
-    json_t *root;
     *out = (ith_piece_model){.context = context};
-    ith_status status = ith_json_load(context, path, text, text_bytes, &root);
-    if (!status)
-        status = from_root(path, root, out);
-    json_decref(root);
+    const ith_status status = from_root(path, root, out);
     if (status) {
         ith_free(context, out->data);
         out->data = NULL;

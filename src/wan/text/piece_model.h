@@ -8,6 +8,8 @@
 
 #include "../../base/context.h"
 
+#include <jansson.h>
+
 /* The type of a piece, as in sentencepiece_model.proto. */
 typedef enum ith_piece_type {
     ITH_PIECE_NORMAL = 1,
@@ -34,9 +36,8 @@ void ith_piece_model_add(ith_piece_model *model, const char *piece, int64_t piec
  * in SentencePiece's own files; of 0 bytes: none. */
 void ith_piece_model_end(ith_piece_model *model, const void *charsmap, int64_t charsmap_bytes);
 
-/* Makes a SentencePiece model from the text of a tokenizer.json with a Unigram model. path: for messages. */
-ith_status ith_piece_model_from_json(ith_context *context, const char *path, const char *text, int64_t text_bytes,
-                                     ith_piece_model *out);
+/* Makes a SentencePiece model from the root of a tokenizer.json with a Unigram model. path: for messages. */
+ith_status ith_piece_model_from_json(ith_context *context, const char *path, const json_t *root, ith_piece_model *out);
 
 /* Makes a SentencePiece model from the metadata tokenizer.ggml.* of a GGUF file. path: for messages. ITH_ERR_ARGUMENT
  * if the file has no tokenizer. */

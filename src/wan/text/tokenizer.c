@@ -30,11 +30,6 @@ static bool exists(ith_context *context, const char *path)
     return access(ith_lent_path(context, path), F_OK) == 0 || errno != ENOENT;
 }
 
-static bool is_json(const char *path)
-{
-    return ith_suffix(path, ".json");
-}
-
 /* Makes the tokenizer from a SentencePiece model in memory. path: for messages. */
 static ith_status make_pieces(ith_context *context, const char *path, const void *model, int64_t bytes,
                               ith_tokenizer *tokenizer)
@@ -47,20 +42,15 @@ static ith_status make_pieces(ith_context *context, const char *path, const void
     return status;
 }
 
-/* Loads a spiece.model, or the model in a tokenizer.json. */
+/* Loads a spiece.model. */
 static ith_status load_pieces(ith_context *context, const char *path, ith_tokenizer *tokenizer)
 {
-    char *text = NULL;
+    char *model = NULL;
     int64_t bytes = 0;
-    ith_piece_model made = {.data = NULL};
-    ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &text, &bytes);
-    if (!status && is_json(path))
-        status = ith_piece_model_from_json(context, path, text, bytes, &made);
+    ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &model, &bytes);
     if (!status)
-        status = made.data ? make_pieces(context, path, made.data, made.bytes, tokenizer)
-                           : make_pieces(context, path, text, bytes, tokenizer);
-    ith_free(context, made.data);
-    ith_free(context, text);
+        status = make_pieces(context, path, model, bytes, tokenizer);
+    ith_free(context, model);
     return status;
 }
 
@@ -79,40 +69,72 @@ static ith_status load_gguf(ith_context *context, const char *path, ith_tokenize
     return status;
 }
 
-/* Reads model.byte_fallback of a tokenizer.json; false if it is absent. */
-static ith_status read_byte_fallback(ith_context *context, const char *path, bool *out)
+/* Takes model.byte_fallback from the root of a tokenizer.json; false if it is absent. */
+static ith_status find_byte_fallback(ith_context *context, const char *path, const json_t *root, bool *out)
+{
+    const json_t *model = json_object_get(root, "model"), *field = json_object_get(model, "byte_fallback");
+    *out = json_is_true(field);
+    if (!json_is_object(model))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: 'model' must be an object", path);
+    if (field && !json_is_boolean(field) && !json_is_null(field))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: model.byte_fallback must be true or false", path);
+    return ITH_OK;
+}
+
+/* Reads a tokenizer.json: its model, unless `model` is NULL, and model.byte_fallback. */
+static ith_status read_json(ith_context *context, const char *path, ith_piece_model *model, bool *byte_fallback)
 {
     char *text = NULL;
-    int64_t text_bytes = 0;
-    ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &text, &text_bytes);
-    if (status)
-        return status;
-    json_t *json;
-    status = ith_json_load(context, path, text, text_bytes, &json);
+    int64_t bytes = 0;
+    json_t *root = NULL;
+    ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &text, &bytes);
+    if (!status)
+        status = ith_json_load(context, path, text, bytes, &root);
     ith_free(context, text);
-    if (status)
-        return status;
-    json_t *model = json_object_get(json, "model"), *field = json_object_get(model, "byte_fallback");
-    if (!json_is_object(model))
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s: 'model' must be an object", path);
-    else if (field && !json_is_boolean(field) && !json_is_null(field))
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s: model.byte_fallback must be true or false", path);
-    *out = json_is_true(field);
-    json_decref(json);
+    if (!status && model)
+        status = ith_piece_model_from_json(context, path, root, model);
+    if (!status)
+        status = find_byte_fallback(context, path, root, byte_fallback);
+    json_decref(root);
     return status;
 }
 
-/* Loads the pieces, and decides the ids of characters that the vocabulary lacks. The reference reads tokenizer.json. If
- * byte_fallback is not true there, these characters become <unk>, even if the model has an id for every byte. model and
- * json: the paths of the two files, of which one may be missing. */
-static ith_status load(ith_context *context, const char *model, const char *json, ith_tokenizer *tokenizer)
+/* Loads the model in a tokenizer.json. */
+static ith_status load_json(ith_context *context, const char *path, ith_tokenizer *tokenizer)
 {
-    bool bytes = true;
+    ith_piece_model model = {.data = NULL};
+    bool byte_fallback = true;
+    ith_status status = read_json(context, path, &model, &byte_fallback);
+    if (!status)
+        status = make_pieces(context, path, model.data, model.bytes, tokenizer);
+    tokenizer->fold_bytes = !byte_fallback;
+    ith_free(context, model.data);
+    return status;
+}
+
+/* Loads a spiece.model, and takes from tokenizer.json the ids of characters that the vocabulary lacks. The reference
+ * reads tokenizer.json. If byte_fallback is not true there, these characters become <unk>, even if the model has an id
+ * for every byte. model and json: the paths of the two files, of which one may be missing. */
+static ith_status load_both(ith_context *context, const char *model, const char *json, ith_tokenizer *tokenizer)
+{
     const bool has_json = exists(context, json);
-    ith_status status = load_pieces(context, exists(context, model) || !has_json ? model : json, tokenizer);
+    bool byte_fallback = true;
+    if (has_json && !exists(context, model))
+        return load_json(context, json, tokenizer);
+    ith_status status = load_pieces(context, model, tokenizer);
     if (!status && has_json)
-        status = read_byte_fallback(context, json, &bytes);
-    tokenizer->fold_bytes = !bytes;
+        status = read_json(context, json, NULL, &byte_fallback);
+    tokenizer->fold_bytes = !byte_fallback;
+    return status;
+}
+
+static ith_status load_folder(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
+{
+    char *model = ith_format(context, "%s/spiece.model", folder),
+         *json = ith_format(context, "%s/tokenizer.json", folder);
+    ith_status status = model && json ? load_both(context, model, json, tokenizer) : ITH_ERR_MEMORY;
+    ith_free(context, model);
+    ith_free(context, json);
     return status;
 }
 
@@ -125,15 +147,12 @@ ith_status ith_tokenizer_load(ith_context *context, const char *path, ith_tokeni
 {
     struct stat info;
     const bool is_file = !stat(ith_lent_path(context, path), &info) && !S_ISDIR(info.st_mode);
-    char *model = is_file ? ith_strdup(context, path) : ith_format(context, "%s/spiece.model", path);
-    char *json = is_file ? ith_strdup(context, path) : ith_format(context, "%s/tokenizer.json", path);
-    *out = model && json ? new_tokenizer(context) : NULL;
-    ith_status status = !*out                                  ? ITH_ERR_MEMORY
-                        : is_file && ith_suffix(path, ".gguf") ? load_gguf(context, path, *out)
-                        : is_file && !is_json(path)            ? load_pieces(context, path, *out)
-                                                               : load(context, model, json, *out);
-    ith_free(context, model);
-    ith_free(context, json);
+    *out = new_tokenizer(context);
+    ith_status status = !*out                       ? ITH_ERR_MEMORY
+                        : !is_file                  ? load_folder(context, path, *out)
+                        : ith_suffix(path, ".gguf") ? load_gguf(context, path, *out)
+                        : ith_suffix(path, ".json") ? load_json(context, path, *out)
+                                                    : load_pieces(context, path, *out);
     if (status)
         ith_tokenizer_free(context, out);
     return status;

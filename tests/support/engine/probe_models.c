@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/engine/probe_models.h"
 
+#include "files/json_load.h"
 #include "support/memory_file.h"
 #include "wan/lora/lora.h"
 #include "wan/saved_run.h"
@@ -49,10 +50,14 @@ static char *read_whole(const char *path, size_t *bytes)
 static ith_status make_from_json(ith_context *ctx, const char *path, const char *text, size_t bytes,
                                  ith_tokenizer **out)
 {
-    ith_piece_model made;
-    ith_status status = ith_piece_model_from_json(ctx, path, text, (int64_t)bytes, &made);
+    ith_piece_model made = {.data = NULL};
+    json_t *root = NULL;
+    ith_status status = ith_json_load(ctx, path, text, (int64_t)bytes, &root);
+    if (!status)
+        status = ith_piece_model_from_json(ctx, path, root, &made);
     if (!status)
         status = ith_tokenizer_make(ctx, path, made.data, made.bytes, out);
+    json_decref(root);
     ith_free(ctx, made.data);
     return status;
 }
