@@ -290,6 +290,58 @@ static void huge_problems(void **state)
     }
 }
 
+/* A field of ith_attn_options, an int or, if it is wide, an int64_t. */
+typedef struct option_field {
+    size_t at;
+    const char *name;
+    bool wide, negative_only;
+} option_field;
+
+static const option_field option_fields[] = {
+    {offsetof(ith_attn_options, strategy), "strategy", false, false},
+    {offsetof(ith_attn_options, ulysses), "ulysses", false, false},
+    {offsetof(ith_attn_options, ring), "ring", false, false},
+    {offsetof(ith_attn_options, direction), "direction", false, false},
+    {offsetof(ith_attn_options, chunks), "chunks", false, true},
+    {offsetof(ith_attn_options, fold), "fold", false, false},
+    {offsetof(ith_attn_options, softmax), "softmax", false, false},
+    {offsetof(ith_attn_options, smooth), "smooth", false, false},
+    {offsetof(ith_attn_options, exchange), "exchange", false, false},
+    {offsetof(ith_attn_options, threads), "threads", false, true},
+    {offsetof(ith_attn_options, effort), "effort", false, false},
+    {offsetof(ith_attn_options, compress), "compress", false, false},
+    {offsetof(ith_attn_options, overlap), "overlap", true, false},
+    {offsetof(ith_attn_options, process_ranks), "process_ranks", true, true},
+    {offsetof(ith_attn_options, host_ranks), "host_ranks", true, true},
+    {offsetof(ith_attn_options, block_q), "block_q", true, true},
+    {offsetof(ith_attn_options, block_kv), "block_kv", true, true},
+    {offsetof(ith_attn_options, block_kv_compute), "block_kv_compute", true, true},
+    {offsetof(ith_attn_options, block_kv_compute_in), "block_kv_compute_in", true, true},
+};
+
+/* Asks for a plan whose options have a value in this field. */
+static void expect_field_refused(const option_field *field, int64_t value)
+{
+    const ith_attn_problem problem = small_problem();
+    const int narrow = (int)value;
+    ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
+    memcpy((char *)&o + field->at, field->wide ? (const void *)&value : (const void *)&narrow,
+           field->wide ? sizeof value : sizeof narrow);
+    expect_refused(&problem, &o, field->name);
+}
+
+static void fields_of_options(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof option_fields / sizeof *option_fields; i++) {
+        for (int j = 0; j < NONSENSE; j++)
+            if (!option_fields[i].negative_only || nonsense[j] <= 0)
+                expect_field_refused(&option_fields[i], nonsense[j]);
+        if (!strncmp(option_fields[i].name, "block_", 6))
+            expect_field_refused(&option_fields[i], INT64_MAX);
+    }
+}
+
 static void options_of_plans(void **state)
 {
     (void)state;
@@ -299,48 +351,6 @@ static void options_of_plans(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         o.struct_size = sizes[i];
         expect_refused(&problem, &o, "ith_attn_options");
-    }
-    const struct {
-        size_t at;
-        const char *name;
-        bool wide, negative_only;
-    } fields[] = {
-        {offsetof(ith_attn_options, strategy), "strategy", false, false},
-        {offsetof(ith_attn_options, ulysses), "ulysses", false, false},
-        {offsetof(ith_attn_options, ring), "ring", false, false},
-        {offsetof(ith_attn_options, direction), "direction", false, false},
-        {offsetof(ith_attn_options, chunks), "chunks", false, true},
-        {offsetof(ith_attn_options, fold), "fold", false, false},
-        {offsetof(ith_attn_options, softmax), "softmax", false, false},
-        {offsetof(ith_attn_options, smooth), "smooth", false, false},
-        {offsetof(ith_attn_options, exchange), "exchange", false, false},
-        {offsetof(ith_attn_options, threads), "threads", false, true},
-        {offsetof(ith_attn_options, effort), "effort", false, false},
-        {offsetof(ith_attn_options, compress), "compress", false, false},
-        {offsetof(ith_attn_options, overlap), "overlap", true, false},
-        {offsetof(ith_attn_options, process_ranks), "process_ranks", true, true},
-        {offsetof(ith_attn_options, host_ranks), "host_ranks", true, true},
-        {offsetof(ith_attn_options, block_q), "block_q", true, true},
-        {offsetof(ith_attn_options, block_kv), "block_kv", true, true},
-        {offsetof(ith_attn_options, block_kv_compute), "block_kv_compute", true, true},
-        {offsetof(ith_attn_options, block_kv_compute_in), "block_kv_compute_in", true, true},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        for (int j = 0; j < NONSENSE; j++) {
-            if (fields[i].negative_only && nonsense[j] > 0)
-                continue;
-            o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
-            int64_t wide = nonsense[j];
-            memcpy((char *)&o + fields[i].at, fields[i].wide ? (const void *)&wide : (const void *)&nonsense[j],
-                   fields[i].wide ? sizeof wide : sizeof nonsense[j]);
-            expect_refused(&problem, &o, fields[i].name);
-        }
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
-        if (strncmp(fields[i].name, "block_", 6))
-            continue;
-        memcpy((char *)&o + fields[i].at, &(int64_t){INT64_MAX}, sizeof(int64_t));
-        expect_refused(&problem, &o, fields[i].name);
     }
     o = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     o.threads = INT_MAX;
@@ -536,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(strategies, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(problems, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(huge_problems, context_set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(fields_of_options, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(options_of_plans, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(plans, context_set_up, context_tear_down),
         cmocka_unit_test_setup_teardown(tensors, context_set_up, context_tear_down),

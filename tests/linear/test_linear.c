@@ -488,106 +488,7 @@ static void test_feed_forward(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Failures -------------------------------------------------------------------------------------------------- */
-
-static void test_refusals(void **state)
-{
-    (void)state;
-    ith_context *context = new_context();
-    one_layer l;
-    float w[4] = {1, 2, 3, 4};
-    const ith_operand_types f32 = operand_kinds[OPERANDS_F32], undecided = {ITH_DTYPE_NONE, ITH_F32, ITH_F32};
-    const ith_operand_types unrounded = {ITH_BF16, ITH_F32, ITH_BF16};
-    assert_int_equal(one_layer_make(context, 0, 4, w, ITH_F32, NULL, f32, false, &l), ITH_ERR_ARGUMENT);
-    assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F64, NULL, f32, false, &l), ITH_ERR_ARGUMENT);
-    assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F32, NULL, undecided, false, &l), ITH_ERR_ARGUMENT);
-    assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F32, NULL, unrounded, false, &l), ITH_ERR_ARGUMENT);
-    assert_int_equal(one_layer_make(context, INT32_MAX, INT32_MAX, w, ITH_F32, NULL, f32, true, &l), ITH_ERR_MEMORY);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    l = make(context, 2, 2, w, ITH_F32, NULL, OPERANDS_F32);
-    apply(context, &l, 0, NULL, NULL);
-    const ith_linear_weight few[4] = {
-        {.data = w, .type = ITH_F32, .rows = 1}, {.data = w, .type = ITH_F32, .rows = 1}, {.data = w, .type = ITH_F32}};
-    assert_int_equal(ith_linear_attach(context, l.linear, few, 1, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_linear_attach(context, l.linear, few, 4, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_linear_attach(context, l.linear, few, 0, NULL), ITH_ERR_ARGUMENT);
-    for (int64_t rows = -1; rows <= 3; rows++) {
-        const ith_linear_weight two[] = {{.data = w, .type = ITH_F32, .rows = rows},
-                                         {.data = w, .type = ITH_F32, .rows = 2 - rows}};
-        assert_int_equal(ith_linear_attach(context, l.linear, two, 2, NULL), rows == 1 ? ITH_OK : ITH_ERR_ARGUMENT);
-    }
-    ith_arena arena = {0};
-    ith_linear_workspace endless;
-    ith_linear_workspace_lay_out(l.set, 1, INT64_MAX, &arena, &endless);
-    assert_in_range(ith_linear_strip(&endless), 1, 1 << 16);
-    one_layer_free(context, &l);
-    ith_context_destroy(&context);
-}
-
-enum { STOPPED_ROWS = 5000, STOPPED_OUT = 1000 };
-
-/* The call of `take` at which the caller stops the run, and the numbers of each row that were taken. */
-typedef struct stopper {
-    ith_context *context;
-    atomic_long takes;
-    long stop_at;
-    float x[64];
-    atomic_int numbers[STOPPED_ROWS];
-    atomic_int unfinished; /* rows that were finished before all of their numbers were taken */
-} stopper;
-
-static const float *stopper_row(const void *user, int64_t row, float *space)
-{
-    (void)row, (void)space;
-    return ((const stopper *)user)->x;
-}
-
-static void stopper_take(void *user, int64_t row, int64_t first, int64_t count, const float *y)
-{
-    stopper *s = user;
-    (void)first, (void)y;
-    atomic_fetch_add(&s->numbers[row], (int)count);
-    if (atomic_fetch_add(&s->takes, 1) == s->stop_at)
-        ith_context_interrupt(s->context, true);
-}
-
-static void stopper_finish(void *user, int64_t row)
-{
-    stopper *s = user;
-    if (atomic_load(&s->numbers[row]) != STOPPED_OUT)
-        atomic_fetch_add(&s->unfinished, 1);
-}
-
-/* A stop that comes while the first strip's rows are taken is heard before the second strip. */
-static void test_interruption(void **state)
-{
-    (void)state;
-    ith_context *context = new_context();
-    float *w = random_floats(&seed, 64 * STOPPED_OUT);
-    one_layer layer = make(context, 64, STOPPED_OUT, w, ITH_F32, NULL, OPERANDS_F32);
-    ith_linear_workspace workspace;
-    ith_arena arena;
-    assert_int_equal(one_workspace_make(context, layer.set, 100, &workspace, &arena), ITH_OK);
-    for (long stop_at = -1; stop_at < 3; stop_at++) {
-        stopper *s = calloc(1, sizeof *s);
-        assert_non_null(s);
-        s->context = context, s->stop_at = stop_at;
-        const ith_linear_input input = {stopper_row, s};
-        const ith_linear_output output = {.take = stopper_take, .finish = stopper_finish, .user = s};
-        ith_context_interrupt(context, stop_at < 0);
-        assert_int_equal(ith_linear_apply(context, layer.linear, &workspace, STOPPED_ROWS, &input, &output),
-                         ITH_ERR_INTERRUPTED);
-        assert_true(atomic_load(&s->takes) < STOPPED_ROWS);
-        assert_true(stop_at >= 0 || atomic_load(&s->takes) == 0);
-        assert_int_equal(atomic_load(&s->unfinished), 0);
-        ith_context_interrupt(context, false);
-        free(s);
-    }
-    one_workspace_free(context, &workspace, &arena);
-    one_layer_free(context, &layer);
-    free(w);
-    ith_context_destroy(&context);
-}
+/* ---- A file that is cut ----------------------------------------------------------------------------------------- */
 
 /* A file that loses its second half after it was mapped: an error that names it, also where weights are packed. */
 static void test_cut_file(void **state)
@@ -621,37 +522,6 @@ static void test_cut_file(void **state)
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
-
-typedef struct allocation_case {
-    const float *numbers;
-    int kind;
-    bool keeps_packed;
-} allocation_case;
-
-static ith_status create_and_apply(ith_context *context, void *user)
-{
-    const allocation_case *one = user;
-    const float *w = one->numbers, *x = w + 64 * 9;
-    float y[64];
-    one_layer layer;
-    ith_status status =
-        one_layer_make(context, 9, 64, w, ITH_F32, NULL, operand_kinds[one->kind], one->keeps_packed, &layer);
-    if (!status)
-        status = one_layer_apply(context, &layer, 1, x, y);
-    one_layer_free(context, &layer);
-    return status;
-}
-
-static void test_failing_allocations(void **state)
-{
-    (void)state;
-    float *numbers = random_floats(&seed, 64 * 9 + 9);
-    for (int i = 0; i < 4; i++) {
-        allocation_case one = {numbers, i / 2, i % 2};
-        assert_int_equal(refuse_every_allocation(create_and_apply, &one, 1), 4);
-    }
-    free(numbers);
-}
 
 /* Two layers of one size and one of another: what was counted is what is taken. Only packed weights take memory. */
 static void check_memory(ith_context *context, bool keeps_packed, int kind)
@@ -789,9 +659,6 @@ int main(void)
         cmocka_unit_test(test_several_ranks_at_once),
         cmocka_unit_test(test_callers_functions),
         cmocka_unit_test(test_feed_forward),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_interruption),
-        cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_applying_allocates_nothing),
         cmocka_unit_test(test_both_ways_agree),
