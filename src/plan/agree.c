@@ -25,6 +25,12 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
     return status;
 }
 
+ith_status ith_agree_with_first(ith_context *context, ith_comm *comm, ith_status mine, void *data, int64_t bytes)
+{
+    ith_status status = ith_agree(context, comm, mine);
+    return status ? status : ith_pass_on(context, comm, ith_comm_broadcast(comm, data, bytes, 0));
+}
+
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
 enum { PARAMETERS = 32, VALUE_BYTES = 64 };

@@ -14,6 +14,10 @@ ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine);
 /* If an operation of the communicator failed, copies its error sentence to the caller's context. Returns status. */
 ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status);
 
+/* Collective. Gives all ranks what rank 0 has decided: its status and, if the status is ITH_OK, `bytes` bytes of data.
+ * mine: the status of rank 0; ITH_OK on the other ranks. */
+ith_status ith_agree_with_first(ith_context *context, ith_comm *comm, ith_status mine, void *data, int64_t bytes);
+
 /* Collective. Fails on all ranks unless all have the same problem, except for strides, and ask for the same plan. The
  * error sentence names the lowest rank that differs from rank 0, and the parameter in which it differs. */
 ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting, const ith_attn_options *options);

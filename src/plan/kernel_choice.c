@@ -237,9 +237,7 @@ ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting
         return status;
     if (ith_comm_rank(comm) == 0)
         status = choose_of(s, effort, common, &chosen);
-    status = ith_agree(s->context, comm, status);
-    if (!status)
-        status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &chosen, sizeof chosen, 0));
+    status = ith_agree_with_first(s->context, comm, status, &chosen, sizeof chosen);
     if (status)
         return status;
     s->kernel = ith_attn_kernel_named(chosen.kernel);

@@ -89,9 +89,7 @@ ith_status ith_strategy_recall(ith_comm *comm, const ith_attn_setting *s, const 
             find(wisdom, s, options->softmax == ITH_SOFTMAX_FIXED_M ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE, group);
         ith_wisdom_close(s->context);
     }
-    status = ith_agree(s->context, comm, status);
-    if (!status)
-        status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &best, sizeof best, 0));
+    status = ith_agree_with_first(s->context, comm, status, &best, sizeof best);
     if (!status && best.ulysses)
         options->ulysses = best.ulysses, options->ring = best.ring, options->chunks = best.chunks,
         options->direction = best.direction;

@@ -125,8 +125,7 @@ static ith_status recall(ith_comm *comm, const ith_attn_setting *s, ith_attn_til
         ith_tile_wisdom_find(wisdom, &wanted, tiles);
         ith_wisdom_close(s->context);
     }
-    status = ith_agree(s->context, comm, status);
-    return status ? status : ith_pass_on(s->context, comm, ith_comm_broadcast(comm, tiles, sizeof *tiles, 0));
+    return ith_agree_with_first(s->context, comm, status, tiles, sizeof *tiles);
 }
 
 /* Sets the tiles of the setting: those that are asked for, and around them the best ones. Goes from the outermost tile
