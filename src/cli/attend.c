@@ -488,15 +488,15 @@ static int run(const attend_settings *settings, const ith_options *options)
                                   .compute = attend,
                                   .finish = finish,
                                   .user = &job};
-    int code = ith_launch_begin(&job.launch, options->command, &settings->choices.launch);
+    int code = ith_launch_begin(&job.launch, options->command, &settings->choices.launch,
+                                settings->quiet ? ITH_TALK_QUIET : ITH_TALK_NORMAL, &job.context);
     if (code)
         return code;
     code = ith_options_check(options);
     if (!code && (!settings->input || !settings->output))
         code = ith_cli_usage(options->command, "--%s is needed", settings->input ? "output" : "input");
-    int made = ith_cli_context(settings->quiet ? ITH_TALK_QUIET : ITH_TALK_NORMAL, &job.context);
     ith_launch_set_ranks(&job.launch, settings->choices.ranks, settings->choices.threads);
-    code = ith_launch_run(&job.launch, job.context, code ? code : made, &work);
+    code = ith_launch_run(&job.launch, job.context, code, &work);
     close_tensors(&job.tensors);
     ith_context_destroy(&job.context);
     return code;

@@ -8,9 +8,9 @@
 #include "cli.h"
 #include "complaint.h"
 #include "launch_records.h"
+#include "thread_limit.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,18 +152,18 @@ static int describe_row(const ith_bench *bench, const bench_settings *s, const c
     int code = ith_attend_choose(bench->context, command, &choices, &row->options);
     if (code)
         return code;
-    row->ranks = bench->ranks, row->predicted_seconds = NAN;
+    row->ranks = bench->launch->all_ranks, row->predicted_seconds = NAN;
     if (row->options.strategy == ITH_STRATEGY_SINGLE)
         row->ranks = 1, row->options.ulysses = row->options.ring = 0;
     else
-        row->options.process_ranks = bench->process_ranks, row->options.host_ranks = bench->host_ranks;
+        ith_launch_place(bench->launch, &row->options);
     row->seconds = calloc((size_t)bench->repeats, sizeof *row->seconds);
     row->peaks = calloc((size_t)bench->repeats, sizeof *row->peaks);
     if (!row->seconds || !row->peaks)
         return ith_cli_error("there is no memory for %d repeats", bench->repeats);
     row->info = (ith_plan_info)ITH_PLAN_INFO_INIT;
-    if (ith_plan_predict(bench->context, &row->problem->whole.problem, &row->options, row->ranks, 0, bench->alone,
-                         &row->info))
+    if (ith_plan_predict(bench->context, &row->problem->whole.problem, &row->options, row->ranks, 0,
+                         ith_launch_is_alone(bench->launch), &row->info))
         return ith_cli_error("%s: %s", row->name, ith_context_error(bench->context));
     return ITH_EXIT_DONE;
 }
@@ -222,7 +222,7 @@ static int make_tensors(ith_bench *bench)
         int code = ith_attend_make_random(bench->context, (uint64_t)i, 1, &x->whole);
         if (code)
             return code;
-        if (!bench->leads)
+        if (!bench->launch->leads)
             continue;
         if (!ith_oracle_rows_create(p, sample_rows, &x->exact) || !ith_oracle_rows_create(p, sample_rows, &x->found) ||
             !ith_oracle_exact(&x->whole.problem, &x->whole.tensors, &x->exact))
@@ -252,21 +252,17 @@ static int prepare(void *user)
     bench_command *c = user;
     ith_bench *bench = &c->bench;
     const bench_settings *s = c->settings;
-    bench->threads_here = c->launch.threads ? c->launch.threads : omp_get_max_threads();
+    bench->threads_here = ith_cli_threads(c->launch.threads);
     bench->threads = c->launch.all_threads ? c->launch.all_threads : bench->threads_here;
-    bench->ranks = c->launch.all_ranks;
-    bench->alone = c->launch.all_ranks == c->launch.ranks;
-    bench->leads = c->launch.leads;
-    bench->process_ranks = c->launch.process_ranks, bench->host_ranks = c->launch.host_ranks;
     bench->repeats = (int)s->repeats, bench->trace_batch = s->trace_batch;
     bench->launch = &c->launch;
     int code = ith_attend_begin(bench->context, &s->choices, &c->launch);
-    if (!code && bench->leads)
+    if (!code && c->launch.leads)
         code = ith_bench_output_begin(&c->output, c->command);
     if (!code)
         code = add_problems(bench, s, c->command);
-    bench->measures_machine = !bench->alone && !s->machine;
-    if (!code && bench->leads && !bench->measures_machine)
+    bench->measures_machine = !ith_launch_is_alone(&c->launch) && !s->machine;
+    if (!code && c->launch.leads && !bench->measures_machine)
         code = ith_bench_predict(bench, s->machine);
     if (!code && ith_records_restart(&c->launch, bench->context)) /* the trace holds no measurement of the machine */
         code = ith_cli_error("%s", ith_context_error(bench->context));
@@ -317,12 +313,13 @@ static void fill_suite(const bench_settings *settings, ith_options *options)
 static int fill_plan(const bench_settings *s, bench_command *c, ith_options *options)
 {
     ith_bench *bench = &c->bench;
-    const int threads = s->choices.threads ? (int)s->choices.threads : omp_get_max_threads();
+    const int threads = ith_cli_threads(s->choices.threads);
     if (s->seq.count * s->batch.count * s->softmax.count * name_count(s->strategies) > 1 ||
         !ith_launcher_is_alone(s->choices.launch.transport))
         return ITH_EXIT_DONE;
     c->launch = (ith_launch){.ranks = s->choices.ranks ? (int)s->choices.ranks : 1, .leads = true};
-    bench->ranks = c->launch.ranks, bench->alone = true, bench->repeats = 1;
+    c->launch.all_ranks = c->launch.ranks;
+    bench->launch = &c->launch, bench->repeats = 1;
     int code = ith_cli_context(ITH_TALK_QUIET, &bench->context);
     if (!code)
         code = ith_attend_begin(bench->context, &s->choices, &c->launch);
@@ -384,13 +381,12 @@ static int run(const bench_settings *settings, const ith_options *options)
                                   .compute = measure,
                                   .finish = finish,
                                   .user = &c};
-    int code = ith_launch_begin(&c.launch, options->command, &settings->choices.launch);
+    int code =
+        ith_launch_begin(&c.launch, options->command, &settings->choices.launch, ITH_TALK_NORMAL, &c.bench.context);
     if (code)
         return code;
     ith_launch_set_ranks(&c.launch, count_ranks(settings, &c.launch), settings->choices.threads);
-    code = check(settings, options);
-    int made = ith_cli_context(ITH_TALK_NORMAL, &c.bench.context);
-    code = ith_launch_run(&c.launch, c.bench.context, code ? code : made, &work);
+    code = ith_launch_run(&c.launch, c.bench.context, check(settings, options), &work);
     bench_free(&c.bench);
     ith_bench_output_free(&c.output);
     ith_context_destroy(&c.bench.context);

@@ -173,12 +173,12 @@ static json_t *row_json(const bench_command *c, int stage)
 {
     const ith_generation *g = &c->g;
     const ith_generate_options *o = &g->options;
-    json_t *row = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:i, s:i, s:I}", "bench", "generate", "model", g->model.kind,
-        "stage", stage_names[stage], "frames", (json_int_t)o->frames, "height", (json_int_t)o->height, "width",
-        (json_int_t)o->width, "steps", (json_int_t)o->steps, "cfg", ith_cfg_name(o->cfg), "precision",
-        ith_precision_name(o->precision), "ranks", g->launch.all_ranks, "threads",
-        g->launch.all_threads ? g->launch.all_threads : o->threads, "repeats", (json_int_t)c->settings->repeats);
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:i, s:i, s:I}", "bench", "generate", "model",
+                  g->model.kind, "stage", stage_names[stage], "frames", (json_int_t)o->frames, "height",
+                  (json_int_t)o->height, "width", (json_int_t)o->width, "steps", (json_int_t)o->steps, "cfg",
+                  ith_cfg_name(o->cfg), "precision", ith_precision_name(o->precision), "ranks", g->launch.all_ranks,
+                  "threads", ith_generate_threads(g), "repeats", (json_int_t)c->settings->repeats);
     ith_bench_set_seconds(row, c->seconds[stage], (int)c->settings->repeats);
     json_object_set_new(row, "predicted_seconds", ith_cli_json_number(predicted(g, stage)));
     if (stage == WHOLE)
@@ -246,13 +246,13 @@ static int run(bench_settings *settings, ith_options *options)
                                   .finish = finish,
                                   .user = &c};
     ith_generation *g = &c.g;
-    int code = ith_launch_begin(&g->launch, options->command, &settings->run.choices.launch);
+    int code =
+        ith_launch_begin(&g->launch, options->command, &settings->run.choices.launch, ITH_TALK_NORMAL, &g->context);
     if (code)
         return code;
     code = ith_generate_check(&settings->run, options);
-    int made = ith_cli_context(ITH_TALK_NORMAL, &g->context);
     ith_launch_set_ranks(&g->launch, settings->run.choices.ranks, settings->run.choices.threads);
-    code = ith_launch_run(&g->launch, g->context, code ? code : made, &work);
+    code = ith_launch_run(&g->launch, g->context, code, &work);
     ith_pipeline_close(&g->pipeline);
     ith_generate_free_images(g);
     ith_context_destroy(&g->context);

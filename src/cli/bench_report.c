@@ -117,8 +117,8 @@ int ith_bench_report_rows(const ith_bench *bench, const ith_bench_output *output
     const ith_attn_problem *p = &bench->problems->whole.problem;
     snprintf(settings, sizeof settings, "%lld head%s of %lld, %s; %d rank%s, %d thread%s; %d repeat%s",
              (long long)p->heads, ith_cli_plural(p->heads), (long long)p->head_dim, ith_dtype_name(p->dtype),
-             bench->ranks, ith_cli_plural(bench->ranks), bench->threads, ith_cli_plural(bench->threads), bench->repeats,
-             ith_cli_plural(bench->repeats));
+             bench->launch->all_ranks, ith_cli_plural(bench->launch->all_ranks), bench->threads,
+             ith_cli_plural(bench->threads), bench->repeats, ith_cli_plural(bench->repeats));
     snprintf(machine, sizeof machine, "%s%s%ld processors, %s", bench->machine, bench->machine[0] ? ": " : "",
              sysconf(_SC_NPROCESSORS_ONLN), ith_cpu_describe(ith_context_cpu(bench->context), sets, sizeof sets));
     const ith_bench_about about = {.title = "ithaca bench attention",

@@ -38,16 +38,13 @@ typedef struct ith_bench_row {
  * hold measurements. */
 typedef struct ith_bench {
     ith_context *context;
-    const ith_launch *launch;
-    int ranks;                     /* ranks of each row; rows with strategy `single` have one */
-    int threads;                   /* threads of each row, divided among its ranks */
-    int threads_here;              /* threads of this process */
-    int process_ranks, host_ranks; /* as in ith_attn_options */
-    bool leads, alone;             /* this process has rank 0; it has all ranks, which share memory */
-    int64_t trace_batch;           /* the batch whose rows alone the trace holds; 0: it holds everything */
-    bool measures_machine;         /* the ranks measure their machine together, to predict the rows */
-    char machine[64];              /* name of the machine by whose rates the rows were predicted; "" if there is none */
-    int repeats;                   /* number of measured executions of each row */
+    const ith_launch *launch; /* each row has its ranks; rows with strategy `single` have one */
+    int threads;              /* threads of each row, divided among its ranks */
+    int threads_here;         /* threads of this process */
+    int64_t trace_batch;      /* the batch whose rows alone the trace holds; 0: it holds everything */
+    bool measures_machine;    /* the ranks measure their machine together, to predict the rows */
+    char machine[64];         /* name of the machine by whose rates the rows were predicted; "" if there is none */
+    int repeats;              /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
     ith_bench_row *rows;

@@ -162,9 +162,9 @@ static int complain_about_model(const ith_generation *g)
     const char *folder = g->settings.files.folder, *advice = "";
     char index[4096];
     snprintf(index, sizeof index, "%s/model_index.json", folder ? folder : "");
-    if (g->launch.all_ranks > g->launch.ranks && folder && access(index, F_OK) && !g->settings.shard_weights)
+    if (!ith_launch_is_alone(&g->launch) && folder && access(index, F_OK) && !g->settings.shard_weights)
         advice = "; with --shard-weights rank 0 alone needs the model";
-    else if (g->launch.all_ranks > g->launch.ranks && lacks_named(g))
+    else if (!ith_launch_is_alone(&g->launch) && lacks_named(g))
         advice = "; every process needs the files that options name: --shard-weights sends a --model folder in the "
                  "layout of diffusers, such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, and no other files";
     const char *why = ith_context_error(g->context);
@@ -413,13 +413,12 @@ int ith_cli_generate(int argc, char **argv)
     ith_generate_parse(argc, argv, &g.settings, &options);
     g.table = &options, g.command = argv[0];
     ith_cli_talk talk = g.settings.quiet ? ITH_TALK_QUIET : g.settings.verbose ? ITH_TALK_VERBOSE : ITH_TALK_NORMAL;
-    int code = options.print ? print_config(&g) : ith_launch_begin(&g.launch, argv[0], &g.settings.choices.launch);
+    int code = options.print ? print_config(&g)
+                             : ith_launch_begin(&g.launch, argv[0], &g.settings.choices.launch, talk, &g.context);
     if (!code && !options.print) {
         code = ith_generate_check(&g.settings, &options);
         ith_launch_set_ranks(&g.launch, g.settings.choices.ranks, g.settings.choices.threads);
         g.launch.choices.map |= g.settings.verbose && g.launch.launcher.module;
-        int made = ith_cli_context(talk, &g.context);
-        code = code ? code : made;
         code = ith_generate_is_batch(&g.settings) && !code ? ith_generate_run_batch(&g)
                                                            : ith_launch_run(&g.launch, g.context, code, &work);
     }

@@ -92,6 +92,12 @@ typedef struct ith_generation {
     char *title, *comment;                       /* metadata of the video: the prompt; seed and settings */
 } ith_generation;
 
+/* The threads of all processes. */
+static inline int ith_generate_threads(const ith_generation *g)
+{
+    return g->launch.all_threads ? g->launch.all_threads : g->options.threads;
+}
+
 /* Whether the command makes several videos (--prompts, --count). */
 static inline bool ith_generate_is_batch(const ith_generate_settings *settings)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report of ithaca generate --dry-run: the plan, the memory, and the predicted time by stage. */
 #include "generate.h"
+#include "json_print.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -70,14 +71,13 @@ static json_t *plan_json(const ith_plan_info *p)
 static json_t *run_json(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
-    return json_pack("{s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:s, s:s, s:o}", "version", ith_version(),
-                     "dry_run", 1, "model", g->model.kind, "frames", (json_int_t)o->frames, "height",
-                     (json_int_t)o->height, "width", (json_int_t)o->width, "steps",
-                     (json_int_t)(g->settings.from_latents ? 0 : o->steps), "ranks", g->launch.all_ranks, "threads",
-                     g->launch.all_threads ? g->launch.all_threads : o->threads, "cfg", ith_cfg_name(o->cfg),
-                     "precision", ith_precision_name(o->precision), "memory",
-                     json_pack("{s:I, s:I, s:s*}", "predicted_bytes", (json_int_t)g->predicted_bytes, "free_bytes",
-                               (json_int_t)g->free_bytes, "lack", g->memory_lack[0] ? g->memory_lack : NULL));
+    return json_pack(
+        "{s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:s, s:s, s:o}", "version", ith_version(), "dry_run", 1, "model",
+        g->model.kind, "frames", (json_int_t)o->frames, "height", (json_int_t)o->height, "width", (json_int_t)o->width,
+        "steps", (json_int_t)(g->settings.from_latents ? 0 : o->steps), "ranks", g->launch.all_ranks, "threads",
+        ith_generate_threads(g), "cfg", ith_cfg_name(o->cfg), "precision", ith_precision_name(o->precision), "memory",
+        json_pack("{s:I, s:I, s:s*}", "predicted_bytes", (json_int_t)g->predicted_bytes, "free_bytes",
+                  (json_int_t)g->free_bytes, "lack", g->memory_lack[0] ? g->memory_lack : NULL));
 }
 
 static int print_json(const ith_generation *g)
@@ -92,12 +92,7 @@ static int print_json(const ith_generation *g)
     }
     if (all && g->weights_fault[0])
         json_object_set_new(all, "weights_fault", json_string(g->weights_fault));
-    const int failed = !all || json_dumpf(all, stdout, JSON_INDENT(2));
-    json_decref(all);
-    if (failed)
-        return ith_cli_error("the report cannot be written as JSON");
-    putchar('\n');
-    return ITH_EXIT_DONE;
+    return ith_cli_json_print(all, "the report", JSON_INDENT(2));
 }
 
 int ith_generate_report_dry(const ith_generation *g)

@@ -32,13 +32,8 @@ typedef struct rates {
 static ith_attn_options placed(const ith_generation *g)
 {
     ith_attn_options options = g->attention;
-    options.process_ranks = g->launch.process_ranks, options.host_ranks = g->launch.host_ranks;
+    ith_launch_place(&g->launch, &options);
     return options;
-}
-
-static bool is_one_process(const ith_generation *g)
-{
-    return g->launch.all_ranks == g->launch.ranks;
 }
 
 static void fail(ith_generation *g, const char *sentence)
@@ -203,7 +198,7 @@ void ith_generate_predict(ith_generation *g)
         predict_with(g, &problem, &tuned, &r);
         snprintf(source, sizeof g->prediction.source, "rates that ithaca tune keeps of this machine");
         ith_machine_file_free(&tuned);
-    } else if (is_one_process(g)) {
+    } else if (ith_launch_is_alone(&g->launch)) {
         g->settings.dry_run ? predict_dry(g, &problem, &r) : predict_quickly(g, &problem, &r);
         snprintf(source, sizeof g->prediction.source, "rates measured in %.2f s", ith_cli_seconds() - begin);
     }
@@ -216,7 +211,7 @@ ith_status ith_generate_predict_links(ith_generation *g, ith_context *context, i
     ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
     ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
     ith_machine *machine = NULL;
-    if (is_one_process(g))
+    if (ith_launch_is_alone(&g->launch))
         return ITH_OK;
     if (ith_video_problem_read(g->pipeline, &g->options, &problem))
         fail(g, ith_context_error(g->context));

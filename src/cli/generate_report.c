@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reports of ithaca generate: before the run, after it, and in the metadata of the video. */
 #include "generate.h"
+#include "json_print.h"
 
 #include <ithaca/files.h>
 
@@ -95,7 +96,7 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
 {
     const ith_generate_options *o = &g->options;
     char sampling[1024], precision[160], time[32];
-    const int threads = g->launch.all_threads ? g->launch.all_threads : o->threads;
+    const int threads = ith_generate_threads(g);
     fprintf(to, "%s, %d expert%s, %d rank%s, %d thread%s\n", g->model.kind, g->model.experts,
             ith_cli_plural(g->model.experts), g->launch.all_ranks, ith_cli_plural(g->launch.all_ranks), threads,
             ith_cli_plural(threads));
@@ -244,23 +245,17 @@ static json_t *sampling_json(const ith_generation *g)
 /* Prints the summary as one JSON object. */
 static int print_json(const ith_generation *g)
 {
-    json_t *all =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:f, s:o, s:o}", "version", ith_version(),
-                  "model", g->model.kind, "output", g->settings.output, "frames", (json_int_t)g->report.frames_done,
-                  "height", (json_int_t)g->height, "width", (json_int_t)g->width, "fps", g->fps, "ranks",
-                  g->launch.all_ranks, "threads", g->launch.all_threads ? g->launch.all_threads : g->options.threads,
-                  "precision", ith_precision_name(g->options.precision), "plan", g->report.plan, "compression_error",
-                  g->report.compression_error, "seconds", seconds_json(g), "memory", memory_json(g));
+    json_t *all = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:f, s:o, s:o}", "version", ith_version(), "model",
+        g->model.kind, "output", g->settings.output, "frames", (json_int_t)g->report.frames_done, "height",
+        (json_int_t)g->height, "width", (json_int_t)g->width, "fps", g->fps, "ranks", g->launch.all_ranks, "threads",
+        ith_generate_threads(g), "precision", ith_precision_name(g->options.precision), "plan", g->report.plan,
+        "compression_error", g->report.compression_error, "seconds", seconds_json(g), "memory", memory_json(g));
     if (all && !g->settings.from_latents)
         json_object_set_new(all, "sampling", sampling_json(g));
     if (all && g->prediction.known)
         json_object_set_new(all, "predicted_seconds", ith_generate_prediction_json(g));
-    const int failed = !all || json_dumpf(all, stdout, JSON_INDENT(2));
-    json_decref(all);
-    if (failed)
-        return ith_cli_error("the summary cannot be written as JSON");
-    putchar('\n');
-    return ITH_EXIT_DONE;
+    return ith_cli_json_print(all, "the summary", JSON_INDENT(2));
 }
 
 int ith_generate_summarise(const ith_generation *g)

@@ -2,7 +2,6 @@
 /* Runs a command's ranks in one process or in several (launch.h). */
 #include "launch.h"
 
-#include "cli.h"
 #include "complaint.h"
 #include "interrupt.h"
 #include "launch_meeting.h"
@@ -426,12 +425,19 @@ static int run_here(launch_run *run)
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices)
+int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices, ith_cli_talk talk,
+                     ith_context **context)
 {
     *launch = (ith_launch){.choices = *choices, .ranks = 1};
     int code = ith_launcher_find(command, choices->transport, &launch->launcher);
-    if (!code && launch->launcher.module)
+    if (code)
+        return code;
+    const bool joins = launch->launcher.module;
+    if (joins)
         ith_error_hold(launch->launcher.process == 0);
+    code = ith_cli_context(talk, context);
+    if (code && joins) /* the other processes see that this one ends */
+        ith_error_print("process %d: %s", launch->launcher.process, ith_error_held());
     return code;
 }
 
@@ -449,9 +455,7 @@ int ith_launch_run(ith_launch *launch, ith_context *context, int code, const ith
                       .code = code,
                       .rank = -1,
                       .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (code && !context && launch->launcher.module) /* the other processes see that this one ends */
-        ith_error_print("process %d: %s", launch->launcher.process, ith_error_held());
-    if (launch->launcher.module && context)
+    if (launch->launcher.module)
         return run_connected(&run);
     return code ? code : run_here(&run);
 }

@@ -10,6 +10,7 @@
 #ifndef ITH_CLI_LAUNCH_H
 #define ITH_CLI_LAUNCH_H
 
+#include "cli.h"
 #include "launcher.h"
 
 #include <ithaca/transport.h>
@@ -57,9 +58,11 @@ typedef struct ith_launch_work {
     void *user;
 } ith_launch_work;
 
-/* Finds the launcher. To be called before anything that may fail in one process alone: if there are several processes,
- * errors are held from now on (complaint.h). Prints errors and returns an exit status. */
-int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices);
+/* Finds the launcher, and makes the context of this process, which the caller destroys. To be called before anything
+ * that may fail in one process alone: if there are several processes, errors are held from now on (complaint.h). Prints
+ * errors and returns an exit status. */
+int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices, ith_cli_talk talk,
+                     ith_context **context);
 /* Sets the ranks and threads of this process, each from its option; ranks 0: 1. */
 void ith_launch_set_ranks(ith_launch *launch, int64_t ranks, int64_t threads);
 /* Runs the command. code: the exit status of the caller's own preparations; if it is not ITH_EXIT_DONE, nothing runs in
@@ -72,5 +75,16 @@ void ith_launch_alone(ith_comm *comm, void (*part)(void *user), void *user);
 ith_status ith_launch_execute(ith_comm *comm, ith_plan *plan, const ith_attn_tensors *tensors);
 /* Whether a rank is the lowest one of its process. */
 bool ith_launch_is_first(const ith_comm *comm, int rank);
+
+/* Whether all ranks of the run are threads of this process. */
+static inline bool ith_launch_is_alone(const ith_launch *launch)
+{
+    return launch->all_ranks == launch->ranks;
+}
+/* Tells a plan where the ranks run. */
+static inline void ith_launch_place(const ith_launch *launch, ith_attn_options *options)
+{
+    options->process_ranks = launch->process_ranks, options->host_ranks = launch->host_ranks;
+}
 
 #endif

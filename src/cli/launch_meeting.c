@@ -5,6 +5,7 @@
 
 #include "complaint.h"
 #include "core_share.h"
+#include "thread_limit.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -236,7 +237,7 @@ void ith_launch_map_here(const ith_launch *launch)
     process_place own = {.pinned = true, .pid = getpid()};
     ith_comm_place(NULL, 0, &place);
     ith_cores_allowed(&own.cores);
-    own.threads = launch->threads ? launch->threads : omp_get_max_threads();
+    own.threads = ith_cli_threads(launch->threads);
     print_head();
     print_line(&place, 0, launch->ranks - 1, &own);
 }

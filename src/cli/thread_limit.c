@@ -42,9 +42,14 @@ bool ith_cli_can_start(int64_t count, int64_t *most)
     return !error;
 }
 
+int ith_cli_threads(int64_t asked)
+{
+    return asked ? (int)asked : omp_get_max_threads();
+}
+
 int64_t ith_cli_thread_count(int64_t ranks, int64_t threads)
 {
-    int64_t count = threads ? threads : omp_get_max_threads();
+    const int count = ith_cli_threads(threads);
     return count > ranks ? count : ranks;
 }
 

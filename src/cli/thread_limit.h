@@ -10,6 +10,8 @@
 #define ITH_CLI_RANKS_MAX 1024
 #define ITH_CLI_THREADS_MAX 4096
 
+/* The threads that an option asks for; OpenMP's default for 0. */
+int ith_cli_threads(int64_t asked);
 /* The number of threads that will compute: `threads`, or OpenMP's default for 0; at least one per rank. */
 int64_t ith_cli_thread_count(int64_t ranks, int64_t threads);
 

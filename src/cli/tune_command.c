@@ -212,9 +212,7 @@ static int end(ith_tune *t, int code)
 
 static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
 {
-    int code = ith_cli_context(ITH_TALK_NORMAL, &t->context);
-    if (!code)
-        code = find_problem(t, settings, command);
+    int code = find_problem(t, settings, command);
     if (!code)
         code = ith_cli_prepare_threads(settings->ranks, settings->threads);
     t->journal.file = -1;
@@ -230,8 +228,6 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
         code = end(t, code);
     }
     ith_journal_close(&t->journal);
-    ith_machine_file_free(&t->machine);
-    ith_context_destroy(&t->context);
     return code;
 }
 
@@ -249,7 +245,7 @@ int ith_cli_tune(int argc, char **argv)
     ith_options options = {.table = table, .count = count, .settings = &settings, .command = argv[0]};
     ith_options_parse(&options, argc, argv, doc, NULL);
     ith_launch launch;
-    int code = ith_launch_begin(&launch, argv[0], &settings.launch);
+    int code = ith_launch_begin(&launch, argv[0], &settings.launch, ITH_TALK_NORMAL, &tune.context);
     if (!code)
         code = ith_options_check(&options);
     for (int i = 0; !code && i < settings.dtype.count; i++)
@@ -263,6 +259,8 @@ int ith_cli_tune(int argc, char **argv)
         code = ith_tune_links(&tune, &launch, &options);
     else if (!code)
         code = run(&tune, &settings, argv[0]);
+    ith_machine_file_free(&tune.machine);
+    ith_context_destroy(&tune.context);
     ith_options_free(&options);
     return code;
 }

@@ -6,6 +6,7 @@
 #include "complaint.h"
 #include "interrupt.h"
 #include "json_number.h"
+#include "json_print.h"
 #include "machine_file.h"
 #include "tune_command.h"
 
@@ -98,10 +99,7 @@ static int print_json(const links_command *c)
                                                 ith_cli_json_number(l->setup_seconds)));
     }
     json_t *all = json_pack("{s:s, s:o}", "machine", c->t->machine_path, "levels", levels);
-    const int failed = !all || json_dumpf(all, stdout, JSON_REAL_PRECISION(6) | JSON_INDENT(1));
-    json_decref(all);
-    putchar('\n');
-    return failed ? ith_cli_error("the report cannot be written as JSON") : ITH_EXIT_DONE;
+    return ith_cli_json_print(all, "the report", JSON_REAL_PRECISION(6) | JSON_INDENT(1));
 }
 
 /* Prints a rate in MB/s; "-" for a link that has no limit. */
@@ -151,10 +149,6 @@ int ith_tune_links(ith_tune *t, const ith_launch *launch, const ith_options *opt
                                   .compute = measure,
                                   .finish = finish,
                                   .user = &c};
-    int code = ith_cli_context(ITH_TALK_NORMAL, &t->context);
     ith_launch_set_ranks(&c.launch, t->settings->ranks, t->settings->threads);
-    code = ith_launch_run(&c.launch, t->context, code, &work);
-    ith_machine_file_free(&t->machine);
-    ith_context_destroy(&t->context);
-    return code;
+    return ith_launch_run(&c.launch, t->context, ITH_EXIT_DONE, &work);
 }

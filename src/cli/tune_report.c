@@ -2,6 +2,7 @@
 /* Prints what `ithaca tune` has found, as a table or as JSON. */
 #include "cli.h"
 #include "json_number.h"
+#include "json_print.h"
 #include "tune_command.h"
 
 #include <stdio.h>
@@ -116,8 +117,5 @@ int ith_tune_print_json(const ith_tune *t)
         json_array_append_new(strategies, strategy_json(&t->strategies[i], (int)t->settings->ranks));
     json_t *all = json_pack("{s:b, s:s, s:s, s:o, s:o}", "complete", !t->late, "wisdom", t->wisdom, "machine",
                             t->machine_path, "tiles", tiles, "strategies", strategies);
-    int failed = !all || json_dumpf(all, stdout, JSON_REAL_PRECISION(6) | JSON_INDENT(1));
-    json_decref(all);
-    putchar('\n');
-    return failed ? ith_cli_error("the report cannot be written as JSON") : ITH_EXIT_DONE;
+    return ith_cli_json_print(all, "the report", JSON_REAL_PRECISION(6) | JSON_INDENT(1));
 }

@@ -5,10 +5,10 @@
  * they will later. */
 #include "cli.h"
 #include "interrupt.h"
+#include "thread_limit.h"
 #include "tune_command.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,7 +113,7 @@ static double operations(const ith_tune *t, const ith_tune_cell *cell, double to
 /* The number of tokens of a trial: as many as the cell has keys, unless the time is too short for them. */
 static int64_t trial_tokens(const ith_tune *t, const ith_tune_cell *cell, int64_t trials)
 {
-    const int threads = t->settings->threads ? (int)t->settings->threads : omp_get_max_threads();
+    const int threads = ith_cli_threads(t->settings->threads);
     const double rate = 1e9 * cell->usual.gflops * threads, time = TRIAL_SHARE * (t->until - ith_cli_seconds());
     int64_t tokens = cell->about.keys;
     while (tokens / 2 >= LEAST_TOKENS &&

@@ -6,11 +6,11 @@
 #include "attend_options.h"
 #include "cli.h"
 #include "json_number.h"
+#include "json_print.h"
 #include "launch.h"
 #include "progress.h"
 #include "thread_limit.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,10 +99,7 @@ static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 static void describe(const verify_command *c, int64_t seq, ith_verify *v)
 {
     const verify_settings *s = c->settings;
-    *v = (ith_verify){.context = c->context, .ranks = c->launch.all_ranks, .leads = c->launch.leads};
-    v->process_ranks = c->launch.process_ranks, v->host_ranks = c->launch.host_ranks;
-    v->threads = c->launch.threads ? c->launch.threads : omp_get_max_threads();
-    v->alone = c->launch.all_ranks == c->launch.ranks;
+    *v = (ith_verify){.context = c->context, .launch = &c->launch, .threads = ith_cli_threads(c->launch.threads)};
     ith_attn_problem *p = &v->first.problem;
     *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
     p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
@@ -232,13 +229,7 @@ static int print_json(json_t *problems, int plans, int failures)
 {
     json_t *all = json_pack("{s:s, s:i, s:i, s:O}", "version", ith_version(), "plans", plans, "failed", failures,
                             "problems", problems);
-    int code = ITH_EXIT_DONE;
-    if (!all || json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
-        code = ith_cli_error("the verdicts cannot be written as JSON");
-    else
-        putchar('\n');
-    json_decref(all);
-    return code;
+    return ith_cli_json_print(all, "the verdicts", JSON_REAL_PRECISION(6) | JSON_INDENT(1));
 }
 
 /* Prints the verdicts of the problem, or keeps them for --json. */
@@ -292,7 +283,7 @@ static int run(const verify_settings *settings, const ith_options *options)
                                   .compute = verify,
                                   .finish = finish,
                                   .user = &c};
-    int code = ith_launch_begin(&c.launch, options->command, &settings->launch);
+    int code = ith_launch_begin(&c.launch, options->command, &settings->launch, ITH_TALK_NORMAL, &c.context);
     if (code)
         return code;
     ith_launch_set_ranks(&c.launch,
@@ -301,9 +292,7 @@ static int run(const verify_settings *settings, const ith_options *options)
                                                     : RANKS_ALONE,
                          settings->threads);
     c.reports = json_array();
-    code = ith_options_check(options);
-    int made = ith_cli_context(ITH_TALK_NORMAL, &c.context);
-    code = ith_launch_run(&c.launch, c.context, code ? code : made, &work);
+    code = ith_launch_run(&c.launch, c.context, ith_options_check(options), &work);
     ith_verify_free(&c.problem);
     json_decref(c.reports);
     ith_context_destroy(&c.context);

@@ -5,6 +5,7 @@
 
 #include "../oracle/oracle.h"
 #include "attend_whole.h"
+#include "launch.h"
 
 /* One plan and its verdict. */
 typedef struct ith_verify_plan {
@@ -23,10 +24,9 @@ typedef struct ith_verify_plan {
 /* One problem, its exact result and its plans. */
 typedef struct ith_verify {
     ith_context *context;
-    int ranks, threads;
-    int process_ranks, host_ranks; /* as in ith_attn_options */
-    bool leads, alone;             /* this process has rank 0; it has all ranks, which share memory */
-    const char *kernel;            /* the only kernel to verify; NULL: all that are usable */
+    const ith_launch *launch;
+    int threads;        /* of this process */
+    const char *kernel; /* the only kernel to verify; NULL: all that are usable */
     uint64_t seed;
     double deviation;                      /* standard deviation of the logits in the last head */
     ith_attend_whole first, again, single; /* two executions of a plan, and a single rank; `first` owns the inputs */

@@ -53,13 +53,13 @@ int ith_verify_prepare(ith_verify *v)
 {
     const ith_attn_problem *p = &v->first.problem;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
-    if (ith_plan_predict(v->context, p, NULL, v->ranks, 0, v->alone, &info))
+    if (ith_plan_predict(v->context, p, NULL, v->launch->all_ranks, 0, ith_launch_is_alone(v->launch), &info))
         return ith_cli_error("%s", ith_context_error(v->context));
     int code = ith_attend_make_random(v->context, v->seed, v->deviation, &v->first);
     if (code)
         return code;
     bool good = make_results(&v->first, &v->again) && make_results(&v->first, &v->single);
-    if (good && v->leads)
+    if (good && v->launch->leads)
         good = ith_oracle_rows_create(p, p->q_len, &v->exact) && ith_oracle_rows_create(p, p->q_len, &v->found) &&
                ith_oracle_exact(&v->first.problem, &v->first.tensors, &v->exact) && find_bounds(v);
     return good ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the results in float64");
@@ -90,7 +90,7 @@ static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
 static int add(ith_verify *v, const ith_attn_options *options, int ranks)
 {
     ith_plan_info info = ITH_PLAN_INFO_INIT;
-    if (ith_plan_predict(v->context, &v->first.problem, options, ranks, 0, v->alone, &info))
+    if (ith_plan_predict(v->context, &v->first.problem, options, ranks, 0, ith_launch_is_alone(v->launch), &info))
         return ITH_EXIT_DONE;
     for (int i = 0; i < v->count; i++)
         if (same_plan(&v->plans[i].info, &info))
@@ -123,7 +123,7 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
         options.chunks = chunks;
         options.fold = one_by_one ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         options.exchange = (ith_exchange_mode)(ITH_EXCHANGE_IN_PLACE + n / 12);
-        code = add(v, &options, v->ranks);
+        code = add(v, &options, v->launch->all_ranks);
     }
     return code;
 }
@@ -132,12 +132,12 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
 static int add_meshes(ith_verify *v, ith_attn_options options)
 {
     int code = ITH_EXIT_DONE;
-    for (int ulysses = v->ranks; !code && v->ranks > 1 && ulysses >= 1; ulysses--) {
-        if (v->ranks % ulysses)
+    for (int ulysses = v->launch->all_ranks; !code && v->launch->all_ranks > 1 && ulysses >= 1; ulysses--) {
+        if (v->launch->all_ranks % ulysses)
             continue;
-        options.ulysses = ulysses, options.ring = v->ranks / ulysses;
+        options.ulysses = ulysses, options.ring = v->launch->all_ranks / ulysses;
         options.strategy = ulysses > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_RING;
-        if (ulysses == 1 || ulysses == v->ranks)
+        if (ulysses == 1 || ulysses == v->launch->all_ranks)
             code = add_mesh(v, options);
         options.strategy = ITH_STRATEGY_ULYSSES_RING;
         if (!code)
@@ -157,7 +157,7 @@ static int add_kernel(ith_verify *v, const char *kernel)
         options.smooth = n == 2 ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         options.strategy = ITH_STRATEGY_SINGLE;
         code = add(v, &options, 1);
-        options.process_ranks = v->process_ranks, options.host_ranks = v->host_ranks;
+        ith_launch_place(v->launch, &options);
         if (!code)
             code = add_meshes(v, options);
     }
