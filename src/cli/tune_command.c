@@ -231,6 +231,19 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
     return code;
 }
 
+/* Checks the options; a softmax that is left open becomes online. */
+static int check(ith_tune_settings *s, const ith_options *options)
+{
+    int code = ith_options_check(options);
+    for (int i = 0; !code && i < s->dtype.count; i++)
+        if (!s->dtype.values[i])
+            code = ith_cli_usage(options->command, "--dtype: f32, bf16 and f16 can be tuned for");
+    for (int i = 0; i < s->softmax.count; i++)
+        if (!s->softmax.values[i])
+            s->softmax.values[i] = ITH_SOFTMAX_ONLINE;
+    return code;
+}
+
 int ith_cli_tune(int argc, char **argv)
 {
     ith_tune_settings settings = {.files = ITH_MODEL_FILES_INIT,
@@ -246,19 +259,14 @@ int ith_cli_tune(int argc, char **argv)
     ith_options_parse(&options, argc, argv, doc, NULL);
     ith_launch launch;
     int code = ith_launch_begin(&launch, argv[0], &settings.launch, ITH_TALK_NORMAL, &tune.context);
-    if (!code)
-        code = ith_options_check(&options);
-    for (int i = 0; !code && i < settings.dtype.count; i++)
-        if (!settings.dtype.values[i])
-            code = ith_cli_usage(argv[0], "--dtype: f32, bf16 and f16 can be tuned for");
-    for (int i = 0; !code && i < settings.softmax.count; i++)
-        if (!settings.softmax.values[i])
-            settings.softmax.values[i] = ITH_SOFTMAX_ONLINE;
     tune.settings = &settings, tune.start = ith_cli_seconds(), tune.until = tune.start + settings.budget;
-    if (launch.launcher.module && !code)
-        code = ith_tune_links(&tune, &launch, &options);
-    else if (!code)
-        code = run(&tune, &settings, argv[0]);
+    if (!code) {
+        code = check(&settings, &options);
+        if (launch.launcher.module)
+            code = ith_tune_links(&tune, &launch, code, &options);
+        else if (!code)
+            code = run(&tune, &settings, argv[0]);
+    }
     ith_machine_file_free(&tune.machine);
     ith_context_destroy(&tune.context);
     ith_options_free(&options);

@@ -73,8 +73,9 @@ void ith_tune_show(const ith_tune *t, const char *format, ...) __attribute__((fo
 /* Finds the file that describes this machine, and writes its name to t->machine_path; "" for none. Prints errors and
  * returns an exit status. */
 int ith_tune_find_machine(ith_tune *t);
-/* The command over several processes: measures the links between them. Prints errors and returns an exit status. */
-int ith_tune_links(ith_tune *t, const ith_launch *launch, const ith_options *options);
+/* The command over several processes: measures the links between them. code: as for ith_launch_run. Prints errors and
+ * returns an exit status. */
+int ith_tune_links(ith_tune *t, const ith_launch *launch, int code, const ith_options *options);
 
 /* Describes this machine, finds the tiles of all cells, and the strategies. They print errors and return an exit
  * status. */

@@ -140,7 +140,7 @@ static int finish(void *user, int code)
     return ITH_EXIT_DONE;
 }
 
-int ith_tune_links(ith_tune *t, const ith_launch *launch, const ith_options *options)
+int ith_tune_links(ith_tune *t, const ith_launch *launch, int code, const ith_options *options)
 {
     links_command c = {.t = t, .command = options->command, .launch = *launch};
     const ith_launch_work work = {.command = options->command,
@@ -150,5 +150,5 @@ int ith_tune_links(ith_tune *t, const ith_launch *launch, const ith_options *opt
                                   .finish = finish,
                                   .user = &c};
     ith_launch_set_ranks(&c.launch, t->settings->ranks, t->settings->threads);
-    return ith_launch_run(&c.launch, t->context, ITH_EXIT_DONE, &work);
+    return ith_launch_run(&c.launch, t->context, code, &work);
 }

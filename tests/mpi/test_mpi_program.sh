@@ -79,6 +79,9 @@ jq -e '[.levels[].name] == ["host"] and .levels[0].latency_seconds > 0' out >/de
 grep -q '^host_units: 7$' m.yaml && grep -q 'kernel: "k"' m.yaml && grep -q 'name: "host"' m.yaml || complain "the description: $(cat m.yaml)"
 expect 0 "" 2 tune --machine m.yaml --budget 3 --ranks 2
 grep -q "^process " out && grep -q "^host " out || complain "the table of links"
+echo "nonsense: 3" >bad.yaml
+expect 1 "bad.yaml:1: nonsense: there is no such option" 2 tune --machine m.yaml --config bad.yaml
+expect 2 "f32, bf16 and f16 can be tuned for" 2 tune --machine m.yaml --dtype auto
 "$ithaca" plan --machine ./m.yaml --seq 4096 --ranks 2 --json | jq -e '.[0].seconds_attention > 0' >/dev/null || complain "a plan with these links"
 "$ithaca" generate "${small[@]}" --output dry.gif --dry-run --json >one
 expect 0 "" 2 generate "${small[@]}" --output dry.gif --dry-run --json
