@@ -2,6 +2,7 @@
 /* Checks problems and tensors, fills in the defaults of problems, and computes addresses of rows (setting.h). */
 #include "setting.h"
 
+#include "../base/dtype.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 
@@ -79,7 +80,7 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
     if (p->heads % p->kv_heads)
         return ith_fail(context, ITH_ERR_ARGUMENT, "kv_heads is %lld, and must be a divisor of heads, which is %lld",
                         (long long)p->kv_heads, (long long)p->heads);
-    if (p->dtype != ITH_F32 && p->dtype != ITH_BF16 && p->dtype != ITH_F16)
+    if (!ith_dtype_is_operand(p->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s, and must be f32, bf16 or f16",
                         ith_dtype_name(p->dtype));
     if (!isfinite(p->scale))

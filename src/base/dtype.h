@@ -8,6 +8,12 @@
 
 #include <string.h>
 
+/* Whether kernels compute with numbers of a type: F32, BF16 or F16. */
+static inline bool ith_dtype_is_operand(ith_dtype type)
+{
+    return type == ITH_F32 || type == ITH_BF16 || type == ITH_F16;
+}
+
 static inline float ith_f32_from_bits(uint32_t bits)
 {
     float value;

@@ -3,6 +3,7 @@
  * of a unit falls from 1 to busy_share, linearly in the number of units that work. */
 #include "machine.h"
 
+#include "../base/dtype.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 
@@ -138,7 +139,7 @@ static ith_status check_attention(ith_context *context, const ith_machine_view *
     if (!row.kernel[0])
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "row of attention %lld (counted from 0) of the machine names no kernel", (long long)index);
-    if (row.dtype != ITH_F32 && row.dtype != ITH_BF16 && row.dtype != ITH_F16)
+    if (!ith_dtype_is_operand(row.dtype))
         return wrong(context, ATTENTION, index, "dtype", row.dtype, "f32, bf16 or f16");
     if (row.softmax != ITH_SOFTMAX_ONLINE && row.softmax != ITH_SOFTMAX_FIXED_M)
         return wrong(context, ATTENTION, index, "softmax", row.softmax, "online or fixed_m");

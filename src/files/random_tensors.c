@@ -47,7 +47,7 @@ static uint64_t next_random(uint64_t *state)
 ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_random_tensors **out)
 {
     *out = NULL;
-    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && !ith_unpack_has(type))
+    if (!ith_dtype_is_operand(type) && !ith_unpack_has(type))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "weights of type %s: they must be F32, BF16, F16 or a quantised type", ith_dtype_name(type));
     ith_random_tensors *t = ith_alloc_zero(context, 1, sizeof *t, "random weights");

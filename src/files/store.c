@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the tensors of a model component (store.h) from its list, which is ordered by name, and records for each of
  * them whether a caller has taken it. store_open.c makes the list. */
+#include "../base/dtype.h"
 #include "../base/hash.h"
 #include "../base/size.h"
 #include "../kernels/unpack.h"
@@ -175,8 +176,7 @@ static ith_status look_up(ith_context *context, ith_store *store, const char *na
         return ith_fail(context, ITH_ERR_FORMAT, "%s: tensor '%s' is missing", store->path, name);
     const ith_tensor *tensor = &entry->tensor;
     const char *path = ith_store_path_of(store, entry);
-    if (tensor->dtype != ITH_F32 && tensor->dtype != ITH_F16 && tensor->dtype != ITH_BF16 &&
-        !ith_unpack_has(tensor->dtype))
+    if (!ith_dtype_is_operand(tensor->dtype) && !ith_unpack_has(tensor->dtype))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: tensor '%s' is of type %s; weights must be F32, F16, BF16, fp8, I8 or of a type of GGUF "
                         "files",

@@ -9,6 +9,7 @@
  *
  * fp8 numbers mean nothing without their scales. So an fp8 matrix without scales is an error if the file announces
  * scales. */
+#include "../base/dtype.h"
 #include "../kernels/unpack.h"
 #include "json_load.h"
 #include "mapping.h"
@@ -158,7 +159,7 @@ static ith_status set_scale(ith_store *store, ith_store_entry *weight, const ith
     if (weight->scale)
         return ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' has two kinds of scales",
                         ith_store_path_of(store, weight), ith_quote(weight->origin->name).text);
-    if ((s->dtype != ITH_F32 && s->dtype != ITH_F16 && s->dtype != ITH_BF16) || (count != 1 && !is_row))
+    if (!ith_dtype_is_operand(s->dtype) || (count != 1 && !is_row))
         return ith_fail(store->context, ITH_ERR_FORMAT,
                         "%s: tensor '%s' of type %s and shape %s does not hold scales of %lld rows",
                         ith_store_path_of(store, scale), ith_quote(scale->origin->name).text, ith_dtype_name(s->dtype),

@@ -169,7 +169,7 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, floa
     if (status)
         return status;
     ith_dtype type = tensor.dtype;
-    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && type != ITH_F64 && !ith_unpack_has(type))
+    if (!ith_dtype_is_operand(type) && type != ITH_F64 && !ith_unpack_has(type))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "tensor '%s' is of type %s; F32, BF16, F16, F64, fp8, I8 or a type of GGUF files is needed "
                         "here",
@@ -204,7 +204,7 @@ ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_
         status = ith_need(context, out, "out");
     if (status)
         return status;
-    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16)
+    if (!ith_dtype_is_operand(type))
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "values cannot be rounded to type %s; F32, BF16 or F16 is needed",
                         ith_dtype_name(type));
     if (count)

@@ -29,7 +29,7 @@
 #ifndef ITH_KERNELS_KERNEL_H
 #define ITH_KERNELS_KERNEL_H
 
-#include "../base/context.h"
+#include "../base/dtype.h"
 
 /* The largest head_dim. It is small enough that products of a few sizes do not overflow int64_t. */
 #define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
@@ -37,6 +37,13 @@
 #define ITH_ATTN_PANEL_MAX 512
 /* Bytes of a buffer for the name of a kernel, with its terminating zero. */
 #define ITH_ATTN_NAME_BYTES 48
+
+/* Whether a kernel without limits of its own supports a number type, a head size and a softmax. */
+static inline bool ith_attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX && ith_dtype_is_operand(dtype) &&
+           (softmax == ITH_SOFTMAX_ONLINE || softmax == ITH_SOFTMAX_FIXED_M);
+}
 
 /* Sizes of the blocks of queries and keys, from the outermost loop to the innermost. ith_attn_options in ithaca.h
  * explains each of them. */

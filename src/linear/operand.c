@@ -2,6 +2,7 @@
 /* The rules of the operands of products. */
 #include "operand.h"
 
+#include "../base/dtype.h"
 #include "../kernels/unpack.h"
 
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
@@ -18,7 +19,7 @@ ith_status ith_operand_types_check(ith_context *context, const ith_operand_types
     if (types->multiplied == ITH_BF16 && narrow < 3)
         return ith_fail(context, ITH_ERR_ARGUMENT, "operands of %s that are multiplied in bf16 are rounded to it first",
                         what);
-    if (weight_type != ITH_F32 && weight_type != ITH_BF16 && weight_type != ITH_F16 && !ith_unpack_has(weight_type))
+    if (!ith_dtype_is_operand(weight_type) && !ith_unpack_has(weight_type))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "weights of %s are f32, bf16, f16, i8, fp8, or of a type of GGUF files, not %s", what,
                         ith_dtype_name(weight_type));

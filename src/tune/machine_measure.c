@@ -4,6 +4,7 @@
 #include "../base/arena.h"
 #include "../base/clock.h"
 #include "../base/cpu.h"
+#include "../base/dtype.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
@@ -55,7 +56,7 @@ typedef struct calibration {
 
 static ith_status check_case(ith_context *context, const ith_machine_case *c)
 {
-    if (c->dtype != ITH_F32 && c->dtype != ITH_BF16 && c->dtype != ITH_F16)
+    if (!ith_dtype_is_operand(c->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "a case is of type %s; F32, BF16 and F16 are measured",
                         ith_dtype_name(c->dtype));
     if ((unsigned)c->softmax > ITH_SOFTMAX_FIXED_M)

@@ -6,6 +6,7 @@
  * Last, the fastest few and the usual tiles are measured again in turn, because a rate that was measured once may have
  * been lucky. */
 #include "../base/clock.h"
+#include "../base/dtype.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../plan/kernel_choice.h"
@@ -224,7 +225,7 @@ static ith_status read_search(ith_context *context, const ith_tile_search *given
     ith_status status = ITH_SIZED_READ(context, ith_tile_search, ITH_TILE_SEARCH_INIT, given, o);
     if (status)
         return status;
-    if (o->dtype != ITH_F32 && o->dtype != ITH_BF16 && o->dtype != ITH_F16)
+    if (!ith_dtype_is_operand(o->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s; attention takes F32, BF16 and F16",
                         ith_dtype_name(o->dtype));
     if ((unsigned)o->softmax > ITH_SOFTMAX_FIXED_M)

@@ -6,6 +6,7 @@
 #                              a shell, which prints "ended with STATUS" first, and writes it into $work/ended. It has
 #                              written its number into $work/begun. The shells ignore SIGUSR1, with which Hydra ends
 #                              processes
+#   complain SENTENCE          fails, with the output of the last run: the files out and err of $work
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 #   build_start_fault          compiles tests/mpi/start_fault.c as $work/start_fault.so
 # Where that can be, the test has a /dev/shm of its own, so that it sees no segments of other programs.
@@ -15,6 +16,11 @@ fi
 build=$1 kind=$2 limit=300
 export XDG_CACHE_HOME=$build/no_cache # no test reads what the user has measured
 skip() { echo "skipped: $*"; exit 77; }
+complain() {
+    echo "$*"
+    for file in "$work/out" "$work/err"; do [ ! -e "$file" ] || tail -n 40 "$file"; done
+    exit 1
+}
 
 # The launcher of this kind, which mpirun or mpiexec may be.
 find_launcher() {

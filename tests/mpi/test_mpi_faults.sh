@@ -9,11 +9,6 @@ random=${ITHACA_MPI_FAULTS:-0} seed=${ITHACA_SEED:-$(date +%N)}
 RANDOM=$((10#$seed % 32768))
 echo "ITHACA_SEED=$seed"
 limit_of_start=20 faults=0
-complain() {
-    echo "$*"
-    cat "$work/out"
-    exit 1
-}
 
 # fault LAUNCH PROCESSES RANKS HOW WORK: RANKS ranks in each process, of which a random one suffers the fault. A busy
 # machine may hold up other ranks too, so a longer limit is tried as well.

@@ -8,11 +8,6 @@ ithaca=$build/ithaca golden=$(realpath golden) model=$(realpath ../models/shapes
 [ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
 unset OMP_NUM_THREADS
 cd "$work"
-complain() {
-    echo "$*"
-    for file in out err; do [ ! -e $file ] || tail -n 20 $file; done
-    exit 1
-}
 # raw FILE: the data without the header, whose metadata says which plan it was.
 raw() { tail -c +$((9 + $(od -An -t u8 -N 8 "$1"))) "$1"; }
 # expect STATUS WORDS PROCESSES ARGUMENT...: the exit status, and an extended regular expression on standard error.

@@ -8,11 +8,6 @@ set -eu
 ithaca=$build/ithaca model=$(realpath ../models/shapes)
 [ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
 cd "$work"
-complain() {
-    echo "$*"
-    for file in out err; do [ ! -e $file ] || tail -n 20 $file; done
-    exit 1
-}
 command=("$ithaca" generate --model "$model" --quiet --threads 1)
 sizes=(--prompt "A red circle" --height 64 --width 64 --frames 9 --steps 200 --seed 3 --strategy ulysses)
 saved_step() { grep -aoE '"step":"[0-9]+"' run.st 2>/dev/null | head -1 | tr -dc 0-9; }

@@ -4,11 +4,6 @@
 # under the launcher of another MPI, and if a process has another version of the library.
 set -eu
 . mpi/launch.sh
-complain() {
-    echo "$*"
-    cat "$work/out"
-    exit 1
-}
 
 launch 2 "$build/application_$kind" "$kind" >"$work/out" 2>&1 || complain "an application that uses MPI"
 [ "$(grep -c 'the application has ended: 1' "$work/out")" = 2 ] || complain "an application did not end"

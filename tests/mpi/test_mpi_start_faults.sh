@@ -5,11 +5,6 @@
 # ITHACA_MPI_STARTS=all: every point on its own; otherwise a few of them.
 set -eu
 . mpi/launch.sh
-complain() {
-    echo "$*"
-    cat "$work/out"
-    exit 1
-}
 build_start_fault
 limit=30
 cat >"$work/struck" <<'END'

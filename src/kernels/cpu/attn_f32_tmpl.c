@@ -44,7 +44,7 @@ enum {
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
-    return attn_takes(dtype, head_dim, softmax);
+    return ith_attn_takes(dtype, head_dim, softmax);
 }
 
 static ith_attn_tile_limits tiles(int64_t head_dim)

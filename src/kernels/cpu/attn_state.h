@@ -37,15 +37,6 @@ enum { ALIGN_FLOATS = 16 };
 
 /* ---- Reading rows ---------------------------------------------------------------------------------------------- */
 
-/* Whether the number type, the head size and the softmax are supported in this folder. Some kernels take only one of
- * the types. */
-static inline bool attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
-{
-    return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX &&
-           (dtype == ITH_F32 || dtype == ITH_BF16 || dtype == ITH_F16) &&
-           (softmax == ITH_SOFTMAX_ONLINE || softmax == ITH_SOFTMAX_FIXED_M);
-}
-
 /* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */
 static inline float to_base2(float x)
 {

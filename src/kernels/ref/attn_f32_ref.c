@@ -21,9 +21,7 @@ static const float LOG2_E = (float)M_LOG2E;
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
-    return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX &&
-           (dtype == ITH_F32 || dtype == ITH_BF16 || dtype == ITH_F16) &&
-           (softmax == ITH_SOFTMAX_ONLINE || softmax == ITH_SOFTMAX_FIXED_M);
+    return ith_attn_takes(dtype, head_dim, softmax);
 }
 
 static ith_attn_tile_limits tiles(int64_t head_dim)

@@ -2,6 +2,7 @@
 /* The beginning and the end of each benchmark. */
 #include "bench_call.h"
 
+#include "../../base/dtype.h"
 #include "../../base/machine_memory.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
@@ -46,8 +47,7 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
     if ((unsigned)o->precision > ITH_PRECISION_BF16)
         return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
                         o->precision);
-    if (o->weights != ITH_F32 && o->weights != ITH_BF16 && o->weights != ITH_F16 &&
-        !(kind->packs && ith_unpack_has(o->weights)))
+    if (!ith_dtype_is_operand(o->weights) && !(kind->packs && ith_unpack_has(o->weights)))
         return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16%s",
                         ith_dtype_name(o->weights), kind->packs ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
     status = ith_bench_check_range(context, "repeats", o->repeats, 1, MOST_REPEATS);

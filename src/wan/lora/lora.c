@@ -234,7 +234,7 @@ static ith_status align(ith_lora *lora, lora_entry *entry)
     const ith_tensor *t = entry->tensor;
     if (entry->role == ITH_LORA_ALPHA && (t->dtype == ITH_I32 || t->dtype == ITH_I64 || t->dtype == ITH_F64))
         return ITH_OK;
-    if (t->dtype != ITH_F32 && t->dtype != ITH_F16 && t->dtype != ITH_BF16)
+    if (!ith_dtype_is_operand(t->dtype))
         return ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: tensor '%s' is of type %s; a LoRA is F32, F16 or BF16",
                         path_of(lora, entry), ith_quote(t->name).text, ith_tensor_type_name(t->dtype));
     if ((uintptr_t)t->data % (uintptr_t)ith_dtype_bytes(t->dtype) == 0)

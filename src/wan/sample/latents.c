@@ -3,6 +3,7 @@
 #include "latents.h"
 
 #include "../../base/context.h"
+#include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../../files/tensor.h"
 
@@ -37,11 +38,6 @@ static const ith_tensor *find_first(const ith_tensor_file *file, const char *con
             return tensor;
     }
     return NULL;
-}
-
-static bool is_float(ith_dtype type)
-{
-    return type == ITH_F32 || type == ITH_BF16 || type == ITH_F16;
 }
 
 /* Converts a tensor to f32 in new memory. */
@@ -79,7 +75,7 @@ static ith_status look(ith_context *context, const char *path, const ith_tensor_
     const ith_tensor *tensor = find_first(file, names);
     if (!tensor)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: has no tensor %s", path, names[0]);
-    if (tensor->dims != 4 || tensor->shape[0] != channels || !is_float(tensor->dtype))
+    if (tensor->dims != 4 || tensor->shape[0] != channels || !ith_dtype_is_operand(tensor->dtype))
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: %s is %s of %d dimensions with %lld first; [%lld, frames, height, width] of f32, bf16 or "
                         "f16 is wanted",

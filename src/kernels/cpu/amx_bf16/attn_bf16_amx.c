@@ -39,7 +39,7 @@ enum {
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
-    return dtype == ITH_BF16 && attn_takes(dtype, head_dim, softmax);
+    return dtype == ITH_BF16 && ith_attn_takes(dtype, head_dim, softmax);
 }
 
 static ith_attn_tile_limits tiles(int64_t head_dim)

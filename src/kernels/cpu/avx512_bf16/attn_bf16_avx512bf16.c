@@ -37,7 +37,7 @@ enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 512 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
-    return dtype == ITH_BF16 && attn_takes(dtype, head_dim, softmax);
+    return dtype == ITH_BF16 && ith_attn_takes(dtype, head_dim, softmax);
 }
 
 static ith_attn_tile_limits tiles(int64_t head_dim)
