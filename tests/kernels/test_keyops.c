@@ -17,7 +17,6 @@
 
 #define MOST_ROWS 200
 #define MOST_N 700
-#define TABLES 3
 
 static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
 static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 32, 64, 72, 128, 255, 256, 257, 300, MOST_N};
@@ -37,15 +36,12 @@ static struct {
 static uint64_t random_state = 1;
 
 /* The tables that this machine can run. */
-static int tables(const ith_keyops *out[TABLES])
+static int tables(const ith_keyops *out[MACHINE_LISTS])
 {
-    uint32_t cpu = machine_sets();
-    int count = 0;
-    out[count++] = ith_keyops_choose(ITH_CPU_BASELINE);
-    if (cpu & ITH_CPU_AVX2)
-        out[count++] = ith_keyops_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2);
-    if (cpu & (ITH_CPU_AVX512 | ITH_CPU_NEON))
-        out[count++] = ith_keyops_choose(cpu);
+    uint32_t lists[MACHINE_LISTS];
+    const int count = machine_lists(lists);
+    for (int i = 0; i < count; i++)
+        out[i] = ith_keyops_choose(lists[i]);
     return count;
 }
 
@@ -179,7 +175,7 @@ static void choice_follows_the_cpu(void **state)
 static void rows_of_every_size(void **state)
 {
     (void)state;
-    const ith_keyops *ops[TABLES];
+    const ith_keyops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const float centres[] = {0, 20, 0, 0}, widths[] = {1, 0.5f, 1e-4f, 0};
     int kind = 0;
@@ -204,7 +200,7 @@ static void rows_of_every_size(void **state)
 static void extremes_show(void **state)
 {
     (void)state;
-    const ith_keyops *ops[TABLES];
+    const ith_keyops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const float wild[] = {INFINITY, -INFINITY, NAN, -NAN};
     for (int table = 0; table < count; table++)

@@ -53,15 +53,12 @@ static void assert_near(const float *got, int64_t n, double bound, double scale)
 }
 
 /* The tables that this machine can run. */
-static int tables(const ith_rowops *out[3])
+static int tables(const ith_rowops *out[MACHINE_LISTS])
 {
-    uint32_t cpu = machine_sets();
-    int count = 0;
-    out[count++] = ith_rowops_choose(ITH_CPU_BASELINE);
-    if (cpu & ITH_CPU_AVX2)
-        out[count++] = ith_rowops_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2);
-    if (cpu & ITH_CPU_AVX512)
-        out[count++] = ith_rowops_choose(cpu);
+    uint32_t lists[MACHINE_LISTS];
+    const int count = machine_lists(lists);
+    for (int i = 0; i < count; i++)
+        out[i] = ith_rowops_choose(lists[i]);
     return count;
 }
 
@@ -103,7 +100,7 @@ static void want_layer_norm(bool has_a, bool has_b, int64_t n, double eps)
 static void layer_norm_is_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const float centres[] = {0, 3, 1e6f, 0, 0}, widths[] = {1, 0.01f, 100, 1e-12f, 1e25f};
     for (int t = 0; t < count; t++)
@@ -124,7 +121,7 @@ static void layer_norm_is_right(void **state)
 static void rms_norm_is_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const float widths[] = {1, 1e-4f, 1e-30f, 1e30f};
     for (int t = 0; t < count; t++)
@@ -146,7 +143,7 @@ static void rms_norm_is_right(void **state)
 static void rope_is_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const int64_t dims[] = {2, 6, 24, 32, 64, 72, 128};
     for (int t = 0; t < count; t++)
@@ -170,7 +167,7 @@ static void rope_is_right(void **state)
 static void add_gated_is_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     for (int t = 0; t < count; t++)
         for (int s = 0; s < SIZES; s++)
@@ -200,7 +197,7 @@ static double gelu_tanh(double v)
 static void activations_are_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const float widths[] = {0.01f, 1, 12, 1e5f, 1e30f};
     for (int t = 0; t < count; t++)
@@ -225,7 +222,7 @@ static void activations_are_right(void **state)
 static void activations_take_extremes(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     for (int t = 0; t < count; t++) {
         const float extremes[] = {INFINITY, -3e38f, 3e38f, NAN, -0.0f, 0.0f, -88.0f, -104.5f};
@@ -242,7 +239,7 @@ static void activations_take_extremes(void **state)
 static void channel_norm_is_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const int64_t channels[] = {1, 3, 8, 16, 20, 96, 384};
     const float widths[] = {1, 1e-5f, 0, 1e30f};
@@ -273,7 +270,7 @@ static void channel_norm_is_right(void **state)
 static void softmax_is_right(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     const float centres[] = {0, 1000, -3e4f}, widths[] = {1, 80, 0.5f};
     for (int t = 0; t < count; t++)
@@ -303,7 +300,7 @@ static void softmax_is_right(void **state)
 static void softmax_takes_extremes(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     for (int t = 0; t < count; t++) {
         for (double v = -104; v < 0; v += 0.0137) {
@@ -329,7 +326,7 @@ static void softmax_takes_extremes(void **state)
 static void bf16_goes_both_ways(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     enum { ALL = 65536 };
     uint16_t *bits = malloc(ALL * sizeof *bits), *back = malloc(ALL * sizeof *back);
@@ -359,7 +356,7 @@ static void stochastic_rounding_keeps_the_mean(void **state)
 {
     (void)state;
     enum { ALL = 200000, CUT = 777 };
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     float *from = malloc(ALL * sizeof *from), *to = malloc(ALL * sizeof *to), *cut = malloc(ALL * sizeof *cut);
     assert_true(from && to && cut);
@@ -419,7 +416,7 @@ static void check_turn(const ith_rowops *ops, int64_t rows, int64_t columns)
 static void matrices_are_turned(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     for (int t = 0, count = tables(ops); t < count; t++)
         for (int64_t rows = 0; rows <= 50; rows += rows < 20 ? 1 : 10)
             for (int64_t columns = 1; columns <= 50; columns += columns < 20 ? 1 : 15)
@@ -449,7 +446,7 @@ static void run_all(const ith_rowops *ops, int64_t n, float *out)
 static void every_instruction_set_gives_the_same_bits(void **state)
 {
     (void)state;
-    const ith_rowops *ops[3];
+    const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
     float *first = malloc(sizeof(float) * 8 * MOST), *other = malloc(sizeof(float) * 8 * MOST);
     assert_true(first && other);

@@ -54,15 +54,12 @@ static int read_all(void **state)
 }
 
 /* The functions that this machine can run. */
-static int functions(ith_unpack_fn out[3])
+static int functions(ith_unpack_fn out[MACHINE_LISTS])
 {
-    uint32_t cpu = machine_sets();
-    int count = 0;
-    out[count++] = ith_unpack_choose(ITH_CPU_BASELINE);
-    if (cpu & ITH_CPU_AVX2)
-        out[count++] = ith_unpack_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2);
-    if (cpu & ITH_CPU_AVX512)
-        out[count++] = ith_unpack_choose(cpu);
+    uint32_t lists[MACHINE_LISTS];
+    const int count = machine_lists(lists);
+    for (int i = 0; i < count; i++)
+        out[i] = ith_unpack_choose(lists[i]);
     return count;
 }
 
@@ -76,7 +73,7 @@ static bool is_same(float a, float b)
  * be touched, and the packed blocks stand at an odd address. */
 static void check_part(const golden *g, int64_t first, int64_t count)
 {
-    ith_unpack_fn functions_here[3];
+    ith_unpack_fn functions_here[MACHINE_LISTS];
     const int64_t run = ith_dtype_run(g->type), begin = first / run * run;
     const int64_t bytes = ith_dtype_row_bytes(g->type, (first + count + run - 1) / run * run - begin);
     unsigned char *packed = guarded_new(bytes, 1, true);

@@ -20,15 +20,12 @@ enum { TILES = 3, CHANNELS = 37, WIDTH_MOST = 4, GUARD = 5 };
 static uint64_t seed = 11;
 
 /* The tables that this machine can run. */
-static int tables(const ith_winograd *out[3])
+static int tables(const ith_winograd *out[MACHINE_LISTS])
 {
-    uint32_t cpu = machine_sets();
-    int count = 0;
-    out[count++] = ith_winograd_choose(ITH_CPU_BASELINE);
-    if (cpu & ITH_CPU_AVX2)
-        out[count++] = ith_winograd_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2);
-    if (cpu & ITH_CPU_AVX512)
-        out[count++] = ith_winograd_choose(cpu);
+    uint32_t lists[MACHINE_LISTS];
+    const int count = machine_lists(lists);
+    for (int i = 0; i < count; i++)
+        out[i] = ith_winograd_choose(lists[i]);
     return count;
 }
 
@@ -138,7 +135,7 @@ static void check_result(const scene *s, const float *y)
 
 static void check_scene(const scene *s)
 {
-    const ith_winograd *all[3];
+    const ith_winograd *all[MACHINE_LISTS];
     const int count = tables(all);
     const int64_t made = s->frames * 2 * s->width * TILES * s->channels;
     float *y = malloc((size_t)(made + GUARD) * sizeof *y), *plain = malloc((size_t)made * sizeof *plain);

@@ -17,6 +17,18 @@ uint32_t machine_sets(void)
     return sets;
 }
 
+int machine_lists(uint32_t lists[MACHINE_LISTS])
+{
+    const uint32_t sets = machine_sets();
+    int count = 0;
+    lists[count++] = ITH_CPU_BASELINE;
+    if (sets & ITH_CPU_AVX2)
+        lists[count++] = ITH_CPU_BASELINE | ITH_CPU_AVX2;
+    if (sets & (ITH_CPU_AVX512 | ITH_CPU_NEON))
+        lists[count++] = sets;
+    return count;
+}
+
 bool machine_has(const char *what, uint32_t needs)
 {
     char lacking[128];
