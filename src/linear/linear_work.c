@@ -15,9 +15,11 @@ static void wake_sleepers(ith_linear_outcome *outcome)
     pthread_mutex_unlock(&outcome->mutex);
 }
 
+/* Records a failure, unless another came first. */
 static void fail(ith_linear_outcome *outcome, ith_status status)
 {
-    atomic_store(&outcome->status, status);
+    int none = ITH_OK;
+    atomic_compare_exchange_strong(&outcome->status, &none, (int)status);
     wake_sleepers(outcome);
 }
 
