@@ -2,6 +2,7 @@
 #include "file_lock.h"
 
 #include "clock.h"
+#include "output_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,16 +37,17 @@ ith_status ith_file_lock(ith_context *context, const char *path, int *lock)
     *lock = -1;
     if (!*path)
         return ith_fail(context, ITH_ERR_IO, "cannot write '': a file needs a name");
-    char *name = ith_format(context, "%s.lock", path);
-    ith_status status = ITH_ERR_MEMORY;
-    *lock = name ? open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666) : -1;
-    if (*lock >= 0)
-        status = wait_for(context, name, *lock);
-    else if (name)
-        status = ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", name, strerror(errno));
-    if (status && *lock >= 0)
+    char target[PATH_MAX], name[PATH_MAX];
+    errno = ith_output_target(path, target);
+    if (!errno)
+        errno = ith_output_beside(target, "", ".lock", name);
+    if (!errno)
+        *lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (*lock < 0)
+        return ith_fail(context, ITH_ERR_IO, "cannot write %s.lock: %s", path, strerror(errno));
+    ith_status status = wait_for(context, name, *lock);
+    if (status)
         close(*lock), *lock = -1;
-    ith_free(context, name);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "replace_file.h"
 
 #include "open_file.h"
+#include "output_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_ATTEMPTS 100 /* number of names to try for the temporary file */
-
 /* Fails because path cannot be written, with the reason that is in errno. */
 static ith_status refused(ith_context *context, const char *path)
 {
@@ -20,37 +19,13 @@ static ith_status refused(ith_context *context, const char *path)
     return ith_fail(context, status, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Creates a new file in the folder of `path` and returns its descriptor; -1 on failure. *temporary becomes its name, or
- * NULL on failure. */
-static int open_beside(ith_context *context, const char *path, char **temporary)
-{
-    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        *temporary = ith_format(context, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
-        if (!*temporary) {
-            errno = ENOMEM;
-            return -1;
-        }
-        int file = open(*temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file >= 0)
-            return file;
-        int reason = errno;
-        ith_free(context, *temporary);
-        *temporary = NULL;
-        errno = reason;
-        if (reason != EEXIST)
-            break;
-    }
-    return -1;
-}
-
 /* Writes the contents with `write`, flushes them to the disk if to_disk is set, and closes the file. */
 static ith_status fill(ith_context *context, const char *path, int file, bool to_disk, ith_write_fn write, void *user)
 {
-    FILE *stream = file < 0 ? NULL : fdopen(file, "w");
+    FILE *stream = fdopen(file, "w");
     if (!stream) {
         ith_status status = refused(context, path);
-        if (file >= 0)
-            close(file);
+        close(file);
         return status;
     }
     ith_status status = write(stream, user);
@@ -78,22 +53,20 @@ static ith_status write_device(ith_context *context, const char *path, ith_write
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
 {
     struct stat info;
-    char behind[PATH_MAX]; /* the file behind symbolic links, which is replaced while the links stay */
+    char target[PATH_MAX], partial[PATH_MAX];
     bool there = stat(path, &info) == 0;
     if (there && S_ISCHR(info.st_mode))
         return write_device(context, path, write, user);
     if (there && !S_ISREG(info.st_mode))
         return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is %s, not a file", path, ith_file_kind(&info));
-    const char *target = there && realpath(path, behind) ? behind : path;
-    char *temporary = NULL;
-    int file = open_beside(context, target, &temporary);
+    errno = ith_output_target(path, target);
+    int file = errno ? -1 : ith_output_create(target, false, partial);
     if (file < 0)
         return refused(context, path);
     ith_status status = fill(context, path, file, true, write, user);
-    if (!status && rename(temporary, target))
+    if (!status && rename(partial, target))
         status = refused(context, path);
     if (status)
-        unlink(temporary);
-    ith_free(context, temporary);
+        unlink(partial);
     return status;
 }

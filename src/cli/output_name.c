@@ -3,6 +3,7 @@
  * files. */
 #include "output_name.h"
 
+#include "../media/output.h"
 #include "cli.h"
 
 #include <errno.h>
@@ -37,21 +38,30 @@ static const char *why_not(const char *path, const struct stat *info)
     }
 }
 
-/* Creates and removes a temporary file in the folder where the output will be written; for a symbolic link, in the
- * folder of its target. Prints errors and returns an exit status. */
-static int try_beside(const char *path, bool there)
+/* Prints that an output cannot be written. error: an error number of the system. */
+static int cannot_write(const char *path, int error)
 {
-    char real[PATH_MAX], *beside = NULL;
-    if (asprintf(&beside, "%s.%ld-check.tmp", there && realpath(path, real) ? real : path, (long)getpid()) < 0)
-        return ith_cli_error("there is no memory for a name");
-    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int error = file < 0 && errno != EEXIST ? errno : 0;
-    if (file >= 0) {
-        close(file);
-        unlink(beside);
-    }
-    free(beside);
-    return error ? ith_cli_error("'%s' cannot be written: %s", path, strerror(error)) : ITH_EXIT_DONE;
+    return ith_cli_error("'%s' cannot be written: %s", path, strerror(error));
+}
+
+/* Creates the temporary file of an output, in the folder where the output will be written. Returns a descriptor, or -1
+ * with the reason in errno. */
+static int create_beside(const char *path, char target[PATH_MAX], char partial[PATH_MAX])
+{
+    errno = ith_output_target(path, target);
+    return errno ? -1 : ith_output_create(target, false, partial);
+}
+
+/* Creates and removes the temporary file of an output. Prints errors and returns an exit status. */
+static int try_beside(const char *path)
+{
+    char target[PATH_MAX], partial[PATH_MAX];
+    int file = create_beside(path, target, partial);
+    if (file < 0)
+        return cannot_write(path, errno);
+    close(file);
+    unlink(partial);
+    return ITH_EXIT_DONE;
 }
 
 int ith_cli_check_output(const char *path)
@@ -61,11 +71,14 @@ int ith_cli_check_output(const char *path)
         return ITH_EXIT_DONE;
     if (!*path)
         return ith_cli_error("'' cannot be written: a file needs a name");
+    if (!strcmp(path, "-"))
+        return ith_cli_error("'-' cannot be written: results go to a file, not to standard output; './-' is a file of "
+                             "that name");
     bool there = !stat(path, &info);
     const char *why = there ? why_not(path, &info) : NULL;
     if (why)
         return ith_cli_error("'%s' cannot be written: %s", path, why);
-    return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path, there);
+    return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path);
 }
 
 /* Prints into an open file and closes it. Returns an error number; 0 on success. */
@@ -82,40 +95,45 @@ static int print_and_close(FILE *file, void (*print)(FILE *file, void *user), vo
 int ith_cli_replace_file(const char *path, void (*print)(FILE *file, void *user), void *user)
 {
     struct stat info;
-    char *beside = NULL;
+    char target[PATH_MAX], partial[PATH_MAX];
     const bool device = !stat(path, &info) && S_ISCHR(info.st_mode);
-    if (asprintf(&beside, "%s.%ld.partial", path, (long)getpid()) < 0)
-        return ith_cli_error("there is no memory for a name");
-    FILE *file = fopen(device ? path : beside, device ? "we" : "wxe");
-    int error = file ? print_and_close(file, print, user) : errno;
-    if (file && !device && !error && rename(beside, path))
+    int file = device ? open(path, O_WRONLY | O_CLOEXEC) : create_beside(path, target, partial);
+    if (file < 0)
+        return cannot_write(path, errno);
+    FILE *stream = fdopen(file, "w");
+    int error = stream ? print_and_close(stream, print, user) : errno;
+    if (!stream)
+        close(file);
+    if (!device && !error && rename(partial, target))
         error = errno;
-    if (file && !device && error)
-        unlink(beside);
-    free(beside);
-    return error ? ith_cli_error("'%s' cannot be written: %s", path, strerror(error)) : ITH_EXIT_DONE;
+    if (!device && error)
+        unlink(partial);
+    return error ? cannot_write(path, error) : ITH_EXIT_DONE;
 }
 
 /* The name of a file without links, "." and "..". If the file is not there, only the name of its folder is resolved.
  * The caller frees the result. NULL: there is no memory. */
 static char *resolve(const char *path)
 {
+    char target[PATH_MAX], *out = NULL;
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
         length--;
-    char *name = strndup(path, length), *slash = name ? strrchr(name, '/') : NULL;
-    char *real = name ? realpath(name, NULL) : NULL, *folder = NULL, *out = NULL;
-    if (name && !real) {
-        folder = slash ? strndup(name, slash == name ? 1 : (size_t)(slash - name)) : strdup(".");
-        real = folder ? realpath(folder, NULL) : NULL;
-        if (real && asprintf(&out, "%s/%s", real, slash ? slash + 1 : name) < 0)
-            out = NULL;
-        free(real);
-        real = out ? out : strdup(name);
+    char *name = strndup(path, length), *real = name ? realpath(name, NULL) : NULL;
+    if (!name || real || ith_output_target(name, target)) {
+        free(name);
+        return real ? real : strdup(path);
     }
-    free(folder);
     free(name);
-    return real;
+    char *slash = strrchr(target, '/');
+    const char *last = slash ? slash + 1 : target;
+    char *folder = slash ? strndup(target, slash == target ? 1 : (size_t)(slash - target)) : strdup(".");
+    real = folder ? realpath(folder, NULL) : NULL;
+    if (asprintf(&out, "%s%s%s", real ? real : "", real ? "/" : "", real ? last : target) < 0)
+        out = NULL;
+    free(folder);
+    free(real);
+    return out;
 }
 
 /* Whether a file is a device, which several outputs may share (/dev/null). */

@@ -20,8 +20,8 @@ typedef struct ith_video_options {
     bool (*should_stop)(void);
 } ith_video_options;
 
-/* Opens a writer. The name determines the format: .mp4, .gif, or a trailing '/' (or an existing folder) for PNGs
- * frame_0000.png and so on. An existing file is replaced when the new one is complete; a folder that already holds
+/* Opens a writer. The name determines the format: .mp4, .gif, or a trailing '/' (or an existing empty folder) for
+ * PNGs frame_0000.png and so on. An existing file is replaced when the new one is complete; a folder that already holds
  * frames is refused. The temporary file is created now, so that a place that cannot be written fails here. */
 ith_status ith_video_open(ith_context *context, const char *path, const ith_video_options *options,
                           ith_video_writer **out);

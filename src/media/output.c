@@ -20,20 +20,23 @@ static ith_status cannot_write(ith_context *context, const ith_output *output, i
     return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: %s", output->path, strerror(error));
 }
 
-/* Sets output->target: the path without a trailing '/' and, if it exists, with symbolic links resolved. */
+/* Removes '/' at the end of a name. */
+static void strip(char *name)
+{
+    for (size_t length = strlen(name); length > 1 && name[length - 1] == '/'; length--)
+        name[length - 1] = '\0';
+}
+
+/* Sets output->target: the path without a trailing '/', behind symbolic links. */
 static ith_status find_target(ith_context *context, ith_output *output)
 {
-    output->target = ith_strdup(context, output->path);
-    if (!output->target)
-        return ITH_ERR_MEMORY;
-    for (size_t length = strlen(output->target); length > 1 && output->target[length - 1] == '/'; length--)
-        output->target[length - 1] = '\0';
-    char *real = realpath(output->target, NULL);
-    if (!real)
-        return errno == ENOENT ? ITH_OK : cannot_write(context, output, errno);
-    ith_free(context, output->target);
-    output->target = ith_strdup(context, real);
-    free(real);
+    char name[PATH_MAX], target[PATH_MAX];
+    snprintf(name, sizeof name, "%s", output->path);
+    strip(name);
+    int error = ith_output_target(name, target);
+    if (error)
+        return cannot_write(context, output, error);
+    output->target = ith_strdup(context, target);
     return output->target ? ITH_OK : ITH_ERR_MEMORY;
 }
 
@@ -44,55 +47,67 @@ static bool is_frame(const char *name)
     return length > 10 && !strncmp(name, "frame_", 6) && !strcmp(name + length - 4, ".png");
 }
 
-/* Calls visit for every frame_*.png of a folder until a call returns an error number. Returns that number, or 0. */
-static int for_each_frame(const char *folder, void *user, int (*visit)(int folder, const char *name, void *user))
+/* Calls visit for every file of a folder until a call returns an error number. Returns that number, or 0. */
+static int for_each_file(const char *folder, void *user, int (*visit)(int folder, const char *name, void *user))
 {
     DIR *entries = opendir(folder);
     if (!entries)
         return errno;
     int error = 0;
     for (struct dirent *entry; !error && (entry = readdir(entries));)
-        if (is_frame(entry->d_name))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             error = visit(dirfd(entries), entry->d_name, user);
     closedir(entries);
     return error;
 }
 
-/* A callback of for_each_frame: returns an error, because the folder already has a frame. */
-static int refuse_frame(int folder, const char *name, void *user)
+/* A callback of for_each_file: returns EEXIST for a frame, and ENOTEMPTY for another file if *user is set. */
+static int refuse_file(int folder, const char *name, void *user)
 {
-    (void)folder, (void)name, (void)user;
-    return EEXIST;
+    (void)folder;
+    return is_frame(name) ? EEXIST : *(const bool *)user ? ENOTEMPTY : 0;
 }
 
-/* A callback of for_each_frame: removes a frame, and ignores errors. */
+/* A callback of for_each_file: removes a frame, and ignores errors. */
 static int remove_frame(int folder, const char *name, void *user)
 {
     (void)user;
-    unlinkat(folder, name, 0);
+    if (is_frame(name))
+        unlinkat(folder, name, 0);
     return 0;
 }
 
-/* A callback of for_each_frame: moves a frame to the folder whose descriptor `user` points to. */
+/* A callback of for_each_file: moves a frame to the folder whose descriptor `user` points to. */
 static int move_frame(int folder, const char *name, void *user)
 {
-    return renameat(folder, name, *(const int *)user, name) ? errno : 0;
+    return is_frame(name) && renameat(folder, name, *(const int *)user, name) ? errno : 0;
 }
 
-/* Checks that the output does not exist yet, is a regular file, or is a folder without frames. */
+/* Checks that a folder that exists holds no frames and, unless its name ends in '/', no other files: it may have been
+ * named by mistake. */
+static ith_status check_folder(ith_context *context, const ith_output *output)
+{
+    bool must_be_empty = output->path[strlen(output->path) - 1] != '/';
+    int error = for_each_file(output->target, &must_be_empty, refuse_file);
+    if (error == EEXIST)
+        return ith_fail(context, ITH_ERR_IO, "folder '%s' already holds frames (frame_*.png): name another or empty it",
+                        output->path);
+    if (error == ENOTEMPTY)
+        return ith_fail(context, ITH_ERR_IO,
+                        "'%s' is a folder that holds files: '%s/' writes frames (frame_*.png) among them", output->path,
+                        output->path);
+    return error ? cannot_write(context, output, error) : ITH_OK;
+}
+
+/* Checks that the output does not exist yet, is a regular file, or is a folder for frames. */
 static ith_status check_target(ith_context *context, ith_output *output)
 {
     struct stat info;
     if (stat(output->target, &info))
         return errno == ENOENT ? ITH_OK : cannot_write(context, output, errno);
     output->existing = output->folder && S_ISDIR(info.st_mode);
-    if (output->existing) {
-        int error = for_each_frame(output->target, NULL, refuse_frame);
-        if (error == EEXIST)
-            return ith_fail(context, ITH_ERR_IO,
-                            "folder '%s' already holds frames (frame_*.png): name another or empty it", output->path);
-        return error ? cannot_write(context, output, error) : ITH_OK;
-    }
+    if (output->existing)
+        return check_folder(context, output);
     if (output->folder)
         return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: it is a file, not a folder", output->path);
     if (!S_ISREG(info.st_mode))
@@ -100,52 +115,28 @@ static ith_status check_target(ith_context *context, ith_output *output)
     return ITH_OK;
 }
 
-/* Makes the name under which the unfinished output is written. Attempts from 1 on append a number, because an earlier
- * process with the same id may have left a file. */
-static char *partial_name(ith_context *context, const ith_output *output, int attempt)
-{
-    char number[16] = "";
-    if (attempt)
-        snprintf(number, sizeof number, "-%d", attempt);
-    long process = (long)getpid();
-    if (output->existing)
-        return ith_format(context, "%s/.frames.partial-%ld%s", output->target, process, number);
-    const char *slash = strrchr(output->target, '/');
-    int parent_bytes = slash ? (int)(slash - output->target) + 1 : 0;
-    /* The name is cut to 200 bytes, so that with its suffix it stays below 255, the limit of most file systems. */
-    return ith_format(context, "%.*s.%.200s.partial-%ld%s", parent_bytes, output->target, output->target + parent_bytes,
-                      process, number);
-}
-
-/* Creates the unfinished file or folder under its partial name. Returns 0, or on failure another number, with the
- * reason in errno. */
-static int create(const ith_output *output)
-{
-    if (output->folder)
-        return mkdir(output->partial, 0777);
-    int file = open(output->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return file < 0 ? -1 : close(file);
-}
-
-/* Creates the unfinished file or folder under the first partial name that is free. */
+/* Creates the unfinished file, the unfinished folder, or the unfinished folder in a folder that exists. */
 static ith_status create_partial(ith_context *context, ith_output *output)
 {
-    for (int attempt = 0; attempt < 100; attempt++) {
-        output->partial = partial_name(context, output, attempt);
-        if (!output->partial)
-            return ITH_ERR_MEMORY;
-        if (!create(output))
+    char inside[PATH_MAX], partial[PATH_MAX];
+    const char *target = output->target;
+    if (output->existing && snprintf(inside, sizeof inside, "%s/frames", target) >= (int)sizeof inside)
+        return cannot_write(context, output, ENAMETOOLONG);
+    int file = ith_output_create(output->existing ? inside : target, output->folder, partial);
+    if (file >= 0) {
+        close(file);
+        output->partial = ith_strdup(context, partial);
+        if (output->partial)
             return ITH_OK;
-        int error = errno;
-        ith_free(context, output->partial);
-        output->partial = NULL;
-        if (error == ENOENT)
-            return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: its folder does not exist", output->path);
-        if (error != EEXIST)
-            return cannot_write(context, output, error);
+        output->folder ? rmdir(partial) : unlink(partial);
+        return ITH_ERR_MEMORY;
     }
-    return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: remove the unfinished .partial files beside it",
-                    output->path);
+    if (errno == ENOENT)
+        return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: its folder does not exist", output->path);
+    if (errno == EEXIST)
+        return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: remove the unfinished .partial files beside it",
+                        output->path);
+    return cannot_write(context, output, errno);
 }
 
 ith_status ith_output_reserve(ith_context *context, const char *path, bool folder, ith_output *output)
@@ -182,7 +173,7 @@ static int move_frames(const ith_output *output)
     int target = open(output->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (target < 0)
         return errno;
-    int error = for_each_frame(output->partial, &target, move_frame);
+    int error = for_each_file(output->partial, &target, move_frame);
     if (!error && rmdir(output->partial))
         error = errno;
     close(target);
@@ -209,7 +200,7 @@ ith_status ith_output_commit(ith_context *context, ith_output *output)
 void ith_output_release(ith_context *context, ith_output *output)
 {
     if (output->partial && output->folder) {
-        for_each_frame(output->partial, NULL, remove_frame);
+        for_each_file(output->partial, NULL, remove_frame);
         rmdir(output->partial);
     } else if (output->partial) {
         unlink(output->partial);

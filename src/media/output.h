@@ -4,17 +4,18 @@
 #define ITH_MEDIA_OUTPUT_H
 
 #include "../base/context.h"
+#include "../base/output_place.h" /* the command line uses it too */
 
 /* An output that is being written. */
 typedef struct ith_output {
     char *path;    /* the name as the caller gave it, for messages */
-    char *target;  /* path with symbolic links resolved and without a trailing '/' */
+    char *target;  /* the file or folder behind symbolic links, without a trailing '/' */
     char *partial; /* name of the unfinished file or folder; NULL: there is none */
     bool folder;   /* whether the output is a folder of PNGs */
     bool existing; /* whether the folder exists already; the partial folder is then inside it */
 } ith_output;
 
-/* Checks the output, and creates the unfinished file or folder under its partial name. */
+/* Checks the output: an existing folder may hold no frames and, unless '/' ends its name, no other files. Then creates the unfinished file or folder under its partial name. */
 ith_status ith_output_reserve(ith_context *context, const char *path, bool folder, ith_output *output);
 /* Renames the complete output from its partial name to its final name. */
 ith_status ith_output_commit(ith_context *context, ith_output *output);

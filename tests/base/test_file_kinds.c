@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are not regular ones, as inputs and as outputs: refused with a sentence, and never waited for. */
+/* Files that are not regular ones, as inputs and as outputs: refused with a sentence, and never waited for.
+ * Outputs under links, with long names, and in place of files with permissions. */
+#include "base/file_lock.h"
 #include "base/open_file.h"
 #include "base/replace_file.h"
 #include "support/temporary.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -139,6 +142,97 @@ static void regular_files_are_opened_and_replaced(void **state)
     close(file);
 }
 
+static void assert_word(const char *path, const char *word)
+{
+    char *text = temporary_read(path, NULL);
+    assert_string_equal(text, word);
+    free(text);
+}
+
+/* A link stays, whether the file behind it is there or not, and that file is written. */
+static void links_are_followed(void **state)
+{
+    (void)state;
+    struct stat info;
+    assert_int_equal(mkdir(temporary_path(folder, "far"), 0777), 0);
+    const char *first = temporary_path(folder, "first"), *second = temporary_path(folder, "far/second");
+    const char *target = temporary_path(folder, "far/target");
+    assert_int_equal(symlink("far/second", first), 0);
+    assert_int_equal(symlink("target", second), 0);
+    for (int there = 0; there < 2; there++) {
+        assert_int_equal(ith_replace_file(context, first, write_word, there ? "old" : "new"), ITH_OK);
+        assert_word(target, there ? "old" : "new");
+        assert_int_equal(lstat(first, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+        assert_int_equal(lstat(second, &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+    }
+    const char *loop = temporary_path(folder, "loop"), *nowhere = temporary_path(folder, "nowhere");
+    assert_int_equal(symlink("loop", loop), 0);
+    assert_int_equal(ith_replace_file(context, loop, write_word, "word"), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(ELOOP)));
+    assert_int_equal(symlink("none/file", nowhere), 0);
+    assert_int_equal(ith_replace_file(context, nowhere, write_word, "word"), ITH_ERR_IO);
+    assert_int_equal(lstat(nowhere, &info), 0);
+}
+
+/* The longest name that a file may have is not too long for the temporary file beside it, nor for a lock. */
+static void the_longest_name_will_do(void **state)
+{
+    (void)state;
+    char name[257];
+    int lock;
+    memset(name, 'n', sizeof name);
+    memcpy(name, "\xc3\xa4", 2);
+    name[255] = '\0';
+    const char *path = temporary_path(folder, name);
+    assert_int_equal(ith_replace_file(context, path, write_word, "word"), ITH_OK);
+    assert_word(path, "word");
+    assert_int_equal(ith_file_lock(context, path, &lock), ITH_OK);
+    ith_file_unlock(lock);
+    name[255] = 'n', name[256] = '\0';
+    assert_int_equal(ith_replace_file(context, temporary_path(folder, name), write_word, "word"), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(ENAMETOOLONG)));
+}
+
+/* A lock holds whichever link names the file. */
+static void a_link_has_the_lock_of_its_file(void **state)
+{
+    (void)state;
+    int lock, other;
+    struct stat a, b;
+    assert_int_equal(symlink("locked", temporary_path(folder, "alias")), 0);
+    assert_int_equal(ith_file_lock(context, temporary_path(folder, "locked"), &lock), ITH_OK);
+    ith_file_unlock(lock);
+    assert_int_equal(ith_file_lock(context, temporary_path(folder, "alias"), &other), ITH_OK);
+    assert_int_equal(fstat(other, &a), 0);
+    assert_int_equal(stat(temporary_path(folder, "locked.lock"), &b), 0);
+    assert_int_equal(a.st_ino, b.st_ino);
+    ith_file_unlock(other);
+}
+
+static void permissions_are_kept(void **state)
+{
+    (void)state;
+    enum { NOBODY = 65534 };
+    struct stat info;
+    const char *path = temporary_path(folder, "private");
+    assert_int_equal(ith_replace_file(context, path, write_word, "first"), ITH_OK);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(ith_replace_file(context, path, write_word, "second"), ITH_OK);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(chmod(path, 0444), 0);
+    assert_int_equal(chmod(folder, 0777), 0);
+    const bool root = geteuid() == 0; /* who may write everywhere */
+    assert_int_equal(root ? seteuid(NOBODY) : 0, 0);
+    ith_status status = ith_replace_file(context, path, write_word, "third");
+    assert_int_equal(root ? seteuid(0) : 0, 0);
+    assert_int_equal(status, ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(EACCES)));
+    assert_word(path, "second");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +242,10 @@ int main(void)
         cmocka_unit_test(terminals_are_refused),
         cmocka_unit_test(a_device_is_written_to_but_not_read),
         cmocka_unit_test(regular_files_are_opened_and_replaced),
+        cmocka_unit_test(links_are_followed),
+        cmocka_unit_test(the_longest_name_will_do),
+        cmocka_unit_test(a_link_has_the_lock_of_its_file),
+        cmocka_unit_test(permissions_are_kept),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

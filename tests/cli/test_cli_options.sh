@@ -77,10 +77,19 @@ rm clip.mp4
 long=$(printf 'x%.0s' $(seq 240))
 expect 1 "$long.mp4.latents.safetensors' cannot be written: File name too long" timeout 60 "$ithaca" generate --model "$model" \
     --prompt x --output "$long.mp4" --quiet
-expect 1 "$long.json' cannot be written: File name too long" timeout 60 "$ithaca" generate --model /none --prompt x \
-    --trace "$long.json"
+expect 1 "$long-0123456789.json' cannot be written: File name too long" timeout 60 "$ithaca" generate --model /none --prompt x \
+    --trace "$long-0123456789.json"
+expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # names beside it are shortened
 expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
 expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /none --output ""
+expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output -
+expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output o --trace -
+expect 0 "" "$ithaca" attend --input "$input" --output ./-
+
+# A folder with files is an output only if '/' ends its name; nothing is written into it.
+touch folder/notes
+expect 1 "'folder' is a folder that holds files: 'folder/' writes frames" "$ithaca" generate --model /none --prompt x --output folder
+[ "$(ls -A folder)" = notes ] || fail "a file was left in the folder"
 
 # Outputs that are one file, and outputs that would replace an input.
 expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
@@ -114,6 +123,21 @@ expect 1 "--preview and --image name the same file" "$ithaca" generate --model "
 same "$golden/pictures/rgb.png" first.png
 expect 1 "--dump and the latents name the same file" "$ithaca" generate --model "$model" --prompt x --output c.mp4 \
     --dump c.mp4.latents.safetensors
+rm link
 expect 0 "" "$ithaca" attend --input "$input" --output o
+
+# A file behind a link is replaced or, if it is not there, made; the link stays.
+mkdir far
+for name in there missing; do
+    ln -s far/$name $name
+    [ $name = missing ] || echo old >far/$name
+    expect 1 "--output and --trace name the same file" "$ithaca" attend --input "$input" --output $name --trace far/$name
+    expect 0 "" "$ithaca" attend --input "$input" --output $name
+    same o far/$name
+    [ $name = missing ] && rm far/$name
+    expect 0 "" "$ithaca" bench attention --seq 16 --heads 1 --repeat 1 --svg $name
+    grep -q "<svg" far/$name || fail "the picture is not behind the link $name"
+    [ -L $name ] || fail "the link $name was replaced"
+done
 expect 0 "" "$ithaca" attend --input "$input" --output /dev/null
 finish

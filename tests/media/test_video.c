@@ -23,7 +23,7 @@
 
 typedef struct fixture {
     ith_context *context;
-    char *folder, path[320];
+    char *folder, path[320]; /* path: a name of up to 255 bytes in the folder */
     int64_t width, height;
     char last_log[256];
 } fixture;
@@ -444,6 +444,53 @@ static void frames_of_others_are_kept(void **state)
     assert_refused(f, in_folder(f, "frames/notes.txt/"), &options, ITH_ERR_IO, "a file, not a folder");
 }
 
+/* A folder of other things, named without '/', may be meant for something else; with '/' it is meant. */
+static void a_folder_named_by_mistake_is_refused(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_int_equal(mkdir(in_folder(f, "models"), 0777), 0);
+    fclose(fopen(in_folder(f, "models/.hidden"), "w"));
+    assert_refused(f, in_folder(f, "models"), &options, ITH_ERR_IO, "models/' writes frames");
+    assert_int_equal(ith_video_check_path(f->context, f->path), ITH_ERR_IO);
+    assert_int_equal(temporary_count(f->path), 1);
+    assert_written(f, in_folder(f, "models/"), &options);
+    assert_int_equal(temporary_count(f->path), FRAMES + 1);
+}
+
+/* An output behind a link is made there, whether it exists or not, and the link stays. */
+static void links_are_followed(void **state)
+{
+    static const char *const names[] = {"clip.mp4", "clip.gif", "frames/"};
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    struct stat info;
+    assert_int_equal(mkdir(in_folder(f, "far"), 0777), 0);
+    for (int i = 0; i < 3; i++) {
+        char link[32], target[32];
+        snprintf(link, sizeof link, "%.*s", (int)strcspn(names[i], "/"), names[i]);
+        snprintf(target, sizeof target, "far/%s", names[i]);
+        assert_int_equal(symlink(target, in_folder(f, link)), 0);
+        assert_written(f, in_folder(f, names[i]), &options);
+        assert_int_equal(lstat(in_folder(f, link), &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+        assert_int_equal(temporary_count(in_folder(f, "far")), i + 1);
+    }
+}
+
+static void the_longest_name_will_do(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    char name[256];
+    memset(name, 'n', sizeof name);
+    strcpy(name + sizeof name - 5, ".mp4");
+    assert_written(f, in_folder(f, name), &options);
+    strcpy(name + sizeof name - 2, "/");
+    assert_written(f, in_folder(f, name), &options);
+    assert_int_equal(temporary_count(f->folder), 2);
+}
+
 /* A limit on the size of files stands for a disk that fills up: as there, write fails in the middle. */
 static void full_disk(void **state)
 {
@@ -527,6 +574,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(names_that_cannot_be_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(options_that_make_no_video, set_up, tear_down),
         cmocka_unit_test_setup_teardown(frames_of_others_are_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_named_by_mistake_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(links_are_followed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_longest_name_will_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_keeps_the_old_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_allocation_may_fail, set_up, tear_down),

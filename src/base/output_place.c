@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "output_place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_LINKS 40     /* symbolic links behind one another, as in Linux */
+#define MOST_ATTEMPTS 100 /* names to try for the temporary file */
+#define NAME_BYTES 100    /* of the target's name in a name beside it: with the rest, any file system takes it */
+
+/* The bytes of a path up to its last '/', with it. */
+static int folder_bytes(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (int)(slash - path) + 1 : 0;
+}
+
+int ith_output_target(const char *path, char target[PATH_MAX])
+{
+    char link[PATH_MAX];
+    if (strlen(path) >= PATH_MAX)
+        return ENAMETOOLONG;
+    strcpy(target, path);
+    for (int links = 0; links < MOST_LINKS; links++) {
+        ssize_t length = readlink(target, link, sizeof link);
+        if (length < 0)
+            return errno == EINVAL || errno == ENOENT ? 0 : errno; /* no link, or nothing there yet */
+        while (length > 1 && link[length - 1] == '/')
+            length--;
+        const int folder = link[0] == '/' ? 0 : folder_bytes(target);
+        if (folder + length >= PATH_MAX)
+            return ENAMETOOLONG;
+        memcpy(target + folder, link, (size_t)length);
+        target[folder + length] = '\0';
+    }
+    return ELOOP;
+}
+
+int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX])
+{
+    const int folder = folder_bytes(target);
+    const char *name = target + folder;
+    size_t length = strnlen(name, NAME_BYTES + 1);
+    if (length > NAME_BYTES)
+        for (length = NAME_BYTES; length && (name[length] & 0xc0) == 0x80;) /* not within a character of UTF-8 */
+            length--;
+    int bytes = snprintf(beside, PATH_MAX, "%.*s%s%.*s%s", folder, target, prefix, (int)length, name, suffix);
+    return bytes < PATH_MAX ? 0 : ENAMETOOLONG;
+}
+
+/* Creates a file or a folder that is not there yet, and opens it. */
+static int create(const char *name, bool folder)
+{
+    if (!folder)
+        return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return mkdir(name, 0777) ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int ith_output_create(const char *target, bool folder, char partial[PATH_MAX])
+{
+    struct stat info;
+    const bool replaces = !folder && !stat(target, &info) && S_ISREG(info.st_mode);
+    if (replaces && faccessat(AT_FDCWD, target, W_OK, AT_EACCESS))
+        return -1;
+    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        char suffix[64], number[16] = "";
+        if (attempt) /* an earlier process with the same id may have left a file */
+            snprintf(number, sizeof number, "-%d", attempt);
+        snprintf(suffix, sizeof suffix, ".partial-%ld%s", (long)getpid(), number);
+        errno = ith_output_beside(target, ".", suffix, partial);
+        int file = errno ? -1 : create(partial, folder);
+        if (file >= 0 && replaces)
+            (void)!fchmod(file, info.st_mode & 0777); /* file systems without permissions refuse it */
+        if (file >= 0 || errno != EEXIST)
+            return file;
+    }
+    return -1;
+}
