@@ -58,8 +58,8 @@ typedef struct ith_measure_options {
 
 /* Measures this machine and describes it: a row of attention for each case and each kernel that a plan may choose for
  * it, with the kernel's default tiles; the rate of operations on rows; the fixed cost of an execution on several ranks;
- * and the level of ranks that are threads of one process. *machine is yours and is freed by ith_machine_free; its
- * arrays live as long as it does.
+ * and the level of ranks that are threads of one process, unless its limits allow one thread alone. *machine is yours
+ * and is freed by ith_machine_free; its arrays live as long as it does.
  *
  * comm is NULL, or a group of ranks. The call is then collective, every rank gets the same description, and it also has
  * the levels between processes of one host and between hosts, as far as the group has any, and host_units and

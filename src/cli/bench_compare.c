@@ -19,6 +19,9 @@ static const char *const identity[] = {"bench",     "stage",   "name",  "size", 
                                        "precision", "weights", "ranks", "threads"};
 enum { IDENTITY = sizeof identity / sizeof *identity };
 
+#define MOST_BYTES                                                                                                     \
+    (1 << 22) /* of a file: thousands of rows. Jansson takes up to a hundred times the bytes of a text. */
+
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 /* Checks that the rows are objects with the numbers that a comparison needs. */
@@ -43,13 +46,18 @@ static int check_rows(const char *path, const json_t *rows)
 json_t *ith_bench_read_rows(const char *path)
 {
     json_error_t error;
+    size_t bytes;
     FILE *file = ith_input_open(path);
     if (!file) {
         ith_cli_error("%s: %s", path, ith_input_fault());
         return NULL;
     }
-    json_t *rows = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    char *text = ith_input_text(file, path, MOST_BYTES, &bytes);
     fclose(file);
+    if (!text)
+        return NULL;
+    json_t *rows = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
     if (!rows)
         ith_cli_error("%s:%d: %s", path, error.line, error.text);
     if (rows && check_rows(path, rows)) {

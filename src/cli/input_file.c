@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "input_file.h"
 
+#include "cli.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +30,22 @@ FILE *ith_input_open(const char *path)
 const char *ith_input_fault(void)
 {
     return errno == EINVAL ? "it is not a file" : strerror(errno);
+}
+
+char *ith_input_text(FILE *file, const char *path, size_t most, size_t *bytes)
+{
+    char *text = malloc(most + 1);
+    *bytes = text ? fread(text, 1, most + 1, file) : 0;
+    if (!text)
+        ith_cli_error("%s: there is no memory to read it", path);
+    else if (ferror(file))
+        ith_cli_error("%s: %s", path, strerror(errno));
+    else if (*bytes > most)
+        ith_cli_error("%s: it is longer than %zu bytes", path, most);
+    else
+        return text;
+    free(text);
+    return NULL;
 }
 
 bool ith_input_line(FILE *file, char *line, const char **fault)

@@ -129,25 +129,6 @@ static int read_text(reading *r)
     return code ? code : with_parser(r, read_document);
 }
 
-/* Reads the whole file, of at most MAX_FILE_BYTES bytes, and parses it. */
-static int read_stream(reading *r, FILE *file)
-{
-    unsigned char *text = malloc(MAX_FILE_BYTES + 1);
-    if (!text)
-        return ith_cli_error("%s: there is no memory to read it", r->file->path);
-    int code;
-    r->text = text;
-    r->bytes = fread(text, 1, MAX_FILE_BYTES + 1, file);
-    if (ferror(file))
-        code = ith_cli_error("%s: %s", r->file->path, strerror(errno));
-    else if (r->bytes > MAX_FILE_BYTES)
-        code = ith_cli_error("%s: it is longer than %d bytes", r->file->path, MAX_FILE_BYTES);
-    else
-        code = read_text(r);
-    free(text);
-    return code;
-}
-
 int ith_yaml_read(ith_yaml_file *file, bool may_lack, int (*take)(void *user), void *user)
 {
     reading r = {.file = file, .take = take, .user = user};
@@ -156,7 +137,10 @@ int ith_yaml_read(ith_yaml_file *file, bool may_lack, int (*take)(void *user), v
         return ITH_EXIT_DONE;
     if (!stream)
         return ith_cli_error("%s: %s", file->path, ith_input_fault());
-    int code = read_stream(&r, stream);
+    char *text = ith_input_text(stream, file->path, MAX_FILE_BYTES, &r.bytes);
     fclose(stream);
+    r.text = (const unsigned char *)text;
+    int code = text ? read_text(&r) : ITH_EXIT_FAILED;
+    free(text);
     return code;
 }

@@ -432,7 +432,8 @@ static ith_status measure_alone(calibration *c, const ith_measure_options *given
         status = measure_busy(c);
     if (!status)
         status = measure_rows(c);
-    if (!status && (process_ranks > 1 || ith_comm_size(c->comm) == 1))
+    const bool may_have_ranks = ith_thread_limit() >= LOCAL_RANKS;
+    if (!status && may_have_ranks && (process_ranks > 1 || ith_comm_size(c->comm) == 1))
         status = measure_process(c, ith_comm_size(c->comm) > process_ranks ? process_ranks : 0);
     else if (!status)
         status = advance(c);

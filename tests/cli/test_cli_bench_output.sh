@@ -89,6 +89,8 @@ broken '{"seconds": 1}' "broken.json: it is not an array of rows"
 broken '[{"seconds": 1, "spread": 0.1}, {"seconds": "x"}]' "broken.json: row 2 has no number 'seconds'"
 broken '[{"seconds": 1}]' "broken.json: row 1 has no number 'spread'"
 broken '[{"seconds": 1, "seconds": 2, "spread": 0}]' "broken.json:1: duplicate"
+{ printf '['; yes '[],' | head -c 4194304; } >broken.json
+expect 1 "broken.json: it is longer than 4194304 bytes" timeout 100 "$ithaca" bench attention --seq 16 --compare broken.json
 expect 1 "lacking.json: No such file" "$ithaca" bench attention --compare lacking.json
 mkfifo pipe
 expect 1 "pipe: it is not a file" timeout 100 "$ithaca" bench attention --compare pipe

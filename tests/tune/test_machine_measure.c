@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const ith_machine_case short_cases[] = {
     {sizeof *short_cases, ITH_F32, ITH_SOFTMAX_ONLINE, 64},
@@ -150,6 +151,26 @@ static bool should_stop(void *user)
 {
     wishes *w = user;
     return w->asked++ >= w->stop_at;
+}
+
+/* A process that may have one thread only, as under OMP_THREAD_LIMIT=1, is measured without ranks beside one another. */
+static void one_thread_will_do(void **state)
+{
+    (void)state;
+    struct rlimit old, one;
+    ith_measure_options options = short_options();
+    ith_machine *machine = NULL;
+    assert_int_equal(getrlimit(RLIMIT_NPROC, &old), 0);
+    one = (struct rlimit){1, old.rlim_max};
+    options.threads = 0;
+    assert_int_equal(setrlimit(RLIMIT_NPROC, &one), 0);
+    ith_status status = ith_machine_measure(context, &options, NULL, &machine);
+    assert_int_equal(setrlimit(RLIMIT_NPROC, &old), 0);
+    check(context, status);
+    assert_int_equal(machine->host_units, 1);
+    assert_int_equal(machine->level_count, 0);
+    is_rate(machine->attention[0].gflops);
+    ith_machine_free(&machine);
 }
 
 static void on_progress(void *user, int64_t done, int64_t total)
@@ -326,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_complete),   cmocka_unit_test(no_kernel_is_faster_than_its_peak),
         cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(it_stops_and_shows_progress),
+        cmocka_unit_test(one_thread_will_do),  cmocka_unit_test(it_stops_and_shows_progress),
         cmocka_unit_test(a_group_has_levels),  cmocka_unit_test(a_group_fails_together),
         cmocka_unit_test(a_burst_is_no_rate),  cmocka_unit_test(wisdom_is_of_this_machine),
         cmocka_unit_test(a_start_takes_time),
