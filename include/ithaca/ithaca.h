@@ -67,6 +67,8 @@
  *              processors. The library leaves this to you: set OMP_WAIT_POLICY=passive (or, for GNU's runtime,
  *              GOMP_SPINCOUNT=1000) in the environment before the process starts if the machine is shared. The program
  *              ithaca adapts by itself.
+ *              A thread that calls functions of this header needs a stack of 32 KB, besides the needs of your own
+ *              functions and of a transport's library.
  *   Processes  After fork the child may use nothing that its parent made; functions that compute return
  *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
  *              can compute on one thread only. Start other processes with exec or posix_spawn.

@@ -99,6 +99,7 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
     f.sums = ith_arena_take(arena, f.together * f.pieces, p->head_dim * (int64_t)sizeof *f.sums);
     f.keys = ith_arena_take(arena, shape->kv_heads * f.pieces, sizeof *f.keys);
     f.queries = ith_arena_take(arena, shape->heads * f.q_pieces, sizeof *f.queries);
+    f.rows = ith_arena_take(arena, setting->threads, 2 * PIECE * (int64_t)sizeof *f.rows);
     f.own = ith_arena_take(arena, 1, message_bytes);
     f.all = f.ranks > 1 ? ith_arena_take(arena, f.ranks, message_bytes) : f.own;
     f.means = ith_arena_take(arena, shape->kv_heads, p->head_dim * (int64_t)sizeof *f.means);
@@ -150,12 +151,12 @@ static int64_t count_rows(const void *const *rows, int64_t count)
 }
 
 /* Sums the keys in a piece (PIECE rows) of a kv head and finds the statistics that do not need the mean key: the number
- * of keys, the largest |v_jd|, and the kind of key_bias. */
-static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t piece)
+ * of keys, the largest |v_jd|, and the kind of key_bias. k: memory of this thread for pointers to 2 PIECE rows. */
+static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t piece, const void **k)
 {
     const ith_fixed_m *f = t->f;
     const ith_attn_problem *p = &f->setting->problem;
-    const void *k[PIECE], *v[PIECE];
+    const void **v = k + PIECE;
     const float *bias;
     int64_t rows = key_piece_rows(t, kv_head, piece, k, v, &bias);
     double *sum = f->sums + (slot * f->pieces + piece) * p->head_dim;
@@ -185,11 +186,10 @@ static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t 
 
 /* Finds the largest |k_j - k'_r|^2 of the keys in a piece (PIECE rows) of a kv head. k'_r is the mean key of this
  * rank's shard, which find_mean must have written to f->own before. */
-static void measure_piece(const measured *t, int64_t kv_head, int64_t piece)
+static void measure_piece(const measured *t, int64_t kv_head, int64_t piece, const void **k)
 {
     const ith_fixed_m *f = t->f;
     const ith_attn_problem *p = &f->setting->problem;
-    const void *k[PIECE];
     const float *bias;
     int64_t rows = key_piece_rows(t, kv_head, piece, k, NULL, &bias);
     const float *centre = f->setting->smoothed ? mean_in(f, f->own, kv_head) : NULL;
@@ -197,11 +197,10 @@ static void measure_piece(const measured *t, int64_t kv_head, int64_t piece)
 }
 
 /* Finds the largest |q_i|^2 of the queries in a piece (PIECE rows) of a query head. */
-static void measure_queries(const measured *t, int64_t head, int64_t piece)
+static void measure_queries(const measured *t, int64_t head, int64_t piece, const void **q)
 {
     const ith_fixed_m *f = t->f;
     const ith_attn_problem *p = &f->setting->problem;
-    const void *q[PIECE];
     int64_t row = piece * PIECE, rows = ith_min64(PIECE, t->queries->rows - row);
     ith_query_rows(f->setting, t->queries, f->heads.first + head, row, rows, q, NULL);
     f->queries[head * f->q_pieces + piece] = f->ops->most_distance(NULL, q, rows, p->dtype, p->head_dim);
@@ -220,16 +219,17 @@ static void sum_in_thread(void *user, int thread)
 {
     const measured *t = user;
     const ith_fixed_m *f = t->f;
+    const void **rows = f->rows + (int64_t)thread * 2 * PIECE;
     int64_t first, count, pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
     ith_share(t->before * pieces, f->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count && !halted(f); task++)
-        measure_piece(t, t->first - t->before + task % t->before, task / t->before);
+        measure_piece(t, t->first - t->before + task % t->before, task / t->before, rows);
     ith_share(t->here * pieces, f->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count && !halted(f); task++)
-        sum_piece(t, t->first + task % t->here, task % t->here, task / t->here);
+        sum_piece(t, t->first + task % t->here, task % t->here, task / t->here, rows);
     ith_share(t->first == 0 ? f->heads.count * q_pieces : 0, f->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count && !halted(f); task++)
-        measure_queries(t, task % f->heads.count, task / f->heads.count);
+        measure_queries(t, task % f->heads.count, task / f->heads.count, rows);
 }
 
 static void find_means_in_thread(void *user, int thread)

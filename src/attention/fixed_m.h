@@ -36,9 +36,10 @@ typedef struct ith_fixed_m {
     double *sums;             /* [together, pieces, head_dim]: the sum of the keys in each piece of 512 rows */
     /* [kv_heads, pieces]: statistics of the keys and values in each piece of 512 rows */
     struct ith_key_piece *keys;
-    float *queries;   /* [heads, q_pieces]: the largest |q_i|^2 in each piece of 512 queries */
-    float *own, *all; /* the statistics of this rank, and of all ranks [ranks], as they are sent */
-    float *means;     /* [kv_heads, head_dim]: the mean keys k' */
+    const void **rows; /* [threads, 2, 512]: pointers to the rows that a thread measures */
+    float *queries;    /* [heads, q_pieces]: the largest |q_i|^2 in each piece of 512 queries */
+    float *own, *all;  /* the statistics of this rank, and of all ranks [ranks], as they are sent */
+    float *means;      /* [kv_heads, head_dim]: the mean keys k' */
     /* [kv_heads]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
     double *bounds;
     bool *applies; /* [heads]: whether the head may use fixed_m, that is, passes the gate */

@@ -59,22 +59,31 @@ static bool is_hidden(const ith_module_kind *kind, const char *file)
     return false;
 }
 
+/* The name of a file in a folder, for free(); NULL: there is no memory. Names are in memory and not on the stack, which
+ * may be small. */
+static char *join(const char *folder, const char *file)
+{
+    const size_t bytes = strlen(folder) + strlen(file) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", folder, file);
+    return path;
+}
+
 /* Adds a module file to the list of its kind, either loaded or with the reason why it is refused. */
 static void add_module(ith_module_kind *kind, const char *folder, const char *file)
 {
-    char path[ITH_MODULE_PATH_BYTES];
     const char *name = NULL;
-    int length = snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (!module_name(kind, file, &name) || length < 0 || length >= ITH_MODULE_PATH_BYTES || is_hidden(kind, file))
+    if (!module_name(kind, file, &name) || is_hidden(kind, file))
         return;
     ith_module *grown = realloc(kind->modules, (size_t)(kind->count + 1) * sizeof *grown);
     if (grown)
         kind->modules = grown;
-    char *copy = grown ? strdup(path) : NULL;
-    if (!copy)
+    char *path = grown ? join(folder, file) : NULL;
+    if (!path)
         return;
     ith_module *module = &grown[kind->count++];
-    *module = (ith_module){.path = copy};
+    *module = (ith_module){.path = path};
     ith_module_open(kind, module);
 }
 
@@ -94,30 +103,29 @@ static void add_folder(ith_module_kind *kind, const char *folder)
     free(files);
 }
 
-bool ith_module_find_folder(const void *address, char folder[ITH_MODULE_PATH_BYTES])
+char *ith_module_find_folder(const void *address)
 {
     Dl_info owner;
     if (!dladdr(address, &owner) || !owner.dli_fname)
-        return false;
+        return NULL;
     const char *end = strrchr(owner.dli_fname, '/');
-    int length = end ? (int)(end - owner.dli_fname) : ITH_MODULE_PATH_BYTES;
-    return length < ITH_MODULE_PATH_BYTES &&
-           snprintf(folder, ITH_MODULE_PATH_BYTES, "%.*s", length, owner.dli_fname) == length;
+    return end ? strndup(owner.dli_fname, (size_t)(end - owner.dli_fname)) : NULL;
 }
 
 /* Searches the folders that modules.h names, in the order of precedence. */
 static void search(ith_module_kind *kind)
 {
     static const char here = 0;
-    char own[ITH_MODULE_PATH_BYTES], beside[ITH_MODULE_PATH_BYTES + sizeof "/ithaca"];
     const char *named = secure_getenv("ITHACA_PLUGIN_PATH");
     if (named && named[0])
         add_folder(kind, named);
-    if (named || !ith_module_find_folder(&here, own))
-        return;
-    snprintf(beside, sizeof beside, "%s/ithaca", own);
-    add_folder(kind, beside);
-    add_folder(kind, own);
+    char *own = named ? NULL : ith_module_find_folder(&here), *beside = own ? join(own, "ithaca") : NULL;
+    if (beside)
+        add_folder(kind, beside);
+    if (own)
+        add_folder(kind, own);
+    free(beside);
+    free(own);
 }
 
 const ith_module *ith_module_at(ith_module_kind *kind, int index)

@@ -45,8 +45,7 @@ const ith_module *ith_module_at(ith_module_kind *kind, int index);
  * module cannot be used. The other members are 0 at first. */
 void ith_module_open(const ith_module_kind *kind, ith_module *module);
 
-#define ITH_MODULE_PATH_BYTES 4096
-/* Finds the folder of the library or the program in which an address lies. Returns false if it is not known. */
-bool ith_module_find_folder(const void *address, char folder[ITH_MODULE_PATH_BYTES]);
+/* The folder of the library or the program in which an address lies, for free(). NULL if it is not known. */
+char *ith_module_find_folder(const void *address);
 
 #endif

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,15 +24,21 @@ static const char *find_fault(const ith_module_head *table)
 
 static const ith_module_kind kind = {
     .name = "media", .symbol = "ith_media_table", .abi = ITH_MEDIA_MODULE_ABI, .find_fault = find_fault};
-static ith_module module;                        /* path NULL: there is no such file */
-static char folder[ITH_MODULE_PATH_BYTES] = "?"; /* the folder of libithaca */
+static ith_module module; /* path NULL: there is no such file */
+enum { FOLDER_BYTES = 4096 };
+static char folder[FOLDER_BYTES] = "?"; /* the folder of libithaca */
 
 /* Fills `module` and `folder`. */
 static void load(void)
 {
-    static char path[ITH_MODULE_PATH_BYTES + 64];
+    static char path[FOLDER_BYTES + 64];
     const void *libithaca = dlsym(RTLD_DEFAULT, "ith_version");
-    if (!libithaca || !ith_module_find_folder(libithaca, folder))
+    char *found = libithaca ? ith_module_find_folder(libithaca) : NULL;
+    const bool fits = found && strlen(found) < FOLDER_BYTES;
+    if (fits)
+        snprintf(folder, sizeof folder, "%s", found);
+    free(found);
+    if (!fits)
         return;
     snprintf(path, sizeof path, "%s/ithaca/" FILE_NAME, folder);
     if (access(path, F_OK))

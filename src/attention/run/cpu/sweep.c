@@ -93,6 +93,12 @@ static int64_t split_thread_memory(const ith_sweep *s, char *memory, block_memor
     return arena.used_bytes;
 }
 
+/* The memory of a thread, for one task at a time: a block of queries, or a piece of keys that is packed. */
+static char *thread_memory(const ith_sweep *s, int thread)
+{
+    return s->threads + thread * s->thread_bytes;
+}
+
 void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_arena *arena, ith_sweep *out)
 {
     const ith_attn_kernel *kernel = setting->kernel;
@@ -109,7 +115,8 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
     out->part_rows = ith_sweep_part_rows(setting->tiles.block_q, kernel->tiles(D).step.block_q);
     out->together = packed_together(out);
     out->scratch_bytes = kernel->scratch_bytes(D, &setting->tiles);
-    out->thread_bytes = split_thread_memory(out, NULL, &unused);
+    out->thread_bytes =
+        ith_max64(split_thread_memory(out, NULL, &unused), 2 * out->piece_keys * (int64_t)sizeof(void *));
     out->packed = ith_arena_take(arena, out->together, out->shard_bytes);
     out->threads = ith_arena_take(arena, setting->threads, out->thread_bytes);
     if (setting->softmax == ITH_SOFTMAX_FIXED_M) {
@@ -167,11 +174,12 @@ static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64
     return ith_max64(ith_min64(keys, block), 0);
 }
 
-/* Packs a part of a KV block: piece_keys keys from key piece * piece_keys on, or as many as the block still has. */
+/* Packs a part of a KV block: piece_keys keys from key piece * piece_keys on, or as many as the block still has. rows:
+ * memory of this thread for pointers to the rows of its keys and values. */
 static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t kv_head, int64_t kv_block,
-                       int64_t piece)
+                       int64_t piece, const void **rows)
 {
-    const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
+    const void **k = rows, **v = rows + s->piece_keys;
     int64_t first = piece * s->piece_keys, keys = keys_of_block(s, job, kv_head, 0, kv_block) - first;
     if (keys <= 0)
         return;
@@ -206,13 +214,14 @@ static void pack_in_thread(void *user, int thread)
     double traced = trace_begin(s, thread);
     int64_t block = ith_min64(s->setting->tiles.block_kv, s->shape.shard_rows);
     int64_t pieces = ith_div_up(block, s->piece_keys);
+    const void **rows = (const void **)thread_memory(s, thread);
     int64_t tasks = kv_blocks_of(s, job->shards->rows) * pieces, first, count;
     ith_share((r->end - r->begin) * tasks, s->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count; task++) {
         int64_t slot = task / tasks, kv_block = task % tasks / pieces;
         if (halted(s))
             break;
-        pack_piece(s, job, slot, job->heads.kv_first + r->begin + slot, kv_block, task % pieces);
+        pack_piece(s, job, slot, job->heads.kv_first + r->begin + slot, kv_block, task % pieces, rows);
     }
     trace_end(s, traced, "pack");
 }
@@ -348,7 +357,7 @@ static void attend_in_thread(void *user, int thread)
     const ith_sweep *s = r->sweep;
     const ith_sweep_job *job = r->job;
     block_memory memory;
-    split_thread_memory(s, s->threads + thread * s->thread_bytes, &memory);
+    split_thread_memory(s, thread_memory(s, thread), &memory);
     const int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q);
     const ith_sweep_tasks tasks = ith_sweep_tasks_of(r->heads * blocks, s->setting->threads);
     int64_t task;
