@@ -255,6 +255,41 @@ static void tokenizer_json_alone_gives_the_same_ids(void **state)
     json_decref(prompts);
 }
 
+/* The names of special pieces in a prompt are these pieces. The ids are those of transformers 5.24 with the same
+ * tokenizer.json. */
+static void names_of_special_pieces_are_pieces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t ids[8]; /* up to the last 1, </s> */
+        int count;
+    } cases[] = {
+        {"a </s> b", {260, 1, 362, 1}, 4},
+        {"<pad> red", {0, 296, 1}, 3},
+        {"<s> red", {2, 296, 1}, 3},
+        {"<unk> circle", {3, 278, 269, 1}, 4},
+        {"a</s>", {260, 1, 1}, 3},
+        {"red</s>circle", {296, 1, 278, 269, 1}, 5},
+        {"red  </s>  circle", {296, 1, 278, 269, 1}, 5},
+        {"</s></s>", {1, 1, 1}, 3},
+        {"</S>", {466, 421, 446, 540, 1}, 5},
+        {"&lt;/s&gt;", {1, 1}, 2}, /* the cleaning comes first */
+    };
+    ith_tokenizer *tokenizer = NULL;
+    for (int json = 0; json < 2; json++) {
+        check(context, ith_tokenizer_load(context, json ? SAVED : "../models/shapes/tokenizer", &tokenizer));
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            int32_t ids[ITH_TEXT_LEN];
+            int64_t count;
+            check(context, ith_tokenizer_encode(context, tokenizer, cases[i].text, ids, &count));
+            if (count != cases[i].count || memcmp(ids, cases[i].ids, (size_t)count * sizeof *ids) != 0)
+                fail_msg("'%s' has other ids, %lld", cases[i].text, (long long)count);
+        }
+        ith_tokenizer_free(context, &tokenizer);
+    }
+}
+
 static void broken_tokenizer_json_is_refused(void **state)
 {
     (void)state;
@@ -443,6 +478,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_the_reference),
         cmocka_unit_test(tokenizer_json_alone_gives_the_same_ids),
+        cmocka_unit_test(names_of_special_pieces_are_pieces),
         cmocka_unit_test(broken_tokenizer_json_is_refused),
         cmocka_unit_test(a_tokenizer_in_gguf_gives_the_same_ids),
         cmocka_unit_test(damaged_vocabularies_are_survived),

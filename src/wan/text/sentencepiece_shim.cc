@@ -11,10 +11,19 @@ extern "C" {
 #include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <vector>
+
+/* A piece whose name in a text means the piece itself: </s>, <pad>, <s>, <unk>. */
+struct special_piece {
+    std::string name;
+    int id;
+};
 
 struct ith_sentencepiece {
     sentencepiece::SentencePieceProcessor processor;
+    std::vector<special_piece> special;
 };
 
 namespace sentencepiece
@@ -55,6 +64,50 @@ template <typename Body> ith_status guard(ith_context *context, const char *what
     }
 }
 
+/* Lists the pieces that SentencePiece itself never takes from a text. */
+void list_special(ith_sentencepiece *pieces)
+{
+    const auto &processor = pieces->processor;
+    for (int id = 0; id < processor.GetPieceSize(); id++)
+        if ((processor.IsControl(id) || processor.IsUnknown(id)) && !processor.IdToPiece(id).empty())
+            pieces->special.push_back({processor.IdToPiece(id), id});
+}
+
+/* The special piece with the longest name that the text at `at` begins with; NULL if there is none. */
+const special_piece *find_special(const ith_sentencepiece *pieces, const char *at)
+{
+    const special_piece *found = nullptr;
+    for (const special_piece &one : pieces->special)
+        if (!std::strncmp(at, one.name.c_str(), one.name.size()) && (!found || one.name.size() > found->name.size()))
+            found = &one;
+    return found;
+}
+
+/* Appends the ids of a text. The names of special pieces divide it, and each part is encoded by itself, as the reference
+ * (transformers' fast tokenizers) does. */
+void encode(const ith_sentencepiece *pieces, const char *text, std::vector<int> *all)
+{
+    const auto append = [&](const char *begin, const char *end) {
+        std::vector<int> ids;
+        auto encoded = pieces->processor.Encode(absl::string_view(begin, static_cast<size_t>(end - begin)), &ids);
+        if (!encoded.ok())
+            throw std::runtime_error(encoded.error_message());
+        all->insert(all->end(), ids.begin(), ids.end());
+    };
+    const char *begin = text, *at = text;
+    while (*at) {
+        const special_piece *special = find_special(pieces, at);
+        if (!special) {
+            at++;
+            continue;
+        }
+        append(begin, at);
+        all->push_back(special->id);
+        begin = at += special->name.size();
+    }
+    append(begin, at);
+}
+
 } // namespace
 
 ith_status ith_sentencepiece_create(ith_context *context, const char *path, const void *model, int64_t bytes,
@@ -70,7 +123,10 @@ ith_status ith_sentencepiece_create(ith_context *context, const char *path, cons
         pieces = new ith_sentencepiece;
         auto loaded = pieces->processor.LoadFromSerializedProto(
             absl::string_view(static_cast<const char *>(model), static_cast<size_t>(bytes)));
-        return loaded.ok() ? ITH_OK : refused(context, path, loaded.error_message());
+        if (!loaded.ok())
+            return refused(context, path, loaded.error_message());
+        list_special(pieces);
+        return ITH_OK;
     });
     if (status)
         ith_sentencepiece_free(&pieces);
@@ -102,10 +158,7 @@ ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiec
     *count = 0;
     return guard(context, "the prompt", [&] {
         std::vector<int> all;
-        auto encoded = pieces->processor.Encode(text, &all);
-        if (!encoded.ok())
-            return ith_fail(context, ITH_ERR_ARGUMENT, "SentencePiece cannot read the prompt: %s",
-                            encoded.error_message());
+        encode(pieces, text, &all);
         bool in_run = false;
         for (int id : all) {
             const bool folded = fold_bytes && pieces->processor.IsByte(id);

@@ -19,7 +19,8 @@ int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces);
 int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces);
 
 /* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes one id for each of its UTF-8
- * bytes. With fold_bytes, consecutive ids of this kind become one <unk>. */
+ * bytes. With fold_bytes, consecutive ids of this kind become one <unk>. The name of a special piece (</s>, <pad>, <s>,
+ * <unk>, and others that the model marks) becomes the id of the piece; the name of a byte, such as <0x41>, is text. */
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
                                     bool fold_bytes, int64_t most, int32_t *ids, int64_t *count);
 
