@@ -91,13 +91,26 @@ int ith_text_escape(const char *text, char out[8])
     return breaks ? breaks : 1;
 }
 
+/* The bytes of the UTF-8 character at `c`; 0 if there is none. */
+static int character_bytes(const unsigned char *c)
+{
+    const int bytes = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+    for (int i = 1; i < bytes; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    return bytes;
+}
+
 void ith_text_clean(char *text)
 {
-    for (unsigned char *c = (unsigned char *)text; *c; c++)
-        if (c[0] < 0x20 || c[0] == 0x7f)
+    for (unsigned char *c = (unsigned char *)text; *c;) {
+        const int bytes = character_bytes(c);
+        if (!bytes || c[0] < 0x20 || c[0] == 0x7f)
             c[0] = '?';
-        else if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* C1 in UTF-8 */
+        else if (c[0] == 0xc2 && c[1] < 0xa0) /* C1 in UTF-8 */
             c[0] = c[1] = '?';
+        c += bytes ? bytes : 1;
+    }
 }
 
 void ith_text_print_option(FILE *to, const char *name, const char *value)

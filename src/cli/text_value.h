@@ -22,8 +22,8 @@ bool ith_text_flag(const char *text, bool *value);
 void ith_text_of_number(double value, char text[40]);
 /* Writes the first character of `text` as it stands between double quotes in YAML. Returns its bytes in `text`. */
 int ith_text_escape(const char *text, char out[8]);
-/* Replaces each byte of a control character by '?'. Names of files and names in files may have such characters, which
- * end a line or are commands to a terminal. */
+/* Replaces each byte of a control character, and each that is no UTF-8, by '?'. Names of files and names in files may
+ * have such bytes, which end a line or are commands to a terminal. */
 void ith_text_clean(char *text);
 /* Prints " --NAME 'VALUE'" as a shell needs it. */
 void ith_text_print_option(FILE *to, const char *name, const char *value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replaces control characters in text from files. */
+/* Replaces control characters, and bytes that are no UTF-8, in text from files. */
 #include "quote.h"
 
 #include "../base/control.h"
@@ -12,12 +12,15 @@ ith_quoted ith_quote(const char *text)
     /* cut: the longest length that ends between two characters and leaves room for "..." */
     size_t length = 0, cut = 0;
     const char *p = text ? text : "";
-    while (*p && length < sizeof out.text - 1) {
-        if ((*p & 0xc0) != 0x80 && length <= sizeof out.text - sizeof "...")
+    while (*p) {
+        bool shown;
+        size_t bytes = ith_shown_bytes(p, &shown), written = shown ? bytes : 1;
+        if (length <= sizeof out.text - sizeof "...")
             cut = length;
-        size_t control = ith_control_bytes(p);
-        out.text[length++] = control ? '?' : *p;
-        p += control ? control : 1;
+        if (length + written >= sizeof out.text)
+            break;
+        memcpy(out.text + length, shown ? p : "?", written);
+        length += written, p += bytes;
     }
     out.text[length] = '\0';
     if (*p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes text from a file safe to show in a sentence: short, on one line, without control characters. */
+/* Makes text from a file safe to show in a sentence: short, on one line, UTF-8 without control characters. */
 #ifndef ITH_FILES_QUOTE_H
 #define ITH_FILES_QUOTE_H
 
@@ -10,7 +10,7 @@ typedef struct ith_quoted {
     char text[128];
 } ith_quoted;
 
-/* Replaces control characters by '?', and cuts long text between two UTF-8 characters and ends it with "...". NULL
+/* Replaces control characters, and bytes that are no UTF-8, by '?', and cuts long text between two UTF-8 characters and ends it with "...". NULL
  * gives "". Returns a struct to be used at once: ith_fail(context, status, "tensor '%s' ...", ith_quote(name).text). */
 ith_quoted ith_quote(const char *text);
 

@@ -81,6 +81,8 @@ expect 1 "$long-0123456789.json' cannot be written: File name too long" timeout 
     --trace "$long-0123456789.json"
 expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # names beside it are shortened
 expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
+expect 1 "'none/[?]x' cannot be written" "$ithaca" attend --input /none --output $'none/\x9bx' # no UTF-8, or a command
+expect 1 "cannot open [?]x" "$ithaca" attend --input $'\x9bx' --output o
 expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /none --output ""
 expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output -
 expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output o --trace -

@@ -274,6 +274,11 @@ static const struct {
     {"GGUF i3 l2 l1 sgeneral.alignment i4 i64 sx i1 l4 i0 l0 sy i1 l4 i0 l32 p z64", F, "no multiple of 64"},
     /* names meant for the terminal */
     {"GGUF i3 l1 l0 s\033[2J\r i1 l4 i99 l0 p z16", U, "'?[2J?'"},
+    {"GGUF i3 l1 l0 s\x9b"
+     "2J\xff\xc3\xa4\xe2\x82 i1 l4 i99 l0 p z16",
+     U,
+     "'?2J?\xc3\xa4?"
+     "?'"},
 };
 
 static void lies_are_refused(void **state)
