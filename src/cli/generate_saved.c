@@ -6,6 +6,7 @@
 
 #include <ithaca/files.h>
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,6 +55,7 @@ int ith_generate_check_seed(const ith_generation *g)
 void ith_generate_forget_saved(const ith_generation *g)
 {
     const char *path = g->options.checkpoint_file;
-    if (path && g->report.saved_step >= 0 && is_regular(path))
-        unlink(path);
+    char file[PATH_MAX]; /* behind symbolic links, which stay */
+    if (path && g->report.saved_step >= 0 && is_regular(path) && realpath(path, file))
+        unlink(file);
 }

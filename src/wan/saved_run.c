@@ -4,6 +4,7 @@
 
 #include "../base/context.h"
 #include "../base/hash.h"
+#include "../base/output_place.h"
 #include "../base/version.h"
 #include "run_fields.h"
 
@@ -104,14 +105,10 @@ int64_t ith_saved_run_bytes(const ith_latent_size *size, int64_t count)
 ith_status ith_saved_run_check_room(ith_context *context, const char *path, int64_t bytes)
 {
     struct statvfs disk;
-    char *copy = ith_strdup(context, path);
-    if (!copy)
-        return ITH_ERR_MEMORY;
-    const int failed = statvfs(dirname(copy), &disk);
-    const int error = errno;
-    ith_free(context, copy);
-    if (failed)
-        return ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", path, strerror(error));
+    char target[PATH_MAX];
+    errno = ith_output_target(path, target);
+    if (errno || statvfs(dirname(target), &disk))
+        return ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     const double room = (double)disk.f_bavail * (double)disk.f_frsize, needed = 2 * (double)bytes;
     if (room >= needed || !disk.f_blocks) /* a device has no blocks */
         return ITH_OK;

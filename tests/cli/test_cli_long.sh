@@ -48,6 +48,13 @@ for signal in INT TERM HUP; do
     rm -f clip.mp4 run
 done
 
+# A run that is saved behind a link: the link stays, and the file is removed.
+mkdir far
+ln -s far/run link
+expect 0 "" "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --checkpoint link
+[ -L link ] && [ -z "$(ls -A far)" ] || fail "a saved run behind a link: $(ls -A . far)"
+rm -r clip.mp4 link far
+
 # A run that is killed again and again at any moment comes to its end.
 start "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --checkpoint run
 for ((i = 0; i < kills; i++)); do
@@ -152,6 +159,8 @@ rm -f clip.mp4 run kept
 # A disk that is full is found before the first step.
 if mkdir disk && mount -t tmpfs -o size=64k none disk 2>/dev/null; then
     expect 1 "its disk has .* free" "${run[@]}" --prompt x "${size[@]}" --output clip.mp4 --checkpoint disk/run
+    ln -s disk/run link # the disk is the one behind the link
+    expect 1 "its disk has .* free" "${run[@]}" --prompt x "${size[@]}" --output clip.mp4 --checkpoint link
     [ -z "$(ls disk)" ] || fail "a full disk: left behind: $(ls disk)"
     umount disk
     # and a disk that becomes full in the middle of a run does not end it
