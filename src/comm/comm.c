@@ -27,9 +27,6 @@
  * transport is faulty, and the rank stops waiting. */
 #define MOST_ENDS 100
 
-/* the most values that one round of an all-reduce reduces: one rank's part of comm->gathered has room for them */
-enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) };
-
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */
 enum {
     TAG_EXCHANGE = 1,
@@ -401,7 +398,7 @@ static void reduce(const ith_comm *comm, float *values, int64_t count, ith_reduc
     }
 }
 
-/* Reduces PIECE values at a time, so that the memory for the values of all ranks has a fixed size. */
+/* Reduces comm->piece values at a time, so that the memory for the values of all ranks has a fixed size. */
 ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation)
 {
     bool known = operation == ITH_REDUCE_SUM || operation == ITH_REDUCE_MAX;
@@ -412,7 +409,7 @@ ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_
     ith_status status = ITH_OK;
     int64_t done = 0;
     do {
-        int64_t piece = ith_min64(count - done, PIECE);
+        int64_t piece = ith_min64(count - done, comm ? comm->piece : count);
         float *part = count ? values + done : NULL;
         if (comm)
             status = gather(comm, operation == ITH_REDUCE_SUM ? TAG_SUM : TAG_MAX, "an all-reduce", part,
@@ -444,25 +441,28 @@ ith_status ith_comm_barrier(ith_comm *comm)
     return comm ? gather(comm, TAG_BARRIER, "a barrier", NULL, 0, NULL) : ITH_OK;
 }
 
-/* A rank's status and error sentence, which ith_comm_agree sends to the other ranks. */
-typedef struct verdict {
-    ith_status status;
-    char sentence[ITH_COMM_RECORD_BYTES - sizeof(ith_status)];
-} verdict;
-
+/* All ranks see the statuses of all. Only after a failure the lowest rank that failed sends its error sentence. */
 ith_status ith_comm_agree(ith_comm *comm, ith_status mine)
 {
     if (!comm)
         return mine;
-    verdict own = {.status = mine}, *all = comm->gathered;
-    if (mine)
-        snprintf(own.sentence, sizeof own.sentence, "%s", ith_context_error(comm->context));
+    int32_t own = mine, *all = comm->gathered;
+    int failed = 0;
+    bool entered = ith_comm_enter_operation(comm);
     ith_status status = gather(comm, TAG_AGREE, "an agreement", &own, sizeof own, all);
-    for (int rank = 0; !status && rank < comm->size; rank++)
-        if (all[rank].status)
-            return ith_fail(comm->context, ith_failure_of(all[rank].status), "%.*s", (int)sizeof all[rank].sentence - 1,
-                            all[rank].sentence);
-    return status;
+    while (!status && failed < comm->size && !all[failed])
+        failed++;
+    if (!status && failed < comm->size) {
+        if (failed == comm->rank) {
+            memset(comm->said, 0, ITH_COMM_RECORD_BYTES);
+            snprintf(comm->said, ITH_COMM_RECORD_BYTES, "%s", ith_context_error(comm->context));
+        }
+        status = ith_comm_broadcast(comm, comm->said, ITH_COMM_RECORD_BYTES, failed);
+        if (!status)
+            status =
+                ith_fail(comm->context, ith_failure_of(all[failed]), "%.*s", ITH_COMM_RECORD_BYTES - 1, comm->said);
+    }
+    return ith_comm_exit_operation(comm, entered, status);
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
@@ -475,9 +475,11 @@ bool ith_comm_shares_memory(const ith_comm *comm)
 ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes)
 {
     const ith_transport *t = &comm->transport;
-    char mine[ITH_COMM_RECORD_BYTES] = {0};
-    memcpy(mine, record, (size_t)bytes);
-    ith_status status = gather(comm, TAG_RECORDS, "the opening of a call", mine, sizeof mine, comm->records);
+    memcpy(comm->record, record, (size_t)bytes);
+    ith_status status =
+        comm->one_process
+            ? gather(comm, TAG_RECORDS, "the opening of a call", &comm->record, sizeof comm->record, comm->records)
+            : gather(comm, TAG_RECORDS, "the opening of a call", comm->record, ITH_COMM_RECORD_BYTES, comm->records);
     if (!t->share)
         return status;
     if (!status && (status = t->share(comm->transport_state)))

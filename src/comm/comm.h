@@ -16,6 +16,8 @@
 
 #define ITH_COMM_RECORD_BYTES 1024 /* size of the largest record that a rank can show in ith_comm_begin_call */
 
+#define ITH_COMM_LEAST_PIECE 16 /* the least number of values that one round of a reduction reduces */
+
 #define ITH_MOST_RANKS (1 << 20) /* the most ranks of a group */
 
 /* A bit of ith_comm.use: the communicator was destroyed. A call that is in progress is the last. */
@@ -47,12 +49,17 @@ struct ith_comm {
     int64_t posted;          /* number of exchanges posted so far */
     ith_request *requests;   /* [transport.requests]; exchange n has request n % transport.requests */
     ith_transfer *transfers; /* [2][size]: sends and receives of the collective in progress */
-    void *gathered;          /* [size][ITH_COMM_RECORD_BYTES]: data of the reduction or agreement in progress */
-    void *records;           /* [size][ITH_COMM_RECORD_BYTES]: the records shown in ith_comm_begin_call */
-    ith_flight *flight;      /* this rank's record, which the whole group and its sub-groups write */
-    int64_t *seen;           /* [size]: scratch memory of `post` for counting the peers of an operation */
-    bool several_hosts;      /* the ranks of the whole group run on several hosts, which error sentences name */
-    bool one_process;        /* all ranks of the group are threads of one process and may use one another's memory */
+    void *gathered;          /* [size][piece] f32: data of the reduction or agreement in progress */
+    int64_t piece;           /* number of values that one round of a reduction reduces */
+    char *said;              /* [ITH_COMM_RECORD_BYTES]: the error sentence of an agreement */
+    void *record;            /* [ITH_COMM_RECORD_BYTES]: this rank's record in ith_comm_begin_call */
+    /* the records of all ranks: [size] addresses if one_process, otherwise [size][ITH_COMM_RECORD_BYTES] */
+    void *records;
+    ith_flight *flight; /* this rank's record, which the whole group and its sub-groups write */
+    int64_t *seen;      /* [size]: scratch memory of `post` for counting the peers of an operation */
+    char *host;         /* [ITH_PLACE_NAME]: the name of this host, for transports without the function `place` */
+    bool several_hosts; /* the ranks of the whole group run on several hosts, which error sentences name */
+    bool one_process;   /* all ranks of the group are threads of one process and may use one another's memory */
     /* whether this rank may use other ranks' memory now: from ith_comm_begin_call to ith_comm_end_call */
     bool sharing;
     /* number of references (ith_comm_hold); bits: a call is in progress (ith_comm_enter), the rank has left
@@ -70,6 +77,12 @@ static inline ith_comm *ith_comm_whole(ith_comm *comm)
 {
     return comm->whole ? comm->whole : comm;
 }
+
+/* The bytes that a communicator of `size` ranks holds on a transport with so many requests, without the transport's own
+ * memory. one_process: all its ranks are threads of one process. part: it is of a sub-group. */
+int64_t ith_comm_bytes(int64_t requests, int size, bool one_process, bool part);
+/* The bytes that a split of `parent` ranks holds on each of them while it is made, besides the new communicator. */
+int64_t ith_comm_split_bytes(int parent);
 
 /* References keep a communicator in memory. Its creator has one, and each plan and each sub-group has one.
  * ith_comm_hold adds a reference. ith_comm_destroy removes the creator's, after the rank has left the group. When the
@@ -105,9 +118,11 @@ typedef struct ith_blocks {
 } ith_blocks;
 /* The blocks of ranks [first, first + count) of the group, as if they were a group. comm may be NULL. */
 ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count);
-/* Finds whether all ranks of the group are threads of one process, and whether they run on several hosts. Asks the
- * transport for the place of each. */
-void ith_comm_find_places(ith_comm *comm);
+/* Whether all ranks of the group are threads of one process and may use one another's memory, and whether they or the
+ * ranks of the whole group run on several hosts. These functions ask for the place of each rank. The transport's state
+ * of a sub-group need not exist yet. */
+bool ith_comm_find_one_process(const ith_comm *comm);
+bool ith_comm_find_several_hosts(const ith_comm *comm);
 /* The failure that a status of a transport's function stands for; ITH_ERR_INTERNAL for a number that is none. */
 ith_status ith_failure_of(ith_status status);
 
@@ -125,8 +140,8 @@ void ith_comm_notify(ith_comm *comm, int64_t number);
 int64_t ith_comm_noticed(const ith_comm *comm);
 
 /* Opens a call: every rank shows a record of at most ITH_COMM_RECORD_BYTES and then sees the records of all ranks, by
- * ith_comm_record. Where ranks share memory (ith_comm_shares_memory), a rank may use the memory that the records point
- * at until it calls ith_comm_end_call.
+ * ith_comm_record, until it calls ith_comm_end_call. Where ranks share memory (ith_comm_shares_memory), a rank sees the
+ * records in the memory of the other ranks, and may use the memory that the records point at, until then.
  *
  * Each successful ith_comm_begin_call is followed by one ith_comm_end_call, whatever has failed between them. *claim
  * becomes its maximum over all ranks. Once ith_comm_end_call has returned, or ith_comm_begin_call has failed, no other
@@ -134,9 +149,11 @@ int64_t ith_comm_noticed(const ith_comm *comm);
 ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes);
 ith_status ith_comm_end_call(ith_comm *comm, float *claim);
 bool ith_comm_shares_memory(const ith_comm *comm);
-static inline void *ith_comm_record(const ith_comm *comm, int rank)
+static inline const void *ith_comm_record(const ith_comm *comm, int rank)
 {
-    return (char *)comm->records + (int64_t)rank * ITH_COMM_RECORD_BYTES;
+    if (comm->one_process)
+        return ((void *const *)comm->records)[rank];
+    return (const char *)comm->records + (int64_t)rank * ITH_COMM_RECORD_BYTES;
 }
 
 /* Returns the same status on all ranks: ITH_OK, or the status and error sentence of the lowest rank that failed. mine:

@@ -6,13 +6,19 @@
  * in progress then, when that call ends. Plans that hold the communicator keep its memory. */
 #include "comm.h"
 
+#include "../base/arena.h"
 #include "../base/sized.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_TIMEOUT_SECONDS 600 /* time limit of a wait, unless ith_comm_set_timeout changes it */
 #define MOST_REQUESTS 4096
+/* The most values that one round of a reduction reduces, and of all ranks together, as long as each has
+ * ITH_COMM_LEAST_PIECE. */
+#define MOST_PIECE 256
+#define MOST_GATHERED 1024
 
 enum { IN_USE = 1 }; /* A bit of ith_comm.use: a collective call is in progress. */
 
@@ -42,42 +48,68 @@ static void comm_free(ith_comm *comm)
     ith_context *context = comm->context;
     if (!comm->whole)
         ith_flight_close(comm->flight, context);
-    ith_free(context, comm->members);
-    ith_free(context, comm->seen);
-    ith_free(context, comm->requests);
-    ith_free(context, comm->transfers);
-    ith_free(context, comm->gathered);
-    ith_free(context, comm->records);
     ith_free(context, comm);
     ith_context_release(context);
 }
 
-/* Makes a communicator without a transport state, with one reference. Allocates all memory that its operations need.
- * whole: the communicator of the whole group; NULL: this will be that communicator. */
-static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size, ith_comm *whole)
+/* Lays out a communicator and its arrays in one allocation. part: of a sub-group. Returns NULL while the arena only
+ * counts bytes. */
+static ith_comm *lay_out(int64_t requests, int size, bool one_process, bool part, ith_arena *arena)
 {
-    ith_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
-    if (!comm)
+    ith_comm *place = ith_arena_take(arena, 1, sizeof *place), counted;
+    ith_comm *comm = place ? memset(place, 0, sizeof *place) : &counted;
+    comm->one_process = one_process;
+    comm->piece = ith_max64(ith_min64(MOST_GATHERED / size, MOST_PIECE), ITH_COMM_LEAST_PIECE);
+    comm->requests = ith_arena_take(arena, requests, sizeof *comm->requests);
+    comm->transfers = ith_arena_take(arena, size, 2 * sizeof *comm->transfers);
+    comm->seen = ith_arena_take(arena, size, sizeof *comm->seen);
+    comm->gathered = ith_arena_take(arena, size, comm->piece * (int64_t)sizeof(float));
+    comm->said = ith_arena_take(arena, 1, ITH_COMM_RECORD_BYTES);
+    comm->record = ith_arena_take(arena, 1, ITH_COMM_RECORD_BYTES);
+    comm->records = ith_arena_take(arena, size, one_process ? (int64_t)sizeof(void *) : ITH_COMM_RECORD_BYTES);
+    comm->host = ith_arena_take(arena, !part, ITH_PLACE_NAME);
+    comm->members = part ? ith_arena_take(arena, size, sizeof *comm->members) : NULL;
+    return place;
+}
+
+int64_t ith_comm_bytes(int64_t requests, int size, bool one_process, bool part)
+{
+    ith_arena arena = {0};
+    lay_out(requests, size, one_process, part, &arena);
+    return arena.used_bytes + ITH_ALLOC_HEADER;
+}
+
+/* Makes a communicator without a transport state, with one reference. Allocates all memory that its operations need.
+ * like: transport, rank, size, whole (NULL: it will be the communicator of the whole group), members and host. */
+static ith_comm *comm_new(ith_context *context, const ith_comm *like)
+{
+    ith_arena arena = {0};
+    const bool one_process = ith_comm_find_one_process(like);
+    lay_out(like->transport.requests, like->size, one_process, like->whole, &arena);
+    if (ith_arena_allocate(context, &arena, "a communicator"))
         return NULL;
-    comm->transport = *transport;
+    ith_comm *comm = lay_out(like->transport.requests, like->size, one_process, like->whole, &arena);
+    memset(comm->seen, 0, (size_t)like->size * sizeof *comm->seen);
+    memset(comm->requests, 0, (size_t)like->transport.requests * sizeof *comm->requests);
+    memset(comm->record, 0, ITH_COMM_RECORD_BYTES);
+    if (like->whole)
+        memcpy(comm->members, like->members, (size_t)like->size * sizeof *comm->members);
+    else
+        memcpy(comm->host, like->host, ITH_PLACE_NAME);
+    comm->transport = like->transport;
     comm->context = ith_context_hold(context);
-    comm->rank = rank, comm->size = size;
-    comm->whole = whole;
-    comm->flight = whole ? whole->flight : ith_flight_open(context, rank, size);
-    comm->seen = ith_alloc_zero(context, size, sizeof *comm->seen, "a communicator");
+    comm->rank = like->rank, comm->size = like->size;
+    comm->whole = like->whole;
+    comm->several_hosts = ith_comm_find_several_hosts(like);
     comm->timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
     atomic_init(&comm->holders, 1);
-    comm->requests = ith_alloc_zero(context, transport->requests, sizeof *comm->requests, "a communicator");
-    comm->transfers = ith_alloc(context, size, 2 * sizeof *comm->transfers, "a communicator");
-    comm->gathered = ith_alloc(context, size, ITH_COMM_RECORD_BYTES, "a communicator");
-    comm->records = ith_alloc(context, size, ITH_COMM_RECORD_BYTES, "a communicator");
-    if (!comm->flight || !comm->seen || !comm->requests || !comm->transfers || !comm->gathered || !comm->records) {
-        comm_free(comm);
-        return NULL;
-    }
-    for (int64_t i = 0; i < transport->requests; i++)
+    for (int64_t i = 0; i < like->transport.requests; i++)
         comm->requests[i].number = i;
-    return comm;
+    comm->flight = like->whole ? like->whole->flight : ith_flight_open(context, like->rank, like->size);
+    if (comm->flight)
+        return comm;
+    comm_free(comm);
+    return NULL;
 }
 
 /* Checks a transport's table: required functions are present, functions that need one another are all present or all
@@ -126,11 +158,14 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
                           size, ITH_MOST_RANKS);
     if (status)
         return status;
-    *out = comm_new(context, &table, rank, size, NULL);
+    char host[ITH_PLACE_NAME] = "";
+    if (gethostname(host, sizeof host - 1))
+        host[0] = 0;
+    const ith_comm like = {.transport = table, .transport_state = state, .rank = rank, .size = size, .host = host};
+    *out = comm_new(context, &like);
     if (!*out)
         return ITH_ERR_MEMORY;
     (*out)->transport_state = state;
-    ith_comm_find_places(*out);
     const ith_place place = ith_comm_place_of(*out, rank);
     ith_flight_set_place((*out)->flight, &place);
     ith_context_set_rank(context, rank);
@@ -165,17 +200,21 @@ static int list_members(const wish *wishes, int ranks, int rank, int *members, i
     return size;
 }
 
-/* Makes this rank's communicator of a sub-group, without communication. If the communicator takes ownership of
- * *members, *members becomes NULL. */
-static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
+int64_t ith_comm_split_bytes(int parent)
+{
+    return parent * (int64_t)(sizeof(wish) + sizeof(int)) + 2 * (int64_t)ITH_ALLOC_HEADER;
+}
+
+/* Makes this rank's communicator of a sub-group, without communication. */
+static ith_status make_part(ith_comm *comm, int64_t number, int *members, int size, int rank, ith_comm **out)
 {
     ith_comm *whole = ith_comm_whole(comm);
-    ith_comm *part = comm_new(comm->context, &comm->transport, rank, size, whole);
+    const ith_comm like = {
+        .transport = comm->transport, .rank = rank, .size = size, .whole = whole, .members = members};
+    ith_comm *part = comm_new(comm->context, &like);
     if (!part)
         return ITH_ERR_MEMORY;
     part->number = number;
-    part->members = *members;
-    *members = NULL;
     part->timeout_seconds = comm->timeout_seconds;
     ith_subgroup subgroup = ITH_SUBGROUP_INIT;
     subgroup.number = number, subgroup.rank = rank, subgroup.size = size, subgroup.members = part->members;
@@ -188,7 +227,6 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
                         size);
     }
     ith_comm_hold(whole);
-    ith_comm_find_places(part);
     *out = part;
     return ITH_OK;
 }
@@ -209,7 +247,7 @@ static ith_status split(ith_comm *comm, int colour, int key, ith_comm **out)
         int size = list_members(wishes, comm->size, comm->rank, members, &place);
         for (int i = 0; i < comm->size; i++)
             whole->groups = wishes[i].groups > whole->groups ? wishes[i].groups : whole->groups;
-        status = ith_comm_agree(comm, make_part(comm, ++whole->groups, &members, size, place, out));
+        status = ith_comm_agree(comm, make_part(comm, ++whole->groups, members, size, place, out));
     }
     if (status)
         ith_comm_destroy(out);

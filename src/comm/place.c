@@ -6,6 +6,7 @@
 #include "../base/sized.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The place of a rank of this group on a transport without the function `place`. */
@@ -17,7 +18,9 @@ static void assume_place(const ith_comm *comm, int rank, ith_place *place)
         place->process = comm->members ? comm->members[rank] : rank;
     if (one_process || rank == self)
         place->pid = getpid();
-    if (gethostname(place->name, sizeof place->name - 1))
+    if (comm)
+        memcpy(place->name, ith_comm_whole((ith_comm *)comm)->host, sizeof place->name);
+    else if (gethostname(place->name, sizeof place->name - 1))
         place->name[0] = 0;
 }
 
@@ -56,16 +59,30 @@ ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count)
     return blocks;
 }
 
-void ith_comm_find_places(ith_comm *comm)
+/* The place of a rank, before the transport's state of a sub-group exists. */
+static ith_place early_place(const ith_comm *comm, int rank)
 {
-    ith_place first = ith_comm_place_of(comm, 0);
-    comm->one_process = comm->transport.share;
-    comm->several_hosts = comm->whole && comm->whole->several_hosts;
-    for (int rank = 1; rank < comm->size; rank++) {
-        ith_place place = ith_comm_place_of(comm, rank);
-        comm->one_process &= place.process == first.process;
-        comm->several_hosts |= place.host != first.host;
-    }
+    return comm->whole ? ith_comm_place_of(comm->whole, comm->members[rank]) : ith_comm_place_of(comm, rank);
+}
+
+bool ith_comm_find_one_process(const ith_comm *comm)
+{
+    const int64_t first = early_place(comm, 0).process;
+    bool same = comm->transport.share;
+    for (int rank = 1; rank < comm->size && same; rank++)
+        same = early_place(comm, rank).process == first;
+    return same;
+}
+
+bool ith_comm_find_several_hosts(const ith_comm *comm)
+{
+    if (comm->whole) /* a sub-group of one host, too, names hosts if the whole group has several */
+        return comm->whole->several_hosts;
+    const int64_t first = early_place(comm, 0).host;
+    bool several = false;
+    for (int rank = 1; rank < comm->size && !several; rank++)
+        several = early_place(comm, rank).host != first;
+    return several;
 }
 
 const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RANK_NAME])

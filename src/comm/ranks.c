@@ -141,6 +141,11 @@ ith_status ith_ranks_check(ith_context *context, int ranks, int threads, ith_ran
     return status;
 }
 
+int64_t ith_ranks_bytes(int ranks)
+{
+    return ranks * (int64_t)(sizeof(rank_thread) + sizeof(ith_context *) + sizeof(ith_comm *)) + 3 * ITH_ALLOC_HEADER;
+}
+
 ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_user, int ranks, int threads,
                          ith_rank_fn fn, void *user)
 {

@@ -63,15 +63,10 @@ static ith_status compare_calls(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* Makes the verdicts legal that a broken transport has delivered: a status, and a string with an end. */
-static void close_verdicts(const ith_comm *comm)
+/* Whether two ranks have the same verdict. A sentence that a broken transport has delivered may have no end. */
+static bool same_verdict(const call_record *one, const call_record *other)
 {
-    for (int rank = 0; rank < comm->size; rank++) {
-        call_record *record = ith_comm_record(comm, rank);
-        record->sentence[sizeof record->sentence - 1] = 0;
-        if (record->status)
-            record->status = ith_failure_of(record->status);
-    }
+    return one->status == other->status && !strncmp(one->sentence, other->sentence, sizeof one->sentence - 1);
 }
 
 /* Returns the failure of the lowest rank that failed. The error sentence names that rank, unless all ranks failed with
@@ -81,19 +76,18 @@ static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
     const call_record *failed = NULL;
     int failed_rank = 0;
     bool alike = true;
-    close_verdicts(comm);
     for (int rank = 0; rank < comm->size; rank++) {
         const call_record *record = record_of(comm, rank);
         if (!failed && record->status)
             failed = record, failed_rank = rank;
-        alike &=
-            record->status == record_of(comm, 0)->status && !strcmp(record->sentence, record_of(comm, 0)->sentence);
+        alike &= same_verdict(record, record_of(comm, 0));
     }
     if (!failed)
         return ITH_OK;
+    const int bytes = sizeof failed->sentence - 1;
     if (alike)
-        return ith_fail(context, failed->status, "%s", failed->sentence);
-    return ith_fail(context, failed->status, "rank %d: %s", failed_rank, failed->sentence);
+        return ith_fail(context, ith_failure_of(failed->status), "%.*s", bytes, failed->sentence);
+    return ith_fail(context, ith_failure_of(failed->status), "rank %d: %.*s", failed_rank, bytes, failed->sentence);
 }
 
 static ith_status differ(ith_context *context, const char *name, int rank)
@@ -190,6 +184,9 @@ typedef struct mask_record {
     bool stopped; /* the execution was stopped before all of the mask was read, so the hash is of no use */
 } mask_record;
 
+_Static_assert(sizeof(mask_record) <= ITH_COMM_LEAST_PIECE * sizeof(float),
+               "comm->gathered has no room for the hashes of all ranks");
+
 /* Hashes a mask, HASHED_AT_A_TIME bytes at a time, and stops soon after a cancellation. */
 static mask_record hash_mask(ith_plan *plan, const char *mask)
 {
@@ -214,7 +211,7 @@ static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
         same &= record_of(comm, rank)->mask == record_of(comm, 0)->mask;
     if (plan->setting.problem.mask == ITH_MASK_NONE || same)
         return ITH_OK;
-    mask_record mine = hash_mask(plan, tensors->mask), *all = comm->records;
+    mask_record mine = hash_mask(plan, tensors->mask), *all = comm->gathered;
     ith_status status = ith_comm_allgather(comm, &mine, sizeof mine, all);
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].stopped)

@@ -34,17 +34,22 @@ static const ith_field type_fields[] = {
 };
 #define FIELDS (ITH_COUNT(model_fields) + ITH_OPTION_FIELDS + ITH_COUNT(type_fields) + ITH_ATTENTION_FIELDS)
 
-/* The data that each rank sends to all others, so that every rank can compare the ranks. */
+/* The data that each rank sends to all others. Every rank holds it for all ranks, so it is small. */
 typedef struct record {
-    uint64_t pipeline, run;
-    int64_t dumps;          /* whether this rank writes a dump file; only the value of rank 0 counts */
-    int64_t saves;          /* whether this rank saves the run; only the value of rank 0 counts */
-    int64_t preview_every;  /* number of steps between two previews, 0: there are none; only rank 0's counts */
-    int64_t step;           /* number of steps in the saved run with which this rank begins; 0: there is none */
-    int64_t lent;           /* whether rank 0's process has sent the model to this rank's process */
-    int64_t threads;        /* must be equal on ranks that share a pipeline */
-    int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
+    uint64_t pipeline;
+    int32_t lent;    /* whether rank 0's process has sent the model to this rank's process */
+    int32_t threads; /* must be equal on ranks that share a pipeline */
 } record;
+
+/* The data that rank 0 sends to all others, which compare the second half with their own. */
+typedef struct request {
+    uint64_t run;
+    int64_t dumps;          /* whether rank 0 writes a dump file */
+    int64_t saves;          /* whether rank 0 saves the run */
+    int64_t preview_every;  /* number of steps between two previews, 0: there are none */
+    int64_t step;           /* number of steps in the saved run with which a rank begins; 0: there is none */
+    int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
+} request;
 
 static void read_values(int64_t **values, const ith_field *fields, int count, const void *base)
 {
@@ -52,70 +57,75 @@ static void read_values(int64_t **values, const ith_field *fields, int count, co
         *(*values)++ = ith_field_value(&fields[i], base);
 }
 
-static void fill_record(const ith_rank *rank, uint64_t run, record *mine)
+static void fill_request(const ith_rank *rank, uint64_t run, request *mine)
 {
     int64_t *values = mine->values;
-    mine->pipeline = rank->pipeline->number, mine->run = run;
-    mine->lent = rank->pipeline->lent;
+    mine->run = run;
     mine->dumps = rank->options.dump_file != NULL;
     mine->preview_every = rank->options.on_preview ? rank->options.preview_every : 0;
     mine->saves = rank->options.checkpoint_file != NULL;
     mine->step = rank->saved ? rank->saved->step : 0;
-    mine->threads = rank->options.threads;
     read_values(&values, model_fields, ITH_COUNT(model_fields), &rank->pipeline->model->info);
     read_values(&values, ith_option_fields, ITH_OPTION_FIELDS, &rank->options);
     read_values(&values, type_fields, ITH_COUNT(type_fields), &rank->types);
     read_values(&values, ith_attention_fields, ITH_ATTENTION_FIELDS, &rank->parts.attention);
 }
 
-static ith_status differ(const ith_rank *rank, const ith_field *f, int other, int64_t there, int64_t here)
+static ith_status differ(const ith_rank *rank, const ith_field *f, int64_t here, int64_t first)
 {
     char theirs[64], ours[64];
     if (f->kind == ITH_FIELD_TEXT || f->kind == ITH_FIELD_IMAGE)
         return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s on rank %d and on rank 0 differ: all must be the same",
-                        f->name, other);
-    ith_field_print(f, there, theirs, sizeof theirs);
+                        f->name, rank->rank);
+    ith_field_print(f, first, theirs, sizeof theirs);
     ith_field_print(f, here, ours, sizeof ours);
     return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s is %s on rank %d and %s on rank 0: all must be the same",
-                    f->name, theirs, other, ours);
+                    f->name, ours, rank->rank, theirs);
 }
 
-static ith_status compare_fields(const ith_rank *rank, const record *all, int *at, const ith_field *fields, int count)
+static ith_status compare_fields(const ith_rank *rank, const request *mine, const request *first, int *at,
+                                 const ith_field *fields, int count)
 {
     for (int i = 0; i < count; i++, ++*at)
-        for (int other = 1; other < rank->ranks; other++)
-            if (all[other].values[*at] != all[0].values[*at])
-                return differ(rank, &fields[i], other, all[other].values[*at], all[0].values[*at]);
+        if (mine->values[*at] != first->values[*at])
+            return differ(rank, &fields[i], mine->values[*at], first->values[*at]);
     return ITH_OK;
 }
 
-static ith_status compare_records(const ith_rank *rank, const record *all)
+/* Compares this rank's request with rank 0's. */
+static ith_status compare_requests(const ith_rank *rank, const request *mine, const request *first)
 {
     int at = 0;
     /* With from_latents only rank 0 works: it decodes latents from a file. No other option needs to be the same. */
     bool decodes = rank->options.from_latents;
-    ith_status status = compare_fields(rank, all, &at, model_fields, ITH_COUNT(model_fields));
+    ith_status status = compare_fields(rank, mine, first, &at, model_fields, ITH_COUNT(model_fields));
     if (!status)
-        status = compare_fields(rank, all, &at, ith_option_fields, decodes ? 1 : ITH_OPTION_FIELDS);
+        status = compare_fields(rank, mine, first, &at, ith_option_fields, decodes ? 1 : ITH_OPTION_FIELDS);
     if (!status && !decodes)
-        status = compare_fields(rank, all, &at, type_fields, ITH_COUNT(type_fields));
+        status = compare_fields(rank, mine, first, &at, type_fields, ITH_COUNT(type_fields));
     if (!status && !decodes)
-        status = compare_fields(rank, all, &at, ith_attention_fields, ITH_ATTENTION_FIELDS);
-    for (int i = 1; i < rank->ranks && !status; i++)
-        if (all[i].step != all[0].step)
-            status =
-                ith_fail(rank->context, ITH_ERR_ARGUMENT,
-                         "the saved run has done %lld steps on rank %d and %lld on rank 0: resume_file must be one "
-                         "file on all ranks",
-                         (long long)all[i].step, i, (long long)all[0].step);
-    for (int i = 1; i < rank->ranks && !status; i++)
-        for (int j = 0; j < i && !status; j++)
-            if (all[i].pipeline == all[j].pipeline && all[i].threads != all[j].threads)
-                status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
-                                  "threads is %lld on rank %d and %lld on rank %d: the threads of a process are the "
-                                  "same on all ranks that share its pipeline",
-                                  (long long)all[i].threads, i, (long long)all[j].threads, j);
+        status = compare_fields(rank, mine, first, &at, ith_attention_fields, ITH_ATTENTION_FIELDS);
+    if (!status && mine->step != first->step)
+        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                          "the saved run has done %lld steps on rank %d and %lld on rank 0: resume_file must be one "
+                          "file on all ranks",
+                          (long long)mine->step, rank->rank, (long long)first->step);
     return status;
+}
+
+/* Compares the threads of this rank with those of the lowest rank that shares its pipeline. */
+static ith_status compare_threads(const ith_rank *rank, const record *all)
+{
+    const record *mine = &all[rank->rank];
+    int first = 0;
+    while (all[first].pipeline != mine->pipeline)
+        first++;
+    if (mine->threads == all[first].threads)
+        return ITH_OK;
+    return ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                    "threads is %d on rank %d and %d on rank %d: the threads of a process are the same on all ranks "
+                    "that share its pipeline",
+                    mine->threads, rank->rank, all[first].threads, first);
 }
 
 /* The host of a rank. If the transport does not know places, every process counts as a host. */
@@ -169,28 +179,48 @@ static void find_team(ith_rank *rank, const record *all, int *members)
     count_processes(rank, all);
 }
 
+int64_t ith_agreement_bytes(int ranks)
+{
+    return ranks * (int64_t)(sizeof(record) + sizeof(int)) + ITH_ALLOC_HEADER;
+}
+
+/* Compares the requests and the records of all ranks. Sets *first to rank 0's request. */
+static ith_status compare(const ith_rank *rank, record *all, request *first)
+{
+    const record own = {rank->pipeline->number, rank->pipeline->lent, rank->options.threads};
+    request mine = {0};
+    fill_request(rank, ith_draw_number(&own), &mine);
+    *first = mine;
+    ith_status status = ith_comm_broadcast(rank->comm, first, sizeof *first, 0);
+    if (!status)
+        status = ith_comm_allgather(rank->comm, &own, sizeof own, all);
+    if (status)
+        return status;
+    status = compare_requests(rank, &mine, first);
+    if (!status)
+        status = compare_threads(rank, all);
+    status = ith_comm_agree(rank->comm, status);
+    if (!status && all[0].lent)
+        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                          "the model was lent to the process of rank 0: it must have the model's files");
+    return status;
+}
+
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
 {
     const int64_t ranks = rank->ranks;
     record *all = rank->records = ith_alloc(rank->context, ranks, sizeof(record) + sizeof(int), "the ranks' records");
     ith_status status = ith_rank_agree(rank, (mine || all) ? mine : ITH_ERR_MEMORY);
-    if (status)
-        return status;
-    record own = {0};
-    fill_record(rank, ith_draw_number(&own), &own);
-    status = ith_comm_allgather(rank->comm, &own, sizeof own, all);
+    request first;
     if (!status)
-        status = compare_records(rank, all);
-    if (!status && all[0].lent)
-        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
-                          "the model was lent to the process of rank 0: it must have the model's files");
+        status = compare(rank, all, &first);
     if (status)
         return status;
     find_team(rank, all, (int *)(all + ranks));
-    rank->dumps = all[0].dumps;
-    rank->preview_every = all[0].preview_every;
-    rank->saves = all[0].saves;
-    *run = all[0].run;
+    rank->dumps = first.dumps;
+    rank->preview_every = first.preview_every;
+    rank->saves = first.saves;
+    *run = first.run;
     return ITH_OK;
 }
 

@@ -2,11 +2,13 @@
 /* Predicts the peak memory of a run: the memory that lasts for the whole run, and the largest of its stages. Each stage
  * frees its memory at its end.
  *
- *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, and the
- *              lists of the tensors in the weight files; a stage that opens a component makes its list once more
+ *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, the
+ *              communicators and records of the ranks, and the lists of the tensors in the weight files; a stage that
+ *              opens a component makes its list once more
  *   text       the text encoder's vectors and workspace
  *   image      in the process of rank 0: the scaled images, and the autoencoder's filters and encoder
- *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
+ *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace, sub-groups and share of
+ *              the latents
  *   decode     the autoencoder's packed filters, caches and layers, and a frame
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
@@ -18,8 +20,9 @@
 #include "../base/lent_files.h"
 #include "../base/size.h"
 #include "../base/team_limit.h"
-#include "../comm/comm.h"
 #include "decode.h"
+#include "dit/dit_workspace.h"
+#include "group_bytes.h"
 #include "image/condition.h"
 #include "preview.h"
 #include "prompts.h"
@@ -78,6 +81,25 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
+/* The memory of the communicators of the axes of a mesh, which self-attention makes. */
+static ith_status axes_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                             const ith_generate_options *options, const ith_team *team, int sequence_ranks,
+                             int64_t *bytes)
+{
+    const int rank = team->members ? team->members[0] : 0;
+    const ith_attn_options attention = placed_attention(options, team, sequence_ranks, rank);
+    ith_attn_problem self, cross;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_dit_problems(dit, shape, sequence_ranks, rank % sequence_ranks, &self, &cross);
+    ith_status status =
+        ith_plan_predict(context, &self, &attention, sequence_ranks, rank % sequence_ranks, team->shares_memory, &info);
+    *bytes = 0;
+    if (!status && info.ulysses > 1 && info.ring > 1)
+        *bytes = ith_group_bytes_parts(team, info.ulysses) + ith_group_bytes_parts(team, info.ring) +
+                 ith_group_bytes_split(team, sequence_ranks);
+    return status;
+}
+
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
 {
     return options->shard_weights && (team->hosts > 1 || team->lends);
@@ -120,13 +142,15 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
         texts += held;
         making = ith_max64(making, most);
     }
-    int64_t shards = 0;
-    status = workspace_bytes(context, dit, shape, options, team,
-                             ith_denoise_sequence_ranks(model, options, team->ranks), &ranks);
+    int64_t shards = 0, axes = 0;
+    const int sequence_ranks = ith_denoise_sequence_ranks(model, options, team->ranks);
+    status = workspace_bytes(context, dit, shape, options, team, sequence_ranks, &ranks);
+    if (!status)
+        status = axes_bytes(context, dit, shape, options, team, sequence_ranks, &axes);
     if (!status)
         status = shards_bytes(model, context, options, team, expert, types, &shards);
     *bytes = ith_model_list_bytes(context, model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT);
-    *bytes += ith_dit_bytes(dit) + texts + ith_max64(team->lent ? 0 : making, ranks + shards);
+    *bytes += ith_dit_bytes(dit) + texts + ith_max64(team->lent ? 0 : making, ranks + axes + shards);
     ith_dit_free(context, &dit);
     return status;
 }
@@ -152,6 +176,9 @@ static ith_status denoise_bytes(const ith_model *model, ith_context *context, co
     *bytes = most;
     for (int i = 0; i < team->count; i++)
         *bytes += ith_denoise_bytes(model, options, size, team->ranks, team->members ? team->members[i] : i);
+    const int sequence_ranks = ith_denoise_sequence_ranks(model, options, team->ranks);
+    if (sequence_ranks < team->ranks)
+        *bytes += ith_group_bytes_parts(team, sequence_ranks);
     return ITH_OK;
 }
 
@@ -188,7 +215,7 @@ static int64_t kept_bytes(const ith_model *model, ith_context *context, const it
 {
     const int64_t latents = ith_latent_count(size) * (int64_t)sizeof(float);
     const ith_latent_size condition = ith_condition_size(model, options, size);
-    int64_t bytes = latents + (team->lent ? ith_lent_bytes(context) : 0);
+    int64_t bytes = latents + (team->lent ? ith_lent_bytes(context) : 0) + ith_group_bytes(team);
     bytes += list_bytes(context, model, !options->from_latents);
     if (options->from_latents)
         return bytes;

@@ -43,7 +43,7 @@ typedef struct ith_rank {
     int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */
     bool joined;        /* this rank is counted in pipeline->shared.ranks */
     bool begun;         /* ith_rank_begin has succeeded */
-    void *records;      /* the options and model sizes of all ranks, which ith_agree_on_run has compared */
+    void *records;      /* the pipelines and threads of all ranks, which ith_agree_on_run has compared */
 } ith_rank;
 
 /* Collective: begins a run if the arguments of all ranks allow it. `mine` is the status of the checks of this rank's

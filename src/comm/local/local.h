@@ -81,10 +81,13 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 
 /* Makes a new world (local_world) and a state for each of its ranks, which holds the rank's context. On failure the
- * error sentence is in contexts[0]. This function and the next three are in local_group.c. */
+ * error sentence is in contexts[0]. This function and the next four are in local_group.c. */
 ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states);
 ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out);
 void ith_local_leave(void *state);
 void ith_local_close(void *state);
+/* The bytes that a group of so many ranks holds with all their states. whole: it is all ranks of a world, with which it
+ * is made. */
+int64_t ith_local_bytes(int ranks, bool whole);
 
 #endif

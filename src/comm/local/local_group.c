@@ -8,22 +8,54 @@
  * its state first. */
 #include "local.h"
 
+#include "../../base/arena.h"
 #include "../../base/team_limit.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+
+/* Lays out a group and its arrays in one allocation. Returns NULL while the arena only counts bytes. */
+static local_group *group_lay_out(int ranks, ith_arena *arena)
+{
+    const int64_t requests = (int64_t)ranks * LOCAL_REQUESTS;
+    local_group *place = ith_arena_take(arena, 1, sizeof *place), group = {.size = ranks};
+    group.members = ith_arena_take(arena, ranks, sizeof *group.members);
+    group.exchanges = ith_arena_take(arena, ranks, sizeof *group.exchanges);
+    group.sharing = ith_arena_take(arena, ranks, sizeof *group.sharing);
+    group.requests = ith_arena_take(arena, requests, sizeof *group.requests);
+    group.transfers = ith_arena_take(arena, 2 * requests, ranks);
+    if (place)
+        *place = group;
+    return place;
+}
+
+/* Lays out a world and its arrays in the same way. */
+static local_world *world_lay_out(int ranks, ith_arena *arena)
+{
+    local_world *place = ith_arena_take(arena, 1, sizeof *place), world = {.size = ranks};
+    world.wake = ith_arena_take(arena, ranks, sizeof *world.wake);
+    world.busy = ith_arena_take(arena, ranks, sizeof *world.busy);
+    world.left = ith_arena_take(arena, ranks, sizeof *world.left);
+    world.life = ith_arena_take(arena, ranks, sizeof *world.life);
+    if (place)
+        *place = world;
+    return place;
+}
+
+int64_t ith_local_bytes(int ranks, bool whole)
+{
+    ith_arena arena = {0}, world = {0};
+    group_lay_out(ranks, &arena);
+    world_lay_out(ranks, &world);
+    const int64_t state = sizeof(local_state) + ITH_ALLOC_HEADER;
+    return arena.used_bytes + ITH_ALLOC_HEADER + (whole ? world.used_bytes + ITH_ALLOC_HEADER : 0) + ranks * state;
+}
 
 /* Frees a group, which must not be in the list local_world.groups. */
 static void group_free(local_group *group)
 {
-    if (!group)
-        return;
     ith_context *owner = group->owner;
-    ith_free(owner, group->members);
-    ith_free(owner, group->exchanges);
-    ith_free(owner, group->sharing);
-    ith_free(owner, group->requests);
-    ith_free(owner, group->transfers);
     ith_free(owner, group);
     ith_context_release(owner);
 }
@@ -35,10 +67,6 @@ static void world_free(local_world *world)
     if (world->locks_made)
         pthread_mutex_destroy(&world->lock);
     ith_context *owner = world->owner;
-    ith_free(owner, world->wake);
-    ith_free(owner, world->busy);
-    ith_free(owner, world->left);
-    ith_free(owner, world->life);
     ith_free(owner, world);
     ith_context_release(owner);
 }
@@ -64,27 +92,21 @@ static bool world_init_locks(local_world *world)
 
 static ith_status world_create(ith_context *context, int ranks, local_world **out)
 {
-    ith_status status = ITH_ERR_MEMORY;
-    local_world *world = ith_alloc_zero(context, 1, sizeof *world, "a group of ranks");
-    if (!world)
+    ith_arena arena = {0};
+    world_lay_out(ranks, &arena);
+    const int64_t bytes = arena.used_bytes;
+    ith_status status = ith_arena_allocate(context, &arena, "a group of ranks");
+    if (status)
         return status;
+    memset(arena.base, 0, (size_t)bytes);
+    local_world *world = world_lay_out(ranks, &arena);
     world->owner = ith_context_hold(context);
-    world->size = ranks;
-    world->life = ith_alloc_zero(context, ranks, sizeof *world->life, "a group of ranks");
-    world->busy = ith_alloc_zero(context, ranks, sizeof *world->busy, "a group of ranks");
-    world->left = ith_alloc_zero(context, ranks, sizeof *world->left, "a group of ranks");
-    world->wake = ith_alloc_zero(context, ranks, sizeof *world->wake, "a group of ranks");
-    if (!world->busy || !world->left || !world->wake || !world->life)
-        goto fail;
     if (!world_init_locks(world)) {
-        status = ith_fail(context, ITH_ERR_MEMORY, "the system has no more locks for a group of %d ranks", ranks);
-        goto fail;
+        world_free(world);
+        return ith_fail(context, ITH_ERR_MEMORY, "the system has no more locks for a group of %d ranks", ranks);
     }
     *out = world;
     return ITH_OK;
-fail:
-    world_free(world);
-    return status;
 }
 
 /* Makes a group that no rank has joined yet, and adds it to the list local_world.groups. If subgroup->members is NULL,
@@ -93,22 +115,16 @@ static local_group *group_create(ith_context *context, local_world *world, const
 {
     int ranks = subgroup->size;
     int64_t requests = (int64_t)ranks * LOCAL_REQUESTS;
-    local_group *group = ith_alloc_zero(context, 1, sizeof *group, "a group of ranks");
-    if (!group)
+    ith_arena arena = {0};
+    group_lay_out(ranks, &arena);
+    const int64_t bytes = arena.used_bytes;
+    if (ith_arena_allocate(context, &arena, "a group of ranks"))
         return NULL;
+    memset(arena.base, 0, (size_t)bytes);
+    local_group *group = group_lay_out(ranks, &arena);
     group->world = world;
     group->owner = ith_context_hold(context);
     group->number = subgroup->number;
-    group->size = ranks;
-    group->members = ith_alloc_zero(context, ranks, sizeof *group->members, "a group of ranks");
-    group->exchanges = ith_alloc_zero(context, ranks, sizeof *group->exchanges, "a group of ranks");
-    group->sharing = ith_alloc_zero(context, ranks, sizeof *group->sharing, "a group of ranks");
-    group->requests = ith_alloc_zero(context, requests, sizeof *group->requests, "the requests of a group of ranks");
-    group->transfers = ith_alloc_zero(context, 2 * requests, ranks, "the requests of a group of ranks");
-    if (!group->members || !group->exchanges || !group->sharing || !group->requests || !group->transfers) {
-        group_free(group);
-        return NULL;
-    }
     for (int rank = 0; rank < ranks; rank++)
         group->members[rank] = subgroup->members ? subgroup->members[rank] : rank;
     for (int64_t i = 0; i < requests; i++) {

@@ -161,7 +161,8 @@ int64_t ith_denoise_bytes(const ith_model *model, const ith_generate_options *op
     buffers b;
     ith_arena arena = {0};
     lay_out(&b, &arena, model, options, size, ranks, rank);
-    return arena.used_bytes + ith_sampler_bytes(&model->scheduler, options->solver, options->steps, b.count * b.width);
+    return arena.used_bytes + ITH_ALLOC_HEADER +
+           ith_sampler_bytes(&model->scheduler, options->solver, options->steps, b.count * b.width);
 }
 
 static ith_status make_buffers(worker *w)

@@ -357,5 +357,5 @@ int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int
 {
     ith_sampler sampler = {.scheduler = *scheduler, .solver = solver, .steps = steps, .elements = elements};
     lay_out(&sampler, &sampler.arena);
-    return sampler.arena.used_bytes;
+    return sampler.arena.used_bytes + (int64_t)sizeof sampler + 2 * ITH_ALLOC_HEADER;
 }
