@@ -87,7 +87,7 @@ ith_status ith_comm_refuse(ith_comm *comm, const char *what, const char *reason)
 bool ith_comm_failed(const ith_comm *comm)
 {
     const char *sentence;
-    return comm->transport.failure(comm->transport_state, &sentence) != ITH_OK;
+    return ith_comm_has_left(comm) || comm->transport.failure(comm->transport_state, &sentence) != ITH_OK;
 }
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */

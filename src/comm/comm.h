@@ -131,7 +131,7 @@ ith_status ith_failure_of(ith_status status);
 #define ITH_RANK_NAME (ITH_PLACE_NAME + 32)
 const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RANK_NAME]);
 
-/* Whether the group has failed. Costs little. Any thread may call this. */
+/* Whether the group has failed, or this rank has left it. Costs little. Any thread may call this. */
 bool ith_comm_failed(const ith_comm *comm);
 /* ith_comm_notify sends a number to the other ranks, and ith_comm_noticed returns the number that was sent last
  * (ith_transport.notify). On transports without notify the first has no effect and the second returns 0. Any thread may

@@ -268,10 +268,8 @@ static ith_status ask_all(ith_comm *comm, const char *folder, float sum[COUNTS])
     return ith_comm_agree(comm, status);
 }
 
-ith_status ith_model_lend(ith_comm *comm, const char *folder)
+static ith_status lend_model(ith_comm *comm, const char *folder)
 {
-    if (!comm)
-        return ITH_OK;
     ith_context *context = comm->context;
     ith_status status = ith_comm_agree(comm, ith_need(context, folder, "folder"));
     float sum[COUNTS];
@@ -289,6 +287,15 @@ ith_status ith_model_lend(ith_comm *comm, const char *folder)
     if (!status)
         status = ith_comm_barrier(comm); /* ranks of the processes that have borrowed the model see its files */
     ith_comm_destroy(&l.group);
+    return status;
+}
+
+/* The call holds its communicator, which another thread may destroy meanwhile. */
+ith_status ith_model_lend(ith_comm *comm, const char *folder)
+{
+    ith_comm_hold(comm);
+    ith_status status = comm ? lend_model(comm, folder) : ITH_OK;
+    ith_comm_release(comm);
     return status;
 }
 

@@ -188,11 +188,9 @@ static ith_rank new_rank(ith_pipeline *pipeline, ith_comm *comm)
                       .report = ITH_GENERATE_REPORT_INIT};
 }
 
-ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
-                               const char *const *texts, int64_t count)
+static ith_status encode(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
+                         const char *const *texts, int64_t count)
 {
-    if (!pipeline && !comm)
-        return ith_need(NULL, pipeline, "pipeline");
     ith_rank rank = new_rank(pipeline, comm);
     ith_prompt_list list = {texts, count};
     ith_status status = read_request(&rank, options);
@@ -206,11 +204,9 @@ ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, const ith
     return ith_rank_end(&rank, status);
 }
 
-ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
-                                 ith_generate_report *report)
+static ith_status generate(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
+                           ith_generate_report *report)
 {
-    if (!pipeline && !comm)
-        return ith_need(NULL, pipeline, "pipeline");
     ith_rank rank = new_rank(pipeline, comm);
     ith_status status = ITH_OK;
     if (report && (status = ITH_SIZED_CHECK(rank.context, ith_generate_report, ITH_GENERATE_REPORT_INIT, report)))
@@ -226,5 +222,29 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const i
     rank.report.peak_bytes = ith_context_peak_bytes(rank.context);
     if (report)
         ITH_SIZED_FILL(rank.context, ith_generate_report, ITH_GENERATE_REPORT_INIT, report, &rank.report);
+    return status;
+}
+
+/* A call holds its communicator. If another thread destroys it meanwhile, the rank leaves the group, and the next
+ * operation of the call fails. */
+ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
+                               const char *const *texts, int64_t count)
+{
+    if (!pipeline && !comm)
+        return ith_need(NULL, pipeline, "pipeline");
+    ith_comm_hold(comm);
+    ith_status status = encode(pipeline, comm, options, texts, count);
+    ith_comm_release(comm);
+    return status;
+}
+
+ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
+                                 ith_generate_report *report)
+{
+    if (!pipeline && !comm)
+        return ith_need(NULL, pipeline, "pipeline");
+    ith_comm_hold(comm);
+    ith_status status = generate(pipeline, comm, options, report);
+    ith_comm_release(comm);
     return status;
 }
