@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The predicted time of a run (generate_predict.h): finds the rates of this machine, and asks the engine. */
 #include "generate.h"
+#include "interrupt.h"
 #include "machine_file.h"
 #include "video_tokens.h"
 
@@ -184,6 +185,13 @@ static void predict_quickly(ith_generation *g, const ith_video_problem *p, rates
         predict(g, p, r);
 }
 
+/* Stops the measurements, whose context is of the pipeline's family. */
+static void cancel(void *pipeline)
+{
+    ith_pipeline_cancel(pipeline);
+}
+
+/* Measurements with many ranks take seconds, so a signal stops them. The caller then ends the program. */
 void ith_generate_predict(ith_generation *g)
 {
     rates r = {.attention = NULL};
@@ -192,6 +200,7 @@ void ith_generate_predict(ith_generation *g)
     const double begin = ith_cli_seconds();
     char *source = g->prediction.source;
     fail(g, "the links between these processes are not known; --dry-run measures them");
+    ith_interrupt_target(cancel, g->pipeline);
     if (ith_video_problem_read(g->pipeline, &g->options, &problem)) {
         fail(g, ith_context_error(g->context));
     } else if (ith_machine_recall(g->context, &tuned)) {
@@ -202,6 +211,7 @@ void ith_generate_predict(ith_generation *g)
         g->settings.dry_run ? predict_dry(g, &problem, &r) : predict_quickly(g, &problem, &r);
         snprintf(source, sizeof g->prediction.source, "rates measured in %.2f s", ith_cli_seconds() - begin);
     }
+    ith_interrupt_target(NULL, NULL);
     free(r.attention);
 }
 

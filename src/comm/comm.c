@@ -21,8 +21,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* seconds between two checks of the time limit and of cancellation while a rank waits */
+/* seconds between two checks of the time limit and of cancellation while a rank waits, and the most of them */
 #define WAIT_SECONDS 0.02
+#define MOST_WAIT_SECONDS 0.4
+/* Ranks of one process that check so often. More ranks check less often: one of them that hears of a cancellation ends
+ * the group, and a thousand threads that wake up so often would leave no time for anything else. */
+#define WAITING_RANKS 32
 /* After this rank has ended the group, the next waits return its failure. If this many of them return none, the
  * transport is faulty, and the rank stops waiting. */
 #define MOST_ENDS 100
@@ -280,6 +284,16 @@ ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
     return ith_comm_exit_operation(comm, entered, status);
 }
 
+/* The seconds between two checks of a rank that waits. */
+static double pause_of(const ith_comm *comm)
+{
+    const ith_comm *whole = comm->whole ? comm->whole : comm;
+    double pause = WAIT_SECONDS;
+    if (whole->one_process && whole->size > WAITING_RANKS)
+        pause = fmin(WAIT_SECONDS * whole->size / WAITING_RANKS, MOST_WAIT_SECONDS);
+    return comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, pause) : pause;
+}
+
 /* Waits until a request is done or has failed. */
 static ith_status wait_for(ith_comm *comm, const ith_request *request)
 {
@@ -287,7 +301,7 @@ static ith_status wait_for(ith_comm *comm, const ith_request *request)
     bool done = false;
     int ends = 0;
     double since = ith_clock_seconds();
-    double pause = comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, WAIT_SECONDS) : WAIT_SECONDS;
+    double pause = fmin(WAIT_SECONDS, pause_of(comm));
     if (ith_comm_has_left(comm))
         return ITH_ERR_ARGUMENT;
     while (!status && !done) {
@@ -297,6 +311,7 @@ static ith_status wait_for(ith_comm *comm, const ith_request *request)
         if (comm->unwanted) /* a rank that was cancelled notifies the others here while it waits */
             comm->unwanted(comm->unwanted_user);
         heed_interruption(comm);
+        pause = fmin(2 * pause, pause_of(comm));
         if (check_time(comm, request, since) && ++ends > MOST_ENDS)
             status = ITH_ERR_TIMEOUT;
     }

@@ -18,16 +18,63 @@ static inline const ith_region *ith_pairs_next(const ith_transfer *list, int64_t
     return NULL;
 }
 
-/* Pairs the memory that `source` sends to `target` in its operation `from` with the memory in which `target` receives
- * it in its operation `to`, and copies the data if `copy` is true. Returns their bytes; -1, with the reason in `why`,
- * if the two lists of transfers disagree. */
-static inline int64_t ith_pairs_walk(const ith_operation *from, int source, const ith_operation *to, int target,
-                                     bool copy, char *why, size_t why_bytes)
+/* Whether both lists of an operation are sorted by peer. */
+static inline bool ith_pairs_sorted(const ith_operation *operation)
+{
+    for (int64_t i = 1; i < operation->send_count; i++)
+        if (operation->sends[i].peer < operation->sends[i - 1].peer)
+            return false;
+    for (int64_t i = 1; i < operation->receive_count; i++)
+        if (operation->receives[i].peer < operation->receives[i - 1].peer)
+            return false;
+    return true;
+}
+
+/* Transfers in a row, a part of a list. */
+typedef struct ith_pairs_part {
+    const ith_transfer *list;
+    int64_t count;
+} ith_pairs_part;
+
+/* The number of transfers in a sorted list before the first one to or from `peer` or a higher rank. */
+static inline int64_t ith_pairs_below(const ith_transfer *list, int64_t count, int peer)
+{
+    int64_t low = 0, high = count;
+    if (peer < count && list[peer].peer == peer &&
+        (!peer || list[peer - 1].peer < peer)) /* one transfer for each rank */
+        return peer;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (list[middle].peer < peer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A part of the list that has all transfers to or from `peer`: these alone if the list is sorted, otherwise all. A
+ * collective's list has every rank, so that a search from its beginning for each peer would take the square. */
+static inline ith_pairs_part ith_pairs_with(const ith_transfer *list, int64_t count, bool sorted, int peer)
+{
+    if (!sorted)
+        return (ith_pairs_part){list, count};
+    int64_t first = ith_pairs_below(list, count, peer), end = first;
+    while (end < count && list[end].peer == peer)
+        end++;
+    return (ith_pairs_part){list + first, end - first};
+}
+
+/* Pairs the memory that `source` sends to `target` (`sends`) with the memory in which `target` receives it
+ * (`receives`), and copies the data if `copy` is true. Returns their bytes; -1, with the reason in `why`, if the two
+ * lists of transfers disagree. */
+static inline int64_t ith_pairs_walk(ith_pairs_part sends, int target, ith_pairs_part receives, int source, bool copy,
+                                     char *why, size_t why_bytes)
 {
     int64_t sent = 0, received = 0, total = 0;
     for (int i = 0;; i++) {
-        const ith_region *out = ith_pairs_next(from->sends, from->send_count, target, &sent);
-        const ith_region *in = ith_pairs_next(to->receives, to->receive_count, source, &received);
+        const ith_region *out = ith_pairs_next(sends.list, sends.count, target, &sent);
+        const ith_region *in = ith_pairs_next(receives.list, receives.count, source, &received);
         if (!out && !in)
             return total;
         int64_t out_bytes = out ? ith_region_bytes(out) : 0, in_bytes = in ? ith_region_bytes(in) : 0;

@@ -41,6 +41,8 @@ ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count)
 {
     ith_blocks blocks = {count, count};
     int hosts = 1;
+    if (comm && comm->one_process)
+        return blocks;
     ith_place before = ith_comm_place_of(comm, first);
     for (int i = 1; i < count; i++) {
         ith_place here = ith_comm_place_of(comm, first + i);
@@ -67,8 +69,10 @@ static ith_place early_place(const ith_comm *comm, int rank)
 
 bool ith_comm_find_one_process(const ith_comm *comm)
 {
+    if (!comm->transport.share || !comm->transport.place)
+        return comm->transport.share;
     const int64_t first = early_place(comm, 0).process;
-    bool same = comm->transport.share;
+    bool same = true;
     for (int rank = 1; rank < comm->size && same; rank++)
         same = early_place(comm, rank).process == first;
     return same;
@@ -78,6 +82,8 @@ bool ith_comm_find_several_hosts(const ith_comm *comm)
 {
     if (comm->whole) /* a sub-group of one host, too, names hosts if the whole group has several */
         return comm->whole->several_hosts;
+    if (!comm->transport.place)
+        return false;
     const int64_t first = early_place(comm, 0).host;
     bool several = false;
     for (int rank = 1; rank < comm->size && !several; rank++)

@@ -131,6 +131,8 @@ static ith_status compare_threads(const ith_rank *rank, const record *all)
 /* The host of a rank. If the transport does not know places, every process counts as a host. */
 static int64_t host_of(const ith_comm *comm, int rank)
 {
+    if (ith_comm_shares_memory(comm)) /* one process */
+        return 0;
     const ith_place place = ith_comm_place_of(comm, rank);
     return comm && comm->transport.place ? place.host : place.process;
 }

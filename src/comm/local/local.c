@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges among ranks that are threads of one process: one copy, from the sender's memory to the receiver's.
  *
- * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. Once sender
- * and receiver have posted, the first of them that calls the transport copies: it marks the transfers between the two
- * ranks as moving, copies without the lock, and marks them as moved for both ranks. So a wait depends only on what the
+ * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. The rank that
+ * posts last copies small data between the two at once. Large data is copied by the first of them that waits: it marks
+ * the transfers between the two ranks as moving, copies without the lock, and marks them as moved for both ranks. So a wait depends only on what the
  * other ranks have posted, and not on anything that they do afterwards.
  *
  * After the world has ended, no copy begins. A function returns the failure only when no copy uses its rank's memory
  * any more (`settle`), because the caller may then free that memory.
  *
- * Each rank sleeps on its own condition. A rank wakes another when it posts something for it, when the last
+ * Each rank sleeps on its own condition. A rank wakes another when large data for it can move, when the last
  * transfer of the other's request has moved, when it leaves, and at the end of the world. */
 #include "local.h"
 
@@ -69,28 +69,34 @@ static bool unwanted(const local_request *request)
 }
 
 /* Copies all data that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank
- * that calls this. The caller holds the lock, which is released during a large copy. */
-static void move(local_group *group, local_request *from, int source, local_request *to, int target,
-                 const local_request *mine)
+ * that calls this. The caller holds the lock, which is released during a large copy. small: leaves large data. Returns
+ * whether it copied. */
+static bool move(local_group *group, local_request *from, int source, local_request *to, int target,
+                 const local_request *mine, bool small)
 {
     local_world *world = group->world;
     const int ranks[2] = {group->members[source], group->members[target]};
     char why[128];
-    int64_t bytes = ith_pairs_walk(&from->posted, source, &to->posted, target, false, why, sizeof why);
+    const ith_operation *one = &from->posted, *other = &to->posted;
+    const ith_pairs_part sends = ith_pairs_with(one->sends, one->send_count, from->sorted, target);
+    const ith_pairs_part receives = ith_pairs_with(other->receives, other->receive_count, to->sorted, source);
+    int64_t bytes = ith_pairs_walk(sends, target, receives, source, false, why, sizeof why);
     if (bytes < 0) {
         ith_local_end(world, ITH_ERR_ARGUMENT,
                       "ranks %d and %d disagree about what the first sends in %s (exchange %lld of group %lld): %s",
                       ranks[0], ranks[1], from->posted.what, (long long)from->number, (long long)group->number, why);
-        return;
+        return false;
     }
+    if (small && bytes > SMALL_BYTES)
+        return false;
     from->to[target] = to->from[source] = LOCAL_MOVING;
     if (bytes <= SMALL_BYTES) {
-        ith_pairs_walk(&from->posted, source, &to->posted, target, true, why, sizeof why);
+        ith_pairs_walk(sends, target, receives, source, true, why, sizeof why);
     } else {
         world->busy[ranks[0]]++, world->busy[ranks[1]]++;
         pthread_mutex_unlock(&world->lock);
         if (!unwanted(mine))
-            ith_pairs_walk(&from->posted, source, &to->posted, target, true, why, sizeof why);
+            ith_pairs_walk(sends, target, receives, source, true, why, sizeof why);
         pthread_mutex_lock(&world->lock);
         world->busy[ranks[0]]--, world->busy[ranks[1]]--;
     }
@@ -99,11 +105,13 @@ static void move(local_group *group, local_request *from, int source, local_requ
     for (int i = 0; i < 2; i++)
         if ((i ? to : from)->pending == 0 || ended(world))
             pthread_cond_broadcast(&world->wake[ranks[i]]);
+    return true;
 }
 
 /* Copies the data that this rank sends to peer (if `sending`) or receives from it, if both have posted the exchange. If
- * the two ranks are in different operations, ends the work of all ranks with a failure. Returns whether it copied. */
-static bool move_with(const local_state *self, local_request *mine, int peer, bool sending)
+ * the two ranks are in different operations, ends the work of all ranks with a failure. small: leaves large data.
+ * Returns whether it copied. */
+static bool move_with(const local_state *self, local_request *mine, int peer, bool sending, bool small)
 {
     local_group *group = self->group;
     local_world *world = group->world;
@@ -136,10 +144,8 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     if (ended(world) || progress != LOCAL_POSTED)
         return false;
     if (sending)
-        move(group, mine, self->rank, theirs, peer, mine);
-    else
-        move(group, theirs, peer, mine, self->rank, mine);
-    return true;
+        return move(group, mine, self->rank, theirs, peer, mine, small);
+    return move(group, theirs, peer, mine, self->rank, mine, small);
 }
 
 /* Copies the data of each transfer of this rank that sender and receiver have both posted. Returns whether there was
@@ -157,9 +163,9 @@ static bool advance(const local_state *self)
         for (int i = 1; i < group->size && !ended(group->world); i++) {
             int peer = (self->rank + i) % group->size;
             if (mine->from[peer] == LOCAL_POSTED)
-                any |= move_with(self, mine, peer, false);
+                any |= move_with(self, mine, peer, false, false);
             if (mine->to[peer] == LOCAL_POSTED && !ended(group->world))
-                any |= move_with(self, mine, peer, true);
+                any |= move_with(self, mine, peer, true, false);
         }
     }
     return any;
@@ -186,6 +192,28 @@ static void mark(local_request *request, int rank, int ranks)
     for (int64_t i = 0; i < e->receive_count; i++)
         request->from[e->receives[i].peer] = LOCAL_POSTED;
     request->to[rank] = request->from[rank] = LOCAL_NONE;
+    request->sorted = ith_pairs_sorted(e);
+    request->pending = 0;
+    for (int peer = 0; peer < ranks; peer++)
+        request->pending += (request->to[peer] == LOCAL_POSTED) + (request->from[peer] == LOCAL_POSTED);
+}
+
+/* Serves the peers that have posted the exchange before this rank: copies small data, so that no peer need wake up for
+ * it, and wakes the peers that have large data to copy. A peer that posts later finds this rank's request. */
+static void serve(const local_state *self, local_request *mine)
+{
+    local_group *group = self->group;
+    for (int i = 1; i < group->size && mine->pending && !ended(group->world); i++) {
+        int peer = (self->rank + i) % group->size;
+        if (group->exchanges[peer] <= mine->number)
+            continue;
+        if (mine->from[peer] == LOCAL_POSTED)
+            move_with(self, mine, peer, false, true);
+        if (mine->to[peer] == LOCAL_POSTED && !ended(group->world))
+            move_with(self, mine, peer, true, true);
+        if (mine->from[peer] == LOCAL_POSTED || mine->to[peer] == LOCAL_POSTED)
+            pthread_cond_broadcast(&group->world->wake[group->members[peer]]);
+    }
 }
 
 static ith_status local_exchange(void *state, const ith_operation *operation)
@@ -203,14 +231,10 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
         mine->posted = *operation;
         mine->number = group->exchanges[self->rank]++;
         mine->in_flight = true;
-        mine->pending = 0;
         mark(mine, self->rank, group->size);
-        for (int peer = 0; peer < group->size; peer++) {
-            int with = (mine->to[peer] == LOCAL_POSTED) + (mine->from[peer] == LOCAL_POSTED);
-            mine->pending += with;
-            if (with)
-                pthread_cond_broadcast(&world->wake[group->members[peer]]);
-        }
+        group->changes++;
+        serve(self, mine);
+        status = ended(world) ? settle(self) : ITH_OK;
     }
     pthread_mutex_unlock(&world->lock);
     return status;
@@ -218,7 +242,7 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
 
 static ith_status local_wait(void *state, int64_t request, double seconds, bool *done)
 {
-    const local_state *self = state;
+    local_state *self = state;
     local_world *world = self->group->world;
     local_request *mine = &self->group->requests[self->rank * LOCAL_REQUESTS + request];
     double until = seconds > 0 ? ith_clock_seconds() + seconds : 0, whole = floor(until);
@@ -226,8 +250,12 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     bool late = false;
     pthread_mutex_lock(&world->lock);
     while (!ended(world) && mine->pending && !late) {
-        if (advance(self) || ended(world))
-            continue;
+        const int64_t changes = self->group->changes + world->leavers;
+        if (self->changes != changes) { /* otherwise there is nothing new to copy */
+            self->changes = changes;
+            if (advance(self) || ended(world))
+                continue;
+        }
         late = seconds <= 0 || pthread_cond_timedwait(&world->wake[self->world_rank], &world->lock, &deadline);
     }
     ith_status status = ended(world) ? settle(self) : ITH_OK;
@@ -313,7 +341,7 @@ static void local_unshare(void *state)
     local_group *group = self->group;
     pthread_mutex_lock(&group->world->lock);
     group->sharing[self->rank] = false;
-    for (int rank = 0; rank < group->size; rank++)
+    for (int rank = 0; rank < group->size && group->world->drainers; rank++)
         pthread_cond_broadcast(&group->world->wake[group->members[rank]]);
     pthread_mutex_unlock(&group->world->lock);
 }
@@ -325,9 +353,11 @@ static void local_drain(void *state)
     const local_state *self = state;
     local_group *group = self->group;
     pthread_mutex_lock(&group->world->lock);
+    group->world->drainers++;
     for (int peer = 0; peer < group->size; peer++)
         while (peer != self->rank && group->sharing[peer])
             pthread_cond_wait(&group->world->wake[self->world_rank], &group->world->lock);
+    group->world->drainers--;
     pthread_mutex_unlock(&group->world->lock);
 }
 

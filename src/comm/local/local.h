@@ -30,6 +30,7 @@ typedef struct local_request {
     /* number of exchanges that the rank posted before this one; -1: the request was never used */
     int64_t number;
     bool in_flight;
+    bool sorted; /* both lists are sorted by peer */
     int pending; /* number of elements of `to` and `from` that are posted or moving */
     /* [group size]: states (local_transfer) of data sent to, and received from, each rank */
     uint8_t *to, *from;
@@ -48,6 +49,8 @@ typedef struct local_world {
     /* the failure that ended the work of all ranks, an ith_status; set when the error sentence is complete */
     atomic_int status;
     char sentence[ITH_ERROR_BYTES];
+    int leavers;                /* number of ranks that have left */
+    int drainers;               /* number of ranks in ith_transport.drain */
     struct local_group *groups; /* list of all groups that are not freed yet */
 } local_world;
 
@@ -59,6 +62,7 @@ typedef struct local_group {
     int64_t number;
     int size, states;
     int *members;            /* [size]: the world rank of each rank (its number among all ranks) */
+    int64_t changes;         /* number of exchanges that all ranks have posted so far */
     int64_t *exchanges;      /* [size]: number of exchanges that each rank has posted so far */
     bool *sharing;           /* [size]: whether each rank may use the memory of others (ith_transport.share) */
     _Atomic int64_t notice;  /* the number that was sent last by ith_transport.notify */
@@ -71,6 +75,7 @@ typedef struct local_state {
     ith_context *context; /* the rank's context, which allocates the state */
     local_group *group;
     int rank, world_rank;
+    int64_t changes; /* group->changes + world->leavers when this rank has last looked for data to copy */
 } local_state;
 
 /* The functions of this transport (local.c). */

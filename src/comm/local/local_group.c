@@ -179,6 +179,7 @@ static void state_join(local_state *state, local_group *group, int rank)
 {
     state->group = group;
     state->rank = rank;
+    state->changes = -1;
     state->world_rank = group->members[rank];
     group->states++;
     group->world->states++;
@@ -240,6 +241,7 @@ void ith_local_leave(void *state)
     local_world *world = self->group->world;
     pthread_mutex_lock(&world->lock);
     world->left[self->world_rank] = true;
+    world->leavers++;
     for (int rank = 0; rank < world->size; rank++)
         pthread_cond_broadcast(&world->wake[rank]);
     pthread_mutex_unlock(&world->lock);

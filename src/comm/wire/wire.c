@@ -8,6 +8,8 @@
 #include "wire.h"
 #include "wire_state.h"
 
+#include "../pairs.h"
+
 #include <sched.h>
 
 #define POLL_NS 50000 /* a watcher polls for this time after the last datagram before it rests */
@@ -29,6 +31,7 @@ static ith_status wire_exchange(void *state, const ith_operation *operation)
     ith_wire_pump(world); /* first: an earlier failure counts more than a mismatch that this exchange shows */
     if (!ith_wire_ended(world)) {
         request->posted = *operation;
+        request->sorted = ith_pairs_sorted(operation);
         request->number = self->posted++;
         request->in_flight = true;
         ith_wire_open_flows(self, request);

@@ -32,7 +32,10 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     wire_flow *out = &from->out[target->rank], *in = &to->in[source->rank];
     int *busy[2] = {&world->busy[source->world_rank - world->first], &world->busy[target->world_rank - world->first]};
     char why[128];
-    int64_t bytes = ith_pairs_walk(&from->posted, source->rank, &to->posted, target->rank, false, why, sizeof why);
+    const ith_operation *one = &from->posted, *other = &to->posted;
+    const ith_pairs_part sends = ith_pairs_with(one->sends, one->send_count, from->sorted, target->rank);
+    const ith_pairs_part receives = ith_pairs_with(other->receives, other->receive_count, to->sorted, source->rank);
+    int64_t bytes = ith_pairs_walk(sends, target->rank, receives, source->rank, false, why, sizeof why);
     if (bytes < 0) {
         char names[2][WIRE_NAME], operation[WIRE_OPERATION];
         ith_wire_end(world, ITH_ERR_ARGUMENT, "%s and %s disagree about data from the first in %s: %s",
@@ -42,12 +45,12 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     }
     out->progress = in->progress = WIRE_MOVING;
     if (bytes <= WIRE_SMALL) {
-        ith_pairs_walk(&from->posted, source->rank, &to->posted, target->rank, true, why, sizeof why);
+        ith_pairs_walk(sends, target->rank, receives, source->rank, true, why, sizeof why);
     } else {
         ++*busy[0], ++*busy[1];
         pthread_mutex_unlock(&world->lock);
         if (!unwanted(mine))
-            ith_pairs_walk(&from->posted, source->rank, &to->posted, target->rank, true, why, sizeof why);
+            ith_pairs_walk(sends, target->rank, receives, source->rank, true, why, sizeof why);
         pthread_mutex_lock(&world->lock);
         --*busy[0], --*busy[1];
     }

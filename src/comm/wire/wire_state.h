@@ -74,6 +74,7 @@ typedef struct wire_request {
     ith_operation posted;
     int64_t number; /* of the exchange in its group; -1: the request was never used */
     bool in_flight;
+    bool sorted;         /* both lists are sorted by peer */
     int pending;         /* flows that are not done */
     int unsent;          /* far flows for which a datagram is still to be sent */
     int unsettled;       /* flows whose progress is WIRE_SENT */
