@@ -142,6 +142,13 @@ for signal in "${signals[@]}"; do
 done
 ls -A | grep -q tmp && fail "something temporary is left: $(ls -A)"
 
+# Many ranks: while their start is measured for the predicted time, while they agree, and while they compute.
+for after in 500 1500 4000; do
+    end_soon TERM +$after "$ithaca" generate --model "$model" --prompt x --ranks 400 --steps 200 --output clip.mp4
+    [ $status = 1 ] || fail "400 ranks, SIGTERM after $after ms: exit status $status, $(tail -1 err)"
+    [ $took -le $enough ] || fail "400 ranks, SIGTERM after $after ms: it ended after $took ms"
+done
+
 # The second one of a kind ends at once, as the system does it; nohup keeps SIGHUP away.
 mkfifo lines
 set -m
