@@ -14,7 +14,7 @@ ith_status ith_ranks_check(ith_context *context, int ranks, int threads, ith_ran
 /* As ith_run_ranks, on communicators that `make` makes. The arguments have been checked. */
 ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_user, int ranks, int threads,
                          ith_rank_fn fn, void *user);
-/* The bytes that a run of so many ranks holds besides their communicators. */
+/* The bytes that a run of `ranks` ranks holds besides their communicators. */
 int64_t ith_ranks_bytes(int ranks);
 
 #endif

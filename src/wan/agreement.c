@@ -113,7 +113,7 @@ static ith_status compare_requests(const ith_rank *rank, const request *mine, co
     return status;
 }
 
-/* Compares the threads of this rank with those of the lowest rank that shares its pipeline. */
+/* Compares the threads of this rank with the threads of the lowest rank that shares its pipeline. */
 static ith_status compare_threads(const ith_rank *rank, const record *all)
 {
     const record *mine = &all[rank->rank];

@@ -11,7 +11,7 @@
  * with an error message that names the value and the rank. On success sets rank->team, rank->position, rank->dumps, and
  * *run, a random number that identifies the run. The caller frees rank->records, also after a failure. */
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run);
-/* The bytes of rank->records in a run of so many ranks. */
+/* The bytes of rank->records in a run of `ranks` ranks. */
 int64_t ith_agreement_bytes(int ranks);
 
 #endif

@@ -91,7 +91,7 @@ ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **sta
 ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out);
 void ith_local_leave(void *state);
 void ith_local_close(void *state);
-/* The bytes that a group of so many ranks holds with all their states. whole: it is all ranks of a world, with which it
+/* The bytes that a group of `ranks` ranks holds with all their states. whole: it is all ranks of a world, with which it
  * is made. */
 int64_t ith_local_bytes(int ranks, bool whole);
 
