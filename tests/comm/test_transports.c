@@ -689,7 +689,7 @@ static void what_never_arrived_is_a_failure(void **state)
     liar.exchange = no_exchange, liar.wait = done_at_once;
     check(own, ith_comm_create(own, &liar, states[0], 0, 2, &comm));
     assert_int_equal(ith_comm_split(comm, 0, 0, &part), ITH_ERR_INTERNAL);
-    assert_non_null(strchr(ith_context_error(own), '\xbe'));
+    assert_non_null(strchr(ith_context_error(own), '?')); /* bytes that are no UTF-8 */
     ith_comm_destroy(&comm);
     check(both[1], ith_comm_create(both[1], &ith_local_transport, states[1], 1, 2, &comm));
     ith_comm_destroy(&comm);
