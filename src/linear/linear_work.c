@@ -2,8 +2,8 @@
 /* Shares the work of a call of ith_linear_apply among its threads (linear_work.h). */
 #include "linear_work.h"
 
-/* The number of times that a thread looks whether a stage has ended before it sleeps. It is as long as GNU's OpenMP looks, about
- * half a millisecond. */
+/* The number of times that a thread looks whether a stage has ended before it sleeps. This takes about half a
+ * millisecond, as long as GNU's OpenMP waits before it sleeps. */
 #define LOOKS 300000
 
 static void wake_sleepers(ith_linear_outcome *outcome)
@@ -82,10 +82,10 @@ static void sleep_until_over(const ith_linear_stage *stage, int64_t strip, ith_l
 
 bool ith_linear_await(const ith_linear_stage *stage, int64_t strip, ith_linear_outcome *outcome)
 {
-    for (int look = 0; look < LOOKS && strip >= 0; look++)
-        if (is_over(stage, strip, outcome))
-            return !ith_linear_failed(outcome);
-    if (strip >= 0)
+    bool over = strip < 0;
+    for (int look = 0; look < LOOKS && !over; look++)
+        over = is_over(stage, strip, outcome);
+    if (!over)
         sleep_until_over(stage, strip, outcome);
     return !ith_linear_failed(outcome);
 }

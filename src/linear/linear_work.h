@@ -44,8 +44,9 @@ typedef struct ith_linear_stage {
     atomic_llong ended[2]; /* number of items that have ended, of all even strips, and of all odd strips */
 } ith_linear_stage;
 
-/* Takes an item of strip number `strip` for the calling thread, which took all items that it got before. Returns false
- * if none is left; otherwise sets *item to its number, from 0 to items - 1. */
+/* Takes an item of strip number `strip` for the calling thread. Returns false if none is left; otherwise sets *item to
+ * its number, from 0 to items - 1. Before the first call for a strip, all items of the earlier strips must have been
+ * taken. */
 bool ith_linear_take_item(ith_linear_stage *stage, int64_t strip, int64_t *item);
 /* Reports that an item of a strip has ended. */
 void ith_linear_end_item(ith_linear_stage *stage, int64_t strip, ith_linear_outcome *outcome);

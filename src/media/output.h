@@ -15,7 +15,8 @@ typedef struct ith_output {
     bool existing; /* whether the folder exists already; the partial folder is then inside it */
 } ith_output;
 
-/* Checks the output: an existing folder may hold no frames and, unless '/' ends its name, no other files. Then creates the unfinished file or folder under its partial name. */
+/* Checks the output: an existing folder may hold no frames and, unless '/' ends its name, no other files. Then creates
+ * the unfinished file or folder under its partial name. */
 ith_status ith_output_reserve(ith_context *context, const char *path, bool folder, ith_output *output);
 /* Renames the complete output from its partial name to its final name. */
 ith_status ith_output_commit(ith_context *context, ith_output *output);

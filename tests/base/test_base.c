@@ -43,7 +43,7 @@ static void failures_keep_their_sentence(void **state)
     assert_int_equal(ith_fail(context, ITH_ERR_IO, "no %s", "disk"), ITH_ERR_IO);
     assert_int_equal(ith_fail_in(context, ITH_ERR_IO, "writing %d", 7), ITH_ERR_IO);
     assert_string_equal(ith_context_error(context), "writing 7: no disk");
-    /* what a terminal may take for a command becomes '?': controls, and bytes that are no UTF-8 */
+    /* Sentences show '?' for control characters, which a terminal may obey, and for bytes that are not UTF-8. */
     ith_fail(context, ITH_ERR_IO,
              "a\x1b[b\xc2\x9b\x9b\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xc0\x80\xed\xa0\x80\xe2\x82");
     assert_string_equal(ith_context_error(context), "a?[b??\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80???????");
