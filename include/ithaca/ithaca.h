@@ -250,6 +250,47 @@ ITH_API uint32_t ith_context_cpu(const ith_context *context);
  * text, which may be NULL. */
 ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes);
 
+/* ---- Devices --------------------------------------------------------------------------------------------------- */
+
+/* A device is a GPU that computes in place of the processor. A context computes on the processor at first. After
+ * ith_context_use_device its plans compute on the device: q, k, v, o, lse and mask of ith_attn_tensors then lie in
+ * memory that the device can address, such as memory of ith_device_allocate or of the GPU's own allocator; kv_lengths
+ * and key_bias stay in the host's memory. Everything else is the same: strategies, ranks, masks, errors, cancellation.
+ * Several ranks may share a device. On a device rows of other ranks always arrive as messages (ITH_EXCHANGE_COPY), and
+ * messages are not compressed.
+ *
+ * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU. */
+
+/* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU) or
+ * "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for a name of another form; ITH_ERR_UNSUPPORTED if
+ * there is no module, no driver or no such device, or if driver or device are too old: the sentence says which. A device
+ * stays open as long as the process. Loading a driver takes about a second. */
+ITH_API ith_status ith_context_use_device(ith_context *context, const char *name);
+
+typedef struct ith_device_info {
+    size_t struct_size;
+    char name[32];        /* "cpu", "cuda:0", ... */
+    char description[64]; /* the maker's name, such as "NVIDIA H100 80GB HBM3"; "" for the processor */
+    int64_t capability;   /* CUDA's compute capability times 10, such as 90; 0 for the processor */
+    int64_t processors;   /* streaming multiprocessors; 0 for the processor */
+    int64_t memory_bytes, free_bytes; /* memory of the device, and how much of it is free; 0 for the processor */
+} ith_device_info;
+#define ITH_DEVICE_INFO_INIT                                                                                           \
+    {                                                                                                                  \
+        sizeof(ith_device_info), {0}, {0}, 0, 0, 0, 0                                                                  \
+    }
+/* Tells on which device the context computes. */
+ITH_API ith_status ith_device_describe(ith_context *context, ith_device_info *info);
+
+/* Memory of the context's device, aligned to 256; on the processor, memory of the context's allocator, aligned to 64.
+ * ITH_ERR_MEMORY if there is too little; the sentence says how much is free. ith_device_release accepts NULL, and is
+ * called with the context, or another one that uses the same device. */
+ITH_API ith_status ith_device_allocate(ith_context *context, int64_t bytes, void **out);
+ITH_API void ith_device_release(ith_context *context, void *pointer);
+/* Copies bytes between memories of the host and of the context's device, in any direction, and returns when they are
+ * copied. It follows work of plans that has ended, and no other work of the caller's streams. */
+ITH_API ith_status ith_device_copy(ith_context *context, void *target, const void *source, int64_t bytes);
+
 /* ---- Ranks ----------------------------------------------------------------------------------------------------- */
 
 /* A communicator: one rank's view of a group of ranks. Calls on it are collective: every rank makes the same calls in
@@ -498,10 +539,13 @@ typedef struct ith_attn_tensors {
                             * then not looked at. Only with has_key_bias */
     const void *mask; /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must
                          be finite */
+    /* On a device: the caller's stream, a cudaStream_t. The execution begins when the work that the stream has now has
+     * ended. NULL: the device's default stream. Not used on the processor. */
+    void *stream;
 } ith_attn_tensors;
 #define ITH_ATTN_TENSORS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(ith_attn_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                       \
+        sizeof(ith_attn_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                 \
     }
 
 /* Computes o and lse of this rank's queries. Collective. Allocates nothing. A row with no key to attend to gives o = 0
@@ -549,11 +593,12 @@ typedef struct ith_plan_info {
     int64_t memory_bytes; /* bytes that the plan holds from its creation on; docs/attention.md has the formula */
     int64_t compress;     /* the ith_compress that is in force; OFF where no messages are sent */
     int64_t unhidden;     /* 1: every exchange ends before the rank goes on (ith_attn_options.overlap); otherwise 0 */
+    int64_t device_bytes; /* bytes that the plan holds in the memory of the context's device; 0 on the processor */
 } ith_plan_info;
 #define ITH_PLAN_INFO_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_plan_info), ITH_STRATEGY_AUTO, 0, 0, 0, ITH_DIRECTION_AUTO, 0, false, ITH_SOFTMAX_AUTO, false,      \
-            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0, 0, 0                                       \
+            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0, 0, 0, 0                                    \
     }
 /* Fills in the choices of a plan and its predicted cost for this rank. */
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);

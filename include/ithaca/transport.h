@@ -116,10 +116,15 @@ typedef struct ith_operation {
      * of this rank's data may stay where it is, and the request may be done at once. Cheap. Any thread. */
     bool (*unwanted)(void *user);
     void *unwanted_user;
+    /* NULL: the regions lie in memory of the host. Otherwise, only with ith_transport.device_memory, a stream of a
+     * device, such as a cudaStream_t: every region is one run of memory of this device. Sends are read, and receives
+     * are written, after the work that the stream has now, and work that is enqueued to the stream later follows the
+     * exchange. The request is done when the exchange has ended on the device. */
+    void *stream;
 } ith_operation;
 #define ITH_OPERATION_INIT                                                                                             \
     {                                                                                                                  \
-        sizeof(ith_operation), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL                                                \
+        sizeof(ith_operation), 0, 0, NULL, NULL, 0, NULL, 0, NULL, NULL, NULL                                          \
     }
 
 /* A sub-group that `split` is to make. */
@@ -210,11 +215,14 @@ typedef struct ith_transport {
      * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are
      * threads of one process; without, each rank is a separate process, all on one host. */
     void (*place)(void *state, int rank, ith_place *place);
+    /* 1: `exchange` takes operations with a stream, whose regions lie in memory of a device; all ranks of a group have
+     * the same value. 0: exchanges of a device's memory pass through memory of the host. */
+    int64_t device_memory;
 } ith_transport;
 #define ITH_TRANSPORT_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_transport), NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
-            NULL, NULL                                                                                                 \
+            NULL, NULL, 0                                                                                              \
     }
 
 /* ---- Communicators --------------------------------------------------------------------------------------------- */

@@ -55,6 +55,7 @@ struct ith_context {
     uint32_t cpu;         /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
     int rank;             /* the rank's number in the trace */
     double connect_limit; /* seconds; 0: none was set */
+    struct ith_device_use *device; /* NULL: the processor */
     ith_observer *observer;
     ith_activity *activity;
     atomic_int holders;  /* number of references; the last release frees the context */
@@ -178,6 +179,7 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
     context->rank = parent->rank;
     context->connect_limit = parent->connect_limit;
     context->observer = parent->observer;
+    context->device = parent->device;
     context->family = parent->family;
     context->root = ith_context_hold(parent->root);
     *out = context;
@@ -419,6 +421,16 @@ ith_status ith_fail_interrupted(ith_context *context)
 ith_status ith_context_check(ith_context *context)
 {
     return ith_context_interrupted(context) ? ith_fail_interrupted(context) : ITH_OK;
+}
+
+struct ith_device_use *ith_context_device_use(const ith_context *context)
+{
+    return context->device;
+}
+
+void ith_context_set_device_use(ith_context *context, struct ith_device_use *device)
+{
+    context->device = device;
 }
 
 ith_observer *ith_context_observer(const ith_context *context)

@@ -75,6 +75,10 @@ long ith_context_note_team(const ith_context *context, long process);
 int ith_context_rank(const ith_context *context);
 void ith_context_set_rank(ith_context *context, int rank);
 
+/* The device that computes for the context (kernels/device_use.h); NULL: the processor. Clones made later inherit it. */
+struct ith_device_use *ith_context_device_use(const ith_context *context);
+void ith_context_set_device_use(ith_context *context, struct ith_device_use *device);
+
 /* The time limit of connecting processes (ith_context_set_connect_timeout in ithaca/transport.h), in seconds. */
 double ith_context_connect_limit(const ith_context *context);
 void ith_context_set_connect_limit(ith_context *context, double seconds);

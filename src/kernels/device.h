@@ -19,6 +19,9 @@
 /* Bytes of a sentence of a failure, with its terminating zero. */
 #define ITH_DEVICE_SENTENCE 256
 
+struct ith_device;        /* an open device; its members belong to the module */
+struct ith_device_stream; /* a stream of a device; its members belong to the module */
+
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
 /* Rows of some heads in the memory of a device. Heads are numbered over the batch (attention/setting.h). In elements,
@@ -30,9 +33,9 @@ typedef struct ith_device_rows {
 } ith_device_rows;
 
 /* Two regions of the same number of bytes. */
-typedef struct ith_device_copy {
+typedef struct ith_region_pair {
     ith_region target, source;
-} ith_device_copy;
+} ith_region_pair;
 
 /* ---- Attention ------------------------------------------------------------------------------------------------- */
 
@@ -194,7 +197,7 @@ typedef struct ith_device_module {
 
     /* Copies strided regions of device memory (or pinned host memory); source and target have the same bytes, and no
      * target overlaps another region of the list. The list may be freed after the call. */
-    ith_status (*copy_regions)(struct ith_device_stream *stream, const ith_device_copy *copies, int64_t count,
+    ith_status (*copy_regions)(struct ith_device_stream *stream, const ith_region_pair *copies, int64_t count,
                                char *said);
     ith_status (*pack)(struct ith_device_stream *stream, const ith_device_pack *pack, char *said);
     int64_t (*key_stats_scratch_bytes)(int64_t count, int64_t kv_rows, int64_t head_dim);

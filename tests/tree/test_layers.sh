@@ -10,7 +10,7 @@ complain() { echo "$*"; failures=$((failures + 1)); }
 # folder: the folders of src it may include from, and the public headers it may use
 declare -A may=(
     [base]="base|ithaca.h"
-    [kernels]="kernels base|"
+    [kernels]="kernels base|transport.h"
     [comm]="comm base|ithaca.h transport.h"
     [attention]="attention kernels comm base|"
     [plan]="plan attention kernels comm base|"

@@ -31,7 +31,7 @@ ith_status ith_cuda_check(cudaError_t error, const char *doing, char *said);
 /* The same for the last kernel that was started. */
 ith_status ith_cuda_check_launch(const char *doing, char *said);
 
-ith_status ith_cuda_copy_regions(struct ith_device_stream *stream, const ith_device_copy *copies, int64_t count,
+ith_status ith_cuda_copy_regions(struct ith_device_stream *stream, const ith_region_pair *copies, int64_t count,
                                  char *said);
 ith_status ith_cuda_pack(struct ith_device_stream *stream, const ith_device_pack *pack, char *said);
 int64_t ith_cuda_key_stats_scratch_bytes(int64_t count, int64_t kv_rows, int64_t head_dim);
