@@ -96,10 +96,12 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
     int64_t wanted = ith_div_up((int64_t)setting->threads * TASKS_PER_THREAD, ith_max64(f.pieces, 1));
     f.together = ith_max64(ith_min64(ith_max64(wanted, TOGETHER), shape->kv_heads), 1);
     int64_t message_bytes = message_floats(&f, shape->kv_heads, shape->heads) * (int64_t)sizeof(float);
-    f.sums = ith_arena_take(arena, f.together * f.pieces, p->head_dim * (int64_t)sizeof *f.sums);
-    f.keys = ith_arena_take(arena, shape->kv_heads * f.pieces, sizeof *f.keys);
-    f.queries = ith_arena_take(arena, shape->heads * f.q_pieces, sizeof *f.queries);
-    f.rows = ith_arena_take(arena, setting->threads, 2 * PIECE * (int64_t)sizeof *f.rows);
+    if (!setting->device) { /* a device measures in memory of its own */
+        f.sums = ith_arena_take(arena, f.together * f.pieces, p->head_dim * (int64_t)sizeof *f.sums);
+        f.keys = ith_arena_take(arena, shape->kv_heads * f.pieces, sizeof *f.keys);
+        f.queries = ith_arena_take(arena, shape->heads * f.q_pieces, sizeof *f.queries);
+        f.rows = ith_arena_take(arena, setting->threads, 2 * PIECE * (int64_t)sizeof *f.rows);
+    }
     f.own = ith_arena_take(arena, 1, message_bytes);
     f.all = f.ranks > 1 ? ith_arena_take(arena, f.ranks, message_bytes) : f.own;
     f.means = ith_arena_take(arena, shape->kv_heads, p->head_dim * (int64_t)sizeof *f.means);
@@ -410,22 +412,62 @@ static ith_status gather(const ith_fixed_m *f)
     return ith_comm_allgather(s->problem.replicated_kv ? s->comm : s->ring_comm, f->own, bytes, f->all);
 }
 
+/* Whether no head may use fixed_m, whatever its numbers are. Then notes this. */
+static bool excludes_all(const ith_fixed_m *f)
+{
+    if (f->setting->problem.mask != ITH_MASK_ADDITIVE)
+        return false;
+    for (int64_t head = 0; head < f->heads.count; head++)
+        f->applies[head] = false;
+    return true;
+}
+
+/* Gathers the messages of all ranks and concludes from them. */
+static ith_status gather_and_conclude(const ith_fixed_m *f)
+{
+    ith_status status = gather(f);
+    if (!status)
+        conclude(f);
+    return status;
+}
+
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors)
 {
     fixed->heads = *heads;
-    if (fixed->setting->problem.mask == ITH_MASK_ADDITIVE) {
-        for (int64_t head = 0; head < heads->count; head++)
-            fixed->applies[head] = false;
+    if (excludes_all(fixed))
         return ITH_OK;
-    }
     measured t = {fixed, queries, own, tensors, 0, 0, 0};
     measure(&t);
     fill_message(&t);
-    ith_status status = gather(fixed);
-    if (!status)
-        conclude(fixed);
-    return status;
+    return gather_and_conclude(fixed);
+}
+
+ith_status ith_fixed_m_take(ith_fixed_m *fixed, const ith_heads *heads, const ith_fixed_m_measured *m)
+{
+    enum { COUNT, SQUARE, MAGNITUDE, OTHER_BIAS, DEVICE_STATS };
+    const int64_t head_dim = fixed->setting->problem.head_dim;
+    fixed->heads = *heads;
+    if (excludes_all(fixed))
+        return ITH_OK;
+    for (int64_t kv_head = 0; kv_head < heads->kv_heads; kv_head++) {
+        const float *from = m->stats + kv_head * DEVICE_STATS;
+        float *to = stats_in(fixed, fixed->own, kv_head);
+        memcpy(mean_in(fixed, fixed->own, kv_head), m->means + kv_head * head_dim, (size_t)head_dim * sizeof(float));
+        to[STAT_COUNT] = from[COUNT];
+        to[STAT_DISTANCE] = from[OTHER_BIAS] == 0 ? round_up(norm_of((double)from[SQUARE], head_dim)) : INFINITY;
+        to[STAT_MAGNITUDE] = from[MAGNITUDE];
+    }
+    for (int64_t head = 0; head < heads->count; head++)
+        query_norms_in(fixed, fixed->own)[head] = round_up(norm_of((double)m->squares[head], head_dim));
+    return gather_and_conclude(fixed);
+}
+
+void ith_fixed_m_constants(const ith_fixed_m *fixed, double *c, double *norm_factor, double *margin)
+{
+    *c = fixed->c;
+    *norm_factor = sqrt(1 + sum_error(fixed->setting->problem.head_dim));
+    *margin = OFFSET_ERROR;
 }
 
 /* ---- Gates and offsets ------------------------------------------------------------------------------------------- */

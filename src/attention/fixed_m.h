@@ -62,6 +62,18 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors);
 
+/* Statistics that a device has measured, in memory of the host: of the keys and values of this rank's own shard as
+ * ith_device_key_stats describes them, and of its queries (ith_device_query_stats). */
+typedef struct ith_fixed_m_measured {
+    const float *means, *stats, *squares;
+} ith_fixed_m_measured;
+
+/* As ith_fixed_m_prepare, with statistics that a device has measured. `measured` may be NULL if the problem has an
+ * additive mask. */
+ith_status ith_fixed_m_take(ith_fixed_m *fixed, const ith_heads *heads, const ith_fixed_m_measured *measured);
+/* The constants by which a device computes offsets (ith_device_offsets). */
+void ith_fixed_m_constants(const ith_fixed_m *fixed, double *c, double *norm_factor, double *margin);
+
 /* Whether a query head may use fixed_m, that is, passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head);
 /* Computes the offsets m_i of `rows` queries q of a head that may use fixed_m. The offset of a query does not depend on

@@ -151,7 +151,8 @@ static ith_status resolve_strides(ith_attn_setting *s, int which)
 ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
                                  ith_attn_setting *out)
 {
-    *out = (ith_attn_setting){.context = context, .problem = ITH_ATTN_PROBLEM_INIT};
+    *out = (ith_attn_setting){
+        .context = context, .problem = ITH_ATTN_PROBLEM_INIT, .device = ith_context_device_use(context)};
     ith_status status = ITH_SIZED_READ(context, ith_attn_problem, ITH_ATTN_PROBLEM_INIT, problem, &out->problem);
     if (status)
         return status;

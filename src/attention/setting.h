@@ -9,6 +9,7 @@
 #define ITH_ATTENTION_SETTING_H
 
 #include "../comm/comm.h"
+#include "../kernels/device_use.h"
 #include "../kernels/kernel.h"
 #include "halt.h"
 
@@ -17,6 +18,11 @@ typedef struct ith_attn_setting {
     ith_attn_problem problem; /* the caller's, with defaults replaced: kv_heads, scale, mask sizes, strides */
     int64_t element_bytes;
     int64_t q_rows, kv_rows; /* rows of this rank's tensors; kv_rows is kv_len if replicated_kv */
+    /* the device that computes, and its kernel; NULL: the processor computes */
+    ith_device_use *device;
+    const ith_device_kernel *device_kernel;
+    bool device_messages; /* the transport takes memory of the device (ith_transport.device_memory) */
+    /* the processor's kernel and its tiles; NULL and 0s on a device */
     const ith_attn_kernel *kernel;
     ith_kernel_origin kernel_origin;
     ith_attn_tiles tiles;
@@ -75,6 +81,12 @@ static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
 int64_t ith_travel_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor);
 /* The same for the ulysses axis (axis: true) or the ring. The axis of a mixed exchange uses rows in place. */
 int64_t ith_sent_row_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor, bool axis);
+
+/* The name of the kernel that computes. */
+static inline const char *ith_attn_kernel_name(const ith_attn_setting *setting)
+{
+    return setting->device ? setting->device_kernel->name : setting->kernel->name;
+}
 
 /* The rows of a tensor of the caller: q, k, v or o, but not lse. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);

@@ -120,6 +120,8 @@ static const char *copy_own(int rank, int ranks, const ith_operation *e)
         wrong = wrong_list(e->receives, e->receive_count, ranks);
     if (wrong)
         return wrong;
+    if (e->stream)
+        return NULL; /* rows in a device's memory: the caller has copied them (ith_comm_post_device) */
     for (int64_t sent = 0, received = 0;;) {
         const ith_region *from = ith_pairs_next(e->sends, e->send_count, rank, &sent);
         const ith_region *to = ith_pairs_next(e->receives, e->receive_count, rank, &received);
@@ -164,14 +166,15 @@ static int64_t enter_flight(ith_comm *comm, const ith_operation *operation)
 }
 
 /* Checks an operation, copies the regions that this rank sends to itself, and gives the operation to the transport. The
- * lists must stay unchanged until the request is done. Allocates nothing. */
+ * lists must stay unchanged until the request is done. Allocates nothing. stream: ith_operation.stream. */
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
-                       const ith_transfer *receives, int64_t receive_count, ith_request **out)
+                       const ith_transfer *receives, int64_t receive_count, void *stream, ith_request **out)
 {
     ith_operation operation = ITH_OPERATION_INIT;
     operation.tag = tag, operation.what = what;
     operation.sends = sends, operation.send_count = send_count;
     operation.receives = receives, operation.receive_count = receive_count;
+    operation.stream = stream;
     const char *wrong = out ? copy_own(ith_comm_rank(comm), ith_comm_size(comm), &operation) : "out is NULL";
     if (out)
         *out = NULL;
@@ -336,8 +339,15 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
 ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count, const ith_transfer *receives,
                          int64_t receive_count, ith_request **out)
 {
+    return ith_comm_post_device(comm, sends, send_count, receives, receive_count, NULL, out);
+}
+
+ith_status ith_comm_post_device(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
+                                const ith_transfer *receives, int64_t receive_count, void *stream, ith_request **out)
+{
     bool entered = ith_comm_enter_operation(comm);
-    ith_status status = post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
+    ith_status status =
+        post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, stream, out);
     return ith_comm_exit_operation(comm, entered, status);
 }
 
@@ -360,7 +370,8 @@ static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t 
 {
     ith_request *request = NULL;
     bool entered = ith_comm_enter_operation(comm);
-    ith_status status = post(comm, tag, what, comm->transfers, sends, comm->transfers + comm->size, receives, &request);
+    ith_status status =
+        post(comm, tag, what, comm->transfers, sends, comm->transfers + comm->size, receives, NULL, &request);
     if (!status)
         status = ith_comm_wait(comm, &request);
     return ith_comm_exit_operation(comm, entered, status);

@@ -131,6 +131,16 @@ ith_status ith_failure_of(ith_status status);
 #define ITH_RANK_NAME (ITH_PLACE_NAME + 32)
 const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RANK_NAME]);
 
+/* Whether the group's transport takes memory of a device. comm may be NULL. */
+static inline bool ith_comm_takes_device(const ith_comm *comm)
+{
+    return comm && comm->transport.device_memory;
+}
+/* As ith_comm_post, for regions in the memory of a device, if stream is not NULL (ith_operation.stream): transfers of
+ * this rank to itself are not among them. Only on transports with device_memory. */
+ith_status ith_comm_post_device(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
+                                const ith_transfer *receives, int64_t receive_count, void *stream, ith_request **out);
+
 /* Whether the group has failed, or this rank has left it. Costs little. Any thread may call this. */
 bool ith_comm_failed(const ith_comm *comm);
 /* ith_comm_notify sends a number to the other ranks, and ith_comm_noticed returns the number that was sent last

@@ -197,6 +197,7 @@ static ith_status read_request(ith_context *context, const ith_attn_problem *pro
         status = ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d, and must be at least 1", group->ranks);
     if (!status)
         status = ith_settle_request(context, problem, given, group, options, setting);
+    setting->device = NULL; /* machines are described by their processors */
     if (!status)
         status = ith_settle_places(context, options, false, group);
     if (!status)
@@ -253,9 +254,9 @@ ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem,
     return status ? status : choose_tiles(&options, options.kernel, out);
 }
 
-ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, int64_t memory_bytes)
+ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, const ith_plan_sizes *sizes)
 {
-    ith_plan_info info = ith_plan_info_of(&price->setting, sent_bytes, memory_bytes);
+    ith_plan_info info = ith_plan_info_of(&price->setting, sent_bytes, sizes);
     info.kernel = price->kernel;
     info.block_q = price->tiles.block_q;
     info.block_kv = price->tiles.block_kv;

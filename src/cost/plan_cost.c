@@ -35,26 +35,26 @@ static ith_status find_cost(ith_context *context, const ith_attn_problem *proble
     ith_machine_view view;
     ith_price price;
     ith_cost predicted;
-    int64_t bytes = 0;
+    ith_plan_sizes sizes;
     ith_status status = info ? ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, info) : ITH_OK;
     if (!status && cost)
         status = ITH_SIZED_CHECK(context, ith_cost, ITH_COST_INIT, cost);
     if (!status)
         status = ith_price_plan(context, problem, options, machine, ranks, &view, &price);
     if (!status)
-        status = ith_plan_size(&price.setting, &bytes);
+        status = ith_plan_size(&price.setting, &sizes);
     if (!status && simulation)
         status = ith_simulator_run(context, &price, simulation, &predicted);
     if (status)
         return status;
     if (!simulation)
         predicted = ith_model_cost(&price, false);
-    predicted.memory_bytes = bytes;
+    predicted.memory_bytes = sizes.host_bytes;
     if (cost)
         status = ITH_SIZED_FILL(context, ith_cost, ITH_COST_INIT, cost, &predicted);
     if (!info || status)
         return status;
-    const ith_plan_info foreseen = ith_price_info(&price, predicted.sent_bytes, bytes);
+    const ith_plan_info foreseen = ith_price_info(&price, predicted.sent_bytes, &sizes);
     return ITH_SIZED_FILL(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &foreseen);
 }
 

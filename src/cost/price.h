@@ -5,8 +5,7 @@
  * its traffic: the bytes that a rank sends and receives over each level of the machine. */
 #ifndef ITH_COST_PRICE_H
 #define ITH_COST_PRICE_H
-
-#include "../attention/schedule/schedule.h"
+#include "../plan/plan.h"
 #include "machine.h"
 
 /* A plan with the rates of the machine for it. */
@@ -29,7 +28,7 @@ ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem,
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                              const ith_machine *machine, int ranks, ith_machine_view *view, int64_t *heads);
 /* The public description of the plan. */
-ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, int64_t memory_bytes);
+ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, const ith_plan_sizes *sizes);
 
 /* ---- Computing ------------------------------------------------------------------------------------------------- */
 

@@ -234,8 +234,7 @@ ith_status ith_device_copy(ith_context *context, void *target, const void *sourc
         return ITH_OK;
     }
     pthread_mutex_lock(&use->copying);
-    ith_status status =
-        ith_device_check(context, use->module->copy(use->copies, target, source, bytes, said), said);
+    ith_status status = ith_device_check(context, use->module->copy(use->copies, target, source, bytes, said), said);
     if (!status)
         status = ith_device_wait(context, use->copies, NULL, NULL);
     pthread_mutex_unlock(&use->copying);

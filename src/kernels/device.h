@@ -72,9 +72,9 @@ typedef struct ith_device_attend {
     /* first_shard: the state is not read (but m is, with fixed_m). last_shard: o and lse are written, and the state is
      * not. All on the device. The state may be NULL if both are true, except for m with fixed_m. */
     bool first_shard, last_shard;
-    float *o_sum;  /* [count, q_rows, head_dim] */
-    float *m, *l;  /* [count, q_rows] each; offsets m in base 2 */
-    float *lse;    /* [count] rows of q_rows numbers, lse_stride apart, natural logarithms; NULL: not wanted */
+    float *o_sum; /* [count, q_rows, head_dim] */
+    float *m, *l; /* [count, q_rows] each; offsets m in base 2 */
+    float *lse;   /* [count] rows of q_rows numbers, lse_stride apart, natural logarithms; NULL: not wanted */
     int64_t lse_stride;
     /* A number on the device. A block of threads that begins while it is not 0 does nothing: the call was cancelled, and
      * its results are not used. */
@@ -158,9 +158,9 @@ typedef struct ith_device_offsets {
 
 /* What a device is. */
 typedef struct ith_device_facts {
-    char name[64];     /* the maker's name of the device */
-    int capability;    /* of a CUDA device: 10 * major + minor, such as 90 */
-    int processors;    /* streaming multiprocessors */
+    char name[64];  /* the maker's name of the device */
+    int capability; /* of a CUDA device: 10 * major + minor, such as 90 */
+    int processors; /* streaming multiprocessors */
     int64_t memory_bytes, free_bytes;
 } ith_device_facts;
 
@@ -207,6 +207,9 @@ typedef struct ith_device_module {
 
     /* The kernels of attention, the usually fastest first; ends with NULL. */
     const ith_device_kernel *const *kernels;
+
+    /* The stream as the device's own library knows it (a cudaStream_t), for transports. */
+    void *(*raw_stream)(struct ith_device_stream *stream);
 } ith_device_module;
 
 #endif

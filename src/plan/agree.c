@@ -33,7 +33,7 @@ ith_status ith_agree_with_first(ith_context *context, ith_comm *comm, ith_status
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
 
-enum { PARAMETERS = 32, VALUE_BYTES = 64 };
+enum { PARAMETERS = 40, VALUE_BYTES = 64 };
 
 /* A request as text: the parameters that must be equal on all ranks, by name, with their values. */
 typedef struct request {
@@ -115,6 +115,7 @@ ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting,
     request mine = {0};
     char first[PARAMETERS][VALUE_BYTES];
     add_problem(&mine, &setting->problem);
+    add_text(&mine, "device", setting->device ? setting->device->module->head.name : "cpu");
     add_options(&mine, options);
     memcpy(first, mine.values, sizeof first);
     ith_status status = ith_comm_broadcast(comm, first, sizeof first, 0);

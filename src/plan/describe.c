@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-ith_plan_info ith_plan_info_of(const ith_attn_setting *s, int64_t sent_bytes, int64_t memory_bytes)
+ith_plan_info ith_plan_info_of(const ith_attn_setting *s, int64_t sent_bytes, const ith_plan_sizes *sizes)
 {
     return (ith_plan_info){
         .struct_size = sizeof(ith_plan_info),
@@ -20,7 +20,7 @@ ith_plan_info ith_plan_info_of(const ith_attn_setting *s, int64_t sent_bytes, in
         .softmax = s->softmax,
         .smoothed = s->smoothed,
         .exchange = s->exchange,
-        .kernel = s->kernel->name,
+        .kernel = ith_attn_kernel_name(s),
         .block_q = s->tiles.block_q,
         .block_kv = s->tiles.block_kv,
         .block_kv_compute = s->tiles.block_kv_compute,
@@ -28,16 +28,17 @@ ith_plan_info ith_plan_info_of(const ith_attn_setting *s, int64_t sent_bytes, in
         .threads = s->threads,
         .kernel_origin = s->kernel_origin,
         .sent_bytes = sent_bytes,
-        .memory_bytes = memory_bytes,
+        .memory_bytes = sizes->host_bytes,
         .compress = s->compress,
         .unhidden = s->unhidden,
+        .device_bytes = sizes->device_bytes,
     };
 }
 
 static ith_plan_info info_of(const ith_plan *plan)
 {
     const ith_attn_setting *s = &plan->setting;
-    return ith_plan_info_of(s, ith_schedule_sent_bytes(s, s->rank), plan->memory_bytes);
+    return ith_plan_info_of(s, ith_schedule_sent_bytes(s, s->rank), &plan->sizes);
 }
 
 ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
@@ -65,7 +66,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
     ith_attn_options options;
     ith_group group = {.ranks = ranks, .rank = rank};
     ith_attn_setting setting;
-    int64_t bytes = 0;
+    ith_plan_sizes sizes;
     if (!context)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
     ith_status status = ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, info);
@@ -81,10 +82,10 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
     if (!status)
         status = ith_settle(&options, &group, NULL, &setting);
     if (!status)
-        status = ith_plan_size(&setting, &bytes);
+        status = ith_plan_size(&setting, &sizes);
     if (status)
         return status;
-    const ith_plan_info foreseen = ith_plan_info_of(&setting, ith_schedule_sent_bytes(&setting, rank), bytes);
+    const ith_plan_info foreseen = ith_plan_info_of(&setting, ith_schedule_sent_bytes(&setting, rank), &sizes);
     return ITH_SIZED_FILL(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &foreseen);
 }
 

@@ -7,6 +7,8 @@
 #include "../base/cpu.h"
 #include "../base/sized.h"
 #include "../comm/comm.h"
+#include "../kernels/device_use.h"
+#include "../kernels/kernel.h"
 #include "../kernels/kernel_module.h"
 #include "../kernels/product.h"
 
@@ -29,8 +31,25 @@ NAME_FUNCTION(ith_effort_name, ith_effort, "estimate", "measure")
 NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
 
 /* ---- Lists ----------------------------------------------------------------------------------------------------- */
+
+/* Kernel number `index` of a device. Whether it can compute a problem depends on the problem. */
+static const char *list_device_kernel(const ith_device_use *device, int index, bool *usable)
+{
+    int count = 0;
+    while (device->module->kernels[count])
+        count++;
+    if (index < 0 || index >= count)
+        return NULL;
+    if (usable)
+        *usable = true;
+    return device->module->kernels[index]->name;
+}
+
 const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
 {
+    const ith_device_use *device = context ? ith_context_device_use(context) : NULL;
+    if (device)
+        return list_device_kernel(device, index, usable);
     const ith_attn_kernel *kernel = index >= 0 ? ith_attn_kernel_at(index) : NULL;
     if (!kernel)
         return NULL;
@@ -51,12 +70,15 @@ const char *ith_product_list(const ith_context *context, int index, bool *usable
 
 const char *ith_module_list(int index, const char **refusal)
 {
-    const ith_module *module = ith_module_at(&ith_kernel_modules, index);
-    int kernel_modules = 0;
-    while (!module && ith_module_at(&ith_kernel_modules, kernel_modules))
-        kernel_modules++;
-    if (!module && index >= 0)
-        module = ith_module_at(&ith_transport_modules, index - kernel_modules);
+    ith_module_kind *const kinds[] = {&ith_kernel_modules, &ith_transport_modules, &ith_device_modules};
+    const ith_module *module = NULL;
+    for (size_t i = 0; index >= 0 && !module && i < sizeof kinds / sizeof *kinds; i++) {
+        int count = 0;
+        while (ith_module_at(kinds[i], count))
+            count++;
+        module = ith_module_at(kinds[i], index);
+        index -= count;
+    }
     if (!module)
         return NULL;
     if (refusal)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* bytes of a mask that are hashed between two checks for a cancellation */
-#define HASHED_AT_A_TIME ((int64_t)1 << 20)
+#define HASHED_AT_A_TIME ITH_DEVICE_PIECE_BYTES
 
 typedef enum call_kind { CALL_CREATE = 1, CALL_EXECUTE } call_kind;
 
@@ -182,20 +182,27 @@ static void take_shown(ith_plan *plan)
 typedef struct mask_record {
     uint64_t hash;
     bool stopped; /* the execution was stopped before all of the mask was read, so the hash is of no use */
+    bool failed;  /* the device that holds the mask has failed */
 } mask_record;
 
 _Static_assert(sizeof(mask_record) <= ITH_COMM_LEAST_PIECE * sizeof(float),
                "comm->gathered has no room for the hashes of all ranks");
 
 /* Hashes a mask, HASHED_AT_A_TIME bytes at a time, and stops soon after a cancellation. */
-static mask_record hash_mask(ith_plan *plan, const char *mask)
+static mask_record hash_mask(ith_plan *plan, const ith_attn_tensors *tensors, ith_status *status)
 {
+    const char *mask = tensors->mask;
     const ith_attn_problem *p = &plan->setting.problem;
     int64_t bytes = p->mask_batch * p->mask_heads * p->q_len * p->kv_len;
     bytes *= p->mask == ITH_MASK_BOOL ? 1 : (int64_t)sizeof(float);
     mask_record record = {0};
-    for (int64_t done = 0; done < bytes && !record.stopped; done += HASHED_AT_A_TIME) {
-        record.hash = ith_hash(record.hash, mask + done, ith_min64(bytes - done, HASHED_AT_A_TIME));
+    for (int64_t done = 0; done < bytes && !record.stopped && !*status; done += HASHED_AT_A_TIME) {
+        const int64_t here = ith_min64(bytes - done, HASHED_AT_A_TIME);
+        const char *piece = mask + done;
+        if (plan->setting.device)
+            *status = ith_device_sweep_read(&plan->executor.device, tensors->stream, mask + done, here, &piece);
+        if (!*status)
+            record.hash = ith_hash(record.hash, piece, here);
         record.stopped = ith_halted(&plan->halt);
     }
     return record;
@@ -211,8 +218,15 @@ static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
         same &= record_of(comm, rank)->mask == record_of(comm, 0)->mask;
     if (plan->setting.problem.mask == ITH_MASK_NONE || same)
         return ITH_OK;
-    mask_record mine = hash_mask(plan, tensors->mask), *all = comm->gathered;
+    ith_status read = ITH_OK;
+    mask_record mine = hash_mask(plan, tensors, &read), *all = comm->gathered;
+    mine.failed = read != ITH_OK;
     ith_status status = ith_comm_allgather(comm, &mine, sizeof mine, all);
+    for (int rank = 0; !status && rank < comm->size; rank++)
+        if (all[rank].failed)
+            return read ? read
+                        : ith_fail(plan->setting.context, ITH_ERR_INTERNAL,
+                                   "rank %d could not read its mask from its device", rank);
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].stopped)
             return ITH_OK; /* a rank has stopped the execution, so the masks do not matter */

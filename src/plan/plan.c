@@ -3,6 +3,7 @@
  * once. A step of the creation that may fail on some ranks only is followed by an agreement of all ranks. */
 #include "plan.h"
 
+#include "../attention/run/device/device_call.h"
 #include "../base/clock.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
@@ -14,46 +15,88 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Takes the memory of a plan and of its executor from the arena. Returns NULL while the arena only counts bytes. */
-static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena)
+/* Takes the memory of a plan and of its executor from the arenas. Returns NULL while they only count bytes. */
+static ith_plan *lay_out(const ith_attn_setting *setting, ith_plan_memory *memory)
 {
-    ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
+    ith_plan *plan = ith_arena_take(&memory->host, 1, sizeof *plan);
     ith_executor unused;
-    if (!plan) { /* the arena has no memory and only counts bytes */
-        ith_executor_lay_out(setting, arena, &unused);
+    if (!plan) { /* the arenas have no memory and only count bytes */
+        ith_executor_lay_out(setting, memory, &unused);
         return NULL;
     }
     memset(plan, 0, sizeof *plan);
     plan->setting = *setting;
     plan->executor.counters.struct_size = sizeof plan->executor.counters;
-    ith_executor_lay_out(&plan->setting, arena, &plan->executor);
+    ith_executor_lay_out(&plan->setting, memory, &plan->executor);
     return plan;
 }
 
-ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes)
+ith_status ith_plan_size(const ith_attn_setting *setting, ith_plan_sizes *sizes)
 {
-    ith_arena arena = {0};
-    lay_out(setting, &arena);
-    *bytes = arena.used_bytes;
-    if (arena.overflow)
+    ith_plan_memory memory = {0};
+    bool fits = true;
+    lay_out(setting, &memory);
+    *sizes = (ith_plan_sizes){.pinned_bytes = memory.pinned.used_bytes, .device_bytes = memory.device.used_bytes};
+    fits = ith_size_add(memory.host.used_bytes, memory.pinned.used_bytes, &sizes->host_bytes);
+    if (!fits || memory.host.overflow || memory.pinned.overflow || memory.device.overflow)
         return ith_fail(setting->context, ITH_ERR_MEMORY,
                         "a plan for this problem takes more memory than a size can hold");
     return ITH_OK;
 }
 
-/* The only allocation of a plan: executing it allocates nothing. */
+/* Allocates the memory of a plan that a device uses. On failure nothing is left. */
+static ith_status allocate_for_device(const ith_attn_setting *setting, const ith_plan_sizes *sizes,
+                                      ith_plan_memory *memory)
+{
+    const ith_device_use *use = setting->device;
+    char said[ITH_DEVICE_SENTENCE] = "";
+    void *on_device = NULL, *pinned = NULL;
+    ith_status status = use->module->allocate(use->device, sizes->device_bytes, &on_device, said);
+    if (!status)
+        status = use->module->allocate_pinned(use->device, sizes->pinned_bytes, &pinned, said);
+    if (status) {
+        use->module->release(use->device, on_device);
+        return ith_device_check(setting->context, status, said);
+    }
+    ith_context_count(setting->context, sizes->pinned_bytes);
+    memory->device.base = on_device;
+    memory->pinned.base = pinned;
+    return ITH_OK;
+}
+
+/* Frees the memory of a plan that a device uses. */
+static void free_for_device(ith_plan *plan)
+{
+    const ith_device_use *use = plan->setting.device;
+    if (!use)
+        return;
+    ith_executor_destroy(&plan->executor);
+    use->module->release(use->device, plan->on_device);
+    use->module->release_pinned(use->device, plan->pinned);
+    ith_context_count(plan->setting.context, -plan->sizes.pinned_bytes);
+}
+
+/* The only allocations of a plan: executing it allocates nothing. */
 static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
 {
-    ith_arena arena = {0};
-    int64_t bytes = 0;
-    ith_status status = ith_plan_size(setting, &bytes);
+    ith_plan_memory memory = {0};
+    ith_plan_sizes sizes;
+    ith_status status = ith_plan_size(setting, &sizes);
     if (status)
         return status;
-    arena.base = ith_alloc(setting->context, bytes, 1, "a plan");
-    if (!arena.base)
+    memory.host.base = ith_alloc(setting->context, sizes.host_bytes - sizes.pinned_bytes, 1, "a plan");
+    if (!memory.host.base)
         return ITH_ERR_MEMORY;
-    *out = lay_out(setting, &arena);
-    (*out)->memory_bytes = bytes;
+    if (setting->device)
+        status = allocate_for_device(setting, &sizes, &memory);
+    if (status) {
+        ith_free(setting->context, memory.host.base);
+        return status;
+    }
+    *out = lay_out(setting, &memory);
+    (*out)->sizes = sizes;
+    (*out)->on_device = memory.device.base;
+    (*out)->pinned = memory.pinned.base;
     return ITH_OK;
 }
 
@@ -112,6 +155,8 @@ static ith_status create(ith_context *context, const ith_attn_problem *problem, 
         hold(*plan, comm);
     if (!status)
         status = make_axes(comm, *plan);
+    if (!status)
+        status = ith_agree(context, comm, ith_executor_open(&(*plan)->executor));
     if (status)
         return status;
     (*plan)->number = number;
@@ -155,6 +200,7 @@ static void release(ith_plan *plan)
         ith_comm_destroy(&plan->setting.ulysses_comm);
         ith_comm_destroy(&plan->setting.ring_comm);
     }
+    free_for_device(plan);
     ith_free(context, plan);
     ith_comm_release(comm);
     ith_context_release(context);
@@ -221,6 +267,8 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
     ith_status status = ITH_SIZED_READ(plan->setting.context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
     if (!status)
         status = ith_attn_tensors_check(&plan->setting, &tensors);
+    if (!status && plan->setting.device)
+        status = ith_device_tensors_check(&plan->setting, &tensors);
     if (plan->setting.comm) { /* the time limit may have changed since the plan was made */
         ith_comm_set_timeout(plan->setting.ulysses_comm, plan->setting.comm->timeout_seconds);
         ith_comm_set_timeout(plan->setting.ring_comm, plan->setting.comm->timeout_seconds);

@@ -8,6 +8,7 @@
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 #include "agree.h"
+#include "device_choice.h"
 #include "kernel_choice.h"
 #include "strategy_wisdom.h"
 #include "tiles.h"
@@ -280,6 +281,18 @@ static ith_status check_exchange(const ith_group *group, const ith_attn_setting 
     return ITH_OK;
 }
 
+/* On a device rows of other ranks arrive as messages. */
+static ith_status choose_device_exchange(ith_attn_setting *s)
+{
+    if (s->exchange == ITH_EXCHANGE_IN_PLACE || s->exchange == ITH_EXCHANGE_MIXED)
+        return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
+                        "exchange is %s, and on the device %s rows of other ranks arrive as messages: copy is what it "
+                        "can do",
+                        ith_exchange_mode_name(s->exchange), s->device->name);
+    s->exchange = ITH_EXCHANGE_COPY;
+    return ITH_OK;
+}
+
 /* Chooses the exchange: in place where ranks share memory, because nothing is copied then. If only the ranks of each
  * ulysses axis share memory, this axis is used in place. A single rank, and ranks with replicated keys, exchange
  * nothing. */
@@ -289,6 +302,8 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     if (group->ranks == 1 || s->problem.replicated_kv)
         return ITH_OK;
     s->exchange = options->exchange;
+    if (s->device)
+        return choose_device_exchange(s);
     if (s->exchange == ITH_EXCHANGE_AUTO && shares_memory(group))
         s->exchange = ITH_EXCHANGE_IN_PLACE;
     if (s->exchange == ITH_EXCHANGE_AUTO)
@@ -311,6 +326,10 @@ static ith_status choose_messages(const ith_attn_options *options, ith_attn_sett
                         "compress is bf16, which is for tensors of f32, and these are of %s: 8bit is the nearest",
                         ith_dtype_name(s->problem.dtype));
     if (s->exchange == ITH_EXCHANGE_COPY || s->exchange == ITH_EXCHANGE_MIXED) {
+        if (s->device && options->compress != ITH_COMPRESS_OFF)
+            return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
+                            "compress is %s, and messages of the device %s are not compressed: off is the nearest",
+                            ith_compress_name(options->compress), s->device->name);
         s->compress = options->compress;
         s->unhidden = options->overlap == ITH_CHOICE_OFF;
     }
@@ -353,7 +372,7 @@ ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *
 static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     ith_status status = ith_settle_choices(options, group, s);
-    return !status && options->kernel ? ith_kernel_take_named(options->kernel, s) : status;
+    return !status && options->kernel && !s->device ? ith_kernel_take_named(options->kernel, s) : status;
 }
 
 /* Makes the choices that wisdom knows; if these are illegal for the problem, makes the usual ones. Every rank comes to
@@ -374,10 +393,13 @@ ith_status ith_settle(const ith_attn_options *options, const ith_group *group, i
 {
     ith_attn_options known = *options;
     ith_status status = ith_agree_on_request(comm, s, options);
-    if (!status)
+    if (!status && !s->device) /* wisdom about strategies is about processors */
         status = ith_strategy_recall(comm, s, group, &known);
     if (!status)
         status = ith_agree(s->context, comm, choose_by_wisdom(options, &known, group, s));
+    s->device_messages = s->device && ith_comm_takes_device(comm);
+    if (!status && s->device)
+        return ith_device_kernel_choose(comm, options, s);
     if (!status && !s->kernel)
         status = ith_kernel_choose(comm, options->effort, s);
     return status ? status : ith_tiles_resolve(comm, options, s);

@@ -26,13 +26,14 @@ static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
     shape->shard_rows = ith_max64(shape->shard_rows, step->kv.rows);
 }
 
-void ith_executor_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_executor *x)
+void ith_executor_lay_out(const ith_attn_setting *s, ith_plan_memory *memory, ith_executor *x)
 {
+    ith_arena *arena = &memory->host;
     ith_sweep_shape shape = {0};
     ith_schedule schedule = ith_schedule_of(s, s->rank);
     bool by_shards = false;
     x->setting = s;
-    x->messages = (ith_messages){.setting = s};
+    x->messages = (ith_messages){.setting = s, .carrier = {.setting = s, .direct = s->device_messages}};
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         if (step.kind == ITH_STEP_POST && by_messages(s, step.exchange))
             ith_messages_widen(&x->messages, &schedule, &step);
@@ -47,10 +48,31 @@ void ith_executor_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_execu
     if (ith_in_place_used(s))
         ith_in_place_lay_out(s, arena, &x->in_place);
     if (!in_place(s))
-        ith_messages_lay_out(&x->messages, arena);
+        ith_messages_lay_out(&x->messages, memory);
     if (s->exchange == ITH_EXCHANGE_MIXED)
         ith_messages_use_axis(&x->messages, x->in_place.q_segments, x->in_place.kv_segments);
-    ith_sweep_lay_out(s, &shape, arena, &x->sweep);
+    if (s->device)
+        ith_device_sweep_lay_out(s, &shape, memory, &x->device);
+    else
+        ith_sweep_lay_out(s, &shape, arena, &x->sweep);
+}
+
+ith_status ith_executor_open(ith_executor *x)
+{
+    if (!x->setting->device)
+        return ITH_OK;
+    ith_status status = ith_device_sweep_open(&x->device, &x->messages.carrier);
+    if (!status)
+        status = ith_carrier_open(&x->messages.carrier, x->device.compute, ith_device_sweep_halt, &x->device);
+    return status;
+}
+
+void ith_executor_destroy(ith_executor *x)
+{
+    if (!x->setting->device)
+        return;
+    ith_carrier_close(&x->messages.carrier);
+    ith_device_sweep_close(&x->device);
 }
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
@@ -104,12 +126,26 @@ static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_
     return status;
 }
 
+/* The same on a device, which only begins the work. */
+static ith_status compute_on_device(ith_executor *x, const ith_step *step, const ith_attn_tensors *tensors)
+{
+    ith_queries queries;
+    ith_shard shard;
+    ith_messages_find(&x->messages, step, &queries, &shard);
+    if (step->kind == ITH_STEP_OFFSETS)
+        return ith_device_sweep_prepare(&x->device, step, &queries, &shard);
+    ith_status status = ith_device_sweep_run(&x->device, step, &queries, &shard, tensors);
+    if (!status && step->last)
+        ith_device_sweep_count(&x->device, &step->heads, &x->counters);
+    return status;
+}
+
 static ith_status run_step(ith_executor *x, const ith_schedule *schedule, const ith_step *step,
                            const ith_attn_tensors *tensors)
 {
     bool computes = step->kind == ITH_STEP_OFFSETS || step->kind == ITH_STEP_COMPUTE;
     if (computes)
-        return compute(x, step, tensors);
+        return x->setting->device ? compute_on_device(x, step, tensors) : compute(x, step, tensors);
     if (!by_messages(x->setting, step->exchange))
         return ITH_OK; /* ranks read one another's memory, so there is nothing to send */
     if (step->kind == ITH_STEP_POST)
@@ -122,8 +158,14 @@ ith_status ith_executor_run(ith_executor *x, const ith_attn_tensors *tensors)
     ith_schedule schedule = ith_schedule_of(x->setting, x->setting->rank);
     ith_status status = ITH_OK;
     ith_messages_begin(&x->messages, tensors, &x->counters);
+    if (x->setting->device)
+        status = ith_device_sweep_begin(&x->device, tensors);
     for (ith_step step; !status && ith_schedule_next(&schedule, &step);)
         status = run_step(x, &schedule, &step, tensors);
+    if (x->setting->device) { /* whatever has happened, no work of the device outlives the execution */
+        ith_status ended = ith_device_sweep_end(&x->device);
+        status = status ? status : ended;
+    }
     ith_messages_end(&x->messages);
     return status;
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: walks the steps of this rank's schedule and executes each. It reaches rows of other ranks by messages
- * (message.h), or reads and writes them in place (in_place.h). */
+ * (message.h), or reads and writes them in place (in_place.h). The processor computes (cpu/sweep.h), or a device
+ * (device/device_sweep.h). */
 #ifndef ITH_ATTENTION_EXECUTE_H
 #define ITH_ATTENTION_EXECUTE_H
 
+#include "device/device_sweep.h"
 #include "in_place.h"
 #include "message.h"
 
 /* The executor of one rank's schedule, with its memory. */
 typedef struct ith_executor {
     const ith_attn_setting *setting;
-    ith_sweep sweep;
+    ith_sweep sweep;         /* used on the processor */
+    ith_device_sweep device; /* used on a device */
     ith_messages messages; /* used if some exchange is made by messages: COPY and MIXED */
     ith_in_place in_place; /* used if tensors of other ranks are used in place: IN_PLACE and MIXED */
     ith_plan_counters counters;
@@ -18,9 +21,12 @@ typedef struct ith_executor {
     _Atomic int64_t sent;
 } ith_executor;
 
-/* Takes all memory of an executor from the arena. It is called twice: first the arena only counts bytes, then it has
- * memory. */
-void ith_executor_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_executor *executor);
+/* Takes all memory of an executor from the plan's memory. It is called twice: first the arenas only count bytes, then
+ * they have memory. */
+void ith_executor_lay_out(const ith_attn_setting *setting, ith_plan_memory *memory, ith_executor *executor);
+/* Makes the streams of a device, and frees them; does nothing on the processor. The setting's communicators exist. */
+ith_status ith_executor_open(ith_executor *executor);
+void ith_executor_destroy(ith_executor *executor);
 
 /* If tensors of other ranks are used in place, ranks show one another records with addresses at the opening of an
  * execution. The first function returns the record of this rank, the second takes the record of rank `rank`. */

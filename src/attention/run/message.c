@@ -115,7 +115,7 @@ static int list_parts(const ith_messages *m, const ith_step *step, const ith_mov
 
 void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith_step *step)
 {
-    int64_t regions[2] = {0}, bytes[2] = {0};
+    int64_t regions[2] = {0}, bytes[2] = {0}, lse_bytes[2] = {0};
     for (int i = 0; i < step->moves; i++)
         for (int sent = 0; sent < 2; sent++) {
             ith_move move = ith_schedule_move(schedule, step, sent, i);
@@ -123,7 +123,9 @@ void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith
             if (!on_axis(schedule->setting, move.place))
                 *size = ith_max64(*size, (move.at + move.rows.rows) * move.heads);
             regions[sent] += region_count(schedule->setting, &move) * part_count(schedule->setting, step);
-            if (move.tensor != ITH_TENSOR_LSE)
+            if (move.tensor == ITH_TENSOR_LSE)
+                lse_bytes[sent] += move.rows.rows * move.heads * (int64_t)sizeof(float);
+            else
                 bytes[sent] += move.rows.rows * move.heads * ith_travel_bytes(schedule->setting, move.tensor);
         }
     ith_posted *p = &m->exchanges[step->exchange];
@@ -131,21 +133,28 @@ void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith
     p->out_bytes = ith_max64(p->out_bytes, bytes[1]);
     p->receive_count = ith_max64(p->receive_count, regions[0]);
     p->send_count = ith_max64(p->send_count, regions[1]);
+    p->carried = (ith_carried_sizes){.out_bytes = ith_max64(p->carried.out_bytes, bytes[1] + lse_bytes[1]),
+                                     .in_bytes = ith_max64(p->carried.in_bytes, bytes[0] + lse_bytes[0]),
+                                     .sends = p->send_count,
+                                     .receives = p->receive_count};
 }
 
-void ith_messages_lay_out(ith_messages *m, ith_arena *arena)
+void ith_messages_lay_out(ith_messages *m, ith_plan_memory *memory)
 {
     const ith_attn_setting *s = m->setting;
+    ith_arena *const arena = &memory->host, *const rows = s->device ? &memory->device : arena;
     for (int place = ITH_PLACE_CALLER + 1; place < ITH_PLACES; place++)
         for (int tensor = 0; tensor < ITH_TENSORS; tensor++) {
             int64_t bytes = tensor == ITH_TENSOR_LSE ? (int64_t)sizeof(float) : s->problem.head_dim * s->element_bytes;
-            m->buffers[place][tensor] = ith_arena_take(arena, m->sizes[place][tensor], bytes);
+            m->buffers[place][tensor] = ith_arena_take(rows, m->sizes[place][tensor], bytes);
         }
     for (int i = 0; i < ITH_EXCHANGES; i++) {
         ith_posted *p = &m->exchanges[i];
         arena->overflow |= p->send_count > INT32_MAX || p->receive_count > INT32_MAX;
         p->sends = ith_arena_take(arena, p->send_count, sizeof *p->sends);
         p->receives = ith_arena_take(arena, p->receive_count, sizeof *p->receives);
+        if (s->device && p->send_count + p->receive_count > 0)
+            ith_carrier_lay_out(&m->carrier, i, &p->carried, memory);
         if (s->compress == ITH_COMPRESS_OFF)
             continue;
         p->out = ith_arena_take(arena, p->out_bytes, 1);
@@ -173,6 +182,7 @@ void ith_messages_begin(ith_messages *m, const ith_attn_tensors *tensors, ith_pl
     m->counters = counters;
     m->under_way = 0;
     m->status = ITH_OK;
+    ith_carrier_begin(&m->carrier);
     for (int i = 0; i < ITH_EXCHANGES; i++) {
         m->exchanges[i].request = NULL;
         m->exchanges[i].restored_count = 0;
@@ -269,7 +279,10 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
             expect_compressed(m, p, in.tensor, p->receives + receives, regions, &in_at);
         receives += regions;
     }
-    m->status = ith_comm_post(comm, p->sends, sends, p->receives, receives, &p->request);
+    if (m->setting->device)
+        m->status = ith_carrier_post(&m->carrier, step->exchange, comm, p->sends, sends, p->receives, receives);
+    else
+        m->status = ith_comm_post(comm, p->sends, sends, p->receives, receives, &p->request);
     if (m->status)
         return m->status;
     atomic_fetch_add_explicit(sent, bytes, memory_order_relaxed);
@@ -280,9 +293,10 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
 ith_status ith_messages_wait(ith_messages *m, int exchange)
 {
     ith_posted *p = &m->exchanges[exchange];
-    if (p->request) {
+    if (m->setting->device ? ith_carrier_is_under_way(&m->carrier, exchange) : p->request != NULL) {
         double start = ith_clock_seconds();
-        ith_status status = ith_comm_wait(comm_of(m, exchange), &p->request);
+        ith_status status = m->setting->device ? ith_carrier_wait(&m->carrier, exchange)
+                                               : ith_comm_wait(comm_of(m, exchange), &p->request);
         end_exchange(m);
         m->counters->waiting_seconds += ith_clock_seconds() - start;
         m->status = m->status ? m->status : status;

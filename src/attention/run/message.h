@@ -12,6 +12,7 @@
 #include "../schedule/schedule.h"
 #include "compress.h"
 #include "cpu/source.h"
+#include "device/carrier.h"
 
 /* A compressed message that is to be restored when it has arrived. */
 typedef struct ith_restored {
@@ -25,6 +26,7 @@ typedef struct ith_posted {
     ith_transfer *sends, *receives;
     int64_t send_count, receive_count; /* the largest number of transfers that any step posts */
     ith_request *request;              /* NULL: the exchange is not under way */
+    ith_carried_sizes carried; /* the same and their bytes, for the messages of a device */
     /* The members below serve compressed messages. */
     char *out, *in;              /* messages as they travel, sent and received */
     int64_t out_bytes, in_bytes; /* the most bytes of both in any step */
@@ -43,6 +45,7 @@ typedef struct ith_messages {
      * the exchange is mixed */
     const ith_q_segment *axis_q;
     const ith_kv_segment *axis_kv;
+    ith_carrier carrier; /* moves the messages of a device; not used on the processor */
     /* The members below belong to the execution under way. */
     const ith_attn_tensors *tensors;
     ith_plan_counters *counters;
@@ -58,7 +61,7 @@ typedef struct ith_messages {
 /* Enlarges the buffers and the lists of transfers until everything fits that a POST step sends and receives. To be
  * called for every POST step before ith_messages_lay_out. */
 void ith_messages_widen(ith_messages *messages, const ith_schedule *schedule, const ith_step *step);
-void ith_messages_lay_out(ith_messages *messages, ith_arena *arena);
+void ith_messages_lay_out(ith_messages *messages, ith_plan_memory *memory);
 /* Makes the tensors of the ranks on this rank's ulysses axis the memory of its chunks, for the exchange `mixed`.
  * q, kv: [ulysses] segments, which are filled in before each execution. */
 void ith_messages_use_axis(ith_messages *messages, const ith_q_segment *q, const ith_kv_segment *kv);

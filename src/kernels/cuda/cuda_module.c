@@ -20,19 +20,15 @@ static ith_status fail(char *said, ith_status status, const char *doing, const c
 ith_status ith_cuda_check(cudaError_t error, const char *doing, char *said)
 {
     switch (error) {
-    case cudaSuccess:
-        return ITH_OK;
-    case cudaErrorMemoryAllocation:
-        return fail(said, ITH_ERR_MEMORY, doing, "the GPU has no memory left");
+    case cudaSuccess: return ITH_OK;
+    case cudaErrorMemoryAllocation: return fail(said, ITH_ERR_MEMORY, doing, "the GPU has no memory left");
     case cudaErrorInsufficientDriver:
         return fail(said, ITH_ERR_UNSUPPORTED, doing,
                     "the NVIDIA driver is too old for this build; update it, or compute on the CPU");
     case cudaErrorNoDevice:
     case cudaErrorSystemDriverMismatch:
-    case cudaErrorInitializationError:
-        return fail(said, ITH_ERR_UNSUPPORTED, doing, cudaGetErrorString(error));
-    default:
-        return fail(said, ITH_ERR_INTERNAL, doing, cudaGetErrorString(error));
+    case cudaErrorInitializationError: return fail(said, ITH_ERR_UNSUPPORTED, doing, cudaGetErrorString(error));
+    default: return fail(said, ITH_ERR_INTERNAL, doing, cudaGetErrorString(error));
     }
 }
 
@@ -261,6 +257,11 @@ static ith_status fill(struct ith_device_stream *stream, void *target, int byte,
                           said);
 }
 
+static void *raw_stream(struct ith_device_stream *stream)
+{
+    return stream->stream;
+}
+
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
 static const ith_device_kernel *const kernels[] = {&ith_cuda_attn_16bit_sm90, &ith_cuda_attn_16bit_sm80,
@@ -291,4 +292,5 @@ const ith_device_module ith_device_module_table = {
     .query_stats = ith_cuda_query_stats,
     .offsets = ith_cuda_offsets,
     .kernels = kernels,
+    .raw_stream = raw_stream,
 };
