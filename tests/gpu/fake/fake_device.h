@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A device that is none: the module ithaca_device_fake.so computes the operations of kernels/device.h in plain C on the
+ * processor, for tests of the library on machines without a GPU. It also checks its callers:
+ *   - Memory of the device has addresses that fault on the processor; only this module reaches it, through a second
+ *     mapping. An access outside of allocated blocks is a failure of the operation, as on a GPU.
+ *   - New and released memory of the device is filled with NaN.
+ *   - Rows that a kernel may read must exist, and hidden rows must be finite.
+ * "fake:0" runs operations when they are enqueued. "fake:1" runs an operation of a stream only when the stream is
+ * queried, or when another stream that waits for it is: a wait_for that is missing gives wrong results. */
+#ifndef ITH_TESTS_FAKE_DEVICE_H
+#define ITH_TESTS_FAKE_DEVICE_H
+
+#include "kernels/device.h"
+
+#include <stdatomic.h>
+
+/* What a test controls and observes. The module exports it as fake_control, for dlsym. */
+typedef struct fake_control_table {
+    atomic_long calls;  /* calls that can fail, so far */
+    atomic_long refuse; /* the number of the call that fails, from 0; -1: none. Allocations fail for want of memory */
+    atomic_llong device_held; /* bytes of device memory that are allocated */
+    atomic_llong pinned_held; /* bytes of pinned memory */
+    atomic_long streams;      /* streams that exist */
+    atomic_long attended;     /* heads that attention kernels have computed */
+} fake_control_table;
+
+/* ---- Between the files of the module --------------------------------------------------------------------------- */
+
+/* The address at which this module reaches `bytes` of device memory or pinned memory. NULL if they are not inside one
+ * allocated block, with a sentence in `said`. */
+void *fake_at(struct ith_device *device, const void *pointer, int64_t bytes, char *said);
+
+extern fake_control_table fake_control;
+
+/* The operations. They run at once. */
+ith_status fake_copy_regions(struct ith_device *device, const ith_region_pair *copies, int64_t count, char *said);
+ith_status fake_pack(struct ith_device *device, const ith_device_pack *pack, char *said);
+int64_t fake_key_stats_scratch_bytes(int64_t count, int64_t kv_rows, int64_t head_dim);
+ith_status fake_key_stats(struct ith_device *device, const ith_device_key_stats *stats, char *said);
+ith_status fake_query_stats(struct ith_device *device, const ith_device_query_stats *stats, char *said);
+ith_status fake_offsets(struct ith_device *device, const ith_device_offsets *offsets, char *said);
+ith_status fake_attend(struct ith_device *device, const ith_device_attend *call, char *said);
+
+#endif
