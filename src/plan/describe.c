@@ -107,6 +107,18 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     return text;
 }
 
+/* Describes what computes, and with which tiles: a device has tiles of its own. */
+static const char *machine_text(const ith_attn_setting *s, const ith_plan_info *i, char *text, size_t text_bytes)
+{
+    if (s->device)
+        snprintf(text, text_bytes, "on %s", s->device->name);
+    else
+        snprintf(text, text_bytes, "tiles of %lld queries and %lld/%lld/%lld keys, %d thread%s", (long long)i->block_q,
+                 (long long)i->block_kv, (long long)i->block_kv_compute, (long long)i->block_kv_compute_in, i->threads,
+                 i->threads == 1 ? "" : "s");
+    return text;
+}
+
 /* Prints every choice that decides the bits of a result, and the origin of the kernel. */
 const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
 {
@@ -117,17 +129,18 @@ const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
         return text;
     const ith_attn_setting *s = &plan->setting;
     ith_plan_info i = info_of(plan);
-    char exchange[128];
+    char exchange[128], machine[128], device[64] = "";
+    if (s->device)
+        snprintf(device, sizeof device, ", and %.3f MiB on the device", (double)i.device_bytes / 1048576.0);
     snprintf(text, text_bytes,
              "%s over %d rank%s%s, ulysses %d x ring %d%s\n"
-             "softmax %s%s, kernel %s (%s), tiles of %lld queries and %lld/%lld/%lld keys, %d thread%s\n"
-             "rank %d sends %.3f MiB in one execution and holds %.3f MiB",
+             "softmax %s%s, kernel %s (%s), %s\n"
+             "rank %d sends %.3f MiB in one execution and holds %.3f MiB%s",
              ith_strategy_name(i.strategy), i.ranks, i.ranks == 1 ? "" : "s",
              s->problem.replicated_kv ? " (keys replicated)" : "", i.ulysses, i.ring,
              exchange_text(&i, exchange, sizeof exchange), ith_softmax_name(i.softmax),
              i.softmax == ITH_SOFTMAX_FIXED_M && !i.smoothed ? " (not smoothed)" : "", i.kernel,
-             ith_kernel_origin_name(i.kernel_origin), (long long)i.block_q, (long long)i.block_kv,
-             (long long)i.block_kv_compute, (long long)i.block_kv_compute_in, i.threads, i.threads == 1 ? "" : "s",
-             ith_comm_rank(s->comm), (double)i.sent_bytes / 1048576.0, (double)i.memory_bytes / 1048576.0);
+             ith_kernel_origin_name(i.kernel_origin), machine_text(s, &i, machine, sizeof machine),
+             ith_comm_rank(s->comm), (double)i.sent_bytes / 1048576.0, (double)i.memory_bytes / 1048576.0, device);
     return text;
 }
