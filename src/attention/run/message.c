@@ -129,6 +129,7 @@ void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith
                 bytes[sent] += move.rows.rows * move.heads * ith_travel_bytes(schedule->setting, move.tensor);
         }
     ith_posted *p = &m->exchanges[step->exchange];
+    p->used = true;
     p->in_bytes = ith_max64(p->in_bytes, bytes[0]);
     p->out_bytes = ith_max64(p->out_bytes, bytes[1]);
     p->receive_count = ith_max64(p->receive_count, regions[0]);
@@ -153,7 +154,7 @@ void ith_messages_lay_out(ith_messages *m, ith_plan_memory *memory)
         arena->overflow |= p->send_count > INT32_MAX || p->receive_count > INT32_MAX;
         p->sends = ith_arena_take(arena, p->send_count, sizeof *p->sends);
         p->receives = ith_arena_take(arena, p->receive_count, sizeof *p->receives);
-        if (s->device && p->send_count + p->receive_count > 0)
+        if (s->device && p->used)
             ith_carrier_lay_out(&m->carrier, i, &p->carried, memory);
         if (s->compress == ITH_COMPRESS_OFF)
             continue;

@@ -21,6 +21,7 @@ void ith_carrier_lay_out(ith_carrier *c, int exchange, const ith_carried_sizes *
     ith_carried *x = &c->exchanges[exchange];
     const int64_t out = sizes->out_bytes + sizes->sends * ITH_CARRIER_ALIGNMENT;
     const int64_t in = sizes->in_bytes + sizes->receives * ITH_CARRIER_ALIGNMENT;
+    x->used = true;
     x->gather = ith_arena_take(&memory->host, sizes->sends, sizeof *x->gather);
     x->scatter = ith_arena_take(&memory->host, sizes->receives, sizeof *x->scatter);
     x->device_out = ith_arena_take(&memory->device, out, 1);
@@ -40,7 +41,7 @@ ith_status ith_carrier_open(ith_carrier *c, struct ith_device_stream *compute, v
     c->on_halt = on_halt;
     c->halt_user = user;
     for (int i = 0; i < ITH_EXCHANGES && !status; i++)
-        if (c->exchanges[i].device_out)
+        if (c->exchanges[i].used)
             status = check(c, use->module->create_stream(use->device, &c->exchanges[i].stream, said), said);
     return status;
 }
