@@ -10,7 +10,7 @@ TSAN_BUILD ?= build-tsan
 # Threads that wait leave the cores to the test beside them.
 CTEST   := OMP_WAIT_POLICY=passive ctest --output-on-failure --no-tests=error
 
-.PHONY: help dependencies build demo check check-long check-sanitized bench asan tsan guide install format clean
+.PHONY: help dependencies build demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -28,6 +28,9 @@ demo: build ## a video from the small model kept here
 
 check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
 	@set -o pipefail; (cd $(BUILD) && $(CTEST) -j2) | tests/summary.sh $(BUILD)
+
+check-gpu: build ## the tests of the module for NVIDIA GPUs, on this machine's GPU
+	@cd $(BUILD) && $(CTEST) -L gpu
 
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null

@@ -304,13 +304,14 @@ const char *describe(const attn_problem *p)
     static const char *const types[] = {"f32", "bf16", "f16"};
     const attn_spec *s = &p->spec;
     int type = (int)s->dtype - (int)ITH_F32;
-    snprintf(text, sizeof text,
-             "%s %s%s B=%lld H=%lld per_kv=%lld D=%lld q=%lld kv=%lld heads [%lld, +%lld) shards=%d spread=%g logits=%d "
-             "layout=%d lengths=%d bias=%d hiding=%d mask=%d%s%s",
-             types[type], s->softmax == ITH_SOFTMAX_FIXED_M ? "fixed_m" : "online", s->mixed ? " mixed" : "",
-             (long long)s->batch, (long long)s->heads, (long long)s->per_kv, (long long)s->head_dim,
-             (long long)s->q_rows, (long long)s->kv_rows, (long long)s->first, (long long)s->count, s->shards,
-             (double)s->spread, (int)s->logits, (int)s->layout, s->lengths, s->biased, s->hiding, (int)s->mask,
-             s->mask_of_batch ? " of batch" : "", s->mask_of_head ? " of head" : "");
+    snprintf(
+        text, sizeof text,
+        "%s %s%s B=%lld H=%lld per_kv=%lld D=%lld q=%lld kv=%lld heads [%lld, +%lld) shards=%d spread=%g logits=%d "
+        "layout=%d lengths=%d bias=%d hiding=%d mask=%d%s%s",
+        types[type], s->softmax == ITH_SOFTMAX_FIXED_M ? "fixed_m" : "online", s->mixed ? " mixed" : "",
+        (long long)s->batch, (long long)s->heads, (long long)s->per_kv, (long long)s->head_dim, (long long)s->q_rows,
+        (long long)s->kv_rows, (long long)s->first, (long long)s->count, s->shards, (double)s->spread, (int)s->logits,
+        (int)s->layout, s->lengths, s->biased, s->hiding, (int)s->mask, s->mask_of_batch ? " of batch" : "",
+        s->mask_of_head ? " of head" : "");
     return text;
 }

@@ -42,15 +42,15 @@ typedef struct attn_spec {
 
 typedef struct attn_problem {
     attn_spec spec;
-    int64_t kv_heads, kv_all;       /* kv heads of the whole batch; keys of all shards */
-    int64_t cut[SHARDS_MAX + 1];    /* shard s has keys [cut[s], cut[s + 1]) */
-    int32_t *keys;                  /* [shards, batch] or NULL */
-    float scale, *q, *k, *v;        /* [heads of the batch, rows, head_dim]: numbers of the type */
-    float *bias;                    /* [batch, kv_rows] or NULL */
-    uint8_t *fixed;                 /* [count] or NULL */
-    uint8_t *shown;                 /* [mask batch, mask heads, q_rows, kv_rows] or NULL */
-    float *added;                   /* the same */
-    float *m;                       /* [count, q_rows]: offsets of heads with fixed_m */
+    int64_t kv_heads, kv_all;    /* kv heads of the whole batch; keys of all shards */
+    int64_t cut[SHARDS_MAX + 1]; /* shard s has keys [cut[s], cut[s + 1]) */
+    int32_t *keys;               /* [shards, batch] or NULL */
+    float scale, *q, *k, *v;     /* [heads of the batch, rows, head_dim]: numbers of the type */
+    float *bias;                 /* [batch, kv_rows] or NULL */
+    uint8_t *fixed;              /* [count] or NULL */
+    uint8_t *shown;              /* [mask batch, mask heads, q_rows, kv_rows] or NULL */
+    float *added;                /* the same */
+    float *m;                    /* [count, q_rows]: offsets of heads with fixed_m */
     int64_t mask_batch_stride, mask_head_stride;
 } attn_problem;
 

@@ -97,8 +97,9 @@ static void upload(run_memory *r, const attn_problem *p, int64_t begin, int64_t 
     for (int i = 0; i < s->shards; i++) {
         int64_t count = p->cut[i + 1] - p->cut[i], first = s->first / s->per_kv;
         int64_t last = (s->first + s->count - 1) / s->per_kv;
-        h = (host_rows){p->k,  p->kv_heads, s->heads / s->per_kv, s->kv_rows, p->cut[i], count,
-                        first, last - first + 1, ith_round_up(count, ITH_DEVICE_KEYS)};
+        h = (host_rows){p->k,       p->kv_heads,      s->heads / s->per_kv,
+                        s->kv_rows, p->cut[i],        count,
+                        first,      last - first + 1, ith_round_up(count, ITH_DEVICE_KEYS)};
         r->k[i] = place(p, &h);
         h.x = p->v;
         r->v[i] = place(p, &h);
@@ -566,7 +567,9 @@ static void measure(const ith_device_kernel *kernel, ith_dtype dtype, int64_t D,
     }
     if (isfinite(best))
         printf("speed %-12s %-5s %-8s D=%-4lld S=%-6lld H=%-3lld %9.3f ms %8.1f TFLOP/s\n", kernel->name,
-               dtype == ITH_F32 ? "f32" : dtype == ITH_BF16 ? "bf16" : "f16",
+               dtype == ITH_F32    ? "f32"
+               : dtype == ITH_BF16 ? "bf16"
+                                   : "f16",
                softmax == ITH_SOFTMAX_ONLINE ? "online" : "fixed_m", (long long)D, (long long)S, (long long)heads,
                1e3 * best, 4e-12 * (double)S * (double)S * (double)(D * heads) / best);
     gpu_buffer *all[] = {&q, &k, &v, &o, &m, &halt};

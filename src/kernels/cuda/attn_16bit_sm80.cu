@@ -2,9 +2,10 @@
 /* Attention of bf16 and f16 tensors with mma.sync, for every CUDA device since sm_80. With logits in base 2,
  *
  *     s_ij = c q_i . k_j + log2(e) (bias_j + mask_ij),   c = log2(e) scale
- *     p_ij = 2^(s_ij - m_i),   l_i = sum_j round(p_ij),   o_i = sum_j round(p_ij) v_j / l_i
+ *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   l'_i = sum_j p'_ij,   o_i = sum_j p'_ij v_j / l'_i
  *
- * where round is to the type of v: o_i is then a weighted mean of the v_j whatever the rounding. Logits and sums are f32.
+ * where p' is p rounded to the type of v. So the weights p' / l' of o add up to 1. Logits and sums are f32. lse comes from
+ * l, and o_sum leaves a call multiplied by l / l'.
  *
  * A block of 4 warps computes BQ queries of one head, and walks over the keys in tiles of BK. Each warp has M times 16
  * queries. Queries, and two tiles of keys and values, lie in shared memory: while one tile is used, cp.async brings the
@@ -15,7 +16,6 @@
  * The head size is padded with zeros to HD, a multiple of 32. A row of shared memory is 8 numbers longer, so that the
  * rows that ldmatrix reads together begin in different banks. Source: FlashAttention-2, arXiv:2307.08691. */
 #include "attn_call.cuh"
-
 
 namespace
 {
@@ -30,25 +30,6 @@ template <int HD> struct sizes {
 };
 
 /* ---- Instructions ---------------------------------------------------------------------------------------------- */
-
-__device__ uint32_t shared_address(const void *pointer)
-{
-    return (uint32_t)__cvta_generic_to_shared(pointer);
-}
-
-/* Copies 16 bytes from global to shared memory in the background, or writes 16 zeros if `present` is false. */
-__device__ void copy_16_bytes(void *to, const void *from, bool present)
-{
-    int bytes = present ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-}
-
-/* Waits for the copies that this thread has begun. */
-__device__ void wait_for_copies()
-{
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
 
 /* Loads four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
 __device__ void load_matrices(uint32_t (&to)[4], const uint16_t *row)
@@ -131,8 +112,8 @@ __device__ void load_tile(uint16_t *tile, const uint16_t *from, int64_t stride, 
 /* What a thread holds of its warp's queries. Half h of 16-row tile x is row 16 x + 8 h + lane / 4 of the warp. */
 template <int HD> struct warp_state {
     static constexpr int M = sizes<HD>::M;
-    float o[M][HD / 8][4];      /* unnormalised outputs */
-    float m[M][2], l[M][2];     /* l is this thread's part of the row's sum */
+    float o[M][HD / 8][4];                 /* unnormalised outputs */
+    float m[M][2], l[M][2], rounded[M][2]; /* l, and l' in `rounded`: this thread's part of the row's sums */
 };
 
 /* The number, in its head, of a thread's row. */
@@ -221,6 +202,7 @@ __device__ void raise_maxima(warp_state<HD> &row, const float (&s)[sizes<HD>::M]
             rescale[half] = exp2_fast(row.m[x][half] - shift_of(m));
             row.m[x][half] = m;
             row.l[x][half] = __fmul_rn(row.l[x][half], rescale[half]);
+            row.rounded[x][half] = __fmul_rn(row.rounded[x][half], rescale[half]);
         }
         /* A product with 1 changes nothing, so that the choice, which looks at all rows, does not change a row's bits. */
         if (!__any_sync(~0u, rescale[0] != 1.0f || rescale[1] != 1.0f))
@@ -233,7 +215,7 @@ __device__ void raise_maxima(warp_state<HD> &row, const float (&s)[sizes<HD>::M]
     }
 }
 
-/* Adds a tile's rounded probabilities to l, and their products with v to o. */
+/* Adds a tile's probabilities to l, the rounded ones to l', and their products with v to o. */
 template <typename T, int HD>
 __device__ void accumulate(warp_state<HD> &row, float (&s)[sizes<HD>::M][sizes<HD>::BK / 8][4], const uint16_t *v,
                            int D)
@@ -244,7 +226,7 @@ __device__ void accumulate(warp_state<HD> &row, float (&s)[sizes<HD>::M][sizes<H
     uint32_t p[M][BK / 16][4]; /* left operands */
 #pragma unroll
     for (int x = 0; x < M; x++) {
-        float sum[2] = {0.0f, 0.0f}; /* of the tile alone, so that l is not one long sum */
+        float sum[2] = {}, rounded[2] = {}; /* of the tile alone, so that l is not one long sum */
         float shift[2] = {shift_of(row.m[x][0]), shift_of(row.m[x][1])};
 #pragma unroll
         for (int n = 0; n < BK / 8; n++)
@@ -253,11 +235,13 @@ __device__ void accumulate(warp_state<HD> &row, float (&s)[sizes<HD>::M][sizes<H
                 float *pair = &s[x][n][2 * half];
                 pair[0] = exp2_fast(pair[0] - shift[half]);
                 pair[1] = exp2_fast(pair[1] - shift[half]);
-                p[x][n / 2][n % 2 * 2 + half] = round_pair(&pair[0], &pair[1], T());
                 sum[half] += pair[0] + pair[1];
+                p[x][n / 2][n % 2 * 2 + half] = round_pair(&pair[0], &pair[1], T());
+                rounded[half] += pair[0] + pair[1];
             }
-        row.l[x][0] += sum[0];
-        row.l[x][1] += sum[1];
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            row.l[x][half] += sum[half], row.rounded[x][half] += rounded[half];
     }
 #pragma unroll
     for (int d = 0; d < HD; d += 16) {
@@ -294,6 +278,7 @@ __device__ void load_state(warp_state<HD> &row, const ith_device_attend &call, c
                 load_m_l(call, at, &row.m[x][half], &row.l[x][half]);
             if (threadIdx.x % 4 != 0) /* four threads share the row, and one has what was summed before */
                 row.l[x][half] = 0.0f;
+            row.rounded[x][half] = row.l[x][half];
             const float *o = call.o_sum + at * call.head_dim;
 #pragma unroll
             for (int n = 0; n < HD / 8; n++)
@@ -321,13 +306,14 @@ template <typename T> __device__ void store_pair(T *to, float x, float y, bool b
         to[1] = pair[1];
 }
 
-/* Stores a row's unnormalised output, or its output divided by l. */
+/* Stores a row's output, o divided by l', or for the next call the unnormalised o multiplied by l / l'. */
 template <typename T, int HD>
 __device__ void store_row(const float (&o)[HD / 8][4], int half, const ith_device_attend &call,
-                          const block_place &place, int64_t i, float l)
+                          const block_place &place, int64_t i, float l, float rounded)
 {
     T *output = rows_of<T>(call.o, place.head, call.head_dim) + i * call.o.row_stride;
     float *sums = call.o_sum + (place.index * call.q_rows + i) * call.head_dim;
+    float factor = rounded == 0.0f ? 0.0f : l / rounded;
 #pragma unroll
     for (int n = 0; n < HD / 8; n++) {
         int d = 8 * n + threadIdx.x % 4 * 2;
@@ -335,13 +321,21 @@ __device__ void store_row(const float (&o)[HD / 8][4], int half, const ith_devic
         if (d >= call.head_dim)
             continue;
         if (call.last_shard) {
-            store_pair(output + d, l == 0.0f ? 0.0f : x / l, l == 0.0f ? 0.0f : y / l, d + 1 < call.head_dim);
+            store_pair(output + d, rounded == 0.0f ? 0.0f : x / rounded, rounded == 0.0f ? 0.0f : y / rounded,
+                       d + 1 < call.head_dim);
             continue;
         }
-        sums[d] = x;
+        sums[d] = x * factor;
         if (d + 1 < call.head_dim)
-            sums[d + 1] = y;
+            sums[d + 1] = y * factor;
     }
+}
+
+/* The sum of the parts that the four threads of a row have. */
+__device__ float sum_of_row(float part)
+{
+    part += __shfl_xor_sync(~0u, part, 1);
+    return part + __shfl_xor_sync(~0u, part, 2);
 }
 
 template <typename T, int HD>
@@ -353,12 +347,10 @@ __device__ void store_results(const warp_state<HD> &row, const ith_device_attend
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int64_t i = row_of(first_row, x, half);
-            float l = row.l[x][half];
-            l += __shfl_xor_sync(~0u, l, 1);
-            l += __shfl_xor_sync(~0u, l, 2);
+            float l = sum_of_row(row.l[x][half]), rounded = sum_of_row(row.rounded[x][half]);
             if (i >= call.q_rows)
                 continue;
-            store_row<T, HD>(row.o[x], half, call, place, i, l);
+            store_row<T, HD>(row.o[x], half, call, place, i, l, rounded);
             if (threadIdx.x % 4 == 0)
                 store_m_l(call, place, i, row.m[x][half], l);
         }
@@ -440,8 +432,8 @@ ith_status start(struct ith_device_stream *stream, const ith_device_attend *call
     if (!blocks)
         return ITH_ERR_UNSUPPORTED;
     ith_status status = ith_cuda_check(
-        cudaFuncSetAttribute(attend_block<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizes<HD>::BYTES),
-        doing, said);
+        cudaFuncSetAttribute(attend_block<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizes<HD>::BYTES), doing,
+        said);
     if (status)
         return status;
     attend_block<T, HD><<<(unsigned)blocks, THREADS, sizes<HD>::BYTES, stream->stream>>>(*call, aligned);

@@ -68,6 +68,39 @@ __device__ inline float shift_of(float m)
     return isfinite(m) ? m : 0.0f;
 }
 
+/* ---- Background copies ------------------------------------------------------------------------------------------ */
+
+__device__ inline uint32_t shared_address(const void *pointer)
+{
+    return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+
+/* Copies 16 bytes from global to shared memory in the background, or writes 16 zeros if `present` is false. */
+__device__ inline void copy_16_bytes(void *to, const void *from, bool present)
+{
+    int bytes = present ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+
+/* Waits for the copies that this thread has begun. */
+__device__ inline void wait_for_copies()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* Ends a group of background copies, which wait_for_groups counts. */
+__device__ inline void end_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits for this thread's background copies, except for the last LEFT groups. */
+template <int LEFT> __device__ void wait_for_groups()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
 /* ---- Where a block finds its work ------------------------------------------------------------------------------ */
 
 /* What a block computes: the queries from `row` on of one head. */
@@ -166,8 +199,7 @@ __device__ inline void load_m_l(const ith_device_attend &call, int64_t at, float
 }
 
 /* Stores m and l of a row for the next call or, at the last shard, its lse. */
-__device__ inline void store_m_l(const ith_device_attend &call, const block_place &place, int64_t row, float m,
-                                 float l)
+__device__ inline void store_m_l(const ith_device_attend &call, const block_place &place, int64_t row, float m, float l)
 {
     int64_t at = place.index * call.q_rows + row;
     if (!call.last_shard) {

@@ -11,7 +11,6 @@
  * of the output in one launch. It is slower. */
 #include "attn_call.cuh"
 
-
 namespace
 {
 
@@ -64,7 +63,7 @@ template <int HD> struct sizes {
     static constexpr int BQ = HD <= 128 ? 64 : 32, BK = BQ;
     static constexpr int R = BQ / DOWN, C = BK / ACROSS, U = HD / 64;
     static constexpr int STRIDE = HD + 4, P_STRIDE = BK + 16; /* neighbouring rows begin in different banks */
-    static constexpr int K_FLOATS = BK * STRIDE > BQ * P_STRIDE ? BK * STRIDE : BQ * P_STRIDE;
+    static constexpr int K_FLOATS = BK * STRIDE > BQ *P_STRIDE ? BK *STRIDE : BQ *P_STRIDE;
     static constexpr int BYTES = 4 * (BQ * STRIDE + K_FLOATS + BK * STRIDE);
 };
 
@@ -78,18 +77,6 @@ __device__ int64_t row_of(const block_place &place, int r)
     return place.row + threadIdx.x / ACROSS + DOWN * r;
 }
 
-/* Ends a group of background copies, which wait_for_groups counts. */
-__device__ void end_group()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Waits for this thread's background copies, except for the last LEFT groups. */
-template <int LEFT> __device__ void wait_for_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-
 /* Brings four neighbours to shared memory as f32. T: f32 is copied in the background. */
 template <typename T> __device__ void load_four(float *to, const T *from)
 {
@@ -100,8 +87,7 @@ template <typename T> __device__ void load_four(float *to, const T *from)
 
 template <> __device__ void load_four<float>(float *to, const float *from)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
+    copy_16_bytes(to, from, true);
 }
 
 /* Brings `rows` rows of D numbers to a tile of ROWS rows in shared memory, and zeros behind them. aligned: four
@@ -179,8 +165,7 @@ __device__ void finish_logits(float (&s)[sizes<HD>::R][sizes<HD>::C], const ith_
 }
 
 /* Raises the maximum of each row to that of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
-template <int HD>
-__device__ void raise_maxima(thread_state<HD> &row, const float (&s)[sizes<HD>::R][sizes<HD>::C])
+template <int HD> __device__ void raise_maxima(thread_state<HD> &row, const float (&s)[sizes<HD>::R][sizes<HD>::C])
 {
 #pragma unroll
     for (int r = 0; r < sizes<HD>::R; r++) {
@@ -302,8 +287,7 @@ __device__ void store_results(const thread_state<HD> &row, const ith_device_atte
 }
 
 template <typename T, int HD>
-__global__ void __launch_bounds__(THREADS, 2)
-    attend_block(const __grid_constant__ ith_device_attend call, bool aligned)
+__global__ void __launch_bounds__(THREADS, 2) attend_block(const __grid_constant__ ith_device_attend call, bool aligned)
 {
     constexpr int BQ = sizes<HD>::BQ, BK = sizes<HD>::BK;
     extern __shared__ float4 memory[];
@@ -338,15 +322,16 @@ __global__ void __launch_bounds__(THREADS, 2)
         add_values<HD>(row, p, v);
         __syncthreads(); /* both are no longer used */
     }
-    wait_for_groups<0>(); /* for queries, where there are no keys */
+    wait_for_copies(); /* of queries, where there are no keys */
     store_results<T, HD>(row, call, place);
 }
 
 /* ---- Larger heads: rows in global memory ----------------------------------------------------------------------- */
 
 constexpr int WIDE_THREADS = 256, WIDE_WARPS = WIDE_THREADS / 32, WIDE_ROWS = 4, WIDE_KEYS = 64;
-constexpr int WIDE_EACH = 16, WIDE_COLUMNS = WIDE_EACH * WIDE_THREADS; /* columns of the output: of a thread, of a block */
-constexpr int TOGETHER = 4;                                           /* keys of a warp at a time */
+constexpr int WIDE_EACH = 16,
+              WIDE_COLUMNS = WIDE_EACH * WIDE_THREADS; /* columns of the output: of a thread, of a block */
+constexpr int TOGETHER = 4;                            /* keys of a warp at a time */
 
 /* What the threads of a block share: logits, then probabilities, and the state of each row. */
 struct wide_shared {
@@ -553,21 +538,20 @@ template <typename T, int HD>
 ith_status start(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
 {
     int64_t D = call->head_dim, blocks = ith_cuda_attn_blocks(call, sizes<HD>::BQ, said);
-    bool aligned = is_aligned(&call->q, D, sizeof(T)) && is_aligned(&call->k, D, sizeof(T)) &&
-                   is_aligned(&call->v, D, sizeof(T));
+    bool aligned =
+        is_aligned(&call->q, D, sizeof(T)) && is_aligned(&call->k, D, sizeof(T)) && is_aligned(&call->v, D, sizeof(T));
     if (!blocks)
         return ITH_ERR_UNSUPPORTED;
     ith_status status = ith_cuda_check(
-        cudaFuncSetAttribute(attend_block<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizes<HD>::BYTES),
-        doing, said);
+        cudaFuncSetAttribute(attend_block<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizes<HD>::BYTES), doing,
+        said);
     if (status)
         return status;
     attend_block<T, HD><<<(unsigned)blocks, THREADS, sizes<HD>::BYTES, stream->stream>>>(*call, aligned);
     return ith_cuda_check_launch(doing, said);
 }
 
-template <typename T>
-ith_status start_wide(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
+template <typename T> ith_status start_wide(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
 {
     int64_t blocks = ith_cuda_attn_blocks(call, WIDE_ROWS, said);
     if (!blocks)
