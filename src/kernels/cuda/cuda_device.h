@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the CUDA module share: its objects, the check of CUDA's errors, and the launchers that the module's
- * table (cuda_module.c) lists. Each launcher is defined in a .cu file as extern "C"; kernels/device.h has the contracts. */
+ * table (cuda_module.c) lists. Each launcher is defined in a .cu file as extern "C". kernels/device.h has the
+ * contracts. */
 #ifndef ITH_KERNELS_CUDA_DEVICE_H
 #define ITH_KERNELS_CUDA_DEVICE_H
 
@@ -21,12 +22,13 @@ struct ith_device {
 struct ith_device_stream {
     struct ith_device *device;
     cudaStream_t stream;
-    cudaEvent_t event; /* marks a point of the stream for wait_for */
+    cudaEvent_t event;         /* marks a point of the stream for wait_for */
+    cudaEvent_t foreign_event; /* marks a point of a foreign stream for wait_for_foreign */
 };
 
-/* ITH_OK for cudaSuccess. Otherwise a failure whose sentence begins with `doing`, such as "starting an attention kernel":
- * ITH_ERR_MEMORY if the device has no memory left, ITH_ERR_UNSUPPORTED without a fitting driver or device,
- * ITH_ERR_INTERNAL for all else, such as a lost device. */
+/* ITH_OK for cudaSuccess. Otherwise a failure whose sentence begins with `doing`, such as "starting an attention
+ * kernel": ITH_ERR_MEMORY if there is no memory left, ITH_ERR_UNSUPPORTED without a fitting driver or device,
+ * ITH_ERR_INTERNAL for all else, such as a lost device. The failure is then no longer CUDA's last error. */
 ith_status ith_cuda_check(cudaError_t error, const char *doing, char *said);
 /* The same for the last kernel that was started. */
 ith_status ith_cuda_check_launch(const char *doing, char *said);

@@ -9,32 +9,10 @@
 
 #define LEAST_CAPABILITY 80
 
-/* ---- Errors ---------------------------------------------------------------------------------------------------- */
-
-static ith_status fail(char *said, ith_status status, const char *doing, const char *reason)
+static ith_status no_memory(const char *doing, char *said)
 {
-    snprintf(said, ITH_DEVICE_SENTENCE, "%s: %s", doing, reason);
-    return status;
-}
-
-ith_status ith_cuda_check(cudaError_t error, const char *doing, char *said)
-{
-    switch (error) {
-    case cudaSuccess: return ITH_OK;
-    case cudaErrorMemoryAllocation: return fail(said, ITH_ERR_MEMORY, doing, "the GPU has no memory left");
-    case cudaErrorInsufficientDriver:
-        return fail(said, ITH_ERR_UNSUPPORTED, doing,
-                    "the NVIDIA driver is too old for this build; update it, or compute on the CPU");
-    case cudaErrorNoDevice:
-    case cudaErrorSystemDriverMismatch:
-    case cudaErrorInitializationError: return fail(said, ITH_ERR_UNSUPPORTED, doing, cudaGetErrorString(error));
-    default: return fail(said, ITH_ERR_INTERNAL, doing, cudaGetErrorString(error));
-    }
-}
-
-ith_status ith_cuda_check_launch(const char *doing, char *said)
-{
-    return ith_cuda_check(cudaGetLastError(), doing, said);
+    snprintf(said, ITH_DEVICE_SENTENCE, "%s: there is no memory", doing);
+    return ITH_ERR_MEMORY;
 }
 
 /* Makes the device current for the calling thread, as CUDA's functions need it. */
@@ -54,7 +32,7 @@ static ith_status check_device(int index, int *capability, int *processors, char
     if (status)
         return status;
     if (index < 0 || index >= count) {
-        snprintf(said, ITH_DEVICE_SENTENCE, "there is no GPU number %d: this machine has %d, which count from 0", index,
+        snprintf(said, ITH_DEVICE_SENTENCE, "there is no GPU number %d: the driver finds %d, which count from 0", index,
                  count);
         return ITH_ERR_UNSUPPORTED;
     }
@@ -81,7 +59,7 @@ static ith_status open_device(int index, struct ith_device **out, char *said)
         return status;
     struct ith_device *device = malloc(sizeof *device);
     if (!device)
-        return fail(said, ITH_ERR_MEMORY, "opening a GPU", "there is no memory");
+        return no_memory("opening a GPU", said);
     *device = (struct ith_device){.index = index, .capability = capability, .processors = processors};
     status = use(device, "opening a GPU", said);
     if (!status) /* creates the GPU's context now, so that its failure is seen here */
@@ -114,7 +92,7 @@ static ith_status read_facts(struct ith_device *device, ith_device_facts *facts,
                                 .processors = device->processors,
                                 .memory_bytes = (int64_t)all_bytes,
                                 .free_bytes = (int64_t)free_bytes};
-    snprintf(facts->name, sizeof facts->name, "%s", properties.name);
+    snprintf(facts->name, sizeof facts->name, "%.*s", (int)sizeof facts->name - 1, properties.name);
     return ITH_OK;
 }
 
@@ -122,53 +100,60 @@ static ith_status read_facts(struct ith_device *device, ith_device_facts *facts,
 
 static ith_status allocate(struct ith_device *device, int64_t bytes, void **out, char *said)
 {
+    static const char doing[] = "allocating memory of the GPU";
     *out = NULL;
-    ith_status status = use(device, "allocating memory of the GPU", said);
+    ith_status status = use(device, doing, said);
     if (status)
         return status;
-    cudaError_t error = cudaMalloc(out, bytes > 0 ? (size_t)bytes : 1);
-    if (error == cudaErrorMemoryAllocation) {
-        size_t free_bytes = 0, all_bytes = 0;
-        cudaGetLastError(); /* the error is dealt with: later checks of launches are not to see it */
-        cudaMemGetInfo(&free_bytes, &all_bytes);
+    status = ith_cuda_check(cudaMalloc(out, bytes > 0 ? (size_t)bytes : 1), doing, said);
+    size_t free_bytes = 0, all_bytes = 0;
+    if (status == ITH_ERR_MEMORY && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess)
         snprintf(said, ITH_DEVICE_SENTENCE, "the GPU has no %.1f MB left: %.1f MB of its %.1f MB are free",
                  (double)bytes / 1e6, (double)free_bytes / 1e6, (double)all_bytes / 1e6);
-        return ITH_ERR_MEMORY;
-    }
-    return ith_cuda_check(error, "allocating memory of the GPU", said);
+    return status;
 }
 
 static void release(struct ith_device *device, void *pointer)
 {
-    if (pointer && cudaSetDevice(device->index) == cudaSuccess)
-        cudaFree(pointer);
+    if (pointer && (cudaSetDevice(device->index) || cudaFree(pointer)))
+        cudaGetLastError();
 }
 
 static ith_status allocate_pinned(struct ith_device *device, int64_t bytes, void **out, char *said)
 {
+    static const char doing[] = "allocating pinned memory";
     *out = NULL;
-    ith_status status = use(device, "allocating pinned memory", said);
+    ith_status status = use(device, doing, said);
     if (status)
         return status;
-    return ith_cuda_check(cudaHostAlloc(out, bytes > 0 ? (size_t)bytes : 1, cudaHostAllocPortable),
-                          "allocating pinned memory", said);
+    status = ith_cuda_check(cudaHostAlloc(out, bytes > 0 ? (size_t)bytes : 1, cudaHostAllocPortable), doing, said);
+    if (status == ITH_ERR_MEMORY)
+        snprintf(said, ITH_DEVICE_SENTENCE, "this machine cannot pin another %.1f MB of its memory for the GPU",
+                 (double)bytes / 1e6);
+    return status;
 }
 
 static void release_pinned(struct ith_device *device, void *pointer)
 {
-    if (pointer && cudaSetDevice(device->index) == cudaSuccess)
-        cudaFreeHost(pointer);
+    if (pointer && (cudaSetDevice(device->index) || cudaFreeHost(pointer)))
+        cudaGetLastError();
 }
 
+/* Memory of this device, managed memory, and pinned or registered host memory. Registered memory counts only if the
+ * device uses the same address for it. Other host memory does not count, not even where the device could reach it. */
 static bool addresses(struct ith_device *device, const void *pointer)
 {
     struct cudaPointerAttributes attributes;
-    if (cudaSetDevice(device->index) || cudaPointerGetAttributes(&attributes, pointer)) {
+    if (!pointer || cudaSetDevice(device->index) || cudaPointerGetAttributes(&attributes, pointer)) {
         cudaGetLastError();
         return false;
     }
-    return attributes.devicePointer != NULL &&
-           (attributes.type != cudaMemoryTypeDevice || attributes.device == device->index);
+    switch (attributes.type) {
+    case cudaMemoryTypeDevice: return attributes.device == device->index;
+    case cudaMemoryTypeManaged: return true;
+    case cudaMemoryTypeHost: return attributes.devicePointer == pointer;
+    default: return false;
+    }
 }
 
 /* ---- Streams --------------------------------------------------------------------------------------------------- */
@@ -180,9 +165,12 @@ static void destroy_stream(struct ith_device_stream *stream)
     if (!cudaSetDevice(stream->device->index)) {
         if (stream->event)
             cudaEventDestroy(stream->event);
+        if (stream->foreign_event)
+            cudaEventDestroy(stream->foreign_event);
         if (stream->stream)
             cudaStreamDestroy(stream->stream);
     }
+    cudaGetLastError(); /* a failure of these calls is not reported */
     free(stream);
 }
 
@@ -195,11 +183,13 @@ static ith_status create_stream(struct ith_device *device, struct ith_device_str
         return status;
     struct ith_device_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
-        return fail(said, ITH_ERR_MEMORY, doing, "there is no memory");
+        return no_memory(doing, said);
     stream->device = device;
     status = ith_cuda_check(cudaStreamCreateWithFlags(&stream->stream, cudaStreamNonBlocking), doing, said);
     if (!status)
         status = ith_cuda_check(cudaEventCreateWithFlags(&stream->event, cudaEventDisableTiming), doing, said);
+    if (!status)
+        status = ith_cuda_check(cudaEventCreateWithFlags(&stream->foreign_event, cudaEventDisableTiming), doing, said);
     if (status)
         destroy_stream(stream);
     else
@@ -224,7 +214,7 @@ static ith_status wait_for(struct ith_device_stream *stream, struct ith_device_s
 
 static ith_status wait_for_foreign(struct ith_device_stream *stream, void *foreign, char *said)
 {
-    return wait_for_event(stream, (cudaStream_t)foreign, stream->event, said);
+    return wait_for_event(stream, (cudaStream_t)foreign, stream->foreign_event, said);
 }
 
 static ith_status query(struct ith_device_stream *stream, bool *done, char *said)
@@ -236,25 +226,29 @@ static ith_status query(struct ith_device_stream *stream, bool *done, char *said
         return status;
     cudaError_t error = cudaStreamQuery(stream->stream);
     *done = error == cudaSuccess;
-    return error == cudaErrorNotReady ? ITH_OK : ith_cuda_check(error, doing, said);
+    if (error != cudaErrorNotReady)
+        return ith_cuda_check(error, doing, said);
+    cudaGetLastError(); /* no failure, but CUDA notes it as one */
+    return ITH_OK;
 }
 
 static ith_status copy(struct ith_device_stream *stream, void *target, const void *source, int64_t bytes, char *said)
 {
-    ith_status status = use(stream->device, "copying memory of the GPU", said);
+    static const char doing[] = "copying memory of the GPU";
+    ith_status status = use(stream->device, doing, said);
     if (status || bytes == 0)
         return status;
-    return ith_cuda_check(cudaMemcpyAsync(target, source, (size_t)bytes, cudaMemcpyDefault, stream->stream),
-                          "copying memory of the GPU", said);
+    return ith_cuda_check(cudaMemcpyAsync(target, source, (size_t)bytes, cudaMemcpyDefault, stream->stream), doing,
+                          said);
 }
 
 static ith_status fill(struct ith_device_stream *stream, void *target, int byte, int64_t bytes, char *said)
 {
-    ith_status status = use(stream->device, "filling memory of the GPU", said);
+    static const char doing[] = "filling memory of the GPU";
+    ith_status status = use(stream->device, doing, said);
     if (status || bytes == 0)
         return status;
-    return ith_cuda_check(cudaMemsetAsync(target, byte, (size_t)bytes, stream->stream), "filling memory of the GPU",
-                          said);
+    return ith_cuda_check(cudaMemsetAsync(target, byte, (size_t)bytes, stream->stream), doing, said);
 }
 
 static void *raw_stream(struct ith_device_stream *stream)
