@@ -669,20 +669,24 @@ static const form forms[] = {
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-/* The first form for a call. ITHACA_SM90_FORM=KEYS,CLUSTER,TURNS asks for another, such as 128,2,1. */
+/* The first form for a call. ITHACA_SM90_FORM=KEYS,CLUSTER,TURNS asks for another, such as 128,2,1; the first
+ * is taken if there is no such form. */
 static const form *find_form(const ith_device_attend *call)
 {
     int keys = 0, cluster = 0, turns = 0;
     const char *wanted = getenv("ITHACA_SM90_FORM");
     const bool asked = wanted && sscanf(wanted, "%d,%d,%d", &keys, &cluster, &turns) == 3;
+    const form *best = NULL;
     for (int i = 0; i < FORMS; i++) {
         const form *f = &forms[i];
         if (f->head_dim == call->head_dim && f->f16 == (call->dtype == ITH_F16) &&
-            f->fixed_m == (call->softmax == ITH_SOFTMAX_FIXED_M) &&
-            (!asked || (f->keys == keys && f->cluster == cluster && f->turns == (turns != 0))))
-            return f;
+            f->fixed_m == (call->softmax == ITH_SOFTMAX_FIXED_M)) {
+            best = best ? best : f;
+            if (asked && f->keys == keys && f->cluster == cluster && f->turns == (turns != 0))
+                return f;
+        }
     }
-    return NULL;
+    return best;
 }
 
 /* Why TMA cannot read such rows of heads [first, first + count); NULL: it can. */

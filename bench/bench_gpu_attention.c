@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A kernel of attention on a GPU, called through the device module (kernels/device.h).
+ *
+ *     bench_gpu_attention [--kernel 16bit_sm90] [--seq 16384,32768] [--heads 16] [--head-dim 128] [--dtype bf16|f16|f32]
+ *                         [--softmax online|fixed_m|both] [--forms A:B] [--rounds 5] [--json] | --check
+ *
+ * Times calls of random q, k, v [1, S, H, D], without a mask: the median over the rounds, in which all forms and softmaxes
+ * take turns. A head takes 4 S^2 D operations. --forms: values of ITHACA_SM90_FORM, separated by colons.
+ * --check compares cases of all sizes, states and lengths with float64 instead (gpu_check.c). */
+#include "gpu_problem.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS_MOST = 64, SERIES_MOST = 64 };
+#define SAMPLE_SECONDS 0.04
+
+typedef struct settings {
+    const char *kernel, *forms, *softmax, *dtype;
+    int64_t seqs[16], heads, head_dim;
+    int seq_count, rounds;
+    bool json, check;
+} settings;
+
+/* One form and softmax that is measured. */
+typedef struct series {
+    const char *form;
+    ith_softmax softmax;
+    int calls; /* of a sample */
+    double seconds[ROUNDS_MOST];
+} series;
+
+static bool parse_seqs(settings *s, const char *text)
+{
+    char *end = NULL;
+    for (s->seq_count = 0; s->seq_count < 16; text = end + 1) {
+        s->seqs[s->seq_count++] = strtoll(text, &end, 10);
+        if (end == text || (*end && *end != ','))
+            return false;
+        if (!*end)
+            return true;
+    }
+    return false;
+}
+
+static bool parse(settings *s, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(name, "--json") || !strcmp(name, "--check")) {
+            *(name[2] == 'j' ? &s->json : &s->check) = true;
+            continue;
+        }
+        if (!value)
+            return false;
+        i++;
+        if (!strcmp(name, "--kernel"))
+            s->kernel = value;
+        else if (!strcmp(name, "--forms"))
+            s->forms = value;
+        else if (!strcmp(name, "--softmax"))
+            s->softmax = value;
+        else if (!strcmp(name, "--dtype"))
+            s->dtype = value;
+        else if (!strcmp(name, "--heads"))
+            s->heads = atoll(value);
+        else if (!strcmp(name, "--head-dim"))
+            s->head_dim = atoll(value);
+        else if (!strcmp(name, "--rounds"))
+            s->rounds = atoi(value);
+        else if (strcmp(name, "--seq") || !parse_seqs(s, value))
+            return false;
+    }
+    return s->rounds >= 1 && s->rounds <= ROUNDS_MOST && s->heads >= 1 && s->head_dim >= 1;
+}
+
+/* ---- Timing ----------------------------------------------------------------------------------------------------- */
+
+/* Seconds of one call, as the mean of `calls`. */
+static double time_calls(bench_gpu *gpu, const ith_device_attend *call, int calls)
+{
+    cudaEvent_t begin, end;
+    float milliseconds = 0;
+    gpu_check(cudaEventCreate(&begin) || cudaEventCreate(&end), "making events");
+    gpu_check(cudaEventRecord(begin, (cudaStream_t)gpu->module->raw_stream(gpu->stream)), "recording an event");
+    for (int i = 0; i < calls; i++)
+        gpu_attend(gpu, call);
+    gpu_check(cudaEventRecord(end, (cudaStream_t)gpu->module->raw_stream(gpu->stream)), "recording an event");
+    gpu_check(cudaEventSynchronize(end), "computing attention");
+    gpu_check(cudaEventElapsedTime(&milliseconds, begin, end), "reading the time");
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return milliseconds * 1e-3 / calls;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The series that the settings ask for. `forms` is cut at its colons. */
+static int list_series(const settings *s, char *forms, series *list)
+{
+    int count = 0;
+    for (char *form = strtok(forms, ":"); form; form = strtok(NULL, ":"))
+        for (int fixed = 0; fixed < 2 && count < SERIES_MOST; fixed++) {
+            if (strcmp(s->softmax, "both") && strcmp(s->softmax, fixed ? "fixed_m" : "online"))
+                continue;
+            list[count++] = (series){.form = form, .softmax = fixed ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE};
+        }
+    return count;
+}
+
+static void use_form(const char *form)
+{
+    if (strcmp(form, "default"))
+        setenv("ITHACA_SM90_FORM", form, 1);
+    else
+        unsetenv("ITHACA_SM90_FORM");
+}
+
+static void print_series(const settings *s, int64_t seq, series *x, bool first)
+{
+    qsort(x->seconds, (size_t)s->rounds, sizeof *x->seconds, compare_doubles);
+    const double operations = 4. * (double)seq * (double)seq * (double)s->head_dim * (double)s->heads;
+    const double median = x->seconds[s->rounds / 2], best = x->seconds[0], worst = x->seconds[s->rounds - 1];
+    const char *softmax = x->softmax == ITH_SOFTMAX_FIXED_M ? "fixed_m" : "online";
+    if (s->json)
+        printf("%s{\"kernel\": \"%s\", \"form\": \"%s\", \"softmax\": \"%s\", \"dtype\": \"%s\", \"seq\": %lld, "
+               "\"heads\": %lld,"
+               " \"head_dim\": %lld, \"seconds\": %.9f, \"tflops\": %.2f}",
+               first ? "" : ",\n", s->kernel, x->form, softmax, s->dtype, (long long)seq, (long long)s->heads,
+               (long long)s->head_dim, median, 1e-12 * operations / median);
+    else
+        printf("%-12s %-10s %-8s S %7lld H %3lld D %3lld  %9.3f ms  %7.1f TFLOP/s  (%.1f to %.1f)\n", s->kernel,
+               x->form, softmax, (long long)seq, (long long)s->heads, (long long)s->head_dim, 1e3 * median,
+               1e-12 * operations / median, 1e-12 * operations / worst, 1e-12 * operations / best);
+    fflush(stdout);
+}
+
+static void time_seq(bench_gpu *gpu, const settings *s, int64_t seq, series *list, int count, bool first)
+{
+    gpu_problem problem = {.dtype = gpu_dtype(s->dtype),
+                           .head_dim = s->head_dim,
+                           .batch = 1,
+                           .heads = s->heads,
+                           .per_kv = 1,
+                           .q_rows = seq,
+                           .kv_rows = seq,
+                           .seed = (uint64_t)seq};
+    ith_device_attend call = gpu_make_problem(gpu, &problem);
+    /* Offsets of fixed_m that fit random tensors of these sizes: logits stay below the offset + 88. */
+    gpu_fill_floats(gpu, call.m, s->heads * seq, -69);
+    for (int i = 0; i < count; i++) {
+        call.softmax = list[i].softmax;
+        use_form(list[i].form);
+        time_calls(gpu, &call, 1);
+        list[i].calls = 1 + (int)(SAMPLE_SECONDS / time_calls(gpu, &call, 1));
+    }
+    for (int round = 0; round < s->rounds; round++)
+        for (int i = 0; i < count; i++) {
+            call.softmax = list[i].softmax;
+            use_form(list[i].form);
+            list[i].seconds[round] = time_calls(gpu, &call, list[i].calls);
+        }
+    for (int i = 0; i < count; i++)
+        print_series(s, seq, &list[i], first && i == 0);
+    gpu_free_problem(gpu, &problem);
+}
+
+static bool check_forms(bench_gpu *gpu, char *forms)
+{
+    bool right = true;
+    for (char *form = strtok(forms, ":"); form; form = strtok(NULL, ":")) {
+        use_form(form);
+        printf("form %s\n", form);
+        right = gpu_check_cases(gpu) && right;
+    }
+    return right;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {.kernel = "16bit_sm90",
+                  .forms = "default",
+                  .softmax = "both",
+                  .dtype = "bf16",
+                  .seqs = {16384},
+                  .heads = 16,
+                  .head_dim = 128,
+                  .seq_count = 1,
+                  .rounds = 5};
+    if (!parse(&s, argc, argv)) {
+        fprintf(stderr, "bench_gpu_attention: unknown option or value; the file's first comment has them\n");
+        return 2;
+    }
+    bench_gpu gpu;
+    if (!gpu_open(&gpu, s.kernel))
+        return 77;
+    char *forms = strdup(s.forms);
+    if (s.check)
+        return check_forms(&gpu, forms) ? 0 : 1;
+    series list[SERIES_MOST];
+    const int count = list_series(&s, forms, list);
+    printf("%s", s.json ? "[" : "");
+    for (int i = 0; i < s.seq_count; i++)
+        time_seq(&gpu, &s, s.seqs[i], list, count, i == 0);
+    printf("%s", s.json ? "]\n" : "");
+    free(forms);
+    return 0;
+}
