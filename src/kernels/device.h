@@ -11,6 +11,7 @@
 #define ITH_KERNELS_DEVICE_H
 
 #include "../base/modules.h"
+#include "device_layers.h"
 
 #include <ithaca/transport.h>
 
@@ -210,6 +211,9 @@ typedef struct ith_device_module {
 
     /* The stream as the device's own library knows it (a cudaStream_t), for transports. */
     void *(*raw_stream)(struct ith_device_stream *stream);
+
+    /* The operations of a transformer's layers (device_layers.h); NULL: the module has none. */
+    const ith_device_layers *layers;
 } ith_device_module;
 
 #endif

@@ -41,6 +41,17 @@ ith_status ith_cuda_key_stats(struct ith_device_stream *stream, const ith_device
 ith_status ith_cuda_query_stats(struct ith_device_stream *stream, const ith_device_query_stats *stats, char *said);
 ith_status ith_cuda_offsets(struct ith_device_stream *stream, const ith_device_offsets *offsets, char *said);
 
+/* The scratch memory of linear layers (cuda_linear.c). */
+#define ITH_CUDA_PRODUCT_BYTES ((int64_t)64 << 20)
+ith_status ith_cuda_create_products(struct ith_device *device, struct ith_device_products **out, char *said);
+void ith_cuda_destroy_products(struct ith_device_products *products);
+ith_status ith_cuda_linear(struct ith_device_stream *stream, struct ith_device_products *products,
+                           const ith_device_linear *linear, char *said);
+/* Replaces v by act(v + bias) in rows of y, for linear layers whose library cannot. */
+ith_status ith_cuda_bias_act(struct ith_device_stream *stream, const ith_device_linear *linear, char *said);
+ith_status ith_cuda_update_rows(struct ith_device_stream *stream, const ith_device_row_update *update, char *said);
+ith_status ith_cuda_norm_heads(struct ith_device_stream *stream, const ith_device_heads *heads, char *said);
+
 extern const ith_device_kernel ith_cuda_attn_16bit_sm90; /* attn_16bit_sm90.cu: wgmma and TMA */
 extern const ith_device_kernel ith_cuda_attn_16bit_sm80; /* attn_16bit_sm80.cu: mma.sync */
 extern const ith_device_kernel ith_cuda_attn_f32_sm80;   /* attn_f32_sm80.cu: f32 multiply-adds, any size, any type */

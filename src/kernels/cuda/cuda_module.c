@@ -261,6 +261,15 @@ static void *raw_stream(struct ith_device_stream *stream)
 static const ith_device_kernel *const kernels[] = {&ith_cuda_attn_16bit_sm90, &ith_cuda_attn_16bit_sm80,
                                                    &ith_cuda_attn_f32_sm80, NULL};
 
+static const ith_device_layers layers = {
+    .product_bytes = ITH_CUDA_PRODUCT_BYTES,
+    .create_products = ith_cuda_create_products,
+    .destroy_products = ith_cuda_destroy_products,
+    .linear = ith_cuda_linear,
+    .update_rows = ith_cuda_update_rows,
+    .norm_heads = ith_cuda_norm_heads,
+};
+
 __attribute__((visibility("default"))) extern const ith_device_module ith_device_module_table;
 const ith_device_module ith_device_module_table = {
     .head = {ITH_DEVICE_MODULE_ABI, "cuda"},
@@ -287,4 +296,5 @@ const ith_device_module ith_device_module_table = {
     .offsets = ith_cuda_offsets,
     .kernels = kernels,
     .raw_stream = raw_stream,
+    .layers = &layers,
 };
