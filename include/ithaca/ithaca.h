@@ -269,10 +269,10 @@ ITH_API ith_status ith_context_use_device(ith_context *context, const char *name
 
 typedef struct ith_device_info {
     size_t struct_size;
-    char name[32];        /* "cpu", "cuda:0", ... */
-    char description[64]; /* the maker's name, such as "NVIDIA H100 80GB HBM3"; "" for the processor */
-    int64_t capability;   /* CUDA's compute capability times 10, such as 90; 0 for the processor */
-    int64_t processors;   /* streaming multiprocessors; 0 for the processor */
+    char name[32];                    /* "cpu", "cuda:0", ... */
+    char description[64];             /* the maker's name, such as "NVIDIA H100 80GB HBM3"; "" for the processor */
+    int64_t capability;               /* CUDA's compute capability times 10, such as 90; 0 for the processor */
+    int64_t processors;               /* streaming multiprocessors; 0 for the processor */
     int64_t memory_bytes, free_bytes; /* memory of the device, and how much of it is free; 0 for the processor */
 } ith_device_info;
 #define ITH_DEVICE_INFO_INIT                                                                                           \
@@ -648,11 +648,12 @@ ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool 
 ITH_API const char *ith_product_list(const ith_context *context, int index, bool *usable);
 
 /* Lists the shared modules that were found: returns the path of module number `index`, 0, 1, ..., and NULL behind the
- * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, and ithaca_transport_NAME.so, which
- * hold transports (ithaca/transport.h). They are looked for in the folder that the environment variable
- * ITHACA_PLUGIN_PATH names (empty: nowhere); without the variable, in ithaca/ beside the library and beside the library
- * itself. *refusal becomes the reason why the module cannot be used, or "" if it can. refusal may be NULL. Both strings
- * are valid as long as the process. May be called from any thread. */
+ * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, ithaca_transport_NAME.so, which hold
+ * transports (ithaca/transport.h), and ithaca_device_NAME.so, which serve devices (ith_context_use_device). They are
+ * looked for in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: nowhere); without the
+ * variable, in ithaca/ beside the library and beside the library itself. *refusal becomes the reason why the module
+ * cannot be used, or "" if it can. refusal may be NULL. Both strings are valid as long as the process. May be called
+ * from any thread. */
 ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */

@@ -5,11 +5,13 @@
  * The input file holds q [B, Sq, H, D], k and v [B, Skv, Hkv, D], and may hold kv_lengths [B], key_bias [B, Skv] and
  * mask [B or 1, H or 1, Sq or 1, Skv]. A tensor with the type and the alignment that the computation needs is read
  * directly from the mapped file; any other tensor is copied. */
+#include "attend_device.h"
 #include "attend_options.h"
 #include "attend_transfer.h"
 #include "attend_whole.h"
 #include "cli.h"
 #include "complaint.h"
+#include "device_option.h"
 #include "output_name.h"
 
 #include <ithaca/files.h>
@@ -22,7 +24,7 @@
 
 /* The values of the command's options. */
 typedef struct attend_settings {
-    const char *input, *output;
+    const char *input, *output, *device;
     ith_attend_choices choices;
     ith_precision precision;
     bool plan, quiet;
@@ -42,6 +44,7 @@ static const ith_option own_rows[] = {
     {"precision", "auto|bf16|f32",
      "bf16 rounds q, k and v to bf16 and adds up in f32; f32 widens them; auto takes them as they are", ITH_OPTION_WORD,
      ITH_FROM_CONFIG, AT(precision), 0, 0, precision_word, 0},
+    ITH_DEVICE_OPTION(AT(device)),
     {"plan", NULL, "Print the plan that was chosen on standard error", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(plan), 0, 0,
      NULL, 0},
     {"quiet", NULL, "Do not print how long it took", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(quiet), 0, 0, NULL, 'q'},
@@ -420,7 +423,9 @@ static int prepare(void *user)
     static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* indexed by ith_precision */
     attend_job *job = user;
     const attend_settings *settings = job->settings;
-    int code = ith_attend_choose(job->context, job->table->command, &settings->choices, &job->options);
+    int code = ith_device_use(job->context, job->table->command, settings->device);
+    if (!code)
+        code = ith_attend_choose(job->context, job->table->command, &settings->choices, &job->options);
     if (!code && job->launch.leads)
         code = check_outputs(settings, job->table->config);
     if (!code)
@@ -439,22 +444,26 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     ith_attend_whole *whole = &job->tensors.whole;
     int rank = ith_comm_rank(comm);
     ith_plan *plan = NULL;
+    ith_attend_placed placed = {.memory_count = 0};
     ith_status status = ith_attend_scatter(whole, comm);
     if (!status)
-        status = ith_plan_create(context, &whole->problem, &job->options, comm, &plan);
+        status = ith_attend_place(context, whole, ith_comm_size(comm), rank, &placed);
+    if (!status)
+        status = ith_plan_create(context, &placed.problem, &job->options, comm, &plan);
     if (!status && rank == 0)
         ith_plan_print(plan, job->plan, sizeof job->plan);
     double start = ith_cli_seconds();
-    if (!status) {
-        ith_attn_tensors share = ith_attend_share(whole, ith_comm_size(comm), rank);
-        status = ith_launch_execute(comm, plan, &share);
-    }
+    if (!status)
+        status = ith_launch_execute(comm, plan, &placed.tensors);
     if (rank == 0)
         job->seconds = ith_cli_seconds() - start;
     ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
     if (!status && rank == 0 && !ith_plan_count(plan, &counters))
         job->compression_error = counters.compression_error;
     ith_plan_destroy(&plan);
+    if (!status)
+        status = ith_attend_bring_back(&placed);
+    ith_attend_leave(&placed);
     return status ? status : ith_attend_gather(whole, comm);
 }
 

@@ -7,6 +7,7 @@
 #include "bench_engine.h"
 #include "cli.h"
 #include "complaint.h"
+#include "device_option.h"
 #include "launch_records.h"
 #include "thread_limit.h"
 
@@ -18,7 +19,7 @@
 
 /* The values of the command's options and of its argument. */
 typedef struct bench_settings {
-    const char *machine;           /* the value of --machine; NULL if not given */
+    const char *machine, *device;  /* the values of --machine and --device; NULL if not given */
     const char *what, *strategies; /* the argument WHAT; names of strategies, separated by commas */
     ith_option_list seq, batch, softmax;
     int64_t heads, kv_heads, head_dim, repeats;
@@ -53,6 +54,7 @@ static const ith_option own_rows[] = {
      "Every strategy at batch sizes 1, 2, 4 and 8, on 4 ranks, at 4096 tokens, as far as --strategy, --batch, --ranks "
      "and --seq are not given",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(suite), 0, 0, NULL, 0},
+    ITH_DEVICE_OPTION(AT(device)),
     {"machine", "NAME|FILE",
      "Predict by the description of this machine, as 'ithaca plan' takes it (by 'ithaca tune', or measured now)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
@@ -75,7 +77,9 @@ static const char doc[] =
     "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
     "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
     "gflops over it. kernel_from says how the kernel was chosen. rel_l2 compares 16 rows "
-    "of each head with float64. memory is what the plans of all ranks hold, predicted and measured; sent_bytes is "
+    "of each head with float64. On a device nothing is predicted, and there is no peak: its rows name the device and "
+    "the memory of it that the plans hold. memory is what the plans of all ranks hold, predicted and measured; "
+    "sent_bytes is "
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";
 
@@ -256,13 +260,16 @@ static int prepare(void *user)
     bench->threads = c->launch.all_threads ? c->launch.all_threads : bench->threads_here;
     bench->repeats = (int)s->repeats, bench->trace_batch = s->trace_batch;
     bench->launch = &c->launch;
-    int code = ith_attend_begin(bench->context, &s->choices, &c->launch);
+    int code = ith_device_use(bench->context, c->command, s->device);
+    bench->on_device = ith_device_in_use(bench->context, &bench->device);
+    if (!code)
+        code = ith_attend_begin(bench->context, &s->choices, &c->launch);
     if (!code && c->launch.leads)
         code = ith_bench_output_begin(&c->output, c->command);
     if (!code)
         code = add_problems(bench, s, c->command);
-    bench->measures_machine = !ith_launch_is_alone(&c->launch) && !s->machine;
-    if (!code && c->launch.leads && !bench->measures_machine)
+    bench->measures_machine = !ith_launch_is_alone(&c->launch) && !s->machine && !bench->on_device;
+    if (!code && c->launch.leads && !bench->measures_machine && !bench->on_device)
         code = ith_bench_predict(bench, s->machine);
     if (!code && ith_records_restart(&c->launch, bench->context)) /* the trace holds no measurement of the machine */
         code = ith_cli_error("%s", ith_context_error(bench->context));
@@ -322,6 +329,8 @@ static int fill_plan(const bench_settings *s, bench_command *c, ith_options *opt
     bench->launch = &c->launch, bench->repeats = 1;
     int code = ith_cli_context(ITH_TALK_QUIET, &bench->context);
     if (!code)
+        code = ith_device_use(bench->context, c->command, s->device);
+    if (!code)
         code = ith_attend_begin(bench->context, &s->choices, &c->launch);
     if (!code)
         code = add_problems(bench, s, c->command);
@@ -362,6 +371,9 @@ static int check(const bench_settings *s, const ith_options *options)
     int code = ith_options_check(options);
     if (!code && s->trace_batch && !s->choices.launch.trace)
         code = ith_cli_usage(options->command, "--trace-batch needs --trace");
+    if (!code && s->machine && s->device && strcmp(s->device, "cpu") != 0)
+        code = ith_cli_usage(options->command,
+                             "--machine describes processors: nothing predicts the time of --device %s", s->device);
     bool listed = !s->trace_batch;
     for (int i = 0; i < s->batch.count; i++)
         listed |= s->batch.values[i] == s->trace_batch;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 /* The members that identify the measurement of a row. A row may lack some of them. */
-static const char *const identity[] = {"bench",     "stage",   "name",  "size",   "model",   "frames",  "height",
-                                       "width",     "steps",   "cfg",   "batch",  "seq",     "heads",   "kv_heads",
-                                       "head_dim",  "ffn_dim", "text",  "dtype",  "softmax", "overlap", "compress",
-                                       "precision", "weights", "ranks", "threads"};
+static const char *const identity[] = {"bench",     "stage",   "name",  "size",    "model",   "frames",  "height",
+                                       "width",     "steps",   "cfg",   "batch",   "seq",     "heads",   "kv_heads",
+                                       "head_dim",  "ffn_dim", "text",  "dtype",   "softmax", "overlap", "compress",
+                                       "precision", "weights", "ranks", "threads", "device"};
 enum { IDENTITY = sizeof identity / sizeof *identity };
 
 #define MOST_BYTES                                                                                                     \

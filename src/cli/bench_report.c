@@ -38,24 +38,25 @@ static json_t *tiles_json(const ith_plan_info *info)
                      "block_kv_compute_in", (json_int_t)info->block_kv_compute_in);
 }
 
-/* The measured figures of a row as a JSON object; `hidden_share` is null if nothing was exchanged, and
- * `predicted_seconds` if nothing is predicted. */
+/* The measured figures of a row as a JSON object; `hidden_share` is null if nothing was exchanged, `predicted_seconds`
+ * if nothing is predicted, and the peak on a device. */
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
 {
     json_t *figures = json_object();
     ith_bench_set_seconds(figures, row->seconds, bench->repeats);
     double seconds = json_number_value(json_object_get(figures, "seconds"));
     double gflops = 1e-9 * ith_attend_operations(&row->problem->whole.problem) / seconds;
-    double peak = ith_bench_median(row->peaks, bench->repeats);
+    double peak = bench->on_device ? NAN : ith_bench_median(row->peaks, bench->repeats);
+    double share = bench->on_device ? NAN : peak > 0 ? gflops / peak : 0;
     double hidden = row->exchange_seconds > 0 ? 1 - row->waiting_seconds / row->exchange_seconds : NAN;
     json_object_update_new(
         figures,
-        json_pack("{s:o, s:f, s:f, s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:o, s:s, s:f}", "predicted_seconds",
+        json_pack("{s:o, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:s, s:f}", "predicted_seconds",
                   ith_cli_json_number(row->predicted_seconds), "plan_seconds", row->plan_seconds, "gflops", gflops,
-                  "peak", row->peak, "peak_gflops", peak, "share_of_peak", peak > 0 ? gflops / peak : 0.0, "rel_l2",
-                  ith_cli_json_number(row->rel_l2), "memory_bytes", (json_int_t)row->held_bytes,
-                  "predicted_memory_bytes", (json_int_t)row->predicted_bytes, "sent_bytes", (json_int_t)row->sent_bytes,
-                  "hidden_share", ith_cli_json_number(hidden), "compress",
+                  "peak", row->peak, "peak_gflops", ith_cli_json_number(peak), "share_of_peak",
+                  ith_cli_json_number(share), "rel_l2", ith_cli_json_number(row->rel_l2), "memory_bytes",
+                  (json_int_t)row->held_bytes, "predicted_memory_bytes", (json_int_t)row->predicted_bytes, "sent_bytes",
+                  (json_int_t)row->sent_bytes, "hidden_share", ith_cli_json_number(hidden), "compress",
                   ith_compress_name((ith_compress)row->info.compress), "compression_error", row->compression_error));
     return figures;
 }
@@ -70,6 +71,10 @@ static json_t *rows_json(const ith_bench *bench)
         json_object_update_new(object, tiles_json(&row->info));
         if (row->info.unhidden)
             json_object_set_new(object, "overlap", json_string("off"));
+        if (bench->on_device) {
+            json_object_set_new(object, "device", json_string(bench->device.name));
+            json_object_set_new(object, "device_memory_bytes", json_integer((json_int_t)row->device_bytes));
+        }
         json_object_update_new(object, problem_json(&row->problem->whole.problem));
         json_object_update_new(object, figures_json(bench, row));
         json_array_append_new(rows, object);
@@ -84,6 +89,7 @@ static const ith_bench_column columns[] = {
     {"u", "ulysses", NULL, 0, NULL},
     {"r", "ring", NULL, 0, NULL},
     {"softmax", "softmax", NULL, 0, NULL},
+    {"device", "device", NULL, 0, NULL},
     {"kernel", "kernel", NULL, 0, NULL},
     {"from", "kernel_from", NULL, 0, NULL},
     {"batch", "batch", NULL, 0, NULL},
@@ -102,6 +108,7 @@ static const ith_bench_column columns[] = {
     {"rel_l2", "rel_l2", "%.2e", 1, NULL},
     {"MB", "memory_bytes", "%.1f", 1e-6, NULL},
     {"MB pred.", "predicted_memory_bytes", "%.1f", 1e-6, NULL},
+    {"MB device", "device_memory_bytes", "%.1f", 1e-6, NULL},
     {"MB sent", "sent_bytes", "%.1f", 1e-6, NULL},
     {"hidden", "hidden_share", "%.1f%%", 100, NULL},
     {"overlap", "overlap", NULL, 0, NULL},
@@ -119,8 +126,9 @@ int ith_bench_report_rows(const ith_bench *bench, const ith_bench_output *output
              (long long)p->heads, ith_cli_plural(p->heads), (long long)p->head_dim, ith_dtype_name(p->dtype),
              bench->launch->all_ranks, ith_cli_plural(bench->launch->all_ranks), bench->threads,
              ith_cli_plural(bench->threads), bench->repeats, ith_cli_plural(bench->repeats));
-    snprintf(machine, sizeof machine, "%s%s%ld processors, %s", bench->machine, bench->machine[0] ? ": " : "",
-             sysconf(_SC_NPROCESSORS_ONLN), ith_cpu_describe(ith_context_cpu(bench->context), sets, sizeof sets));
+    snprintf(machine, sizeof machine, "%s%s%s%s%ld processors, %s", bench->on_device ? bench->device.description : "",
+             bench->on_device ? "; " : "", bench->machine, bench->machine[0] ? ": " : "", sysconf(_SC_NPROCESSORS_ONLN),
+             ith_cpu_describe(ith_context_cpu(bench->context), sets, sizeof sets));
     const ith_bench_about about = {.title = "ithaca bench attention",
                                    .machine = machine,
                                    .settings = settings,

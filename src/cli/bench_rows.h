@@ -29,6 +29,7 @@ typedef struct ith_bench_row {
     double predicted_seconds;                 /* by the cost model; NAN: not predicted */
     double rel_l2;                            /* relative L2 error of the sampled rows of o */
     int64_t predicted_bytes, held_bytes;      /* memory of the plans of all ranks: predicted, and measured */
+    int64_t device_bytes;                     /* memory of a device that the plans of all ranks hold, predicted */
     int64_t sent_bytes;                       /* bytes sent in one execution by the rank that sends most */
     double exchange_seconds, waiting_seconds; /* time in exchanges, and waiting for them, summed over all ranks */
     double compression_error;                 /* the largest of all ranks */
@@ -43,8 +44,10 @@ typedef struct ith_bench {
     int threads_here;         /* threads of this process */
     int64_t trace_batch;      /* the batch whose rows alone the trace holds; 0: it holds everything */
     bool measures_machine;    /* the ranks measure their machine together, to predict the rows */
-    char machine[64];         /* name of the machine by whose rates the rows were predicted; "" if there is none */
-    int repeats;              /* number of measured executions of each row */
+    bool on_device;           /* the context uses a device, `device`: nothing is predicted, and there is no peak */
+    ith_device_info device;
+    char machine[64]; /* name of the machine by whose rates the rows were predicted; "" if there is none */
+    int repeats;      /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
     ith_bench_row *rows;

@@ -7,6 +7,7 @@
  * and all ranks then return. So no rank waits for a rank that has left. */
 #include "bench_rows.h"
 
+#include "attend_device.h"
 #include "attend_transfer.h"
 #include "cli.h"
 #include "launch.h"
@@ -26,6 +27,7 @@ typedef struct rank_note {
     double begin, end;       /* times of the execution */
     double plan_seconds;     /* time to make the plan */
     int64_t predicted_bytes; /* memory of the rank's plan */
+    int64_t device_bytes;    /* memory of a device that the rank's plan holds */
     int64_t held_bytes;      /* memory that plans of the process hold; on its lowest rank, otherwise 0 */
     double peak;             /* peak rate of the process in GFLOP/s; on its lowest rank, otherwise 0 */
     int64_t sent_bytes;      /* bytes sent in one execution */
@@ -38,10 +40,12 @@ typedef struct bench_rank {
     ith_context *context;
     ith_comm *comm;
     int rank, ranks;
-    bool first;        /* the lowest rank of its process */
-    rank_note own;     /* this rank's note */
-    rank_note *notes;  /* [ranks]: the notes of all ranks when they last met */
-    ith_plan **plans;  /* [rows]: this rank's plan of each row; NULL if it takes no part */
+    bool first;       /* the lowest rank of its process */
+    rank_note own;    /* this rank's note */
+    rank_note *notes; /* [ranks]: the notes of all ranks when they last met */
+    ith_plan **plans; /* [rows]: this rank's plan of each row; NULL if it takes no part */
+    /* [rows]: this rank's tensors, in the place of the first row that has the same tensors (first_alike) */
+    ith_attend_placed *placed;
     ith_status status; /* failure of this rank; ITH_OK if it has not failed */
 } bench_rank;
 
@@ -75,7 +79,7 @@ typedef struct peak_part {
     ith_peak peak;
 } peak_part;
 
-/* Measures the peak of the instructions that the row's kernel multiplies with; 0 on failure. */
+/* Measures the peak of the instructions that the row's kernel multiplies with; 0 on failure, and on a device. */
 static void measure_peak(void *user)
 {
     peak_part *part = user;
@@ -88,7 +92,7 @@ static void measure_peak(void *user)
 static bool measure_peaks(bench_rank *r, ith_bench_row *row, double row_seconds, double *peak)
 {
     peak_part part = {r->context, row, r->bench->threads_here, row_seconds, ITH_PEAK_INIT};
-    if (r->first && takes_part(r, row)) {
+    if (r->first && takes_part(r, row) && !r->bench->on_device) {
         ith_launch_alone(r->comm, measure_peak, &part);
         memcpy(row->peak, part.peak.name, sizeof row->peak);
     }
@@ -103,20 +107,42 @@ static bool measure_peaks(bench_rank *r, ith_bench_row *row, double row_seconds,
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-/* Creates this rank's plan of a table row. Every process keeps the plan's description. */
-static ith_status create_plan(bench_rank *r, ith_bench_row *row, ith_plan **plan)
+/* The first row of the table whose tensors are those of row `index`: the same problem on as many ranks. */
+static int first_alike(const ith_bench *bench, int index)
 {
+    int first = 0;
+    while (bench->rows[first].problem != bench->rows[index].problem ||
+           bench->rows[first].ranks != bench->rows[index].ranks)
+        first++;
+    return first;
+}
+
+/* Brings this rank's tensors of a table row to where the context computes, unless an earlier row has them there. */
+static ith_status place_tensors(bench_rank *r, int index)
+{
+    const ith_bench_row *row = &r->bench->rows[index];
+    if (first_alike(r->bench, index) != index)
+        return ITH_OK;
+    return ith_attend_place(r->context, &row->problem->whole, row->ranks, r->rank, &r->placed[index]);
+}
+
+/* Creates this rank's plan of a table row. Every process keeps the plan's description. */
+static ith_status create_plan(bench_rank *r, int index)
+{
+    ith_bench_row *row = &r->bench->rows[index];
     ith_attn_options options = row->options;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_plan **plan = &r->plans[index];
+    const ith_attn_problem *problem = &r->placed[first_alike(r->bench, index)].problem;
     if (row->ranks == 1)
         options.threads = r->bench->threads_here;
     double begin = ith_cli_seconds();
-    ith_status status =
-        ith_plan_create(r->context, &row->problem->whole.problem, &options, row->ranks > 1 ? r->comm : NULL, plan);
+    ith_status status = ith_plan_create(r->context, problem, &options, row->ranks > 1 ? r->comm : NULL, plan);
     r->own.plan_seconds = ith_cli_seconds() - begin;
     if (!status)
         status = ith_plan_describe(*plan, &info);
     r->own.predicted_bytes = info.memory_bytes;
+    r->own.device_bytes = info.device_bytes;
     if (!status && r->first) {
         row->info = info;
         snprintf(row->kernel, sizeof row->kernel, "%s", info.kernel);
@@ -140,8 +166,11 @@ static bool create_plans(bench_rank *r)
     const ith_bench *bench = r->bench;
     for (int i = 0; i < bench->row_count; i++) {
         ith_bench_row *row = &bench->rows[i];
+        const bool takes = takes_part(r, row);
+        if (!meet(r, takes ? place_tensors(r, i) : ITH_OK))
+            return false;
         int64_t before = held_bytes(r->context);
-        if (!meet(r, ITH_OK) || !meet(r, takes_part(r, row) ? create_plan(r, row, &r->plans[i]) : ITH_OK))
+        if (!meet(r, ITH_OK) || !meet(r, takes ? create_plan(r, i) : ITH_OK))
             return false;
         r->own.held_bytes = r->first ? held_bytes(r->context) - before : 0;
         if (!meet(r, ITH_OK))
@@ -149,6 +178,7 @@ static bool create_plans(bench_rank *r)
         for (int rank = 0; r->rank == 0 && rank < row->ranks; rank++) {
             row->predicted_bytes += r->notes[rank].predicted_bytes;
             row->held_bytes += r->notes[rank].held_bytes;
+            row->device_bytes += r->notes[rank].device_bytes;
             row->plan_seconds = fmax(row->plan_seconds, r->notes[rank].plan_seconds);
         }
     }
@@ -169,9 +199,9 @@ static void execute_here(void *user)
     execution *e = user;
     bench_rank *r = e->r;
     const ith_bench_row *row = &r->bench->rows[e->index];
-    ith_attn_tensors share = ith_attend_share(&row->problem->whole, row->ranks, r->rank);
+    const ith_attend_placed *placed = &r->placed[first_alike(r->bench, e->index)];
     r->own.begin = ith_cli_seconds();
-    e->status = ith_launch_execute(row->ranks > 1 ? r->comm : NULL, r->plans[e->index], &share);
+    e->status = ith_launch_execute(row->ranks > 1 ? r->comm : NULL, r->plans[e->index], &placed->tensors);
     r->own.end = ith_cli_seconds();
 }
 
@@ -224,8 +254,11 @@ static void compare(void *user)
 }
 
 /* Brings the results of a row to rank 0, which compares them. Returns false if a rank has failed. */
-static bool check_results(bench_rank *r, ith_bench_row *row)
+static bool check_results(bench_rank *r, int index)
 {
+    ith_bench_row *row = &r->bench->rows[index];
+    if (!meet(r, takes_part(r, row) ? ith_attend_bring_back(&r->placed[first_alike(r->bench, index)]) : ITH_OK))
+        return false;
     if (!meet(r, row->ranks > 1 ? ith_attend_gather(&row->problem->whole, r->comm) : ITH_OK))
         return false;
     if (r->rank == 0)
@@ -241,7 +274,7 @@ static bool run_repeat(bench_rank *r, int repeat)
     for (int i = 0; i < bench->row_count; i++) {
         ith_bench_row *row = &bench->rows[i];
         double seconds, peak;
-        if (!execute(r, i, &seconds) || !(repeat < 0 ? check_results(r, row) : measure_peaks(r, row, seconds, &peak)))
+        if (!execute(r, i, &seconds) || !(repeat < 0 ? check_results(r, i) : measure_peaks(r, row, seconds, &peak)))
             return false;
         if (r->rank != 0)
             continue;
@@ -313,8 +346,10 @@ static void measure(bench_rank *r)
         good = run_traced(r);
     if (good)
         collect_counters(r);
-    for (int i = 0; i < r->bench->row_count; i++)
+    for (int i = 0; i < r->bench->row_count; i++) {
         ith_plan_destroy(&r->plans[i]);
+        ith_attend_leave(&r->placed[i]);
+    }
 }
 
 ith_status ith_bench_run(ith_bench *bench, ith_context *context, ith_comm *comm)
@@ -327,9 +362,11 @@ ith_status ith_bench_run(ith_bench *bench, ith_context *context, ith_comm *comm)
                     .first = ith_launch_is_first(comm, ith_comm_rank(comm))};
     r.notes = calloc((size_t)r.ranks, sizeof *r.notes);
     r.plans = calloc((size_t)bench->row_count, sizeof *r.plans);
-    r.status = r.notes && r.plans ? ITH_OK : ITH_ERR_MEMORY;
+    r.placed = calloc((size_t)bench->row_count, sizeof *r.placed);
+    r.status = r.notes && r.plans && r.placed ? ITH_OK : ITH_ERR_MEMORY;
     if (!r.status)
         measure(&r);
+    free(r.placed);
     free(r.plans);
     free(r.notes);
     return r.status;

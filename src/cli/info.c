@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca info: the machine, the kernels, the modules and the transports; or the machine and a model. */
-#include "attend_whole.h"
+#include "attend_device.h"
 #include "cli.h"
+#include "device_option.h"
 #include "generate.h"
 #include "model_options.h"
 #include "thread_limit.h"
@@ -17,6 +18,7 @@
 /* The values of the command's options. */
 typedef struct info_settings {
     ith_model_files files;
+    const char *device;
     int64_t threads;
     bool json;
 } info_settings;
@@ -24,23 +26,26 @@ typedef struct info_settings {
 static const ith_option own_rows[] = {
     {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
+    ITH_DEVICE_OPTION(offsetof(info_settings, device)),
     {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, offsetof(info_settings, json), 0, 0, NULL,
      0},
     {.help = "A model, which is described instead of the kernels; nothing is measured then:"},
 };
 
 static const char doc[] =
-    "Describe this machine, the kernels that were built, the modules that were found and the transports between "
-    "ranks."
+    "Describe this machine, its devices (GPUs), the kernels that were built, the modules that were found and the "
+    "transports between ranks."
     "\v"
     "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
     "attention with each kernel does for tensors of a type at head size 128, beside the peak of the instructions "
     "that the kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a "
     "product of f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the "
     "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
-    "of the names under instruction_sets, hides all others. Modules bring more kernels and transports: files "
-    "called ithaca_kernel_NAME.so and ithaca_transport_NAME.so, in the folder that the environment variable "
-    "ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module that "
+    "of the names under instruction_sets, hides all others. With --device the kernels of this device are listed and "
+    "measured, without a peak. Modules bring more kernels, transports and devices: files called "
+    "ithaca_kernel_NAME.so, ithaca_transport_NAME.so and ithaca_device_NAME.so, in the folder that the environment "
+    "variable ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module "
+    "that "
     "cannot be used is listed with the reason.";
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
@@ -75,53 +80,61 @@ static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double 
     return least;
 }
 
-/* Measures a kernel's rate in GFLOP/s on `rows` queries and keys, with one head per thread. Returns 0 if the kernel
- * does not support the type. */
-static double rate_of(ith_context *context, const char *kernel, ith_dtype type, int64_t rows, int threads)
+/* Measures a kernel's rate in GFLOP/s on `rows` queries and keys of `heads` heads. Returns 0 if the kernel does not
+ * support the type. */
+static double rate_of(ith_context *context, const char *kernel, ith_dtype type, int64_t rows, int64_t heads,
+                      int threads)
 {
     ith_attend_whole whole = {.problem = ITH_ATTN_PROBLEM_INIT};
+    ith_attend_placed placed = {.memory_count = 0};
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     ith_plan *plan = NULL;
     double rate = 0;
-    whole.problem.heads = whole.problem.kv_heads = threads, whole.problem.head_dim = 128;
+    whole.problem.heads = whole.problem.kv_heads = heads, whole.problem.head_dim = 128;
     whole.problem.q_len = whole.problem.kv_len = rows, whole.problem.dtype = type;
     options.kernel = kernel;
     options.threads = threads;
     if (!ith_plan_create(context, &whole.problem, &options, NULL, &plan) &&
-        !ith_attend_make_random(context, 0, 1, &whole)) {
-        const ith_attn_tensors tensors = ith_attend_share(&whole, 1, 0);
-        double seconds = time_plan(plan, &tensors, KERNEL_SECONDS);
+        !ith_attend_make_random(context, 0, 1, &whole) && !ith_attend_place(context, &whole, 1, 0, &placed)) {
+        double seconds = time_plan(plan, &placed.tensors, KERNEL_SECONDS);
         rate = seconds > 0 ? 1e-9 * ith_attend_operations(&whole.problem) / seconds : 0;
     }
     ith_plan_destroy(&plan);
+    ith_attend_leave(&placed);
     ith_attend_free(&whole);
     return rate;
 }
 
-/* Adds the rate of a kernel for a type, and the rate's share of the peak, to a JSON object. A slow kernel is measured
- * with a small problem; a fast one needs a larger problem, in which packing and borders take a small part of the
- * time. */
+/* Adds the rate of a kernel for a type, and the rate's share of the peak if there is one, to a JSON object. A slow
+ * kernel is measured with a small problem; a fast one needs a larger problem, in which packing and borders take a small
+ * part of the time. A device needs a larger one still, to keep all of its processors busy. */
 static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_dtype type, int threads)
 {
-    static const int64_t small_rows = 256, rows = 2048;
+    static const int64_t small_rows = 256, rows = 2048, device_rows = 8192, device_heads = 32;
     static const double fast = 10; /* GFLOP/s per thread: a kernel above this counts as fast */
+    ith_device_info device;
+    const bool on_device = ith_device_in_use(context, &device);
     char name[32];
-    double rate = rate_of(context, kernel, type, small_rows, threads);
+    double rate = rate_of(context, kernel, type, small_rows, threads, threads);
     if (rate > fast * threads)
-        rate = rate_of(context, kernel, type, rows, threads);
+        rate =
+            rate_of(context, kernel, type, on_device ? device_rows : rows, on_device ? device_heads : threads, threads);
     if (rate <= 0)
         return;
     snprintf(name, sizeof name, "%s_gflops", ith_dtype_name(type));
     json_object_set_new(row, name, json_real(rate));
+    const double peak = json_real_value(json_object_get(row, "peak_gflops"));
     snprintf(name, sizeof name, "%s_share", ith_dtype_name(type));
-    json_object_set_new(row, name, json_real(rate / json_real_value(json_object_get(row, "peak_gflops"))));
+    if (peak > 0)
+        json_object_set_new(row, name, json_real(rate / peak));
 }
 
-/* Adds the name and the measured peak rate of the instructions that a kernel multiplies with. */
+/* Adds the name and the measured peak rate of the instructions that a kernel multiplies with; nothing on a device. */
 static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
 {
     ith_peak peak = ITH_PEAK_INIT;
-    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
+    ith_device_info device;
+    if (ith_device_in_use(context, &device) || ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
         return;
     json_object_set_new(row, "peak", json_string(peak.name));
     json_object_set_new(row, "peak_gflops", json_real(peak.gflops));
@@ -366,13 +379,13 @@ static json_t *list_transports(void)
     return all;
 }
 
-/* Measures peaks and kernels. Returns them with the modules and the transports as a JSON object. */
+/* Measures peaks and kernels. Returns them with the devices, the modules and the transports as a JSON object. */
 static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = measure_peaks(context, threads);
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "measured_threads", threads, "peaks", peaks, "kernels",
-                     measure_kernels(context, threads), "products", list_products(context), "modules",
-                     describe_modules(), "transports", list_transports());
+    return json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "devices", ith_device_list(), "measured_threads", threads,
+                     "peaks", peaks, "kernels", measure_kernels(context, threads), "products", list_products(context),
+                     "modules", describe_modules(), "transports", list_transports());
 }
 
 /* The sizes, the defaults, the files and the memory of a model as a JSON object. */
@@ -446,6 +459,8 @@ int ith_cli_info(int argc, char **argv)
         code = ith_model_check_named(&settings.files, false, argv[0]);
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (!code)
+        code = ith_device_use(context, argv[0], settings.device);
     if (!code)
         code = ith_cli_prepare_threads(1, settings.threads);
     if (!code && ith_model_is_named(&settings.files) && ith_pipeline_open_files(context, &settings.files, &pipeline))

@@ -6,6 +6,7 @@
 #include "attend_options.h"
 #include "cache_file.h"
 #include "cli.h"
+#include "device_option.h"
 #include "interrupt.h"
 #include "machine_file.h"
 #include "output_name.h"
@@ -39,6 +40,7 @@ static const ith_option rows[] = {
     {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
      ith_attend_softmax_word, 0},
     {"kernel", "NAME", "A kernel that 'ithaca info' lists (the one that a plan takes)", TEXT(kernel)},
+    ITH_DEVICE_OPTION(AT(device)),
     {"ranks", "N", "Ranks of this process whose strategies are compared (1: none)", WHOLE(ranks, ITH_CLI_RANKS_MAX)},
     {"threads", "N", "Threads (all cores)", WHOLE(threads, ITH_CLI_THREADS_MAX)},
     {.help = "How:"},
@@ -238,6 +240,11 @@ static int check(ith_tune_settings *s, const ith_options *options)
     for (int i = 0; !code && i < s->dtype.count; i++)
         if (!s->dtype.values[i])
             code = ith_cli_usage(options->command, "--dtype: f32, bf16 and f16 can be tuned for");
+    if (!code && s->device && strcmp(s->device, "cpu") != 0)
+        code = ith_cli_usage(options->command,
+                             "--device %s: tune measures processors; on a device kernels choose their own tiles, and "
+                             "'ithaca bench attention --device %s' compares strategies",
+                             s->device, s->device);
     for (int i = 0; i < s->softmax.count; i++)
         if (!s->softmax.values[i])
             s->softmax.values[i] = ITH_SOFTMAX_ONLINE;

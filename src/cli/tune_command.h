@@ -16,7 +16,7 @@
 /* The values of the command's options. */
 typedef struct ith_tune_settings {
     ith_model_files files;
-    const char *problem, *kernel, *wisdom, *machine;
+    const char *problem, *kernel, *wisdom, *machine, *device;
     ith_option_list seq, dtype, softmax;
     int64_t heads, head_dim, ffn_dim, ranks, threads;
     double budget;

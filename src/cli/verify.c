@@ -5,6 +5,7 @@
 
 #include "attend_options.h"
 #include "cli.h"
+#include "device_option.h"
 #include "json_number.h"
 #include "json_print.h"
 #include "launch.h"
@@ -19,7 +20,7 @@
 typedef struct verify_settings {
     ith_option_list seq;
     int64_t kv_seq, batch, heads, kv_heads, head_dim, ranks, threads;
-    const char *kernel;
+    const char *kernel, *device;
     uint64_t seed;
     double logits;
     int dtype, mask;
@@ -30,6 +31,7 @@ typedef struct verify_settings {
 /* The state of the command. */
 typedef struct verify_command {
     const verify_settings *settings;
+    const char *command; /* "ithaca verify" */
     ith_launch launch;
     ith_context *context;
     ith_verify problem; /* the problem that is verified now */
@@ -72,6 +74,7 @@ static const ith_option own_rows[] = {
      ITH_CLI_THREADS_MAX, NULL, 0},
     {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(kernel), 0,
      0, NULL, 0},
+    ITH_DEVICE_OPTION(AT(device)),
     {"logits", "X",
      "Standard deviation of the logits of the last head; it grows from 1 in the first head (30: the last heads fail "
      "the gate of fixed_m)",
@@ -118,7 +121,9 @@ static int prepare(void *user)
     verify_command *c = user;
     ith_verify_free(&c->problem);
     describe(c, c->settings->seq.values[c->problems++], &c->problem);
-    int code = ith_cli_prepare_threads(c->launch.ranks, c->launch.threads);
+    int code = ith_device_use(c->context, c->command, c->settings->device);
+    if (!code)
+        code = ith_cli_prepare_threads(c->launch.ranks, c->launch.threads);
     if (!code)
         code = ith_verify_prepare(&c->problem);
     return code ? code : ith_verify_list(&c->problem);
@@ -275,7 +280,7 @@ static int finish(void *user, int code)
 /* Runs the command after its options are parsed. */
 static int run(const verify_settings *settings, const ith_options *options)
 {
-    verify_command c = {.settings = settings};
+    verify_command c = {.settings = settings, .command = options->command};
     const ith_launch_work work = {.command = options->command,
                                   .options = options,
                                   .rounds = settings->seq.count,

@@ -3,6 +3,7 @@
  * the results of its second execution, and with the results of a single rank. */
 #include "verify.h"
 
+#include "attend_device.h"
 #include "attend_transfer.h"
 #include "cli.h"
 #include "launch.h"
@@ -247,19 +248,31 @@ static void judge(ith_verify *v, ith_verify_plan *plan)
                    (plan->is_single || !plan->has_single);
 }
 
+/* Executes a plan, with its results in `whole`. */
+static ith_status execute(const ith_attend_whole *whole, ith_context *context, ith_comm *comm, ith_plan **plan,
+                          const ith_attn_options *options)
+{
+    ith_attend_placed placed;
+    ith_status status = ith_attend_place(context, whole, ith_comm_size(comm), ith_comm_rank(comm), &placed);
+    if (!status && !*plan)
+        status = ith_plan_create(context, &placed.problem, options, comm, plan);
+    if (!status)
+        status = ith_launch_execute(comm, *plan, &placed.tensors);
+    if (!status)
+        status = ith_attend_bring_back(&placed);
+    ith_attend_leave(&placed);
+    return status;
+}
+
 /* Executes a plan twice on `comm`, with results in v->first and in v->again. comm: NULL for a single rank. */
 static ith_status execute_twice(ith_verify *v, ith_context *context, ith_comm *comm, ith_attn_options options)
 {
-    ith_attn_tensors first = ith_attend_share(&v->first, ith_comm_size(comm), ith_comm_rank(comm));
-    ith_attn_tensors again = ith_attend_share(&v->again, ith_comm_size(comm), ith_comm_rank(comm));
     ith_plan *plan = NULL;
     if (!comm)
         options.threads = v->threads;
-    ith_status status = ith_plan_create(context, &v->first.problem, &options, comm, &plan);
+    ith_status status = execute(&v->first, context, comm, &plan, &options);
     if (!status)
-        status = ith_launch_execute(comm, plan, &first);
-    if (!status)
-        status = ith_launch_execute(comm, plan, &again);
+        status = execute(&v->again, context, comm, &plan, &options);
     ith_plan_destroy(&plan);
     return status;
 }
