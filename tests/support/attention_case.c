@@ -64,6 +64,13 @@ static void *case_rows(const attention_case *c, int64_t rows, int64_t heads, boo
     return tensor;
 }
 
+size_t case_mask_bytes(const ith_attn_problem *p)
+{
+    const int64_t Mb = p->mask_batch ? p->mask_batch : 1, Mh = p->mask_heads ? p->mask_heads : 1;
+    const int64_t count = p->mask == ITH_MASK_NONE ? 0 : Mb * Mh * p->q_len * p->kv_len;
+    return (size_t)count * (p->mask == ITH_MASK_ADDITIVE ? sizeof(float) : sizeof(uint8_t));
+}
+
 static void case_fill_mask(attention_case *c, uint64_t *r)
 {
     const ith_attn_problem *p = &c->problem;
@@ -196,50 +203,120 @@ static ith_status case_collect(ith_context *context, attention_case *c, const ch
     return ITH_OK;
 }
 
+/* ---- Where the context computes ---------------------------------------------------------------------------------- */
+
+/* Moves an array of the host, which is freed, to memory of the context's device. */
+static void *moved(case_placed *placed, void *host, size_t bytes)
+{
+    void *there = NULL;
+    if (!placed->status)
+        placed->status = ith_device_allocate(placed->context, (int64_t)bytes, &there);
+    if (there)
+        placed->memory[placed->count++] = there;
+    if (!placed->status)
+        placed->status = ith_device_copy(placed->context, there, host, (int64_t)bytes);
+    free(host);
+    return there;
+}
+
+/* A copy of an array of the host, or NaNs if it is NULL, in memory of the context's device. */
+static void *copied(case_placed *placed, const void *host, size_t bytes)
+{
+    void *copy = malloc(bytes + 1);
+    memset(copy, 0xff, bytes);
+    if (host)
+        memcpy(copy, host, bytes);
+    return moved(placed, copy, bytes);
+}
+
+ith_status case_place(ith_context *context, ith_comm *comm, const attention_case *c, case_placed *out)
+{
+    ith_attn_problem *p = &out->problem;
+    *out = (case_placed){.context = context, .problem = c->problem, .tensors = case_tensors(c)};
+    const int64_t width = p->heads * p->head_dim, kv_width = case_kv_heads(c) * p->head_dim;
+    const size_t size = (size_t)ith_dtype_bytes(p->dtype);
+    int64_t kv_begin = 0, kv_rows = p->kv_len;
+    ith_share(p->q_len, ith_comm_size(comm), ith_comm_rank(comm), &out->begin, &out->rows);
+    if (!p->replicated_kv)
+        ith_share(p->kv_len, ith_comm_size(comm), ith_comm_rank(comm), &kv_begin, &kv_rows);
+    if (c->gap) {
+        p->q_row_stride = p->o_row_stride = width + c->gap;
+        p->k_row_stride = p->v_row_stride = kv_width + c->gap;
+    }
+    out->o_bytes = (size_t)(p->batch * out->rows * (width + c->gap)) * size;
+    out->lse_bytes = (size_t)(p->batch * p->heads * out->rows) * sizeof(float);
+    const size_t kv_bytes = (size_t)(p->batch * kv_rows * (kv_width + c->gap)) * size;
+    out->q = moved(out, case_share(c, c->q, p->q_len, width, out->begin, out->rows), out->o_bytes);
+    out->tensors.q = out->q;
+    out->tensors.k = moved(out, case_share(c, c->k, p->kv_len, kv_width, kv_begin, kv_rows), kv_bytes);
+    out->tensors.v = moved(out, case_share(c, c->v, p->kv_len, kv_width, kv_begin, kv_rows), kv_bytes);
+    out->tensors.o = moved(out, case_share(c, NULL, p->q_len, width, out->begin, out->rows), out->o_bytes);
+    if (c->wants_lse)
+        out->tensors.lse = copied(out, NULL, out->lse_bytes);
+    if (out->tensors.mask)
+        out->tensors.mask = copied(out, c->mask, case_mask_bytes(p));
+    if (out->status)
+        case_leave(out);
+    return out->status;
+}
+
+void case_leave(case_placed *placed)
+{
+    while (placed->count > 0)
+        ith_device_release(placed->context, placed->memory[--placed->count]);
+}
+
+/* Sets *same to whether memory of the context's device has the bytes of memory of the host, which has room for as many
+ * bytes again behind them. */
+static ith_status has_bytes(ith_context *context, char *host, const void *there, size_t bytes, bool *same)
+{
+    const ith_status status = ith_device_copy(context, host + bytes, there, (int64_t)bytes);
+    *same = !status && !memcmp(host, host + bytes, bytes);
+    return status;
+}
+
+/* Executes the plan again, and then so that o overwrites q. o: the results of the first execution, with room for as
+ * many bytes again. */
+static ith_status execute_again(ith_plan *plan, case_placed *placed, char *o)
+{
+    bool same = false;
+    RANK_TRY(ith_plan_execute(plan, &placed->tensors));
+    RANK_TRY(has_bytes(placed->context, o, placed->tensors.o, placed->o_bytes, &same));
+    if (!same)
+        return ith_fail(placed->context, ITH_ERR_INTERNAL, "two executions differ");
+    ith_attn_tensors tensors = placed->tensors;
+    tensors.o = placed->q;
+    RANK_TRY(ith_plan_execute(plan, &tensors));
+    RANK_TRY(has_bytes(placed->context, o, placed->q, placed->o_bytes, &same));
+    return same ? ITH_OK : ith_fail(placed->context, ITH_ERR_INTERNAL, "o differs where it overwrites q");
+}
+
 ith_status case_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     attention_case *c = user;
-    ith_attn_problem problem = c->problem;
-    int64_t width = problem.heads * problem.head_dim, kv_width = case_kv_heads(c) * problem.head_dim;
-    int64_t begin, rows, kv_begin = 0, kv_rows = problem.kv_len;
-    ith_share(problem.q_len, ith_comm_size(comm), ith_comm_rank(comm), &begin, &rows);
-    if (!problem.replicated_kv)
-        ith_share(problem.kv_len, ith_comm_size(comm), ith_comm_rank(comm), &kv_begin, &kv_rows);
-    if (c->gap) {
-        problem.q_row_stride = problem.o_row_stride = width + c->gap;
-        problem.k_row_stride = problem.v_row_stride = kv_width + c->gap;
-    }
-    void *q = case_share(c, c->q, problem.q_len, width, begin, rows);
-    void *k = case_share(c, c->k, problem.kv_len, kv_width, kv_begin, kv_rows);
-    void *v = case_share(c, c->v, problem.kv_len, kv_width, kv_begin, kv_rows);
-    void *o = case_share(c, NULL, problem.q_len, width, begin, rows), *again = NULL;
-    size_t o_bytes = (size_t)(problem.batch * rows * (width + c->gap)) * (size_t)ith_dtype_bytes(problem.dtype);
-    float *lse = malloc((size_t)(problem.batch * problem.heads * rows + 1) * sizeof *lse);
-    ith_attn_tensors tensors = case_tensors(c);
-    tensors.q = q, tensors.k = k, tensors.v = v, tensors.o = o, tensors.lse = c->wants_lse ? lse : NULL;
+    case_placed placed;
+    ith_status status = case_place(context, comm, c, &placed);
+    if (status)
+        return status;
     ith_plan *plan = NULL;
-    ith_status status = ith_plan_create(context, &problem, &c->options, comm, &plan);
+    char *o = malloc(2 * placed.o_bytes + 1);
+    float *lse = malloc(placed.lse_bytes + 1);
+    status = ith_plan_create(context, &placed.problem, &c->options, comm, &plan);
     if (!status) {
         if (ith_comm_rank(comm) == 0)
             ith_plan_print(plan, c->plan, sizeof c->plan);
-        status = ith_plan_execute(plan, &tensors);
-    }
-    if (!status) {
-        again = malloc(o_bytes + 1);
-        memcpy(again, o, o_bytes);
-        status = ith_plan_execute(plan, &tensors);
-        if (!status && memcmp(again, o, o_bytes))
-            status = ith_fail(context, ITH_ERR_INTERNAL, "two executions differ");
-    }
-    if (!status) {
-        tensors.o = q;
-        status = ith_plan_execute(plan, &tensors);
-        if (!status && memcmp(q, o, o_bytes))
-            status = ith_fail(context, ITH_ERR_INTERNAL, "o differs where it overwrites q");
+        status = ith_plan_execute(plan, &placed.tensors);
     }
     if (!status)
-        status = case_collect(context, c, o, tensors.lse, begin, rows);
+        status = ith_device_copy(context, o, placed.tensors.o, (int64_t)placed.o_bytes);
+    if (!status)
+        status = execute_again(plan, &placed, o);
+    if (!status && c->wants_lse)
+        status = ith_device_copy(context, lse, placed.tensors.lse, (int64_t)placed.lse_bytes);
+    if (!status)
+        status = case_collect(context, c, o, c->wants_lse ? lse : NULL, placed.begin, placed.rows);
     ith_plan_destroy(&plan);
-    free(q), free(k), free(v), free(o), free(again), free(lse);
+    case_leave(&placed);
+    free(o), free(lse);
     return status;
 }

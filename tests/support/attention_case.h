@@ -64,6 +64,26 @@ double case_bound(const attention_case *c);
 void *case_share(const attention_case *c, const void *whole, int64_t length, int64_t width, int64_t begin,
                  int64_t rows);
 
+/* The bytes of a problem's mask. */
+size_t case_mask_bytes(const ith_attn_problem *problem);
+
+/* One rank's tensors in the memory of its context's device, which may be the processor. */
+typedef struct case_placed {
+    ith_context *context;
+    ith_attn_problem problem; /* with the strides of the tensors */
+    ith_attn_tensors tensors;
+    void *q;                   /* tensors.q, which o may overwrite */
+    int64_t begin, rows;       /* the rank's rows of q and o */
+    size_t o_bytes, lse_bytes; /* of the rank's rows, with the gaps between them */
+    void *memory[8];           /* allocated */
+    int count;
+    ith_status status;
+} case_placed;
+
+/* Places the tensors of a rank; o and the gaps are NaN. On failure nothing is held. */
+ith_status case_place(ith_context *context, ith_comm *comm, const attention_case *c, case_placed *out);
+void case_leave(case_placed *placed);
+
 /* One rank's part: its rows, a plan, two executions with the same bits, and a third whose o overwrites q, without
  * allocations. For ith_run_ranks. */
 ith_status case_in_rank(ith_context *context, ith_comm *comm, void *user);

@@ -16,7 +16,9 @@
 #define ARENA_BYTES ((int64_t)1 << 30)
 #define ALIGNMENT 256
 #define MOST_BLOCKS 8192
-#define DEVICES 2
+
+/* When operations run: number of the device (fake_device.h). */
+enum { AT_ONCE, WHEN_QUERIED, ON_THREADS, DEVICES };
 
 /* Allocated memory: device memory by the callers' addresses, or pinned memory. */
 typedef struct block {
@@ -25,13 +27,15 @@ typedef struct block {
 } block;
 
 struct ith_device {
-    bool lazy;         /* operations run when streams are queried */
+    int index;
     char *seen, *used; /* the two mappings */
     pthread_mutex_t blocks_lock;
     int blocks, pinned;
     block block[MOST_BLOCKS]; /* of device memory, by address */
     block pinned_block[MOST_BLOCKS];
-    pthread_mutex_t running;          /* lazy: held while queues change and operations run */
+    /* held while queues change and, on WHEN_QUERIED, while operations run */
+    pthread_mutex_t running;
+    pthread_cond_t changed;           /* ON_THREADS: an operation was enqueued or has run */
     struct ith_device_stream *former; /* destroyed streams, for which other streams may still wait */
 };
 
@@ -69,6 +73,8 @@ struct ith_device_stream {
     struct ith_device *device;
     operation *first, **last;
     long enqueued, run;
+    pthread_t thread;  /* ON_THREADS */
+    bool ends;         /* the thread ends when all operations have run */
     ith_status status; /* the first failure of an operation */
     char sentence[ITH_DEVICE_SENTENCE];
     struct ith_device_stream *next_former;
@@ -114,6 +120,7 @@ static void close_device(struct ith_device *device)
         next = stream->next_former;
         free(stream);
     }
+    pthread_cond_destroy(&device->changed);
     pthread_mutex_destroy(&device->running);
     pthread_mutex_destroy(&device->blocks_lock);
     free(device);
@@ -131,7 +138,8 @@ static ith_status open_device(int index, struct ith_device **out, char *said)
     if (device) {
         pthread_mutex_init(&device->blocks_lock, NULL);
         pthread_mutex_init(&device->running, NULL);
-        device->lazy = index == 1;
+        pthread_cond_init(&device->changed, NULL);
+        device->index = index;
         device->seen = device->used = MAP_FAILED;
     }
     if (!device || !map_arena(device)) {
@@ -370,19 +378,13 @@ static ith_status run_operation(struct ith_device *device, const operation *o, c
 
 /* ---- Queues ---------------------------------------------------------------------------------------------------- */
 
-/* Runs the first operation of a stream, and before it the operations of another stream for which it waits. A stream
- * waits only for operations that were enqueued before, so this ends. The device is locked. */
-static void run_first(struct ith_device_stream *stream)
+/* Removes the first operation of a stream, which has run. The device is locked. */
+static void finish_first(struct ith_device_stream *stream, ith_status status, const char *said)
 {
     operation *o = stream->first;
-    char said[ITH_DEVICE_SENTENCE] = "";
-    if (o->kind == WAIT)
-        while (o->wait.other->run < o->wait.until)
-            run_first(o->wait.other);
-    const ith_status status = run_operation(stream->device, o, said);
     if (status && !stream->status) {
         stream->status = status;
-        memcpy(stream->sentence, said, sizeof said);
+        memcpy(stream->sentence, said, sizeof stream->sentence);
     }
     stream->first = o->next;
     if (!stream->first)
@@ -392,20 +394,55 @@ static void run_first(struct ith_device_stream *stream)
     free(o);
 }
 
+/* Runs the first operation of a stream, and before it the operations of another stream for which it waits. A stream
+ * waits only for operations that were enqueued before, so this ends. The device is locked. */
+static void run_first(struct ith_device_stream *stream)
+{
+    operation *o = stream->first;
+    char said[ITH_DEVICE_SENTENCE] = "";
+    if (o->kind == WAIT)
+        while (o->wait.other->run < o->wait.until)
+            run_first(o->wait.other);
+    finish_first(stream, run_operation(stream->device, o, said), said);
+}
+
+/* The thread of a stream: runs its operations in order. */
+static void *serve(void *user)
+{
+    struct ith_device_stream *stream = user;
+    struct ith_device *device = stream->device;
+    pthread_mutex_lock(&device->running);
+    while (stream->first || !stream->ends) {
+        operation *o = stream->first;
+        if (!o || (o->kind == WAIT && o->wait.other->run < o->wait.until)) {
+            pthread_cond_wait(&device->changed, &device->running);
+            continue;
+        }
+        char said[ITH_DEVICE_SENTENCE] = "";
+        pthread_mutex_unlock(&device->running);
+        const ith_status status = run_operation(device, o, said);
+        pthread_mutex_lock(&device->running);
+        finish_first(stream, status, said);
+        pthread_cond_broadcast(&device->changed);
+    }
+    pthread_mutex_unlock(&device->running);
+    return NULL;
+}
+
 static ith_status out_of_memory(char *said)
 {
     snprintf(said, ITH_DEVICE_SENTENCE, "the processor has no memory left");
     return ITH_ERR_MEMORY;
 }
 
-/* Enqueues an operation, or runs it if the device is not lazy. kept: memory that the operation owns. */
+/* Enqueues an operation, or runs it AT_ONCE. kept: memory that the operation owns. */
 static ith_status enqueue(struct ith_device_stream *stream, const operation *o, char *said)
 {
     if (is_refused(said)) {
         free(o->kept);
         return ITH_ERR_INTERNAL;
     }
-    if (!stream->device->lazy) {
+    if (stream->device->index == AT_ONCE) {
         const ith_status status = run_operation(stream->device, o, said);
         free(o->kept);
         return status;
@@ -421,13 +458,17 @@ static ith_status enqueue(struct ith_device_stream *stream, const operation *o, 
     *stream->last = queued;
     stream->last = &queued->next;
     stream->enqueued++;
+    pthread_cond_broadcast(&stream->device->changed);
     pthread_mutex_unlock(&stream->device->running);
     return ITH_OK;
 }
 
+/* Returns when all operations of a stream have run. */
 static void run_all(struct ith_device_stream *stream)
 {
     pthread_mutex_lock(&stream->device->running);
+    while (stream->first && stream->device->index == ON_THREADS)
+        pthread_cond_wait(&stream->device->changed, &stream->device->running);
     while (stream->first)
         run_first(stream);
     pthread_mutex_unlock(&stream->device->running);
@@ -445,6 +486,10 @@ static ith_status create_stream(struct ith_device *device, struct ith_device_str
         return out_of_memory(said);
     stream->device = device;
     stream->last = &stream->first;
+    if (device->index == ON_THREADS && pthread_create(&stream->thread, NULL, serve, stream)) {
+        free(stream);
+        return out_of_memory(said);
+    }
     atomic_fetch_add(&fake_control.streams, 1);
     *out = stream;
     return ITH_OK;
@@ -455,6 +500,12 @@ static void destroy_stream(struct ith_device_stream *stream)
     if (!stream)
         return;
     run_all(stream);
+    pthread_mutex_lock(&stream->device->running);
+    stream->ends = true;
+    pthread_cond_broadcast(&stream->device->changed);
+    pthread_mutex_unlock(&stream->device->running);
+    if (stream->device->index == ON_THREADS)
+        pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&stream->device->running);
     stream->next_former = stream->device->former;
     stream->device->former = stream;
@@ -488,7 +539,7 @@ static ith_status query(struct ith_device_stream *stream, bool *done, char *said
     if (is_refused(said))
         return ITH_ERR_INTERNAL;
     pthread_mutex_lock(&stream->device->running);
-    if (stream->first)
+    if (stream->first && stream->device->index == WHEN_QUERIED)
         run_first(stream);
     *done = !stream->first;
     const ith_status status = stream->status;
