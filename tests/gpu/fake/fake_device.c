@@ -612,6 +612,11 @@ static ith_status offsets(struct ith_device_stream *stream, const ith_device_off
     return enqueue(stream, &(operation){.kind = OFFSETS, .offsets = *call}, said);
 }
 
+static void *raw_stream(struct ith_device_stream *stream)
+{
+    return stream;
+}
+
 /* ---- Kernels --------------------------------------------------------------------------------------------------- */
 
 static ith_status attend(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
@@ -664,4 +669,5 @@ const ith_device_module ith_device_module_table = {
     .query_stats = query_stats,
     .offsets = offsets,
     .kernels = kernels,
+    .raw_stream = raw_stream,
 };
