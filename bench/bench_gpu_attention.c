@@ -107,6 +107,8 @@ static int list_series(const settings *s, char *forms, series *list)
     int count = 0;
     for (char *form = strtok(forms, ":"); form; form = strtok(NULL, ":"))
         for (int fixed = 0; fixed < 2 && count < SERIES_MOST; fixed++) {
+            if (fixed && !strcmp(s->dtype, "f16"))
+                continue; /* no kernel computes it */
             if (strcmp(s->softmax, "both") && strcmp(s->softmax, fixed ? "fixed_m" : "online"))
                 continue;
             list[count++] = (series){.form = form, .softmax = fixed ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE};

@@ -10,11 +10,11 @@
 /* A kernel for one kind of calls. */
 typedef struct form {
     void (*kernel)(attend_arguments);
-    int head_dim, keys, groups, cluster, shared;
-    bool turns, f16, fixed_m;
+    int head_dim, keys, groups, cluster, shared, turns;
+    bool f16, fixed_m;
 } form;
 
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, bool TURNS> constexpr form make_form()
+template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS> constexpr form make_form()
 {
     return {attend_kernel<T, D, KEYS, GROUPS, CLUSTER, FIXED, TURNS>,
             D,
@@ -28,27 +28,31 @@ template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, bool
 }
 
 static const form forms[] = {
-    make_form<__nv_bfloat16, 128, 176, 2, 1, false, true>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, true, true>(),
-    make_form<__half, 128, 176, 2, 1, false, true>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, false, true>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, true, true>(),
-    make_form<__half, 64, 128, 3, 1, false, true>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 1>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 1>(),
+    make_form<__half, 128, 176, 2, 1, false, 1>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 1, false, 1>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 1, true, 1>(),
+    make_form<__half, 64, 128, 3, 1, false, 1>(),
     /* Candidates that the first runs on a device compare. */
-    make_form<__nv_bfloat16, 128, 176, 2, 2, false, true>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 2, true, true>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, false, false>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, true, false>(),
-    make_form<__nv_bfloat16, 128, 160, 2, 1, false, true>(),
-    make_form<__nv_bfloat16, 128, 160, 2, 1, true, true>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, false, true>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, true, true>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 2, false, true>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 2, true, true>(),
-    make_form<__nv_bfloat16, 64, 176, 2, 1, false, true>(),
-    make_form<__nv_bfloat16, 64, 176, 2, 1, true, true>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, false, false>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, true, false>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 2, false, 1>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 2, true, 1>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 0>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 0>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 2>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 2>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 3>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 3>(),
+    make_form<__nv_bfloat16, 128, 160, 2, 1, false, 1>(),
+    make_form<__nv_bfloat16, 128, 160, 2, 1, true, 1>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 1, false, 1>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 1, true, 1>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 2, false, 1>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 2, true, 1>(),
+    make_form<__nv_bfloat16, 64, 176, 2, 1, false, 1>(),
+    make_form<__nv_bfloat16, 64, 176, 2, 1, true, 1>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 1, false, 0>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 1, true, 0>(),
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
@@ -65,7 +69,7 @@ static const form *find_form(const ith_device_attend *call)
         if (f->head_dim == call->head_dim && f->f16 == (call->dtype == ITH_F16) &&
             f->fixed_m == (call->softmax == ITH_SOFTMAX_FIXED_M)) {
             best = best ? best : f;
-            if (asked && f->keys == keys && f->cluster == cluster && f->turns == (turns != 0))
+            if (asked && f->keys == keys && f->cluster == cluster && f->turns == turns)
                 return f;
         }
     }

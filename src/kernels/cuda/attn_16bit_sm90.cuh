@@ -11,8 +11,8 @@
  * A warpgroup holds in registers the logits of one tile of keys [64, KEYS], which become p; p in 16 bits as an operand;
  * and o [64, D]. It issues the products for the logits of a tile, then p v of the tile before. While p v is computed, it
  * makes p from the logits. Tiles are visited from the last to the first, so that only the first step of an item meets
- * columns without keys. The warpgroups take turns to issue products (TURNS): while one computes p, the matrix
- * units work for the other. */
+ * columns without keys. The warpgroups take turns to issue products: while one computes p, the matrix units work for the
+ * other. TURNS: 0, they do not; 1, a turn ends after the last product that it issues; n + 1, n products earlier. */
 #ifndef ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 
@@ -243,15 +243,21 @@ __device__ __forceinline__ void enqueue_logits(float (&s)[KEYS / 2], uint32_t q,
     wgmma_commit();
 }
 
-/* o += p v, enqueued. */
-template <typename T, int D, int KEYS>
-__device__ __forceinline__ void enqueue_outputs(float (&o)[D / 2], const uint32_t (&p)[KEYS / 4], uint32_t v)
+/* o += p v, enqueued. If HANDOVER >= 0, the next warpgroup gets its turn to issue products before step HANDOVER. */
+template <typename T, int D, int KEYS, int HANDOVER>
+__device__ __forceinline__ void enqueue_outputs(float (&o)[D / 2], const uint32_t (&p)[KEYS / 4], uint32_t v,
+                                                int next_turn)
 {
     const uint64_t v_matrix = wgmma_descriptor(v, KEYS * STRIP * 2);
 #pragma unroll
-    for (int step = 0; step < KEYS / 16; step++)
+    for (int step = 0; step < KEYS / 16; step++) {
+        if (step == HANDOVER)
+            threads_arrive<256>(next_turn);
         wgmma_registers<T, D>(o, p + 4 * step, v_matrix + step * 128);
+    }
     wgmma_commit();
+    if (HANDOVER == KEYS / 16)
+        threads_arrive<256>(next_turn);
 }
 
 __device__ __forceinline__ float power_of_2(float x)
@@ -386,7 +392,7 @@ __device__ __forceinline__ void finish_step(shared_state *state, bool was_step, 
 }
 
 /* Everything that a warpgroup computes for an item with at least one key. */
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, bool TURNS>
+template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS>
 __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_state *state, uint32_t tiles, int keys,
                                              const thread_place &thread, float (&o)[D / 2], row_state &rows,
                                              ring_place &k_place, ring_place &v_place)
@@ -420,9 +426,8 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
             threads_sync<256>(turn);
         wgmma_fence();
         enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, k_place.stage));
-        enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage));
-        if constexpr (TURNS)
-            threads_arrive<256>(next_turn);
+        enqueue_outputs<T, D, KEYS, TURNS ? KEYS / 16 + 1 - TURNS : -1>(
+            o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), next_turn);
         wgmma_wait<1>();
         pin(s);
         release<CLUSTER>(&state->k_empty[k_place.stage], thread);
@@ -434,7 +439,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     finish_step<T, D, KEYS, CLUSTER, FIXED>(state, count > 1, thread, s, p, o, rows, v_place);
     barrier_wait(shared_address(&state->v_full[v_place.stage]), v_place.parity);
     wgmma_fence();
-    enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage));
+    enqueue_outputs<T, D, KEYS, -1>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), 0);
     wgmma_wait<0>();
     pin(o);
     release<CLUSTER>(&state->v_empty[v_place.stage], thread);
@@ -527,7 +532,7 @@ __device__ __forceinline__ void write_outputs(const attend_arguments &a, int pla
     }
 }
 
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, bool TURNS>
+template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS>
 __device__ void attend_items(const attend_arguments &a, shared_state *state, uint32_t tiles, const thread_place &thread)
 {
     const int rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
@@ -587,7 +592,7 @@ template <int GROUPS, int CLUSTER> __device__ __forceinline__ void init_barriers
     barrier_init_fence();
 }
 
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, bool TURNS>
+template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) attend_kernel(const __grid_constant__ attend_arguments a)
 {
     extern __shared__ unsigned char memory[];
