@@ -76,8 +76,8 @@ guide: ## the guide as HTML pages, in site/
 install: build ## into PREFIX (/usr/local): program, libraries, headers, pkg-config and CMake files, man pages
 	@cmake --install $(BUILD)
 
-format: ## clang-format over every C file
-	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+format: ## clang-format over every C and CUDA file
+	@git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format -i
 
 clean: ## remove the build folders
 	rm -rf $(BUILD) build-asan build-tsan build-check-asan build-check-tsan

@@ -36,7 +36,7 @@ def show(path, start, end, text):
 
 def main():
     seed, count, folders = sys.argv[1], int((sys.argv[2:3] or [20])[0]), sys.argv[3:] or ["src"]
-    files = sorted(p for f in folders for p in pathlib.Path(f).rglob("*") if p.suffix in (".c", ".h", ".cc"))
+    files = sorted(p for f in folders for p in pathlib.Path(f).rglob("*") if p.suffix in (".c", ".h", ".cc", ".cu", ".cuh"))
     everything = [(path, *comment) for path in files for comment in comments(path)]
     for drawn in random.Random(seed).sample(everything, min(count, len(everything))):
         show(*drawn)

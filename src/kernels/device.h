@@ -122,8 +122,8 @@ typedef struct ith_device_key_stats {
     const float *key_bias;
     int64_t key_bias_stride;
     bool smoothed;
-    /* [count, head_dim] on the device: the mean key of the shard; zeros if smoothed is false or there are no keys. The
-     * relative error of a sum is that of f32 sums of 64 rows, added in f64. */
+    /* [count, head_dim] on the device: the mean key of the shard; zeros if smoothed is false or there are no keys.
+     * Groups of 64 rows are summed in f32, and their sums in f64. */
     float *means;
     /* [count, 4] on the device: the number of keys; the largest |k_j - mean|^2; the largest |v_jd|; 1 if some key_bias is
      * neither 0 nor -INFINITY, otherwise 0. The number of keys is exact up to 2^24. Squares have the error that keyops.h

@@ -131,6 +131,7 @@ static void check_order(void)
     struct ith_device_stream *other;
     unsigned char last = 0;
     GPU_OK(gpu_module->create_stream(gpu_device, &other, gpu_said));
+    check(gpu_module->raw_stream(other) != NULL, "a stream of CUDA");
     gpu_buffer a = gpu_filled(bytes, 0), b = gpu_filled(bytes, 0);
     gpu_wait();
     for (int round = 1; round <= ROUNDS; round++) {

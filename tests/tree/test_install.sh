@@ -89,6 +89,17 @@ for module in "$build"/ithaca_transport_*.so; do
         { echo "$installed does not find the library beside it"; exit 1; }
 done
 
+echo "the module for NVIDIA GPUs"
+if [ -e "$build/ithaca_device_cuda.so" ]; then
+    installed=$libdir/ithaca/ithaca_device_cuda.so
+    [ -e "$installed" ] || { echo "$installed is not installed"; exit 1; }
+    exported=$(nm -D --defined-only "$installed" | awk '{print $3}')
+    [ "$exported" = ith_device_module_table ] || { echo "$installed exports $exported"; exit 1; }
+    needed=$(readelf -d "$installed" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -Ev '^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux[^.]*)\.so' || true)
+    test -z "$needed" || { echo "$installed needs $needed"; exit 1; }
+    ITHACA_DEVICE_MODULE=$installed "$build/test_gpu_module" >"$work/gpu.out" || { cat "$work/gpu.out"; exit 1; }
+fi
+
 [ "$engine" ] || exit 0
 echo "pictures and videos"
 installed=$libdir/ithaca/ithaca_media_libav.so

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Dependencies point one way: each folder of src includes only what it may. File names are unique, and code for one
-# instruction set lies in its folder alone.
+# instruction set or for GPUs lies in its folder alone.
 set -u
 cd "$(dirname "$0")/../.."
 failures=0
@@ -25,7 +25,7 @@ declare -A may=(
 )
 declare -A used=() # [FOLDER NAME]: an include needs the permission
 
-for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc'); do
+for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh'); do
     folder=$(echo "$file" | cut -d/ -f2)
     allowed=${may[$folder]:-}
     [ -n "$allowed" ] || { complain "$file: the folder $folder has no place in the order of layers"; continue; }
@@ -54,8 +54,16 @@ for file in $(grep -lE 'immintrin\.h|arm_neon\.h|_mm(256|512)_' $(git ls-files '
     case "$file" in src/kernels/cpu/*) ;; *) complain "$file: instruction sets belong under src/kernels/cpu" ;; esac
 done
 
+# Nothing but the module for NVIDIA GPUs knows CUDA.
+for file in $(git ls-files '*.cu' '*.cuh') $(git grep -lE '^ *# *include *[<"](cuda|cooperative_groups|nccl|cudnn|cublas)' -- '*.c' '*.h' '*.cc'); do
+    case "$file" in src/kernels/cuda/*) ;; *) complain "$file: CUDA belongs under src/kernels/cuda" ;; esac
+done
+for include in $(grep -hE '^ *# *include +"' $(git ls-files src include tests bench examples | grep -v '^src/kernels/cuda/') | grep -oE '"[^"]*\bcuda/[^"]*"'); do
+    complain "$include is included outside of src/kernels/cuda"
+done
+
 # Only the program speaks to people and ends the process.
-for file in $(git ls-files 'src/*.c' 'src/*.cc' | grep -v '^src/cli/'); do
+for file in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' 'src/*.cuh' | grep -v '^src/cli/'); do
     ! grep -nE '(^|[^>.[:alnum:]_])(exit|abort|_exit|printf|puts|perror) *\(' "$file" || complain "$file: a library does not print or exit"
 done
 

@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/../.."
 [ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }
 failures=0
-for file in $(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.inc' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt' '*Makefile'); do
+for file in $(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.inc' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt' '*Makefile'); do
     head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2\.0' || { echo "$file does not name its licence"; failures=1; }
 done
 grep -q 'Apache License' LICENSE && grep -q 'Version 2.0, January 2004' LICENSE || { echo "LICENSE is another text"; failures=1; }

@@ -28,7 +28,7 @@ failures=0
 for place in include $(ls -d src/*/); do
     place=${place%/}
     for ((i = 0; i < ${#words[@]}; i += 2)); do
-        files=$(git ls-files "$place/*.c" "$place/*.h" "$place/*.cc")
+        files=$(git ls-files "$place/*.c" "$place/*.h" "$place/*.cc" "$place/*.cu" "$place/*.cuh")
         if found=$(grep -nE -- "${words[i]}" $files); then
             echo "$found"
             echo "  instead: ${words[i + 1]}"

@@ -178,7 +178,7 @@ static __device__ inline head_rows<Number> rows_of(const ith_device_rows &rows, 
     return found;
 }
 
-/* Adds up the sums of each row: those of a lane, then those of all lanes. Every lane gets the results. */
+/* Adds up the sums of each row: first the sums of a lane, then the results of all lanes. Every lane gets the sum. */
 static __device__ inline void add_up(float (&sum)[TOGETHER], const float (&chains)[TOGETHER][CHAINS], int lanes)
 {
 #pragma unroll
