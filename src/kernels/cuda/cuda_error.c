@@ -41,7 +41,6 @@ static bool is_lost(cudaError_t error)
     switch (error) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContained:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorContextIsDestroyed:
@@ -52,7 +51,6 @@ static bool is_lost(cudaError_t error)
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
-    case cudaErrorTensorMemoryLeak:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
     case cudaErrorUnknown: return true;
