@@ -13,7 +13,7 @@ enum { THREADS = 8, ROUNDS = 50 };
 static void check(bool holds, const char *what)
 {
     if (!holds)
-        gpu_fail("%s (%s)", what, gpu_said);
+        gpu_fail("%s", what);
 }
 
 /* Opening device `index` fails with ITH_ERR_UNSUPPORTED and a sentence that contains `word`. */

@@ -508,7 +508,8 @@ static void print_speeds(void)
     const int64_t width = SPEED_HEADS * SPEED_DIM, numbers = SPEED_ROWS * width, bytes = 2 * numbers;
     const int64_t scratch_bytes = gpu_module->key_stats_scratch_bytes(SPEED_HEADS, SPEED_ROWS, SPEED_DIM);
     gpu_buffer k = gpu_filled(bytes, 0x3c), v = gpu_filled(bytes, 0x3c), to = gpu_poisoned(bytes + 256 * width);
-    gpu_buffer scratch = gpu_poisoned(scratch_bytes), small = gpu_filled(1 << 16, 0), m = gpu_poisoned(4 * numbers);
+    gpu_buffer scratch = gpu_poisoned(scratch_bytes), small = gpu_filled(1 << 16, 0),
+               m = gpu_poisoned(4 * SPEED_ROWS * SPEED_HEADS);
     float *means = (float *)small.data, *stats = means + SPEED_HEADS * SPEED_DIM;
     gpu_buffer fixed = gpu_filled(SPEED_HEADS, 1);
     const ith_device_rows rows = {k.data, 0, SPEED_HEADS, width, 0}, v_rows = {v.data, 0, SPEED_HEADS, width, 0};
