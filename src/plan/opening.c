@@ -294,6 +294,11 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
      * rank. */
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
+    if (mine && ranks > 1) { /* a failure of this rank alone, such as its device's, ends the group with its sentence */
+        if (comm->context != context)
+            ith_fail(comm->context, mine, "%s", ith_context_error(context));
+        ith_comm_abort(comm, mine);
+    }
     if (ranks > 1) {
         status = ith_comm_end_call(comm, &claim);
         status = group_ended(context, comm, mine ? mine : status);

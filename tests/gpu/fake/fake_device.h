@@ -17,8 +17,10 @@
 
 /* What a test controls and observes. The module exports it as fake_control, for dlsym. */
 typedef struct fake_control_table {
-    atomic_long calls;  /* calls that can fail, so far */
+    atomic_long calls;  /* calls that can fail at once, so far: all but queries */
     atomic_long refuse; /* the number of the call that fails, from 0; -1: none. Allocations fail for want of memory */
+    atomic_long runs;   /* operations that have run */
+    atomic_long fail;   /* the number of the operation that fails when it runs, as a query then tells; -1: none */
     atomic_llong device_held; /* bytes of device memory that are allocated */
     atomic_llong pinned_held; /* bytes of pinned memory */
     atomic_long streams;      /* streams that exist */
