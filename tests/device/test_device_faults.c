@@ -300,18 +300,23 @@ typedef struct long_run {
     atomic_int begun;
     int canceller; /* the rank that is cancelled */
     double after;  /* seconds after which it is cancelled */
-    _Atomic double cancelled, ended;
-    ith_status seen;
+    /* NULL, or the caller's stream of one rank, which is busy when it is cancelled */
+    struct ith_device_stream *busy;
+    _Atomic double cancelled, ended; /* cancelled: or when `busy` has ended, if that is later */
 } long_run;
 
 static void *cancel_soon(void *user)
 {
     long_run *run = user;
+    char said[ITH_DEVICE_SENTENCE] = "";
+    bool done = !run->busy;
     while (atomic_load(&run->begun) < run->ranks)
         nap(1e-3);
     nap(run->after);
     atomic_store(&run->cancelled, ith_clock_seconds());
     ith_plan_cancel(run->plans[run->canceller]);
+    while (!done && !device_use->module->query(run->busy, &done, said))
+        atomic_store(&run->cancelled, ith_clock_seconds());
     return NULL;
 }
 
@@ -345,6 +350,7 @@ static ith_status execute_cancelled(ith_context *rank_context, ith_comm *comm, l
     const int rank = ith_comm_rank(comm);
     pthread_t thread;
     tensors->kv_lengths = &run->kv_length;
+    tensors->stream = run->busy ? device_use->module->raw_stream(run->busy) : NULL;
     if (rank == 0)
         pthread_create(&thread, NULL, cancel_soon, run);
     atomic_fetch_add(&run->begun, 1);
@@ -389,8 +395,8 @@ static ith_status run_long(ith_context *rank_context, ith_comm *comm, void *user
     return status;
 }
 
-/* Seconds from the cancellation to the end of the last rank. */
-static double cancel_long(int ranks, int ulysses, ith_softmax softmax, double after)
+/* Seconds from the cancellation to the end of the last rank. busy: NULL, or a stream with work. */
+static double cancel_long(int ranks, int ulysses, ith_softmax softmax, double after, struct ith_device_stream *busy)
 {
     long_run run = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .ranks = ranks};
     run.problem.heads = LONG_HEADS, run.problem.head_dim = device_fake ? 8 : 32;
@@ -398,7 +404,7 @@ static double cancel_long(int ranks, int ulysses, ith_softmax softmax, double af
     run.problem.has_kv_lengths = true;
     run.kv_length = (int32_t)run.problem.kv_len;
     run.options.ulysses = ulysses, run.options.ring = ranks / ulysses, run.options.softmax = softmax;
-    run.after = after, run.canceller = ranks - 1;
+    run.after = after, run.canceller = ranks - 1, run.busy = busy;
     if (ith_run_ranks(context, ranks, 0, run_long, &run))
         fail_msg("%d ranks, ulysses %d: %s", ranks, ulysses, ith_context_error(context));
     return atomic_load(&run.ended) - atomic_load(&run.cancelled);
@@ -420,13 +426,35 @@ static void executions_are_cancelled(void **state)
     if (device_fake && strcmp(device_use->name, "fake:2") != 0)
         return;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        double late = cancel_long(ways[i].ranks, ways[i].ulysses, ways[i].softmax, 0.1);
+        double late = cancel_long(ways[i].ranks, ways[i].ulysses, ways[i].softmax, 0.1, NULL);
         for (int n = 0; n < 3 && late > soon; n++) /* a busy machine may hold up a rank */
-            late = cancel_long(ways[i].ranks, ways[i].ulysses, ways[i].softmax, 0.1);
+            late = cancel_long(ways[i].ranks, ways[i].ulysses, ways[i].softmax, 0.1, NULL);
         printf("cancelled on %d ranks, ulysses %d, %s: all ranks ended %.1f ms later\n", ways[i].ranks, ways[i].ulysses,
                ith_softmax_name(ways[i].softmax), 1e3 * late);
         assert_true(late <= soon);
     }
+}
+
+/* A cancellation that comes while the execution waits for the caller's stream counts when it begins. */
+static void waiting_executions_are_cancelled(void **state)
+{
+    (void)state;
+    const ith_device_module *module = device_use->module;
+    const int64_t bytes = device_fake ? 256 << 20 : (int64_t)8 << 30;
+    struct ith_device_stream *stream = NULL;
+    void *memory = NULL;
+    char said[ITH_DEVICE_SENTENCE] = "";
+    if (device_fake && strcmp(device_use->name, "fake:2") != 0)
+        return;
+    assert_int_equal(module->create_stream(device_use->device, &stream, said), ITH_OK);
+    check(context, ith_device_allocate(context, bytes, &memory));
+    for (int i = 0; i < (device_fake ? 10 : 100); i++)
+        assert_int_equal(module->fill(stream, memory, i, bytes, said), ITH_OK);
+    const double late = cancel_long(1, 1, ITH_SOFTMAX_ONLINE, 0.02, stream);
+    printf("cancelled while it waited for the caller's stream: ended %.1f ms after the stream\n", 1e3 * late);
+    module->destroy_stream(stream);
+    ith_device_release(context, memory);
+    assert_true(late <= (device_fake ? 1.0 : 0.2));
 }
 
 /* ---- Misuse ------------------------------------------------------------------------------------------------------ */
@@ -622,6 +650,7 @@ int main(void)
         cmocka_unit_test(calls_of_the_device_may_fail),
         cmocka_unit_test(a_device_may_have_too_little_memory),
         cmocka_unit_test(executions_are_cancelled),
+        cmocka_unit_test(waiting_executions_are_cancelled),
         cmocka_unit_test(memory_of_the_host_is_refused),
         cmocka_unit_test(choices_that_a_device_lacks_are_refused),
         cmocka_unit_test(ranks_on_a_device_and_on_the_processor_are_refused),
