@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every attention kernel of the device module against float64 and against the plain way of computing the same in the
  * same type: sizes around the tiles, head sizes, layouts, masks, several shards, hostile logits; rows alone, calls that
- * are cancelled. Outputs are NaN before a call, and nothing else may be written. `test_gpu_attn speed` measures rates. */
+ * are cancelled. Outputs are NaN before a call, and nothing else may be written. Arguments choose
+ * groups of cases; `test_gpu_attn speed` measures rates. */
 #include "base/size.h"
 #include "gpu/attn_problem.h"
 #include "gpu/gpu_test.h"
@@ -379,7 +380,7 @@ static void test_head_sizes(void)
         s.q_rows = 18, s.kv_rows = 70, s.shards = 2, s.spread = 2.0f;
         check(&s, 1900 + (uint64_t)n);
     }
-    report("head sizes");
+    report("head_sizes");
 }
 
 /* A random problem with everything that a call may have. */
@@ -589,6 +590,15 @@ static void measure_all(void)
             }
 }
 
+static const struct {
+    const char *name;
+    void (*test)(void);
+} groups[] = {{"sizes", test_sizes},   {"head_sizes", test_head_sizes},
+              {"random", test_random}, {"logits", test_logits},
+              {"bits", test_bits},     {"nan", test_nan},
+              {"halt", test_halt}};
+
+/* Arguments are names of groups; without one, all run. */
 int main(int count, char **arguments)
 {
     gpu_begin();
@@ -596,14 +606,15 @@ int main(int count, char **arguments)
         measure_all();
         return gpu_end();
     }
-    double begin = gpu_now();
-    test_sizes();
-    test_head_sizes();
-    test_random();
-    test_logits();
-    test_bits();
-    test_nan();
-    test_halt();
-    printf("%.1f seconds\n", gpu_now() - begin);
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        bool wanted = count == 1;
+        for (int i = 1; i < count; i++)
+            wanted = wanted || !strcmp(arguments[i], groups[g].name);
+        double begin = gpu_now();
+        if (!wanted)
+            continue;
+        groups[g].test();
+        printf("%-16s %.1f seconds\n", groups[g].name, gpu_now() - begin);
+    }
     return gpu_end();
 }
