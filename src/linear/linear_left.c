@@ -285,6 +285,87 @@ const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t 
     return c.weight->file ? c.weight->file : "a mapped file";
 }
 
+/* ---- Reading ---------------------------------------------------------------------------------------------------- */
+
+/* The arguments of ith_linear_read. */
+typedef struct reading {
+    conversion c;
+    ith_dtype type;
+} reading;
+
+/* Writes numbers [begin, begin + steps) of one row. low: the sums of the row's low-rank additions; NULL: none. */
+static void read_pieces(reading *r, const ith_linear_weight *weight, int64_t row, const float *low, char *to)
+{
+    const ith_linear_size *size = r->c.linear->size;
+    const bool rounds = has_merged(r->c.linear, weight) && r->type == ITH_BF16;
+    float numbers[PIECE];
+    for (int64_t k = 0; k < r->c.steps; k += PIECE) {
+        const int64_t first = r->c.begin + k, count = ith_min64(PIECE, r->c.steps - k);
+        read_row(&r->c, weight, size->in, row, first, count, numbers);
+        for (int64_t i = 0; low && i < count; i++)
+            numbers[i] += low[k + i];
+        add_dense(&r->c, weight, row, first, count, numbers);
+        if (rounds)
+            size->rowops->round_stochastic(numbers, count, (uint32_t)row, (uint32_t)first);
+        if (r->type == ITH_BF16)
+            size->rowops->bf16_from_f32((uint16_t *)(void *)(to + first * 2), numbers, count);
+        else
+            memcpy(to + first * 4, numbers, (size_t)count * sizeof *numbers);
+    }
+}
+
+/* Writes up to GROUP rows of a matrix. */
+static void read_group(reading *r, const ith_linear_weight *weight, int64_t row, int64_t rows, char *to)
+{
+    _Alignas(64) float sums[GROUP][DEPTH];
+    const ith_linear *linear = r->c.linear;
+    const int64_t in = linear->size->in, row_bytes = in * ith_dtype_bytes(r->type);
+    r->c.weight = weight;
+    if (!weight->data) {
+        memset(to, 0, (size_t)(rows * row_bytes));
+    } else if (weight->type == r->type && !has_merged(linear, weight)) {
+        memcpy(to, row_of(linear->size, weight, row), (size_t)(rows * row_bytes));
+    } else {
+        for (r->c.begin = 0; r->c.begin < in; r->c.begin += r->c.steps) {
+            r->c.steps = linear->merges ? ith_min64(DEPTH, in - r->c.begin) : in;
+            if (linear->merges)
+                sum_low(&r->c, weight, row, rows, sums);
+            for (int64_t i = 0; i < rows; i++)
+                read_pieces(r, weight, row + i, linear->merges ? sums[i] : NULL, to + i * row_bytes);
+        }
+    }
+}
+
+static void read_rows(void *user)
+{
+    reading *r = user;
+    const int64_t row_bytes = r->c.linear->size->in * ith_dtype_bytes(r->type);
+    for (int64_t i = 0, rows; i < r->c.count; i += rows) {
+        int64_t row = r->c.first + i;
+        const ith_linear_weight *weight = weight_of(r->c.linear, &row);
+        rows = ith_min64(ith_min64(GROUP, r->c.count - i), weight->rows - row);
+        read_group(r, weight, row, rows, r->c.to + i * row_bytes);
+    }
+}
+
+const char *ith_linear_read(const ith_linear *linear, ith_dtype type, int64_t first, int64_t count, void *to)
+{
+    reading r = {.c = {.linear = linear, .first = first, .count = count, .to = to}, .type = type};
+    if (ith_file_fault_guard(read_rows, &r))
+        return NULL;
+    return r.c.weight && r.c.weight->file ? r.c.weight->file : "a mapped file";
+}
+
+bool ith_linear_is_merged(const ith_linear *linear)
+{
+    return !linear->added_count;
+}
+
+const float *ith_linear_bias(const ith_linear *linear)
+{
+    return linear->bias;
+}
+
 void ith_linear_fetch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, ith_product_call *call)
 {
     int64_t row = first;

@@ -7,7 +7,10 @@
  * ranks.
  *
  * An expert is opened with the number types of its products and of its attention. The first and the last layer, the
- * time embedding, norms, modulation and the residual stream are always f32. */
+ * time embedding, norms, modulation and the residual stream are always f32.
+ *
+ * If the context uses a device when an expert is opened, its layers are copied there, and passes compute there. The time
+ * embedding and the prompts' keys are still made by the processor. */
 #ifndef ITH_WAN_DIT_H
 #define ITH_WAN_DIT_H
 
@@ -71,6 +74,8 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                                const int64_t *counts, ith_dit_text **out);
 /* The keys and values of a text, and their bytes; NULL and 0 if text is NULL. */
 void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes);
+/* Completes a text whose keys and values the caller has received: an expert on a device copies them there. */
+ith_status ith_dit_text_complete(ith_context *context, const ith_dit *dit, ith_dit_text *text);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
 /* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are

@@ -13,21 +13,12 @@
 #include "../../base/context.h"
 #include "../../base/trace.h"
 #include "dit_heads.h"
-#include "dit_workspace.h"
+#include "dit_pass.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LAYER_STAGES 5
-
-/* The state of one forward pass. */
-typedef struct pass {
-    ith_context *context;
-    ith_dit_workspace *w;
-    const ith_dit_layer *layer;
-    int64_t index; /* number of the current layer */
-    int64_t dim;
-} pass;
+typedef ith_dit_pass pass;
 
 /* ---- For tests ------------------------------------------------------------------------------------------------- */
 
@@ -38,7 +29,7 @@ static void show(const pass *p, const char *stage, const float *rows, int64_t co
         p->w->watch(p->w->watch_user, stage, rows, count, width);
 }
 
-static void show_in_layer(const pass *p, const char *part, const float *rows)
+void ith_dit_show_in_layer(const pass *p, const char *part, const float *rows)
 {
     char stage[64];
     if (!p->w->watch)
@@ -169,7 +160,7 @@ static ith_status add_projected_o(const pass *p, const ith_linear *linear, atten
     ith_status status = apply(p, linear, (ith_linear_input){o_row, &o},
                               (ith_linear_output){.take = add_to_x, .user = &sum, .rows = &x});
     if (!status)
-        show_in_layer(p, name, p->w->watched);
+        ith_dit_show_in_layer(p, name, p->w->watched);
     return status;
 }
 
@@ -179,6 +170,7 @@ static ith_status add_projected_o(const pass *p, const ith_linear *linear, atten
 static ith_status make_qkv(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
+    ith_dit_modulate(w, p->layer->modulation, ITH_DIT_MODULATIONS, w->e0, false, w->modulation);
     const normed x = modulated(p, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_SA);
     ith_dit_heads qkv = heads_of(p, 3, 2);
     qkv.scales[0] = p->layer->self_norm_q, qkv.scales[1] = p->layer->self_norm_k;
@@ -251,43 +243,11 @@ static ith_status add_text_and_ffn(const pass *p)
     status = ith_feed_forward_apply(p->context, &ffn, &w->linears, w->rows, &(ith_linear_input){normed_row, &x},
                                     &(ith_linear_output){.take = add_to_x, .user = &sum, .rows = &to});
     if (!status)
-        show_in_layer(p, ".ffn", w->watched);
+        ith_dit_show_in_layer(p, ".ffn", w->watched);
     return status;
 }
 
-/* ---- Layers ---------------------------------------------------------------------------------------------------- */
-
-/* Shows progress after a stage of a layer. The last layer, compute_head, counts as one more stage, so that a pass is
- * not shown as complete before its end. */
-static void show_stage(const pass *p, int stage)
-{
-    ith_span_show(p->context, &p->w->shown, p->index * LAYER_STAGES + stage,
-                  p->w->dit->config.layers * LAYER_STAGES + 1);
-}
-
-/* Computes one layer. The trace file has the same names of stages. */
-static ith_status compute_layer(const pass *p)
-{
-    static const struct {
-        const char *name;
-        ith_status (*compute)(const pass *p);
-    } stages[LAYER_STAGES] = {{"qkv", make_qkv},
-                              {"self attention", attend_self},
-                              {"project", add_self},
-                              {"cross attention", attend_text},
-                              {"ffn", add_text_and_ffn}};
-    ith_dit_modulate(p->w, p->layer->modulation, ITH_DIT_MODULATIONS, p->w->e0, false);
-    for (int i = 0; i < LAYER_STAGES; i++) {
-        double traced = ith_trace_begin(p->context);
-        ith_status status = stages[i].compute(p);
-        ith_trace_end(p->context, traced, stages[i].name, "compute");
-        if (status)
-            return status;
-        show_stage(p, i + 1);
-    }
-    show_in_layer(p, "", p->w->x);
-    return ITH_OK;
-}
+/* ---- Weights of a layer ------------------------------------------------------------------------------------------------ */
 
 /* Asks the system for the weights of the next layer. After the last layer this is the first one, because the next pass
  * begins with it. */
@@ -301,7 +261,6 @@ static void prefetch_next(const pass *p)
         ith_linear_prefetch(linears[i]);
 }
 
-/* Waits for the weights of the current layer, and asks for the weights of the next one. */
 static ith_status begin_layer(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -317,27 +276,7 @@ static void end_layer(const pass *p)
         ith_dit_shards_end(p->w->shards, p->w->uses++);
 }
 
-static ith_status compute_layers(pass *p)
-{
-    const ith_dit *dit = p->w->dit;
-    ith_status status = ITH_OK;
-    for (p->index = 0; p->index < dit->config.layers && !status; p->index++) {
-        p->layer = &dit->layers[p->index];
-        ith_observer_set_part(p->context, p->index + 1, dit->config.layers);
-        status = begin_layer(p);
-        double traced = ith_trace_begin(p->context);
-        if (!status)
-            status = compute_layer(p);
-        ith_trace_end(p->context, traced, "block", "compute");
-        end_layer(p);
-        if (status == ITH_ERR_INTERRUPTED)
-            ith_fail(p->context, status, "stopped in layer %lld of %lld", (long long)p->index + 1,
-                     (long long)dit->config.layers);
-    }
-    return status;
-}
-
-/* ---- The whole ------------------------------------------------------------------------------------------------- */
+/* ---- The first and the last layer -------------------------------------------------------------------------------------- */
 
 /* The rows of the patch embedding's input. */
 typedef struct patches {
@@ -360,44 +299,109 @@ static const float *patch_row(const void *user, int64_t row, float *space)
     return space;
 }
 
-/* x = patch embedding(tokens) */
-static ith_status embed_patches(const pass *p, const ith_dit_tokens *tokens)
+/* x = patch embedding(rows) */
+static ith_status embed_patches(const pass *p, const ith_linear_input *rows)
 {
-    const ith_dit_config *c = &p->w->dit->config;
-    const int64_t channels = tokens->condition ? c->out_channels : c->in_channels;
-    const patches rows = {p->w, tokens, channels * ITH_DIT_PATCH, (c->in_channels - channels) * ITH_DIT_PATCH};
     ith_linear_rows x = {p->w->x, p->dim};
-    return apply(p, p->w->dit->patch, (ith_linear_input){patch_row, &rows}, ith_linear_to_rows(&x));
+    return apply(p, p->w->dit->patch, *rows, ith_linear_to_rows(&x));
 }
 
 /* The last layer: out = w_head (LN(x) (1 + scale) + shift) + b_head */
 static ith_status compute_head(const pass *p, float *out)
 {
     const ith_dit *dit = p->w->dit;
-    ith_dit_modulate(p->w, dit->head_modulation, 2, p->w->e, true);
+    ith_dit_modulate(p->w, dit->head_modulation, 2, p->w->e, true, p->w->modulation);
     const normed x = modulated(p, 2, 0);
     ith_linear_rows rows = {out, dit->config.out_channels * ITH_DIT_PATCH};
     return apply(p, dit->head, (ith_linear_input){normed_row, &x}, ith_linear_to_rows(&rows));
+}
+
+static const float *rows_of(const pass *p)
+{
+    return p->w->x;
+}
+
+static const ith_dit_engine processor = {
+    .embed = embed_patches,
+    .begin_layer = begin_layer,
+    .stages = {make_qkv, attend_self, add_self, attend_text, add_text_and_ffn},
+    .end_layer = end_layer,
+    .finish = compute_head,
+    .rows = rows_of,
+};
+
+/* ---- The pass --------------------------------------------------------------------------------------------------- */
+
+/* Shows progress after a stage of a layer. The last layer counts as one more stage, so that a pass is not shown as
+ * complete before its end. */
+static void show_stage(const pass *p, int stage)
+{
+    ith_span_show(p->context, &p->w->shown, p->index * ITH_DIT_STAGES + stage,
+                  p->w->dit->config.layers * ITH_DIT_STAGES + 1);
+}
+
+/* Computes one layer. The trace file has the same names of stages. */
+static ith_status compute_layer(const pass *p, const ith_dit_engine *engine)
+{
+    static const char *const names[ITH_DIT_STAGES] = {"qkv", "self attention", "project", "cross attention", "ffn"};
+    for (int i = 0; i < ITH_DIT_STAGES; i++) {
+        double traced = ith_trace_begin(p->context);
+        ith_status status = engine->stages[i](p);
+        ith_trace_end(p->context, traced, names[i], "compute");
+        if (status)
+            return status;
+        show_stage(p, i + 1);
+    }
+    if (p->w->watch)
+        ith_dit_show_in_layer(p, "", engine->rows(p));
+    return ITH_OK;
+}
+
+static ith_status compute_layers(pass *p, const ith_dit_engine *engine)
+{
+    const ith_dit *dit = p->w->dit;
+    ith_status status = ITH_OK;
+    for (p->index = 0; p->index < dit->config.layers && !status; p->index++) {
+        p->layer = &dit->layers[p->index];
+        ith_observer_set_part(p->context, p->index + 1, dit->config.layers);
+        if (engine->begin_layer)
+            status = engine->begin_layer(p);
+        double traced = ith_trace_begin(p->context);
+        if (!status)
+            status = compute_layer(p, engine);
+        ith_trace_end(p->context, traced, "block", "compute");
+        if (engine->end_layer)
+            engine->end_layer(p);
+        if (status == ITH_ERR_INTERRUPTED)
+            ith_fail(p->context, status, "stopped in layer %lld of %lld", (long long)p->index + 1,
+                     (long long)dit->config.layers);
+    }
+    return status;
 }
 
 ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const ith_dit_tokens *tokens, const float *t,
                            float *out)
 {
     const ith_dit *dit = w->dit;
-    const int64_t dim = dit->config.dim, batch = w->shape.batch, times = ith_dit_time_rows(&w->shape);
+    const ith_dit_config *c = &dit->config;
+    const ith_dit_engine *engine = w->device ? &ith_dit_device_engine : &processor;
+    const int64_t batch = w->shape.batch, times = ith_dit_time_rows(&w->shape);
+    const int64_t channels = tokens->condition ? c->out_channels : c->in_channels;
+    const patches rows = {w, tokens, channels * ITH_DIT_PATCH, (c->in_channels - channels) * ITH_DIT_PATCH};
     if (w->text->keys > w->keys || w->text->batch != batch)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "a text of %lld prompts with %lld keys for a workspace of %lld prompts with at most %lld",
                         (long long)w->text->batch, (long long)w->text->keys, (long long)batch, (long long)w->keys);
-    pass p = {.context = context, .w = w, .dim = dim};
+    pass p = {.context = context, .w = w, .dim = c->dim};
     ith_status status = ith_dit_embed_time(context, w, t);
     if (!status)
-        status = embed_patches(&p, tokens);
+        status = engine->embed(&p, &(ith_linear_input){patch_row, &rows});
     if (status)
         return status;
-    show(&p, "condition_embedder.time_embedder", w->e, times, dim);
-    show(&p, "condition_embedder.time_proj", w->e0, times, ITH_DIT_MODULATIONS * dim);
-    show(&p, "patch_embedding", w->x, w->rows, dim);
-    status = compute_layers(&p);
-    return status ? status : compute_head(&p, out);
+    show(&p, "condition_embedder.time_embedder", w->e, times, c->dim);
+    show(&p, "condition_embedder.time_proj", w->e0, times, ITH_DIT_MODULATIONS * c->dim);
+    if (w->watch)
+        show(&p, "patch_embedding", engine->rows(&p), w->rows, c->dim);
+    status = compute_layers(&p, engine);
+    return status ? status : engine->finish(&p, out);
 }

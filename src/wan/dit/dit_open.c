@@ -4,6 +4,7 @@
 #include "../../base/context.h"
 #include "../../files/tensor.h"
 #include "../weights.h"
+#include "device/dit_device.h"
 #include "dit_weights.h"
 
 /* Makes one linear layer from `count` modules that read the same rows, each from `in` to `out` numbers. */
@@ -115,8 +116,30 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
                           "a transformer");
     if (!*out)
         return ITH_ERR_MEMORY;
-    (*out)->config = *config, (*out)->types = types, (*out)->keep = keep;
+    (*out)->config = *config, (*out)->types = types;
+    (*out)->use = ith_context_device_use(context);
+    (*out)->keep = (*out)->use ? ITH_LINEAR_KEEP_NONE : keep;
     return ITH_OK;
+}
+
+/* Makes the set of the linear layers, if the layers are read to be copied to a device. */
+static ith_status make_set(ith_context *context, ith_dit *dit)
+{
+    if (!dit->use)
+        return ITH_OK;
+    ith_status status = ith_linear_set_create(context, dit->keep, &dit->memory.linears);
+    if (!status)
+        ith_linear_set_merge_all(dit->memory.linears);
+    return status;
+}
+
+/* Makes the layers of an expert from its store, and copies them to its device. */
+static ith_status take(ith_context *context, bool shows, ith_dit *dit)
+{
+    ith_status status = make_set(context, dit);
+    if (!status)
+        status = ith_weights_take(context, dit->keep, shows && !dit->use, name_weights, dit, &dit->memory);
+    return status || !dit->use ? status : ith_dit_device_open(context, dit, shows, &dit->device);
 }
 
 ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
@@ -128,7 +151,7 @@ ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_
         return status;
     }
     (*out)->memory.store = store, (*out)->memory.lora = lora;
-    status = ith_weights_take(context, keep, true, name_weights, *out, &(*out)->memory);
+    status = take(context, true, *out);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -160,7 +183,7 @@ ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *confi
     if (!status)
         (*out)->memory.lora = lora;
     if (!status)
-        status = ith_weights_take(context, keep, false, name_weights, *out, &(*out)->memory);
+        status = take(context, false, *out);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -185,7 +208,9 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
     if (!status)
         (*out)->memory.lora = lora;
     if (!status)
-        status = ith_weights_outline(context, keep, name_weights, *out, &(*out)->memory);
+        status = make_set(context, *out);
+    if (!status)
+        status = ith_weights_outline(context, (*out)->keep, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -210,6 +235,7 @@ void ith_dit_free(ith_context *context, ith_dit **dit)
 {
     if (!dit || !*dit)
         return;
+    ith_dit_device_free(context, &(*dit)->device);
     ith_weights_free(context, &(*dit)->memory);
     ith_free(context, *dit);
     *dit = NULL;

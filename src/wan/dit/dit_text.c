@@ -6,6 +6,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../kernels/rowops.h"
+#include "device/dit_device.h"
 #include "dit_heads.h"
 
 #include <math.h>
@@ -175,11 +176,18 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
         status = make(&m);
     }
     ith_free(context, work.base);
-    if (status) {
+    if (!status && rows)
+        status = ith_dit_text_complete(context, dit, *out);
+    if (status && *out)
+        ith_dit_text_free(context, out);
+    else if (status)
         ith_free(context, held.base);
-        *out = NULL;
-    }
     return status;
+}
+
+ith_status ith_dit_text_complete(ith_context *context, const ith_dit *dit, ith_dit_text *text)
+{
+    return text && dit->device ? ith_dit_device_take_text(context, dit, text) : ITH_OK;
 }
 
 void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes)
@@ -191,6 +199,8 @@ void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes)
 
 void ith_dit_text_free(ith_context *context, ith_dit_text **text)
 {
+    if (*text)
+        ith_dit_device_drop_text(*text);
     ith_free(context, *text);
     *text = NULL;
 }

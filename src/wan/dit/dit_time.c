@@ -49,12 +49,13 @@ ith_status ith_dit_embed_time(ith_context *context, const ith_dit_workspace *w, 
     return status ? status : ith_linear_apply(context, dit->time_proj, &w->linears, rows, &activated, &to_e0);
 }
 
-void ith_dit_modulate(const ith_dit_workspace *w, const float *table, int kinds, const float *e, bool one_e)
+void ith_dit_modulate(const ith_dit_workspace *w, const float *table, int kinds, const float *e, bool one_e,
+                      float *modulation)
 {
     const int64_t dim = w->dit->config.dim;
     for (int64_t row = 0; row < ith_dit_time_rows(&w->shape); row++)
         for (int kind = 0; kind < kinds; kind++) {
-            float *out = w->modulation + (row * kinds + kind) * dim;
+            float *out = modulation + (row * kinds + kind) * dim;
             const float *time = e + (one_e ? row : row * kinds + kind) * dim;
             float one = kind % 3 == ITH_DIT_SCALE_SA ? 1.0f : 0.0f;
             for (int64_t i = 0; i < dim; i++)

@@ -39,15 +39,17 @@ static inline void ith_dit_layer_linears(const ith_dit_layer *layer, ith_linear 
 struct ith_dit {
     ith_dit_config config;
     ith_number_types types;
-    ith_linear_keep keep;        /* the layers that keep their weights */
-    ith_linear *patch;           /* the patch embedding: from 4 * in_channels values to dim values */
-    ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim: the time embedding */
-    ith_linear *time_proj;       /* from dim to 6 * dim values: shifts, scales and gates from the time embedding */
-    ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim: the text embedding */
-    ith_linear *head;            /* from dim to 4 * out_channels values, ordered (channel, patch row, patch column) */
-    float *head_modulation;      /* [2, dim]: shift and scale before the last layer */
-    ith_weights_memory memory;   /* memory.arena is NULL if ith_dit_outline has made the expert */
-    ith_dit_layer layers[];      /* [config.layers], in the order of the computation */
+    ith_linear_keep keep;          /* the layers that keep their weights */
+    ith_linear *patch;             /* the patch embedding: from 4 * in_channels values to dim values */
+    ith_linear *time_1, *time_2;   /* freq_dim to dim, and dim to dim: the time embedding */
+    ith_linear *time_proj;         /* from dim to 6 * dim values: shifts, scales and gates from the time embedding */
+    ith_linear *text_1, *text_2;   /* text_dim to dim, and dim to dim: the text embedding */
+    ith_linear *head;              /* from dim to 4 * out_channels values, ordered (channel, patch row, patch column) */
+    float *head_modulation;        /* [2, dim]: shift and scale before the last layer */
+    struct ith_device_use *use;    /* the device that computes the layers of this expert; NULL: the processor */
+    struct ith_dit_device *device; /* the weights on it (device/dit_device.h); NULL: there are none */
+    ith_weights_memory memory;     /* memory.arena is NULL if ith_dit_outline has made the expert */
+    ith_dit_layer layers[];        /* [config.layers], in the order of the computation */
 };
 
 /* The number of keys of a prompt with `rows` rows: one key for each row and, if the prompt is padded, one key for all
@@ -61,6 +63,8 @@ struct ith_dit_text {
     int64_t batch, keys; /* keys: in each batch entry; a shorter prompt ends in keys with a bias of -infinity */
     void *keys_values;   /* [layers][batch][keys][2 dim]: k after its norm, then v, in the number type of attention */
     float *key_bias;     /* [batch][keys]: a number added to the logits of each key */
+    struct ith_device_use *use; /* the device that has a copy of keys_values, on_device; NULL: there is none */
+    void *on_device;
 };
 
 /* Computes the text embedding: out [count, dim] = w_2 gelu(w_1 rows + b_1) + b_2. rows: `count` rows of text_dim

@@ -9,6 +9,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../comm/comm.h"
+#include "device/dit_device.h"
 
 #include <math.h>
 #include <omp.h>
@@ -51,19 +52,19 @@ static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *are
     ith_dit_workspace w = *sizes, *place = ith_arena_take(arena, 1, sizeof *place);
     const ith_dit_config *c = &w.dit->config;
     const int64_t batch = w.shape.batch, times = ith_dit_time_rows(&w.shape), element = ith_dtype_bytes(w.type);
-    const int64_t f32 = sizeof(float);
-    w.x = ith_arena_take(arena, w.rows, c->dim * f32);
-    w.qkv = ith_arena_take(arena, w.rows, 3 * c->dim * element);
+    const int64_t f32 = sizeof(float), rows = w.dit->use ? 0 : w.rows; /* a device has rows of its own */
+    w.x = ith_arena_take(arena, rows, c->dim * f32);
+    w.qkv = ith_arena_take(arena, rows, 3 * c->dim * element);
     w.cosines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
     w.sines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
     w.e = ith_arena_take(arena, times, c->dim * f32);
     w.e0 = ith_arena_take(arena, times, ITH_DIT_MODULATIONS * c->dim * f32);
     w.modulation = ith_arena_take(arena, times, ITH_DIT_MODULATIONS * c->dim * f32);
-    w.padded = ith_arena_take(arena, batch * w.keys, 2 * c->dim * element);
+    w.padded = ith_arena_take(arena, w.dit->use ? 0 : batch * w.keys, 2 * c->dim * element);
     w.padded_bias = ith_arena_take(arena, batch * w.keys, f32);
-    ith_linear_workspace_lay_out(w.dit->memory.linears, w.threads, w.rows, arena, &w.linears);
+    ith_linear_workspace_lay_out(w.dit->memory.linears, w.threads, w.dit->use ? times : rows, arena, &w.linears);
     if (w.type != ITH_F32)
-        w.unrounded = ith_arena_take(arena, ith_min64(w.rows, ith_linear_strip(&w.linears)), 2 * c->dim * f32);
+        w.unrounded = ith_arena_take(arena, ith_min64(rows, ith_linear_strip(&w.linears)), 2 * c->dim * f32);
     if (place)
         *place = w;
     return place;
@@ -101,7 +102,7 @@ static void fill_rope(ith_dit_workspace *w)
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
 /* Describes self-attention. A rank's queries, keys and values lie side by side in one buffer, [rows, 3 dim]; o
- * overwrites the queries. */
+ * overwrites the queries, or, on a device, has a buffer of its own, [rows, dim]. */
 static ith_attn_problem self_problem(const ith_dit_workspace *w)
 {
     const ith_dit_config *c = &w->dit->config;
@@ -112,6 +113,8 @@ static ith_attn_problem self_problem(const ith_dit_workspace *w)
     problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = problem.o_row_stride = 3 * c->dim;
     problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = w->share * 3 * c->dim;
     problem.o_batch_stride = problem.q_batch_stride;
+    if (w->dit->use)
+        problem.o_row_stride = c->dim, problem.o_batch_stride = w->share * c->dim;
     return problem;
 }
 
@@ -193,6 +196,8 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
     fill_rope(*out);
     /* Keys beyond the end of a shorter prompt have probability 0. Their values must be finite, so that the products are
      * 0. */
+    if (sizes->dit->use)
+        return ith_dit_space_create(context, *out);
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
     return ITH_OK;
@@ -228,6 +233,7 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
         return;
     ith_plan_destroy(&w->self_plan);
     ith_plan_destroy(&w->cross_plan);
+    ith_dit_space_free(context, &w->device);
     ith_free(context, w);
     *workspace = NULL;
 }

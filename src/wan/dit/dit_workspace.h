@@ -32,8 +32,10 @@ struct ith_dit_workspace {
     float *modulation;      /* [times, 6, dim]: shifts, scales and gates of the current layer; later [times, 2, dim] */
     void *padded;           /* [batch, keys, 2 dim]: a layer's k and v, if the prompts have fewer keys than the plan */
     float *padded_bias;     /* [batch, keys]: biases of the prompts' keys; -infinity for keys beyond a prompt's end */
-    ith_span shown;         /* the part of the progress that the next pass accounts for */
-    ith_dit_watch_fn watch; /* gets the output of every stage, for tests; NULL: there is none */
+    struct ith_dit_space *device; /* what this rank has on the device of the expert; NULL: the processor computes, and
+                                     x, qkv, unrounded and padded are not used with a device */
+    ith_span shown;               /* the part of the progress that the next pass accounts for */
+    ith_dit_watch_fn watch;       /* gets the output of every stage, for tests; NULL: there is none */
     void *watch_user;
     float *watched; /* [rows, dim], the memory in which `watch` gets the output of a stage in a layer */
 };
@@ -60,8 +62,9 @@ static inline int64_t ith_dit_time_rows(const ith_dit_shape *shape)
 
 /* Computes w->e and w->e0 from the time steps t [batch]. */
 ith_status ith_dit_embed_time(ith_context *context, const ith_dit_workspace *w, const float *t);
-/* Computes the shifts, scales and gates of a layer: w->modulation [times, kinds, dim] = table [kinds, dim] + e, plus 1
- * for scales. With one_e, e is [times, dim], otherwise [times, kinds, dim]. */
-void ith_dit_modulate(const ith_dit_workspace *w, const float *table, int kinds, const float *e, bool one_e);
+/* Computes the shifts, scales and gates of a layer: modulation [times, kinds, dim] = table [kinds, dim] + e, plus 1 for
+ * scales. With one_e, e is [times, dim], otherwise [times, kinds, dim]. */
+void ith_dit_modulate(const ith_dit_workspace *w, const float *table, int kinds, const float *e, bool one_e,
+                      float *modulation);
 
 #endif

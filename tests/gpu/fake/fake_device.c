@@ -38,7 +38,20 @@ struct ith_device {
     struct ith_device_stream *former; /* destroyed streams, for which other streams may still wait */
 };
 
-typedef enum kind { COPY, FILL, REGIONS, PACK, KEY_STATS, QUERY_STATS, OFFSETS, ATTEND, WAIT } kind;
+typedef enum kind {
+    COPY,
+    FILL,
+    REGIONS,
+    PACK,
+    KEY_STATS,
+    QUERY_STATS,
+    OFFSETS,
+    ATTEND,
+    LINEAR,
+    UPDATE_ROWS,
+    NORM_HEADS,
+    WAIT
+} kind;
 
 /* An operation of a stream. */
 typedef struct operation {
@@ -60,6 +73,9 @@ typedef struct operation {
         ith_device_query_stats query_stats;
         ith_device_offsets offsets;
         ith_device_attend attend;
+        ith_device_linear linear;
+        ith_device_row_update update;
+        ith_device_heads heads;
         struct {
             struct ith_device_stream *other;
             long until; /* the number of operations of `other` that must have run */
@@ -378,6 +394,9 @@ static ith_status run_operation(struct ith_device *device, const operation *o, c
     case QUERY_STATS: return fake_query_stats(device, &o->query_stats, said);
     case OFFSETS: return fake_offsets(device, &o->offsets, said);
     case ATTEND: return fake_attend(device, &o->attend, said);
+    case LINEAR: return fake_linear(device, &o->linear, said);
+    case UPDATE_ROWS: return fake_update_rows(device, &o->update, said);
+    case NORM_HEADS: return fake_norm_heads(device, &o->heads, said);
     default: return ITH_OK;
     }
 }
@@ -654,6 +673,62 @@ static const ith_device_kernel fake_16bit = {"16bit_fake", refuses_wide_types, "
 static const ith_device_kernel fake_f32 = {"f32_fake", refuses_nothing, "fake", attend};
 static const ith_device_kernel *const kernels[] = {&fake_16bit, &fake_f32, NULL};
 
+/* ---- Layers ---------------------------------------------------------------------------------------------------- */
+
+/* Products need nothing here. They are counted as memory of the device, so that a test sees whether they are destroyed. */
+struct ith_device_products {
+    struct ith_device *device;
+    void *scratch;
+};
+
+enum { SCRATCH_BYTES = 64 };
+
+static ith_status create_products(struct ith_device *device, struct ith_device_products **out, char *said)
+{
+    struct ith_device_products *products = calloc(1, sizeof *products);
+    *out = NULL;
+    if (!products)
+        return out_of_memory(said);
+    products->device = device;
+    ith_status status = allocate(device, SCRATCH_BYTES, &products->scratch, said);
+    if (status)
+        free(products);
+    else
+        *out = products;
+    return status;
+}
+
+static void destroy_products(struct ith_device_products *products)
+{
+    if (products)
+        release(products->device, products->scratch);
+    free(products);
+}
+
+static ith_status linear(struct ith_device_stream *stream, struct ith_device_products *products,
+                         const ith_device_linear *call, char *said)
+{
+    (void)products;
+    return enqueue(stream, &(operation){.kind = LINEAR, .linear = *call}, said);
+}
+
+static ith_status update_rows(struct ith_device_stream *stream, const ith_device_row_update *call, char *said)
+{
+    return enqueue(stream, &(operation){.kind = UPDATE_ROWS, .update = *call}, said);
+}
+
+static ith_status norm_heads(struct ith_device_stream *stream, const ith_device_heads *call, char *said)
+{
+    return enqueue(stream, &(operation){.kind = NORM_HEADS, .heads = *call}, said);
+}
+
+static const ith_device_layers layers = {.product_bytes = SCRATCH_BYTES,
+                                         .create_products = create_products,
+                                         .destroy_products = destroy_products,
+                                         .linear = linear,
+                                         .update_rows = update_rows,
+                                         .norm_heads = norm_heads};
+
 __attribute__((visibility("default"))) extern const ith_device_module ith_device_module_table;
 const ith_device_module ith_device_module_table = {
     .head = {ITH_DEVICE_MODULE_ABI, "fake"},
@@ -680,4 +755,5 @@ const ith_device_module ith_device_module_table = {
     .offsets = offsets,
     .kernels = kernels,
     .raw_stream = raw_stream,
+    .layers = &layers,
 };

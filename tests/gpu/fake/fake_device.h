@@ -43,5 +43,8 @@ ith_status fake_key_stats(struct ith_device *device, const ith_device_key_stats 
 ith_status fake_query_stats(struct ith_device *device, const ith_device_query_stats *stats, char *said);
 ith_status fake_offsets(struct ith_device *device, const ith_device_offsets *offsets, char *said);
 ith_status fake_attend(struct ith_device *device, const ith_device_attend *call, char *said);
+ith_status fake_linear(struct ith_device *device, const ith_device_linear *linear, char *said);
+ith_status fake_update_rows(struct ith_device *device, const ith_device_row_update *update, char *said);
+ith_status fake_norm_heads(struct ith_device *device, const ith_device_heads *heads, char *said);
 
 #endif

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies an expert's weights, and a prompt's keys and values, to a device: unpacked and rounded by the processor into
+ * one of two blocks of pinned memory, while the other one travels. */
+#include "dit_device.h"
+
+#include "../../../base/context.h"
+#include "../../../base/dtype.h"
+#include "../../../base/file_fault.h"
+#include "../../../base/observer.h"
+#include "../../../base/size.h"
+
+#include <ithaca/wan.h>
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define PIECE_BYTES ((int64_t)32 << 20) /* of a block of pinned memory */
+#define ROWS_TOGETHER 64                /* rows of a matrix that a thread converts at a time */
+
+/* ---- Layout ---------------------------------------------------------------------------------------------------- */
+
+/* Takes memory of the device, aligned for matrix products. */
+static void *take(ith_arena *arena, int64_t count, int64_t size_bytes)
+{
+    int64_t bytes;
+    if (!ith_size_mul(count, size_bytes, &bytes) || bytes > INT64_MAX - 256) {
+        arena->overflow = true;
+        return NULL;
+    }
+    return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
+}
+
+static void lay_out_matrix(const ith_linear *linear, ith_dtype type, ith_arena *arena, ith_device_matrix *matrix)
+{
+    *matrix = (ith_device_matrix){ith_linear_inputs(linear), ith_linear_outputs(linear), type, NULL, NULL};
+    matrix->w = take(arena, matrix->out * matrix->in, ith_dtype_bytes(type));
+    matrix->bias = take(arena, matrix->out, ith_dtype_bytes(type));
+}
+
+static void lay_out_layer(const ith_dit *dit, const ith_dit_layer *layer, ith_arena *arena, ith_dit_device_layer *out)
+{
+    const int64_t dim = dit->config.dim, f32 = sizeof(float);
+    ith_linear *linears[ITH_DIT_LINEARS];
+    ith_dit_layer_linears(layer, linears);
+    for (int i = 0; i < ITH_DIT_LINEARS; i++)
+        lay_out_matrix(linears[i], ith_dit_device_type(dit), arena, &out->linears[i]);
+    out->self_norm_q = take(arena, dim, f32);
+    out->self_norm_k = take(arena, dim, f32);
+    out->cross_norm_q = take(arena, dim, f32);
+    out->cross_weight = out->cross_bias = NULL;
+    if (dit->config.raw_cross)
+        return;
+    out->cross_weight = take(arena, dim, f32);
+    out->cross_bias = take(arena, dim, f32);
+}
+
+/* Lays out the weights in memory of the device. device: NULL if the arena only counts bytes. */
+static void lay_out(const ith_dit *dit, ith_arena *arena, ith_dit_device *device)
+{
+    ith_device_matrix matrix;
+    ith_dit_device_layer layer;
+    lay_out_matrix(dit->patch, ITH_F32, arena, device ? &device->patch : &matrix);
+    lay_out_matrix(dit->head, ITH_F32, arena, device ? &device->head : &matrix);
+    for (int64_t i = 0; i < dit->config.layers; i++)
+        lay_out_layer(dit, &dit->layers[i], arena, device ? &device->layers[i] : &layer);
+}
+
+/* ---- Copying --------------------------------------------------------------------------------------------------- */
+
+/* The state of a copy of many arrays. */
+typedef struct upload {
+    ith_context *context;
+    ith_device_use *use;
+    struct ith_device_stream *streams[2];
+    char *pinned[2];
+    int turn;            /* the block that is filled next */
+    bool shows;          /* shows progress */
+    int64_t done, total; /* bytes */
+} upload;
+
+static void close_upload(upload *u)
+{
+    for (int i = 0; i < 2; i++) {
+        if (u->streams[i])
+            ith_device_wait(u->context, u->streams[i], NULL, NULL);
+        u->use->module->destroy_stream(u->streams[i]);
+        u->use->module->release_pinned(u->use->device, u->pinned[i]);
+    }
+}
+
+static ith_status open_upload(ith_context *context, int64_t total, bool shows, upload *u)
+{
+    char said[ITH_DEVICE_SENTENCE] = "";
+    *u = (upload){.context = context, .use = ith_context_device_use(context), .shows = shows, .total = total};
+    const ith_device_module *module = u->use->module;
+    ith_status status = ITH_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        void *pinned = NULL;
+        status = module->create_stream(u->use->device, &u->streams[i], said);
+        if (!status)
+            status = module->allocate_pinned(u->use->device, PIECE_BYTES, &pinned, said);
+        u->pinned[i] = pinned;
+    }
+    status = ith_device_check(context, status, said);
+    if (status)
+        close_upload(u);
+    return status;
+}
+
+/* Waits until the next block of pinned memory may be filled. */
+static ith_status begin_piece(upload *u)
+{
+    ith_status status = ith_context_check(u->context);
+    return status ? status : ith_device_wait(u->context, u->streams[u->turn], NULL, NULL);
+}
+
+/* Sends `bytes` bytes of the block to `to`. */
+static ith_status send_piece(upload *u, void *to, int64_t bytes)
+{
+    char said[ITH_DEVICE_SENTENCE] = "";
+    ith_status status = ith_device_check(
+        u->context, u->use->module->copy(u->streams[u->turn], to, u->pinned[u->turn], bytes, said), said);
+    u->turn = 1 - u->turn;
+    u->done += bytes;
+    if (u->shows)
+        ith_observer_show(u->context, ITH_STAGE_LOAD, u->done, u->total);
+    return status;
+}
+
+/* Copies bytes that are as the device wants them. */
+static ith_status put_bytes(upload *u, void *to, const void *from, int64_t bytes)
+{
+    ith_status status = ITH_OK;
+    for (int64_t done = 0, piece; done < bytes && !status; done += piece) {
+        piece = ith_min64(PIECE_BYTES, bytes - done);
+        status = begin_piece(u);
+        if (status)
+            return status;
+        memcpy(u->pinned[u->turn], (const char *)from + done, (size_t)piece);
+        status = send_piece(u, (char *)to + done, piece);
+    }
+    return status;
+}
+
+static ith_status put_floats(upload *u, float *to, const float *from, int64_t count)
+{
+    return put_bytes(u, to, from, count * (int64_t)sizeof *from);
+}
+
+/* Copies `count` numbers, rounded to `type`. They fit into one block: a width is at most 2^20. */
+static ith_status put_rounded(upload *u, void *to, ith_dtype type, const float *from, int64_t count)
+{
+    ith_status status = begin_piece(u);
+    if (status)
+        return status;
+    ith_from_f32(u->pinned[u->turn], type, from, count);
+    return send_piece(u, to, count * ith_dtype_bytes(type));
+}
+
+/* Fills the block with rows [first, first + count) of a layer. */
+static ith_status read_rows(upload *u, const ith_linear *linear, const ith_device_matrix *matrix, int64_t first,
+                            int64_t count)
+{
+    const int64_t row_bytes = matrix->in * ith_dtype_bytes(matrix->type), groups = ith_div_up(count, ROWS_TOGETHER);
+    char *pinned = u->pinned[u->turn];
+    _Atomic(const char *) cut = NULL;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t group = 0; group < groups; group++) {
+        const int64_t row = group * ROWS_TOGETHER;
+        const char *file = ith_linear_read(linear, matrix->type, first + row, ith_min64(ROWS_TOGETHER, count - row),
+                                           pinned + row * row_bytes);
+        if (file)
+            atomic_store(&cut, file);
+    }
+    const char *file = atomic_load(&cut);
+    return file ? ith_fail_file_fault(u->context, file) : ITH_OK;
+}
+
+static ith_status put_matrix(upload *u, const ith_linear *linear, const ith_device_matrix *matrix)
+{
+    const int64_t row_bytes = matrix->in * ith_dtype_bytes(matrix->type), rows = PIECE_BYTES / row_bytes;
+    if (!ith_linear_is_merged(linear))
+        return ith_fail(
+            u->context, ITH_ERR_UNSUPPORTED,
+            "a LoRA cannot be merged into a layer of %lld to %lld with these number types: on a device, LoRA "
+            "files need precision bf16",
+            (long long)matrix->in, (long long)matrix->out);
+    ith_status status = put_rounded(u, matrix->bias, matrix->type, ith_linear_bias(linear), matrix->out);
+    for (int64_t first = 0, count; first < matrix->out && !status; first += count) {
+        count = ith_min64(rows, matrix->out - first);
+        status = begin_piece(u);
+        if (!status)
+            status = read_rows(u, linear, matrix, first, count);
+        if (!status)
+            status = send_piece(u, (char *)matrix->w + first * row_bytes, count * row_bytes);
+    }
+    return status;
+}
+
+static ith_status put_layer(upload *u, const ith_dit *dit, const ith_dit_layer *layer, const ith_dit_device_layer *to)
+{
+    const int64_t dim = dit->config.dim;
+    ith_linear *linears[ITH_DIT_LINEARS];
+    ith_status status = ITH_OK;
+    ith_dit_layer_linears(layer, linears);
+    for (int i = 0; i < ITH_DIT_LINEARS && !status; i++)
+        status = put_matrix(u, linears[i], &to->linears[i]);
+    const struct {
+        float *to;
+        const float *from;
+    } vectors[] = {{to->self_norm_q, layer->self_norm_q},
+                   {to->self_norm_k, layer->self_norm_k},
+                   {to->cross_norm_q, layer->cross_norm_q},
+                   {to->cross_weight, layer->cross_weight},
+                   {to->cross_bias, layer->cross_bias}};
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors && !status; i++)
+        if (vectors[i].to)
+            status = put_floats(u, vectors[i].to, vectors[i].from, dim);
+    return status;
+}
+
+static ith_status put_all(ith_context *context, const ith_dit *dit, bool shows, ith_dit_device *device)
+{
+    upload u;
+    ith_status status = open_upload(context, device->bytes, shows, &u);
+    if (status)
+        return status;
+    status = put_matrix(&u, dit->patch, &device->patch);
+    if (!status)
+        status = put_matrix(&u, dit->head, &device->head);
+    for (int64_t i = 0; i < dit->config.layers && !status; i++)
+        status = put_layer(&u, dit, &dit->layers[i], &device->layers[i]);
+    for (int i = 0; i < 2 && !status; i++)
+        status = ith_device_wait(context, u.streams[i], NULL, NULL);
+    close_upload(&u);
+    if (!status && shows)
+        ith_observer_show(context, ITH_STAGE_LOAD, u.total, u.total);
+    return status;
+}
+
+/* ---- The expert ------------------------------------------------------------------------------------------------ */
+
+int64_t ith_dit_device_bytes(const ith_dit *dit)
+{
+    ith_arena arena = {0};
+    lay_out(dit, &arena, NULL);
+    return arena.used_bytes;
+}
+
+/* Checks that the device has the operations, and the memory for the weights. */
+static ith_status check_device(ith_context *context, const ith_device_use *use, int64_t bytes)
+{
+    ith_device_info info = ITH_DEVICE_INFO_INIT;
+    if (!use->module->layers)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "the device %s computes attention only, and no linear layers",
+                        use->name);
+    ith_status status = ith_device_describe(context, &info);
+    if (!status && bytes > info.free_bytes)
+        status =
+            ith_fail(context, ITH_ERR_MEMORY,
+                     "the transformer's weights need %.1f GB on the device %s, which has %.1f GB free of %.1f GB",
+                     (double)bytes / 1e9, use->name, (double)info.free_bytes / 1e9, (double)info.memory_bytes / 1e9);
+    return status;
+}
+
+ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, bool shows, ith_dit_device **out)
+{
+    char said[ITH_DEVICE_SENTENCE] = "";
+    ith_device_use *use = ith_context_device_use(context);
+    ith_arena arena = {0};
+    *out = NULL;
+    lay_out(dit, &arena, NULL);
+    if (arena.overflow)
+        return ith_fail(context, ITH_ERR_MEMORY, "the transformer takes more memory than a size can hold");
+    ith_status status = check_device(context, use, arena.used_bytes);
+    if (status)
+        return status;
+    ith_dit_device *device =
+        ith_alloc_zero(context, 1, (int64_t)sizeof *device + dit->config.layers * (int64_t)sizeof *device->layers,
+                       "a transformer on a device");
+    if (!device)
+        return ITH_ERR_MEMORY;
+    device->use = use, device->bytes = arena.used_bytes;
+    status = ith_device_check(context, use->module->allocate(use->device, device->bytes, &device->memory, said), said);
+    if (!status) {
+        arena = (ith_arena){.base = device->memory};
+        lay_out(dit, &arena, device);
+        status = put_all(context, dit, shows, device);
+    }
+    if (status)
+        ith_dit_device_free(context, &device);
+    *out = device;
+    return status;
+}
+
+void ith_dit_device_free(ith_context *context, ith_dit_device **device)
+{
+    if (!*device)
+        return;
+    (*device)->use->module->release((*device)->use->device, (*device)->memory);
+    ith_free(context, *device);
+    *device = NULL;
+}
+
+/* ---- Texts ----------------------------------------------------------------------------------------------------- */
+
+ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, ith_dit_text *text)
+{
+    char said[ITH_DEVICE_SENTENCE] = "";
+    int64_t bytes = 0;
+    upload u;
+    ith_device_use *use = dit->device->use;
+    const void *keys_values = ith_dit_text_data(dit, text, &bytes);
+    text->use = use;
+    ith_status status =
+        ith_device_check(context, use->module->allocate(use->device, bytes, &text->on_device, said), said);
+    if (!status)
+        status = open_upload(context, bytes, false, &u);
+    if (status)
+        return status;
+    status = put_bytes(&u, text->on_device, keys_values, bytes);
+    for (int i = 0; i < 2 && !status; i++)
+        status = ith_device_wait(context, u.streams[i], NULL, NULL);
+    close_upload(&u);
+    return status;
+}
+
+void ith_dit_device_drop_text(ith_dit_text *text)
+{
+    if (text->use)
+        text->use->module->release(text->use->device, text->on_device);
+}

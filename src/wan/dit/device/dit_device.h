@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An expert on a device: its weights, which the ranks of a process share, and what each rank has there. The expert's
+ * ith_dit stays the source of the weights, and computes the time embedding and the prompts' keys on the processor.
+ *
+ * Matrices, activations, q, k, v and o are bf16 or f32, as the expert's number types say. The residual stream x, the
+ * patch embedding and the last layer are f32. */
+#ifndef ITH_WAN_DIT_DEVICE_H
+#define ITH_WAN_DIT_DEVICE_H
+
+#include "../../../kernels/device_use.h"
+#include "../dit_workspace.h"
+
+/* A linear layer on the device. */
+typedef struct ith_device_matrix {
+    int64_t in, out;
+    ith_dtype type; /* of w and bias */
+    void *w, *bias; /* [out, in], [out] */
+} ith_device_matrix;
+
+/* The weights of a layer. The names are those of ith_dit_layer. */
+typedef struct ith_dit_device_layer {
+    ith_device_matrix linears[ITH_DIT_LINEARS];      /* in the order of ith_dit_layer_linears */
+    float *self_norm_q, *self_norm_k, *cross_norm_q; /* [dim] */
+    float *cross_weight, *cross_bias;                /* [dim]; NULL: cross-attention reads rows as they are */
+} ith_dit_device_layer;
+
+enum { ITH_DIT_QKV, ITH_DIT_SELF_OUT, ITH_DIT_CROSS_Q, ITH_DIT_CROSS_OUT, ITH_DIT_FFN_UP, ITH_DIT_FFN_DOWN };
+
+typedef struct ith_dit_device {
+    ith_device_use *use;
+    void *memory; /* of the device */
+    int64_t bytes;
+    ith_device_matrix patch, head;
+    ith_dit_device_layer layers[]; /* [config.layers] */
+} ith_dit_device;
+
+/* What a rank has for its passes. Arrays of the device, unless they are called pinned. */
+typedef struct ith_dit_space {
+    ith_device_use *use;
+    struct ith_device_stream *stream;
+    struct ith_device_products *products;
+    void *memory, *pinned_memory;
+    float *x;               /* [rows, dim] */
+    char *n;                /* [rows, dim]: the input of a product: normed rows, or o; and its output behind an FFN */
+    char *work;             /* [rows, widest]: q, k, v; hidden rows; outputs of products; first, the patches */
+    float *cosines, *sines; /* [share, head_dim / 2] */
+    float *modulation;      /* [layers, times, 6, dim], then [times, 2, dim] for the last layer */
+    char *padded;           /* [batch, keys, 2 dim]: a layer's k and v, if the prompts have fewer keys than the plan */
+    float *pinned_modulation, *pinned_patches, *pinned_out; /* out: [rows, out_channels * 4] */
+} ith_dit_space;
+
+/* The number type of an expert's matrices and activations on the device. */
+static inline ith_dtype ith_dit_device_type(const ith_dit *dit)
+{
+    return dit->types.attention;
+}
+
+/* Copies the weights of an open expert to the device that the context uses. Shows progress as ITH_STAGE_LOAD if `shows`.
+ * ITH_ERR_MEMORY with the bytes that it needs and that are free; ITH_ERR_UNSUPPORTED for what is not built. */
+ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, bool shows, ith_dit_device **out);
+void ith_dit_device_free(ith_context *context, ith_dit_device **device);
+/* The bytes of the weights on the device. dit: with or without weights. */
+int64_t ith_dit_device_bytes(const ith_dit *dit);
+
+/* Copies the keys and values of a text to the device of its expert. */
+ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, ith_dit_text *text);
+void ith_dit_device_drop_text(ith_dit_text *text);
+
+/* Makes w->device, for a workspace that is complete except for its plans. */
+ith_status ith_dit_space_create(ith_context *context, ith_dit_workspace *w);
+void ith_dit_space_free(ith_context *context, ith_dit_space **space);
+/* The bytes of the device that a rank with a workspace of these sizes takes, without its plans. */
+int64_t ith_dit_space_bytes(const ith_dit_workspace *sizes);
+
+#endif

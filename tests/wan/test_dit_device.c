@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transformer on a device against diffusers: every stage on one rank, and the output on several, in f32 and bf16;
+ * tokens with a condition, known tokens, prompts of different lengths; memory; failures. The device is the fake one
+ * (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
+#include "comm/comm.h"
+#include "support/compare.h"
+#include "support/engine/find_tensor.h"
+#include "support/engine/kinds.h"
+#include "support/engine/open_parts.h"
+#include "support/fixture.h"
+#include "wan/dit/device/dit_device.h"
+
+#include <ithaca/files.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 2
+
+/* A golden pass, and what it must give. */
+typedef struct call {
+    ith_tensor_file *file;
+    ith_dit *dit;
+    ith_dit_text *text;
+    ith_dit_shape shape;
+    int64_t tokens, in, out; /* S; numbers of a token's latents before and after the pass */
+    float t[BATCH], *result;
+    const float *want;
+    ith_attn_options options;
+    bool watched; /* compare the stages */
+    double limit, worst;
+    int seen;
+} call;
+
+static const char *devices[] = {"fake:0", "fake:1"};
+static int device_count = 2;
+
+/* ---- Golden passes ------------------------------------------------------------------------------------------------ */
+
+/* The rows of a prompt, which the golden file pads with zeros. */
+static int64_t count_rows(const float *rows, int64_t count, int64_t dim)
+{
+    while (count > 0) {
+        bool is_zero = true;
+        for (int64_t i = 0; i < dim; i++)
+            is_zero = is_zero && rows[(count - 1) * dim + i] == 0;
+        if (!is_zero)
+            break;
+        count--;
+    }
+    return count;
+}
+
+static void find_prompts(const call *c, const float *rows[BATCH], int64_t counts[BATCH])
+{
+    const ith_tensor *both = ith_tensor_file_find(c->file, "text");
+    for (int b = 0; b < BATCH; b++) {
+        const ith_tensor *text = both ? both : find_tensor(c->file, b ? "text_1" : "text_0");
+        const int64_t dim = text->shape[text->dims - 1], most = text->shape[text->dims - 2];
+        rows[b] = (const float *)text->data + (both ? b * most * dim : 0);
+        counts[b] = count_rows(rows[b], most, dim);
+    }
+}
+
+static void open_call(call *c, const char *golden, const char *model, int kind)
+{
+    const float *rows[BATCH];
+    int64_t counts[BATCH];
+    memset(c, 0, sizeof *c);
+    c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    c->limit = kind == OPERANDS_F32 ? 2e-5 : 3e-2;
+    check(context, ith_tensor_file_open(context, golden, &c->file));
+    check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c->dit));
+    const ith_tensor *latents = find_tensor(c->file, "latents"), *out = find_tensor(c->file, "out");
+    const ith_tensor *time = find_tensor(c->file, "timestep");
+    c->shape = (ith_dit_shape){BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0};
+    c->tokens = ith_dit_token_count(c->shape.frames, c->shape.height, c->shape.width);
+    c->shape.known = ith_tensor_file_find(c->file, "first") ? c->tokens / c->shape.frames : 0;
+    c->in = latents->shape[1] * ITH_DIT_PATCH, c->out = out->shape[1] * ITH_DIT_PATCH;
+    c->want = out->data;
+    for (int b = 0; b < BATCH; b++)
+        c->t[b] = time->dtype == ITH_F32 ? ((const float *)time->data)[b] : (float)((const int64_t *)time->data)[b];
+    find_prompts(c, rows, counts);
+    check(context, ith_dit_text_create(context, c->dit, BATCH, rows, counts, &c->text));
+    c->result = calloc((size_t)(BATCH * c->tokens * c->out), sizeof *c->result);
+    assert_non_null(c->result);
+}
+
+static void close_call(call *c)
+{
+    ith_dit_text_free(context, &c->text);
+    ith_dit_free(context, &c->dit);
+    ith_tensor_file_close(&c->file);
+    free(c->result);
+}
+
+/* The golden file may hold the first tokens of a stage of every batch entry; patch_embedding as [2, dim, F, H/2, W/2].
+ */
+static void compare_stage(void *user, const char *stage, const float *rows, int64_t count, int64_t width)
+{
+    call *c = user;
+    const ith_tensor *want = ith_tensor_file_find(c->file, stage);
+    assert_non_null(rows);
+    if (!want)
+        return;
+    const int64_t of_entry = count / BATCH, compared = want->dims == 3 ? want->shape[1] : of_entry;
+    const float *golden = want->data;
+    double difference = 0, norm = 0;
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t i = 0; i < compared; i++)
+            for (int64_t j = 0; j < width; j++) {
+                const int64_t at = want->dims == 5 ? (b * width + j) * of_entry + i : (b * compared + i) * width + j;
+                const double d = (double)rows[(b * of_entry + i) * width + j] - (double)golden[at];
+                difference += d * d;
+                norm += (double)golden[at] * (double)golden[at];
+            }
+    const double error = sqrt(difference / norm);
+    print_message("  %-40s %.2e\n", stage, error);
+    if (!(error <= c->limit))
+        fail_msg("%s: relative error %g", stage, error);
+    c->worst = fmax(c->worst, error);
+    c->seen++;
+}
+
+/* ---- One rank's part ---------------------------------------------------------------------------------------------- */
+
+/* Tokens begin .. begin + count - 1 of a tensor [channels, ...] that the golden file may have. */
+static float *tokens_of(const call *c, const char *name, int64_t begin, int64_t count)
+{
+    const ith_tensor *tensor = ith_tensor_file_find(c->file, name);
+    if (!tensor)
+        return NULL;
+    ith_dit_shape shape = c->shape;
+    shape.frames = tensor->shape[1];
+    float *out = malloc((size_t)((count + 1) * tensor->shape[0] * ITH_DIT_PATCH) * sizeof *out);
+    ith_dit_patchify(tensor->data, tensor->shape[0], &shape, begin, count, out);
+    return out;
+}
+
+static ith_status run_rank(ith_context *own, ith_comm *comm, void *user)
+{
+    call *c = user;
+    ith_dit_workspace *run = NULL;
+    ith_status status = ith_dit_workspace_create(own, c->dit, c->text, &c->shape, &c->options, comm, &run);
+    if (status)
+        return status;
+    int64_t begin = 0, count = 0;
+    ith_share(c->tokens, ith_comm_size(comm), ith_comm_rank(comm), &begin, &count);
+    const int64_t known = c->shape.known - begin;
+    const float *latents = find_tensor(c->file, "latents")->data;
+    float *tokens = malloc((size_t)(BATCH * count * c->in + 1) * sizeof *tokens);
+    float *condition = tokens_of(c, "condition", begin, count);
+    float *first = tokens_of(c, "first", begin, known < 0 ? 0 : known < count ? known : count);
+    float *out = malloc((size_t)(BATCH * count * c->out + 1) * sizeof *out);
+    float *space = malloc((size_t)(BATCH * c->tokens * ith_dit_config_of(c->dit)->dim) * sizeof *space);
+    if (c->watched)
+        ith_dit_workspace_watch(run, compare_stage, c, space);
+    for (int64_t b = 0; b < BATCH; b++)
+        ith_dit_patchify(latents + b * c->tokens * c->in, c->in / ITH_DIT_PATCH, &c->shape, begin, count,
+                         tokens + b * count * c->in);
+    const ith_dit_tokens input = {tokens, count * c->in, first, condition};
+    for (int again = 0; again < (c->watched ? 1 : 2) && !status; again++)
+        status = ith_dit_forward(own, run, &input, c->t, out);
+    for (int64_t b = 0; b < BATCH && !status; b++)
+        ith_dit_unpatchify(out + b * count * c->out, c->out / ITH_DIT_PATCH, &c->shape, begin, count,
+                           c->result + b * c->tokens * c->out);
+    free(tokens), free(condition), free(first), free(out), free(space);
+    ith_dit_workspace_free(own, &run);
+    return status;
+}
+
+static const struct {
+    const char *golden, *model;
+    int stages; /* of the golden file, that a watched pass shows */
+} passes[] = {
+    {"golden/shapes/dit_high.safetensors", "../models/shapes/transformer", 8},
+    {"golden/shapes/dit_low.safetensors", "../models/shapes/transformer_2", 8},
+    {"golden/dit_small/run.safetensors", "golden/dit_small", 0},
+    {"golden/dit_no_cross_norm/run.safetensors", "golden/dit_no_cross_norm", 0},
+    {"golden/i2v/dit.safetensors", "golden/i2v/model/transformer", 0},
+    {"golden/ti2v/dit.safetensors", "golden/ti2v/model/transformer", 0},
+};
+
+static void compare_pass(int pass, int kind)
+{
+    static const struct {
+        int ranks;
+        ith_strategy strategy;
+    } groups[] = {{1, ITH_STRATEGY_AUTO}, {2, ITH_STRATEGY_AUTO}, {2, ITH_STRATEGY_RING}, {4, ITH_STRATEGY_AUTO}};
+    call c;
+    open_call(&c, passes[pass].golden, passes[pass].model, kind);
+    const int64_t numbers = BATCH * c.tokens * c.out;
+    print_message("%s, %s:\n", passes[pass].golden, kind == OPERANDS_F32 ? "f32" : "bf16");
+    c.watched = true;
+    check(context, run_rank(context, NULL, &c));
+    c.watched = false;
+    assert_int_equal(c.seen, passes[pass].stages);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        memset(c.result, 0, (size_t)numbers * sizeof *c.result);
+        c.options.strategy = groups[i].strategy;
+        check(context, ith_run_ranks(context, groups[i].ranks, 0, run_rank, &c));
+        const double error = relative_l2(c.result, c.want, numbers);
+        print_message("  %d ranks, %s: relative error %.2e\n", groups[i].ranks, ith_strategy_name(groups[i].strategy),
+                      error);
+        if (!(error <= c.limit))
+            fail_msg("relative error %g", error);
+    }
+    close_call(&c);
+}
+
+static void compare_passes(int kind)
+{
+    for (int i = 0; i < device_count; i++) {
+        check(context, ith_context_use_device(context, devices[i]));
+        for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++)
+            compare_pass((int)pass, kind);
+    }
+    check(context, ith_context_use_device(context, "cpu"));
+}
+
+static void f32_is_that_of_diffusers(void **state)
+{
+    (void)state;
+    compare_passes(OPERANDS_F32);
+}
+
+static void bf16_is_close(void **state)
+{
+    (void)state;
+    compare_passes(OPERANDS_BF16_IN_F32);
+}
+
+/* ---- One prompt after the other ----------------------------------------------------------------------------------- */
+
+/* The branches one after the other, the shorter text padded by the run, give the numbers of the batch. */
+static void branches_in_turn_are_the_batch(void **state)
+{
+    (void)state;
+    call c;
+    const float *rows[BATCH];
+    int64_t counts[BATCH];
+    ith_dit_text *texts[BATCH] = {NULL};
+    ith_dit_workspace *run = NULL;
+    check(context, ith_context_use_device(context, devices[0]));
+    open_call(&c, passes[0].golden, passes[0].model, OPERANDS_F32);
+    check(context, run_rank(context, NULL, &c));
+    find_prompts(&c, rows, counts);
+    for (int b = 0; b < BATCH; b++)
+        check(context, ith_dit_text_create(context, c.dit, 1, &rows[b], &counts[b], &texts[b]));
+    ith_dit_shape shape = c.shape;
+    shape.batch = 1, shape.longest_text = 512;
+    check(context, ith_dit_workspace_create(context, c.dit, texts[0], &shape, NULL, NULL, &run));
+    float *tokens = malloc((size_t)(c.tokens * c.in) * sizeof *tokens);
+    float *out = malloc((size_t)(c.tokens * c.out) * sizeof *out), *latent = malloc((size_t)(c.tokens * c.out) * 4);
+    for (int turn = 0; turn < 3; turn++) {
+        const int64_t b = turn % 2, numbers = c.tokens * c.out;
+        const float *latents = (const float *)find_tensor(c.file, "latents")->data + b * c.tokens * c.in;
+        ith_dit_workspace_set_text(run, texts[b]);
+        ith_dit_patchify(latents, c.in / ITH_DIT_PATCH, &shape, 0, c.tokens, tokens);
+        check(context, ith_dit_forward(context, run, &(ith_dit_tokens){.latents = tokens}, &c.t[b], out));
+        ith_dit_unpatchify(out, c.out / ITH_DIT_PATCH, &shape, 0, c.tokens, latent);
+        assert_true(relative_l2(latent, c.result + b * numbers, numbers) <= 2e-6);
+    }
+    free(tokens), free(out), free(latent);
+    ith_dit_workspace_free(context, &run);
+    for (int b = 0; b < BATCH; b++)
+        ith_dit_text_free(context, &texts[b]);
+    close_call(&c);
+    check(context, ith_context_use_device(context, "cpu"));
+}
+
+/* A rank whose context computes elsewhere than the weights lie is refused. */
+static void another_device_is_refused(void **state)
+{
+    (void)state;
+    call c;
+    check(context, ith_context_use_device(context, devices[0]));
+    open_call(&c, passes[0].golden, passes[0].model, OPERANDS_F32);
+    check(context, ith_context_use_device(context, "cpu"));
+    assert_int_equal(run_rank(context, NULL, &c), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "ranks that share a transformer use one device"));
+    close_call(&c);
+}
+
+int main(void)
+{
+    const char *named = getenv("ITHACA_TEST_DEVICE");
+    if (named)
+        devices[0] = named, device_count = 1;
+    else
+        setenv("ITHACA_PLUGIN_PATH", DEVICES, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f32_is_that_of_diffusers),
+        cmocka_unit_test(bf16_is_close),
+        cmocka_unit_test(branches_in_turn_are_the_batch),
+        cmocka_unit_test(another_device_is_refused),
+    };
+    return cmocka_run_group_tests_name("dit_device", tests, context_set_up, context_tear_down);
+}
