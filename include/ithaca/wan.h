@@ -272,10 +272,12 @@ typedef struct ith_generate_report {
     int64_t steps_resumed;    /* of steps_done, the steps that options.resume_file already had */
     int64_t saved_step;       /* steps done in the run that options.checkpoint_file holds; -1: this run wrote no file */
     double image_seconds;     /* scaling and encoding of the images, with the opening of the encoder; on rank 0 */
+    /* Predicted memory of this process on the device of its context, 0 without one; set on the lowest of its ranks */
+    int64_t predicted_device_bytes;
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0                          \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0, 0                       \
     }
 
 /* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
@@ -376,9 +378,14 @@ ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_g
  * resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
+/* Predicts in the same way the memory that this process takes on the device of the pipeline's context
+ * (ith_context_use_device): weights of an expert, the prompts' keys, and what its ranks compute with. 0 if the context
+ * uses none. */
+ITH_API ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
+                                               int ranks_here, int64_t *bytes);
 /* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space
  * and of its control groups, and compares this prediction with it. ITH_ERR_MEMORY if the prediction is larger; the
- * sentence names options that fit. With `force` the memory always suffices. */
+ * sentence names options that fit. So it is with memory of the context's device. With `force` the memory always suffices. */
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a

@@ -3,6 +3,7 @@
  * long computation begins. */
 #include "generate.h"
 
+#include "device_option.h"
 #include "interrupt.h"
 #include "output_name.h"
 #include "text_value.h"
@@ -112,8 +113,11 @@ static int describe_run(ith_generation *g)
     if (!g->settings.quiet && !ith_pipeline_advise(g->pipeline, &g->options, advice, sizeof advice))
         fprintf(stderr, "%s", advice);
     if (ith_pipeline_info(g->pipeline, &g->model) ||
-        ith_pipeline_predict(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->predicted_bytes))
+        ith_pipeline_predict(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->predicted_bytes) ||
+        ith_pipeline_predict_device(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks,
+                                    &g->predicted_device_bytes))
         return ith_cli_error("%s", ith_context_error(g->context));
+    ith_device_in_use(g->context, &g->device);
     g->fps = g->settings.fps > 0 ? g->settings.fps : g->model.fps;
     g->shift_source = shift_source(g);
     int code = ith_generate_describe(g);
@@ -198,7 +202,9 @@ int ith_generate_resolve(ith_generation *g)
 
 int ith_generate_begin(ith_generation *g)
 {
-    int code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
+    int code = ith_device_use(g->context, g->command, g->settings.device);
+    if (!code)
+        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
     if (!code)
         code = ith_generate_parse_model(&g->settings, g->context, g->table);
     return code ? code : ith_generate_translate(g, g->command);

@@ -23,7 +23,7 @@ typedef struct ith_generate_settings {
     ith_model_files files;
     ith_lora_lists loras;
     const char *prompt, *negative, *output, *noise, *dump, *from_latents, *checkpoint, *resume;
-    const char *prompts, *preview;
+    const char *prompts, *preview, *device;
     const char *image, *last_image;
     int64_t frames, height, width, area, steps, crf, count, checkpoint_every, preview_every;
     uint64_t seed;
@@ -83,6 +83,8 @@ typedef struct ith_generation {
     const char *shift_source;                    /* which option, file or default has set the shift, in words */
     int64_t resumed_steps;                       /* steps that the run in --resume has done; 0 without it */
     int64_t predicted_bytes;                     /* predicted peak memory */
+    int64_t predicted_device_bytes;              /* predicted memory on the device; 0 without one */
+    ith_device_info device;                      /* the device on which the transformer computes */
     ith_generate_prediction prediction;          /* predicted time */
     char kernel[64];                             /* name of the kernel in prediction.plan */
     int64_t free_bytes;                          /* in a dry run: memory that this process can take */

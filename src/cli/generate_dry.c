@@ -76,8 +76,9 @@ static json_t *run_json(const ith_generation *g)
         g->model.kind, "frames", (json_int_t)o->frames, "height", (json_int_t)o->height, "width", (json_int_t)o->width,
         "steps", (json_int_t)(g->settings.from_latents ? 0 : o->steps), "ranks", g->launch.all_ranks, "threads",
         ith_generate_threads(g), "cfg", ith_cfg_name(o->cfg), "precision", ith_precision_name(o->precision), "memory",
-        json_pack("{s:I, s:I, s:s*}", "predicted_bytes", (json_int_t)g->predicted_bytes, "free_bytes",
-                  (json_int_t)g->free_bytes, "lack", g->memory_lack[0] ? g->memory_lack : NULL));
+        json_pack("{s:I, s:I, s:I, s:s*}", "predicted_bytes", (json_int_t)g->predicted_bytes, "free_bytes",
+                  (json_int_t)g->free_bytes, "predicted_device_bytes", (json_int_t)g->predicted_device_bytes, "lack",
+                  g->memory_lack[0] ? g->memory_lack : NULL));
 }
 
 static int print_json(const ith_generation *g)

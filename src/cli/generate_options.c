@@ -61,9 +61,13 @@ static const ith_option own_rows[] = {
      "memory (sequential)",
      ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
     {"precision", "auto|bf16|f32",
-     "Number type of the operands of products and attention. auto: bf16 on processors with AMX and on AMD's with "
-     "AVX512-BF16, f32 on all others",
+     "Number type of the operands of products and attention. auto: bf16 on a GPU, on processors with AMX and on AMD's "
+     "with AVX512-BF16, f32 on all others",
      ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precision_word, 0},
+    {"device", "cpu|cuda|cuda:N",
+     "Compute the transformer on the processor, or on a GPU that 'ithaca info' lists; ranks of a process share it "
+     "(cpu)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(device), 0, 0, NULL, 0},
     {"keep-packed", NULL, "Convert the weights of linear layers once and keep them in memory, instead of at every use",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
     {"shard-weights", NULL,
@@ -132,8 +136,8 @@ static const char doc[] =
 /* Whether an option is about the run of a model: the folder of a model may set it, or its name is one of these. */
 static bool is_of_run(const ith_option *option)
 {
-    static const char *const names[] = {"prompt", "image",       "last-image",    "seed",
-                                        "cfg",    "keep-packed", "shard-weights", "force"};
+    static const char *const names[] = {"prompt",      "image",         "last-image", "seed",  "cfg",
+                                        "keep-packed", "shard-weights", "force",      "device"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (option->name && (option->farthest == ITH_FROM_MODEL || !strcmp(option->name, names[i])))
             return true;

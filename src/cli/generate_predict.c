@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The predicted time of a run (generate_predict.h): finds the rates of this machine, and asks the engine. */
+#include "device_option.h"
 #include "generate.h"
 #include "interrupt.h"
 #include "machine_file.h"
@@ -199,6 +200,10 @@ void ith_generate_predict(ith_generation *g)
     ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
     const double begin = ith_cli_seconds();
     char *source = g->prediction.source;
+    if (ith_device_in_use(g->context, &g->device)) {
+        fail(g, "descriptions of machines are about processors, and the transformer computes on a device");
+        return;
+    }
     fail(g, "the links between these processes are not known; --dry-run measures them");
     ith_interrupt_target(cancel, g->pipeline);
     if (ith_video_problem_read(g->pipeline, &g->options, &problem)) {
@@ -221,7 +226,7 @@ ith_status ith_generate_predict_links(ith_generation *g, ith_context *context, i
     ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
     ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
     ith_machine *machine = NULL;
-    if (ith_launch_is_alone(&g->launch))
+    if (ith_launch_is_alone(&g->launch) || ith_device_in_use(g->context, &g->device))
         return ITH_OK;
     if (ith_video_problem_read(g->pipeline, &g->options, &problem))
         fail(g, ith_context_error(g->context));

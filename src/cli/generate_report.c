@@ -111,6 +111,10 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
     announce_image(to, "last", g->settings.last_image, o->last_image);
     ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);
     fprintf(to, "precision %s\n", precision);
+    if (g->predicted_device_bytes)
+        fprintf(to, "device %s, %s: transformer and prompts' keys, predicted %.0f MB of %.0f MB that are free\n",
+                g->device.name, g->device.description, ith_cli_megabytes(g->predicted_device_bytes),
+                ith_cli_megabytes(g->device.free_bytes));
     if (g->settings.resume)
         fprintf(to, "goes on after step %lld of %lld\n", (long long)g->resumed_steps, (long long)o->steps);
     fprintf(to, "predicted peak memory %.0f MB", ith_cli_megabytes(g->predicted_bytes));
@@ -216,7 +220,8 @@ json_t *ith_generate_prediction_json(const ith_generation *g)
 /* The predicted and the measured memory as a JSON object. */
 static json_t *memory_json(const ith_generation *g)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes, "peak_bytes",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes,
+                     "predicted_device_bytes", (json_int_t)g->predicted_device_bytes, "peak_bytes",
                      (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes(),
                      "mapped_bytes", (json_int_t)g->report.mapped_bytes);
 }

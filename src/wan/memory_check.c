@@ -112,11 +112,32 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }
 
+/* Compares the predicted memory on the context's device, if it uses one, with what is free there. */
+static ith_status check_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                               const ith_team *team)
+{
+    ith_device_info info = ITH_DEVICE_INFO_INIT;
+    int64_t bytes = 0;
+    ith_status status = ith_predict_device(pipeline, context, options, team, &bytes);
+    if (!status && bytes)
+        status = ith_device_describe(context, &info);
+    if (status || bytes <= info.free_bytes)
+        return status;
+    return ith_fail(
+        context, ITH_ERR_MEMORY,
+        "this run needs %s on the device %s, which has %s free of %s: cfg sequential, precision bf16, fewer "
+        "frames or a smaller picture need less; force tries it all the same",
+        print_bytes(bytes).text, info.name, print_bytes(info.free_bytes).text, print_bytes(info.memory_bytes).text);
+}
+
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                             const ith_team *team, int64_t bytes, const ith_machine_memory *memory)
 {
-    if (options->force || bytes <= memory->free_bytes)
+    if (options->force)
         return ITH_OK;
+    ith_status status = check_device(pipeline, context, options, team);
+    if (status || bytes <= memory->free_bytes)
+        return status;
     search s = {
         .pipeline = pipeline, .context = context, .team = team, .free_bytes = memory->free_bytes, .least_bytes = bytes};
     char advice[256], changes[192];

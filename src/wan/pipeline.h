@@ -99,6 +99,9 @@ ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
  * filled in the options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
+/* Predicts the memory that they take on the device of the context; 0 if it uses none. */
+ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                              const ith_team *team, int64_t *bytes);
 /* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
  * process's share of the free memory, sets them to keep none. */
 ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,

@@ -180,9 +180,11 @@ static ith_status read_request(ith_rank *rank, const ith_generate_options *optio
 /* The state of this rank before a run. */
 static ith_rank new_rank(ith_pipeline *pipeline, ith_comm *comm)
 {
+    ith_context *context = comm ? comm->context : pipeline->context;
     return (ith_rank){.pipeline = pipeline,
-                      .context = comm ? comm->context : pipeline->context,
+                      .context = context,
                       .comm = comm,
+                      .device = ith_context_device_use(context),
                       .rank = ith_comm_rank(comm),
                       .ranks = ith_comm_size(comm),
                       .report = ITH_GENERATE_REPORT_INIT};

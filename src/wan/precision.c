@@ -20,7 +20,7 @@ ith_precision ith_precision_resolve(const ith_context *context, ith_precision pr
 {
     if (precision != ITH_PRECISION_AUTO)
         return precision;
-    return bf16_is_faster(context) ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+    return ith_context_device_use(context) || bf16_is_faster(context) ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
 }
 
 ith_number_types ith_number_types_choose(const ith_context *context, ith_precision precision)
@@ -39,6 +39,8 @@ static const char *reason_of(const ith_context *context, ith_precision asked)
         return fast ? "" : ": operands are rounded to bf16 and multiplied in f32, which is faster on this processor";
     if (asked != ITH_PRECISION_AUTO)
         return "";
+    if (ith_context_device_use(context))
+        return ": chosen because the transformer computes on a device, which multiplies bf16 faster than f32";
     if (!fast)
         return ": chosen because no instructions of this processor multiply bf16 faster than f32";
     return ith_context_cpu(context) & ITH_CPU_AMX_BF16

@@ -155,17 +155,24 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
     return status;
 }
 
-/* The peak memory of denoising: the memory of the larger expert, and the buffers of every rank. */
-static ith_status denoise_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                                const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
-                                const int64_t counts[2], int64_t *bytes)
+/* The shape of the passes of a run. */
+static ith_dit_shape shape_of(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
+                              const int64_t counts[2])
 {
-    ith_dit_shape shape = {ith_denoise_batch(model, options),
+    return (ith_dit_shape){ith_denoise_batch(model, options),
                            size->frames,
                            size->height,
                            size->width,
                            ith_max64(counts[0], counts[1]),
                            ith_condition_known(model, options, size)};
+}
+
+/* The peak memory of denoising: the memory of the larger expert, and the buffers of every rank. */
+static ith_status denoise_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                                const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
+                                const int64_t counts[2], int64_t *bytes)
+{
+    const ith_dit_shape shape = shape_of(model, options, size, counts);
     int64_t expert = 0, most = 0;
     for (int i = 0; i < model->info.experts; i++) {
         ith_status status = expert_bytes(model, context, options, team, i, types, size, &shape, counts, &expert);
@@ -255,16 +262,70 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
 {
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
+    struct ith_device_use *device = ith_context_device_use(context);
     int64_t with_vae = 0, text = 0, denoise = 0;
+    ith_context_set_device_use(context, NULL); /* the transformer alone computes on a device */
     ith_status status = vae_bytes(model, context, options, team, types.products, &size, &with_vae);
     const int64_t kept = kept_bytes(model, context, options, counts, team, &size);
     if (!status && !options->from_latents && encodes && !team->lent) /* rank 0 encodes the prompts of a lent model */
         status = text_bytes(model, context, options, types.products, counts, &text);
+    ith_context_set_device_use(context, device);
     if (!status && !options->from_latents)
         status = denoise_bytes(model, context, options, team, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), with_vae);
     return status;
 }
+
+/* ---- Memory of a device ---------------------------------------------------------------------------------------- */
+
+/* What the process takes on the device for one expert: its weights, the prompts' keys and values, and the workspaces of
+ * its ranks. */
+static ith_status expert_device_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                                      const ith_team *team, int expert, const int64_t counts[2], int64_t *bytes)
+{
+    const ith_latent_size size = ith_latent_size_of(&model->info, options);
+    const ith_dit_shape shape = shape_of(model, options, &size, counts);
+    const int sequence_ranks = ith_denoise_sequence_ranks(model, options, team->ranks);
+    ith_dit *dit = NULL;
+    ith_status status =
+        ith_dit_outline(context, &model->dit[expert], model->loras[expert],
+                        ith_number_types_choose(context, options->precision), ITH_LINEAR_KEEP_NONE, &dit);
+    if (status)
+        return status;
+    *bytes = ith_dit_weights_device_bytes(dit);
+    for (int64_t first = 0; first < (counts[1] ? 2 : 1); first += shape.batch) {
+        int64_t held = 0, making = 0;
+        ith_dit_text_bytes(dit, shape.batch, shape.batch == 2 ? shape.longest_text : counts[first], &held, &making);
+        *bytes += held;
+    }
+    for (int i = 0; i < team->count && !status; i++) {
+        const int rank = team->members ? team->members[i] : i;
+        const ith_attn_options attention = placed_attention(options, team, sequence_ranks, rank);
+        int64_t one = 0;
+        status = ith_dit_workspace_device_bytes(context, dit, &shape, &attention, sequence_ranks, rank % sequence_ranks,
+                                                team->shares_memory, &one);
+        *bytes += one;
+    }
+    ith_dit_free(context, &dit);
+    return status;
+}
+
+ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                              const ith_team *team, int64_t *bytes)
+{
+    int64_t counts[2], one = 0;
+    *bytes = 0;
+    if (!ith_context_device_use(context) || options->from_latents)
+        return ITH_OK;
+    ith_status status = ith_count_ids(pipeline, context, options, counts);
+    for (int i = 0; i < pipeline->model->info.experts && !status; i++) {
+        status = expert_device_bytes(pipeline->model, context, options, team, i, counts, &one);
+        *bytes = ith_max64(*bytes, one);
+    }
+    return status;
+}
+
+/* ---- All -------------------------------------------------------------------------------------------------------- */
 
 /* Some buffers exist once per thread, so the prediction is made with the run's number of threads. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
@@ -345,6 +406,23 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
     ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
         status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, bytes);
+    ith_saved_run_close(pipeline->context, &asked.saved);
+    return status;
+}
+
+ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
+                                       int ranks_here, int64_t *bytes)
+{
+    request asked = {0};
+    int64_t on_host = 0;
+    const ith_machine_memory memory = ith_machine_memory_read("");
+    if (!pipeline)
+        return ith_need(NULL, pipeline, "pipeline");
+    ith_status status = ith_need(pipeline->context, bytes, "bytes");
+    if (!status)
+        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, &on_host);
+    if (!status)
+        status = ith_predict_device(pipeline, pipeline->context, &asked.options, &asked.team, bytes);
     ith_saved_run_close(pipeline->context, &asked.saved);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "../base/context.h"
 #include "../base/hash.h"
+#include "../kernels/device_use.h"
 #include "agreement.h"
 #include "dit/dit_shards.h"
 #include "sample/denoise.h"
@@ -193,6 +194,17 @@ static ith_status check_saved_run(ith_rank *rank)
     return status;
 }
 
+/* Refuses what is not built for transformers on a device. */
+static ith_status check_device(const ith_rank *rank)
+{
+    if (!rank->device || rank->options.from_latents || !ith_shards_weights(&rank->options, &rank->team))
+        return ITH_OK;
+    return ith_fail(rank->context, ITH_ERR_UNSUPPORTED,
+                    "shard_weights, and processes without the model's files, are for transformers that compute on the "
+                    "processor: on %s every process copies all weights of an expert to the device, from files",
+                    rank->device->name);
+}
+
 /* The leader's checks before the run begins: predicts the memory of its process, compares it with the machine's, and
  * checks the weight files. */
 static ith_status prepare(ith_rank *rank, void *user)
@@ -201,7 +213,12 @@ static ith_status prepare(ith_rank *rank, void *user)
     ith_machine_memory memory = ith_machine_memory_read("");
     ith_generate_options *options = &rank->options;
     int64_t *bytes = &rank->report.predicted_bytes;
-    ith_status status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &memory, bytes);
+    ith_status status = check_device(rank);
+    if (!status)
+        status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &memory, bytes);
+    if (!status)
+        status = ith_predict_device(rank->pipeline, rank->context, options, &rank->team,
+                                    &rank->report.predicted_device_bytes);
     if (!status)
         status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
     if (!status && !options->from_latents)
@@ -281,6 +298,7 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
     if (!status)
         status = ith_rank_agree(rank, find_leaders(rank));
     rank->begun = !status;
+    ith_context_set_device_use(rank->context, NULL);
     return status;
 }
 
@@ -297,6 +315,7 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status)
 {
     if (status && rank->begun)
         status = ith_rank_fail(rank, status);
+    ith_context_set_device_use(rank->context, rank->device);
     if (ith_context_observer(rank->context) == &rank->observer) {
         omp_set_num_threads(rank->threads_before);
         ith_context_set_observer(rank->context, NULL);

@@ -74,8 +74,6 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                                const int64_t *counts, ith_dit_text **out);
 /* The keys and values of a text, and their bytes; NULL and 0 if text is NULL. */
 void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes);
-/* Completes a text whose keys and values the caller has received: an expert on a device copies them there. */
-ith_status ith_dit_text_complete(ith_context *context, const ith_dit *dit, ith_dit_text *text);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
 /* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are
@@ -152,6 +150,14 @@ int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
+/* The bytes of a device that the weights of an expert take there; 0 if it computes on the processor. The keys and values
+ * of a text take there as much as ith_dit_text_bytes holds. */
+int64_t ith_dit_weights_device_bytes(const ith_dit *dit);
+/* Sets *bytes to the memory of the device that the workspace of a rank takes, with its plans; 0 on the processor.
+ * Arguments: as for ith_dit_workspace_bytes. */
+ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                          const ith_attn_options *options, int ranks, int rank, bool shared_memory,
+                                          int64_t *bytes);
 /* Sets *bytes to the size of the workspace of rank `rank` of `ranks`, for the number of threads that the calling thread
  * has now. shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks can read one
  * another's memory. */

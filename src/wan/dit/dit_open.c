@@ -246,6 +246,11 @@ const ith_dit_config *ith_dit_config_of(const ith_dit *dit)
     return &dit->config;
 }
 
+int64_t ith_dit_weights_device_bytes(const ith_dit *dit)
+{
+    return dit->use ? ith_dit_device_bytes(dit) : 0;
+}
+
 int64_t ith_dit_bytes(const ith_dit *dit)
 {
     return dit->memory.bytes + (int64_t)sizeof *dit + dit->config.layers * (int64_t)sizeof *dit->layers +

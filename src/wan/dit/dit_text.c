@@ -176,18 +176,13 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
         status = make(&m);
     }
     ith_free(context, work.base);
-    if (!status && rows)
-        status = ith_dit_text_complete(context, dit, *out);
+    if (!status && dit->device)
+        status = ith_dit_device_take_text(context, dit, *out);
     if (status && *out)
         ith_dit_text_free(context, out);
     else if (status)
         ith_free(context, held.base);
     return status;
-}
-
-ith_status ith_dit_text_complete(ith_context *context, const ith_dit *dit, ith_dit_text *text)
-{
-    return text && dit->device ? ith_dit_device_take_text(context, dit, text) : ITH_OK;
 }
 
 void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes)

@@ -183,6 +183,25 @@ ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, con
     return status;
 }
 
+ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                          const ith_attn_options *options, int ranks, int rank, bool shared_memory,
+                                          int64_t *bytes)
+{
+    *bytes = 0;
+    ith_status status = dit->use ? check_shape(context, shape) : ITH_OK;
+    if (status || !dit->use)
+        return status;
+    const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
+    const ith_attn_problem self = self_problem(&sizes), cross = cross_problem(&sizes);
+    const ith_attn_options own = cross_options(options);
+    ith_plan_info self_info = ITH_PLAN_INFO_INIT, cross_info = ITH_PLAN_INFO_INIT;
+    status = ith_plan_predict(context, &self, options, ranks, rank, shared_memory, &self_info);
+    if (!status)
+        status = ith_plan_predict(context, &cross, &own, ranks, rank, shared_memory, &cross_info);
+    *bytes = ith_dit_space_bytes(&sizes) + self_info.device_bytes + cross_info.device_bytes;
+    return status;
+}
+
 /* Makes a workspace except for its plans, which all ranks make together. */
 static ith_status build(ith_context *context, const ith_dit_workspace *sizes, ith_dit_workspace **out)
 {

@@ -604,7 +604,8 @@ static ith_status take_steps(worker *w)
     return status;
 }
 
-static ith_status run_expert(worker *w)
+/* The steps of one expert, while the context uses the device. */
+static ith_status compute_expert(worker *w)
 {
     const char *activity = w->expert ? "opening the transformer_2" : "opening the transformer";
     ith_status status = ith_rank_lead(w->rank, activity, open_expert, w);
@@ -623,6 +624,14 @@ static ith_status run_expert(worker *w)
         status = ith_rank_agree(w->rank, ITH_OK); /* after this agreement no rank uses the expert */
     if (!status && !w->rank->position)
         ith_shared_free_expert(w->context, &w->rank->pipeline->shared);
+    return status;
+}
+
+static ith_status run_expert(worker *w)
+{
+    ith_context_set_device_use(w->context, w->rank->device);
+    ith_status status = compute_expert(w);
+    ith_context_set_device_use(w->context, NULL);
     return status;
 }
 

@@ -30,39 +30,42 @@ static void *take(ith_arena *arena, int64_t count, int64_t size_bytes)
     return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
 }
 
-static void lay_out_matrix(const ith_linear *linear, ith_dtype type, ith_arena *arena, ith_device_matrix *matrix)
+static void lay_out_matrix(int64_t in, int64_t out, ith_dtype type, ith_arena *arena, ith_device_matrix *matrix)
 {
-    *matrix = (ith_device_matrix){ith_linear_inputs(linear), ith_linear_outputs(linear), type, NULL, NULL};
-    matrix->w = take(arena, matrix->out * matrix->in, ith_dtype_bytes(type));
-    matrix->bias = take(arena, matrix->out, ith_dtype_bytes(type));
+    *matrix = (ith_device_matrix){.in = in, .out = out, .type = type};
+    matrix->w = take(arena, out * in, ith_dtype_bytes(type));
+    matrix->bias = take(arena, out, ith_dtype_bytes(type));
 }
 
-static void lay_out_layer(const ith_dit *dit, const ith_dit_layer *layer, ith_arena *arena, ith_dit_device_layer *out)
+static void lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer)
 {
-    const int64_t dim = dit->config.dim, f32 = sizeof(float);
-    ith_linear *linears[ITH_DIT_LINEARS];
-    ith_dit_layer_linears(layer, linears);
+    const int64_t dim = dit->config.dim, ffn = dit->config.ffn_dim, f32 = sizeof(float);
+    const int64_t sizes[ITH_DIT_LINEARS][2] = {
+        [ITH_DIT_QKV] = {dim, 3 * dim},   [ITH_DIT_SELF_OUT] = {dim, dim}, [ITH_DIT_CROSS_Q] = {dim, dim},
+        [ITH_DIT_CROSS_OUT] = {dim, dim}, [ITH_DIT_FFN_UP] = {dim, ffn},   [ITH_DIT_FFN_DOWN] = {ffn, dim}};
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
-        lay_out_matrix(linears[i], ith_dit_device_type(dit), arena, &out->linears[i]);
-    out->self_norm_q = take(arena, dim, f32);
-    out->self_norm_k = take(arena, dim, f32);
-    out->cross_norm_q = take(arena, dim, f32);
-    out->cross_weight = out->cross_bias = NULL;
+        lay_out_matrix(sizes[i][0], sizes[i][1], ith_dit_device_type(dit), arena, &layer->linears[i]);
+    layer->self_norm_q = take(arena, dim, f32);
+    layer->self_norm_k = take(arena, dim, f32);
+    layer->cross_norm_q = take(arena, dim, f32);
+    layer->cross_weight = layer->cross_bias = NULL;
     if (dit->config.raw_cross)
         return;
-    out->cross_weight = take(arena, dim, f32);
-    out->cross_bias = take(arena, dim, f32);
+    layer->cross_weight = take(arena, dim, f32);
+    layer->cross_bias = take(arena, dim, f32);
 }
 
-/* Lays out the weights in memory of the device. device: NULL if the arena only counts bytes. */
+/* Lays out the weights in memory of the device. device: NULL if the arena only counts bytes. The expert need not have
+ * layers. */
 static void lay_out(const ith_dit *dit, ith_arena *arena, ith_dit_device *device)
 {
+    const ith_dit_config *c = &dit->config;
     ith_device_matrix matrix;
     ith_dit_device_layer layer;
-    lay_out_matrix(dit->patch, ITH_F32, arena, device ? &device->patch : &matrix);
-    lay_out_matrix(dit->head, ITH_F32, arena, device ? &device->head : &matrix);
-    for (int64_t i = 0; i < dit->config.layers; i++)
-        lay_out_layer(dit, &dit->layers[i], arena, device ? &device->layers[i] : &layer);
+    lay_out_matrix(c->in_channels * ITH_DIT_PATCH, c->dim, ITH_F32, arena, device ? &device->patch : &matrix);
+    lay_out_matrix(c->dim, c->out_channels * ITH_DIT_PATCH, ITH_F32, arena, device ? &device->head : &matrix);
+    for (int64_t i = 0; i < c->layers; i++)
+        lay_out_layer(dit, arena, device ? &device->layers[i] : &layer);
 }
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
