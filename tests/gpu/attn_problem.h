@@ -17,9 +17,9 @@ typedef enum rows_layout {
     LAYOUTS
 } rows_layout;
 
-/* The keys of row 0 differ from those of other rows in a special way. */
+/* Which keys a problem has. */
 typedef enum logit_kind {
-    LOGITS_NORMAL,
+    LOGITS_NORMAL, /* normally distributed */
     LOGITS_PEAKED, /* each row has a key that outweighs the others, and keys share an offset */
     LOGITS_ALIKE   /* all keys are the same */
 } logit_kind;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every attention kernel of the device module against float64 and against the plain way of computing the same in the
  * same type: sizes around the tiles, head sizes, layouts, masks, several shards, hostile logits; rows alone, calls that
- * are cancelled. Outputs are NaN before a call, and nothing else may be written. Arguments choose
- * groups of cases; `test_gpu_attn speed` measures rates. */
+ * are cancelled. Outputs are NaN before a call, and nothing else may be written. Arguments choose groups of cases;
+ * `test_gpu_attn speed` measures rates. */
 #include "base/size.h"
 #include "gpu/attn_problem.h"
 #include "gpu/gpu_test.h"
@@ -543,13 +543,13 @@ static void test_halt(void)
 static void measure(const ith_device_kernel *kernel, ith_dtype dtype, int64_t D, int64_t S, int64_t heads,
                     ith_softmax softmax)
 {
-    int64_t bytes = S * heads * D * ith_dtype_bytes(dtype);
-    uint16_t *bits = malloc((size_t)bytes);
-    uint64_t random = 1;
-    for (int64_t i = 0; i < bytes / ith_dtype_bytes(dtype); i++) {
-        float x = random_signed(&random);
-        ith_from_f32((char *)bits + i * ith_dtype_bytes(dtype), dtype, &x, 1);
-    }
+    enum { DRAWN = 1 << 16 }; /* random numbers, which are repeated */
+    int64_t size = ith_dtype_bytes(dtype), bytes = S * heads * D * size;
+    float *drawn = random_floats(&(uint64_t){1}, DRAWN);
+    char *bits = malloc((size_t)bytes);
+    for (int64_t i = 0; i < S * heads * D; i += DRAWN)
+        ith_from_f32(bits + i * size, dtype, drawn, ith_min64(DRAWN, S * heads * D - i));
+    free(drawn);
     gpu_buffer q = gpu_upload(bits, bytes), k = gpu_upload(bits, bytes), v = gpu_upload(bits, bytes);
     gpu_buffer o = gpu_poisoned(bytes), m = gpu_filled(S * heads * 4, 0), halt = gpu_filled(4, 0);
     ith_device_attend call = {.dtype = dtype, .head_dim = D, .scale = 1.0f / sqrtf((float)D), .softmax = softmax};
