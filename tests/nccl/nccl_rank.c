@@ -188,6 +188,7 @@ static void set_environment(int rank, int ranks)
     snprintf(text, sizeof text, "ithaca-test-%d", rank);
     setenv("NCCL_HOSTID", text, 1);
     setenv("NCCL_IB_DISABLE", "1", 1);
+    setenv("NCCL_NET", "Socket", 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     setenv("NCCL_P2P_DISABLE", "1", 1);
     setenv("NCCL_SHM_DISABLE", "1", 1);

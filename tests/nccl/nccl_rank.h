@@ -32,7 +32,7 @@ typedef struct nccl_rank {
     const ith_transport *table;
     void *state;
     int rank, size;
-    int64_t posted;  /* exchanges of the whole group so far */
+    int64_t posted; /* exchanges of the whole group so far */
     CUstream stream;
     CUdeviceptr send, receive; /* memory of the device */
     char *host;                /* memory of the host that the device can copy to */

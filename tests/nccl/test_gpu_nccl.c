@@ -111,7 +111,8 @@ static void run_batch(nccl_rank *r, void *state, int64_t *posted, int rank, int 
             write_bytes(up + sends[e].offsets[i], sends[e].list[i].region.bytes, sends[e].keys[i]);
         NCCL_MUST(r, fill(r->receive + (CUdeviceptr)base, 0xee, (size_t)(end - base), r->stream));
         NCCL_MUST(r, upload(r->send + (CUdeviceptr)base, up + base, (size_t)(end - base), r->stream));
-        if (nccl_post(r, state, *posted + e, sends[e].list, sends[e].count, receives[e].list, receives[e].count, true)) {
+        if (nccl_post(r, state, *posted + e, sends[e].list, sends[e].count, receives[e].list, receives[e].count,
+                      true)) {
             const char *sentence = "";
             r->table->failure(state, &sentence);
             nccl_fail(r, "exchange %lld: %s", (long long)*posted + e, sentence);

@@ -35,12 +35,12 @@ typedef struct file_meeting {
     const char *path;
     int number, processes; /* in the order of the launcher */
     double seconds;
-    file_record *records;   /* [processes]: of this process, and of the others as they were last read */
-    char *mine;             /* the contents of this process's file: its record, then cookies */
-    char *theirs;           /* the contents of another file */
-    size_t file_bytes;      /* of each file */
-    bool *met;              /* [processes]: its file has this process's cookie */
-    ith_link_guest *guests; /* [processes] */
+    file_record *records;         /* [processes]: of this process, and of the others as they were last read */
+    char *mine;                   /* the contents of this process's file: its record, then cookies */
+    char *theirs;                 /* the contents of another file */
+    size_t file_bytes;            /* of each file */
+    bool *met;                    /* [processes]: its file has this process's cookie */
+    ith_link_guest *guests;       /* [processes] */
     ith_watch_address *addresses; /* [processes]: in the order of the link */
     int *numbers;                 /* [processes]: in the link, of each process */
     tcp_party party;
@@ -80,9 +80,10 @@ static ith_status find_number(file_meeting *m)
                  names[i][0], number ? number : "", names[i][1], processes ? processes : "", MOST_PROCESSES);
         return ITH_ERR_ARGUMENT;
     }
-    snprintf(m->sentence, m->bytes,
-             "the number of this process is unknown: set ITHACA_RANK, from 0, and ITHACA_RANKS, the number of processes "
-             "(RANK and WORLD_SIZE of torchrun, and the variables of MPI and Slurm, serve too)");
+    snprintf(
+        m->sentence, m->bytes,
+        "the number of this process is unknown: set ITHACA_RANK, from 0, and ITHACA_RANKS, the number of processes "
+        "(RANK and WORLD_SIZE of torchrun, and the variables of MPI and Slurm, serve too)");
     return ITH_ERR_ARGUMENT;
 }
 
@@ -128,8 +129,8 @@ static bool read_file(const file_meeting *m, int process)
     if (!whole)
         return false;
     memcpy(&head, m->theirs, sizeof head);
-    return head.magic == MAGIC && head.process == process && head.processes == m->processes &&
-           head.guest.ranks > 0 && head.guest.ranks <= MOST_PROCESSES;
+    return head.magic == MAGIC && head.process == process && head.processes == m->processes && head.guest.ranks > 0 &&
+           head.guest.ranks <= MOST_PROCESSES;
 }
 
 /* Reads the files of all processes that have not met this one. Returns how many have not. *changed: there are cookies

@@ -17,19 +17,24 @@
 #include "../wire/watch.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
-#define SLICE_SECONDS 0.05   /* a wait looks at the time limit so often */
-#define SHORT_NAP_NS 20000   /* between two looks at the device, at first */
-#define LONG_NAP_NS 200000   /* and later */
+#define SLICE_SECONDS 0.05 /* a wait looks at the time limit so often */
+#define NAP_NS 50000
+
+enum { YIELDS = 100 };
 
 #define DEVICE_TAG ((int64_t)1 << 62) /* in the tags of inner exchanges that carry records */
 
-static void nap(long *ns)
+/* Between two looks at the device or at NCCL: first gives way to other threads, then sleeps. */
+static void nap(int *naps)
 {
-    nanosleep(&(struct timespec){.tv_nsec = *ns}, NULL);
-    *ns = *ns * 5 / 4 < LONG_NAP_NS ? *ns * 5 / 4 : LONG_NAP_NS;
+    if ((*naps)++ < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 
 /* Makes the device current on this thread. Returns false if the group has failed. */
@@ -106,15 +111,14 @@ static ith_status post_records(nccl_state *s, nccl_request *r, bool first)
     }
     if (first && s->rank > 0)
         inner.receive_count = add(r->receives, inner.receive_count, 0, &s->id, sizeof s->id);
-    return s->world->inner->exchange(s->inner, &inner);
+    r->awaiting = !s->world->inner->exchange(s->inner, &inner);
+    return r->awaiting ? ITH_OK : ith_nccl_settle(s->world);
 }
 
 /* Compares the records that have come with this rank's list of receives. */
 static ith_status compare(nccl_state *s, nccl_request *r)
 {
     char names[2][NCCL_NAME], operation[NCCL_OPERATION];
-    r->matched = true;
-    r->matched_at = ith_watch_now();
     for (int peer = 0; peer < s->size; peer++) {
         const nccl_record *theirs = &r->in[peer], *mine = &r->expected[peer];
         if (!memcmp(mine, theirs, sizeof *mine))
@@ -129,10 +133,22 @@ static ith_status compare(nccl_state *s, nccl_request *r)
     return ITH_OK;
 }
 
+ith_status ith_nccl_take_records(nccl_state *s, nccl_request *r, double seconds)
+{
+    bool done = false;
+    if (!r->awaiting)
+        return ITH_OK;
+    if (s->world->inner->wait(s->inner, r->posted.request, seconds, &done))
+        return ith_nccl_settle(s->world);
+    r->awaiting = !done;
+    r->matched_at = ith_watch_now();
+    return done ? compare(s, r) : ITH_OK;
+}
+
 /* ---- Calls that do not block ------------------------------------------------------------------------------------- */
 
 /* Looks at the communicator. Returns the failure that ended the group, if one did. */
-static ith_status look(nccl_state *s, const nccl_request *r, ncclResult_t *state)
+static ith_status look(nccl_state *s, nccl_request *r, ncclResult_t *state)
 {
     ncclResult_t result = ncclSuccess;
     *state = ncclInternalError;
@@ -149,19 +165,19 @@ static ith_status look(nccl_state *s, const nccl_request *r, ncclResult_t *state
 }
 
 /* Waits until NCCL has done what the last call asked for; after a while, names the call. */
-static ith_status finish_call(nccl_state *s, const nccl_request *r, ncclResult_t result, const char *call)
+static ith_status finish_call(nccl_state *s, nccl_request *r, ncclResult_t result, const char *call)
 {
     const double end = ith_watch_now() + s->world->seconds;
     char name[NCCL_NAME], operation[NCCL_OPERATION];
-    long ns = SHORT_NAP_NS;
+    int naps = 0;
     ith_status status = ith_nccl_check(s, r, result, call);
     while (!status && result == ncclInProgress) {
-        nap(&ns);
+        nap(&naps);
         status = look(s, r, &result);
         if (!status && result == ncclInProgress && ith_watch_now() > end)
-            status = ith_nccl_fail(s, ITH_ERR_TIMEOUT, "%s of %s did not end within %.3g s in %s", call,
-                                   ith_nccl_name(s, s->rank, name), s->world->seconds,
-                                   ith_nccl_operation(s, r, operation));
+            status =
+                ith_nccl_fail(s, ITH_ERR_TIMEOUT, "%s of %s did not end within %.3g s in %s", call,
+                              ith_nccl_name(s, s->rank, name), s->world->seconds, ith_nccl_operation(s, r, operation));
     }
     return status;
 }
@@ -176,8 +192,8 @@ static ith_status use_device(nccl_state *s, nccl_request *r)
     char sentence[512], operation[NCCL_OPERATION];
     if (!ith_cuda_driver_load(sentence, sizeof sentence) || !ith_nccl_load(sentence, sizeof sentence))
         return ith_nccl_fail(s, ITH_ERR_UNSUPPORTED, "%s", sentence);
-    ith_status status = ith_nccl_check_cuda(s, r, ith_cuda_driver.stream_get_context(r->posted.stream, &context),
-                                            "cuStreamGetCtx");
+    ith_status status =
+        ith_nccl_check_cuda(s, r, ith_cuda_driver.stream_get_context(r->posted.stream, &context), "cuStreamGetCtx");
     if (status)
         return status;
     pthread_mutex_lock(&w->lock);
@@ -208,28 +224,26 @@ static CUresult make_objects(nccl_state *s)
     return result == CUDA_SUCCESS ? cu->allocate(&s->greeting, 2) : result;
 }
 
-/* Waits until all ranks have posted the exchange, and compares the records. */
+/* Waits until all ranks have posted the exchange. */
 static ith_status await_records(nccl_state *s, nccl_request *r)
 {
-    const ith_transport *inner = s->world->inner;
     const double start = ith_watch_now(), limit = s->world->seconds;
     char names[2][NCCL_NAME], operation[NCCL_OPERATION];
-    bool done = false;
-    while (!done) {
+    ith_status status = ITH_OK;
+    while (!status && r->awaiting) {
         int late = -1;
-        if (inner->wait(s->inner, r->posted.request, SLICE_SECONDS, &done))
-            return ith_nccl_settle(s->world);
-        if (done || ith_watch_now() < start + limit ||
-            inner->silence(s->inner, r->posted.request, &late) < limit)
+        status = ith_nccl_take_records(s, r, SLICE_SECONDS);
+        if (status || !r->awaiting || ith_watch_now() < start + limit ||
+            s->world->inner->silence(s->inner, r->posted.request, &late) < limit)
             continue;
-        return ith_nccl_fail(s, ITH_ERR_TIMEOUT,
-                             "%s waited %.3g s for %s in %s, the first exchange of device memory in its group, which "
-                             "all ranks begin together",
-                             ith_nccl_name(s, s->rank, names[0]), ith_watch_now() - start,
-                             late >= 0 ? ith_nccl_name(s, late, names[1]) : "other ranks",
-                             ith_nccl_operation(s, r, operation));
+        status = ith_nccl_fail(s, ITH_ERR_TIMEOUT,
+                               "%s waited %.3g s for %s in %s, the first exchange of device memory in its group, which "
+                               "all ranks begin together",
+                               ith_nccl_name(s, s->rank, names[0]), ith_watch_now() - start,
+                               late >= 0 ? ith_nccl_name(s, late, names[1]) : "other ranks",
+                               ith_nccl_operation(s, r, operation));
     }
-    return compare(s, r);
+    return status;
 }
 
 /* Makes the communicator. All ranks do it now. */
@@ -245,7 +259,7 @@ static ith_status make_communicator(nccl_state *s, nccl_request *r)
 }
 
 /* Enqueues a byte to and from each rank, and `drained` behind them. */
-static ith_status enqueue_greetings(nccl_state *s, const nccl_request *r)
+static ith_status enqueue_greetings(nccl_state *s, nccl_request *r)
 {
     ncclResult_t result = ncclSuccess;
     CUresult recorded;
@@ -272,7 +286,7 @@ static ith_status enqueue_greetings(nccl_state *s, const nccl_request *r)
 }
 
 /* Asks whether an event has come to pass on the device. */
-static ith_status ask(nccl_state *s, const nccl_request *r, CUevent event, bool *done)
+static ith_status ask(nccl_state *s, nccl_request *r, CUevent event, bool *done)
 {
     if (!enter(s))
         return refused(s);
@@ -283,23 +297,23 @@ static ith_status ask(nccl_state *s, const nccl_request *r, CUevent event, bool 
 }
 
 /* Exchanges a byte with each rank. */
-static ith_status greet(nccl_state *s, const nccl_request *r)
+static ith_status greet(nccl_state *s, nccl_request *r)
 {
     const double end = ith_watch_now() + s->world->seconds;
     char name[NCCL_NAME], operation[NCCL_OPERATION];
-    long ns = SHORT_NAP_NS;
+    int naps = 0;
     bool done = false;
     ith_status status = enqueue_greetings(s, r);
     while (!status && !done) {
         ncclResult_t state;
-        nap(&ns);
+        nap(&naps);
         status = look(s, r, &state);
         if (!status)
             status = ask(s, r, s->drained, &done);
         if (!status && !done && ith_watch_now() > end)
-            status = ith_nccl_fail(s, ITH_ERR_TIMEOUT, "%s has no connections of NCCL to all ranks after %.3g s in %s",
-                                   ith_nccl_name(s, s->rank, name), s->world->seconds,
-                                   ith_nccl_operation(s, r, operation));
+            status =
+                ith_nccl_fail(s, ITH_ERR_TIMEOUT, "%s has no connections of NCCL to all ranks after %.3g s in %s",
+                              ith_nccl_name(s, s->rank, name), s->world->seconds, ith_nccl_operation(s, r, operation));
     }
     return status;
 }
@@ -317,7 +331,7 @@ static ith_status connect_group(nccl_state *s, nccl_request *r)
 }
 
 /* What comes before the records of the first exchange. */
-static ith_status begin_group(nccl_state *s, const nccl_request *r)
+static ith_status begin_group(nccl_state *s, nccl_request *r)
 {
     ncclResult_t result = ncclSuccess;
     if (!enter(s))
@@ -354,7 +368,7 @@ static CUresult order(CUstream earlier, CUevent event, CUstream later)
     return result == CUDA_SUCCESS ? ith_cuda_driver.wait_event(later, event, 0) : result;
 }
 
-static ith_status enqueue_exchange(nccl_state *s, const nccl_request *r)
+static ith_status enqueue_exchange(nccl_state *s, nccl_request *r)
 {
     const ith_operation *o = &r->posted;
     ncclResult_t result = ncclSuccess;
@@ -390,7 +404,7 @@ ith_status ith_nccl_post(nccl_state *s, const ith_operation *operation)
     r->posted = *operation;
     r->number = s->posted++;
     r->device = true;
-    r->matched = false;
+    r->awaiting = false;
     if (!count(s, r->out, operation->sends, operation->send_count) ||
         !count(s, r->expected, operation->receives, operation->receive_count))
         return ith_nccl_fail(s, ITH_ERR_ARGUMENT, "a region of %s in %s is not one run of device memory",
@@ -398,8 +412,8 @@ ith_status ith_nccl_post(nccl_state *s, const ith_operation *operation)
     ith_status status = use_device(s, r);
     if (!status && first)
         status = begin_group(s, r);
-    if (!status && post_records(s, r, first))
-        status = ith_nccl_settle(s->world);
+    if (!status)
+        status = post_records(s, r, first);
     if (!status && first)
         status = connect_group(s, r);
     return status ? status : enqueue_exchange(s, r);
@@ -407,28 +421,20 @@ ith_status ith_nccl_post(nccl_state *s, const ith_operation *operation)
 
 ith_status ith_nccl_await(nccl_state *s, nccl_request *r, double seconds, bool *done)
 {
-    const ith_transport *inner = s->world->inner;
     const double end = ith_watch_now() + seconds;
-    ith_status status = ITH_OK;
     ncclResult_t state;
-    long ns = SHORT_NAP_NS;
+    int naps = 0;
     *done = false;
     for (;;) {
-        bool matched = r->matched;
         const double left = end - ith_watch_now();
-        if (!matched && inner->wait(s->inner, r->posted.request, left > 0 ? left : 0, &matched))
-            return ith_nccl_settle(s->world);
-        if (matched && !r->matched)
-            status = compare(s, r);
-        if (!status && matched && s->comm)
+        ith_status status = ith_nccl_take_records(s, r, left > 0 ? left : 0);
+        if (!status && s->comm)
             status = look(s, r, &state);
-        if (!status && matched)
+        if (!status && !r->awaiting)
             status = ask(s, r, r->end, done);
+        r->device = !*done;
         if (status || *done || ith_watch_now() >= end)
-            break;
-        if (matched)
-            nap(&ns);
+            return status;
+        nap(&naps);
     }
-    r->device = !*done;
-    return status;
 }

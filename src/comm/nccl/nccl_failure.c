@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <time.h>
 
-/* If a rank dies, NCCL reports an error of its connections, which names no rank. The inner transport has this time to
- * find the death. */
+/* If a rank dies, or sends what another one does not take, NCCL reports an error that names no rank. The inner transport
+ * has this time to find the reason. */
 #define GRACE_SECONDS 0.5
 #define NAP_SECONDS 0.005
 
@@ -40,26 +40,26 @@ ith_status ith_nccl_fail(nccl_state *s, ith_status status, const char *format, .
     return ith_nccl_settle(s->world);
 }
 
-/* Waits a little for a failure of the inner transport, which says more. */
-static bool has_failed(const nccl_state *s)
+/* Waits a little for a failure of the inner transport, or for records that contradict the request. */
+static bool has_failed(nccl_state *s, nccl_request *request)
 {
     const ith_transport *inner = s->world->inner;
     const char *sentence;
     for (int i = 0; i < (int)(GRACE_SECONDS / NAP_SECONDS); i++) {
         inner->alive(s->inner);
-        if (inner->failure(s->inner, &sentence))
+        if (inner->failure(s->inner, &sentence) || ith_nccl_take_records(s, request, 0))
             return true;
         nanosleep(&(struct timespec){.tv_nsec = (long)(NAP_SECONDS * 1e9)}, NULL);
     }
     return false;
 }
 
-ith_status ith_nccl_check(nccl_state *s, const nccl_request *request, ncclResult_t result, const char *call)
+ith_status ith_nccl_check(nccl_state *s, nccl_request *request, ncclResult_t result, const char *call)
 {
     char name[NCCL_NAME], operation[NCCL_OPERATION];
     if (result == ncclSuccess || result == ncclInProgress)
         return ITH_OK;
-    if (has_failed(s))
+    if (has_failed(s, request))
         return ith_nccl_settle(s->world);
     const char *more = ith_nccl.get_last_error(NULL);
     return ith_nccl_fail(s, ITH_ERR_IO, "%s of %s failed in %s: %.200s%s%.300s", call, ith_nccl_name(s, s->rank, name),

@@ -96,7 +96,8 @@ static void load_nccl(void)
     if (ith_nccl.get_version(&version) == ncclSuccess && version >= LEAST_VERSION)
         nccl.loaded = true;
     else
-        snprintf(nccl.refusal, sizeof nccl.refusal, "%.150s has version %d, and 2.18 or later is needed", file, version);
+        snprintf(nccl.refusal, sizeof nccl.refusal, "%.150s has version %d, and 2.18 or later is needed", file,
+                 version);
 }
 
 static void load_cuda(void)

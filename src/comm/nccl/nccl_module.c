@@ -52,9 +52,8 @@ static const ith_transport_module *find_module(const meeting *m, const char *nam
 {
     Dl_info self;
     char path[PATH_BYTES];
-    const char *slash = dladdr((void *)(uintptr_t)&find_module, &self) && self.dli_fname
-                            ? strrchr(self.dli_fname, '/')
-                            : NULL;
+    const char *slash =
+        dladdr((void *)(uintptr_t)&find_module, &self) && self.dli_fname ? strrchr(self.dli_fname, '/') : NULL;
     int folder = slash ? (int)(slash - self.dli_fname) : 1;
     snprintf(path, sizeof path, "%.*s/ithaca_transport_%s.so", folder, slash ? self.dli_fname : ".", name);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -137,7 +136,5 @@ static ith_status connect_ranks(const char *where, int ranks, double seconds, vo
 }
 
 extern ITH_API const ith_transport_module ith_transport_module_table;
-const ith_transport_module ith_transport_module_table = {.abi = ITH_TRANSPORT_MODULE_ABI,
-                                                         .name = "nccl",
-                                                         .transport = &ith_nccl_transport,
-                                                         .connect = connect_ranks};
+const ith_transport_module ith_transport_module_table = {
+    .abi = ITH_TRANSPORT_MODULE_ABI, .name = "nccl", .transport = &ith_nccl_transport, .connect = connect_ranks};

@@ -24,21 +24,21 @@ typedef struct nccl_record {
 } nccl_record;
 
 typedef struct nccl_request {
-    bool device;          /* an exchange of device memory, in flight; the members below belong to it */
+    bool device; /* an exchange of device memory, in flight; the members below belong to it */
     ith_operation posted;
-    int64_t number;       /* of the exchange in its group */
-    bool matched;         /* the records of all peers have come, and agree with this rank's lists */
-    double matched_at;    /* when they had */
-    CUevent begin, end;   /* on the caller's stream before the exchange, on the state's stream behind it */
-    nccl_record *out, *in; /* [size]: sent to each rank, and received from it */
-    nccl_record *expected; /* [size]: what the lists of this rank receive from each */
+    int64_t number;                 /* of the exchange in its group */
+    bool awaiting;                  /* the inner exchange is in flight */
+    double matched_at;              /* when the records of all peers had come */
+    CUevent begin, end;             /* on the caller's stream before the exchange, on the state's stream behind it */
+    nccl_record *out, *in;          /* [size]: sent to each rank, and received from it */
+    nccl_record *expected;          /* [size]: what the lists of this rank receive from each */
     ith_transfer *sends, *receives; /* [2 size]: of the inner exchange */
 } nccl_request;
 
 typedef struct nccl_state {
     struct nccl_state *next; /* in world.states */
     struct nccl_world *world;
-    void *inner; /* the inner transport's state */
+    void *inner;   /* the inner transport's state */
     int64_t group; /* ith_subgroup.number; 0: the whole group */
     int rank, size;
     int *members;            /* [size]: the number of each rank in the whole group */
@@ -73,6 +73,9 @@ ith_status ith_nccl_post(nccl_state *s, const ith_operation *operation);
 /* Waits for one, as ith_transport.wait. */
 ith_status ith_nccl_await(nccl_state *s, nccl_request *request, double seconds, bool *done);
 
+/* Takes the records of a request if they come within `seconds`, and compares them with this rank's lists. */
+ith_status ith_nccl_take_records(nccl_state *s, nccl_request *request, double seconds);
+
 /* ---- nccl_life.c */
 
 /* If the group has failed, stops NCCL in all groups of this rank, so that the device no longer uses memory that was
@@ -96,7 +99,7 @@ const char *ith_nccl_name(const nccl_state *s, int rank, char text[NCCL_NAME]);
 /* Writes "an exchange (exchange 17 of group 2)". Returns text. */
 const char *ith_nccl_operation(const nccl_state *s, const nccl_request *request, char text[NCCL_OPERATION]);
 /* If the result is an error, ends the group. `call` is the function that returned it. */
-ith_status ith_nccl_check(nccl_state *s, const nccl_request *request, ncclResult_t result, const char *call);
+ith_status ith_nccl_check(nccl_state *s, nccl_request *request, ncclResult_t result, const char *call);
 ith_status ith_nccl_check_cuda(nccl_state *s, const nccl_request *request, CUresult result, const char *call);
 
 /* ---- nccl_transport.c */

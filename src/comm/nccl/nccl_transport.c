@@ -61,7 +61,7 @@ static double nccl_silence(void *state, int64_t number, int *rank)
 {
     const nccl_state *s = state;
     const nccl_request *r = &s->requests[number];
-    if (!r->device || !r->matched)
+    if (!r->device || r->awaiting)
         return s->world->inner->silence(s->inner, number, rank);
     *rank = -1;
     return ith_watch_now() - r->matched_at;

@@ -16,9 +16,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define LOOK_NS 200000       /* time between two looks at the control connections */
-#define CLOSE_SECONDS 0.1    /* the longest wait at the end for the other processes to close their connections */
-#define ARRIVE_SECONDS 5.0   /* and for their systems to take the datagrams that are on the way */
+#define LOOK_NS 200000     /* time between two looks at the control connections */
+#define CLOSE_SECONDS 0.1  /* the longest wait at the end for the other processes to close their connections */
+#define ARRIVE_SECONDS 5.0 /* and for their systems to take the datagrams that are on the way */
 
 enum { BUFFERS = 4, DATAGRAM = 0x4d40 };
 
@@ -38,21 +38,21 @@ typedef struct peer {
     int64_t begun, sent; /* datagrams that were given to `send`; those that the system has taken whole */
     size_t offset;       /* bytes of datagram `sent` that the system has taken, with the head */
     uint32_t bytes[BUFFERS];
-    char *out;    /* [BUFFERS][SLOT] */
-    char *in;     /* [SLOT] */
-    size_t come;  /* bytes of the next datagram that have come, with the head */
-    bool taken;   /* the datagram in `in` has been handed out */
+    char *out;         /* [BUFFERS][SLOT] */
+    char *in;          /* [SLOT] */
+    size_t come;       /* bytes of the next datagram that have come, with the head */
+    bool taken;        /* the datagram in `in` has been handed out */
     atomic_bool waits; /* datagrams wait for room */
     atomic_bool deaf;  /* nothing more can be sent or read; the control connection tells why */
 } peer;
 
 typedef struct tcp_link {
     tcp_party party;
-    peer *peers;           /* [processes] */
-    char *memory;          /* of all buffers */
-    struct pollfd *polls;  /* [processes + 1] of `rest`, one thread at a time */
+    peer *peers;          /* [processes] */
+    char *memory;         /* of all buffers */
+    struct pollfd *polls; /* [processes + 1] of `rest`, one thread at a time */
     pthread_mutex_t resting;
-    unsigned next;         /* the process that is read next */
+    unsigned next;             /* the process that is read next */
     _Atomic int64_t looked_ns; /* when the control connections were last read */
 } tcp_link;
 

@@ -8,7 +8,7 @@
 /* The connections of a process, and its place among the others. */
 typedef struct tcp_party {
     int process, processes;
-    ith_link_process *all; /* [processes]; malloc'ed */
+    ith_link_process *all;     /* [processes]; malloc'ed */
     ith_watch *data, *control; /* connected */
 } tcp_party;
 
