@@ -56,7 +56,7 @@ static void nccl_alive(void *state)
 }
 
 /* When the records of all peers have come, all have posted the exchange, and the device is at work. A device whose work
- * takes longer than the time limit cannot be told from one that has stopped. */
+ * takes longer than the time limit looks like one that has stopped. */
 static double nccl_silence(void *state, int64_t number, int *rank)
 {
     const nccl_state *s = state;
