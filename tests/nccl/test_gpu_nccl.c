@@ -4,6 +4,7 @@
  * names of cases; without any, all. */
 #include "nccl_rank.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,6 +363,40 @@ static void abortion(nccl_rank *r)
     nccl_expect(r, ring(r, 1, 1000, 1000), ITH_ERR_IO, "had enough", start, 3);
 }
 
+static void *abort_soon(void *user)
+{
+    nccl_rank *r = user;
+    nap(0.5);
+    r->table->abort(r->state, ITH_ERR_INTERRUPTED, "another thread has stopped rank 0");
+    return NULL;
+}
+
+/* Another thread of rank 0 ends the group while its first thread waits for rank 1, in its first exchange or later. */
+static void stop_from_thread(nccl_rank *r, bool first)
+{
+    pthread_t thread;
+    if (!first && ring(r, 0, 1000, 1000))
+        nccl_fail(r, "the exchange before failed");
+    const double start = nccl_now();
+    if (r->rank == 0 && pthread_create(&thread, NULL, abort_soon, r))
+        nccl_fail(r, "there is no thread");
+    if (r->rank == 1)
+        nap(0.7);
+    nccl_expect(r, ring(r, !first, 1000, 1000), ITH_ERR_INTERRUPTED, "another thread", start, 3);
+    if (r->rank == 0)
+        pthread_join(thread, NULL);
+}
+
+static void stop_at_first(nccl_rank *r)
+{
+    stop_from_thread(r, true);
+}
+
+static void stop_later(nccl_rank *r)
+{
+    stop_from_thread(r, false);
+}
+
 /* Rank 1 leaves while rank 0 waits for it; what it has sent before arrives. */
 static void leaver(nccl_rank *r)
 {
@@ -393,6 +428,8 @@ static const test_case cases[] = {
     {"death_in_flight", 2, 1, 30, death_in_flight},
     {"timeout_at_first", 2, -1, 2, timeout_at_first},
     {"abortion", 2, -1, 30, abortion},
+    {"stop_at_first", 2, -1, 30, stop_at_first},
+    {"stop_later", 2, -1, 30, stop_later},
     {"leaver", 2, -1, 30, leaver},
 };
 
