@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 8, WATCHDOG_SECONDS = 120, WAIT_SECONDS = 60 };
+enum { MOST_RANKS = 8, WATCHDOG_SECONDS = 60, WAIT_SECONDS = 20 };
 
 nccl_driver nccl_cuda;
 
@@ -182,9 +182,9 @@ static void set_environment(int rank, int ranks)
 {
     char text[64];
     snprintf(text, sizeof text, "%d", rank);
-    setenv("ITHACA_RANK", text, 1);
+    setenv("ITHACA_PROCESS", text, 1);
     snprintf(text, sizeof text, "%d", ranks);
-    setenv("ITHACA_RANKS", text, 1);
+    setenv("ITHACA_PROCESSES", text, 1);
     snprintf(text, sizeof text, "ithaca-test-%d", rank);
     setenv("NCCL_HOSTID", text, 1);
     setenv("NCCL_IB_DISABLE", "1", 1);

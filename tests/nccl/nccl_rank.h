@@ -41,7 +41,7 @@ typedef struct nccl_rank {
 
 extern nccl_driver nccl_cuda;
 
-/* Runs `ranks` processes that call fn, each with a limit of 120 s. seconds: time
+/* Runs `ranks` processes that call fn, each with a limit of 60 s. seconds: time
  * limit of connecting and of first exchanges. dead: the process that is expected to die, -1: none. Returns how many
  * others failed. */
 int nccl_run(int ranks, double seconds, int dead, void (*fn)(nccl_rank *r));

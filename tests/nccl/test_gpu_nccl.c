@@ -171,11 +171,12 @@ static void run_host(nccl_rank *r, void *state, int64_t *posted, int rank, int s
         nccl_fail(r, "a sum of host memory is %lld", (long long)sum);
 }
 
-static const plan plans[] = {{1, 1, 4096, false}, {2, 5, 100000, false}, {3, 4, 1048589, true}, {4, 1, 1, true}};
+static const plan plans[] = {{1, 1, 4096, false}, {2, 5, 100000, false}, {3, 1, 1, true}, {4, 4, 1048589, true}};
 
-static void run_plans(nccl_rank *r, void *state, int64_t *posted, int rank, int size, uint32_t salt)
+/* Runs the first `count` plans. */
+static void run_plans(nccl_rank *r, void *state, int64_t *posted, int rank, int size, uint32_t salt, int count)
 {
-    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    for (int i = 0; i < count; i++) {
         plan p = plans[i];
         p.seed += salt;
         run_batch(r, state, posted, rank, size, &p);
@@ -190,7 +191,7 @@ static void exchanges(nccl_rank *r)
     int64_t posted = 0;
     const double start = nccl_now();
     run_host(r, r->state, &posted, r->rank, r->size);
-    run_plans(r, r->state, &posted, r->rank, r->size, 100);
+    run_plans(r, r->state, &posted, r->rank, r->size, 100, 4);
     if (r->rank == 0)
         printf("  %d ranks: %lld exchanges in %.2f s\n", r->size, (long long)posted, nccl_now() - start);
 }
@@ -213,10 +214,10 @@ static void sub_groups(nccl_rank *r)
     }
     run_host(r, r->state, &posted[2], r->rank, r->size); /* all have made their states */
     for (int i = 0; i < 2; i++)
-        run_plans(r, parts[i], &posted[i], rank_in[i], 2, 200 + 10 * (uint32_t)i);
-    run_plans(r, r->state, &posted[2], r->rank, r->size, 300);
+        run_plans(r, parts[i], &posted[i], rank_in[i], 2, 200 + 10 * (uint32_t)i, 3);
+    run_plans(r, r->state, &posted[2], r->rank, r->size, 300, 3);
     r->table->close(parts[0]);
-    run_plans(r, parts[1], &posted[1], rank_in[1], 2, 400);
+    run_plans(r, parts[1], &posted[1], rank_in[1], 2, 400, 2);
     r->table->leave(r->state);
     r->table->close(parts[1]);
     r->table->close(r->state);
@@ -416,21 +417,21 @@ typedef struct test_case {
 } test_case;
 
 static const test_case cases[] = {
-    {"exchanges1", 1, -1, 30, exchanges},
-    {"exchanges2", 2, -1, 30, exchanges},
-    {"sub_groups4", 4, -1, 30, sub_groups},
-    {"large", 2, -1, 30, large},
-    {"small", 2, -1, 30, small},
-    {"mismatch_at_first", 2, -1, 30, mismatch_at_first},
-    {"mismatch_later", 2, -1, 30, mismatch_later},
-    {"death_at_first", 3, 1, 30, death_at_first},
-    {"death_later", 3, 1, 30, death_later},
-    {"death_in_flight", 2, 1, 30, death_in_flight},
+    {"exchanges1", 1, -1, 20, exchanges},
+    {"exchanges2", 2, -1, 20, exchanges},
+    {"sub_groups4", 4, -1, 20, sub_groups},
+    {"large", 2, -1, 20, large},
+    {"small", 2, -1, 20, small},
+    {"mismatch_at_first", 2, -1, 20, mismatch_at_first},
+    {"mismatch_later", 2, -1, 20, mismatch_later},
+    {"death_at_first", 3, 1, 20, death_at_first},
+    {"death_later", 3, 1, 20, death_later},
+    {"death_in_flight", 2, 1, 20, death_in_flight},
     {"timeout_at_first", 2, -1, 2, timeout_at_first},
-    {"abortion", 2, -1, 30, abortion},
-    {"stop_at_first", 2, -1, 30, stop_at_first},
-    {"stop_later", 2, -1, 30, stop_later},
-    {"leaver", 2, -1, 30, leaver},
+    {"abortion", 2, -1, 20, abortion},
+    {"stop_at_first", 2, -1, 20, stop_at_first},
+    {"stop_later", 2, -1, 20, stop_later},
+    {"leaver", 2, -1, 20, leaver},
 };
 
 static bool is_wanted(const char *name, int count, char **names)
@@ -454,6 +455,8 @@ int main(int argc, char **argv)
         int failures = nccl_run(c->ranks, c->seconds, c->dead, c->fn);
         printf("%-18s %s, %.1f s\n", c->name, failures ? "FAILED" : "passed", nccl_now() - start);
         failed += failures > 0;
+        if (failures && c->fn == exchanges)
+            break; /* what follows would fail too, and slowly */
     }
     printf(failed ? "FAILED: %d cases\n" : "passed\n", failed);
     return failed > 0;

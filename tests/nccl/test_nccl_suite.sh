@@ -10,8 +10,8 @@ skip() { echo "skipped: $*"; exit 77; }
 fake=$build/tests/modules/fake_cuda/libcuda.so.1
 [ -e "$fake" ] || skip "the stand-in for NCCL is not built"
 export ITHACA_PLUGIN_PATH=$build ITHACA_NCCL=$fake OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-unset RANK WORLD_SIZE ITHACA_RANK ITHACA_RANKS OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE SLURM_PROCID \
-    SLURM_STEP_NUM_TASKS ITHACA_NCCL_MEETING
+unset RANK WORLD_SIZE ITHACA_PROCESS ITHACA_PROCESSES OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE SLURM_PROCID \
+    SLURM_STEP_NUM_TASKS ITHACA_TRANSPORT_WHERE
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/meeting"
@@ -28,7 +28,7 @@ start() {
     pids=()
     rm -f "$work"/out.*
     for ((i = 0; i < processes; i++)); do
-        ITHACA_NCCL_MEETING=file:$work/meeting/here ITHACA_RANK=$i ITHACA_RANKS=$processes PMI_RANK=$i \
+        ITHACA_TRANSPORT_WHERE=file:$work/meeting/here ITHACA_PROCESS=$i ITHACA_PROCESSES=$processes PMI_RANK=$i \
             "$@" >"$work/out.$i" 2>&1 &
         pids+=($!)
     done
@@ -77,7 +77,7 @@ fault() {
 for how in kill exit stop; do fault $how; done
 
 # A process that does not come.
-ITHACA_NCCL_MEETING=file:$work/meeting/here ITHACA_RANK=0 ITHACA_RANKS=2 \
+ITHACA_TRANSPORT_WHERE=file:$work/meeting/here ITHACA_PROCESS=0 ITHACA_PROCESSES=2 \
     "$build/mpi_fault" nccl 1 1 none 0 2 1 exchange >"$work/out.0" 2>&1 || true
 grep -q "process 1 of 2 did not come to .*here.1 within 1 s: there is no file" "$work/out.0" || complain "a missing process"
 check_nothing_left "a missing process"
@@ -90,11 +90,11 @@ refused() {
     ! env "$@" "$build/mpi_suite" nccl 1 >"$work/out.0" 2>&1 || complain "$* is not refused"
     grep -qF "$words" "$work/out.0" || complain "$*: the sentence lacks: $words"
 }
-refused "file:PATH" ITHACA_RANK=0
-refused "no launcher" ITHACA_NCCL_MEETING=mpi
-refused "set ITHACA_RANK" ITHACA_NCCL_MEETING=file:$work/meeting/here
-refused "ITHACA_RANKS is \"2\"" ITHACA_NCCL_MEETING=file:$work/meeting/here ITHACA_RANK=2 ITHACA_RANKS=2
-refused "cannot be written" ITHACA_NCCL_MEETING=file:$work/none/here ITHACA_RANK=1 ITHACA_RANKS=2
-refused "NCCL cannot be used" ITHACA_NCCL_MEETING=file:$work/meeting/here ITHACA_NCCL=/none.so ITHACA_RANK=0 ITHACA_RANKS=1
+refused "file:PATH" ITHACA_PROCESS=0
+refused "no launcher" ITHACA_TRANSPORT_WHERE=mpi
+refused "set ITHACA_PROCESS" ITHACA_TRANSPORT_WHERE=file:$work/meeting/here
+refused "ITHACA_PROCESSES is \"2\"" ITHACA_TRANSPORT_WHERE=file:$work/meeting/here ITHACA_PROCESS=2 ITHACA_PROCESSES=2
+refused "cannot be written" ITHACA_TRANSPORT_WHERE=file:$work/none/here ITHACA_PROCESS=1 ITHACA_PROCESSES=2
+refused "NCCL cannot be used" ITHACA_TRANSPORT_WHERE=file:$work/meeting/here ITHACA_NCCL=/none.so ITHACA_PROCESS=0 ITHACA_PROCESSES=1
 check_nothing_left "refusals"
 echo "passed"

@@ -61,7 +61,7 @@ static int read_number(const char *name)
 
 static ith_status find_number(file_meeting *m)
 {
-    static const char *const names[][2] = {{"ITHACA_RANK", "ITHACA_RANKS"},
+    static const char *const names[][2] = {{"ITHACA_PROCESS", "ITHACA_PROCESSES"},
                                            {"RANK", "WORLD_SIZE"},
                                            {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                            {"PMI_RANK", "PMI_SIZE"},
@@ -80,10 +80,10 @@ static ith_status find_number(file_meeting *m)
                  names[i][0], number ? number : "", names[i][1], processes ? processes : "", MOST_PROCESSES);
         return ITH_ERR_ARGUMENT;
     }
-    snprintf(
-        m->sentence, m->bytes,
-        "the number of this process is unknown: set ITHACA_RANK, from 0, and ITHACA_RANKS, the number of processes "
-        "(RANK and WORLD_SIZE of torchrun, and the variables of MPI and Slurm, serve too)");
+    snprintf(m->sentence, m->bytes,
+             "the number of this process is unknown: set ITHACA_PROCESS, from 0, and ITHACA_PROCESSES, the number of "
+             "processes "
+             "(RANK and WORLD_SIZE of torchrun, and the variables of MPI and Slurm, serve too)");
     return ITH_ERR_ARGUMENT;
 }
 

@@ -4,7 +4,7 @@
  *     file:PATH   a path in a folder that all processes see; each has a number in its environment (file_meeting.h)
  *     mpi         the processes of a launcher of MPI
  *
- * Messages between hosts' memories then go over TCP, or over that MPI. */
+ * Without either, ITHACA_TRANSPORT_WHERE has one of them, or a launcher of MPI has started the processes. Messages between hosts' memories then go over TCP, or over that MPI. */
 #include "file_meeting.h"
 #include "nccl_state.h"
 
@@ -71,9 +71,15 @@ static const ith_transport_module *find_module(const meeting *m, const char *nam
     return NULL;
 }
 
+/* The module of the MPI whose launcher has started this process; NULL: none has. */
+static const char *find_mpi(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") ? "openmpi" : getenv("PMI_SIZE") ? "mpich" : NULL;
+}
+
 static ith_status meet_over_mpi(const meeting *m, const ith_transport **inner)
 {
-    const char *name = getenv("OMPI_COMM_WORLD_SIZE") ? "openmpi" : getenv("PMI_SIZE") ? "mpich" : NULL;
+    const char *name = find_mpi();
     if (!name) {
         snprintf(m->sentence, m->bytes,
                  "where is \"mpi\", but no launcher of Open MPI or MPICH has started this process: use mpirun, or "
@@ -117,7 +123,7 @@ static ith_status connect_ranks(const char *where, int ranks, double seconds, vo
 {
     const meeting m = {ranks, seconds, states, numbers, size, sentence, bytes};
     const ith_transport *inner = &ith_wire_transport;
-    const char *place = where ? where : getenv("ITHACA_NCCL_MEETING");
+    const char *named = where ? where : getenv("ITHACA_TRANSPORT_WHERE"), *place = named || !find_mpi() ? named : "mpi";
     ith_status status = ITH_OK;
     if (!ith_nccl_load(sentence, bytes))
         return ITH_ERR_UNSUPPORTED;
@@ -127,8 +133,8 @@ static ith_status connect_ranks(const char *where, int ranks, double seconds, vo
         status = meet_over_mpi(&m, &inner);
     else {
         snprintf(sentence, bytes,
-                 "where is \"%.100s\": file:PATH, with a path in a folder that all processes see, or mpi is needed, or "
-                 "the variable ITHACA_NCCL_MEETING with one of these",
+                 "where is \"%.100s\": file:PATH, with a path in a folder that all processes see, or mpi is needed, "
+                 "here or in the variable ITHACA_TRANSPORT_WHERE",
                  place ? place : "");
         status = ITH_ERR_ARGUMENT;
     }
