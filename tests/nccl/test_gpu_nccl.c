@@ -91,37 +91,73 @@ static void lay_out(const plan *p, int exchange, int rank, int size, bool sends,
 
 /* ---- Batches of exchanges ---------------------------------------------------------------------------------------- */
 
-/* Posts BATCH exchanges, and waits for them in another order. Before each exchange the stream brings the data to the
- * device, behind it the stream fetches what has come and destroys what was sent, so that a transport that keeps no order
- * with the stream is seen. */
+/* The exchanges of a batch, as one rank sees them: `out` sends and `in` receives. Both use the bytes from begin to end of
+ * the rank's memories. */
+typedef struct lane {
+    side out, in;
+    int64_t begin, end;
+} lane;
+
+/* Posts an exchange. Before it the stream brings the data to the device, behind it the stream fetches what has come and
+ * destroys what was sent, so that a transport that keeps no order with the stream is seen. */
+static void post_lane(nccl_rank *r, void *state, int64_t number, const lane *l)
+{
+    char *const up = r->host, *const down = r->host + NCCL_RANK_BYTES / 2;
+    const CUdeviceptr at = (CUdeviceptr)l->begin;
+    const size_t bytes = (size_t)(l->end - l->begin);
+    const char *sentence = "";
+    for (int i = 0; i < l->out.count; i++)
+        write_bytes(up + l->out.offsets[i], l->out.list[i].region.bytes, l->out.keys[i]);
+    NCCL_MUST(r, fill(r->receive + at, 0xee, bytes, r->stream));
+    NCCL_MUST(r, upload(r->send + at, up + l->begin, bytes, r->stream));
+    if (nccl_post(r, state, number, l->out.list, l->out.count, l->in.list, l->in.count, true)) {
+        r->table->failure(state, &sentence);
+        nccl_fail(r, "exchange %lld: %s", (long long)number, sentence);
+        _exit(1);
+    }
+    NCCL_MUST(r, download(down + l->begin, r->receive + at, bytes, r->stream));
+    NCCL_MUST(r, fill(r->send + at, 0xdd, bytes, r->stream));
+}
+
+/* Checks what has come in each region, and that nothing has come between them. */
+static void check_lane(nccl_rank *r, const plan *p, int exchange, const lane *l)
+{
+    const char *down = r->host + NCCL_RANK_BYTES / 2;
+    int64_t next = l->begin;
+    for (int i = 0; i <= l->in.count; i++) {
+        const int64_t to = i < l->in.count ? l->in.offsets[i] : l->end;
+        while (next < to && down[next] == (char)0xee)
+            next++;
+        if (next < to)
+            nccl_fail(r, "seed %u, exchange %d: byte %lld before region %d was written", p->seed, exchange,
+                      (long long)(to - next), i);
+        if (i == l->in.count)
+            return;
+        const int64_t bytes = l->in.list[i].region.bytes, wrong = differences(down + to, bytes, l->in.keys[i]);
+        if (wrong)
+            nccl_fail(r, "seed %u, exchange %d, from %d, region %d: %lld of %lld bytes differ", p->seed, exchange,
+                      l->in.list[i].peer, i, (long long)wrong, (long long)bytes);
+        next = to + bytes;
+    }
+}
+
+/* Posts BATCH exchanges, waits for them in another order, and checks them. */
 static void run_batch(nccl_rank *r, void *state, int64_t *posted, int rank, int size, const plan *p)
 {
-    static side sends[BATCH], receives[BATCH];
-    char *const up = r->host, *const down = r->host + NCCL_RANK_BYTES / 2;
-    int64_t base = 0, end = 0;
-    memset(down, 0x5a, (size_t)(NCCL_RANK_BYTES / 2));
+    static lane lanes[BATCH];
+    int64_t begin = 0;
+    memset(r->host + NCCL_RANK_BYTES / 2, 0x5a, (size_t)(NCCL_RANK_BYTES / 2));
     for (int e = 0; e < BATCH; e++) {
-        lay_out(p, e, rank, size, true, r->send, base, &sends[e]);
-        lay_out(p, e, rank, size, false, r->receive, base, &receives[e]);
-        end = sends[e].end > receives[e].end ? sends[e].end : receives[e].end;
-        if (end > NCCL_RANK_BYTES / 2) {
-            nccl_fail(r, "the test needs %lld bytes", (long long)end);
-            return;
-        }
-        for (int i = 0; i < sends[e].count; i++)
-            write_bytes(up + sends[e].offsets[i], sends[e].list[i].region.bytes, sends[e].keys[i]);
-        NCCL_MUST(r, fill(r->receive + (CUdeviceptr)base, 0xee, (size_t)(end - base), r->stream));
-        NCCL_MUST(r, upload(r->send + (CUdeviceptr)base, up + base, (size_t)(end - base), r->stream));
-        if (nccl_post(r, state, *posted + e, sends[e].list, sends[e].count, receives[e].list, receives[e].count,
-                      true)) {
-            const char *sentence = "";
-            r->table->failure(state, &sentence);
-            nccl_fail(r, "exchange %lld: %s", (long long)*posted + e, sentence);
+        lane *l = &lanes[e];
+        lay_out(p, e, rank, size, true, r->send, begin, &l->out);
+        lay_out(p, e, rank, size, false, r->receive, begin, &l->in);
+        l->begin = begin;
+        l->end = begin = l->out.end > l->in.end ? l->out.end : l->in.end;
+        if (l->end > NCCL_RANK_BYTES / 2) {
+            nccl_fail(r, "the test needs %lld bytes", (long long)l->end);
             _exit(1);
         }
-        NCCL_MUST(r, download(down + base, r->receive + (CUdeviceptr)base, (size_t)(end - base), r->stream));
-        NCCL_MUST(r, fill(r->send + (CUdeviceptr)base, 0xdd, (size_t)(end - base), r->stream));
-        base = end;
+        post_lane(r, state, *posted + e, l);
     }
     for (int e = BATCH - 1; e >= 0; e--) {
         ith_status status = nccl_wait(r, state, *posted + e);
@@ -130,26 +166,8 @@ static void run_batch(nccl_rank *r, void *state, int64_t *posted, int rank, int 
     }
     *posted += BATCH;
     NCCL_MUST(r, synchronize(r->stream));
-    for (int e = 0; e < BATCH; e++) {
-        int64_t next = e ? (receives[e - 1].end > sends[e - 1].end ? receives[e - 1].end : sends[e - 1].end) : 0;
-        for (int i = 0; i <= receives[e].count; i++) { /* each region, and the gap before it */
-            const bool last = i == receives[e].count;
-            const int64_t to = last ? receives[e].end : receives[e].offsets[i];
-            for (; next < to; next++)
-                if (down[next] != (char)0xee) {
-                    nccl_fail(r, "byte %lld between the regions was written", (long long)next);
-                    break;
-                }
-            if (last)
-                break;
-            const int64_t bytes = receives[e].list[i].region.bytes;
-            const int64_t wrong = differences(down + to, bytes, receives[e].keys[i]);
-            if (wrong)
-                nccl_fail(r, "seed %u, exchange %d, from %d, region %d: %lld of %lld bytes differ", p->seed, e,
-                          receives[e].list[i].peer, i, (long long)wrong, (long long)bytes);
-            next = to + bytes;
-        }
-    }
+    for (int e = 0; e < BATCH; e++)
+        check_lane(r, p, e, &lanes[e]);
 }
 
 /* A sum over the host memory of all ranks, by an exchange. */

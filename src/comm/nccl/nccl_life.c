@@ -4,6 +4,8 @@
 
 #include "../wire/watch.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define STOP_SECONDS 10.0   /* the longest wait for the device to give up an exchange that was aborted */
@@ -65,10 +67,54 @@ ith_status ith_nccl_settle(nccl_world *w)
     return status;
 }
 
-/* Waits for the end of a call that does not block. Returns whether it has succeeded. The lock is held. */
-static bool finish(ncclComm_t comm, ncclResult_t result)
+/* A communicator whose data have been given to NCCL, and which a thread of its own destroys. */
+typedef struct farewell {
+    ncclComm_t comm;
+    CUcontext context; /* of its device, which is otherwise another one for a new thread */
+    atomic_bool done;
+    atomic_int holders; /* the last one frees it */
+} farewell;
+
+static void release(farewell *f)
 {
-    const double end = ith_watch_now() + FINISH_SECONDS;
+    if (atomic_fetch_sub(&f->holders, 1) == 1)
+        free(f);
+}
+
+static void *destroy_main(void *user)
+{
+    farewell *f = user;
+    if (ith_cuda_driver.push_context(f->context) == CUDA_SUCCESS)
+        ith_nccl.destroy(f->comm);
+    atomic_store(&f->done, true);
+    release(f);
+    return NULL;
+}
+
+/* Destroys a communicator. NCCL waits until the other ranks have taken all data, for ever if one is stopped, so this
+ * function waits until the time `end` at most. Returns whether the communicator is gone. */
+static bool destroy(ncclComm_t comm, CUcontext context, double end)
+{
+    farewell *f = malloc(sizeof *f);
+    pthread_t thread;
+    if (!f)
+        return false;
+    *f = (farewell){.comm = comm, .context = context, .holders = 2};
+    if (pthread_create(&thread, NULL, destroy_main, f)) {
+        free(f);
+        return false;
+    }
+    pthread_detach(thread);
+    while (!atomic_load(&f->done) && ith_watch_now() < end)
+        nap();
+    bool done = atomic_load(&f->done);
+    release(f);
+    return done;
+}
+
+/* Waits for the end of a call that does not block. Returns whether it has succeeded. The lock is held. */
+static bool finish(ncclComm_t comm, ncclResult_t result, double end)
+{
     while (result == ncclInProgress && ith_watch_now() < end) {
         nap();
         if (ith_nccl.get_async_error(comm, &result) != ncclSuccess)
@@ -79,12 +125,13 @@ static bool finish(ncclComm_t comm, ncclResult_t result)
 
 void ith_nccl_end(nccl_state *s)
 {
+    const double end = ith_watch_now() + FINISH_SECONDS;
     nccl_world *w = s->world;
     CUcontext before = NULL;
     pthread_mutex_lock(&w->lock);
     if (s->comm && ith_cuda_driver.push_context(w->context) == CUDA_SUCCESS) {
-        if (finish(s->comm, ith_nccl.finalize(s->comm)))
-            ith_nccl.destroy(s->comm);
+        if (finish(s->comm, ith_nccl.finalize(s->comm), end))
+            s->stuck = !destroy(s->comm, w->context, end);
         else
             ith_nccl.abort(s->comm);
         s->comm = NULL;
