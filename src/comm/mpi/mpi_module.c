@@ -13,6 +13,7 @@
 #include "mpi_start.h"
 
 #include "../../base/version.h"
+#include "../wire/link_number.h"
 #include "../wire/wire.h"
 
 #include <stdio.h>
@@ -32,11 +33,6 @@ typedef struct version_record {
 } version_record;
 _Static_assert(sizeof(version_record) == 256, "processes of other versions take records of 256 bytes");
 
-typedef struct host_record {
-    int ranks;
-    ith_watch_address address;
-} host_record;
-
 /* The state of one call of connect_processes. */
 typedef struct meeting_place {
     MPI_Comm comm;
@@ -45,7 +41,7 @@ typedef struct meeting_place {
     mpi_presence *presence;
     ith_watch *watch;
     version_record *versions;     /* [size]: of each MPI rank */
-    host_record *hosts;           /* [size]: of each MPI rank */
+    ith_link_guest *hosts;        /* [size]: of each MPI rank */
     ith_watch_address *addresses; /* [size]: of each process */
     MPI_Request *requests;        /* [2][size]: receives and sends of a gather */
     MPI_Status *statuses;         /* [2][size]: of the requests */
@@ -165,36 +161,13 @@ static ith_status compare_versions(meeting_place *m)
 
 /* ---- Numbers --------------------------------------------------------------------------------------------------- */
 
-/* Fills in process number `number`, the MPI rank `from`, of the host `host`. */
-static void place_process(meeting_place *m, int number, int from, int64_t host)
-{
-    const host_record *record = &m->hosts[from];
-    ith_link_process *to = &m->party.all[number];
-    const ith_link_process *before = number ? to - 1 : NULL;
-    *to = (ith_link_process){.host = host,
-                             .pid = record->address.pid,
-                             .first_rank = before ? before->first_rank + before->ranks : 0,
-                             .ranks = record->ranks};
-    snprintf(to->name, sizeof to->name, "%.*s", ITH_WATCH_NAME - 1, record->address.name);
-    m->addresses[number] = record->address;
-    m->party.mpi_ranks[number] = from;
-    m->party.numbers[from] = number;
-}
-
 /* Numbers the processes host by host. */
 static void number_processes(meeting_place *m)
 {
-    int number = 0;
-    int64_t host = 0;
-    for (int i = 0; i < m->size; i++)
-        m->party.numbers[i] = -1;
-    for (int first = 0; first < m->size; first++) {
-        if (m->party.numbers[first] >= 0)
-            continue;
-        for (int i = first; i < m->size; i++)
-            if (m->party.numbers[i] < 0 && ith_watch_same_host(&m->hosts[first].address, &m->hosts[i].address))
-                place_process(m, number++, i, host);
-        host++;
+    ith_link_number(m->hosts, m->size, m->party.all, m->party.numbers);
+    for (int i = 0; i < m->size; i++) {
+        m->addresses[m->party.numbers[i]] = m->hosts[i].address;
+        m->party.mpi_ranks[m->party.numbers[i]] = i;
     }
     m->party.process = m->party.numbers[m->mpi_rank];
     m->party.processes = m->size;
