@@ -5,7 +5,7 @@
 #ifndef ITH_KERNELS_DEVICE_LAYERS_H
 #define ITH_KERNELS_DEVICE_LAYERS_H
 
-#include <ithaca/ithaca.h>
+#include "../base/modules.h" /* the types of ithaca.h */
 
 struct ith_device;
 struct ith_device_stream;
@@ -16,7 +16,8 @@ struct ith_device_products;
 
 /* y = act(x w^T + bias), with sums in f32. x [rows, in] and w [out, in] have the number type `type`; bias [out] and y
  * [rows, out] have the number type `y_type`, which is `type` or F32. F32 operands are multiplied as they are, without
- * TF32. Rows of w are contiguous. y overlaps neither x nor w. */
+ * TF32. Rows of w are contiguous. y overlaps neither x nor w. Where rows are not aligned, BF16 may be rounded before bias
+ * and act too. */
 typedef struct ith_device_linear {
     int64_t rows, in, out;
     ith_dtype type, y_type;

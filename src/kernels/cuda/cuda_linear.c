@@ -225,12 +225,12 @@ static ith_status make_descriptors(const ith_device_linear *l, cublasLtEpilogue_
     return check(error, "describing a linear layer", said);
 }
 
-/* Sets the limits of the search for an algorithm. Sums that are split are added in memory of their own: added in place,
- * their order could change from run to run. */
+/* Sets the limits of the search for an algorithm. Parts of a sum are added in memory of their own, as f32: added in
+ * place, their order could change from run to run, and in the type of y they would be rounded. */
 static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference, const problem *p)
 {
     const uint64_t bytes = ITH_CUDA_PRODUCT_BYTES;
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const uint32_t *value;

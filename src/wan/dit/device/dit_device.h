@@ -17,7 +17,7 @@ typedef struct ith_device_matrix {
     void *w, *bias; /* [out, in], [out] */
 } ith_device_matrix;
 
-/* The weights of a layer. The names are those of ith_dit_layer. */
+/* The weights of a layer. Vectors have the same names as in ith_dit_layer. */
 typedef struct ith_dit_device_layer {
     ith_device_matrix linears[ITH_DIT_LINEARS];      /* in the order of ith_dit_layer_linears */
     float *self_norm_q, *self_norm_k, *cross_norm_q; /* [dim] */

@@ -32,7 +32,7 @@ static const ith_device_layers *operations(const pass *p)
     return p->w->device->use->module->layers;
 }
 
-/* Ends a stage: while a trace is recorded, waits, so that times are those of the stage. */
+/* Ends a stage: while a trace is recorded, waits, so that the trace shows the time of the stage. */
 static ith_status settle(const pass *p, ith_status status)
 {
     if (!status)
@@ -108,8 +108,8 @@ static ith_status update(const pass *p, ith_device_row_update u, void *n, ith_de
     return ith_device_check(p->context, operations(p)->update_rows(p->w->device->stream, &u, said), said);
 }
 
-/* The same with the shift and the scale of a stage of layer `index`; behind the last layer, with those of the head, whose
- * input is f32 and lies in `work`. */
+/* The same with the shift and the scale of a stage of layer `index`; behind the last layer, with the
+ * shift and the scale of the head, whose input is f32 and lies in `work`. */
 static ith_status update_for(const pass *p, ith_device_row_update u, int64_t index, int shift)
 {
     const ith_dit_space *s = p->w->device;
