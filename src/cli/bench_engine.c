@@ -5,6 +5,7 @@
 
 #include "bench_output.h"
 #include "cli.h"
+#include "device_option.h"
 #include "progress.h"
 #include "thread_limit.h"
 
@@ -22,6 +23,7 @@ typedef struct engine_settings {
     int size, precision, weights, softmax; /* numbers of words */
     int64_t threads, repeats;
     bool force;
+    const char *device; /* of a block; NULL: the processor */
     ith_bench_output output;
 } engine_settings;
 
@@ -203,9 +205,9 @@ static int report(const engine_bench *bench, const engine_settings *s)
     const bool table = !s->output.json && !s->output.csv;
     bench->describe(bench->settings, sizes, sizeof sizes);
     snprintf(title, sizeof title, "ithaca bench %s", bench->what);
-    snprintf(settings, sizeof settings, "%s; precision %s, weights %s, %d thread%s", sizes,
-             ith_precision_name(bench->report.precision), weights_word(s->weights), bench->report.threads,
-             ith_cli_plural(bench->report.threads));
+    snprintf(settings, sizeof settings, "%s; precision %s, weights %s, %s%s%d thread%s", sizes,
+             ith_precision_name(bench->report.precision), weights_word(s->weights), s->device ? s->device : "",
+             s->device ? ", " : "", bench->report.threads, ith_cli_plural(bench->report.threads));
     if (table)
         printf("%s: %s\n", bench->what, settings);
     const ith_bench_about about = {.title = title,
@@ -240,8 +242,12 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
         code = ith_cli_prepare_threads(0, s->threads);
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
-    if (code)
+    if (!code)
+        code = ith_device_use(context, command, s->device);
+    if (code) {
+        ith_context_destroy(&context);
         return code;
+    }
     ith_progress_begin(&bench->progress, &stage, 1, !ith_terminal_draws());
     ith_status status = measure(context, problem, &options, &bench->report);
     ith_progress_end(&bench->progress);
@@ -285,6 +291,8 @@ static const ith_option block_rows[] = {
      NULL, 0},
     {"ffn-dim", "N", "Hidden width of the feed-forward network, instead of the model's", ITH_OPTION_WHOLE,
      ITH_FROM_CONFIG, AT(ffn_dim), 1, LARGEST, NULL, 0},
+    {"device", "cpu|cuda|cuda:N", "Compute the block on the processor, or on a GPU that 'ithaca info' lists (cpu)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, SHARED(device), 0, 0, NULL, 0},
     {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
      SHARED(softmax), 0, 0, softmax_word, 0},
 };

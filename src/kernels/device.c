@@ -2,16 +2,19 @@
 /* Opens devices for contexts, and gives callers their memory (ithaca/ithaca.h, device_use.h). */
 #include "device_use.h"
 
+#include "../base/clock.h"
 #include "../base/sized.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* nanoseconds between two questions whether a stream has ended: short while work is short, longer later */
-#define FIRST_NAP_NS 2000
-#define LAST_NAP_NS 200000
+/* A wait asks whether a stream has ended without a pause for SPIN_SECONDS, because a nap takes the system more than 50
+ * microseconds, and with naps later. */
+#define SPIN_SECONDS 1e-3
+#define NAP_NS 20000
 
 static const char *find_fault(const ith_module_head *table)
 {
@@ -206,16 +209,17 @@ ith_status ith_device_wait(ith_context *context, struct ith_device_stream *strea
 {
     const ith_device_use *use = ith_context_device_use(context);
     char said[ITH_DEVICE_SENTENCE] = "";
-    struct timespec nap = {.tv_nsec = FIRST_NAP_NS};
+    const double begin = ith_clock_seconds();
     for (bool done = false;;) {
         ith_status status = use->module->query(stream, &done, said);
         if (status || done)
             return ith_device_check(context, status, said);
         if (asks && asks(user))
             return ITH_ERR_INTERRUPTED;
-        nanosleep(&nap, NULL);
-        if (nap.tv_nsec < LAST_NAP_NS)
-            nap.tv_nsec += nap.tv_nsec / 4;
+        if (ith_clock_seconds() - begin < SPIN_SECONDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures one block of the transformer: an expert of a single layer with random weights, on random tokens. The stages
- * are the intervals that dit_forward.c marks in the trace. The latent has one frame of 1 x S patches, since only the
+ * are the intervals that dit_forward.c marks in the trace. On a device all stages are compared with the rate of a large
+ * matrix product. The latent has one frame of 1 x S patches, since only the
  * number of tokens matters. */
 #include "bench_call.h"
 
@@ -32,6 +33,7 @@ typedef struct block_bench {
     ith_dit *dit;
     ith_dit_text *text;
     ith_dit_workspace *workspace;
+    ith_device_rate *rate;           /* of the context's device; NULL: the processor computes */
     float *tokens, *out, *text_rows; /* [tokens, 4 CHANNELS] twice, and [text_rows, TEXT_DIM], in one allocation */
 } block_bench;
 
@@ -165,6 +167,8 @@ static ith_status make(void *user)
     if (!status)
         status =
             ith_dit_workspace_create(context, b->dit, b->text, &shape, b->call.options.attention, NULL, &b->workspace);
+    if (!status && b->dit->use)
+        status = ith_device_rate_create(context, b->call.types.attention, &b->rate);
     return status;
 }
 
@@ -172,6 +176,7 @@ static void destroy(void *user)
 {
     block_bench *b = user;
     ith_context *context = b->call.context;
+    ith_device_rate_free(&b->rate);
     ith_dit_workspace_free(context, &b->workspace);
     ith_dit_text_free(context, &b->text);
     ith_dit_free(context, &b->dit);
@@ -216,8 +221,14 @@ static ith_status add_stages(void *user)
     block_bench *b = user;
     const ith_dit_shape shape = shape_of(b, b->problem.tokens);
     listing l = {.clock = &b->call.clock};
+    ith_status status = ITH_OK;
+    if (b->rate) {
+        l.linear = l.attention[0] = l.attention[1] = ith_bench_clock_add_device(l.clock, b->rate);
+        ith_dit_list_layer(b->dit, &shape, 1, 0, &(ith_work_list){add_work, &l});
+        return ITH_OK;
+    }
     l.linear = ith_bench_clock_add_product(l.clock, ith_linear_instructions(b->dit->layers[0].qkv));
-    ith_status status = attention_unit(b, b->workspace->self_plan, &l.attention[0]);
+    status = attention_unit(b, b->workspace->self_plan, &l.attention[0]);
     if (!status)
         status = attention_unit(b, b->workspace->cross_plan, &l.attention[1]);
     if (!status)

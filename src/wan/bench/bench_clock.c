@@ -20,7 +20,7 @@ static int add_unit(ith_bench_clock *clock, const ith_bench_unit *unit)
 {
     for (int i = 0; i < clock->unit_count; i++) {
         const ith_bench_unit *u = &clock->units[i];
-        if (!strcmp(u->kernel, unit->kernel) && u->product.times == unit->product.times &&
+        if (u->device == unit->device && !strcmp(u->kernel, unit->kernel) && u->product.times == unit->product.times &&
             !strcmp(u->product.peak, unit->product.peak))
             return i;
     }
@@ -41,6 +41,12 @@ int ith_bench_clock_add_kernel(ith_bench_clock *clock, const char *kernel)
     return add_unit(clock, &unit);
 }
 
+int ith_bench_clock_add_device(ith_bench_clock *clock, ith_device_rate *rate)
+{
+    const ith_bench_unit unit = {.device = rate, .product = {"", 0}};
+    return add_unit(clock, &unit);
+}
+
 void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operations, int unit)
 {
     clock->stages[clock->stage_count++] = (ith_bench_clock_stage){name, operations, unit};
@@ -52,7 +58,10 @@ static ith_peak peak_of(const ith_bench_clock *clock, const ith_bench_unit *unit
 {
     const uint32_t cpu = ith_context_cpu(clock->context);
     ith_peak peak = ITH_PEAK_INIT;
-    if (unit->kernel[0]) {
+    if (unit->device) {
+        snprintf(peak.name, sizeof peak.name, "%s", ith_device_rate_name(unit->device));
+        peak.gflops = seconds > 0 ? ith_device_rate_measure(unit->device, seconds) : 0;
+    } else if (unit->kernel[0]) {
         ith_kernel_peak(clock->context, unit->kernel, clock->threads, seconds, &peak);
     } else {
         ith_peak_describe_product(&unit->product, cpu, peak.name, sizeof peak.name);

@@ -10,6 +10,7 @@
 #include "../../base/observer.h"
 #include "../../kernels/peak.h"
 #include "../precision.h"
+#include "bench_device.h"
 #include "bench_slices.h"
 
 #define ITH_BENCH_STAGES_MAX 16
@@ -24,8 +25,9 @@ typedef struct ith_bench_clock_stage {
     int unit;          /* the stage's instructions: an index into clock.units, or ITH_BENCH_NO_UNIT */
 } ith_bench_clock_stage;
 
-/* Instructions that stages multiply with: of an attention kernel, or of one product. */
+/* Instructions that stages multiply with: of a device, of an attention kernel, or of one product. */
 typedef struct ith_bench_unit {
+    ith_device_rate *device;          /* NULL: the processor */
     char kernel[ITH_ATTN_NAME_BYTES]; /* name of the attention kernel; "": `product` counts */
     ith_instructions product;
     double burst; /* the highest rate so far, in 10^9 operations a second */
@@ -51,6 +53,7 @@ typedef struct ith_bench_clock {
 /* Returns the index of some instructions in clock.units, and adds them if they are not in it yet. */
 int ith_bench_clock_add_product(ith_bench_clock *clock, ith_instructions product);
 int ith_bench_clock_add_kernel(ith_bench_clock *clock, const char *kernel);
+int ith_bench_clock_add_device(ith_bench_clock *clock, ith_device_rate *rate);
 /* Adds a stage. `unit`: an index that the functions above have returned, or ITH_BENCH_NO_UNIT. */
 void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operations, int unit);
 
