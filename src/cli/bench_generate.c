@@ -3,6 +3,7 @@
 #include "bench_engine.h"
 
 #include "bench_output.h"
+#include "device_option.h"
 #include "generate.h"
 #include "interrupt.h"
 #include "json_number.h"
@@ -64,6 +65,10 @@ static bool should_stop(void *user)
 static int predict(ith_generation *g)
 {
     ith_context *of_run = g->context;
+    if (ith_device_in_use(of_run, &g->device)) { /* nothing is measured */
+        ith_generate_predict(g);
+        return ITH_EXIT_DONE;
+    }
     int code = ith_cli_context(ITH_TALK_QUIET, &g->context);
     g->settings.dry_run = true;
     if (!code)
@@ -84,7 +89,9 @@ static int prepare(void *user)
 {
     bench_command *c = user;
     ith_generation *g = &c->g;
-    int code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
+    int code = ith_device_use(g->context, g->command, c->settings->run.device);
+    if (!code)
+        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
     if (!code && g->launch.leads)
         code = ith_bench_output_begin(&c->settings->output, g->command);
     if (!code)
