@@ -63,7 +63,7 @@ static void find_prompts(const call *c, const float *rows[BATCH], int64_t counts
     }
 }
 
-static void open_call(call *c, const char *golden, const char *model, int kind)
+static void open_call_with(call *c, const char *golden, const char *model, ith_lora *lora, int kind)
 {
     const float *rows[BATCH];
     int64_t counts[BATCH];
@@ -71,7 +71,7 @@ static void open_call(call *c, const char *golden, const char *model, int kind)
     c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     c->limit = kind == OPERANDS_F32 ? 2e-5 : 3e-2;
     check(context, ith_tensor_file_open(context, golden, &c->file));
-    check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c->dit));
+    check(context, open_dit_with(context, model, lora, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c->dit));
     const ith_tensor *latents = find_tensor(c->file, "latents"), *out = find_tensor(c->file, "out");
     const ith_tensor *time = find_tensor(c->file, "timestep");
     c->shape = (ith_dit_shape){BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0};
@@ -85,6 +85,11 @@ static void open_call(call *c, const char *golden, const char *model, int kind)
     check(context, ith_dit_text_create(context, c->dit, BATCH, rows, counts, &c->text));
     c->result = calloc((size_t)(BATCH * c->tokens * c->out), sizeof *c->result);
     assert_non_null(c->result);
+}
+
+static void open_call(call *c, const char *golden, const char *model, int kind)
+{
+    open_call_with(c, golden, model, NULL, kind);
 }
 
 static void close_call(call *c)
@@ -268,6 +273,33 @@ static void branches_in_turn_are_the_batch(void **state)
     check(context, ith_context_use_device(context, "cpu"));
 }
 
+/* LoRA files of every form are merged into the weights on their way to the device. */
+static void loras_are_merged(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {"peft", "original", "plain", "kohya", "differences"};
+    ith_tensor_file *golden = NULL;
+    check(context, ith_context_use_device(context, devices[0]));
+    check(context, ith_tensor_file_open(context, "golden/lora/out.safetensors", &golden));
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        for (int kind = OPERANDS_F32; kind <= OPERANDS_BF16_IN_F32; kind++) {
+            char path[64];
+            ith_lora *lora = NULL;
+            call c;
+            snprintf(path, sizeof path, "golden/lora/%s.safetensors", forms[i]);
+            check(context, ith_lora_open(context, &(ith_lora_source){path, 0.7}, 1, &lora));
+            open_call_with(&c, "golden/dit_small/run.safetensors", "golden/dit_small", lora, kind);
+            check(context, run_rank(context, NULL, &c));
+            const double error = relative_l2(c.result, find_tensor(golden, forms[i])->data, BATCH * c.tokens * c.out);
+            print_message("LoRA %s, kind %d: relative error %.2e\n", forms[i], kind, error);
+            assert_true(error <= c.limit);
+            close_call(&c);
+            ith_lora_close(&lora);
+        }
+    ith_tensor_file_close(&golden);
+    check(context, ith_context_use_device(context, "cpu"));
+}
+
 /* A rank whose context computes elsewhere than the weights lie is refused. */
 static void another_device_is_refused(void **state)
 {
@@ -289,9 +321,8 @@ int main(void)
     else
         setenv("ITHACA_PLUGIN_PATH", DEVICES, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f32_is_that_of_diffusers),
-        cmocka_unit_test(bf16_is_close),
-        cmocka_unit_test(branches_in_turn_are_the_batch),
+        cmocka_unit_test(f32_is_that_of_diffusers),       cmocka_unit_test(bf16_is_close),
+        cmocka_unit_test(branches_in_turn_are_the_batch), cmocka_unit_test(loras_are_merged),
         cmocka_unit_test(another_device_is_refused),
     };
     return cmocka_run_group_tests_name("dit_device", tests, context_set_up, context_tear_down);
