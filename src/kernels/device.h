@@ -11,6 +11,7 @@
 #define ITH_KERNELS_DEVICE_H
 
 #include "../base/modules.h"
+#include "device_conv.h"
 #include "device_layers.h"
 
 #include <ithaca/transport.h>
@@ -214,6 +215,9 @@ typedef struct ith_device_module {
 
     /* The operations of a transformer's layers (device_layers.h); NULL: the module has none. */
     const ith_device_layers *layers;
+
+    /* The operations of convolutional layers (device_conv.h); NULL: the module has none. */
+    const ith_device_convolutions *convolutions;
 } ith_device_module;
 
 #endif

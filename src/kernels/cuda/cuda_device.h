@@ -52,6 +52,16 @@ ith_status ith_cuda_bias_act(struct ith_device_stream *stream, const ith_device_
 ith_status ith_cuda_update_rows(struct ith_device_stream *stream, const ith_device_row_update *update, char *said);
 ith_status ith_cuda_norm_heads(struct ith_device_stream *stream, const ith_device_heads *heads, char *said);
 
+const char *ith_cuda_conv_refusal(void);
+ith_status ith_cuda_create_convs(struct ith_device *device, struct ith_device_convs **out, char *said);
+void ith_cuda_destroy_convs(struct ith_device_convs *convs);
+ith_status ith_cuda_prepare_conv(struct ith_device_convs *convs, const ith_device_conv *conv, int64_t *bytes,
+                                 char *said);
+ith_status ith_cuda_convolve(struct ith_device_stream *stream, struct ith_device_convs *convs,
+                             const ith_device_conv *conv, void *scratch, int64_t scratch_bytes, char *said);
+ith_status ith_cuda_pixels(struct ith_device_stream *stream, const ith_device_pixels *pixels, char *said);
+ith_status ith_cuda_colours(struct ith_device_stream *stream, const ith_device_colours *colours, char *said);
+
 extern const ith_device_kernel ith_cuda_attn_16bit_sm90; /* attn_16bit_sm90.cu: wgmma and TMA */
 extern const ith_device_kernel ith_cuda_attn_16bit_sm80; /* attn_16bit_sm80.cu: mma.sync */
 extern const ith_device_kernel ith_cuda_attn_f32_sm80;   /* attn_f32_sm80.cu: f32 multiply-adds, any size, any type */

@@ -270,6 +270,16 @@ static const ith_device_layers layers = {
     .norm_heads = ith_cuda_norm_heads,
 };
 
+static const ith_device_convolutions convolutions = {
+    .refusal = ith_cuda_conv_refusal,
+    .create = ith_cuda_create_convs,
+    .destroy = ith_cuda_destroy_convs,
+    .prepare = ith_cuda_prepare_conv,
+    .convolve = ith_cuda_convolve,
+    .pixels = ith_cuda_pixels,
+    .colours = ith_cuda_colours,
+};
+
 __attribute__((visibility("default"))) extern const ith_device_module ith_device_module_table;
 const ith_device_module ith_device_module_table = {
     .head = {ITH_DEVICE_MODULE_ABI, "cuda"},
@@ -297,4 +307,5 @@ const ith_device_module ith_device_module_table = {
     .kernels = kernels,
     .raw_stream = raw_stream,
     .layers = &layers,
+    .convolutions = &convolutions,
 };

@@ -8,6 +8,7 @@
  * pixels. */
 #include "vae_layers.h"
 
+#include "../../base/context.h"
 #include "../../base/trace.h"
 
 static int64_t channels_of(const ith_vae_attention *attention)
@@ -40,12 +41,23 @@ ith_attn_problem ith_vae_attention_problem(const ith_vae_attention *attention)
     return problem;
 }
 
+/* Makes the context compute on the processor, where these layers are, and returns the device that it had. */
+static struct ith_device_use *leave_device(ith_context *context)
+{
+    struct ith_device_use *use = ith_context_device_use(context);
+    ith_context_set_device_use(context, NULL);
+    return use;
+}
+
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention)
 {
     const ith_attn_problem problem = ith_vae_attention_problem(attention);
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.strategy = ITH_STRATEGY_SINGLE;
-    return ith_plan_create(work->context, &problem, &options, NULL, &attention->plan);
+    struct ith_device_use *use = leave_device(work->context);
+    ith_status status = ith_plan_create(work->context, &problem, &options, NULL, &attention->plan);
+    ith_context_set_device_use(work->context, use);
+    return status;
 }
 
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes)
@@ -54,7 +66,9 @@ ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     options.strategy = ITH_STRATEGY_SINGLE;
+    struct ith_device_use *use = leave_device(work->context);
     ith_status status = ith_plan_predict(work->context, &problem, &options, 1, 0, true, &info);
+    ith_context_set_device_use(work->context, use);
     *bytes = info.memory_bytes + ITH_ALLOC_HEADER;
     return status;
 }

@@ -15,12 +15,15 @@
  * that double frames do not read it: the first frame that they read comes from the second latent frame.
  *
  * Within the levels, frames pass in strips of rows: each layer computes the rows whose input is complete and hands them
- * on. So a level needs memory for some rows only, unless it doubles the frames of a pair. */
+ * on. So a level needs memory for some rows only, unless it doubles the frames of a pair.
+ *
+ * If the context has a device with convolutions, the device decodes (vae_device.h). */
 #include "vae_decoder.h"
 
 #include "../../base/clock.h"
 #include "../../base/size.h"
 #include "../../base/trace.h"
+#include "vae_device.h"
 #include "vae_shortcut.h"
 
 #include <ithaca/wan.h>
@@ -331,10 +334,15 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
                           void *user, double *load_seconds)
 {
     const double begin = ith_clock_seconds();
+    const char *reason = NULL;
     decoding call = {.on_frame = on_frame, .user = user};
     ith_status status = ith_vae_check_size(context, frames, height, width, "decoded");
     if (!status)
         status = check_band(context, height, band);
+    if (!status && ith_vae_device_serves(context, &reason))
+        return ith_vae_device_decode(context, vae, latents, frames, height, width, band, on_frame, user, load_seconds);
+    if (reason)
+        ith_log(context, ITH_LOG_WARNING, "frames are decoded on the processor: %s", reason);
     if (!status)
         status = ith_vae_decoder_create(context, vae, height, width, band, &call.decoder);
     if (!status)
@@ -367,6 +375,9 @@ ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *conf
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
     int64_t decode = 0;
+    const char *reason;
+    if (ith_vae_device_serves(context, &reason))
+        return ith_vae_device_decode_bytes(context, config, types, height, width, bytes);
     ith_status status = sketch(context, config, types, height, width, band, &vae, &decoder);
     if (!status)
         status = ith_vae_work_bytes(&decoder->work, &decode);

@@ -50,6 +50,9 @@ typedef enum kind {
     LINEAR,
     UPDATE_ROWS,
     NORM_HEADS,
+    CONVOLVE,
+    PIXELS,
+    COLOURS,
     WAIT
 } kind;
 
@@ -76,6 +79,13 @@ typedef struct operation {
         ith_device_linear linear;
         ith_device_row_update update;
         ith_device_heads heads;
+        struct {
+            ith_device_conv conv;
+            void *scratch;
+            int64_t scratch_bytes;
+        } convolve;
+        ith_device_pixels pixels;
+        ith_device_colours colours;
         struct {
             struct ith_device_stream *other;
             long until; /* the number of operations of `other` that must have run */
@@ -397,6 +407,10 @@ static ith_status run_operation(struct ith_device *device, const operation *o, c
     case LINEAR: return fake_linear(device, &o->linear, said);
     case UPDATE_ROWS: return fake_update_rows(device, &o->update, said);
     case NORM_HEADS: return fake_norm_heads(device, &o->heads, said);
+    case CONVOLVE:
+        return fake_convolve(device, &o->convolve.conv, o->convolve.scratch, o->convolve.scratch_bytes, said);
+    case PIXELS: return fake_pixels(device, &o->pixels, said);
+    case COLOURS: return fake_colours(device, &o->colours, said);
     default: return ITH_OK;
     }
 }
@@ -641,6 +655,23 @@ static ith_status offsets(struct ith_device_stream *stream, const ith_device_off
     return enqueue(stream, &(operation){.kind = OFFSETS, .offsets = *call}, said);
 }
 
+static ith_status convolve(struct ith_device_stream *stream, struct ith_device_convs *convs,
+                           const ith_device_conv *conv, void *scratch, int64_t scratch_bytes, char *said)
+{
+    (void)convs;
+    return enqueue(stream, &(operation){.kind = CONVOLVE, .convolve = {*conv, scratch, scratch_bytes}}, said);
+}
+
+static ith_status pixels(struct ith_device_stream *stream, const ith_device_pixels *call, char *said)
+{
+    return enqueue(stream, &(operation){.kind = PIXELS, .pixels = *call}, said);
+}
+
+static ith_status colours(struct ith_device_stream *stream, const ith_device_colours *call, char *said)
+{
+    return enqueue(stream, &(operation){.kind = COLOURS, .colours = *call}, said);
+}
+
 static void *raw_stream(struct ith_device_stream *stream)
 {
     return stream;
@@ -729,6 +760,16 @@ static const ith_device_layers layers = {.product_bytes = SCRATCH_BYTES,
                                          .update_rows = update_rows,
                                          .norm_heads = norm_heads};
 
+static const ith_device_convolutions convolutions = {
+    .refusal = fake_conv_refusal,
+    .create = fake_create_convs,
+    .destroy = fake_destroy_convs,
+    .prepare = fake_prepare_conv,
+    .convolve = convolve,
+    .pixels = pixels,
+    .colours = colours,
+};
+
 __attribute__((visibility("default"))) extern const ith_device_module ith_device_module_table;
 const ith_device_module ith_device_module_table = {
     .head = {ITH_DEVICE_MODULE_ABI, "fake"},
@@ -756,4 +797,5 @@ const ith_device_module ith_device_module_table = {
     .kernels = kernels,
     .raw_stream = raw_stream,
     .layers = &layers,
+    .convolutions = &convolutions,
 };

@@ -46,5 +46,15 @@ ith_status fake_attend(struct ith_device *device, const ith_device_attend *call,
 ith_status fake_linear(struct ith_device *device, const ith_device_linear *linear, char *said);
 ith_status fake_update_rows(struct ith_device *device, const ith_device_row_update *update, char *said);
 ith_status fake_norm_heads(struct ith_device *device, const ith_device_heads *heads, char *said);
+ith_status fake_convolve(struct ith_device *device, const ith_device_conv *conv, void *scratch, int64_t scratch_bytes,
+                         char *said);
+ith_status fake_pixels(struct ith_device *device, const ith_device_pixels *pixels, char *said);
+ith_status fake_colours(struct ith_device *device, const ith_device_colours *colours, char *said);
+
+/* Functions of the table that enqueue nothing. */
+const char *fake_conv_refusal(void);
+ith_status fake_create_convs(struct ith_device *device, struct ith_device_convs **out, char *said);
+void fake_destroy_convs(struct ith_device_convs *convs);
+ith_status fake_prepare_conv(struct ith_device_convs *convs, const ith_device_conv *conv, int64_t *bytes, char *said);
 
 #endif
