@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decodes latents, a band of rows in each process (decode.h). */
+/* Decodes latents, a band of rows in each process, or all rows on rank 0's device (decode.h). */
 #include "decode.h"
 
 #include "../base/clock.h"
 #include "../base/context.h"
 #include "../base/trace.h"
 #include "frames.h"
+#include "vae/vae_device.h"
 
 ith_vae_span ith_decode_band(const ith_latent_size *size, int processes, int process)
 {
@@ -129,6 +130,14 @@ static ith_status decode_band(ith_rank *rank, const ith_vae *vae, const ith_vae_
     return status;
 }
 
+/* Sets *alone to whether rank 0's process decodes alone, because it has a device that decodes. All leaders call it. */
+static ith_status decides_alone(ith_rank *rank, int processes, int32_t *alone)
+{
+    const char *reason;
+    *alone = ith_vae_device_serves(rank->context, &reason);
+    return processes > 1 ? ith_comm_broadcast(rank->leaders, alone, sizeof *alone, 0) : ITH_OK;
+}
+
 static ith_status decode(ith_rank *rank, int processes)
 {
     const ith_vae_span band = ith_decode_band(&rank->size, processes, rank->team.process);
@@ -152,10 +161,15 @@ static ith_status decode(ith_rank *rank, int processes)
 ith_status ith_decode(ith_rank *rank, void *user)
 {
     (void)user;
-    const int processes = decoding_processes(&rank->options, &rank->team);
+    int processes = decoding_processes(&rank->options, &rank->team);
+    int32_t alone = 0;
     if (rank->team.process >= processes)
         return ITH_OK;
-    ith_status status = decode(rank, processes);
+    ith_status status = decides_alone(rank, processes, &alone);
+    if (!status && alone)
+        processes = 1;
+    if (!status && rank->team.process < processes)
+        status = decode(rank, processes);
     if (status && processes > 1) /* the other processes wait for this one's rows, and must learn its error message */
         status = ith_rank_fail(rank, ith_observer_say_activity(rank->context, status));
     return status;
