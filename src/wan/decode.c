@@ -131,7 +131,7 @@ static ith_status decode_band(ith_rank *rank, const ith_vae *vae, const ith_vae_
 }
 
 /* Sets *alone to whether rank 0's process decodes alone, because it has a device that decodes. All leaders call it. */
-static ith_status decides_alone(ith_rank *rank, int processes, int32_t *alone)
+static ith_status decide_alone(ith_rank *rank, int processes, int32_t *alone)
 {
     const char *reason;
     *alone = ith_vae_device_serves(rank->context, &reason);
@@ -165,11 +165,13 @@ ith_status ith_decode(ith_rank *rank, void *user)
     int32_t alone = 0;
     if (rank->team.process >= processes)
         return ITH_OK;
-    ith_status status = decides_alone(rank, processes, &alone);
+    ith_context_set_device_use(rank->context, rank->device);
+    ith_status status = decide_alone(rank, processes, &alone);
     if (!status && alone)
         processes = 1;
     if (!status && rank->team.process < processes)
         status = decode(rank, processes);
+    ith_context_set_device_use(rank->context, NULL);
     if (status && processes > 1) /* the other processes wait for this one's rows, and must learn its error message */
         status = ith_rank_fail(rank, ith_observer_say_activity(rank->context, status));
     return status;

@@ -232,13 +232,15 @@ static int64_t kept_bytes(const ith_model *model, ith_context *context, const it
     return bytes + ith_latent_count(&condition) * (int64_t)sizeof(float);
 }
 
-/* The peak memory of the stages that open the autoencoder: fitting previews, encoding images, decoding. */
+/* The peak memory of the stages that open the autoencoder: fitting previews, encoding images, decoding. decode: the
+ * memory of decoding. */
 static ith_status vae_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                            const ith_team *team, ith_operand_types types, const ith_latent_size *size, int64_t *bytes)
+                            const ith_team *team, ith_operand_types types, const ith_latent_size *size, int64_t decode,
+                            int64_t *bytes)
 {
     const bool prepares = !options->from_latents && has_first(team);
-    int64_t decode = 0, image = 0, preview = 0;
-    ith_status status = decode_bytes(model, context, options, team, types, size, &decode);
+    int64_t image = 0, preview = 0;
+    ith_status status = ITH_OK;
     if (!status && prepares && options->image)
         status = ith_condition_bytes(context, model, options, types, size, &image);
     if (!status && prepares && options->on_preview && options->preview_every && model->vae.levels)
@@ -263,9 +265,11 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     struct ith_device_use *device = ith_context_device_use(context);
-    int64_t with_vae = 0, text = 0, denoise = 0;
-    ith_context_set_device_use(context, NULL); /* the transformer alone computes on a device */
-    ith_status status = vae_bytes(model, context, options, team, types.products, &size, &with_vae);
+    int64_t decode = 0, with_vae = 0, text = 0, denoise = 0;
+    ith_status status = decode_bytes(model, context, options, team, types.products, &size, &decode);
+    ith_context_set_device_use(context, NULL); /* only the transformer and the decoder compute on a device */
+    if (!status)
+        status = vae_bytes(model, context, options, team, types.products, &size, decode, &with_vae);
     const int64_t kept = kept_bytes(model, context, options, counts, team, &size);
     if (!status && !options->from_latents && encodes && !team->lent) /* rank 0 encodes the prompts of a lent model */
         status = text_bytes(model, context, options, types.products, counts, &text);
@@ -313,13 +317,22 @@ static ith_status expert_device_bytes(const ith_model *model, ith_context *conte
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                               const ith_team *team, int64_t *bytes)
 {
+    const ith_model *model = pipeline->model;
+    const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t counts[2], one = 0;
     *bytes = 0;
-    if (!ith_context_device_use(context) || options->from_latents)
+    if (!ith_context_device_use(context))
         return ITH_OK;
-    ith_status status = ith_count_ids(pipeline, context, options, counts);
-    for (int i = 0; i < pipeline->model->info.experts && !status; i++) {
-        status = expert_device_bytes(pipeline->model, context, options, team, i, counts, &one);
+    ith_status status = ITH_OK;
+    if (model->vae.levels && has_first(team)) /* rank 0's device decodes whole frames */
+        status = ith_vae_decode_device_bytes(context, &model->vae,
+                                             ith_number_types_choose(context, options->precision).products, size.height,
+                                             size.width, bytes);
+    if (status || options->from_latents)
+        return status;
+    status = ith_count_ids(pipeline, context, options, counts);
+    for (int i = 0; i < model->info.experts && !status; i++) {
+        status = expert_device_bytes(model, context, options, team, i, counts, &one);
         *bytes = ith_max64(*bytes, one);
     }
     return status;

@@ -78,6 +78,8 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
  * level are computed for all rows. At each level, some rows above and below the band are computed too, because later
  * convolutions read them: at the first level of the published autoencoder up to 14 rows on each side.
  *
+ * If the context has a device that decodes, it computes whole frames (vae_device.h).
+ *
  * load_seconds (NULL: not wanted): the time of packing the weights, before the first frame, is added to it. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
@@ -86,6 +88,10 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
  * mapped files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes);
+/* Sets *bytes to the memory that decoding whole frames takes on the context's device, without the scratch memory of the
+ * library of convolutions; 0 if the context has no device that decodes. */
+ith_status ith_vae_decode_device_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                                       int64_t height, int64_t width, int64_t *bytes);
 /* Lists the work of decoding this band of `frames` latent frames of this size. */
 ith_status ith_vae_decode_list(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                int64_t frames, int64_t height, int64_t width, const ith_vae_span *band,

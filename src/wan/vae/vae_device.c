@@ -365,22 +365,38 @@ ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const
     return status;
 }
 
-ith_status ith_vae_device_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                       int64_t height, int64_t width, int64_t *bytes)
+/* Makes an autoencoder and a decoder without weights and memory on the device, to count their bytes. */
+static ith_status sketch(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t height,
+                         int64_t width, int64_t *on_host, int64_t *on_device)
 {
     ith_vae *vae = NULL;
     ith_vae_device *d = NULL;
-    int64_t on_device = 0;
     ith_status status = ith_vae_create(context, config, ITH_VAE_DECODER, types, &vae);
     if (!status)
         status = ith_vae_device_create(context, vae, height, width, &d);
     if (!status)
-        status = ith_vae_device_count(d, &on_device);
+        status = ith_vae_device_count(d, on_device);
     if (!status)
-        status = ith_vae_device_check_free(d, on_device);
-    if (!status)
-        *bytes = ith_vae_bytes(vae) + ith_vae_device_host_bytes(d);
+        *on_host = ith_vae_bytes(vae) + ith_vae_device_host_bytes(d);
     ith_vae_device_free(&d);
     ith_vae_free(context, &vae);
     return status;
+}
+
+ith_status ith_vae_device_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                                       int64_t height, int64_t width, int64_t *bytes)
+{
+    int64_t on_device;
+    return sketch(context, config, types, height, width, bytes, &on_device);
+}
+
+ith_status ith_vae_decode_device_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                                       int64_t height, int64_t width, int64_t *bytes)
+{
+    const char *reason;
+    int64_t on_host;
+    *bytes = 0;
+    if (!ith_vae_device_serves(context, &reason))
+        return ITH_OK;
+    return sketch(context, config, types, height, width, &on_host, bytes);
 }

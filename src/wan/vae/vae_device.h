@@ -82,8 +82,6 @@ void ith_vae_device_free(ith_vae_device **device);
 /* Sets *bytes to the memory of the device that ith_vae_device_open takes without the scratch memory of the library of
  * convolutions, which is known when they are prepared. */
 ith_status ith_vae_device_count(ith_vae_device *d, int64_t *bytes);
-/* Checks that the device has so many bytes of free memory. */
-ith_status ith_vae_device_check_free(const ith_vae_device *d, int64_t bytes);
 /* The bytes of the context's memory that decoding takes, besides the open autoencoder. */
 int64_t ith_vae_device_host_bytes(const ith_vae_device *d);
 
@@ -99,7 +97,7 @@ ith_status ith_vae_device_wait(const ith_vae_device *d);
 ith_status ith_vae_device_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                                  int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
                                  void *user, double *load_seconds);
-/* As ith_vae_decode_bytes: memory of the host. ITH_ERR_MEMORY if the device has too little free memory. */
+/* As ith_vae_decode_bytes: memory of the host. */
 ith_status ith_vae_device_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                        int64_t height, int64_t width, int64_t *bytes);
 

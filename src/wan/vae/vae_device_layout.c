@@ -242,7 +242,8 @@ static ith_status prepare_all(ith_vae_device *d)
     return status;
 }
 
-ith_status ith_vae_device_check_free(const ith_vae_device *d, int64_t bytes)
+/* Checks that the device has so many bytes of free memory. */
+static ith_status check_free(const ith_vae_device *d, int64_t bytes)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
     ith_device_facts facts = {0};
@@ -310,7 +311,7 @@ ith_status ith_vae_device_open(ith_vae_device *d)
     if (!status)
         status = ith_vae_device_count(d, &bytes);
     if (!status)
-        status = ith_vae_device_check_free(d, bytes);
+        status = check_free(d, bytes);
     if (!status)
         status = allocate(d);
     if (!status)
