@@ -82,6 +82,13 @@ typedef struct ith_device_colours {
     float *rgb;
 } ith_device_colours;
 
+/* The softmax of rows, in place: each of `count` contiguous rows of n numbers becomes e^(scale (x - max x)) / sum. */
+typedef struct ith_device_softmax {
+    float *rows;
+    int64_t count, n;
+    float scale; /* greater than 0 */
+} ith_device_softmax;
+
 /* The operations. A module that has none leaves its pointer to this table NULL. */
 typedef struct ith_device_convolutions {
     /* The reason why there are no convolutions on this machine; NULL: there are. Loads their library if that has not
@@ -98,6 +105,7 @@ typedef struct ith_device_convolutions {
                            const ith_device_conv *conv, void *scratch, int64_t scratch_bytes, char *said);
     ith_status (*pixels)(struct ith_device_stream *stream, const ith_device_pixels *pixels, char *said);
     ith_status (*colours)(struct ith_device_stream *stream, const ith_device_colours *colours, char *said);
+    ith_status (*softmax)(struct ith_device_stream *stream, const ith_device_softmax *softmax, char *said);
 } ith_device_convolutions;
 
 #endif

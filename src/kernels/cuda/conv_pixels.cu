@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to pixels between two convolutions, on NVIDIA GPUs (kernels/device_conv.h): sums, norms, and the colours
- * of finished frames. Each kernel reads and writes memory once.
+/* What happens to pixels between two convolutions, on NVIDIA GPUs (kernels/device_conv.h): sums, norms, the softmax of
+ * the attention over pixels, and the colours of finished frames.
  *
  * In `between`, `lanes` neighbouring threads of a warp share a pixel. Its channels are cut into vectors of V numbers.
  * Thread `lane` of them has vectors lane, lane + lanes, ..., at most N. Row y of the grid is frame y. */
@@ -208,6 +208,56 @@ template <typename T> __global__ void __launch_bounds__(THREADS) finish(const __
     }
 }
 
+/* ---- Softmax ---------------------------------------------------------------------------------------------------- */
+
+struct maximum {
+    __device__ float operator()(float a, float b) const
+    {
+        return fmaxf(a, b);
+    }
+};
+
+struct sum {
+    __device__ float operator()(float a, float b) const
+    {
+        return a + b;
+    }
+};
+
+/* Combines the values of all threads of the block; every thread gets the result. */
+template <typename F> __device__ float combine(float value, F f)
+{
+    __shared__ float parts[THREADS / 32];
+    for (int other = 16; other > 0; other /= 2)
+        value = f(value, __shfl_xor_sync(0xffffffffu, value, other));
+    __syncthreads(); /* the parts of an earlier call have been read */
+    if (threadIdx.x % 32 == 0)
+        parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = parts[0];
+    for (int i = 1; i < THREADS / 32; i++)
+        value = f(value, parts[i]);
+    return value;
+}
+
+/* One block for each row. fmaxf leaves out a NaN, which reaches all numbers of the row through the sum. */
+__global__ void __launch_bounds__(THREADS) softmax_row(const __grid_constant__ ith_device_softmax s)
+{
+    float *row = s.rows + (int64_t)blockIdx.x * s.n;
+    float most = -INFINITY, total = 0;
+    for (int64_t i = threadIdx.x; i < s.n; i += THREADS)
+        most = fmaxf(most, row[i]);
+    most = combine(most, maximum());
+    for (int64_t i = threadIdx.x; i < s.n; i += THREADS) {
+        const float e = expf(s.scale * (row[i] - most));
+        row[i] = e;
+        total += e;
+    }
+    const float inverse = 1.0f / combine(total, sum());
+    for (int64_t i = threadIdx.x; i < s.n; i += THREADS)
+        row[i] *= inverse;
+}
+
 /* ---- Launches --------------------------------------------------------------------------------------------------- */
 
 bool is_aligned(const void *pointer)
@@ -306,5 +356,22 @@ extern "C" ith_status ith_cuda_colours(struct ith_device_stream *stream, const i
         finish<__nv_bfloat16><<<grid, THREADS, 0, stream->stream>>>(c);
     else
         finish<float><<<grid, THREADS, 0, stream->stream>>>(c);
+    return ith_cuda_check_launch(doing, said);
+}
+
+extern "C" ith_status ith_cuda_softmax(struct ith_device_stream *stream, const ith_device_softmax *softmax, char *said)
+{
+    static const char doing[] = "starting a softmax";
+    if (softmax->count < 1 || softmax->n < 1)
+        return ITH_OK;
+    ith_status status = ith_cuda_check(cudaSetDevice(stream->device->index), doing, said);
+    if (!status && softmax->count > INT32_MAX) {
+        snprintf(said, ITH_DEVICE_SENTENCE, "a softmax of %lld rows: a GPU takes at most 2^31 - 1 at a time",
+                 (long long)softmax->count);
+        status = ITH_ERR_UNSUPPORTED;
+    }
+    if (status)
+        return status;
+    softmax_row<<<(unsigned)softmax->count, THREADS, 0, stream->stream>>>(*softmax);
     return ith_cuda_check_launch(doing, said);
 }

@@ -61,6 +61,7 @@ ith_status ith_cuda_convolve(struct ith_device_stream *stream, struct ith_device
                              const ith_device_conv *conv, void *scratch, int64_t scratch_bytes, char *said);
 ith_status ith_cuda_pixels(struct ith_device_stream *stream, const ith_device_pixels *pixels, char *said);
 ith_status ith_cuda_colours(struct ith_device_stream *stream, const ith_device_colours *colours, char *said);
+ith_status ith_cuda_softmax(struct ith_device_stream *stream, const ith_device_softmax *softmax, char *said);
 
 extern const ith_device_kernel ith_cuda_attn_16bit_sm90; /* attn_16bit_sm90.cu: wgmma and TMA */
 extern const ith_device_kernel ith_cuda_attn_16bit_sm80; /* attn_16bit_sm80.cu: mma.sync */

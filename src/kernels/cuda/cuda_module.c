@@ -278,6 +278,7 @@ static const ith_device_convolutions convolutions = {
     .convolve = ith_cuda_convolve,
     .pixels = ith_cuda_pixels,
     .colours = ith_cuda_colours,
+    .softmax = ith_cuda_softmax,
 };
 
 __attribute__((visibility("default"))) extern const ith_device_module ith_device_module_table;

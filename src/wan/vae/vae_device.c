@@ -10,6 +10,8 @@
 #include "../../base/trace.h"
 #include "vae_memory.h"
 
+#include <math.h>
+
 /* Numbers between two layers that are not added up yet: s = x + y + bias + dealt (device_conv.h). */
 typedef struct flow {
     const float *x;
@@ -144,26 +146,63 @@ static ith_status apply_residual(const ith_vae_device *d, const ith_vae_device_r
     return status;
 }
 
-/* The attention over the pixels of a latent frame, f += proj(attention(qkv(norm(f)))). x: receives f. */
+/* y [rows][out] = x [rows][in] w [out][in]^T + bias, f32. */
+static ith_status multiply(const ith_vae_device *d, ith_dtype type, const void *x, int64_t rows, const void *w,
+                           int64_t in, int64_t out, const float *bias, float *y)
+{
+    char said[ITH_DEVICE_SENTENCE] = "";
+    const ith_device_linear call = {.rows = rows,
+                                    .in = in,
+                                    .out = out,
+                                    .type = type,
+                                    .y_type = ITH_F32,
+                                    .x = x,
+                                    .x_stride = in,
+                                    .w = w,
+                                    .bias = bias,
+                                    .y = y,
+                                    .y_stride = out};
+    return ith_device_check(d->context, d->use->module->layers->linear(d->stream, d->products, &call, said), said);
+}
+
+/* o = softmax(q k^T / sqrt(channels)) v + bias, some rows at a time: v without its bias is vt^T, and the probabilities of
+ * a row sum to 1. */
+static ith_status attend(const ith_vae_device *d, const float *bias)
+{
+    const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;
+    char said[ITH_DEVICE_SENTENCE] = "";
+    ith_status status = ITH_OK;
+    for (int64_t first = 0; first < pixels && !status; first += d->logit_rows) {
+        const int64_t rows = ith_min64(d->logit_rows, pixels - first);
+        const ith_device_softmax softmax = {d->logits, rows, pixels, (float)(1 / sqrt((double)channels))};
+        status = multiply(d, ITH_F32, d->q + first * channels, rows, d->k, channels, pixels, NULL, d->logits);
+        if (!status)
+            status = ith_device_check(d->context, d->ops->softmax(d->stream, &softmax, said), said);
+        if (!status)
+            status = multiply(d, ITH_F32, d->logits, rows, d->vt, pixels, channels, bias, d->o + first * channels);
+    }
+    return status;
+}
+
+/* The attention over the pixels of a latent frame, f += proj(attention(qkv(norm(f)))). x: receives f. vt is a product of
+ * the weights of v as rows with the pixels as weights. */
 static ith_status apply_attention(const ith_vae_device *d, float *x, flow *f)
 {
-    const int64_t channels = d->qkv->filter->in, count = d->height * d->width * channels;
+    const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;
+    const int64_t part = channels * ith_vae_device_pixel_bytes(d, channels); /* bytes of the weights of q */
+    const char *const w = d->qkv->w, *const n = d->scratch;
     ith_device_pixels p = pass_of(d, f, 1, d->height, d->width, channels);
     p.sum = x;
     pass_to(d, &p, d->qkv, false);
     ith_status status = pass(d, &p);
     if (!status)
-        status = convolve(d, d->qkv, 1);
-    const flow qkv = flow_from(d, d->qkv);
-    p = pass_of(d, &qkv, 3, d->height, d->width, channels);
-    p.pieces = 3, p.sum = d->qkv_rows;
+        status = multiply(d, d->type, n, pixels, w, channels, channels, d->qkv->bias, d->q);
     if (!status)
-        status = pass(d, &p);
-    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
-    tensors.q = d->qkv_rows, tensors.k = d->qkv_rows + count, tensors.v = d->qkv_rows + 2 * count, tensors.o = d->o;
-    tensors.stream = d->use->module->raw_stream(d->stream);
+        status = multiply(d, d->type, n, pixels, w + part, channels, channels, d->qkv->bias + channels, d->k);
     if (!status)
-        status = ith_plan_execute(d->plan, &tensors);
+        status = multiply(d, d->type, w + 2 * part, channels, n, channels, pixels, NULL, d->vt);
+    if (!status)
+        status = attend(d, d->qkv->bias + 2 * channels);
     const flow attended = {.x = d->o};
     p = pass_of(d, &attended, 1, d->height, d->width, channels);
     pass_to(d, &p, d->proj, false);

@@ -4,7 +4,7 @@
  * The layers and their order are those of the decoder on the processor (vae_decoder.c). A latent frame passes through
  * them as a whole: all frames that it has become at a level are computed by one call. Numbers that pass from layer to
  * layer by sums (x in vae_layers.h) are f32; operands of convolutions, and their results before they are added, have one
- * number type, F32 or BF16. Attention is f32. */
+ * number type, F32 or BF16. The attention multiplies f32. */
 #ifndef ITH_WAN_VAE_DEVICE_H
 #define ITH_WAN_VAE_DEVICE_H
 
@@ -49,17 +49,19 @@ typedef struct ith_vae_device {
     ith_dtype type; /* of operands and results of convolutions */
     int64_t height, width;
     struct ith_device_convs *convs;
+    struct ith_device_products *products; /* of the attention */
     struct ith_device_stream *stream;
-    ith_plan *plan; /* of the attention */
-    ith_vae_device_conv *quant, *in, *qkv, *proj, *out;
-    ith_vae_device_residual before, after; /* around the attention */
+    ith_vae_device_conv *quant, *in, *qkv, *proj, *out; /* qkv: its weights serve three products */
+    ith_vae_device_residual before, after;              /* around the attention */
     ith_vae_device_level levels[ITH_VAE_MOST_LEVELS];
     ith_vae_device_residual residuals[ITH_VAE_DEVICE_MOST_RESIDUALS];
     int64_t residual_count;
     int64_t conv_scratch_bytes;
     void *memory; /* one allocation on the device, of all that follows */
     float *z;     /* a latent frame [pixels][z_dim], z * std + mean */
-    float *qkv_rows, *o;
+    /* Of the attention: [pixels][channels] each, but vt [channels][pixels]; logits [logit_rows][pixels]. */
+    float *q, *k, *vt, *o, *logits;
+    int64_t logit_rows;
     char *scratch; /* x of a convolution without history */
     char *y;       /* the result of a convolution */
     char *conv_scratch;

@@ -7,7 +7,8 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 
-#define OUT_MULTIPLE 8 /* channels of conv_out, so that rows of 16-bit pixels are aligned */
+#define MOST_LOGITS ((int64_t)1 << 26) /* logits of the attention that are in memory together */
+#define OUT_MULTIPLE 8                 /* channels of conv_out, so that rows of 16-bit pixels are aligned */
 
 bool ith_vae_device_serves(const ith_context *context, const char **reason)
 {
@@ -15,7 +16,8 @@ bool ith_vae_device_serves(const ith_context *context, const char **reason)
     *reason = NULL;
     if (!use)
         return false;
-    *reason = use->module->convolutions ? use->module->convolutions->refusal() : "its module has no convolutions";
+    *reason = use->module->convolutions && use->module->layers ? use->module->convolutions->refusal()
+                                                               : "its module has no convolutions";
     return !*reason;
 }
 
@@ -168,8 +170,11 @@ static void lay_out_buffers(ith_vae_device *d, ith_arena *arena)
         y = ith_max64(y, pixels_of(c) * ith_vae_device_pixel_bytes(d, c->out));
     }
     d->z = ith_arena_take(arena, pixels * d->vae->config.z_dim, sizeof(float));
-    d->qkv_rows = ith_arena_take(arena, 3 * pixels * channels, sizeof(float));
-    d->o = ith_arena_take(arena, pixels * channels, sizeof(float));
+    float **const rows[] = {&d->q, &d->k, &d->vt, &d->o};
+    for (int i = 0; i < 4; i++)
+        *rows[i] = ith_arena_take(arena, pixels * channels, sizeof(float));
+    d->logit_rows = ith_min64(pixels, ith_max64(MOST_LOGITS / pixels, 1));
+    d->logits = ith_arena_take(arena, d->logit_rows * pixels, sizeof(float));
     d->scratch = ith_arena_take(arena, input, 1);
     d->y = ith_arena_take(arena, y, 1);
     d->rgb = ith_arena_take(arena, pixels_of(last) * square * 3, sizeof(float));
@@ -184,33 +189,18 @@ static void lay_out(ith_vae_device *d, ith_arena *arena)
     lay_out_buffers(d, arena);
 }
 
-/* ---- The attention --------------------------------------------------------------------------------------------- */
-
-static ith_attn_problem attention_problem(const ith_vae_device *d)
-{
-    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.heads = problem.kv_heads = 1, problem.head_dim = d->qkv->filter->in;
-    problem.q_len = problem.kv_len = d->height * d->width, problem.dtype = ITH_F32;
-    return problem;
-}
-
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
 ith_status ith_vae_device_count(ith_vae_device *d, int64_t *bytes)
 {
-    const ith_attn_problem problem = attention_problem(d);
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_arena arena = {0};
-    options.strategy = ITH_STRATEGY_SINGLE;
     lay_out(d, &arena);
     *bytes = 0;
     if (arena.overflow)
         return ith_fail(d->context, ITH_ERR_ARGUMENT, "latents of %lld x %lld are too large to be decoded",
                         (long long)d->height, (long long)d->width);
-    ith_status status = ith_plan_predict(d->context, &problem, &options, 1, 0, true, &info);
-    *bytes = arena.used_bytes + info.device_bytes;
-    return status;
+    *bytes = arena.used_bytes + d->use->module->layers->product_bytes;
+    return ITH_OK;
 }
 
 static ith_status prepare(ith_vae_device *d, const ith_vae_device_conv *c, int64_t frames)
@@ -224,7 +214,6 @@ static ith_status prepare(ith_vae_device *d, const ith_vae_device_conv *c, int64
                                   .depth = c->filter->frames,
                                   .kernel = c->filter->kernel};
     char said[ITH_DEVICE_SENTENCE] = "";
-    int64_t bytes = 0;
     ith_status status = ith_device_check(d->context, d->ops->prepare(d->convs, &conv, &bytes, said), said);
     d->conv_scratch_bytes = ith_max64(d->conv_scratch_bytes, bytes);
     return status;
@@ -235,6 +224,8 @@ static ith_status prepare_all(ith_vae_device *d)
 {
     ith_status status = ITH_OK;
     for (int64_t i = 0; i < d->conv_count && !status; i++) {
+        if (&d->conv[i] == d->qkv) /* products of the attention */
+            continue;
         status = prepare(d, &d->conv[i], 1);
         if (!status && d->conv[i].frames > 1)
             status = prepare(d, &d->conv[i], d->conv[i].frames);
@@ -242,12 +233,15 @@ static ith_status prepare_all(ith_vae_device *d)
     return status;
 }
 
-/* Checks that the device has so many bytes of free memory. */
-static ith_status check_free(const ith_vae_device *d, int64_t bytes)
+/* Checks that the device has enough free memory, as far as its bytes are known. */
+static ith_status check_free(ith_vae_device *d)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
     ith_device_facts facts = {0};
-    ith_status status = ith_device_check(d->context, d->use->module->facts(d->use->device, &facts, said), said);
+    int64_t bytes = 0;
+    ith_status status = ith_vae_device_count(d, &bytes);
+    if (!status)
+        status = ith_device_check(d->context, d->use->module->facts(d->use->device, &facts, said), said);
     if (status || bytes <= facts.free_bytes)
         return status;
     const int64_t scale = d->vae->config.stride_space;
@@ -297,25 +291,24 @@ static ith_status clear_history(const ith_vae_device *d)
 
 ith_status ith_vae_device_open(ith_vae_device *d)
 {
-    const ith_attn_problem problem = attention_problem(d);
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     char said[ITH_DEVICE_SENTENCE] = "";
     int64_t bytes = 0;
-    options.strategy = ITH_STRATEGY_SINGLE;
     ith_status status = d->use->module->create_stream(d->use->device, &d->stream, said);
     if (!status)
         status = d->ops->create(d->use->device, &d->convs, said);
     status = ith_device_check(d->context, status, said);
     if (!status)
+        status = check_free(d);
+    if (!status)
         status = prepare_all(d);
     if (!status)
-        status = ith_vae_device_count(d, &bytes);
-    if (!status)
-        status = check_free(d, bytes);
+        status = check_free(d);
     if (!status)
         status = allocate(d);
-    if (!status)
-        status = ith_plan_create(d->context, &problem, &options, NULL, &d->plan);
+    if (!status) {
+        status = d->use->module->layers->create_products(d->use->device, &d->products, said);
+        status = ith_device_check(d->context, status, said);
+    }
     if (!status)
         status = clear_history(d);
     return status ? status : ith_vae_device_upload(d);
@@ -334,7 +327,7 @@ void ith_vae_device_free(ith_vae_device **device)
     const ith_device_module *module = d->use->module;
     if (d->stream)
         ith_device_wait(d->context, d->stream, NULL, NULL);
-    ith_plan_destroy(&d->plan);
+    module->layers->destroy_products(d->products);
     d->ops->destroy(d->convs);
     module->release(d->use->device, d->memory);
     module->release_pinned(d->use->device, d->pinned_z);

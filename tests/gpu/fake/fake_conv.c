@@ -194,3 +194,20 @@ ith_status fake_colours(struct ith_device *device, const ith_device_colours *c, 
     }
     return ITH_OK;
 }
+
+ith_status fake_softmax(struct ith_device *device, const ith_device_softmax *s, char *said)
+{
+    float *rows = fake_at(device, s->rows, s->count * s->n * 4, said);
+    if (!rows)
+        return ITH_ERR_INTERNAL;
+    for (float *row = rows; row < rows + s->count * s->n; row += s->n) {
+        double most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < s->n; i++)
+            most = fmax(most, row[i]);
+        for (int64_t i = 0; i < s->n; i++)
+            sum += exp(s->scale * (row[i] - most));
+        for (int64_t i = 0; i < s->n; i++)
+            row[i] = (float)(exp(s->scale * (row[i] - most)) / sum);
+    }
+    return ITH_OK;
+}

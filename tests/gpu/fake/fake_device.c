@@ -53,6 +53,7 @@ typedef enum kind {
     CONVOLVE,
     PIXELS,
     COLOURS,
+    SOFTMAX,
     WAIT
 } kind;
 
@@ -86,6 +87,7 @@ typedef struct operation {
         } convolve;
         ith_device_pixels pixels;
         ith_device_colours colours;
+        ith_device_softmax softmax;
         struct {
             struct ith_device_stream *other;
             long until; /* the number of operations of `other` that must have run */
@@ -411,6 +413,7 @@ static ith_status run_operation(struct ith_device *device, const operation *o, c
         return fake_convolve(device, &o->convolve.conv, o->convolve.scratch, o->convolve.scratch_bytes, said);
     case PIXELS: return fake_pixels(device, &o->pixels, said);
     case COLOURS: return fake_colours(device, &o->colours, said);
+    case SOFTMAX: return fake_softmax(device, &o->softmax, said);
     default: return ITH_OK;
     }
 }
@@ -672,6 +675,11 @@ static ith_status colours(struct ith_device_stream *stream, const ith_device_col
     return enqueue(stream, &(operation){.kind = COLOURS, .colours = *call}, said);
 }
 
+static ith_status softmax(struct ith_device_stream *stream, const ith_device_softmax *call, char *said)
+{
+    return enqueue(stream, &(operation){.kind = SOFTMAX, .softmax = *call}, said);
+}
+
 static void *raw_stream(struct ith_device_stream *stream)
 {
     return stream;
@@ -768,6 +776,7 @@ static const ith_device_convolutions convolutions = {
     .convolve = convolve,
     .pixels = pixels,
     .colours = colours,
+    .softmax = softmax,
 };
 
 __attribute__((visibility("default"))) extern const ith_device_module ith_device_module_table;

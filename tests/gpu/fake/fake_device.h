@@ -50,6 +50,7 @@ ith_status fake_convolve(struct ith_device *device, const ith_device_conv *conv,
                          char *said);
 ith_status fake_pixels(struct ith_device *device, const ith_device_pixels *pixels, char *said);
 ith_status fake_colours(struct ith_device *device, const ith_device_colours *colours, char *said);
+ith_status fake_softmax(struct ith_device *device, const ith_device_softmax *softmax, char *said);
 
 /* Functions of the table that enqueue nothing. */
 const char *fake_conv_refusal(void);
