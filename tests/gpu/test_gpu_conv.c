@@ -404,6 +404,35 @@ static void run_colours(int64_t frames, int64_t height, int64_t width, int64_t p
     drop(&y), drop(&bias), drop(&rgb);
 }
 
+/* ---- Softmax ----------------------------------------------------------------------------------------------------- */
+
+static void run_softmax(int64_t count, int64_t n, float scale, float spread)
+{
+    numbers rows = make_random(ITH_F32, count * n, spread), result = {ITH_F32, count * n, NULL, rows.on_device};
+    const ith_device_softmax call = {(float *)(void *)rows.on_device.data, count, n, scale};
+    GPU_OK(ops->softmax(gpu_stream, &call, gpu_said));
+    result.data = malloc((size_t)(count * n) * sizeof(float));
+    fetch(&result, "a softmax");
+    double worst = 0;
+#pragma omp parallel for reduction(max : worst)
+    for (int64_t row = 0; row < count; row++) {
+        double most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            most = fmax(most, at(&rows, row * n + i));
+        for (int64_t i = 0; i < n; i++)
+            sum += exp(scale * (at(&rows, row * n + i) - most));
+        for (int64_t i = 0; i < n; i++) {
+            const double x = scale * (at(&rows, row * n + i) - most), ref = exp(x) / sum;
+            worst = larger(worst, fabs(at(&result, row * n + i) - ref) / ((4 - x) * 0x1p-22 * ref + 1e-37));
+        }
+    }
+    printf("softmax %lld x %lld: error %.3f\n", (long long)count, (long long)n, worst);
+    if (!(worst <= 1))
+        gpu_fail("this softmax's error is too large");
+    free(result.data);
+    drop(&rows);
+}
+
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
 enum { WARM = 2, TIMED = 10 };
@@ -506,6 +535,10 @@ int main(int count, char **arguments)
     run_colours(4, 5, 6, 1, 8, ITH_BF16);
     run_colours(2, 5, 6, 2, 16, ITH_BF16);
     run_colours(3, 5, 6, 2, 12, ITH_F32);
+    run_softmax(3, 1, 1, 1);
+    run_softmax(5, 15, 0.5f, 10);
+    run_softmax(7, 3001, 0.25f, 100);
+    run_softmax(100, 14400, 0.05f, 50);
     check_convolutions();
     if (count < 2 || strcmp(arguments[1], "short"))
         print_rates();

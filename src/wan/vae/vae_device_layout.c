@@ -214,6 +214,7 @@ static ith_status prepare(ith_vae_device *d, const ith_vae_device_conv *c, int64
                                   .depth = c->filter->frames,
                                   .kernel = c->filter->kernel};
     char said[ITH_DEVICE_SENTENCE] = "";
+    int64_t bytes = 0;
     ith_status status = ith_device_check(d->context, d->ops->prepare(d->convs, &conv, &bytes, said), said);
     d->conv_scratch_bytes = ith_max64(d->conv_scratch_bytes, bytes);
     return status;
@@ -292,7 +293,6 @@ static ith_status clear_history(const ith_vae_device *d)
 ith_status ith_vae_device_open(ith_vae_device *d)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
-    int64_t bytes = 0;
     ith_status status = d->use->module->create_stream(d->use->device, &d->stream, said);
     if (!status)
         status = d->ops->create(d->use->device, &d->convs, said);

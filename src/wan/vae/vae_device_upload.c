@@ -121,10 +121,10 @@ static ith_status upload(const ith_vae_device *d, const ith_vae_device_conv *c, 
         status = module->copy(d->stream, c->bias, f->bias, f->out * floats, said);
     if (!status && c->norm)
         status = module->copy(d->stream, c->gamma, c->norm, f->in * floats, said);
-    return ith_device_check(d->context, status, said);
+    status = ith_device_check(d->context, status, said);
+    return status ? status : ith_vae_device_wait(d); /* the staging memory is used again */
 }
 
-/* Memory of the host that is not pinned is free again when `copy` returns (device.h). */
 ith_status ith_vae_device_upload(ith_vae_device *d)
 {
     staging s;
@@ -139,8 +139,6 @@ ith_status ith_vae_device_upload(ith_vae_device *d)
         done += d->conv[i].filter->weight->bytes;
         ith_observer_show(d->context, ITH_STAGE_LOAD, done, d->vae->weight_bytes);
     }
-    if (!status)
-        status = ith_vae_device_wait(d);
     ith_free(d->context, s.filter);
     ith_free(d->context, s.lines);
     return status;

@@ -5,10 +5,12 @@
  * "rates" the times of published sizes follow. Exit status: 0 passed, 1 failed, 77 there is no such device. */
 #include "base/context.h"
 #include "files/store.h"
+#include "gpu/fake/fake_device.h"
 #include "wan/vae/vae.h"
 
 #include <ithaca/files.h>
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -199,6 +201,14 @@ static float *make_latents(int64_t channels, int64_t count, int64_t pixels)
     return latents;
 }
 
+/* The free memory of the context's device. */
+static int64_t free_bytes(ith_context *context)
+{
+    ith_device_info info = ITH_DEVICE_INFO_INIT;
+    need(context, ith_device_describe(context, &info), "the device");
+    return info.free_bytes;
+}
+
 static void check_causal(const char *model, int64_t channels, int64_t stride)
 {
     enum { H = 3, W = 5 };
@@ -210,6 +220,7 @@ static void check_causal(const char *model, int64_t channels, int64_t stride)
     frames first = new_frames(5, stride * H, stride * W), all = new_frames(13, stride * H, stride * W);
     frames part = new_frames(13, stride * H, stride * W), stopped = {.most = 13, .stop_at = 2};
     need(context, ith_vae_decode(context, vae, two, 2, H, W, NULL, keep_frame, &first, NULL), "decoding 2");
+    const int64_t free_before = free_bytes(context);
     need(context, ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &all, NULL), "decoding 4");
     need(context, ith_vae_decode(context, vae, four, 4, H, W, &band, keep_frame, &part, NULL), "decoding a band");
     expect(first.count == 5 && !memcmp(first.numbers, all.numbers, (size_t)(5 * frame) * sizeof(float)),
@@ -226,6 +237,9 @@ static void check_causal(const char *model, int64_t channels, int64_t stride)
     expect(ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &stopped, NULL) == ITH_ERR_INTERRUPTED,
            "%s: an interrupted context does not decode: %s", model, ith_context_error(context));
     ith_context_interrupt(context, false);
+    const int64_t lost = free_before - free_bytes(context);
+    expect(lost < 64 << 20 && (!lost || strncmp(device, "fake", 4)),
+           "%s: memory of the device is given back: %lld bytes", model, (long long)lost);
     free(two), free(four), free(first.numbers), free(all.numbers), free(part.numbers);
     ith_vae_free(context, &vae);
     ith_context_destroy(&context);
@@ -242,6 +256,42 @@ static void check_too_large(void)
            ith_context_error(context));
     ith_vae_free(context, &vae);
     ith_context_destroy(&context);
+}
+
+/* Each call of the stand-in device that can fail fails once: the failure is told, and nothing is left behind. */
+static void check_refused(const char *model, int64_t channels)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/ithaca_device_fake.so", getenv("ITHACA_PLUGIN_PATH"));
+    void *module = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    fake_control_table *control = module ? dlsym(module, "fake_control") : NULL;
+    if (!control) {
+        expect(false, "%s is not loaded", path);
+        return;
+    }
+    ith_context *context = context_on(device);
+    ith_vae *vae = open_model(context, model, f32);
+    float *latents = make_latents(channels, 2, 1);
+    const long held = atomic_load(&control->device_held), streams = atomic_load(&control->streams);
+    ith_status status = ITH_ERR_INTERNAL;
+    long refused = 0, silent = 0, kept = 0;
+    for (; status && refused < 10000; refused++) {
+        frames out = {.most = 5, .stop_at = -1};
+        atomic_store(&control->calls, 0);
+        atomic_store(&control->refuse, refused);
+        status = ith_vae_decode(context, vae, latents, 2, 1, 1, NULL, keep_frame, &out, NULL);
+        silent += status && !ith_context_error(context)[0];
+        kept += atomic_load(&control->device_held) != held || atomic_load(&control->pinned_held) ||
+                atomic_load(&control->streams) != streams;
+    }
+    atomic_store(&control->refuse, -1);
+    expect(refused > 100 && !silent && !kept && !status,
+           "%s: %ld calls are refused, one after the other; %ld failures without a sentence, %ld that keep something",
+           model, refused - 1, silent, kept);
+    free(latents);
+    ith_vae_free(context, &vae);
+    ith_context_destroy(&context);
+    dlclose(module);
 }
 
 /* ---- Published widths ---------------------------------------------------------------------------------------------- */
@@ -327,7 +377,10 @@ int main(int count, char **arguments)
     check_causal("../models/shapes/vae", 16, 8);
     check_causal("golden/ti2v/model/vae", 48, 16);
     check_too_large();
-    if (!fake) {
+    if (fake) {
+        check_refused("../models/shapes/vae", 16);
+        check_refused("golden/ti2v/model/vae", 48);
+    } else {
         check_video(f32);
         check_video(bf16);
         check_published(false, 6, 10);
