@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder of the autoencoder on a device (kernels/device_conv.h), for latents of one size.
  *
- * The layers and their order are those of the decoder on the processor (vae_decoder.c). A latent frame passes through
+ * The decoder on the processor (vae_decoder.c) has the same layers, in the same order. A latent frame passes through
  * them as a whole: all frames that it has become at a level are computed by one call. Numbers that pass from layer to
  * layer by sums (x in vae_layers.h) are f32; operands of convolutions, and their results before they are added, have one
  * number type, F32 or BF16. The attention multiplies f32. */
@@ -17,7 +17,7 @@ typedef struct ith_vae_device_conv {
     const ith_vae_filter *filter;
     const float *norm;             /* gamma of the norm before the convolution, in memory of the host; NULL: none */
     int64_t frames, height, width; /* frames of y for a latent frame after the first, and their size */
-    int64_t out;                   /* channels of y: those of the filter, and zeros up to a multiple of 8 in conv_out */
+    int64_t out;                   /* channels of y; conv_out has zeros behind the channels of its filter */
     /* On the device: */
     char *w;             /* [out][depth][kernel][kernel][in] */
     float *bias, *gamma; /* [out of the filter], [in] */
