@@ -10,70 +10,52 @@
 /* A kernel for one kind of calls. */
 typedef struct form {
     void (*kernel)(attend_arguments);
-    int head_dim, keys, groups, cluster, shared, turns;
-    bool f16, fixed_m;
+    int head_dim, keys, groups, turns, sums, shared;
+    bool f16;
 } form;
 
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS> constexpr form make_form()
+template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS> constexpr form make_form()
 {
-    return {attend_kernel<T, D, KEYS, GROUPS, CLUSTER, FIXED, TURNS>,
+    return {attend_kernel<T, D, KEYS, GROUPS, TURNS, SUMS>,
             D,
             KEYS,
             GROUPS,
-            CLUSTER,
-            shared_bytes<D, KEYS, GROUPS>,
             TURNS,
-            !is_bf16<T>,
-            FIXED};
+            SUMS,
+            shared_bytes<D, KEYS, GROUPS>,
+            !is_bf16<T>};
 }
 
 static const form forms[] = {
-    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 1>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 1>(),
-    make_form<__half, 128, 176, 2, 1, false, 1>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, false, 1>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, true, 1>(),
-    make_form<__half, 64, 128, 3, 1, false, 1>(),
-    /* Candidates that the first runs on a device compare. */
-    make_form<__nv_bfloat16, 128, 176, 2, 2, false, 1>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 2, true, 1>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 0>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 0>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 2>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 2>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, false, 3>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, true, 3>(),
-    make_form<__nv_bfloat16, 128, 160, 2, 1, false, 1>(),
-    make_form<__nv_bfloat16, 128, 160, 2, 1, true, 1>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, false, 1>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, true, 1>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 2, false, 1>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 2, true, 1>(),
-    make_form<__nv_bfloat16, 64, 176, 2, 1, false, 1>(),
-    make_form<__nv_bfloat16, 64, 176, 2, 1, true, 1>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, false, 0>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, true, 0>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_BOTH>(),
+    make_form<__half, 128, 176, 2, 0, SUM_BOTH>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_BOTH>(),
+    make_form<__half, 64, 128, 3, 0, SUM_BOTH>(),
+    /* Candidates that the second run on a device compares. */
+    make_form<__nv_bfloat16, 128, 176, 2, 1, SUM_BOTH>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_LARGE>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 0, SUM_BOTH>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_BOTH>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_LARGE>(),
+    make_form<__nv_bfloat16, 128, 96, 3, 0, SUM_BOTH>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_LARGE>(),
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-/* The first form for a call. ITHACA_SM90_FORM=KEYS,CLUSTER,TURNS asks for another, such as 128,2,1; the first
- * is taken if there is no such form. */
+/* The first form for a call. ITHACA_SM90_FORM=KEYS,TURNS,SUMS asks for another, such as 128,1,2; NULL if there is none. */
 static const form *find_form(const ith_device_attend *call)
 {
-    int keys = 0, cluster = 0, turns = 0;
+    int keys = 0, turns = 0, sums = 0;
     const char *wanted = getenv("ITHACA_SM90_FORM");
-    const bool asked = wanted && sscanf(wanted, "%d,%d,%d", &keys, &cluster, &turns) == 3;
-    const form *best = NULL;
+    if (wanted && sscanf(wanted, "%d,%d,%d", &keys, &turns, &sums) != 3)
+        return NULL;
     for (int i = 0; i < FORMS; i++) {
         const form *f = &forms[i];
         if (f->head_dim == call->head_dim && f->f16 == (call->dtype == ITH_F16) &&
-            f->fixed_m == (call->softmax == ITH_SOFTMAX_FIXED_M)) {
-            best = best ? best : f;
-            if (asked && f->keys == keys && f->cluster == cluster && f->turns == turns)
-                return f;
-        }
+            (!wanted || (f->keys == keys && f->turns == turns && f->sums == sums)))
+            return f;
     }
-    return best;
+    return NULL;
 }
 
 /* Why TMA cannot read such rows of heads [first, first + count); NULL: it can. */
@@ -196,8 +178,8 @@ static attend_arguments make_arguments(const ith_device_attend *call, const form
     a.per_kv = (int)call->per_kv;
     a.q_rows = (int)call->q_rows;
     a.kv_rows = (int)call->kv_rows;
-    a.item_rows = f->cluster * f->groups * ROWS;
-    a.items_per_head = (call->q_rows + a.item_rows - 1) / a.item_rows;
+    const int item_rows = f->groups * ROWS;
+    a.items_per_head = (call->q_rows + item_rows - 1) / item_rows;
     a.items = a.items_per_head * call->count;
     a.c = (float)(call->scale * 1.4426950408889634);
     a.wants_fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
@@ -216,24 +198,14 @@ static attend_arguments make_arguments(const ith_device_attend *call, const form
 
 static cudaError_t launch(const struct ith_device_stream *stream, const form *f, attend_arguments *a)
 {
-    const int64_t clusters = stream->device->processors / f->cluster;
     cudaError_t error =
         cudaFuncSetAttribute((const void *)f->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, f->shared);
     if (error)
         return error;
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)f->cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)((a->items < clusters ? a->items : clusters) * f->cluster));
-    config.blockDim = dim3((unsigned)(128 * (f->groups + 1)));
-    config.dynamicSmemBytes = (size_t)f->shared;
-    config.stream = stream->stream;
-    config.attrs = &attribute;
-    config.numAttrs = f->cluster > 1;
+    const int64_t processors = stream->device->processors;
+    const dim3 blocks((unsigned)(a->items < processors ? a->items : processors)), threads(128 * (f->groups + 1));
     void *arguments[] = {a};
-    return cudaLaunchKernelExC(&config, (const void *)f->kernel, arguments);
+    return cudaLaunchKernel((const void *)f->kernel, blocks, threads, arguments, (size_t)f->shared, stream->stream);
 }
 
 static ith_status attend(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
@@ -246,7 +218,7 @@ static ith_status attend(struct ith_device_stream *stream, const ith_device_atte
     if (!f)
         return ith_cuda_check(cudaErrorInvalidValue, "looking for a form of the attention kernel 16bit_sm90", said);
     attend_arguments a = make_arguments(call, f);
-    status = map_tensors(&a, call, f->keys / f->cluster, said);
+    status = map_tensors(&a, call, f->keys, said);
     return status ? status : ith_cuda_check(launch(stream, f, &a), doing, said);
 }
 

@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on Hopper: bf16 or f16, head_dim 64 or 128, by the equations of kernels/kernel.h,
  *
- *     s_ij = c q_i . k_j,  p_ij = 2^(s_ij - m_i),  l_i = sum_j p_ij,  o_i = sum_j p_ij v_j,  c = log2(e) scale.
+ *     s_ij = c q_i . k_j,  p_ij = 2^(s_ij - m_i),  l_i = sum_j p_ij,  o_i = l_i / l'_i sum_j p'_ij v_j,  c = log2(e) scale,
  *
- * A work item is GROUPS * 64 queries of one head (of each block of a cluster, where CLUSTER blocks share keys). Blocks of
- * threads live as long as the call, and take items in order, head by head, so that the keys of a head stay in the L2
- * cache. A block has one warp that loads tiles of queries, keys and values into shared memory by TMA (load_items), and
- * GROUPS warpgroups that compute, with 64 queries each (attend_items).
+ * where p' is p rounded to 16 bits and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and m need
+ * not be the maximum of a row. With the online softmax, m is the maximum of the first tile of keys, and is raised only
+ * when the probabilities of a later tile grow large (exceeds); that tile is then computed once more. l' is not kept
+ * between calls: it starts as l.
+ *
+ * A work item is GROUPS * 64 queries of one head. Blocks of threads live as long as the call, and take items in order,
+ * head by head, so that the keys of a head stay in the L2 cache. A block has one warp that loads tiles of queries, keys
+ * and values into shared memory by TMA (load_items), and GROUPS warpgroups that compute, with 64 queries each
+ * (attend_items).
  *
  * A warpgroup holds in registers the logits of one tile of keys [64, KEYS], which become p; p in 16 bits as an operand;
  * and o [64, D]. It issues the products for the logits of a tile, then p v of the tile before. While p v is computed, it
  * makes p from the logits. Tiles are visited from the last to the first, so that only the first step of an item meets
- * columns without keys. The warpgroups take turns to issue products: while one computes p, the matrix units work for the
- * other. TURNS: 0, they do not; 1, a turn ends after the last product that it issues; n + 1, n products earlier. */
+ * columns without keys. If TURNS, the warpgroups take turns to issue products: while one computes p, the matrix units
+ * work for the other.
+ *
+ * What a row becomes depends on its own numbers only: wherever a choice concerns a whole warp or warpgroup, rows that did
+ * not ask for it get the same bits either way. */
 #ifndef ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 
@@ -27,8 +35,12 @@ enum {
     STAGES = 2, /* tiles of keys, and as many of values, in shared memory */
     GROUPS_MOST = 3,
     FIRST_TURN_BARRIER = 1, /* barriers of threads: GROUPS for the turns, then one for each warpgroup */
+    LARGE = 1 << 12,        /* where |m| is larger, c s is rounded before m is subtracted */
     NO_ITEM = -1
 };
+
+/* When l' is summed (candidates): with every p, or only in tiles that have more than 1 / 16 of l. */
+enum { SUM_BOTH = 1, SUM_LARGE = 2 };
 
 /* Rows of heads: row s of head n begins at data + (n - first) / heads * batch_stride + s * row_stride +
  * (n - first) % heads * D. */
@@ -42,7 +54,7 @@ typedef struct attend_arguments {
     void *o_data;
     int64_t o_row_stride, o_batch_stride;
     int first, heads, per_kv;
-    int q_rows, kv_rows, item_rows;
+    int q_rows, kv_rows;
     int64_t items, items_per_head;
     float c;
     bool wants_fixed, first_shard, last_shard;
@@ -56,22 +68,18 @@ typedef struct attend_arguments {
 typedef struct shared_state {
     uint64_t q_full[GROUPS_MOST], q_empty[GROUPS_MOST];
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-    uint64_t go, go_read;      /* of clusters: the first block tells the others whether to go on */
     int64_t item[GROUPS_MOST]; /* the item of the tile of queries, or NO_ITEM */
-    uint32_t goes;
 } shared_state;
 
-/* A stage of a ring, and the parity of the phase in which it is full. */
-typedef struct ring_place {
-    uint32_t stage, parity;
-} ring_place;
-
-__device__ __forceinline__ void advance(ring_place &place)
+/* The stage that tile number n of a block goes through, and the parity of the phase in which it is full. */
+__device__ __forceinline__ uint32_t stage_of(uint32_t n)
 {
-    if (++place.stage == STAGES) {
-        place.stage = 0;
-        place.parity ^= 1;
-    }
+    return n % STAGES;
+}
+
+__device__ __forceinline__ uint32_t parity_of(uint32_t n)
+{
+    return n / STAGES % 2;
 }
 
 template <int D, int KEYS, int GROUPS> constexpr int q_bytes = GROUPS *ROWS *D * 2;
@@ -87,14 +95,14 @@ template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t q_til
     return tiles + (uint32_t)(group * ROWS * D * 2);
 }
 
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t k_tile(uint32_t tiles, uint32_t stage)
+template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t k_tile(uint32_t tiles, uint32_t n)
 {
-    return tiles + (uint32_t)q_bytes<D, KEYS, GROUPS> + stage * (uint32_t)stage_bytes<D, KEYS>;
+    return tiles + (uint32_t)q_bytes<D, KEYS, GROUPS> + stage_of(n) * (uint32_t)stage_bytes<D, KEYS>;
 }
 
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t v_tile(uint32_t tiles, uint32_t stage)
+template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t v_tile(uint32_t tiles, uint32_t n)
 {
-    return k_tile<D, KEYS, GROUPS>(tiles, STAGES + stage);
+    return k_tile<D, KEYS, GROUPS>(tiles, n) + STAGES * (uint32_t)stage_bytes<D, KEYS>;
 }
 
 __device__ __forceinline__ int count_keys(const attend_arguments &a, int head)
@@ -104,29 +112,18 @@ __device__ __forceinline__ int count_keys(const attend_arguments &a, int head)
 
 /* ---- The warp that loads ---------------------------------------------------------------------------------------- */
 
-/* Loads the part of a tile of keys or values that this block contributes: all of it, or KEYS / CLUSTER rows that go to
- * all blocks of the cluster. */
-template <int D, int KEYS, int CLUSTER>
+template <int D, int KEYS>
 __device__ __forceinline__ void load_tile(uint32_t tile, const CUtensorMap *map, const head_rows &rows, int head,
-                                          int row, uint32_t full, uint32_t empty, uint32_t parity, uint32_t rank)
+                                          int row, uint64_t *full, uint64_t *empty, uint32_t n)
 {
-    const int part = KEYS / CLUSTER;
-    static_assert(part % 8 == 0, "the swizzle repeats every 8 rows");
     const int place = head - rows.first;
-    if constexpr (CLUSTER > 1)
-        barrier_wait_cluster(empty, parity ^ 1);
-    else
-        barrier_wait(empty, parity ^ 1);
-    barrier_arrive_expect(full, (uint32_t)stage_bytes<D, KEYS>);
+    const uint32_t barrier = shared_address(&full[stage_of(n)]);
+    barrier_wait(shared_address(&empty[stage_of(n)]), parity_of(n) ^ 1);
+    barrier_arrive_expect(barrier, (uint32_t)stage_bytes<D, KEYS>);
 #pragma unroll
-    for (int strip = 0; strip < D / STRIP; strip++) {
-        const uint32_t to = tile + (uint32_t)strip * KEYS * STRIP * 2 + rank * part * STRIP * 2;
-        if constexpr (CLUSTER > 1)
-            copy_box_to(to, map, strip * STRIP, place % rows.heads, row + (int)rank * part, place / rows.heads, full,
-                        (uint16_t)((1 << CLUSTER) - 1));
-        else
-            copy_box(to, map, strip * STRIP, place % rows.heads, row, place / rows.heads, full);
-    }
+    for (int strip = 0; strip < D / STRIP; strip++)
+        copy_box(tile + (uint32_t)strip * KEYS * STRIP * 2, map, strip * STRIP, place % rows.heads, row,
+                 place / rows.heads, barrier);
 }
 
 /* Hands an item to a warpgroup, with its queries if they are needed. */
@@ -149,64 +146,33 @@ __device__ __forceinline__ void hand_out(const attend_arguments &a, shared_state
                  place / a.q.heads, full);
 }
 
-/* Whether to compute the next item: the call was not cancelled. Blocks of a cluster must agree, so that the first one
- * reads `halt` and tells the others. */
-template <int CLUSTER>
-__device__ __forceinline__ bool goes_on(const attend_arguments &a, shared_state *state, uint32_t rank, uint32_t parity)
-{
-    if constexpr (CLUSTER == 1)
-        return *(const volatile int32_t *)a.halt == 0;
-    const uint32_t go = shared_address(&state->go), read = shared_address(&state->go_read);
-    if (rank == 0) {
-        const bool goes = *(const volatile int32_t *)a.halt == 0;
-        barrier_wait_cluster(read, parity ^ 1);
-        for (uint32_t other = 1; other < CLUSTER; other++)
-            send(shared_address(&state->goes), goes, go, other);
-        return goes;
-    }
-    barrier_arrive_expect(go, 4);
-    barrier_wait_cluster(go, parity);
-    const bool goes = *(volatile uint32_t *)&state->goes != 0;
-    barrier_arrive_at(read, 0);
-    return goes;
-}
-
 /* One thread loads the tiles of all items of the block, in the order in which attend_items reads them. */
-template <int D, int KEYS, int GROUPS, int CLUSTER>
+template <int D, int KEYS, int GROUPS>
 __device__ void load_items(const attend_arguments &a, shared_state *state, uint32_t tiles)
 {
-    const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
-    ring_place k_place = {0, 0}, v_place = {0, 0};
-    uint32_t q_parity = 0;
-    for (int64_t item = blockIdx.x / CLUSTER; item < a.items; item += gridDim.x / CLUSTER) {
+    uint32_t n = 0, q_parity = 0; /* n: the number of tiles that went before */
+    for (int64_t item = blockIdx.x; item < a.items; item += gridDim.x) {
         const int place = (int)(item / a.items_per_head), head = a.first + place, kv_head = head / a.per_kv;
-        const int row = (int)(item % a.items_per_head) * a.item_rows + (int)rank * GROUPS * ROWS;
+        const int row = (int)(item % a.items_per_head) * GROUPS * ROWS;
         if (a.fixed && (a.fixed[place] != 0) != a.wants_fixed)
             continue;
-        if (!goes_on<CLUSTER>(a, state, rank, q_parity))
+        if (*(const volatile int32_t *)a.halt != 0)
             break;
-        int count = (count_keys(a, head) + KEYS - 1) / KEYS;
-        const bool any = count > 0;
-        for (int tile = count - 1; tile >= -1 && any; tile--) {
-            if (tile >= 0) {
-                load_tile<D, KEYS, CLUSTER>(k_tile<D, KEYS, GROUPS>(tiles, k_place.stage), &a.k_map, a.k, kv_head,
-                                            tile * KEYS, shared_address(&state->k_full[k_place.stage]),
-                                            shared_address(&state->k_empty[k_place.stage]), k_place.parity, rank);
-                advance(k_place);
-            }
-            if (tile == count - 1) {
-                for (int group = 0; group < GROUPS; group++)
-                    hand_out<D>(a, state, q_tile<D, KEYS, GROUPS>(tiles, group), group, item, true, head,
-                                row + group * ROWS, q_parity);
-            } else {
-                load_tile<D, KEYS, CLUSTER>(v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), &a.v_map, a.v, kv_head,
-                                            (tile + 1) * KEYS, shared_address(&state->v_full[v_place.stage]),
-                                            shared_address(&state->v_empty[v_place.stage]), v_place.parity, rank);
-                advance(v_place);
-            }
+        const int count = (count_keys(a, head) + KEYS - 1) / KEYS;
+        for (int i = 0; i <= count && count > 0; i++) {
+            if (i < count)
+                load_tile<D, KEYS>(k_tile<D, KEYS, GROUPS>(tiles, n + i), &a.k_map, a.k, kv_head,
+                                   (count - 1 - i) * KEYS, state->k_full, state->k_empty, n + i);
+            if (i > 0)
+                load_tile<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, n + i - 1), &a.v_map, a.v, kv_head,
+                                   (count - i) * KEYS, state->v_full, state->v_empty, n + i - 1);
+            for (int group = 0; group < GROUPS && i == 0; group++)
+                hand_out<D>(a, state, q_tile<D, KEYS, GROUPS>(tiles, group), group, item, true, head,
+                            row + group * ROWS, q_parity);
         }
-        for (int group = 0; group < GROUPS && !any; group++)
+        for (int group = 0; group < GROUPS && count == 0; group++)
             hand_out<D>(a, state, 0, group, item, false, head, row, q_parity);
+        n += (uint32_t)count;
         q_parity ^= 1;
     }
     for (int group = 0; group < GROUPS; group++)
@@ -220,13 +186,17 @@ typedef struct thread_place {
     int group, warp, lane, row, column;
 } thread_place;
 
-/* One thread of each warp tells that the warp has read a tile, in all blocks of the cluster. */
-template <int CLUSTER> __device__ __forceinline__ void release(uint64_t *empty, const thread_place &thread)
+/* Waits until tile number n is loaded. */
+__device__ __forceinline__ void wait_for(uint64_t *full, uint32_t n)
 {
-    if (CLUSTER == 1 && thread.lane == 0)
-        barrier_arrive(shared_address(empty));
-    else if (CLUSTER > 1 && thread.lane < CLUSTER)
-        barrier_arrive_at(shared_address(empty), (uint32_t)thread.lane);
+    barrier_wait(shared_address(&full[stage_of(n)]), parity_of(n));
+}
+
+/* One thread of each warp tells that the warp has read tile number n. */
+__device__ __forceinline__ void release(uint64_t *empty, uint32_t n, const thread_place &thread)
+{
+    if (thread.lane == 0)
+        barrier_arrive(shared_address(&empty[stage_of(n)]));
 }
 
 /* s = q k^T, enqueued. */
@@ -243,21 +213,15 @@ __device__ __forceinline__ void enqueue_logits(float (&s)[KEYS / 2], uint32_t q,
     wgmma_commit();
 }
 
-/* o += p v, enqueued. If HANDOVER >= 0, the next warpgroup gets its turn to issue products before step HANDOVER. */
-template <typename T, int D, int KEYS, int HANDOVER>
-__device__ __forceinline__ void enqueue_outputs(float (&o)[D / 2], const uint32_t (&p)[KEYS / 4], uint32_t v,
-                                                int next_turn)
+/* o += p v, enqueued. */
+template <typename T, int D, int KEYS>
+__device__ __forceinline__ void enqueue_outputs(float (&o)[D / 2], const uint32_t (&p)[KEYS / 4], uint32_t v)
 {
     const uint64_t v_matrix = wgmma_descriptor(v, KEYS * STRIP * 2);
 #pragma unroll
-    for (int step = 0; step < KEYS / 16; step++) {
-        if (step == HANDOVER)
-            threads_arrive<256>(next_turn);
+    for (int step = 0; step < KEYS / 16; step++)
         wgmma_registers<T, D>(o, p + 4 * step, v_matrix + step * 128);
-    }
     wgmma_commit();
-    if (HANDOVER == KEYS / 16)
-        threads_arrive<256>(next_turn);
 }
 
 __device__ __forceinline__ float power_of_2(float x)
@@ -278,22 +242,43 @@ template <typename T> __device__ __forceinline__ uint32_t round_pair(float first
     return pair;
 }
 
-template <typename T, int KEYS>
-__device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2])
+template <typename T> __device__ __forceinline__ float first_of_pair(uint32_t pair)
 {
-#pragma unroll
-    for (int i = 0; i < KEYS / 4; i++)
-        p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
+    return is_bf16<T> ? __uint_as_float(pair << 16) : __half2float(__ushort_as_half((unsigned short)pair));
 }
 
-/* The state of a thread's two rows. l: the sum of the thread's own columns. shrink: what o and l of the rows were, or are
- * to be, multiplied with because m has grown. */
+template <typename T> __device__ __forceinline__ float second_of_pair(uint32_t pair)
+{
+    return is_bf16<T> ? __uint_as_float(pair & 0xffff0000)
+                      : __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
+}
+
+/* A number rounded to 16 bits. */
+template <typename T> __device__ __forceinline__ float round_number(float x)
+{
+    uint32_t bits;
+    if constexpr (is_bf16<T>) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(x), "f"(0.0f));
+        return __uint_as_float(bits);
+    }
+    return __half2float(__float2half_rn(x));
+}
+
+/* The state of a thread's two rows. l and l_rounded (l') are sums over the thread's own columns. shrink: what l and l' were,
+ * and o is to be, multiplied with because m has grown. */
 typedef struct row_state {
-    float m[2], l[2], shrink[2];
+    float m[2], l[2], l_rounded[2], shrink[2];
 } row_state;
 
-/* Moves m to the maximum of the rows. */
-template <int KEYS> __device__ __forceinline__ void move_offsets(row_state &rows, const float (&s)[KEYS / 2], float c)
+/* The sums of one tile: of p, and of p rounded. */
+typedef struct tile_sums {
+    float exact[2], rounded[2];
+} tile_sums;
+
+/* Moves m to the maximum of the logits, in rows for which `moves` is set, and scales l and l' accordingly. */
+template <int KEYS>
+__device__ __forceinline__ void raise_offsets(row_state &rows, const float (&s)[KEYS / 2], float c,
+                                              const bool (&moves)[2])
 {
     float top[4]; /* of the numbers that each thread has in the even and in the odd columns of its rows */
 #pragma unroll
@@ -307,43 +292,57 @@ template <int KEYS> __device__ __forceinline__ void move_offsets(row_state &rows
         float most = fmaxf(top[2 * i], top[2 * i + 1]);
         most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-        const float m = fmaxf(rows.m[i], most * c);
-        rows.shrink[i] = m == -INFINITY ? 1 : power_of_2(rows.m[i] - m);
+        const float m = moves[i] ? fmaxf(rows.m[i], most * c) : rows.m[i];
+        rows.shrink[i] = m == rows.m[i] ? 1 : power_of_2(rows.m[i] - m);
         rows.m[i] = m;
         rows.l[i] *= rows.shrink[i];
+        rows.l_rounded[i] *= rows.shrink[i];
     }
 }
 
-/* s becomes p, and its sums are added to l. */
-template <int KEYS> __device__ __forceinline__ void exponentiate(float (&s)[KEYS / 2], row_state &rows, float c)
-{
-    const float offsets[2] = {rows.m[0] == -INFINITY ? 0 : rows.m[0], rows.m[1] == -INFINITY ? 0 : rows.m[1]};
-    float sums[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < KEYS / 2; i++) {
-        s[i] = power_of_2(fmaf(s[i], c, -offsets[i / 2 % 2]));
-        sums[i % 4] += s[i];
-    }
-    rows.l[0] += sums[0] + sums[1];
-    rows.l[1] += sums[2] + sums[3];
-}
-
-template <int KEYS, bool FIXED>
-__device__ __forceinline__ void make_probabilities(float (&s)[KEYS / 2], row_state &rows, float c)
-{
-    if constexpr (!FIXED)
-        move_offsets<KEYS>(rows, s, c);
-    exponentiate<KEYS>(s, rows, c);
-}
-
-/* o of rows whose m has grown. A warp without such rows skips the multiplications by 1. */
+/* o of rows whose m has grown. */
 template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2], const row_state &rows)
 {
-    if (!__any_sync(0xffffffff, rows.shrink[0] != 1 || rows.shrink[1] != 1))
-        return;
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         o[i] *= rows.shrink[i / 2 % 2];
+}
+
+/* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
+template <typename T, int KEYS, int SUMS>
+__device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
+{
+    float offset[2], factor[2];
+    bool large[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        offset[i] = rows.m[i] == -INFINITY ? 0 : rows.m[i];
+        large[i] = fabsf(offset[i]) > LARGE;
+        factor[i] = large[i] ? 1 : c;
+    }
+    if (large[0] || large[1])
+#pragma unroll
+        for (int i = 0; i < KEYS / 2; i++)
+            s[i] *= large[i / 2 % 2] ? c : 1;
+    tile_sums sums = {};
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i++) {
+        const int row = i / 2 % 2;
+        s[i] = power_of_2(fmaf(s[i], factor[row], -offset[row]));
+        sums.exact[row] += s[i];
+        if constexpr (SUMS == SUM_BOTH) {
+            s[i] = round_number<T>(s[i]);
+            sums.rounded[row] += s[i];
+        }
+    }
+    return sums;
+}
+
+/* Whether m must be raised: some p of the tile could be too large, or there was no logit yet. f16 ends at 65504. */
+template <typename T> __device__ __forceinline__ bool exceeds(const tile_sums &sums, const row_state &rows, int i)
+{
+    const float most = is_bf16<T> ? 0x1p32f : 0x1p15f;
+    return !(sums.exact[i] <= most) || rows.m[i] == -INFINITY;
 }
 
 /* Logits of columns from `keys` on become -infinity. */
@@ -371,91 +370,169 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int keys, const thread
     threads_sync<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group);
 }
 
-/* The end of a step: waits for the products p v of the step before, if there was one, and makes p and o ready for the next
- * ones. It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
+/* l and, if every p was rounded, l' grow by the sums of a tile. */
+template <int SUMS> __device__ __forceinline__ void add_sums(row_state &rows, const tile_sums &sums)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        rows.l[i] += sums.exact[i];
+        if constexpr (SUMS == SUM_BOTH)
+            rows.l_rounded[i] += sums.rounded[i];
+    }
+}
+
+/* p becomes s in 16 bits. */
+template <typename T, int KEYS, int SUMS>
+__device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2], const tile_sums &sums,
+                                           row_state &rows)
+{
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; i++)
+        p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
+    if constexpr (SUMS == SUM_LARGE) {
+        const bool matters[2] = {16 * sums.exact[0] > rows.l[0], 16 * sums.exact[1] > rows.l[1]};
+        float rounded[2] = {0, 0};
+        if (__any_sync(0xffffffff, matters[0] || matters[1]))
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++)
+                rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            rows.l_rounded[i] += matters[i] ? rounded[i] : sums.exact[i];
+    }
+}
+
+/* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next ones.
+ * It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
  * exponentials. */
-template <typename T, int D, int KEYS, int CLUSTER, bool FIXED>
-__device__ __forceinline__ void finish_step(shared_state *state, bool was_step, const thread_place &thread,
-                                            float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 4], float (&o)[D / 2],
-                                            const row_state &rows, ring_place &v_place)
+template <typename T, int D, int KEYS, int SUMS>
+__device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 4], float (&o)[D / 2],
+                                            const tile_sums &sums, bool moved, row_state &rows)
 {
     wgmma_wait<0>();
     pin(o);
     pin(s);
-    if (was_step) {
-        release<CLUSTER>(&state->v_empty[v_place.stage], thread);
-        advance(v_place);
-    }
-    round_tile<T, KEYS>(p, s);
-    if constexpr (!FIXED)
+    round_tile<T, KEYS, SUMS>(p, s, sums, rows);
+    if (moved)
         shrink_outputs<D>(o, rows);
 }
 
-/* Everything that a warpgroup computes for an item with at least one key. */
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS>
+/* p of a tile, from its logits s. With the online softmax, if a row of the warpgroup needs a larger m, the logits are
+ * computed again, m is raised, and then p is. */
+template <typename T, int D, int KEYS, int SUMS>
+__device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &a, uint32_t q, uint32_t k,
+                                                        const thread_place &thread, float (&s)[KEYS / 2],
+                                                        row_state &rows, bool &moved)
+{
+    tile_sums sums = exponentiate<T, KEYS, SUMS>(s, rows, a.c);
+    moved = false;
+    const bool moves[2] = {exceeds<T>(sums, rows, 0), exceeds<T>(sums, rows, 1)};
+    if (!a.wants_fixed && threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1])) {
+        bool some_move[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            some_move[i] = __ballot_sync(0xffffffff, moves[i]) >> thread.lane / 4 * 4 & 15;
+        wgmma_fence();
+        enqueue_logits<T, D, KEYS>(s, q, k);
+        wgmma_wait<0>();
+        pin(s);
+        raise_offsets<KEYS>(rows, s, a.c, some_move);
+        moved = true;
+        sums = exponentiate<T, KEYS, SUMS>(s, rows, a.c);
+    }
+    add_sums<SUMS>(rows, sums);
+    return sums;
+}
+
+/* p of the first tile, which has `keys` keys. */
+template <typename T, int KEYS, int SUMS>
+__device__ __forceinline__ tile_sums make_first_probabilities(const attend_arguments &a, int keys,
+                                                              const thread_place &thread, float (&s)[KEYS / 2],
+                                                              row_state &rows)
+{
+    const bool all[2] = {true, true};
+    if (keys < KEYS)
+        hide_columns<KEYS>(s, keys, thread);
+    if (!a.wants_fixed)
+        raise_offsets<KEYS>(rows, s, a.c, all);
+    const tile_sums sums = exponentiate<T, KEYS, SUMS>(s, rows, a.c);
+    add_sums<SUMS>(rows, sums);
+    return sums;
+}
+
+/* Everything that a warpgroup computes for an item with at least one key. n: the number of its first tile; becomes that of
+ * the next item's first. */
+template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
 __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_state *state, uint32_t tiles, int keys,
                                              const thread_place &thread, float (&o)[D / 2], row_state &rows,
-                                             ring_place &k_place, ring_place &v_place)
+                                             uint32_t &n)
 {
     float s[KEYS / 2];
     uint32_t p[KEYS / 4];
     const uint32_t q = q_tile<D, KEYS, GROUPS>(tiles, thread.group);
     const int count = (keys + KEYS - 1) / KEYS, last_keys = keys - (count - 1) * KEYS;
-    const int turn = FIRST_TURN_BARRIER + thread.group, next_turn = FIRST_TURN_BARRIER + (thread.group + 1) % GROUPS;
 
-    barrier_wait(shared_address(&state->k_full[k_place.stage]), k_place.parity);
+    wait_for(state->k_full, n);
     wgmma_fence();
-    enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, k_place.stage));
+    enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, n));
     wgmma_wait<0>();
     pin(s);
-    release<CLUSTER>(&state->k_empty[k_place.stage], thread);
-    advance(k_place);
-    if (last_keys < KEYS)
-        hide_columns<KEYS>(s, last_keys, thread);
-    make_probabilities<KEYS, FIXED>(s, rows, a.c);
+    release(state->k_empty, n, thread);
+    tile_sums sums = make_first_probabilities<T, KEYS, SUMS>(a, last_keys, thread, s, rows);
+    bool moved = !a.wants_fixed && !a.first_shard;
     if (last_keys < KEYS && keys < a.kv_rows) {
-        barrier_wait(shared_address(&state->v_full[v_place.stage]), v_place.parity);
-        clear_rows<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), last_keys, thread);
+        wait_for(state->v_full, n);
+        clear_rows<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, n), last_keys, thread);
     }
 
-    for (int tile = count - 2; tile >= 0; tile--) {
-        barrier_wait(shared_address(&state->k_full[k_place.stage]), k_place.parity);
-        finish_step<T, D, KEYS, CLUSTER, FIXED>(state, tile < count - 2, thread, s, p, o, rows, v_place);
-        barrier_wait(shared_address(&state->v_full[v_place.stage]), v_place.parity);
+    const uint32_t first = n, last = n + (uint32_t)count - 1;
+    while (n != last) {
+        n++;
+        const uint32_t k = k_tile<D, KEYS, GROUPS>(tiles, n);
+        wait_for(state->k_full, n);
+        finish_step<T, D, KEYS, SUMS>(s, p, o, sums, moved, rows);
+        if (n - first > 1)
+            release(state->v_empty, n - 2, thread);
+        wait_for(state->v_full, n - 1);
         if constexpr (TURNS)
-            threads_sync<256>(turn);
+            threads_sync<256>(FIRST_TURN_BARRIER + thread.group);
         wgmma_fence();
-        enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, k_place.stage));
-        enqueue_outputs<T, D, KEYS, TURNS ? KEYS / 16 + 1 - TURNS : -1>(
-            o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), next_turn);
+        enqueue_logits<T, D, KEYS>(s, q, k);
+        enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n - 1));
+        if constexpr (TURNS)
+            threads_arrive<256>(FIRST_TURN_BARRIER + (thread.group + 1) % GROUPS);
         wgmma_wait<1>();
         pin(s);
-        release<CLUSTER>(&state->k_empty[k_place.stage], thread);
-        advance(k_place);
-        make_probabilities<KEYS, FIXED>(s, rows, a.c);
+        if (a.wants_fixed)
+            release(state->k_empty, n, thread);
+        sums = make_probabilities<T, D, KEYS, SUMS>(a, q, k, thread, s, rows, moved);
+        if (!a.wants_fixed)
+            release(state->k_empty, n, thread);
     }
     if (thread.lane == 0)
         barrier_arrive(shared_address(&state->q_empty[thread.group]));
-    finish_step<T, D, KEYS, CLUSTER, FIXED>(state, count > 1, thread, s, p, o, rows, v_place);
-    barrier_wait(shared_address(&state->v_full[v_place.stage]), v_place.parity);
+    finish_step<T, D, KEYS, SUMS>(s, p, o, sums, moved, rows);
+    if (n != first)
+        release(state->v_empty, n - 1, thread);
+    wait_for(state->v_full, n);
     wgmma_fence();
-    enqueue_outputs<T, D, KEYS, -1>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), 0);
+    enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n));
     wgmma_wait<0>();
     pin(o);
-    release<CLUSTER>(&state->v_empty[v_place.stage], thread);
-    advance(v_place);
+    release(state->v_empty, n, thread);
+    n++;
 }
 
 /* The state before the first tile. `at` numbers the row among those of the state, and counts only if it exists. */
-template <int D, bool FIXED>
+template <int D>
 __device__ __forceinline__ void read_state(const attend_arguments &a, const int64_t (&at)[2], const bool (&exists)[2],
                                            const thread_place &thread, float (&o)[D / 2], row_state &rows)
 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const bool reads = exists[i] && !a.first_shard;
-        rows.m[i] = reads || (FIXED && exists[i]) ? a.m[at[i]] : FIXED ? 0 : -INFINITY;
-        rows.l[i] = reads && thread.lane % 4 == 0 ? a.l[at[i]] : 0;
+        rows.m[i] = reads || (a.wants_fixed && exists[i]) ? a.m[at[i]] : a.wants_fixed ? 0 : -INFINITY;
+        rows.l[i] = rows.l_rounded[i] = reads && thread.lane % 4 == 0 ? a.l[at[i]] : 0;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
             float2 pair = make_float2(0, 0);
@@ -467,7 +544,7 @@ __device__ __forceinline__ void read_state(const attend_arguments &a, const int6
     }
 }
 
-template <int D, bool FIXED>
+template <int D>
 __device__ __forceinline__ void write_state(const attend_arguments &a, const int64_t (&at)[2], const bool (&exists)[2],
                                             const thread_place &thread, const float (&o)[D / 2], const row_state &rows)
 {
@@ -477,13 +554,14 @@ __device__ __forceinline__ void write_state(const attend_arguments &a, const int
             continue;
         if (thread.lane % 4 == 0) {
             a.l[at[i]] = rows.l[i];
-            if (!FIXED)
+            if (!a.wants_fixed)
                 a.m[at[i]] = rows.m[i];
         }
+        const float part = rows.l_rounded[i] == 0 ? 1 : rows.l[i] / rows.l_rounded[i];
 #pragma unroll
         for (int j = 0; j < D / 8; j++)
             *(float2 *)(a.o_sum + at[i] * D + 8 * j + thread.column) =
-                make_float2(o[4 * j + 2 * i], o[4 * j + 2 * i + 1]);
+                make_float2(o[4 * j + 2 * i] * part, o[4 * j + 2 * i + 1] * part);
     }
 }
 
@@ -505,7 +583,7 @@ __device__ __forceinline__ void gather_piece(uint32_t (&words)[4], int lane)
         }
 }
 
-/* o / l in 16 bits, and lse. Rows without keys get 0 and -infinity. */
+/* o / l' in 16 bits, and lse. Rows without keys get 0 and -infinity. */
 template <typename T, int D>
 __device__ __forceinline__ void write_outputs(const attend_arguments &a, int place, int row, const bool (&exists)[2],
                                               const thread_place &thread, float (&o)[D / 2], const row_state &rows)
@@ -514,7 +592,7 @@ __device__ __forceinline__ void write_outputs(const attend_arguments &a, int pla
     T *head = (T *)a.o_data + o_place / a.o.heads * a.o_batch_stride + (int64_t)(o_place % a.o.heads) * D;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const float part = rows.l[i] == 0 ? 0 : 1 / rows.l[i];
+        const float part = rows.l_rounded[i] == 0 ? 0 : 1 / rows.l_rounded[i];
 #pragma unroll
         for (int j = 0; j < D / 8; j += 4) {
             uint32_t words[4];
@@ -532,11 +610,17 @@ __device__ __forceinline__ void write_outputs(const attend_arguments &a, int pla
     }
 }
 
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS>
+/* The sum over the four threads that hold a row. */
+__device__ __forceinline__ float add_quad(float x)
+{
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
 __device__ void attend_items(const attend_arguments &a, shared_state *state, uint32_t tiles, const thread_place &thread)
 {
-    const int rank = CLUSTER > 1 ? (int)cluster_rank() : 0;
-    ring_place k_place = {0, 0}, v_place = {0, 0};
+    uint32_t n = 0;
     /* The last warpgroup gives the first its first turn. */
     if (TURNS && thread.group == GROUPS - 1)
         threads_arrive<256>(FIRST_TURN_BARRIER);
@@ -548,26 +632,24 @@ __device__ void attend_items(const attend_arguments &a, shared_state *state, uin
         if (item == NO_ITEM)
             break;
         const int place = (int)(item / a.items_per_head);
-        const int row =
-            (int)(item % a.items_per_head) * a.item_rows + (rank * GROUPS + thread.group) * ROWS + thread.row;
+        const int row = ((int)(item % a.items_per_head) * GROUPS + thread.group) * ROWS + thread.row;
         const int keys = count_keys(a, a.first + place);
         const bool exists[2] = {row < a.q_rows, row + 8 < a.q_rows};
         const int64_t at[2] = {(int64_t)place * a.q_rows + row, (int64_t)place * a.q_rows + row + 8};
-        read_state<D, FIXED>(a, at, exists, thread, o, rows);
+        read_state<D>(a, at, exists, thread, o, rows);
         if (keys > 0)
-            attend_tiles<T, D, KEYS, GROUPS, CLUSTER, FIXED, TURNS>(a, state, tiles, keys, thread, o, rows, k_place,
-                                                                    v_place);
+            attend_tiles<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, keys, thread, o, rows, n);
         else if (thread.lane == 0)
             barrier_arrive(shared_address(&state->q_empty[thread.group]));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            rows.l[i] += __shfl_xor_sync(0xffffffff, rows.l[i], 1);
-            rows.l[i] += __shfl_xor_sync(0xffffffff, rows.l[i], 2);
+            rows.l[i] = add_quad(rows.l[i]);
+            rows.l_rounded[i] = add_quad(rows.l_rounded[i]);
         }
         if (a.last_shard)
             write_outputs<T, D>(a, place, row, exists, thread, o, rows);
         else
-            write_state<D, FIXED>(a, at, exists, thread, o, rows);
+            write_state<D>(a, at, exists, thread, o, rows);
     }
     if (TURNS && thread.group == 0)
         threads_sync<256>(FIRST_TURN_BARRIER);
@@ -575,7 +657,7 @@ __device__ void attend_items(const attend_arguments &a, shared_state *state, uin
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
 
-template <int GROUPS, int CLUSTER> __device__ __forceinline__ void init_barriers(shared_state *state)
+template <int GROUPS> __device__ __forceinline__ void init_barriers(shared_state *state)
 {
     for (int group = 0; group < GROUPS; group++) {
         barrier_init(shared_address(&state->q_full[group]), 1);
@@ -583,16 +665,14 @@ template <int GROUPS, int CLUSTER> __device__ __forceinline__ void init_barriers
     }
     for (int stage = 0; stage < STAGES; stage++) {
         barrier_init(shared_address(&state->k_full[stage]), 1);
-        barrier_init(shared_address(&state->k_empty[stage]), 4 * GROUPS * CLUSTER);
+        barrier_init(shared_address(&state->k_empty[stage]), 4 * GROUPS);
         barrier_init(shared_address(&state->v_full[stage]), 1);
-        barrier_init(shared_address(&state->v_empty[stage]), 4 * GROUPS * CLUSTER);
+        barrier_init(shared_address(&state->v_empty[stage]), 4 * GROUPS);
     }
-    barrier_init(shared_address(&state->go), 1);
-    barrier_init(shared_address(&state->go_read), CLUSTER > 1 ? CLUSTER - 1 : 1);
     barrier_init_fence();
 }
 
-template <typename T, int D, int KEYS, int GROUPS, int CLUSTER, bool FIXED, int TURNS>
+template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) attend_kernel(const __grid_constant__ attend_arguments a)
 {
     extern __shared__ unsigned char memory[];
@@ -600,15 +680,13 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) attend_kernel(const __g
     shared_state *state =
         (shared_state *)(memory + (tiles - begin) + q_bytes<D, KEYS, GROUPS> + 2 * STAGES * stage_bytes<D, KEYS>);
     if (threadIdx.x == 0)
-        init_barriers<GROUPS, CLUSTER>(state);
+        init_barriers<GROUPS>(state);
     __syncthreads();
-    if constexpr (CLUSTER > 1)
-        cluster_sync();
     const int group = __shfl_sync(0xffffffff, (int)threadIdx.x / 128, 0);
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(GROUPS == 2 ? 40 : 32));
         if (threadIdx.x == 0)
-            load_items<D, KEYS, GROUPS, CLUSTER>(a, state, tiles);
+            load_items<D, KEYS, GROUPS>(a, state, tiles);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(GROUPS == 2 ? 232 : 160));
         thread_place thread;
@@ -617,10 +695,8 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) attend_kernel(const __g
         thread.lane = (int)threadIdx.x % 32;
         thread.row = 16 * thread.warp + thread.lane / 4;
         thread.column = thread.lane % 4 * 2;
-        attend_items<T, D, KEYS, GROUPS, CLUSTER, FIXED, TURNS>(a, state, tiles, thread);
+        attend_items<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, thread);
     }
-    if constexpr (CLUSTER > 1)
-        cluster_sync();
 }
 
 #endif

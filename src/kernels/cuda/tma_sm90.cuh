@@ -18,7 +18,7 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* Makes barriers that this thread initialised visible to the other blocks of the cluster and to copies. */
+/* Makes barriers that this thread initialised visible to copies. */
 __device__ __forceinline__ void barrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -27,15 +27,6 @@ __device__ __forceinline__ void barrier_init_fence()
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-/* Arrives at the same barrier of block `rank` of the cluster. */
-__device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t rank)
-{
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
-                 " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];}" ::"r"(barrier),
-                 "r"(rank)
-                 : "memory");
 }
 
 /* Arrives, and adds `bytes` to the bytes of copies that the phase waits for. */
@@ -57,28 +48,6 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-/* The same for a barrier at which other blocks of the cluster arrive. */
-__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
-{
-    asm volatile("{.reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra over;\n"
-                 "bra again;\n"
-                 "over:\n}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-/* Writes a number into the shared memory of block `rank` of the cluster, which counts as 4 bytes of a copy there. */
-__device__ __forceinline__ void send(uint32_t address, uint32_t number, uint32_t barrier, uint32_t rank)
-{
-    asm volatile("{.reg .b32 to, at; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 at, %2, %3;"
-                 " st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %1, [at];}" ::"r"(address),
-                 "r"(number), "r"(barrier), "r"(rank)
-                 : "memory");
-}
-
 /* Copies a box of a tensor to shared memory, and counts its bytes at the barrier. */
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int x, int head, int row, int batch,
                                          uint32_t barrier)
@@ -86,16 +55,6 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, in
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
                  "%5}], [%6];" ::"r"(to),
                  "l"(map), "r"(x), "r"(head), "r"(row), "r"(batch), "r"(barrier)
-                 : "memory");
-}
-
-/* The same, to the same place of all blocks whose bits are set in `blocks`, and to their barriers. */
-__device__ __forceinline__ void copy_box_to(uint32_t to, const CUtensorMap *map, int x, int head, int row, int batch,
-                                            uint32_t barrier, uint16_t blocks)
-{
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-                 "[%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
-                 "l"(map), "r"(x), "r"(head), "r"(row), "r"(batch), "r"(barrier), "h"(blocks)
                  : "memory");
 }
 
@@ -110,16 +69,16 @@ template <int COUNT> __device__ __forceinline__ void threads_arrive(int number)
     asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(COUNT) : "memory");
 }
 
-__device__ __forceinline__ void cluster_sync()
+/* Whether a condition holds for any of COUNT threads, which all call this. */
+template <int COUNT> __device__ __forceinline__ bool threads_any(int number, bool condition)
 {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-__device__ __forceinline__ uint32_t cluster_rank()
-{
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
+    uint32_t any;
+    asm volatile("{.reg .pred mine, all; setp.ne.u32 mine, %1, 0; bar.red.or.pred all, %2, %3, mine;"
+                 " selp.u32 %0, 1, 0, all;}"
+                 : "=r"(any)
+                 : "r"((uint32_t)condition), "r"(number), "n"(COUNT)
+                 : "memory");
+    return any != 0;
 }
 
 #endif

@@ -60,31 +60,19 @@ template <int COUNT> __device__ __forceinline__ void pin(float (&x)[COUNT])
 #define NAMES_32                                                                                                       \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
     "%24, %25, %26, %27, %28, %29, %30, %31}"
+#define NAMES_48                                                                                                       \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
+    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
+    "%46, %47}"
 #define NAMES_64                                                                                                       \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
     "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
     "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
-#define NAMES_72                                                                                                       \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
-    "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "   \
-    "%68, %69, %70, %71}"
-#define NAMES_80                                                                                                       \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
-    "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "   \
-    "%68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}"
 #define NAMES_88                                                                                                       \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
     "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
     "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "   \
     "%68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87}"
-#define NAMES_96                                                                                                       \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
-    "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "   \
-    "%68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "   \
-    "%90, %91, %92, %93, %94, %95}"
 #define REGISTERS_32(d, i)                                                                                             \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
         "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]), "+f"(d[i + 11]), "+f"(d[i + 12]),             \
@@ -100,7 +88,17 @@ template <int COUNT> __device__ __forceinline__ void pin(float (&x)[COUNT])
 template <typename T, int N, bool ACCUMULATE>
 __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint64_t b)
 {
-    static_assert(N == 128 || N == 144 || N == 160 || N == 176 || N == 192, "the widths that are written out");
+    static_assert(N == 96 || N == 128 || N == 176, "the widths that are written out");
+#define CASE(TYPE)                                                                                                     \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %50, 0; wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE " " NAMES_48 \
+                 ", %48, %49, p, 1, 1, 0, 0;}"                                                                         \
+                 : REGISTERS_32(d, 0), REGISTERS_8(d, 32), REGISTERS_8(d, 40)                                          \
+                 : "l"(a), "l"(b), "n"(ACCUMULATE ? 1 : 0))
+    if constexpr (N == 96 && is_bf16<T>)
+        CASE("bf16.bf16");
+    else if constexpr (N == 96)
+        CASE("f16.f16");
+#undef CASE
 #define CASE(TYPE)                                                                                                     \
     asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE             \
                  " " NAMES_64 ", %64, %65, p, 1, 1, 0, 0;}"                                                            \
@@ -112,26 +110,6 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint
         CASE("f16.f16");
 #undef CASE
 #define CASE(TYPE)                                                                                                     \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %74, 0; wgmma.mma_async.sync.aligned.m64n144k16.f32." TYPE             \
-                 " " NAMES_72 ", %72, %73, p, 1, 1, 0, 0;}"                                                            \
-                 : REGISTERS_32(d, 0), REGISTERS_32(d, 32), REGISTERS_8(d, 64)                                         \
-                 : "l"(a), "l"(b), "n"(ACCUMULATE ? 1 : 0))
-    if constexpr (N == 144 && is_bf16<T>)
-        CASE("bf16.bf16");
-    else if constexpr (N == 144)
-        CASE("f16.f16");
-#undef CASE
-#define CASE(TYPE)                                                                                                     \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %82, 0; wgmma.mma_async.sync.aligned.m64n160k16.f32." TYPE             \
-                 " " NAMES_80 ", %80, %81, p, 1, 1, 0, 0;}"                                                            \
-                 : REGISTERS_32(d, 0), REGISTERS_32(d, 32), REGISTERS_8(d, 64), REGISTERS_8(d, 72)                     \
-                 : "l"(a), "l"(b), "n"(ACCUMULATE ? 1 : 0))
-    if constexpr (N == 160 && is_bf16<T>)
-        CASE("bf16.bf16");
-    else if constexpr (N == 160)
-        CASE("f16.f16");
-#undef CASE
-#define CASE(TYPE)                                                                                                     \
     asm volatile("{.reg .pred p; setp.ne.b32 p, %90, 0; wgmma.mma_async.sync.aligned.m64n176k16.f32." TYPE             \
                  " " NAMES_88 ", %88, %89, p, 1, 1, 0, 0;}"                                                            \
                  : REGISTERS_32(d, 0), REGISTERS_32(d, 32), REGISTERS_8(d, 64), REGISTERS_8(d, 72), REGISTERS_8(d, 80) \
@@ -139,16 +117,6 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint
     if constexpr (N == 176 && is_bf16<T>)
         CASE("bf16.bf16");
     else if constexpr (N == 176)
-        CASE("f16.f16");
-#undef CASE
-#define CASE(TYPE)                                                                                                     \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32." TYPE             \
-                 " " NAMES_96 ", %96, %97, p, 1, 1, 0, 0;}"                                                            \
-                 : REGISTERS_32(d, 0), REGISTERS_32(d, 32), REGISTERS_32(d, 64)                                        \
-                 : "l"(a), "l"(b), "n"(ACCUMULATE ? 1 : 0))
-    if constexpr (N == 192 && is_bf16<T>)
-        CASE("bf16.bf16");
-    else if constexpr (N == 192)
         CASE("f16.f16");
 #undef CASE
 }
@@ -181,11 +149,9 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const uint32_
 }
 
 #undef NAMES_32
+#undef NAMES_48
 #undef NAMES_64
-#undef NAMES_72
-#undef NAMES_80
 #undef NAMES_88
-#undef NAMES_96
 #undef REGISTERS_32
 #undef REGISTERS_8
 #endif
