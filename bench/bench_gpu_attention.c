@@ -173,13 +173,13 @@ static void time_seq(bench_gpu *gpu, const settings *s, int64_t seq, series *lis
     gpu_free_problem(gpu, &problem);
 }
 
-static bool check_forms(bench_gpu *gpu, char *forms)
+static bool check_forms(bench_gpu *gpu, char *forms, int64_t head_dim)
 {
     bool right = true;
     for (char *form = strtok(forms, ":"); form; form = strtok(NULL, ":")) {
         use_form(form);
         printf("form %s\n", form);
-        right = gpu_check_cases(gpu) && right;
+        right = gpu_check_cases(gpu, strcmp(form, "default") ? head_dim : 0) && right;
     }
     return right;
 }
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
         return 77;
     char *forms = strdup(s.forms);
     if (s.check)
-        return check_forms(&gpu, forms) ? 0 : 1;
+        return check_forms(&gpu, forms, s.head_dim) ? 0 : 1;
     series list[SERIES_MOST];
     const int count = list_series(&s, forms, list);
     printf("%s", s.json ? "[" : "");

@@ -23,6 +23,7 @@ typedef struct check_case {
     bool flags;         /* only odd heads are computed */
     bool nan_query;     /* row 1 of head 0 is NaN */
     bool halted;        /* the call is cancelled: nothing may be written */
+    bool online_only;   /* logits so large that fixed_m cannot take them */
     float scale_factor; /* 0: 1 */
 } check_case;
 
@@ -382,7 +383,7 @@ static bool check(bench_gpu *gpu, const check_case *c, uint64_t seed)
     return right;
 }
 
-bool gpu_check_cases(bench_gpu *gpu)
+bool gpu_check_cases(bench_gpu *gpu, int64_t head_dim)
 {
     static const check_case cases[] = {
         {.name = "one tile", .batch = 1, .heads = 1, .per_kv = 1, .q_rows = 64, .kv_rows = 128, .shards = 1},
@@ -415,6 +416,15 @@ bool gpu_check_cases(bench_gpu *gpu)
          .kv_rows = 2000,
          .shards = 1,
          .scale_factor = 5},
+        {.name = "rising maxima",
+         .batch = 1,
+         .heads = 2,
+         .per_kv = 1,
+         .q_rows = 256,
+         .kv_rows = 2000,
+         .shards = 3,
+         .scale_factor = 40,
+         .online_only = true},
         {.name = "NaN in a query",
          .batch = 1,
          .heads = 2,
@@ -452,6 +462,9 @@ bool gpu_check_cases(bench_gpu *gpu)
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             check_case c = cases[i];
+            const bool wanted = head_dim == 0 || (head_dim == kinds[kind].head_dim && kinds[kind].dtype == ITH_BF16);
+            if (!wanted || (c.online_only && kinds[kind].softmax == ITH_SOFTMAX_FIXED_M))
+                continue;
             c.dtype = kinds[kind].dtype;
             c.softmax = kinds[kind].softmax;
             c.head_dim = kinds[kind].head_dim;

@@ -39,8 +39,8 @@ enum {
     NO_ITEM = -1
 };
 
-/* When l' is summed (candidates): with every p, or only in tiles that have more than 1 / 16 of l. */
-enum { SUM_BOTH = 1, SUM_LARGE = 2 };
+/* When l' is summed (candidates): always, or only in tiles that have more than 1 / 16 of l. */
+enum { SUM_ALL = 1, SUM_LARGE = 2 };
 
 /* Rows of heads: row s of head n begins at data + (n - first) / heads * batch_stride + s * row_stride +
  * (n - first) % heads * D. */
@@ -253,26 +253,15 @@ template <typename T> __device__ __forceinline__ float second_of_pair(uint32_t p
                       : __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
 }
 
-/* A number rounded to 16 bits. */
-template <typename T> __device__ __forceinline__ float round_number(float x)
-{
-    uint32_t bits;
-    if constexpr (is_bf16<T>) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(x), "f"(0.0f));
-        return __uint_as_float(bits);
-    }
-    return __half2float(__float2half_rn(x));
-}
-
 /* The state of a thread's two rows. l and l_rounded (l') are sums over the thread's own columns. shrink: what l and l' were,
  * and o is to be, multiplied with because m has grown. */
 typedef struct row_state {
     float m[2], l[2], l_rounded[2], shrink[2];
 } row_state;
 
-/* The sums of one tile: of p, and of p rounded. */
+/* The sums of p of one tile over the thread's columns. */
 typedef struct tile_sums {
-    float exact[2], rounded[2];
+    float of[2];
 } tile_sums;
 
 /* Moves m to the maximum of the logits, in rows for which `moves` is set, and scales l and l' accordingly. */
@@ -309,7 +298,7 @@ template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2
 }
 
 /* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
-template <typename T, int KEYS, int SUMS>
+template <int KEYS>
 __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
 {
     float offset[2], factor[2];
@@ -329,11 +318,7 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
     for (int i = 0; i < KEYS / 2; i++) {
         const int row = i / 2 % 2;
         s[i] = power_of_2(fmaf(s[i], factor[row], -offset[row]));
-        sums.exact[row] += s[i];
-        if constexpr (SUMS == SUM_BOTH) {
-            s[i] = round_number<T>(s[i]);
-            sums.rounded[row] += s[i];
-        }
+        sums.of[row] += s[i];
     }
     return sums;
 }
@@ -342,7 +327,7 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
 template <typename T> __device__ __forceinline__ bool exceeds(const tile_sums &sums, const row_state &rows, int i)
 {
     const float most = is_bf16<T> ? 0x1p32f : 0x1p15f;
-    return !(sums.exact[i] <= most) || rows.m[i] == -INFINITY;
+    return !(sums.of[i] <= most) || rows.m[i] == -INFINITY;
 }
 
 /* Logits of columns from `keys` on become -infinity. */
@@ -370,61 +355,54 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int keys, const thread
     threads_sync<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group);
 }
 
-/* l and, if every p was rounded, l' grow by the sums of a tile. */
-template <int SUMS> __device__ __forceinline__ void add_sums(row_state &rows, const tile_sums &sums)
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        rows.l[i] += sums.exact[i];
-        if constexpr (SUMS == SUM_BOTH)
-            rows.l_rounded[i] += sums.rounded[i];
-    }
-}
-
 /* p becomes s in 16 bits. */
-template <typename T, int KEYS, int SUMS>
-__device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2], const tile_sums &sums,
-                                           row_state &rows)
+template <typename T, int KEYS>
+__device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2])
 {
 #pragma unroll
     for (int i = 0; i < KEYS / 4; i++)
         p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
-    if constexpr (SUMS == SUM_LARGE) {
-        const bool matters[2] = {16 * sums.exact[0] > rows.l[0], 16 * sums.exact[1] > rows.l[1]};
-        float rounded[2] = {0, 0};
-        if (__any_sync(0xffffffff, matters[0] || matters[1]))
+}
+
+/* l' grows by the sums of a tile. */
+template <typename T, int KEYS, int SUMS>
+__device__ __forceinline__ void add_rounded(row_state &rows, const uint32_t (&p)[KEYS / 4], const tile_sums &sums)
+{
+    const bool matters[2] = {SUMS == SUM_ALL || 16 * sums.of[0] > rows.l[0],
+                             SUMS == SUM_ALL || 16 * sums.of[1] > rows.l[1]};
+    float rounded[2] = {0, 0};
+    if (SUMS == SUM_ALL || __any_sync(0xffffffff, matters[0] || matters[1]))
 #pragma unroll
-            for (int i = 0; i < KEYS / 4; i++)
-                rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
+        for (int i = 0; i < KEYS / 4; i++)
+            rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            rows.l_rounded[i] += matters[i] ? rounded[i] : sums.exact[i];
-    }
+    for (int i = 0; i < 2; i++)
+        rows.l_rounded[i] += matters[i] ? rounded[i] : sums.of[i];
 }
 
 /* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next ones.
  * It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
  * exponentials. */
-template <typename T, int D, int KEYS, int SUMS>
+template <typename T, int D, int KEYS>
 __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 4], float (&o)[D / 2],
-                                            const tile_sums &sums, bool moved, row_state &rows)
+                                            bool moved, const row_state &rows)
 {
     wgmma_wait<0>();
     pin(o);
     pin(s);
-    round_tile<T, KEYS, SUMS>(p, s, sums, rows);
+    round_tile<T, KEYS>(p, s);
     if (moved)
         shrink_outputs<D>(o, rows);
 }
 
 /* p of a tile, from its logits s. With the online softmax, if a row of the warpgroup needs a larger m, the logits are
  * computed again, m is raised, and then p is. */
-template <typename T, int D, int KEYS, int SUMS>
+template <typename T, int D, int KEYS>
 __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &a, uint32_t q, uint32_t k,
                                                         const thread_place &thread, float (&s)[KEYS / 2],
                                                         row_state &rows, bool &moved)
 {
-    tile_sums sums = exponentiate<T, KEYS, SUMS>(s, rows, a.c);
+    tile_sums sums = exponentiate<KEYS>(s, rows, a.c);
     moved = false;
     const bool moves[2] = {exceeds<T>(sums, rows, 0), exceeds<T>(sums, rows, 1)};
     if (!a.wants_fixed && threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1])) {
@@ -438,14 +416,15 @@ __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &
         pin(s);
         raise_offsets<KEYS>(rows, s, a.c, some_move);
         moved = true;
-        sums = exponentiate<T, KEYS, SUMS>(s, rows, a.c);
+        sums = exponentiate<KEYS>(s, rows, a.c);
     }
-    add_sums<SUMS>(rows, sums);
+    rows.l[0] += sums.of[0];
+    rows.l[1] += sums.of[1];
     return sums;
 }
 
 /* p of the first tile, which has `keys` keys. */
-template <typename T, int KEYS, int SUMS>
+template <int KEYS>
 __device__ __forceinline__ tile_sums make_first_probabilities(const attend_arguments &a, int keys,
                                                               const thread_place &thread, float (&s)[KEYS / 2],
                                                               row_state &rows)
@@ -455,8 +434,9 @@ __device__ __forceinline__ tile_sums make_first_probabilities(const attend_argum
         hide_columns<KEYS>(s, keys, thread);
     if (!a.wants_fixed)
         raise_offsets<KEYS>(rows, s, a.c, all);
-    const tile_sums sums = exponentiate<T, KEYS, SUMS>(s, rows, a.c);
-    add_sums<SUMS>(rows, sums);
+    const tile_sums sums = exponentiate<KEYS>(s, rows, a.c);
+    rows.l[0] += sums.of[0];
+    rows.l[1] += sums.of[1];
     return sums;
 }
 
@@ -478,7 +458,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     wgmma_wait<0>();
     pin(s);
     release(state->k_empty, n, thread);
-    tile_sums sums = make_first_probabilities<T, KEYS, SUMS>(a, last_keys, thread, s, rows);
+    tile_sums sums = make_first_probabilities<KEYS>(a, last_keys, thread, s, rows);
     bool moved = !a.wants_fixed && !a.first_shard;
     if (last_keys < KEYS && keys < a.kv_rows) {
         wait_for(state->v_full, n);
@@ -490,7 +470,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
         n++;
         const uint32_t k = k_tile<D, KEYS, GROUPS>(tiles, n);
         wait_for(state->k_full, n);
-        finish_step<T, D, KEYS, SUMS>(s, p, o, sums, moved, rows);
+        finish_step<T, D, KEYS>(s, p, o, moved, rows);
         if (n - first > 1)
             release(state->v_empty, n - 2, thread);
         wait_for(state->v_full, n - 1);
@@ -498,6 +478,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
             threads_sync<256>(FIRST_TURN_BARRIER + thread.group);
         wgmma_fence();
         enqueue_logits<T, D, KEYS>(s, q, k);
+        add_rounded<T, KEYS, SUMS>(rows, p, sums);
         enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n - 1));
         if constexpr (TURNS)
             threads_arrive<256>(FIRST_TURN_BARRIER + (thread.group + 1) % GROUPS);
@@ -505,17 +486,18 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
         pin(s);
         if (a.wants_fixed)
             release(state->k_empty, n, thread);
-        sums = make_probabilities<T, D, KEYS, SUMS>(a, q, k, thread, s, rows, moved);
+        sums = make_probabilities<T, D, KEYS>(a, q, k, thread, s, rows, moved);
         if (!a.wants_fixed)
             release(state->k_empty, n, thread);
     }
     if (thread.lane == 0)
         barrier_arrive(shared_address(&state->q_empty[thread.group]));
-    finish_step<T, D, KEYS, SUMS>(s, p, o, sums, moved, rows);
+    finish_step<T, D, KEYS>(s, p, o, moved, rows);
     if (n != first)
         release(state->v_empty, n - 1, thread);
     wait_for(state->v_full, n);
     wgmma_fence();
+    add_rounded<T, KEYS, SUMS>(rows, p, sums);
     enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n));
     wgmma_wait<0>();
     pin(o);
