@@ -35,10 +35,11 @@ ith_device_attend ith_device_call_of(const ith_attn_setting *s, ith_softmax soft
     };
 }
 
-/* Rows of all heads in a buffer of an exchange, whose strides are multiples of the head size. */
-static ith_device_rows buffer_rows(const ith_attn_setting *s, int64_t heads)
+/* Rows of as many heads in a buffer of an exchange as the whole batch has. */
+static ith_device_rows buffer_rows(const ith_attn_setting *s, int64_t heads_of_entry)
 {
-    return (ith_device_rows){.heads = ith_max64(heads, 1), .row_stride = heads * s->problem.head_dim};
+    const int64_t heads = s->problem.batch * heads_of_entry;
+    return (ith_device_rows){.heads = heads, .row_stride = heads * s->problem.head_dim};
 }
 
 const char *ith_device_call_refused(const ith_attn_setting *s, const ith_device_kernel *kernel, ith_softmax softmax,
