@@ -104,13 +104,8 @@ int64_t ith_linear_outputs(const ith_linear *linear);
 /* The number of multiplications and sums that the low-rank additions of a layer add to its application to `rows` rows,
  * in a set that keeps these weights. */
 double ith_linear_added_operations(const ith_linear *linear, ith_linear_keep keep, int64_t rows);
-/* Lets every low-rank addition of the set's layers be merged where the types allow it, for layers that are read
- * (ith_linear_read). Called before layers are laid out. */
-void ith_linear_set_merge_all(ith_linear_set *set);
-/* Whether all additions of a layer are merged. */
-bool ith_linear_is_merged(const ith_linear *linear);
-/* Writes rows [first, first + count) of a layer's weights, `in` numbers each, with its merged additions, to `to` as
- * F32 or BF16. Sums of weights and additions are rounded to bf16 as in ith_linear_apply. Returns NULL, or the name of the
+/* Writes rows [first, first + count) of a layer's weights, `in` numbers each, with all its additions, to `to` as F32 or
+ * BF16. Sums of weights and additions are rounded to bf16 as merged ones are. Returns NULL, or the name of the
  * file that was cut while it was read. Any number of threads may read a layer. */
 const char *ith_linear_read(const ith_linear *linear, ith_dtype type, int64_t first, int64_t count, void *to);
 /* The bias of a layer [out]. */

@@ -287,17 +287,45 @@ const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t 
 
 /* ---- Reading ---------------------------------------------------------------------------------------------------- */
 
-/* The arguments of ith_linear_read. */
+/* The arguments of ith_linear_read, and its position. */
 typedef struct reading {
     conversion c;
     ith_dtype type;
+    ith_linear_addition separate; /* the separate addition that is read at the moment */
 } reading;
+
+/* Whether additions change a matrix. */
+static bool has_additions(const ith_linear *linear, const ith_linear_weight *weight)
+{
+    for (int64_t i = 0; i < linear->added_count; i++)
+        if (linear->added[i].matrix == index_of(linear, weight))
+            return true;
+    return has_merged(linear, weight);
+}
+
+/* Adds to sums[i] the separate additions to row `row` + i of a matrix. */
+static void add_separate(reading *r, const ith_linear_weight *weight, int64_t row, int64_t rows,
+                         float sums[GROUP][DEPTH])
+{
+    const ith_linear *linear = r->c.linear;
+    for (int64_t i = 0; i < linear->added_count; i++) {
+        const ith_linear_added *added = &linear->added[i];
+        int64_t at = added->at;
+        if (added->matrix != index_of(linear, weight))
+            continue;
+        r->separate = (ith_linear_addition){.matrix = added->matrix,
+                                            .down = *weight_of(linear->down, &at),
+                                            .up = added->up->weights[0],
+                                            .factor = linear->factors[added->at]};
+        add_low(&r->c, &r->separate, row, rows, sums);
+    }
+}
 
 /* Writes numbers [begin, begin + steps) of one row. low: the sums of the row's low-rank additions; NULL: none. */
 static void read_pieces(reading *r, const ith_linear_weight *weight, int64_t row, const float *low, char *to)
 {
     const ith_linear_size *size = r->c.linear->size;
-    const bool rounds = has_merged(r->c.linear, weight) && r->type == ITH_BF16;
+    const bool rounds = has_additions(r->c.linear, weight) && r->type == ITH_BF16;
     float numbers[PIECE];
     for (int64_t k = 0; k < r->c.steps; k += PIECE) {
         const int64_t first = r->c.begin + k, count = ith_min64(PIECE, r->c.steps - k);
@@ -320,18 +348,21 @@ static void read_group(reading *r, const ith_linear_weight *weight, int64_t row,
     _Alignas(64) float sums[GROUP][DEPTH];
     const ith_linear *linear = r->c.linear;
     const int64_t in = linear->size->in, row_bytes = in * ith_dtype_bytes(r->type);
+    const bool low = linear->merges || linear->added_count;
     r->c.weight = weight;
     if (!weight->data) {
         memset(to, 0, (size_t)(rows * row_bytes));
-    } else if (weight->type == r->type && !has_merged(linear, weight)) {
+    } else if (weight->type == r->type && !has_additions(linear, weight)) {
         memcpy(to, row_of(linear->size, weight, row), (size_t)(rows * row_bytes));
     } else {
         for (r->c.begin = 0; r->c.begin < in; r->c.begin += r->c.steps) {
-            r->c.steps = linear->merges ? ith_min64(DEPTH, in - r->c.begin) : in;
-            if (linear->merges)
+            r->c.steps = low ? ith_min64(DEPTH, in - r->c.begin) : in;
+            if (low) {
                 sum_low(&r->c, weight, row, rows, sums);
+                add_separate(r, weight, row, rows, sums);
+            }
             for (int64_t i = 0; i < rows; i++)
-                read_pieces(r, weight, row + i, linear->merges ? sums[i] : NULL, to + i * row_bytes);
+                read_pieces(r, weight, row + i, low ? sums[i] : NULL, to + i * row_bytes);
         }
     }
 }
@@ -354,11 +385,6 @@ const char *ith_linear_read(const ith_linear *linear, ith_dtype type, int64_t fi
     if (ith_file_fault_guard(read_rows, &r))
         return NULL;
     return r.c.weight && r.c.weight->file ? r.c.weight->file : "a mapped file";
-}
-
-bool ith_linear_is_merged(const ith_linear *linear)
-{
-    return !linear->added_count;
 }
 
 const float *ith_linear_bias(const ith_linear *linear)

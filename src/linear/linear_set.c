@@ -97,11 +97,6 @@ void ith_linear_set_destroy(ith_linear_set **set)
     *set = NULL;
 }
 
-void ith_linear_set_merge_all(ith_linear_set *set)
-{
-    set->merges_most = INT32_MAX;
-}
-
 ith_status ith_linear_set_status(const ith_linear_set *set)
 {
     return set->status;

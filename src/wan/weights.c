@@ -202,7 +202,7 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_lora *l
 ith_status ith_weights_outline(ith_context *context, ith_linear_keep keep, ith_weights_fn name_all, void *model,
                                ith_weights_memory *memory)
 {
-    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, keep, &memory->linears);
+    ith_status status = ith_linear_set_create(context, keep, &memory->linears);
     if (status)
         return status;
     ith_weights w = {.context = context, .lora = memory->lora, .linears = memory->linears};

@@ -18,9 +18,9 @@ typedef struct ith_weights_memory {
     ith_store *store; /* the open weight files, set before ith_weights_take */
     ith_lora *lora;   /* changes to the weights, set before ith_weights_take and ith_weights_outline; NULL: none. They
                          outlive the weights */
-    ith_linear_set *linears; /* NULL: the next call makes it */
-    void *arena;             /* memory of all linear layers, vectors and tables; NULL after ith_weights_outline */
-    int64_t bytes;           /* bytes that the weights take from the context, without the store */
+    ith_linear_set *linears;
+    void *arena;   /* memory of all linear layers, vectors and tables; NULL after ith_weights_outline */
+    int64_t bytes; /* bytes that the weights take from the context, without the store */
 } ith_weights_memory;
 
 /* The state of one call of an ith_weights_fn, which lists a model's weights to take them, to check them, or only to

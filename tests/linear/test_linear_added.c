@@ -571,13 +571,59 @@ static void test_refusals(void **state)
     ith_context_destroy(&context);
 }
 
+/* Number k of row j of the weights with all additions, in float64. */
+static double sum_of(const scene *s, int64_t j, int64_t k)
+{
+    double sum = (double)s->w[j * s->in + k];
+    for (int64_t n = 0; n < s->count; n++) {
+        const ith_linear_addition *a = &s->additions[n];
+        const int64_t rank = s->parts[n].rank, width = rank ? rank : s->in;
+        if (j < s->begins[a->matrix] || j >= s->begins[a->matrix + 1])
+            continue;
+        const float *up = s->parts[n].up + (j - s->begins[a->matrix]) * width;
+        double low = rank ? 0 : (double)up[k];
+        for (int64_t r = 0; r < rank; r++)
+            low += (double)up[r] * (double)s->parts[n].down[r * s->in + k];
+        sum += (double)a->factor * low;
+    }
+    return sum;
+}
+
+/* ith_linear_read gives rows of the weights with all additions, merged ones and products of their own. */
+static void test_read(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    for (int i = 0; i < 60; i++) {
+        const int kind = i % OPERANDS_BF16;
+        scene s = scene_make(context, random_between(&seed, 1, 700), random_between(&seed, 1, 200), i % 5 ? 20 : 150,
+                             kind, i % 2);
+        const int64_t first = random_below(&seed, (uint32_t)s.out), count = random_between(&seed, 1, s.out - first);
+        float *f32 = floats(count * s.in);
+        uint16_t *bf16 = malloc((size_t)(count * s.in) * sizeof *bf16);
+        assert_non_null(bf16);
+        assert_null(ith_linear_read(s.layer.linear, ITH_F32, first, count, f32));
+        assert_null(ith_linear_read(s.layer.linear, ITH_BF16, first, count, bf16));
+        for (int64_t j = 0; j < count; j++)
+            for (int64_t k = 0; k < s.in; k++) {
+                const double sum = sum_of(&s, first + j, k), bound = 1e-4 + 2e-6 * fabs(sum);
+                assert_true(fabs((double)f32[j * s.in + k] - sum) <= bound);
+                assert_true(fabs((double)ith_f32_from_bf16(bf16[j * s.in + k]) - sum) <= bound + fabs(sum) / 127);
+            }
+        free(f32), free(bf16);
+        scene_free(context, &s);
+    }
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
         cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),     cmocka_unit_test(test_feed_forward),
         cmocka_unit_test(test_memory),          cmocka_unit_test(test_refusals), cmocka_unit_test(test_small_and_large),
-        cmocka_unit_test(test_small_additions),
+        cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

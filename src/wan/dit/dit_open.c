@@ -122,23 +122,10 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
     return ITH_OK;
 }
 
-/* Makes the set of the linear layers, if the layers are read to be copied to a device. */
-static ith_status make_set(ith_context *context, ith_dit *dit)
-{
-    if (!dit->use)
-        return ITH_OK;
-    ith_status status = ith_linear_set_create(context, dit->keep, &dit->memory.linears);
-    if (!status)
-        ith_linear_set_merge_all(dit->memory.linears);
-    return status;
-}
-
 /* Makes the layers of an expert from its store, and copies them to its device. */
 static ith_status take(ith_context *context, bool shows, ith_dit *dit)
 {
-    ith_status status = make_set(context, dit);
-    if (!status)
-        status = ith_weights_take(context, dit->keep, shows && !dit->use, name_weights, dit, &dit->memory);
+    ith_status status = ith_weights_take(context, dit->keep, shows && !dit->use, name_weights, dit, &dit->memory);
     return status || !dit->use ? status : ith_dit_device_open(context, dit, shows, &dit->device);
 }
 
@@ -207,8 +194,6 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
     ith_status status = new_dit(context, config, types, keep, out);
     if (!status)
         (*out)->memory.lora = lora;
-    if (!status)
-        status = make_set(context, *out);
     if (!status)
         status = ith_weights_outline(context, (*out)->keep, name_weights, *out, &(*out)->memory);
     if (status)

@@ -182,12 +182,6 @@ static ith_status read_rows(upload *u, const ith_linear *linear, const ith_devic
 static ith_status put_matrix(upload *u, const ith_linear *linear, const ith_device_matrix *matrix)
 {
     const int64_t row_bytes = matrix->in * ith_dtype_bytes(matrix->type), rows = PIECE_BYTES / row_bytes;
-    if (!ith_linear_is_merged(linear))
-        return ith_fail(
-            u->context, ITH_ERR_UNSUPPORTED,
-            "a LoRA cannot be merged into a layer of %lld to %lld with these number types: on a device, LoRA "
-            "files need precision bf16",
-            (long long)matrix->in, (long long)matrix->out);
     ith_status status = put_rounded(u, matrix->bias, matrix->type, ith_linear_bias(linear), matrix->out);
     for (int64_t first = 0, count; first < matrix->out && !status; first += count) {
         count = ith_min64(rows, matrix->out - first);
