@@ -21,6 +21,9 @@
  *     ...
  *     status = ith_run_ranks(ctx, 4, 0, rank, &j);
  *
+ * If the context uses a device (ith_context_use_device), the transformer computes there, and all else on the processor.
+ * Ranks of one process use the same device, which holds the weights of one expert for all of them.
+ *
  * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline holds a reference to its
  * context, so that either may be destroyed first. Both libraries must be of one version. */
 #ifndef ITHACA_WAN_H
@@ -219,8 +222,8 @@ ITH_API const char *ith_cfg_name(ith_cfg cfg);
  * first layer, last layer and time embedding. Weights of BF16 into which a LoRA is merged are rounded stochastically
  * (docs/lora.md). F32 and BF16 both work on every machine. */
 typedef enum ith_precision {
-    ITH_PRECISION_AUTO = 0, /* BF16 on processors with AMX, and on AMD's processors with AVX512-BF16, which multiply it
-                             * faster than f32; F32 on all others. The choice measures nothing. */
+    ITH_PRECISION_AUTO = 0, /* BF16 on a device, on processors with AMX, and on AMD's processors with AVX512-BF16, which
+                             * multiply it faster than f32; F32 on all others. The choice measures nothing. */
     ITH_PRECISION_F32,      /* operands are not rounded */
     ITH_PRECISION_BF16
 } ith_precision;
