@@ -439,13 +439,20 @@ static void test_refusals(void)
 /* ---- Rates -------------------------------------------------------------------------------------------------------- */
 
 static const ith_device_linear *timed_linear;
+static int timed_parts = 1; /* products into which the outputs of the timed layer are cut */
 static const ith_device_row_update *timed_update;
 static const ith_device_heads *timed_heads;
 
 static void enqueue(void)
 {
-    if (timed_linear)
-        GPU_OK(layers->linear(gpu_stream, products, timed_linear, gpu_said));
+    for (int i = 0; timed_linear && i < timed_parts; i++) {
+        ith_device_linear part = *timed_linear;
+        part.out /= timed_parts;
+        part.w = (const char *)part.w + i * part.out * part.in * bytes_of(part.type);
+        part.bias = (const char *)part.bias + i * part.out * bytes_of(part.type);
+        part.y = (char *)part.y + i * part.out * bytes_of(part.type);
+        GPU_OK(layers->linear(gpu_stream, products, &part, gpu_said));
+    }
     if (timed_update)
         GPU_OK(layers->update_rows(gpu_stream, timed_update, gpu_said));
     if (timed_heads)
@@ -554,10 +561,16 @@ static void measure_rates(void)
     printf("linear %lld x 5120 -> 13824 with GELU: worst error of 3000 numbers in units of the bound %.3f\n",
            (long long)rows, run_linear(&large, 3000));
     time_linear("q, k, v", rows, 5120, 15360, ITH_BF16, false);
+    timed_parts = 3;
+    time_linear("q, k, v apart", rows, 5120, 15360, ITH_BF16, false);
+    timed_parts = 1;
     time_linear("o", rows, 5120, 5120, ITH_BF16, false);
     time_linear("up, GELU", rows, 5120, 13824, ITH_BF16, true);
     time_linear("up, without GELU", rows, 5120, 13824, ITH_BF16, false);
     time_linear("down", rows, 13824, 5120, ITH_BF16, false);
+    time_linear("q, k, v again", rows, 5120, 15360, ITH_BF16, false);
+    time_linear("q, k, v, more rows", 4 * rows, 5120, 15360, ITH_BF16, false);
+    time_linear("down, more rows", 4 * rows, 13824, 5120, ITH_BF16, false);
     time_linear("o, f32", rows, 5120, 5120, ITH_F32, false);
     time_rows(rows, 40);
 }
