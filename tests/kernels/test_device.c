@@ -75,8 +75,8 @@ static void a_context_tells_its_device(void **state)
 static void memory_can_be_filled_and_read_back(void **state)
 {
     (void)state;
-    static const char *const devices[] = {"cpu", "fake:0", "fake:1", "fake:2"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const devices[] = {"cpu", "fake:0", "fake:1", "fake:2", "fake:3"};
+    for (int i = 0; i < 5; i++) {
         char there[BYTES], back[BYTES];
         void *memory[2] = {NULL, NULL}, *none = NULL;
         for (int at = 0; at < BYTES; at++)
@@ -266,8 +266,8 @@ static void attention_of_the_fake_device_is_right(void **state)
 {
     (void)state;
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
-    static const char *const devices[] = {"fake:0", "fake:1", "fake:2"};
-    for (int index = 0; index < 3; index++) {
+    static const char *const devices[] = {"fake:0", "fake:1", "fake:2", "fake:3"};
+    for (int index = 0; index < 4; index++) {
         check(context, ith_context_use_device(context, devices[index]));
         ith_device_use *use = ith_context_device_use(context);
         module = use->module, device = use->device;

@@ -18,7 +18,7 @@
 #define MOST_BLOCKS 8192
 
 /* When operations run: number of the device (fake_device.h). */
-enum { AT_ONCE, WHEN_QUERIED, ON_THREADS, DEVICES };
+enum { AT_ONCE, WHEN_QUERIED, ON_THREADS, OTHERS_FIRST, DEVICES };
 
 /* Allocated memory: device memory by the callers' addresses, or pinned memory. */
 typedef struct block {
@@ -33,8 +33,9 @@ struct ith_device {
     int blocks, pinned;
     block block[MOST_BLOCKS]; /* of device memory, by address */
     block pinned_block[MOST_BLOCKS];
-    /* held while queues change and, on WHEN_QUERIED, while operations run */
+    /* held while queues change and, except ON_THREADS, while queued operations run */
     pthread_mutex_t running;
+    struct ith_device_stream *newest; /* the streams that exist */
     struct ith_device_stream *former; /* destroyed streams, for which other streams may still wait */
 };
 
@@ -106,7 +107,7 @@ struct ith_device_stream {
     bool ends;         /* the thread ends when all operations have run */
     ith_status status; /* the first failure of an operation */
     char sentence[ITH_DEVICE_SENTENCE];
-    struct ith_device_stream *next_former;
+    struct ith_device_stream *older, *next_former;
 };
 
 __attribute__((visibility("default"))) extern fake_control_table fake_control;
@@ -448,6 +449,16 @@ static void run_first(struct ith_device_stream *stream)
     finish_first(stream, run_operation(stream->device, o, said), said);
 }
 
+/* Runs the operations of all streams but one, the newest stream first, as far as they wait for no other operation. The
+ * device is locked. */
+static void run_others(struct ith_device_stream *last)
+{
+    for (struct ith_device_stream *stream = last->device->newest; stream; stream = stream->older)
+        while (stream != last && stream->first &&
+               (stream->first->kind != WAIT || stream->first->wait.other->run >= stream->first->wait.until))
+            run_first(stream);
+}
+
 /* The thread of a stream: runs its operations in order. */
 static void *serve(void *user)
 {
@@ -536,6 +547,10 @@ static ith_status create_stream(struct ith_device *device, struct ith_device_str
         free(stream);
         return out_of_memory(said);
     }
+    pthread_mutex_lock(&device->running);
+    stream->older = device->newest;
+    device->newest = stream;
+    pthread_mutex_unlock(&device->running);
     atomic_fetch_add(&fake_control.streams, 1);
     *out = stream;
     return ITH_OK;
@@ -553,6 +568,10 @@ static void destroy_stream(struct ith_device_stream *stream)
     if (stream->device->index == ON_THREADS)
         pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&stream->device->running);
+    struct ith_device_stream **link = &stream->device->newest;
+    while (*link != stream)
+        link = &(*link)->older;
+    *link = stream->older;
     stream->next_former = stream->device->former;
     stream->device->former = stream;
     pthread_mutex_unlock(&stream->device->running);
@@ -583,7 +602,9 @@ static ith_status query(struct ith_device_stream *stream, bool *done, char *said
 {
     *done = false;
     pthread_mutex_lock(&stream->device->running);
-    if (stream->first && stream->device->index == WHEN_QUERIED)
+    if (stream->device->index == OTHERS_FIRST)
+        run_others(stream);
+    if (stream->first && stream->device->index != ON_THREADS)
         run_first(stream);
     *done = !stream->first;
     const ith_status status = stream->status;

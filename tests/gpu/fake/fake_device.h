@@ -7,7 +7,8 @@
  *   - Rows that a kernel may read must exist, and hidden rows must be finite.
  * "fake:0" runs operations when they are enqueued. "fake:1" runs an operation of a stream only when the stream is
  * queried, or when another stream that waits for it is: a wait_for that is missing gives wrong results. "fake:2" runs the
- * operations of each stream on a thread of its own. */
+ * operations of each stream on a thread of its own. "fake:3" runs all that other streams have before the operations of
+ * the stream that is queried: work that should have waited comes too early. */
 #ifndef ITH_TESTS_FAKE_DEVICE_H
 #define ITH_TESTS_FAKE_DEVICE_H
 
