@@ -4,6 +4,7 @@
 #include "attend_options.h"
 
 #include "cli.h"
+#include "device_option.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,11 +49,14 @@ int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const
 {
     ith_context *plain = NULL;
     ith_plan_info with = ITH_PLAN_INFO_INIT, without = ITH_PLAN_INFO_INIT;
+    ith_device_info device;
     choice chosen[CHOICES], ruled[CHOICES];
     char why[256];
     if (ith_plan_predict(context, problem, asked, ranks, 0, true, &with))
         return ith_cli_error("%s", ith_context_error(context));
     int code = ith_cli_context(ITH_TALK_QUIET, &plain);
+    if (!code && ith_device_in_use(context, &device))
+        code = ith_device_use(plain, options->command, device.name);
     if (!code && ith_plan_predict(plain, problem, asked, ranks, 0, true, &without))
         code = ith_cli_error("%s", ith_context_error(plain));
     if (!code) {

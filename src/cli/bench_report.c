@@ -48,7 +48,7 @@ static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
     double gflops = 1e-9 * ith_attend_operations(&row->problem->whole.problem) / seconds;
     double peak = bench->on_device ? NAN : ith_bench_median(row->peaks, bench->repeats);
     double share = bench->on_device ? NAN : peak > 0 ? gflops / peak : 0;
-    double hidden = row->exchange_seconds > 0 ? 1 - row->waiting_seconds / row->exchange_seconds : NAN;
+    double hidden = row->exchange_seconds > 0 ? fmax(1 - row->waiting_seconds / row->exchange_seconds, 0) : NAN;
     json_object_update_new(
         figures,
         json_pack("{s:o, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:s, s:f}", "predicted_seconds",

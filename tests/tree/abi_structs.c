@@ -32,10 +32,11 @@ int main(void)
     SHOW(ith_allocator, user);
     SHOW(ith_context_options, parallel_user);
     SHOW(ith_memory_use, peak_bytes);
+    SHOW(ith_device_info, free_bytes);
     SHOW(ith_attn_problem, o_batch_stride);
     SHOW(ith_attn_options, overlap);
-    SHOW(ith_attn_tensors, mask);
-    SHOW(ith_plan_info, unhidden);
+    SHOW(ith_attn_tensors, stream);
+    SHOW(ith_plan_info, device_bytes);
     SHOW(ith_plan_counters, compression_error);
     SHOW(ith_peak, gflops);
     SHOW(ith_machine_attention, offset_bytes_per_second);
@@ -52,10 +53,10 @@ int main(void)
     SHOW(ith_tile_report, best);
     SHOW_FIXED(ith_region, bytes);
     SHOW_FIXED(ith_transfer, region);
-    SHOW(ith_operation, unwanted_user);
+    SHOW(ith_operation, stream);
     SHOW(ith_subgroup, members);
     SHOW(ith_place, name);
-    SHOW(ith_transport, place);
+    SHOW(ith_transport, device_memory);
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_files, lora_count);
