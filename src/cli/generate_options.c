@@ -65,8 +65,8 @@ static const ith_option own_rows[] = {
      "with AVX512-BF16, f32 on all others",
      ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precision_word, 0},
     {"device", "cpu|cuda|cuda:N",
-     "Compute the transformer on the processor, or on a GPU that 'ithaca info' lists; ranks of a process share it "
-     "(cpu)",
+     "Compute the transformer and the decoder on the processor, or on a GPU that 'ithaca info' lists; ranks of a "
+     "process share it (cpu)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(device), 0, 0, NULL, 0},
     {"keep-packed", NULL, "Convert the weights of linear layers once and keep them in memory, instead of at every use",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},

@@ -25,8 +25,9 @@ typedef struct ith_rank {
     ith_generate_options options; /* checked, with defaults filled in; its pointers to structs point into `parts` */
     ith_request_parts parts;
     ith_number_types types;
-    /* The device of the context, on which the transformer computes; NULL: the processor. All else computes on the
-     * processor: between ith_rank_begin and ith_rank_end the context uses the device only while ith_denoise says so. */
+    /* The device of the context, on which the transformer and the decoder compute; NULL: the processor. All else
+     * computes on the processor: between ith_rank_begin and ith_rank_end the context uses the device only while
+     * ith_denoise or ith_decode says so. */
     struct ith_device_use *device;
     ith_latent_size size;
     ith_team team;     /* the ranks that share the pipeline, including this one */
