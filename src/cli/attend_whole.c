@@ -85,10 +85,12 @@ double ith_attend_operations(const ith_attn_problem *p)
 
 /* ---- Random problems --------------------------------------------------------------------------------------------- */
 
+#define GENERATOR_STEP 0x9e3779b97f4a7c15u /* by which the state of the generator grows */
+
 /* Returns the next number of the generator SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t next(uint64_t *state)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state += GENERATOR_STEP;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
@@ -105,25 +107,37 @@ static float next_normal(uint64_t *state)
     return ((float)sum + 2.0f - 0x1p17f) * (0x1p-16f * 1.7320508f);
 }
 
-/* Makes a tensor [.., heads, D] of `count` normal numbers. Their standard deviation grows geometrically from 1 in the
- * first head to `deviation` in the last. Returns NULL if there is no memory. */
+/* The standard deviation of element `at` of a tensor [.., heads, D]: it grows geometrically from 1 in the first head to
+ * `deviation` in the last. */
+static float deviation_at(const ith_attn_problem *p, int64_t at, double deviation)
+{
+    const int64_t head = at / p->head_dim % p->heads;
+    if (deviation == 1)
+        return 1;
+    return (float)pow(deviation, p->heads > 1 ? (double)head / (double)(p->heads - 1) : 1);
+}
+
+/* Makes a tensor [.., heads, D] of `count` normal numbers, on all threads. Returns NULL if there is no memory. */
 static void *make_tensor(ith_context *context, ith_attend_whole *whole, int64_t count, uint64_t seed, double deviation)
 {
     enum { PIECE = 4096 };
-    float values[PIECE], size = 1;
-    int64_t bytes = ith_dtype_bytes(whole->problem.dtype), D = whole->problem.head_dim, heads = whole->problem.heads;
+    const ith_attn_problem *p = &whole->problem;
+    const int64_t bytes = ith_dtype_bytes(p->dtype);
     char *tensor = ith_attend_own(whole, count * bytes);
-    for (int64_t i = 0; tensor && i < count; i += PIECE) {
-        int64_t piece = count - i < PIECE ? count - i : PIECE;
+    bool good = tensor != NULL;
+#pragma omp parallel for schedule(static) reduction(&& : good)
+    for (int64_t i = 0; i < (tensor ? count : 0); i += PIECE) {
+        const int64_t piece = count - i < PIECE ? count - i : PIECE;
+        uint64_t state = seed + (uint64_t)i * GENERATOR_STEP;
+        float values[PIECE], size = deviation_at(p, i, deviation);
         for (int64_t j = 0; j < piece; j++) {
-            if ((i + j) % D == 0 && deviation != 1)
-                size = (float)pow(deviation, heads > 1 ? (double)((i + j) / D % heads) / (double)(heads - 1) : 1);
-            values[j] = size * next_normal(&seed);
+            if ((i + j) % p->head_dim == 0)
+                size = deviation_at(p, i + j, deviation);
+            values[j] = size * next_normal(&state);
         }
-        if (ith_tensor_from_f32(context, values, piece, whole->problem.dtype, tensor + i * bytes))
-            return NULL;
+        good = good && !ith_tensor_from_f32(context, values, piece, p->dtype, tensor + i * bytes);
     }
-    return tensor;
+    return good ? tensor : NULL;
 }
 
 /* Makes random kv_lengths: all keys for the first batch entry, a random number of keys for each other entry. */
