@@ -296,12 +296,7 @@ static ith_status expert_device_bytes(const ith_model *model, ith_context *conte
                         ith_number_types_choose(context, options->precision), ITH_LINEAR_KEEP_NONE, &dit);
     if (status)
         return status;
-    *bytes = ith_dit_weights_device_bytes(dit);
-    for (int64_t first = 0; first < (counts[1] ? 2 : 1); first += shape.batch) {
-        int64_t held = 0, making = 0;
-        ith_dit_text_bytes(dit, shape.batch, shape.batch == 2 ? shape.longest_text : counts[first], &held, &making);
-        *bytes += held;
-    }
+    *bytes = ith_dit_expert_device_bytes(dit, counts[1] ? 2 : 1);
     for (int i = 0; i < team->count && !status; i++) {
         const int rank = team->members ? team->members[i] : i;
         const ith_attn_options attention = placed_attention(options, team, sequence_ranks, rank);

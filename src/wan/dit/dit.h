@@ -150,9 +150,9 @@ int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* The bytes of a device that the weights of an expert take there; 0 if it computes on the processor. The keys and values
- * of a text take there as much as ith_dit_text_bytes holds. */
-int64_t ith_dit_weights_device_bytes(const ith_dit *dit);
+/* The bytes of a device that an expert takes there for its weights and for the keys and values of `texts` prompts; 0 if
+ * it computes on the processor. */
+int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts);
 /* Sets *bytes to the memory of the device that the workspace of a rank takes, with its plans; 0 on the processor.
  * Arguments: as for ith_dit_workspace_bytes. */
 ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,

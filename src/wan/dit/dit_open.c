@@ -231,9 +231,9 @@ const ith_dit_config *ith_dit_config_of(const ith_dit *dit)
     return &dit->config;
 }
 
-int64_t ith_dit_weights_device_bytes(const ith_dit *dit)
+int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts)
 {
-    return dit->use ? ith_dit_device_bytes(dit) : 0;
+    return dit->use ? ith_dit_device_bytes(dit) + ith_dit_device_text_bytes(dit, texts) : 0;
 }
 
 int64_t ith_dit_bytes(const ith_dit *dit)

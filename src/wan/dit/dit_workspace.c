@@ -127,8 +127,10 @@ static ith_attn_problem cross_problem(const ith_dit_workspace *w)
     problem.q_len = ith_dit_token_count(w->shape.frames, w->shape.height, w->shape.width), problem.kv_len = w->keys;
     problem.dtype = w->type;
     problem.has_key_bias = problem.replicated_kv = true;
+    if (w->dit->use) /* a device has all rows of padding */
+        problem.kv_len = ITH_TEXT_LEN, problem.has_key_bias = false;
     problem.k_row_stride = problem.v_row_stride = 2 * c->dim;
-    problem.k_batch_stride = problem.v_batch_stride = w->keys * 2 * c->dim;
+    problem.k_batch_stride = problem.v_batch_stride = problem.kv_len * 2 * c->dim;
     return problem;
 }
 

@@ -11,6 +11,7 @@
 
 #include <ithaca/wan.h>
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -301,13 +302,37 @@ void ith_dit_device_free(ith_context *context, ith_dit_device **device)
 
 /* ---- Texts ----------------------------------------------------------------------------------------------------- */
 
+/* Copies the ITH_TEXT_LEN rows of one prompt in one layer. from: its keys and values, of which the last with a finite
+ * bias stands for all rows of padding. */
+static ith_status put_prompt(upload *u, char *to, const char *from, const float *bias, int64_t keys, int64_t row_bytes)
+{
+    ith_status status = ITH_OK;
+    int64_t last = 0;
+    while (last + 1 < keys && bias[last + 1] != -INFINITY)
+        last++;
+    for (int64_t row = 0, rows; row < ITH_TEXT_LEN && !status; row += rows) {
+        rows = ith_min64(PIECE_BYTES / row_bytes, ITH_TEXT_LEN - row);
+        status = begin_piece(u);
+        for (int64_t i = 0; i < rows && !status; i++)
+            memcpy(u->pinned[u->turn] + i * row_bytes, from + ith_min64(row + i, last) * row_bytes, (size_t)row_bytes);
+        if (!status)
+            status = send_piece(u, to + row * row_bytes, rows * row_bytes);
+    }
+    return status;
+}
+
+int64_t ith_dit_device_text_bytes(const ith_dit *dit, int64_t batch)
+{
+    return dit->config.layers * batch * ITH_TEXT_LEN * 2 * dit->config.dim * ith_dtype_bytes(ith_dit_device_type(dit));
+}
+
 ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, ith_dit_text *text)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
-    int64_t bytes = 0;
+    const int64_t row_bytes = 2 * dit->config.dim * ith_dtype_bytes(ith_dit_device_type(dit));
+    const int64_t bytes = ith_dit_device_text_bytes(dit, text->batch), prompts = dit->config.layers * text->batch;
     upload u;
     ith_device_use *use = dit->device->use;
-    const void *keys_values = ith_dit_text_data(dit, text, &bytes);
     text->use = use;
     ith_status status =
         ith_device_check(context, use->module->allocate(use->device, bytes, &text->on_device, said), said);
@@ -315,7 +340,10 @@ ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, it
         status = open_upload(context, bytes, false, &u);
     if (status)
         return status;
-    status = put_bytes(&u, text->on_device, keys_values, bytes);
+    for (int64_t i = 0; i < prompts && !status; i++)
+        status = put_prompt(&u, (char *)text->on_device + i * ITH_TEXT_LEN * row_bytes,
+                            (const char *)text->keys_values + i * text->keys * row_bytes,
+                            text->key_bias + i % text->batch * text->keys, text->keys, row_bytes);
     for (int i = 0; i < 2 && !status; i++)
         status = ith_device_wait(context, u.streams[i], NULL, NULL);
     close_upload(&u);

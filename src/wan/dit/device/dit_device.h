@@ -45,7 +45,6 @@ typedef struct ith_dit_space {
     char *work;             /* [rows, widest]: q, k, v; hidden rows; outputs of products; first, the patches */
     float *cosines, *sines; /* [share, head_dim / 2] */
     float *modulation;      /* [layers, times, 6, dim], then [times, 2, dim] for the last layer */
-    char *padded;           /* [batch, keys, 2 dim]: a layer's k and v, if the prompts have fewer keys than the plan */
     float *pinned_modulation, *pinned_patches, *pinned_out; /* out: [rows, out_channels * 4] */
 } ith_dit_space;
 
@@ -62,8 +61,12 @@ void ith_dit_device_free(ith_context *context, ith_dit_device **device);
 /* The bytes of the weights on the device. dit: with or without weights. */
 int64_t ith_dit_device_bytes(const ith_dit *dit);
 
-/* Copies the keys and values of a text to the device of its expert. */
+/* Copies the keys and values of a text to the device of its expert: ITH_TEXT_LEN rows of each prompt, as in the
+ * reference. The rows of padding are equal. On the processor one key with a bias stands for them, but the fastest kernels
+ * of devices take no biases. */
 ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, ith_dit_text *text);
+/* The bytes that this takes. */
+int64_t ith_dit_device_text_bytes(const ith_dit *dit, int64_t batch);
 void ith_dit_device_drop_text(ith_dit_text *text);
 
 /* Makes w->device, for a workspace that is complete except for its plans. */

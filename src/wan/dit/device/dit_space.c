@@ -37,7 +37,6 @@ static void lay_out(const ith_dit_workspace *w, ith_arena *device, ith_arena *pi
     s->cosines = take(device, w->share, c->head_dim / 2 * f32);
     s->sines = take(device, w->share, c->head_dim / 2 * f32);
     s->modulation = take(device, modulation_numbers(w), f32);
-    s->padded = take(device, w->shape.batch * w->keys, 2 * c->dim * element);
     s->pinned_modulation = take(pinned, modulation_numbers(w), f32);
     s->pinned_patches = take(pinned, w->rows, patch * f32);
     s->pinned_out = take(pinned, w->rows, out * f32);
@@ -52,7 +51,7 @@ int64_t ith_dit_space_bytes(const ith_dit_workspace *sizes)
     return device.used_bytes + (use && use->module->layers ? use->module->layers->product_bytes : 0);
 }
 
-/* Copies the tables of RoPE, and zeros for keys behind the end of a prompt, whose numbers must be finite. */
+/* Copies the tables of RoPE. */
 static ith_status fill_tables(ith_context *context, const ith_dit_workspace *w, const ith_dit_space *s)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
@@ -62,9 +61,6 @@ static ith_status fill_tables(ith_context *context, const ith_dit_workspace *w, 
     ith_status status = module->copy(s->stream, s->cosines, w->cosines, table, said);
     if (!status)
         status = module->copy(s->stream, s->sines, w->sines, table, said);
-    if (!status)
-        status = module->fill(s->stream, s->padded, 0, w->shape.batch * w->keys * 2 * c->dim * ith_dtype_bytes(w->type),
-                              said);
     status = ith_device_check(context, status, said);
     return status ? status : ith_device_wait(context, s->stream, NULL, NULL);
 }

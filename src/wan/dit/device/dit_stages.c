@@ -261,36 +261,20 @@ static ith_status add_self(const pass *p)
     return settle(p, status);
 }
 
-/* The prompts' keys and values in the current layer, padded to the number of keys for which the plan was made. */
-static ith_status find_text(const pass *p, const char **out)
-{
-    char said[ITH_DEVICE_SENTENCE] = "";
-    const ith_dit_workspace *w = p->w;
-    const ith_dit_text *text = w->text;
-    const int64_t key_bytes = 2 * p->dim * element(p), entry = text->keys * key_bytes;
-    const char *layer = (const char *)text->on_device + p->index * text->batch * entry;
-    ith_status status = ITH_OK;
-    *out = text->keys == w->keys ? layer : w->device->padded;
-    for (int64_t b = 0; b < text->batch && text->keys < w->keys && !status; b++)
-        status = w->device->use->module->copy(w->device->stream, w->device->padded + b * w->keys * key_bytes,
-                                              layer + b * entry, entry, said);
-    return ith_device_check(p->context, status, said);
-}
-
-/* Cross-attention: o = softmax(q k^T / sqrt(head_dim) + bias) v over the prompt's keys */
+/* Cross-attention: o = softmax(q k^T / sqrt(head_dim)) v over the prompt's keys */
 static ith_status attend_text(const pass *p)
 {
     const ith_dit_space *s = p->w->device;
-    const char *keys = NULL;
-    ith_status status = find_text(p, &keys);
+    const ith_dit_text *text = p->w->text;
+    const int64_t dim_bytes = p->dim * element(p), layer = text->batch * ITH_TEXT_LEN * 2 * dim_bytes;
+    const char *keys = (const char *)text->on_device + p->index * layer;
     const ith_attn_tensors t = {.struct_size = sizeof t,
                                 .q = s->work,
                                 .k = keys,
-                                .v = keys ? keys + p->dim * element(p) : NULL,
+                                .v = keys + dim_bytes,
                                 .o = s->n,
-                                .key_bias = p->w->padded_bias,
                                 .stream = s->use->module->raw_stream(s->stream)};
-    return status ? status : ith_plan_execute(p->w->cross_plan, &t);
+    return ith_plan_execute(p->w->cross_plan, &t);
 }
 
 /* x += w_o o + b_o;   x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff), with FFN(y) = w_2 gelu(w_1 y + b_1) + b_2.
