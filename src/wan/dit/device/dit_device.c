@@ -20,22 +20,11 @@
 
 /* ---- Layout ---------------------------------------------------------------------------------------------------- */
 
-/* Takes memory of the device, aligned for matrix products. */
-static void *take(ith_arena *arena, int64_t count, int64_t size_bytes)
-{
-    int64_t bytes;
-    if (!ith_size_mul(count, size_bytes, &bytes) || bytes > INT64_MAX - 256) {
-        arena->overflow = true;
-        return NULL;
-    }
-    return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
-}
-
 static void lay_out_matrix(int64_t in, int64_t out, ith_dtype type, ith_arena *arena, ith_device_matrix *matrix)
 {
     *matrix = (ith_device_matrix){.in = in, .out = out, .type = type};
-    matrix->w = take(arena, out * in, ith_dtype_bytes(type));
-    matrix->bias = take(arena, out, ith_dtype_bytes(type));
+    matrix->w = ith_device_take(arena, out * in, ith_dtype_bytes(type));
+    matrix->bias = ith_device_take(arena, out, ith_dtype_bytes(type));
 }
 
 static void lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer)
@@ -46,14 +35,14 @@ static void lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_l
         [ITH_DIT_CROSS_OUT] = {dim, dim}, [ITH_DIT_FFN_UP] = {dim, ffn},   [ITH_DIT_FFN_DOWN] = {ffn, dim}};
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
         lay_out_matrix(sizes[i][0], sizes[i][1], ith_dit_device_type(dit), arena, &layer->linears[i]);
-    layer->self_norm_q = take(arena, dim, f32);
-    layer->self_norm_k = take(arena, dim, f32);
-    layer->cross_norm_q = take(arena, dim, f32);
+    layer->self_norm_q = ith_device_take(arena, dim, f32);
+    layer->self_norm_k = ith_device_take(arena, dim, f32);
+    layer->cross_norm_q = ith_device_take(arena, dim, f32);
     layer->cross_weight = layer->cross_bias = NULL;
     if (dit->config.raw_cross)
         return;
-    layer->cross_weight = take(arena, dim, f32);
-    layer->cross_bias = take(arena, dim, f32);
+    layer->cross_weight = ith_device_take(arena, dim, f32);
+    layer->cross_bias = ith_device_take(arena, dim, f32);
 }
 
 /* Lays out the weights in memory of the device. device: NULL if the arena only counts bytes. The expert need not have

@@ -10,6 +10,17 @@
 #include "../../../kernels/device_use.h"
 #include "../dit_workspace.h"
 
+/* Takes memory of a device from an arena, aligned for matrix products. */
+static inline void *ith_device_take(ith_arena *arena, int64_t count, int64_t size_bytes)
+{
+    int64_t bytes;
+    if (!ith_size_mul(count, size_bytes, &bytes) || bytes > INT64_MAX - 256) {
+        arena->overflow = true;
+        return NULL;
+    }
+    return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
+}
+
 /* A linear layer on the device. */
 typedef struct ith_device_matrix {
     int64_t in, out;

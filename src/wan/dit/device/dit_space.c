@@ -6,17 +6,6 @@
 
 #include <string.h>
 
-/* Takes memory aligned for matrix products. */
-static void *take(ith_arena *arena, int64_t count, int64_t size_bytes)
-{
-    int64_t bytes;
-    if (!ith_size_mul(count, size_bytes, &bytes) || bytes > INT64_MAX - 256) {
-        arena->overflow = true;
-        return NULL;
-    }
-    return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
-}
-
 /* The numbers of all shifts, scales and gates of a pass. */
 static int64_t modulation_numbers(const ith_dit_workspace *w)
 {
@@ -31,15 +20,15 @@ static void lay_out(const ith_dit_workspace *w, ith_arena *device, ith_arena *pi
     const int64_t f32 = sizeof(float), element = ith_dtype_bytes(w->type);
     const int64_t patch = c->in_channels * ITH_DIT_PATCH, out = c->out_channels * ITH_DIT_PATCH;
     const int64_t widest = ith_max64(ith_max64(3 * c->dim, c->ffn_dim) * element, ith_max64(c->dim, patch) * f32);
-    s->x = take(device, w->rows, c->dim * f32);
-    s->n = take(device, w->rows, ith_max64(c->dim * element, out * f32));
-    s->work = take(device, w->rows, widest);
-    s->cosines = take(device, w->share, c->head_dim / 2 * f32);
-    s->sines = take(device, w->share, c->head_dim / 2 * f32);
-    s->modulation = take(device, modulation_numbers(w), f32);
-    s->pinned_modulation = take(pinned, modulation_numbers(w), f32);
-    s->pinned_patches = take(pinned, w->rows, patch * f32);
-    s->pinned_out = take(pinned, w->rows, out * f32);
+    s->x = ith_device_take(device, w->rows, c->dim * f32);
+    s->n = ith_device_take(device, w->rows, ith_max64(c->dim * element, out * f32));
+    s->work = ith_device_take(device, w->rows, widest);
+    s->cosines = ith_device_take(device, w->share, c->head_dim / 2 * f32);
+    s->sines = ith_device_take(device, w->share, c->head_dim / 2 * f32);
+    s->modulation = ith_device_take(device, modulation_numbers(w), f32);
+    s->pinned_modulation = ith_device_take(pinned, modulation_numbers(w), f32);
+    s->pinned_patches = ith_device_take(pinned, w->rows, patch * f32);
+    s->pinned_out = ith_device_take(pinned, w->rows, out * f32);
 }
 
 int64_t ith_dit_space_bytes(const ith_dit_workspace *sizes)
