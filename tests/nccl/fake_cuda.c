@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stands in for the driver of CUDA and for NCCL on machines without a GPU: the functions that the transport nccl and its
  * test call. A stream is a thread that does its operations in order. A communicator connects its processes by Unix
- * sockets, and never blocks the caller. As with NCCL, an exchange whose other end does not come stays on the stream
- * until the communicator is aborted, and a peer that dies is an error of the communicator. */
+ * sockets, and never blocks the caller. As with NCCL, a send ends when its data are in a buffer, which may be before its
+ * other end comes; a receive, or a send for which the buffer is too small, stays on the stream until its other end comes
+ * or the communicator is aborted; and a peer that dies is an error of the communicator. */
 #include <cuda.h>
 #include <nccl.h>
 
@@ -22,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_MESSAGES = 512, MOST_RANKS = 16, SLOW_CALLS = 3 };
+enum { MOST_MESSAGES = 512, MOST_RANKS = 16, SLOW_CALLS = 3, BUFFER_BYTES = 4 << 20 };
 
 /* ---- Events and streams ------------------------------------------------------------------------------------------ */
 
@@ -275,12 +276,20 @@ CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char byte, size_t bytes, C
 
 /* ---- Communicators ----------------------------------------------------------------------------------------------- */
 
+/* Data on their way to a peer, in a ring: they have left the caller's memory, and wait for room in the socket. */
+typedef struct buffer {
+    size_t first, count;
+    char data[BUFFER_BYTES];
+} buffer;
+
 struct ncclComm {
     int rank, size, listener;
     int sockets[MOST_RANKS];
+    buffer *buffers[MOST_RANKS]; /* by peer; the lock protects them */
     char name[NCCL_UNIQUE_ID_BYTES];
     atomic_int state, slow; /* the result of the last call; for how many queries it is still in progress */
-    atomic_bool aborted;
+    atomic_bool aborted, finalized;
+    atomic_size_t buffered; /* bytes in all buffers */
 };
 
 typedef struct message {
@@ -336,7 +345,50 @@ static socklen_t set_address(struct sockaddr_un *a, const char *name, int rank)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Connects to the ranks before this one, and accepts those behind it. */
+static bool would_block(void)
+{
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+/* Moves data from the buffers to the sockets. Returns whether some moved. The lock is held. */
+static bool carry(ncclComm_t c)
+{
+    bool moved = false;
+    for (int peer = 0; peer < c->size; peer++) {
+        buffer *b = c->buffers[peer];
+        if (!b || !b->count)
+            continue;
+        const size_t run = b->count < BUFFER_BYTES - b->first ? b->count : BUFFER_BYTES - b->first;
+        ssize_t count = send(c->sockets[peer], b->data + b->first, run, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (count < 0 && !would_block())
+            atomic_store(&c->state, ncclRemoteError);
+        if (count <= 0)
+            continue;
+        b->first = (b->first + (size_t)count) % BUFFER_BYTES;
+        b->count -= (size_t)count;
+        atomic_fetch_sub(&c->buffered, (size_t)count);
+        moved = true;
+    }
+    return moved;
+}
+
+/* Carries data until the communicator ends. */
+static void carry_all(ncclComm_t c)
+{
+    pthread_mutex_lock(&lock);
+    while (!c->aborted && c->state != ncclRemoteError && !(c->finalized && !c->buffered)) {
+        if (!c->buffered) {
+            pthread_cond_wait(&changed, &lock);
+        } else if (!carry(c)) {
+            pthread_mutex_unlock(&lock);
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+            pthread_mutex_lock(&lock);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Connects to the ranks before this one, accepts those behind it, and then carries data to them. */
 static void *init_main(void *user)
 {
     ncclComm_t c = user;
@@ -358,6 +410,7 @@ static void *init_main(void *user)
             c->sockets[peer] = socket, missing--;
     }
     atomic_store(&c->state, ncclSuccess);
+    carry_all(c);
     return NULL;
 }
 
@@ -371,6 +424,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     *out = c;
     c->rank = rank, c->size = size, c->state = ncclInProgress;
     memcpy(c->name, id.internal, sizeof c->name);
+    for (int peer = 0; peer < size; peer++)
+        c->buffers[peer] = peer == rank ? NULL : calloc(1, sizeof *c->buffers[peer]);
     socklen_t bytes = set_address(&address, c->name, rank);
     c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(c->listener, (struct sockaddr *)&address, bytes) || listen(c->listener, size) ||
@@ -386,13 +441,25 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
     if (*state == ncclSuccess && atomic_load(&c->slow) > 0) {
         atomic_fetch_sub(&c->slow, 1);
         *state = ncclInProgress;
+    } else if (*state == ncclSuccess && atomic_load(&c->finalized) && atomic_load(&c->buffered)) {
+        *state = ncclInProgress;
     }
     return ncclSuccess;
+}
+
+/* Sets a mark of a communicator, and wakes its thread. */
+static void set_mark(atomic_bool *mark)
+{
+    pthread_mutex_lock(&lock);
+    atomic_store(mark, true);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
     c->slow = SLOW_CALLS;
+    set_mark(&c->finalized);
     return ncclInProgress;
 }
 
@@ -408,7 +475,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
-    atomic_store(&c->aborted, true);
+    set_mark(&c->aborted);
     return ncclInProgress;
 }
 
@@ -438,6 +505,33 @@ ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, n
     return type == ncclInt8 ? add(false, data, count, peer, c, s) : ncclInvalidArgument;
 }
 
+/* Puts as many bytes of a message as there is room for into the buffer of its peer. */
+static size_t put(message *m)
+{
+    buffer *b = m->comm->buffers[m->peer];
+    pthread_mutex_lock(&lock);
+    const size_t end = (b->first + b->count) % BUFFER_BYTES, room = BUFFER_BYTES - b->count;
+    size_t bytes = m->left < room ? m->left : room;
+    bytes = bytes < BUFFER_BYTES - end ? bytes : BUFFER_BYTES - end;
+    memcpy(b->data + end, m->data, bytes);
+    b->count += bytes;
+    atomic_fetch_add(&m->comm->buffered, bytes);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+/* Takes what has come of a message. */
+static size_t take(message *m)
+{
+    ssize_t count = recv(m->comm->sockets[m->peer], m->data, m->left, MSG_DONTWAIT);
+    if (count > 0)
+        return (size_t)count;
+    if (count == 0 || !would_block())
+        atomic_store(&m->comm->state, ncclRemoteError);
+    return 0;
+}
+
 /* Moves some bytes of the first message to or from each peer. Returns how many messages are left. */
 static int move(batch *b)
 {
@@ -448,13 +542,8 @@ static int move(batch *b)
         for (int k = 0; k < i; k++)
             behind |= b->list[k].left && b->list[k].sends == m->sends && b->list[k].peer == m->peer;
         if (m->left && !behind) {
-            const int socket = m->comm->sockets[m->peer];
-            ssize_t count = m->sends ? send(socket, m->data, m->left, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                     : recv(socket, m->data, m->left, MSG_DONTWAIT);
-            if (count > 0)
-                m->data += count, m->left -= (size_t)count;
-            else if (count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-                atomic_store(&m->comm->state, ncclRemoteError);
+            const size_t bytes = m->sends ? put(m) : take(m);
+            m->data += bytes, m->left -= bytes;
         }
         left += m->left > 0;
     }

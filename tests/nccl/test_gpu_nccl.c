@@ -318,6 +318,22 @@ static void mismatch_later(nccl_rank *r)
     mismatch(r, false);
 }
 
+/* Each rank sends `bytes` bytes to each other one, so that all need each other's data. */
+static ith_status meet(nccl_rank *r, int64_t number, int64_t bytes)
+{
+    ith_transfer to[MOST_TRANSFERS], from[MOST_TRANSFERS];
+    int count = 0;
+    for (int peer = 0; peer < r->size; peer++) {
+        if (peer == r->rank)
+            continue;
+        to[count] = nccl_transfer(peer, r->send, bytes);
+        from[count] = nccl_transfer(peer, r->receive + (CUdeviceptr)(count * bytes), bytes);
+        count++;
+    }
+    ith_status status = nccl_post(r, r->state, number, to, count, from, count, true);
+    return status ? status : nccl_wait(r, r->state, number);
+}
+
 /* Rank 1 dies while the others wait for it: after 0.7 s, before or behind its own first exchange. */
 static void death(nccl_rank *r, bool first)
 {
@@ -328,7 +344,7 @@ static void death(nccl_rank *r, bool first)
         nap(0.7);
         kill(getpid(), SIGKILL);
     }
-    nccl_expect(r, ring(r, !first, 1 << 20, 1 << 20), ITH_ERR_ABORTED, "rank 1", start, 4);
+    nccl_expect(r, meet(r, !first, 1 << 20), ITH_ERR_ABORTED, "rank 1", start, 4);
 }
 
 static void death_at_first(nccl_rank *r)
@@ -339,6 +355,32 @@ static void death_at_first(nccl_rank *r)
 static void death_later(nccl_rank *r)
 {
     death(r, false);
+}
+
+/* Rank 1 dies without posting an exchange in which rank 0 sends to it and receives from rank 2. NCCL may have taken what
+ * rank 0 sends before that, and then rank 0 needs nothing of rank 1: it succeeds, with the data of rank 2, and its next
+ * exchange fails. */
+static void death_of_receiver(nccl_rank *r)
+{
+    const int64_t bytes = 1 << 20;
+    if (ring(r, 0, 1000, 1000))
+        nccl_fail(r, "the exchange before failed");
+    const double start = nccl_now();
+    if (r->rank == 1) {
+        nap(0.7);
+        kill(getpid(), SIGKILL);
+    }
+    write_bytes(r->host, bytes, (uint32_t)r->rank);
+    NCCL_MUST(r, upload(r->send, r->host, (size_t)bytes, r->stream));
+    ith_status status = ring(r, 1, bytes, bytes);
+    if (r->rank == 0 && !status) {
+        NCCL_MUST(r, download(r->host, r->receive, (size_t)bytes, r->stream));
+        NCCL_MUST(r, synchronize(r->stream));
+        if (differences(r->host, bytes, 2))
+            nccl_fail(r, "the exchange has succeeded without the data of rank 2");
+        status = ring(r, 2, bytes, bytes);
+    }
+    nccl_expect(r, status, ITH_ERR_ABORTED, "rank 1", start, 4);
 }
 
 /* Rank 1 dies after it has posted its part and before the data have moved. */
@@ -445,6 +487,7 @@ static const test_case cases[] = {
     {"mismatch_later", 2, -1, 20, mismatch_later},
     {"death_at_first", 3, 1, 20, death_at_first},
     {"death_later", 3, 1, 20, death_later},
+    {"death_of_receiver", 3, 1, 20, death_of_receiver},
     {"death_in_flight", 2, 1, 20, death_in_flight},
     {"timeout_at_first", 2, -1, 2, timeout_at_first},
     {"abortion", 2, -1, 20, abortion},
