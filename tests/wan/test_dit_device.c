@@ -3,6 +3,7 @@
  * tokens with a condition, known tokens, prompts of different lengths; memory; failures. The device is the fake one
  * (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
 #include "comm/comm.h"
+#include "gpu/fake/fake_device.h"
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
 #include "support/engine/kinds.h"
@@ -12,6 +13,7 @@
 
 #include <ithaca/files.h>
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,6 +302,55 @@ static void loras_are_merged(void **state)
     check(context, ith_context_use_device(context, "cpu"));
 }
 
+/* The whole of one rank: opens the expert, makes the text, and computes. */
+static ith_status run_whole(const float *const *rows, const int64_t *counts, call *c)
+{
+    ith_status status = open_dit(context, passes[2].model, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &c->dit);
+    if (!status)
+        status = ith_dit_text_create(context, c->dit, BATCH, rows, counts, &c->text);
+    if (!status)
+        status = run_rank(context, NULL, c);
+    if (c->text)
+        ith_dit_text_free(context, &c->text);
+    ith_dit_free(context, &c->dit);
+    return status;
+}
+
+/* Whichever call of the device fails, the run ends with a sentence, and nothing is left on the device. */
+static void failures_leave_nothing(void **state)
+{
+    (void)state;
+    if (strncmp(devices[0], "fake", 4) != 0)
+        return;
+    void *module = dlopen(DEVICES "/ithaca_device_fake.so", RTLD_NOW | RTLD_NOLOAD);
+    fake_control_table *fake = module ? dlsym(module, "fake_control") : NULL;
+    const float *rows[BATCH];
+    int64_t counts[BATCH], calls = 0;
+    call c;
+    assert_non_null(fake);
+    check(context, ith_context_use_device(context, devices[1]));
+    open_call(&c, passes[2].golden, passes[2].model, OPERANDS_F32);
+    find_prompts(&c, rows, counts);
+    ith_dit_text_free(context, &c.text);
+    ith_dit_free(context, &c.dit);
+    const int64_t held = atomic_load(&fake->device_held), pinned = atomic_load(&fake->pinned_held);
+    const long streams = atomic_load(&fake->streams), before = atomic_load(&fake->calls);
+    check(context, run_whole(rows, counts, &c));
+    calls = atomic_load(&fake->calls) - before;
+    for (int64_t i = 0; i < calls; i += 1 + i / 40) {
+        atomic_store(&fake->refuse, atomic_load(&fake->calls) + i);
+        const ith_status status = run_whole(rows, counts, &c);
+        atomic_store(&fake->refuse, -1);
+        if (status && !strstr(ith_context_error(context), "the test refuses this call"))
+            fail_msg("call %d: %s", (int)i, ith_context_error(context));
+        assert_int_equal(atomic_load(&fake->device_held), held);
+        assert_int_equal(atomic_load(&fake->pinned_held), pinned);
+        assert_int_equal(atomic_load(&fake->streams), streams);
+    }
+    close_call(&c);
+    check(context, ith_context_use_device(context, "cpu"));
+}
+
 /* A rank whose context computes elsewhere than the weights lie is refused. */
 static void another_device_is_refused(void **state)
 {
@@ -323,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_is_that_of_diffusers),       cmocka_unit_test(bf16_is_close),
         cmocka_unit_test(branches_in_turn_are_the_batch), cmocka_unit_test(loras_are_merged),
-        cmocka_unit_test(another_device_is_refused),
+        cmocka_unit_test(failures_leave_nothing),         cmocka_unit_test(another_device_is_refused),
     };
     return cmocka_run_group_tests_name("dit_device", tests, context_set_up, context_tear_down);
 }
