@@ -4,7 +4,6 @@
 #include "../../../base/size.h"
 #include "dit_device.h"
 
-
 /* The numbers of all shifts, scales and gates of a pass. */
 static int64_t modulation_numbers(const ith_dit_workspace *w)
 {
