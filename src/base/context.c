@@ -52,9 +52,9 @@ struct ith_context {
     ith_log_level log_level;
     ith_parallel_fn parallel;
     void *parallel_user;
-    uint32_t cpu;         /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
-    int rank;             /* the rank's number in the trace */
-    double connect_limit; /* seconds; 0: none was set */
+    uint32_t cpu;                  /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
+    int rank;                      /* the rank's number in the trace */
+    double connect_limit;          /* seconds; 0: none was set */
     struct ith_device_use *device; /* NULL: the processor */
     ith_observer *observer;
     ith_activity *activity;

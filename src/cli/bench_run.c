@@ -107,7 +107,7 @@ static bool measure_peaks(bench_rank *r, ith_bench_row *row, double row_seconds,
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-/* The first row of the table whose tensors are those of row `index`: the same problem on as many ranks. */
+/* The first row of the table that has the tensors of row `index`: the same problem on as many ranks. */
 static int first_alike(const ith_bench *bench, int index)
 {
     int first = 0;

@@ -100,7 +100,7 @@ typedef struct ith_device_convolutions {
     /* Chooses the algorithm of a convolution, whose pointers are not looked at, and sets *bytes to the scratch memory
      * that it needs. ITH_ERR_UNSUPPORTED if the library cannot compute it. */
     ith_status (*prepare)(struct ith_device_convs *convs, const ith_device_conv *conv, int64_t *bytes, char *said);
-    /* scratch: memory of the device of scratch_bytes bytes, at least those of `prepare`. */
+    /* scratch: memory of the device of scratch_bytes bytes, at least as many as `prepare` asks for. */
     ith_status (*convolve)(struct ith_device_stream *stream, struct ith_device_convs *convs,
                            const ith_device_conv *conv, void *scratch, int64_t scratch_bytes, char *said);
     ith_status (*pixels)(struct ith_device_stream *stream, const ith_device_pixels *pixels, char *said);

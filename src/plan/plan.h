@@ -15,7 +15,7 @@ typedef struct ith_plan_sizes {
 struct ith_plan {
     ith_attn_setting setting;
     ith_executor executor;
-    bool owns_axes;       /* whether the plan made the communicators of the axes, and so destroys them */
+    bool owns_axes; /* whether the plan made the communicators of the axes, and so destroys them */
     ith_plan_sizes sizes;
     void *on_device, *pinned; /* the memory of the executor on a device; NULL on the processor */
     /* number of the plan on its communicator; number of executions that all ranks began */

@@ -54,9 +54,9 @@ for file in $(grep -lE 'immintrin\.h|arm_neon\.h|_mm(256|512)_' $(git ls-files '
     case "$file" in src/kernels/cpu/*) ;; *) complain "$file: instruction sets belong under src/kernels/cpu" ;; esac
 done
 
-# Nothing but the module for NVIDIA GPUs knows CUDA.
+# Nothing but the modules for NVIDIA GPUs, and the tests of NCCL, know CUDA.
 for file in $(git ls-files '*.cu' '*.cuh') $(git grep -lE '^ *# *include *[<"](cuda|cooperative_groups|nccl|cudnn|cublas)' -- '*.c' '*.h' '*.cc'); do
-    case "$file" in src/kernels/cuda/*) ;; *) complain "$file: CUDA belongs under src/kernels/cuda" ;; esac
+    case "$file" in src/kernels/cuda/* | src/comm/nccl/* | tests/nccl/*) ;; *) complain "$file: CUDA belongs under src/kernels/cuda and src/comm/nccl" ;; esac
 done
 for include in $(grep -hE '^ *# *include +"' $(git ls-files src include tests bench examples | grep -v '^src/kernels/cuda/') | grep -oE '"[^"]*\bcuda/[^"]*"'); do
     complain "$include is included outside of src/kernels/cuda"

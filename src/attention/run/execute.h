@@ -14,8 +14,8 @@ typedef struct ith_executor {
     const ith_attn_setting *setting;
     ith_sweep sweep;         /* used on the processor */
     ith_device_sweep device; /* used on a device */
-    ith_messages messages; /* used if some exchange is made by messages: COPY and MIXED */
-    ith_in_place in_place; /* used if tensors of other ranks are used in place: IN_PLACE and MIXED */
+    ith_messages messages;   /* used if some exchange is made by messages: COPY and MIXED */
+    ith_in_place in_place;   /* used if tensors of other ranks are used in place: IN_PLACE and MIXED */
     ith_plan_counters counters;
     /* bytes that this rank has sent in the execution under way; if the exchange is in place, other ranks add to it */
     _Atomic int64_t sent;

@@ -26,8 +26,8 @@ typedef struct ith_posted {
     ith_transfer *sends, *receives;
     int64_t send_count, receive_count; /* the largest number of transfers that any step posts */
     ith_request *request;              /* NULL: the exchange is not under way */
-    bool used;                 /* some step posts this exchange */
-    ith_carried_sizes carried; /* the same numbers, and bytes, for the messages of a device */
+    bool used;                         /* some step posts this exchange */
+    ith_carried_sizes carried;         /* the same numbers, and bytes, for the messages of a device */
     /* The members below serve compressed messages. */
     char *out, *in;              /* messages as they travel, sent and received */
     int64_t out_bytes, in_bytes; /* the most bytes of both in any step */

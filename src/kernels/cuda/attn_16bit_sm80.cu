@@ -9,7 +9,7 @@
  *
  * A block of 4 warps computes BQ queries of one head, and walks over the keys in tiles of BK. Each warp has M times 16
  * queries. Queries, and two tiles of keys and values, lie in shared memory: while one tile is used, cp.async brings the
- * next. The tile of logits and the output stay in registers. The fragments of the product m16n8k16 are those of the PTX
+ * next. The tile of logits and the output stay in registers. The fragments of the product m16n8k16 have the layout of the PTX
  * manual: thread t of a warp holds columns 2 (t % 4) and 2 (t % 4) + 1 of rows t / 4 and t / 4 + 8 of a 16 x 8 tile of
  * sums; two such tiles of probabilities, rounded, are a left operand of the next product.
  *
@@ -154,7 +154,7 @@ __device__ void compute_logits(float (&s)[sizes<HD>::M][sizes<HD>::BK / 8][4], c
 }
 
 /* Scales a tile of products to logits in base 2, adds biases and masks, and hides the keys behind the last. Keys `first`
- * to `first` + BK are those of the tile. */
+ * to `first` + BK belong to the tile. */
 template <int M, int N>
 __device__ void finish_logits(float (&s)[M][N][4], const ith_device_attend &call, const logit_terms &terms,
                               int64_t first_row, int64_t first, int64_t keys)
@@ -183,7 +183,7 @@ __device__ void finish_logits(float (&s)[M][N][4], const ith_device_attend &call
             }
 }
 
-/* Raises the maximum of each row to that of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
+/* Raises the maximum of each row to the maximum of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
 template <int HD>
 __device__ void raise_maxima(warp_state<HD> &row, const float (&s)[sizes<HD>::M][sizes<HD>::BK / 8][4])
 {
@@ -374,7 +374,7 @@ __global__ void __launch_bounds__(THREADS) attend_block(const __grid_constant__ 
     logit_terms terms = terms_of(call, place);
     warp_state<HD> row;
     load_state(row, call, place, first_row);
-    for (int64_t j = -BK; j < keys; j += BK) { /* the tile behind j is loaded while that of j is used */
+    for (int64_t j = -BK; j < keys; j += BK) { /* the tile behind j is loaded while the tile of j is used */
         int64_t next = j + BK;
         int stage = next / BK % 2;
         wait_for_copies();

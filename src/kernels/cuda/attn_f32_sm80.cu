@@ -28,7 +28,7 @@ __device__ row_offset split(float m)
 }
 
 /* 2^(s - m), also if m is a fixed offset, so that s - m may be near 88 and would lose bits of s. So s is split as m is:
- * the difference of the whole numbers is exact, and that of the rests is small. */
+ * the difference of the whole numbers is exact, and the difference of the rests is small. */
 __device__ float exp2_far(float s, row_offset m)
 {
     const float round = 12582912.0f; /* 1.5 2^23: a sum with it has no fraction */
@@ -164,7 +164,7 @@ __device__ void finish_logits(float (&s)[sizes<HD>::R][sizes<HD>::C], const ith_
         }
 }
 
-/* Raises the maximum of each row to that of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
+/* Raises the maximum of each row to the maximum of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
 template <int HD> __device__ void raise_maxima(thread_state<HD> &row, const float (&s)[sizes<HD>::R][sizes<HD>::C])
 {
 #pragma unroll

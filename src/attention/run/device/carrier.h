@@ -37,7 +37,7 @@ typedef struct ith_carried {
     ith_transfer *sends, *receives; /* as they are posted */
     int64_t send_count, receive_count;
     int64_t in_used; /* bytes of device_in that arrive */
-    bool used; /* some step posts this exchange, perhaps without regions */
+    bool used;       /* some step posts this exchange, perhaps without regions */
     struct ith_device_stream *stream;
     ith_comm *comm;
     ith_request *request;
