@@ -39,8 +39,11 @@ enum {
     NO_ITEM = -1
 };
 
-/* When l' is summed (candidates): always, or only in tiles that have more than 1 / 16 of l. */
-enum { SUM_ALL = 1, SUM_LARGE = 2 };
+/* How l' is summed (candidates): by additions; by additions, and only in tiles that have more than 1 / 16 of l; by matrix
+ * products with ones. BARE: l, which only lse and the state need, is not summed. */
+enum { SUM_ALL = 1, SUM_LARGE = 2, SUM_MATRIX = 3, SUM_MATRIX_BARE = 4, SUM_ALL_BARE = 5 };
+template <int SUMS> constexpr bool sums_l = SUMS <= SUM_MATRIX;
+template <int SUMS> constexpr bool uses_matrix = SUMS == SUM_MATRIX || SUMS == SUM_MATRIX_BARE;
 
 /* Rows of heads: row s of head n begins at data + (n - first) / heads * batch_stride + s * row_stride +
  * (n - first) % heads * D. */
@@ -298,7 +301,7 @@ template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2
 }
 
 /* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
-template <int KEYS>
+template <int KEYS, int SUMS>
 __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
 {
     float offset[2], factor[2];
@@ -318,16 +321,24 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
     for (int i = 0; i < KEYS / 2; i++) {
         const int row = i / 2 % 2;
         s[i] = power_of_2(fmaf(s[i], factor[row], -offset[row]));
-        sums.of[row] += s[i];
+        if constexpr (sums_l<SUMS>)
+            sums.of[row] += s[i];
     }
     return sums;
 }
 
-/* Whether m must be raised: some p of the tile could be too large, or there was no logit yet. f16 ends at 65504. */
-template <typename T> __device__ __forceinline__ bool exceeds(const tile_sums &sums, const row_state &rows, int i)
+/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is negative,
+ * so that p are ordered as their bits are, and NaN is above all. */
+template <typename T, int KEYS>
+__device__ __forceinline__ void find_excess(bool (&moves)[2], const float (&p)[KEYS / 2], const row_state &rows)
 {
-    const float most = is_bf16<T> ? 0x1p32f : 0x1p15f;
-    return !(sums.of[i] <= most) || rows.m[i] == -INFINITY;
+    int most[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; i++)
+        most[i % 2] = __vimax3_s32(most[i % 2], __float_as_int(p[2 * i]), __float_as_int(p[2 * i + 1]));
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        moves[i] = most[i] > __float_as_int(is_bf16<T> ? 0x1p32f : 0x1p15f) || rows.m[i] == -INFINITY;
 }
 
 /* Logits of columns from `keys` on become -infinity. */
@@ -364,59 +375,90 @@ __device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float 
         p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
 }
 
-/* l' grows by the sums of a tile. */
-template <typename T, int KEYS, int SUMS>
-__device__ __forceinline__ void add_rounded(row_state &rows, const uint32_t (&p)[KEYS / 4], const tile_sums &sums)
+/* sums += a b, of matrices [16, 16] and [16, 8], in a warp; b consists of ones. a and sums lie in registers as those of a
+ * warp do for wgmma. So sums[0] and sums[2] become the sums of the thread's rows. */
+template <typename T> __device__ __forceinline__ void sum_rows(float (&sums)[4], const uint32_t *a)
 {
-    const bool matters[2] = {SUMS == SUM_ALL || 16 * sums.of[0] > rows.l[0],
-                             SUMS == SUM_ALL || 16 * sums.of[1] > rows.l[1]};
-    float rounded[2] = {0, 0};
-    if (SUMS == SUM_ALL || __any_sync(0xffffffff, matters[0] || matters[1]))
+#define CASE(TYPE)                                                                                                     \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "   \
+                 "{%0, %1, %2, %3};"                                                                                   \
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(is_bf16<T> ? 0x3f803f80 : 0x3c003c00))
+    if constexpr (is_bf16<T>)
+        CASE("bf16.bf16");
+    else
+        CASE("f16.f16");
+#undef CASE
+}
+
+/* What l' grows by because of a tile. */
+template <typename T, int KEYS, int SUMS>
+__device__ __forceinline__ void add_rounded(float (&rounded)[2], const row_state &rows, const uint32_t (&p)[KEYS / 4],
+                                            const tile_sums &sums)
+{
+    rounded[0] = rounded[1] = 0;
+    if constexpr (SUMS == SUM_LARGE) {
+        const bool matters[2] = {16 * sums.of[0] > rows.l[0], 16 * sums.of[1] > rows.l[1]};
+        if (__any_sync(0xffffffff, matters[0] || matters[1]))
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++)
+                rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
+        rounded[0] = matters[0] ? rounded[0] : sums.of[0];
+        rounded[1] = matters[1] ? rounded[1] : sums.of[1];
+    } else {
 #pragma unroll
         for (int i = 0; i < KEYS / 4; i++)
             rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        rows.l_rounded[i] += matters[i] ? rounded[i] : sums.of[i];
+    }
 }
 
 /* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next ones.
  * It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
  * exponentials. */
-template <typename T, int D, int KEYS>
+template <typename T, int D, int KEYS, int SUMS>
 __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 4], float (&o)[D / 2],
-                                            bool moved, const row_state &rows)
+                                            float (&row_sums)[4], bool moved, const row_state &rows)
 {
     wgmma_wait<0>();
     pin(o);
     pin(s);
     round_tile<T, KEYS>(p, s);
+    if constexpr (uses_matrix<SUMS>) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            row_sums[i] = 0;
+#pragma unroll
+        for (int step = 0; step < KEYS / 16; step++)
+            sum_rows<T>(row_sums, p + 4 * step);
+    }
     if (moved)
         shrink_outputs<D>(o, rows);
 }
 
 /* p of a tile, from its logits s. With the online softmax, if a row of the warpgroup needs a larger m, the logits are
  * computed again, m is raised, and then p is. */
-template <typename T, int D, int KEYS>
+template <typename T, int D, int KEYS, int SUMS>
 __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &a, uint32_t q, uint32_t k,
                                                         const thread_place &thread, float (&s)[KEYS / 2],
                                                         row_state &rows, bool &moved)
 {
-    tile_sums sums = exponentiate<KEYS>(s, rows, a.c);
+    tile_sums sums = exponentiate<KEYS, SUMS>(s, rows, a.c);
     moved = false;
-    const bool moves[2] = {exceeds<T>(sums, rows, 0), exceeds<T>(sums, rows, 1)};
-    if (!a.wants_fixed && threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1])) {
-        bool some_move[2];
+    if (!a.wants_fixed) {
+        bool moves[2];
+        find_excess<T, KEYS>(moves, s, rows);
+        moved = threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1]);
+        if (moved) {
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            some_move[i] = __ballot_sync(0xffffffff, moves[i]) >> thread.lane / 4 * 4 & 15;
-        wgmma_fence();
-        enqueue_logits<T, D, KEYS>(s, q, k);
-        wgmma_wait<0>();
-        pin(s);
-        raise_offsets<KEYS>(rows, s, a.c, some_move);
-        moved = true;
-        sums = exponentiate<KEYS>(s, rows, a.c);
+            for (int i = 0; i < 2; i++)
+                moves[i] = __ballot_sync(0xffffffff, moves[i]) >> thread.lane / 4 * 4 & 15;
+            wgmma_fence();
+            enqueue_logits<T, D, KEYS>(s, q, k);
+            wgmma_wait<0>();
+            pin(s);
+            raise_offsets<KEYS>(rows, s, a.c, moves);
+            sums = exponentiate<KEYS, SUMS>(s, rows, a.c);
+        }
     }
     rows.l[0] += sums.of[0];
     rows.l[1] += sums.of[1];
@@ -424,7 +466,7 @@ __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &
 }
 
 /* p of the first tile, which has `keys` keys. */
-template <int KEYS>
+template <int KEYS, int SUMS>
 __device__ __forceinline__ tile_sums make_first_probabilities(const attend_arguments &a, int keys,
                                                               const thread_place &thread, float (&s)[KEYS / 2],
                                                               row_state &rows)
@@ -434,7 +476,7 @@ __device__ __forceinline__ tile_sums make_first_probabilities(const attend_argum
         hide_columns<KEYS>(s, keys, thread);
     if (!a.wants_fixed)
         raise_offsets<KEYS>(rows, s, a.c, all);
-    const tile_sums sums = exponentiate<KEYS>(s, rows, a.c);
+    const tile_sums sums = exponentiate<KEYS, SUMS>(s, rows, a.c);
     rows.l[0] += sums.of[0];
     rows.l[1] += sums.of[1];
     return sums;
@@ -458,27 +500,28 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     wgmma_wait<0>();
     pin(s);
     release(state->k_empty, n, thread);
-    tile_sums sums = make_first_probabilities<KEYS>(a, last_keys, thread, s, rows);
+    tile_sums sums = make_first_probabilities<KEYS, SUMS>(a, last_keys, thread, s, rows);
     bool moved = !a.wants_fixed && !a.first_shard;
     if (last_keys < KEYS && keys < a.kv_rows) {
         wait_for(state->v_full, n);
         clear_rows<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, n), last_keys, thread);
     }
 
-    const uint32_t first = n, last = n + (uint32_t)count - 1;
-    while (n != last) {
+    float row_sums[4], rounded[2];
+    for (int tile = count - 2; tile >= 0; tile--) {
         n++;
         const uint32_t k = k_tile<D, KEYS, GROUPS>(tiles, n);
         wait_for(state->k_full, n);
-        finish_step<T, D, KEYS>(s, p, o, moved, rows);
-        if (n - first > 1)
+        finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
+        if (tile < count - 2)
             release(state->v_empty, n - 2, thread);
         wait_for(state->v_full, n - 1);
         if constexpr (TURNS)
             threads_sync<256>(FIRST_TURN_BARRIER + thread.group);
         wgmma_fence();
         enqueue_logits<T, D, KEYS>(s, q, k);
-        add_rounded<T, KEYS, SUMS>(rows, p, sums);
+        if constexpr (!uses_matrix<SUMS>)
+            add_rounded<T, KEYS, SUMS>(rounded, rows, p, sums);
         enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n - 1));
         if constexpr (TURNS)
             threads_arrive<256>(FIRST_TURN_BARRIER + (thread.group + 1) % GROUPS);
@@ -486,19 +529,24 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
         pin(s);
         if (a.wants_fixed)
             release(state->k_empty, n, thread);
-        sums = make_probabilities<T, D, KEYS>(a, q, k, thread, s, rows, moved);
+        rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
+        rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
+        sums = make_probabilities<T, D, KEYS, SUMS>(a, q, k, thread, s, rows, moved);
         if (!a.wants_fixed)
             release(state->k_empty, n, thread);
     }
     if (thread.lane == 0)
         barrier_arrive(shared_address(&state->q_empty[thread.group]));
-    finish_step<T, D, KEYS>(s, p, o, moved, rows);
-    if (n != first)
+    finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
+    if (count > 1)
         release(state->v_empty, n - 1, thread);
     wait_for(state->v_full, n);
     wgmma_fence();
-    add_rounded<T, KEYS, SUMS>(rows, p, sums);
+    if constexpr (!uses_matrix<SUMS>)
+        add_rounded<T, KEYS, SUMS>(rounded, rows, p, sums);
     enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n));
+    rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
+    rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
     wgmma_wait<0>();
     pin(o);
     release(state->v_empty, n, thread);
@@ -506,7 +554,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
 }
 
 /* The state before the first tile. `at` numbers the row among those of the state, and counts only if it exists. */
-template <int D>
+template <int D, int SUMS>
 __device__ __forceinline__ void read_state(const attend_arguments &a, const int64_t (&at)[2], const bool (&exists)[2],
                                            const thread_place &thread, float (&o)[D / 2], row_state &rows)
 {
@@ -514,7 +562,8 @@ __device__ __forceinline__ void read_state(const attend_arguments &a, const int6
     for (int i = 0; i < 2; i++) {
         const bool reads = exists[i] && !a.first_shard;
         rows.m[i] = reads || (a.wants_fixed && exists[i]) ? a.m[at[i]] : a.wants_fixed ? 0 : -INFINITY;
-        rows.l[i] = rows.l_rounded[i] = reads && thread.lane % 4 == 0 ? a.l[at[i]] : 0;
+        rows.l[i] = reads && thread.lane % 4 == 0 ? a.l[at[i]] : 0;
+        rows.l_rounded[i] = reads && (uses_matrix<SUMS> || thread.lane % 4 == 0) ? a.l[at[i]] : 0;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
             float2 pair = make_float2(0, 0);
@@ -618,7 +667,7 @@ __device__ void attend_items(const attend_arguments &a, shared_state *state, uin
         const int keys = count_keys(a, a.first + place);
         const bool exists[2] = {row < a.q_rows, row + 8 < a.q_rows};
         const int64_t at[2] = {(int64_t)place * a.q_rows + row, (int64_t)place * a.q_rows + row + 8};
-        read_state<D>(a, at, exists, thread, o, rows);
+        read_state<D, SUMS>(a, at, exists, thread, o, rows);
         if (keys > 0)
             attend_tiles<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, keys, thread, o, rows, n);
         else if (thread.lane == 0)
@@ -626,7 +675,8 @@ __device__ void attend_items(const attend_arguments &a, shared_state *state, uin
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             rows.l[i] = add_quad(rows.l[i]);
-            rows.l_rounded[i] = add_quad(rows.l_rounded[i]);
+            if constexpr (!uses_matrix<SUMS>)
+                rows.l_rounded[i] = add_quad(rows.l_rounded[i]);
         }
         if (a.last_shard)
             write_outputs<T, D>(a, place, row, exists, thread, o, rows);
