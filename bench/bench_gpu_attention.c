@@ -156,6 +156,7 @@ static void time_seq(bench_gpu *gpu, const settings *s, int64_t seq, series *lis
     ith_device_attend call = gpu_make_problem(gpu, &problem);
     /* Offsets of fixed_m that fit random tensors of these sizes: logits stay below the offset + 88. */
     gpu_fill_floats(gpu, call.m, s->heads * seq, -69);
+    call.lse = NULL;
     for (int i = 0; i < count; i++) {
         call.softmax = list[i].softmax;
         use_form(list[i].form);

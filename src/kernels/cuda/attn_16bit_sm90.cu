@@ -27,34 +27,48 @@ template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS> constexp
 }
 
 static const form forms[] = {
+    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_MATRIX>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_MATRIX_BARE>(),
+    make_form<__half, 128, 128, 2, 1, SUM_MATRIX>(),
+    make_form<__half, 128, 128, 2, 1, SUM_MATRIX_BARE>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_MATRIX>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_MATRIX_BARE>(),
+    make_form<__half, 64, 128, 3, 0, SUM_MATRIX>(),
+    make_form<__half, 64, 128, 3, 0, SUM_MATRIX_BARE>(),
+    /* Candidates that the third run on a device compares. */
     make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_ALL>(),
-    make_form<__half, 128, 128, 2, 1, SUM_ALL>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_ALL>(),
-    make_form<__half, 64, 128, 3, 0, SUM_ALL>(),
-    /* Candidates that the second run on a device compares. */
     make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_LARGE>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 0, SUM_ALL>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_ALL>(),
+    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_ALL_BARE>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_MATRIX>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_MATRIX_BARE>(),
     make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_LARGE>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, SUM_ALL>(),
-    make_form<__nv_bfloat16, 128, 80, 3, 0, SUM_ALL>(),
-    make_form<__nv_bfloat16, 128, 80, 3, 1, SUM_ALL>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, SUM_MATRIX_BARE>(),
+    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_ALL>(),
     make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_LARGE>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 1, SUM_ALL>(),
+    make_form<__nv_bfloat16, 128, 176, 2, 1, SUM_MATRIX>(),
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
-/* The first form for a call. ITHACA_SM90_FORM=KEYS,TURNS,SUMS asks for another, such as 128,1,2; NULL if there is none. */
+static bool is_bare(int sums)
+{
+    return sums == SUM_MATRIX_BARE || sums == SUM_ALL_BARE;
+}
+
+/* The first form for a call. ITHACA_SM90_FORM=KEYS,TURNS,SUMS asks for another, such as 128,1,2; NULL if there is none. Where
+ * l is needed, the form that sums l takes the place of a bare one. */
 static const form *find_form(const ith_device_attend *call)
 {
     int keys = 0, turns = 0, sums = 0;
     const char *wanted = getenv("ITHACA_SM90_FORM");
     if (wanted && sscanf(wanted, "%d,%d,%d", &keys, &turns, &sums) != 3)
         return NULL;
+    const bool bare = !call->lse && call->first_shard && call->last_shard;
+    if (!bare && is_bare(sums))
+        sums = sums == SUM_ALL_BARE ? SUM_ALL : SUM_MATRIX;
     for (int i = 0; i < FORMS; i++) {
         const form *f = &forms[i];
         if (f->head_dim == call->head_dim && f->f16 == (call->dtype == ITH_F16) &&
-            (!wanted || (f->keys == keys && f->turns == turns && f->sums == sums)))
+            (wanted ? f->keys == keys && f->turns == turns && f->sums == sums : is_bare(f->sums) == bare))
             return f;
     }
     return NULL;

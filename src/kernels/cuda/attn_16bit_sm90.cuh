@@ -74,15 +74,17 @@ typedef struct shared_state {
     int64_t item[GROUPS_MOST]; /* the item of the tile of queries, or NO_ITEM */
 } shared_state;
 
-/* The stage that tile number n of a block goes through, and the parity of the phase in which it is full. */
-__device__ __forceinline__ uint32_t stage_of(uint32_t n)
-{
-    return n % STAGES;
-}
+/* A stage of a ring, and the parity of the phase in which it is full. */
+typedef struct ring_place {
+    uint32_t stage, parity;
+} ring_place;
 
-__device__ __forceinline__ uint32_t parity_of(uint32_t n)
+__device__ __forceinline__ void advance(ring_place &place)
 {
-    return n / STAGES % 2;
+    if (++place.stage == STAGES) {
+        place.stage = 0;
+        place.parity ^= 1;
+    }
 }
 
 template <int D, int KEYS, int GROUPS> constexpr int q_bytes = GROUPS *ROWS *D * 2;
@@ -98,14 +100,14 @@ template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t q_til
     return tiles + (uint32_t)(group * ROWS * D * 2);
 }
 
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t k_tile(uint32_t tiles, uint32_t n)
+template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t k_tile(uint32_t tiles, uint32_t stage)
 {
-    return tiles + (uint32_t)q_bytes<D, KEYS, GROUPS> + stage_of(n) * (uint32_t)stage_bytes<D, KEYS>;
+    return tiles + (uint32_t)q_bytes<D, KEYS, GROUPS> + stage * (uint32_t)stage_bytes<D, KEYS>;
 }
 
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t v_tile(uint32_t tiles, uint32_t n)
+template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t v_tile(uint32_t tiles, uint32_t stage)
 {
-    return k_tile<D, KEYS, GROUPS>(tiles, n) + STAGES * (uint32_t)stage_bytes<D, KEYS>;
+    return k_tile<D, KEYS, GROUPS>(tiles, STAGES + stage);
 }
 
 __device__ __forceinline__ int count_keys(const attend_arguments &a, int head)
@@ -117,16 +119,17 @@ __device__ __forceinline__ int count_keys(const attend_arguments &a, int head)
 
 template <int D, int KEYS>
 __device__ __forceinline__ void load_tile(uint32_t tile, const CUtensorMap *map, const head_rows &rows, int head,
-                                          int row, uint64_t *full, uint64_t *empty, uint32_t n)
+                                          int row, uint64_t *full, uint64_t *empty, ring_place &to)
 {
     const int place = head - rows.first;
-    const uint32_t barrier = shared_address(&full[stage_of(n)]);
-    barrier_wait(shared_address(&empty[stage_of(n)]), parity_of(n) ^ 1);
+    const uint32_t barrier = shared_address(&full[to.stage]);
+    barrier_wait(shared_address(&empty[to.stage]), to.parity ^ 1);
     barrier_arrive_expect(barrier, (uint32_t)stage_bytes<D, KEYS>);
 #pragma unroll
     for (int strip = 0; strip < D / STRIP; strip++)
         copy_box(tile + (uint32_t)strip * KEYS * STRIP * 2, map, strip * STRIP, place % rows.heads, row,
                  place / rows.heads, barrier);
+    advance(to);
 }
 
 /* Hands an item to a warpgroup, with its queries if they are needed. */
@@ -153,7 +156,8 @@ __device__ __forceinline__ void hand_out(const attend_arguments &a, shared_state
 template <int D, int KEYS, int GROUPS>
 __device__ void load_items(const attend_arguments &a, shared_state *state, uint32_t tiles)
 {
-    uint32_t n = 0, q_parity = 0; /* n: the number of tiles that went before */
+    ring_place k_place = {0, 0}, v_place = {0, 0};
+    uint32_t q_parity = 0;
     for (int64_t item = blockIdx.x; item < a.items; item += gridDim.x) {
         const int place = (int)(item / a.items_per_head), head = a.first + place, kv_head = head / a.per_kv;
         const int row = (int)(item % a.items_per_head) * GROUPS * ROWS;
@@ -164,18 +168,17 @@ __device__ void load_items(const attend_arguments &a, shared_state *state, uint3
         const int count = (count_keys(a, head) + KEYS - 1) / KEYS;
         for (int i = 0; i <= count && count > 0; i++) {
             if (i < count)
-                load_tile<D, KEYS>(k_tile<D, KEYS, GROUPS>(tiles, n + i), &a.k_map, a.k, kv_head,
-                                   (count - 1 - i) * KEYS, state->k_full, state->k_empty, n + i);
+                load_tile<D, KEYS>(k_tile<D, KEYS, GROUPS>(tiles, k_place.stage), &a.k_map, a.k, kv_head,
+                                   (count - 1 - i) * KEYS, state->k_full, state->k_empty, k_place);
             if (i > 0)
-                load_tile<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, n + i - 1), &a.v_map, a.v, kv_head,
-                                   (count - i) * KEYS, state->v_full, state->v_empty, n + i - 1);
+                load_tile<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), &a.v_map, a.v, kv_head,
+                                   (count - i) * KEYS, state->v_full, state->v_empty, v_place);
             for (int group = 0; group < GROUPS && i == 0; group++)
                 hand_out<D>(a, state, q_tile<D, KEYS, GROUPS>(tiles, group), group, item, true, head,
                             row + group * ROWS, q_parity);
         }
         for (int group = 0; group < GROUPS && count == 0; group++)
             hand_out<D>(a, state, 0, group, item, false, head, row, q_parity);
-        n += (uint32_t)count;
         q_parity ^= 1;
     }
     for (int group = 0; group < GROUPS; group++)
@@ -189,17 +192,17 @@ typedef struct thread_place {
     int group, warp, lane, row, column;
 } thread_place;
 
-/* Waits until tile number n is loaded. */
-__device__ __forceinline__ void wait_for(uint64_t *full, uint32_t n)
+/* Waits until a tile is loaded. */
+__device__ __forceinline__ void wait_for(uint64_t *full, const ring_place &place)
 {
-    barrier_wait(shared_address(&full[stage_of(n)]), parity_of(n));
+    barrier_wait(shared_address(&full[place.stage]), place.parity);
 }
 
-/* One thread of each warp tells that the warp has read tile number n. */
-__device__ __forceinline__ void release(uint64_t *empty, uint32_t n, const thread_place &thread)
+/* One thread of each warp tells that the warp has read a tile. */
+__device__ __forceinline__ void release(uint64_t *empty, const ring_place &place, const thread_place &thread)
 {
     if (thread.lane == 0)
-        barrier_arrive(shared_address(&empty[stage_of(n)]));
+        barrier_arrive(shared_address(&empty[place.stage]));
 }
 
 /* s = q k^T, enqueued. */
@@ -312,7 +315,7 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
         large[i] = fabsf(offset[i]) > LARGE;
         factor[i] = large[i] ? 1 : c;
     }
-    if (large[0] || large[1])
+    if (__any_sync(0xffffffff, large[0] || large[1]))
 #pragma unroll
         for (int i = 0; i < KEYS / 2; i++)
             s[i] *= large[i / 2 % 2] ? c : 1;
@@ -424,12 +427,15 @@ __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[
     pin(s);
     round_tile<T, KEYS>(p, s);
     if constexpr (uses_matrix<SUMS>) {
+        float odd[4] = {0, 0, 0, 0}; /* two chains, so that a product need not wait for the one before */
 #pragma unroll
         for (int i = 0; i < 4; i++)
             row_sums[i] = 0;
 #pragma unroll
         for (int step = 0; step < KEYS / 16; step++)
-            sum_rows<T>(row_sums, p + 4 * step);
+            sum_rows<T>(step % 2 ? odd : row_sums, p + 4 * step);
+        row_sums[0] += odd[0];
+        row_sums[2] += odd[2];
     }
     if (moved)
         shrink_outputs<D>(o, rows);
@@ -447,7 +453,8 @@ __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &
     if (!a.wants_fixed) {
         bool moves[2];
         find_excess<T, KEYS>(moves, s, rows);
-        moved = threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1]);
+        const bool some = threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1]);
+        moved = __any_sync(0xffffffff, some); /* tells the compiler that the warp agrees */
         if (moved) {
 #pragma unroll
             for (int i = 0; i < 2; i++)
@@ -482,75 +489,79 @@ __device__ __forceinline__ tile_sums make_first_probabilities(const attend_argum
     return sums;
 }
 
-/* Everything that a warpgroup computes for an item with at least one key. n: the number of its first tile; becomes that of
- * the next item's first. */
+/* Everything that a warpgroup computes for an item with at least one key. */
 template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
 __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_state *state, uint32_t tiles, int keys,
                                              const thread_place &thread, float (&o)[D / 2], row_state &rows,
-                                             uint32_t &n)
+                                             ring_place &k_place, ring_place &v_place)
 {
     float s[KEYS / 2];
     uint32_t p[KEYS / 4];
     const uint32_t q = q_tile<D, KEYS, GROUPS>(tiles, thread.group);
     const int count = (keys + KEYS - 1) / KEYS, last_keys = keys - (count - 1) * KEYS;
 
-    wait_for(state->k_full, n);
+    wait_for(state->k_full, k_place);
     wgmma_fence();
-    enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, n));
+    enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, k_place.stage));
     wgmma_wait<0>();
     pin(s);
-    release(state->k_empty, n, thread);
+    release(state->k_empty, k_place, thread);
+    advance(k_place);
     tile_sums sums = make_first_probabilities<KEYS, SUMS>(a, last_keys, thread, s, rows);
     bool moved = !a.wants_fixed && !a.first_shard;
     if (last_keys < KEYS && keys < a.kv_rows) {
-        wait_for(state->v_full, n);
-        clear_rows<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, n), last_keys, thread);
+        wait_for(state->v_full, v_place);
+        clear_rows<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), last_keys, thread);
     }
 
     float row_sums[4], rounded[2];
     for (int tile = count - 2; tile >= 0; tile--) {
-        n++;
-        const uint32_t k = k_tile<D, KEYS, GROUPS>(tiles, n);
-        wait_for(state->k_full, n);
+        const uint32_t k = k_tile<D, KEYS, GROUPS>(tiles, k_place.stage);
+        wait_for(state->k_full, k_place);
         finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
-        if (tile < count - 2)
-            release(state->v_empty, n - 2, thread);
-        wait_for(state->v_full, n - 1);
+        if (tile < count - 2) {
+            release(state->v_empty, v_place, thread);
+            advance(v_place);
+        }
+        wait_for(state->v_full, v_place);
         if constexpr (TURNS)
             threads_sync<256>(FIRST_TURN_BARRIER + thread.group);
         wgmma_fence();
         enqueue_logits<T, D, KEYS>(s, q, k);
         if constexpr (!uses_matrix<SUMS>)
             add_rounded<T, KEYS, SUMS>(rounded, rows, p, sums);
-        enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n - 1));
+        enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage));
         if constexpr (TURNS)
             threads_arrive<256>(FIRST_TURN_BARRIER + (thread.group + 1) % GROUPS);
         wgmma_wait<1>();
         pin(s);
         if (a.wants_fixed)
-            release(state->k_empty, n, thread);
+            release(state->k_empty, k_place, thread);
         rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
         rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
         sums = make_probabilities<T, D, KEYS, SUMS>(a, q, k, thread, s, rows, moved);
         if (!a.wants_fixed)
-            release(state->k_empty, n, thread);
+            release(state->k_empty, k_place, thread);
+        advance(k_place);
     }
     if (thread.lane == 0)
         barrier_arrive(shared_address(&state->q_empty[thread.group]));
     finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
-    if (count > 1)
-        release(state->v_empty, n - 1, thread);
-    wait_for(state->v_full, n);
+    if (count > 1) {
+        release(state->v_empty, v_place, thread);
+        advance(v_place);
+    }
+    wait_for(state->v_full, v_place);
     wgmma_fence();
     if constexpr (!uses_matrix<SUMS>)
         add_rounded<T, KEYS, SUMS>(rounded, rows, p, sums);
-    enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, n));
+    enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage));
     rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
     rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
     wgmma_wait<0>();
     pin(o);
-    release(state->v_empty, n, thread);
-    n++;
+    release(state->v_empty, v_place, thread);
+    advance(v_place);
 }
 
 /* The state before the first tile. `at` numbers the row among those of the state, and counts only if it exists. */
@@ -651,7 +662,7 @@ __device__ __forceinline__ float add_quad(float x)
 template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
 __device__ void attend_items(const attend_arguments &a, shared_state *state, uint32_t tiles, const thread_place &thread)
 {
-    uint32_t n = 0;
+    ring_place k_place = {0, 0}, v_place = {0, 0};
     /* The last warpgroup gives the first its first turn. */
     if (TURNS && thread.group == GROUPS - 1)
         threads_arrive<256>(FIRST_TURN_BARRIER);
@@ -669,7 +680,7 @@ __device__ void attend_items(const attend_arguments &a, shared_state *state, uin
         const int64_t at[2] = {(int64_t)place * a.q_rows + row, (int64_t)place * a.q_rows + row + 8};
         read_state<D, SUMS>(a, at, exists, thread, o, rows);
         if (keys > 0)
-            attend_tiles<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, keys, thread, o, rows, n);
+            attend_tiles<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, keys, thread, o, rows, k_place, v_place);
         else if (thread.lane == 0)
             barrier_arrive(shared_address(&state->q_empty[thread.group]));
 #pragma unroll
