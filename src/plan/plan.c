@@ -247,15 +247,18 @@ static void leave(ith_plan *plan)
 }
 
 /* Sets the function that communicators call to see whether this rank has stopped: if it returns true, transfers need
- * not deliver their data. NULL: transfers always deliver. */
-static void set_unwanted(const ith_attn_setting *s, bool (*unwanted)(void *user))
+ * not deliver their data. begins: an execution begins; otherwise it has ended, and transfers always deliver. */
+static void set_unwanted(ith_plan *plan, bool begins)
 {
+    const ith_attn_setting *s = &plan->setting;
+    bool (*const unwanted)(void *user) = s->device ? ith_carrier_unwanted : ith_halt_heard;
+    void *const user = s->device ? (void *)&plan->executor.messages.carrier : s->halt;
     ith_comm *const comms[] = {s->comm, s->ulysses_comm, s->ring_comm};
     for (int i = 0; i < 3; i++) {
         if (!comms[i])
             continue;
-        comms[i]->unwanted = unwanted;
-        comms[i]->unwanted_user = s->halt;
+        comms[i]->unwanted = begins ? unwanted : NULL;
+        comms[i]->unwanted_user = user;
     }
 }
 
@@ -273,14 +276,14 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
         ith_comm_set_timeout(plan->setting.ulysses_comm, plan->setting.comm->timeout_seconds);
         ith_comm_set_timeout(plan->setting.ring_comm, plan->setting.comm->timeout_seconds);
     }
-    set_unwanted(&plan->setting, ith_halt_heard);
+    set_unwanted(plan, true);
     status = ith_open_execution(plan, &tensors, status);
     if (!status) {
         status = ith_executor_run(&plan->executor, &tensors);
         status = ith_close_execution(plan, status);
         ith_executor_close(&plan->executor);
     }
-    set_unwanted(&plan->setting, NULL);
+    set_unwanted(plan, false);
     return status;
 }
 

@@ -56,7 +56,6 @@ void ith_carrier_close(ith_carrier *c)
 void ith_carrier_begin(ith_carrier *c)
 {
     c->queued = 0;
-    c->halting = false;
     for (int i = 0; i < ITH_EXCHANGES; i++) {
         c->exchanges[i].request = NULL;
         c->exchanges[i].waiting = c->exchanges[i].posted = false;
@@ -64,6 +63,22 @@ void ith_carrier_begin(ith_carrier *c)
 }
 
 /* ---- Waiting for the device ------------------------------------------------------------------------------------ */
+
+/* Tells the device, once, that the execution is to stop. */
+static void tell_device(ith_carrier *c)
+{
+    if (atomic_exchange(&c->halts, false))
+        c->on_halt(c->halt_user);
+}
+
+bool ith_carrier_unwanted(void *user)
+{
+    ith_carrier *c = user;
+    const bool stops = ith_halt_heard(c->setting->halt);
+    if (stops)
+        tell_device(c);
+    return stops;
+}
 
 /* Moves messages of the exchanges under way, and tells the device if the execution is to stop. Returns false: work that
  * the device has is waited for in any case. user: an ith_carrier. */
@@ -75,10 +90,8 @@ static bool move_messages(void *user)
         if (c->exchanges[i].request) /* a failure is seen when the exchange is waited for */
             ith_comm_test(c->exchanges[i].comm, &c->exchanges[i].request, &done);
     }
-    if (ith_halted(c->setting->halt) && !c->halting) {
-        c->halting = true;
-        c->on_halt(c->halt_user);
-    }
+    if (ith_halted(c->setting->halt))
+        tell_device(c);
     return false;
 }
 

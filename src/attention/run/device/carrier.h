@@ -52,14 +52,15 @@ typedef struct ith_carrier {
     ith_carried exchanges[ITH_EXCHANGES];
     int queue[ITH_EXCHANGES]; /* numbers of the exchanges that are waiting to be posted, in their order */
     int queued;
-    bool halting; /* the execution under way is to stop, and on_halt has been called */
+    atomic_bool halts; /* on_halt may be called: an execution is under way, and has not been told to stop */
     void (*on_halt)(void *user);
     void *halt_user;
 } ith_carrier;
 
 /* Takes the memory of exchange number `exchange` from the plan's memory. */
 void ith_carrier_lay_out(ith_carrier *carrier, int exchange, const ith_carried_sizes *sizes, ith_plan_memory *memory);
-/* Makes the streams of the exchanges that have memory. on_halt: called once in an execution that is to stop. */
+/* Makes the streams of the exchanges that have memory. on_halt: called once in an execution that is to stop, from
+ * any thread, between the moments at which `halts` becomes true and false. */
 ith_status ith_carrier_open(ith_carrier *carrier, struct ith_device_stream *compute, void (*on_halt)(void *user),
                             void *user);
 void ith_carrier_close(ith_carrier *carrier);
@@ -78,6 +79,9 @@ static inline bool ith_carrier_is_under_way(const ith_carrier *carrier, int exch
 /* Waits until the messages of an exchange have arrived. Work that the device gets later finds them in their regions. */
 ith_status ith_carrier_wait(ith_carrier *carrier, int exchange);
 
+/* Whether the execution is to stop, for communicators (ith_comm.unwanted): then the device learns it too, although this
+ * rank waits for another one. user: an ith_carrier. Any thread may call this. */
+bool ith_carrier_unwanted(void *user);
 /* Waits until a stream has ended; meanwhile moves messages, and shows that this rank is alive. */
 ith_status ith_carrier_sync(ith_carrier *carrier, struct ith_device_stream *stream);
 

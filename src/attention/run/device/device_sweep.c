@@ -138,6 +138,7 @@ ith_status ith_device_sweep_begin(ith_device_sweep *s, const ith_attn_tensors *t
         status = module_of(s)->wait_for(s->compute, s->control, said);
     if (status)
         return check(s, status, said);
+    atomic_store(&s->carrier->halts, true);
     status = upload_lengths(s, tensors);
     if (!status && p->has_key_bias) {
         memcpy(s->pinned.key_bias, tensors->key_bias, (size_t)bias_bytes);
@@ -149,11 +150,14 @@ ith_status ith_device_sweep_begin(ith_device_sweep *s, const ith_attn_tensors *t
 ith_status ith_device_sweep_end(ith_device_sweep *s)
 {
     double traced = ith_trace_begin(s->setting->context);
-    struct ith_device_stream *streams[ITH_EXCHANGES + 2] = {s->compute, s->control};
+    struct ith_device_stream *streams[ITH_EXCHANGES + 2] = {s->compute};
     ith_status status = ITH_OK;
     for (int i = 0; i < ITH_EXCHANGES; i++)
-        streams[i + 2] = s->carrier->exchanges[i].stream;
+        streams[i + 1] = s->carrier->exchanges[i].stream;
+    streams[ITH_EXCHANGES + 1] = s->control; /* the last: a cancellation may write to it until the others have ended */
     for (int i = 0; i < ITH_EXCHANGES + 2; i++) {
+        if (i == ITH_EXCHANGES + 1)
+            atomic_store(&s->carrier->halts, false);
         ith_status ended = streams[i] ? ith_carrier_sync(s->carrier, streams[i]) : ITH_OK;
         status = status ? status : ended;
     }
