@@ -61,12 +61,11 @@ ith_status fake_prepare_conv(struct ith_device_convs *convs, const ith_device_co
     return ITH_OK;
 }
 
-/* Number `out` of pixel (f, i, j) of y. */
-static double sum_taps(const ith_device_conv *c, const void *x, const void *w, int64_t f, int64_t i, int64_t j,
-                       int64_t out)
+/* FAKE_TOGETHER numbers of pixel (f, i, j) of y. spread: the weights of these. */
+static void sum_taps(const ith_device_conv *c, const char *x, const double *spread, int64_t f, int64_t i, int64_t j,
+                     double sums[FAKE_TOGETHER])
 {
-    const int64_t edge = (c->kernel - 1) / 2;
-    double sum = 0;
+    const int64_t edge = (c->kernel - 1) / 2, bytes = c->in * ith_dtype_bytes(c->type);
     for (int64_t t = 0; t < c->depth; t++)
         for (int64_t r = 0; r < c->kernel; r++)
             for (int64_t s = 0; s < c->kernel; s++) {
@@ -74,11 +73,21 @@ static double sum_taps(const ith_device_conv *c, const void *x, const void *w, i
                 if (row < 0 || row >= c->height || column < 0 || column >= c->width)
                     continue;
                 const int64_t pixel = ((f + t) * c->height + row) * c->width + column;
-                const int64_t tap = ((out * c->depth + t) * c->kernel + r) * c->kernel + s;
-                for (int64_t k = 0; k < c->in; k++)
-                    sum += number(c->type, x, pixel * c->in + k) * number(c->type, w, tap * c->in + k);
+                const int64_t tap = (t * c->kernel + r) * c->kernel + s;
+                fake_add_products(sums, x + pixel * bytes, c->type, c->in, spread + tap * c->in * FAKE_TOGETHER);
             }
-    return sum;
+}
+
+/* Pixel number `pixel` of y. */
+static void convolve_pixel(const ith_device_conv *c, const void *x, const double *spread, void *y, int64_t pixel)
+{
+    const int64_t area = c->height * c->width, taps = c->depth * c->kernel * c->kernel * c->in;
+    for (int64_t out = 0; out < c->out; out += FAKE_TOGETHER) {
+        double sums[FAKE_TOGETHER] = {0};
+        sum_taps(c, x, spread + out * taps, pixel / area, pixel % area / c->width, pixel % c->width, sums);
+        for (int64_t i = 0; i < FAKE_TOGETHER && out + i < c->out; i++)
+            keep(c->type, y, pixel * c->out + out + i, sums[i]);
+    }
 }
 
 ith_status fake_convolve(struct ith_device *device, const ith_device_conv *c, void *scratch, int64_t scratch_bytes,
@@ -94,11 +103,15 @@ ith_status fake_convolve(struct ith_device *device, const ith_device_conv *c, vo
         snprintf(said, ITH_DEVICE_SENTENCE, "too little scratch memory");
         return ITH_ERR_INTERNAL;
     }
+    double *spread = fake_spread_weights(w, c->type, c->out, c->depth * c->kernel * c->kernel * c->in);
+    if (!spread) {
+        snprintf(said, ITH_DEVICE_SENTENCE, "the processor has no memory left");
+        return ITH_ERR_MEMORY;
+    }
 #pragma omp parallel for
     for (int64_t pixel = 0; pixel < c->frames * area; pixel++)
-        for (int64_t o = 0; o < c->out; o++)
-            keep(c->type, y, pixel * c->out + o,
-                 sum_taps(c, x, w, pixel / area, pixel % area / c->width, pixel % c->width, o));
+        convolve_pixel(c, x, spread, y, pixel);
+    free(spread);
     return ITH_OK;
 }
 

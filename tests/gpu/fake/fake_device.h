@@ -53,6 +53,13 @@ ith_status fake_pixels(struct ith_device *device, const ith_device_pixels *pixel
 ith_status fake_colours(struct ith_device *device, const ith_device_colours *colours, char *said);
 ith_status fake_softmax(struct ith_device *device, const ith_device_softmax *softmax, char *said);
 
+enum { FAKE_TOGETHER = 8 };
+/* Weights [out, in] as f64 [out / FAKE_TOGETHER, in, FAKE_TOGETHER]; those of outputs that do not exist are 0. The caller
+ * frees them. NULL: there is no memory. */
+double *fake_spread_weights(const void *w, ith_dtype type, int64_t out, int64_t in);
+/* Adds to each sum the products of `count` numbers of x and the weights of its output. */
+void fake_add_products(double sums[FAKE_TOGETHER], const void *x, ith_dtype type, int64_t count, const double *spread);
+
 /* Functions of the table that enqueue nothing. */
 const char *fake_conv_refusal(void);
 ith_status fake_create_convs(struct ith_device *device, struct ith_device_convs **out, char *said);

@@ -4,6 +4,7 @@
 #include "fake_device.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static double get(const void *numbers, ith_dtype type, int64_t i)
@@ -34,6 +35,18 @@ static double gelu(double v)
     return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
+/* Columns [column, column + FAKE_TOGETHER) of a row of y, as far as they exist. */
+static void sum_columns(const ith_device_linear *l, int64_t row, int64_t column, const void *x, const double *spread,
+                        const void *bias, void *y)
+{
+    double sums[FAKE_TOGETHER] = {0};
+    for (int64_t i = 0; i < FAKE_TOGETHER && bias && column + i < l->out; i++)
+        sums[i] = get(bias, l->y_type, column + i);
+    fake_add_products(sums, (const char *)x + row * l->x_stride * ith_dtype_bytes(l->type), l->type, l->in, spread);
+    for (int64_t i = 0; i < FAKE_TOGETHER && column + i < l->out; i++)
+        put(y, l->y_type, row * l->y_stride + column + i, l->gelu ? gelu(sums[i]) : sums[i]);
+}
+
 ith_status fake_linear(struct ith_device *device, const ith_device_linear *l, char *said)
 {
     if (!l->rows)
@@ -44,13 +57,15 @@ ith_status fake_linear(struct ith_device *device, const ith_device_linear *l, ch
     const void *bias = y && l->bias ? rows_at(device, l->bias, l->y_type, 1, l->out, l->out, said) : NULL;
     if (!y || (l->bias && !bias))
         return ITH_ERR_INTERNAL;
+    double *spread = fake_spread_weights(w, l->type, l->out, l->in);
+    if (!spread) {
+        snprintf(said, ITH_DEVICE_SENTENCE, "the processor has no memory left");
+        return ITH_ERR_MEMORY;
+    }
     for (int64_t row = 0; row < l->rows; row++)
-        for (int64_t column = 0; column < l->out; column++) {
-            double sum = bias ? get(bias, l->y_type, column) : 0;
-            for (int64_t k = 0; k < l->in; k++)
-                sum += get(x, l->type, row * l->x_stride + k) * get(w, l->type, column * l->in + k);
-            put(y, l->y_type, row * l->y_stride + column, l->gelu ? gelu(sum) : sum);
-        }
+        for (int64_t column = 0; column < l->out; column += FAKE_TOGETHER)
+            sum_columns(l, row, column, x, spread + column * l->in, bias, y);
+    free(spread);
     return ITH_OK;
 }
 
