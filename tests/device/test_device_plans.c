@@ -161,7 +161,7 @@ static void every_plan(ith_dtype dtype, case_kind kind, int kernel, double share
     const int step = wanted && atoi(wanted) > 0 ? atoi(wanted) : 1;
     char name[96], *singles = malloc(bytes * SOFTMAXES);
     c.options.kernel = kernel_for(&c, kernel, 1);
-    snprintf(name, sizeof name, "plans of %s with %s", c.options.kernel, ith_dtype_name(dtype));
+    snprintf(name, sizeof name, "plans of %s with %s, one in %d", c.options.kernel, ith_dtype_name(dtype), step);
     truth t = find_truth(&c);
     case_group group = begin_group(name, PLANS, share);
     for (; goes_on(&group); group.done++) {
