@@ -24,96 +24,8 @@
 #ifndef ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 
-#include "tma_sm90.cuh"
-#include "wgmma_sm90.cuh"
-
-#include <math.h>
-
-enum {
-    ROWS = 64,  /* queries of a warpgroup */
-    STRIP = 64, /* numbers of a strip (wgmma_sm90.cuh) */
-    STAGES = 2, /* tiles of keys, and as many of values, in shared memory */
-    GROUPS_MOST = 3,
-    FIRST_TURN_BARRIER = 1, /* barriers of threads: GROUPS for the turns, then one for each warpgroup */
-    LARGE = 1 << 12,        /* where |m| is larger, c s is rounded before m is subtracted */
-    NO_ITEM = -1
-};
-
-/* How l' is summed (candidates): by additions; by additions, and only in tiles that have more than 1 / 16 of l; by matrix
- * products with ones. BARE: l, which only lse and the state need, is not summed. */
-enum { SUM_ALL = 1, SUM_LARGE = 2, SUM_MATRIX = 3, SUM_MATRIX_BARE = 4, SUM_ALL_BARE = 5 };
-template <int SUMS> constexpr bool sums_l = SUMS <= SUM_MATRIX;
-template <int SUMS> constexpr bool uses_matrix = SUMS == SUM_MATRIX || SUMS == SUM_MATRIX_BARE;
-
-/* Rows of heads: row s of head n begins at data + (n - first) / heads * batch_stride + s * row_stride +
- * (n - first) % heads * D. */
-typedef struct head_rows {
-    int first, heads;
-} head_rows;
-
-typedef struct attend_arguments {
-    CUtensorMap q_map, k_map, v_map; /* [D, heads, rows, batch] */
-    head_rows q, k, v, o;
-    void *o_data;
-    int64_t o_row_stride, o_batch_stride;
-    int first, heads, per_kv;
-    int q_rows, kv_rows;
-    int64_t items, items_per_head;
-    float c;
-    bool wants_fixed, first_shard, last_shard;
-    const uint8_t *fixed;
-    const int32_t *keys, *halt;
-    float *o_sum, *m, *l, *lse;
-    int64_t lse_stride;
-} attend_arguments;
-
-/* What a block of threads keeps in shared memory besides tiles. full: the tile was loaded; empty: all have read it. */
-typedef struct shared_state {
-    uint64_t q_full[GROUPS_MOST], q_empty[GROUPS_MOST];
-    uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-    int64_t item[GROUPS_MOST]; /* the item of the tile of queries, or NO_ITEM */
-} shared_state;
-
-/* A stage of a ring, and the parity of the phase in which it is full. */
-typedef struct ring_place {
-    uint32_t stage, parity;
-} ring_place;
-
-__device__ __forceinline__ void advance(ring_place &place)
-{
-    if (++place.stage == STAGES) {
-        place.stage = 0;
-        place.parity ^= 1;
-    }
-}
-
-template <int D, int KEYS, int GROUPS> constexpr int q_bytes = GROUPS *ROWS *D * 2;
-template <int D, int KEYS> constexpr int stage_bytes = KEYS *D * 2;
-/* Bytes of shared memory: tiles, the state, and room to align to 1024. */
-template <int D, int KEYS, int GROUPS>
-constexpr int shared_bytes = q_bytes<D, KEYS, GROUPS> + 2 * STAGES *stage_bytes<D, KEYS> + (int)sizeof(shared_state) +
-                             1024;
-
-/* Places of tiles in shared memory. */
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t q_tile(uint32_t tiles, int group)
-{
-    return tiles + (uint32_t)(group * ROWS * D * 2);
-}
-
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t k_tile(uint32_t tiles, uint32_t stage)
-{
-    return tiles + (uint32_t)q_bytes<D, KEYS, GROUPS> + stage * (uint32_t)stage_bytes<D, KEYS>;
-}
-
-template <int D, int KEYS, int GROUPS> __device__ __forceinline__ uint32_t v_tile(uint32_t tiles, uint32_t stage)
-{
-    return k_tile<D, KEYS, GROUPS>(tiles, STAGES + stage);
-}
-
-__device__ __forceinline__ int count_keys(const attend_arguments &a, int head)
-{
-    return a.keys ? a.keys[head / a.heads] : a.kv_rows;
-}
+#include "attn_block_sm90.cuh"
+#include "attn_softmax_sm90.cuh"
 
 /* ---- The warp that loads ---------------------------------------------------------------------------------------- */
 
@@ -187,24 +99,6 @@ __device__ void load_items(const attend_arguments &a, shared_state *state, uint3
 
 /* ---- The warpgroups that compute -------------------------------------------------------------------------------- */
 
-/* Where a thread's numbers lie: rows `row` + 8 i of the tile, columns 8 j + column + e. */
-typedef struct thread_place {
-    int group, warp, lane, row, column;
-} thread_place;
-
-/* Waits until a tile is loaded. */
-__device__ __forceinline__ void wait_for(uint64_t *full, const ring_place &place)
-{
-    barrier_wait(shared_address(&full[place.stage]), place.parity);
-}
-
-/* One thread of each warp tells that the warp has read a tile. */
-__device__ __forceinline__ void release(uint64_t *empty, const ring_place &place, const thread_place &thread)
-{
-    if (thread.lane == 0)
-        barrier_arrive(shared_address(&empty[place.stage]));
-}
-
 /* s = q k^T, enqueued. */
 template <typename T, int D, int KEYS>
 __device__ __forceinline__ void enqueue_logits(float (&s)[KEYS / 2], uint32_t q, uint32_t k)
@@ -230,130 +124,6 @@ __device__ __forceinline__ void enqueue_outputs(float (&o)[D / 2], const uint32_
     wgmma_commit();
 }
 
-__device__ __forceinline__ float power_of_2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* Two numbers in 16 bits, rounded to nearest even, the first in the lower half. */
-template <typename T> __device__ __forceinline__ uint32_t round_pair(float first, float second)
-{
-    uint32_t pair;
-    if constexpr (is_bf16<T>)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-    return pair;
-}
-
-template <typename T> __device__ __forceinline__ float first_of_pair(uint32_t pair)
-{
-    return is_bf16<T> ? __uint_as_float(pair << 16) : __half2float(__ushort_as_half((unsigned short)pair));
-}
-
-template <typename T> __device__ __forceinline__ float second_of_pair(uint32_t pair)
-{
-    return is_bf16<T> ? __uint_as_float(pair & 0xffff0000)
-                      : __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
-}
-
-/* The state of a thread's two rows. l and l_rounded (l') are sums over the thread's own columns. shrink: what l and l' were,
- * and o is to be, multiplied with because m has grown. */
-typedef struct row_state {
-    float m[2], l[2], l_rounded[2], shrink[2];
-} row_state;
-
-/* The sums of p of one tile over the thread's columns. */
-typedef struct tile_sums {
-    float of[2];
-} tile_sums;
-
-/* Moves m to the maximum of the logits, in rows for which `moves` is set, and scales l and l' accordingly. */
-template <int KEYS>
-__device__ __forceinline__ void raise_offsets(row_state &rows, const float (&s)[KEYS / 2], float c,
-                                              const bool (&moves)[2])
-{
-    float top[4]; /* of the numbers that each thread has in the even and in the odd columns of its rows */
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        top[i] = s[i];
-#pragma unroll
-    for (int i = 4; i < KEYS / 2; i++)
-        top[i % 4] = fmaxf(top[i % 4], s[i]);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float most = fmaxf(top[2 * i], top[2 * i + 1]);
-        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-        const float m = moves[i] ? fmaxf(rows.m[i], most * c) : rows.m[i];
-        rows.shrink[i] = m == rows.m[i] ? 1 : power_of_2(rows.m[i] - m);
-        rows.m[i] = m;
-        rows.l[i] *= rows.shrink[i];
-        rows.l_rounded[i] *= rows.shrink[i];
-    }
-}
-
-/* o of rows whose m has grown. */
-template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2], const row_state &rows)
-{
-#pragma unroll
-    for (int i = 0; i < D / 2; i++)
-        o[i] *= rows.shrink[i / 2 % 2];
-}
-
-/* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
-template <int KEYS, int SUMS>
-__device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
-{
-    float offset[2], factor[2];
-    bool large[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        offset[i] = rows.m[i] == -INFINITY ? 0 : rows.m[i];
-        large[i] = fabsf(offset[i]) > LARGE;
-        factor[i] = large[i] ? 1 : c;
-    }
-    if (__any_sync(0xffffffff, large[0] || large[1]))
-#pragma unroll
-        for (int i = 0; i < KEYS / 2; i++)
-            s[i] *= large[i / 2 % 2] ? c : 1;
-    tile_sums sums = {};
-#pragma unroll
-    for (int i = 0; i < KEYS / 2; i++) {
-        const int row = i / 2 % 2;
-        s[i] = power_of_2(fmaf(s[i], factor[row], -offset[row]));
-        if constexpr (sums_l<SUMS>)
-            sums.of[row] += s[i];
-    }
-    return sums;
-}
-
-/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is negative,
- * so that p are ordered as their bits are, and NaN is above all. */
-template <typename T, int KEYS>
-__device__ __forceinline__ void find_excess(bool (&moves)[2], const float (&p)[KEYS / 2], const row_state &rows)
-{
-    int most[2] = {0, 0};
-#pragma unroll
-    for (int i = 0; i < KEYS / 4; i++)
-        most[i % 2] = __vimax3_s32(most[i % 2], __float_as_int(p[2 * i]), __float_as_int(p[2 * i + 1]));
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        moves[i] = most[i] > __float_as_int(is_bf16<T> ? 0x1p32f : 0x1p15f) || rows.m[i] == -INFINITY;
-}
-
-/* Logits of columns from `keys` on become -infinity. */
-template <int KEYS>
-__device__ __forceinline__ void hide_columns(float (&s)[KEYS / 2], int keys, const thread_place &thread)
-{
-#pragma unroll
-    for (int i = 0; i < KEYS / 2; i++)
-        if (i / 4 * 8 + thread.column + i % 2 >= keys)
-            s[i] = -INFINITY;
-}
-
 /* Rows of values from `keys` on become zeros: their p is 0, but they may hold infinity or NaN. */
 template <int D, int KEYS>
 __device__ __forceinline__ void clear_rows(uint32_t tile, int keys, const thread_place &thread)
@@ -367,52 +137,6 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int keys, const thread
                 : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     threads_sync<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group);
-}
-
-/* p becomes s in 16 bits. */
-template <typename T, int KEYS>
-__device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2])
-{
-#pragma unroll
-    for (int i = 0; i < KEYS / 4; i++)
-        p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
-}
-
-/* sums += a b, of matrices [16, 16] and [16, 8], in a warp; b consists of ones. a and sums lie in registers as those of a
- * warp do for wgmma. So sums[0] and sums[2] become the sums of the thread's rows. */
-template <typename T> __device__ __forceinline__ void sum_rows(float (&sums)[4], const uint32_t *a)
-{
-#define CASE(TYPE)                                                                                                     \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "   \
-                 "{%0, %1, %2, %3};"                                                                                   \
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                          \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(is_bf16<T> ? 0x3f803f80 : 0x3c003c00))
-    if constexpr (is_bf16<T>)
-        CASE("bf16.bf16");
-    else
-        CASE("f16.f16");
-#undef CASE
-}
-
-/* What l' grows by because of a tile. */
-template <typename T, int KEYS, int SUMS>
-__device__ __forceinline__ void add_rounded(float (&rounded)[2], const row_state &rows, const uint32_t (&p)[KEYS / 4],
-                                            const tile_sums &sums)
-{
-    rounded[0] = rounded[1] = 0;
-    if constexpr (SUMS == SUM_LARGE) {
-        const bool matters[2] = {16 * sums.of[0] > rows.l[0], 16 * sums.of[1] > rows.l[1]};
-        if (__any_sync(0xffffffff, matters[0] || matters[1]))
-#pragma unroll
-            for (int i = 0; i < KEYS / 4; i++)
-                rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
-        rounded[0] = matters[0] ? rounded[0] : sums.of[0];
-        rounded[1] = matters[1] ? rounded[1] : sums.of[1];
-    } else {
-#pragma unroll
-        for (int i = 0; i < KEYS / 4; i++)
-            rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
-    }
 }
 
 /* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next ones.
@@ -505,7 +229,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     enqueue_logits<T, D, KEYS>(s, q, k_tile<D, KEYS, GROUPS>(tiles, k_place.stage));
     wgmma_wait<0>();
     pin(s);
-    release(state->k_empty, k_place, thread);
+    release(state->k_empty, k_place, thread.lane);
     advance(k_place);
     tile_sums sums = make_first_probabilities<KEYS, SUMS>(a, last_keys, thread, s, rows);
     bool moved = !a.wants_fixed && !a.first_shard;
@@ -520,7 +244,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
         wait_for(state->k_full, k_place);
         finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
         if (tile < count - 2) {
-            release(state->v_empty, v_place, thread);
+            release(state->v_empty, v_place, thread.lane);
             advance(v_place);
         }
         wait_for(state->v_full, v_place);
@@ -536,19 +260,19 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
         wgmma_wait<1>();
         pin(s);
         if (a.wants_fixed)
-            release(state->k_empty, k_place, thread);
+            release(state->k_empty, k_place, thread.lane);
         rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
         rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
         sums = make_probabilities<T, D, KEYS, SUMS>(a, q, k, thread, s, rows, moved);
         if (!a.wants_fixed)
-            release(state->k_empty, k_place, thread);
+            release(state->k_empty, k_place, thread.lane);
         advance(k_place);
     }
     if (thread.lane == 0)
         barrier_arrive(shared_address(&state->q_empty[thread.group]));
     finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
     if (count > 1) {
-        release(state->v_empty, v_place, thread);
+        release(state->v_empty, v_place, thread.lane);
         advance(v_place);
     }
     wait_for(state->v_full, v_place);
@@ -560,7 +284,7 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
     wgmma_wait<0>();
     pin(o);
-    release(state->v_empty, v_place, thread);
+    release(state->v_empty, v_place, thread.lane);
     advance(v_place);
 }
 
@@ -650,13 +374,6 @@ __device__ __forceinline__ void write_outputs(const attend_arguments &a, int pla
             a.lse[place * a.lse_stride + row + 8 * i] =
                 rows.l[i] == 0 ? -INFINITY : (rows.m[i] + log2f(rows.l[i])) * 0.693147180559945f;
     }
-}
-
-/* The sum over the four threads that hold a row. */
-__device__ __forceinline__ float add_quad(float x)
-{
-    x += __shfl_xor_sync(0xffffffff, x, 1);
-    return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
 template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The softmax of the Hopper attention kernel (attn_16bit_sm90.cuh), on a tile of logits that a warpgroup holds in registers
+ * as wgmma leaves them (wgmma_sm90.cuh): with KEYS columns, a thread has KEYS / 2 numbers, of two rows.
+ *
+ *     p_ij = 2^(c s_ij - m_i),   l_i = sum_j p_ij,   l'_i = sum_j p'_ij     p': p rounded to 16 bits */
+#ifndef ITH_KERNELS_CUDA_ATTN_SOFTMAX_SM90_H
+#define ITH_KERNELS_CUDA_ATTN_SOFTMAX_SM90_H
+
+#include "wgmma_sm90.cuh"
+
+#include <math.h>
+
+enum { LARGE = 1 << 12 }; /* where |m| is larger, c s is rounded before m is subtracted */
+
+/* How l' is summed (candidates): by additions; by additions, and only in tiles that have more than 1 / 16 of l; by matrix
+ * products with ones. BARE: l, which only lse and the state need, is not summed. */
+enum { SUM_ALL = 1, SUM_LARGE = 2, SUM_MATRIX = 3, SUM_MATRIX_BARE = 4, SUM_ALL_BARE = 5 };
+template <int SUMS> constexpr bool sums_l = SUMS <= SUM_MATRIX;
+template <int SUMS> constexpr bool uses_matrix = SUMS == SUM_MATRIX || SUMS == SUM_MATRIX_BARE;
+
+/* Where a thread's numbers lie: rows `row` + 8 i of the tile, columns 8 j + column + e. */
+typedef struct thread_place {
+    int group, warp, lane, row, column;
+} thread_place;
+
+__device__ __forceinline__ float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Two numbers in 16 bits, rounded to nearest even, the first in the lower half. */
+template <typename T> __device__ __forceinline__ uint32_t round_pair(float first, float second)
+{
+    uint32_t pair;
+    if constexpr (is_bf16<T>)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+
+template <typename T> __device__ __forceinline__ float first_of_pair(uint32_t pair)
+{
+    return is_bf16<T> ? __uint_as_float(pair << 16) : __half2float(__ushort_as_half((unsigned short)pair));
+}
+
+template <typename T> __device__ __forceinline__ float second_of_pair(uint32_t pair)
+{
+    return is_bf16<T> ? __uint_as_float(pair & 0xffff0000)
+                      : __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
+}
+
+/* The state of a thread's two rows. l and l_rounded (l') are sums over the thread's own columns. shrink: what l and l' were,
+ * and o is to be, multiplied with because m has grown. */
+typedef struct row_state {
+    float m[2], l[2], l_rounded[2], shrink[2];
+} row_state;
+
+/* The sums of p of one tile over the thread's columns. */
+typedef struct tile_sums {
+    float of[2];
+} tile_sums;
+
+/* Moves m to the maximum of the logits, in rows for which `moves` is set, and scales l and l' accordingly. */
+template <int KEYS>
+__device__ __forceinline__ void raise_offsets(row_state &rows, const float (&s)[KEYS / 2], float c,
+                                              const bool (&moves)[2])
+{
+    float top[4]; /* of the numbers that each thread has in the even and in the odd columns of its rows */
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        top[i] = s[i];
+#pragma unroll
+    for (int i = 4; i < KEYS / 2; i++)
+        top[i % 4] = fmaxf(top[i % 4], s[i]);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float most = fmaxf(top[2 * i], top[2 * i + 1]);
+        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+        const float m = moves[i] ? fmaxf(rows.m[i], most * c) : rows.m[i];
+        rows.shrink[i] = m == rows.m[i] ? 1 : power_of_2(rows.m[i] - m);
+        rows.m[i] = m;
+        rows.l[i] *= rows.shrink[i];
+        rows.l_rounded[i] *= rows.shrink[i];
+    }
+}
+
+/* o of rows whose m has grown. */
+template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2], const row_state &rows)
+{
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        o[i] *= rows.shrink[i / 2 % 2];
+}
+
+/* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
+template <int KEYS, int SUMS>
+__device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
+{
+    float offset[2], factor[2];
+    bool large[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        offset[i] = rows.m[i] == -INFINITY ? 0 : rows.m[i];
+        large[i] = fabsf(offset[i]) > LARGE;
+        factor[i] = large[i] ? 1 : c;
+    }
+    if (__any_sync(0xffffffff, large[0] || large[1]))
+#pragma unroll
+        for (int i = 0; i < KEYS / 2; i++)
+            s[i] *= large[i / 2 % 2] ? c : 1;
+    tile_sums sums = {};
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i++) {
+        const int row = i / 2 % 2;
+        s[i] = power_of_2(fmaf(s[i], factor[row], -offset[row]));
+        if constexpr (sums_l<SUMS>)
+            sums.of[row] += s[i];
+    }
+    return sums;
+}
+
+/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is negative,
+ * so that p are ordered as their bits are, and NaN is above all. */
+template <typename T, int KEYS>
+__device__ __forceinline__ void find_excess(bool (&moves)[2], const float (&p)[KEYS / 2], const row_state &rows)
+{
+    int most[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; i++)
+        most[i % 2] = __vimax3_s32(most[i % 2], __float_as_int(p[2 * i]), __float_as_int(p[2 * i + 1]));
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        moves[i] = most[i] > __float_as_int(is_bf16<T> ? 0x1p32f : 0x1p15f) || rows.m[i] == -INFINITY;
+}
+
+/* Logits of columns from `keys` on become -infinity. */
+template <int KEYS>
+__device__ __forceinline__ void hide_columns(float (&s)[KEYS / 2], int keys, const thread_place &thread)
+{
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i++)
+        if (i / 4 * 8 + thread.column + i % 2 >= keys)
+            s[i] = -INFINITY;
+}
+
+/* p becomes s in 16 bits. */
+template <typename T, int KEYS>
+__device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2])
+{
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; i++)
+        p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
+}
+
+/* sums += a b, of matrices [16, 16] and [16, 8], in a warp; b consists of ones. a and sums lie in registers as those of a
+ * warp do for wgmma. So sums[0] and sums[2] become the sums of the thread's rows. */
+template <typename T> __device__ __forceinline__ void sum_rows(float (&sums)[4], const uint32_t *a)
+{
+#define CASE(TYPE)                                                                                                     \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "   \
+                 "{%0, %1, %2, %3};"                                                                                   \
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(is_bf16<T> ? 0x3f803f80 : 0x3c003c00))
+    if constexpr (is_bf16<T>)
+        CASE("bf16.bf16");
+    else
+        CASE("f16.f16");
+#undef CASE
+}
+
+/* What l' grows by because of a tile. */
+template <typename T, int KEYS, int SUMS>
+__device__ __forceinline__ void add_rounded(float (&rounded)[2], const row_state &rows, const uint32_t (&p)[KEYS / 4],
+                                            const tile_sums &sums)
+{
+    rounded[0] = rounded[1] = 0;
+    if constexpr (SUMS == SUM_LARGE) {
+        const bool matters[2] = {16 * sums.of[0] > rows.l[0], 16 * sums.of[1] > rows.l[1]};
+        if (__any_sync(0xffffffff, matters[0] || matters[1]))
+#pragma unroll
+            for (int i = 0; i < KEYS / 4; i++)
+                rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
+        rounded[0] = matters[0] ? rounded[0] : sums.of[0];
+        rounded[1] = matters[1] ? rounded[1] : sums.of[1];
+    } else {
+#pragma unroll
+        for (int i = 0; i < KEYS / 4; i++)
+            rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
+    }
+}
+
+/* The sum over the four threads that hold a row. */
+__device__ __forceinline__ float add_quad(float x)
+{
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+#endif
