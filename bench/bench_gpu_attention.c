@@ -2,11 +2,10 @@
 /* A kernel of attention on a GPU, called through the device module (kernels/device.h).
  *
  *     bench_gpu_attention [--kernel 16bit_sm90] [--seq 16384,32768] [--heads 16] [--head-dim 128] [--dtype bf16|f16|f32]
- *                         [--softmax online|fixed_m|both] [--forms A:B] [--rounds 5] [--json] | --check
+ *                         [--softmax online|fixed_m|both] [--rounds 5] [--json]
  *
- * Times calls of random q, k, v [1, S, H, D], without a mask: the median over the rounds, in which all forms and softmaxes
- * take turns. A head takes 4 S^2 D operations. --forms: values of ITHACA_SM90_FORM, separated by colons.
- * --check compares cases of all sizes, states and lengths with float64 instead (gpu_check.c). */
+ * Times calls of random q, k, v [1, S, H, D], without a mask: the median over the rounds, in which both softmaxes take
+ * turns. A head takes 4 S^2 D operations. tools/bench_gpu_sdpa.py compares the rates with PyTorch's. */
 #include "gpu_problem.h"
 
 #include <stdio.h>
@@ -14,19 +13,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS_MOST = 64, SERIES_MOST = 64 };
+enum { ROUNDS_MOST = 64 };
 #define SAMPLE_SECONDS 0.04
 
 typedef struct settings {
-    const char *kernel, *forms, *softmax, *dtype;
+    const char *kernel, *softmax, *dtype;
     int64_t seqs[16], heads, head_dim;
     int seq_count, rounds;
-    bool json, check;
+    bool json;
 } settings;
 
-/* One form and softmax that is measured. */
+/* One softmax that is measured. */
 typedef struct series {
-    const char *form;
     ith_softmax softmax;
     int calls; /* of a sample */
     double seconds[ROUNDS_MOST];
@@ -49,8 +47,8 @@ static bool parse(settings *s, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (!strcmp(name, "--json") || !strcmp(name, "--check")) {
-            *(name[2] == 'j' ? &s->json : &s->check) = true;
+        if (!strcmp(name, "--json")) {
+            s->json = true;
             continue;
         }
         if (!value)
@@ -58,8 +56,6 @@ static bool parse(settings *s, int argc, char **argv)
         i++;
         if (!strcmp(name, "--kernel"))
             s->kernel = value;
-        else if (!strcmp(name, "--forms"))
-            s->forms = value;
         else if (!strcmp(name, "--softmax"))
             s->softmax = value;
         else if (!strcmp(name, "--dtype"))
@@ -101,27 +97,18 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The series that the settings ask for. `forms` is cut at its colons. */
-static int list_series(const settings *s, char *forms, series *list)
+/* The series that the settings ask for. */
+static int list_series(const settings *s, series list[2])
 {
     int count = 0;
-    for (char *form = strtok(forms, ":"); form; form = strtok(NULL, ":"))
-        for (int fixed = 0; fixed < 2 && count < SERIES_MOST; fixed++) {
-            if (fixed && !strcmp(s->dtype, "f16"))
-                continue; /* no kernel computes it */
-            if (strcmp(s->softmax, "both") && strcmp(s->softmax, fixed ? "fixed_m" : "online"))
-                continue;
-            list[count++] = (series){.form = form, .softmax = fixed ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE};
-        }
+    for (int fixed = 0; fixed < 2; fixed++) {
+        if (fixed && !strcmp(s->dtype, "f16"))
+            continue; /* no kernel computes it */
+        if (strcmp(s->softmax, "both") && strcmp(s->softmax, fixed ? "fixed_m" : "online"))
+            continue;
+        list[count++] = (series){.softmax = fixed ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE};
+    }
     return count;
-}
-
-static void use_form(const char *form)
-{
-    if (strcmp(form, "default"))
-        setenv("ITHACA_SM90_FORM", form, 1);
-    else
-        unsetenv("ITHACA_SM90_FORM");
 }
 
 static void print_series(const settings *s, int64_t seq, series *x, bool first)
@@ -131,15 +118,15 @@ static void print_series(const settings *s, int64_t seq, series *x, bool first)
     const double median = x->seconds[s->rounds / 2], best = x->seconds[0], worst = x->seconds[s->rounds - 1];
     const char *softmax = x->softmax == ITH_SOFTMAX_FIXED_M ? "fixed_m" : "online";
     if (s->json)
-        printf("%s{\"kernel\": \"%s\", \"form\": \"%s\", \"softmax\": \"%s\", \"dtype\": \"%s\", \"seq\": %lld, "
+        printf("%s{\"kernel\": \"%s\", \"softmax\": \"%s\", \"dtype\": \"%s\", \"seq\": %lld, "
                "\"heads\": %lld,"
                " \"head_dim\": %lld, \"seconds\": %.9f, \"tflops\": %.2f}",
-               first ? "" : ",\n", s->kernel, x->form, softmax, s->dtype, (long long)seq, (long long)s->heads,
+               first ? "" : ",\n", s->kernel, softmax, s->dtype, (long long)seq, (long long)s->heads,
                (long long)s->head_dim, median, 1e-12 * operations / median);
     else
-        printf("%-12s %-10s %-8s S %7lld H %3lld D %3lld  %9.3f ms  %7.1f TFLOP/s  (%.1f to %.1f)\n", s->kernel,
-               x->form, softmax, (long long)seq, (long long)s->heads, (long long)s->head_dim, 1e3 * median,
-               1e-12 * operations / median, 1e-12 * operations / worst, 1e-12 * operations / best);
+        printf("%-12s %-8s S %7lld H %3lld D %3lld  %9.3f ms  %7.1f TFLOP/s  (%.1f to %.1f)\n", s->kernel, softmax,
+               (long long)seq, (long long)s->heads, (long long)s->head_dim, 1e3 * median, 1e-12 * operations / median,
+               1e-12 * operations / worst, 1e-12 * operations / best);
     fflush(stdout);
 }
 
@@ -159,14 +146,12 @@ static void time_seq(bench_gpu *gpu, const settings *s, int64_t seq, series *lis
     call.lse = NULL;
     for (int i = 0; i < count; i++) {
         call.softmax = list[i].softmax;
-        use_form(list[i].form);
         time_calls(gpu, &call, 1);
         list[i].calls = 1 + (int)(SAMPLE_SECONDS / time_calls(gpu, &call, 1));
     }
     for (int round = 0; round < s->rounds; round++)
         for (int i = 0; i < count; i++) {
             call.softmax = list[i].softmax;
-            use_form(list[i].form);
             list[i].seconds[round] = time_calls(gpu, &call, list[i].calls);
         }
     for (int i = 0; i < count; i++)
@@ -174,21 +159,9 @@ static void time_seq(bench_gpu *gpu, const settings *s, int64_t seq, series *lis
     gpu_free_problem(gpu, &problem);
 }
 
-static bool check_forms(bench_gpu *gpu, char *forms, int64_t head_dim)
-{
-    bool right = true;
-    for (char *form = strtok(forms, ":"); form; form = strtok(NULL, ":")) {
-        use_form(form);
-        printf("form %s\n", form);
-        right = gpu_check_cases(gpu, strcmp(form, "default") ? head_dim : 0) && right;
-    }
-    return right;
-}
-
 int main(int argc, char **argv)
 {
     settings s = {.kernel = "16bit_sm90",
-                  .forms = "default",
                   .softmax = "both",
                   .dtype = "bf16",
                   .seqs = {16384},
@@ -203,15 +176,11 @@ int main(int argc, char **argv)
     bench_gpu gpu;
     if (!gpu_open(&gpu, s.kernel))
         return 77;
-    char *forms = strdup(s.forms);
-    if (s.check)
-        return check_forms(&gpu, forms, s.head_dim) ? 0 : 1;
-    series list[SERIES_MOST];
-    const int count = list_series(&s, forms, list);
+    series list[2];
+    const int count = list_series(&s, list);
     printf("%s", s.json ? "[" : "");
     for (int i = 0; i < s.seq_count; i++)
         time_seq(&gpu, &s, s.seqs[i], list, count, i == 0);
     printf("%s", s.json ? "]\n" : "");
-    free(forms);
     return 0;
 }

@@ -44,8 +44,4 @@ float gpu_random(uint64_t seed, int64_t index);
 ith_device_attend gpu_make_problem(bench_gpu *gpu, gpu_problem *problem);
 void gpu_free_problem(bench_gpu *gpu, gpu_problem *problem);
 
-/* Compares the kernel with float64 in many cases, and prints a line for each: of bf16 with this head_dim, or, if it is 0, of
- * all types and head sizes. Returns whether all are right. */
-bool gpu_check_cases(bench_gpu *gpu, int64_t head_dim);
-
 #endif

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ithaca's attention on a GPU beside PyTorch's, in turn on the same GPU.
 
-    tools/bench_gpu_sdpa.py [--seq 16384,32760,75600] [--heads 16] [--head-dim 128] [--dtype bf16|f16] [--rounds 3]
-                            [--forms default] [--bench build/bench_gpu_attention]
+    tools/bench_gpu_sdpa.py [--seq 16384,32760,75600] [--heads 16] [--head-dim 128] [--dtype bf16|f16] [--rounds 3] \
+                            [--bench build/bench_gpu_attention]
 
 PyTorch's attention by cuDNN and by FlashAttention, and a matrix product of 8192^3 for the device's rate. Random numbers.
 Medians over the rounds in TFLOP/s (4 S^2 D H operations of attention), and shares of cuDNN's rate.
@@ -28,7 +28,6 @@ def arguments():
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", choices=["bf16", "f16"], default="bf16")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--forms", default="default", help="of Ithaca's kernel, separated by colons")
     return parser.parse_args()
 
 
@@ -71,10 +70,10 @@ def product_rate(dtype):
 
 def ithaca_rates(args, seq):
     command = [args.bench, "--json", "--rounds", "3", "--seq", str(seq), "--heads", str(args.heads), "--head-dim",
-               str(args.head_dim), "--dtype", args.dtype, "--forms", args.forms]
+               str(args.head_dim), "--dtype", args.dtype]
     command += ["--softmax", "both" if args.dtype == "bf16" else "online"]
     rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return {f"ithaca {row['softmax']} {row['form']}": row["tflops"] for row in rows}
+    return {f"ithaca {row['softmax']}": row["tflops"] for row in rows}
 
 
 def main():

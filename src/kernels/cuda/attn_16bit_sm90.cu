@@ -5,73 +5,34 @@
 #include "cuda_device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-/* A kernel for one kind of calls. */
+/* A kernel for one type and head size. */
 typedef struct form {
     void (*kernel)(attend_arguments);
-    int head_dim, keys, groups, turns, sums, shared;
-    bool f16;
+    ith_dtype dtype;
+    int head_dim, keys, groups, shared;
 } form;
 
-template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS> constexpr form make_form()
+template <typename T, int D, int KEYS, int GROUPS> constexpr form make_form()
 {
-    return {attend_kernel<T, D, KEYS, GROUPS, TURNS, SUMS>,
-            D,
-            KEYS,
-            GROUPS,
-            TURNS,
-            SUMS,
-            shared_bytes<D, KEYS, GROUPS>,
-            !is_bf16<T>};
+    return {attend_kernel<T, D, KEYS, GROUPS>, is_bf16<T> ? ITH_BF16 : ITH_F16, D, KEYS, GROUPS,
+            shared_bytes<D, KEYS, GROUPS>};
 }
 
 static const form forms[] = {
-    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_MATRIX>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_MATRIX_BARE>(),
-    make_form<__half, 128, 128, 2, 1, SUM_MATRIX>(),
-    make_form<__half, 128, 128, 2, 1, SUM_MATRIX_BARE>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_MATRIX>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_MATRIX_BARE>(),
-    make_form<__half, 64, 128, 3, 0, SUM_MATRIX>(),
-    make_form<__half, 64, 128, 3, 0, SUM_MATRIX_BARE>(),
-    /* Candidates that the third run on a device compares. */
-    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_ALL>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_LARGE>(),
-    make_form<__nv_bfloat16, 128, 128, 2, 1, SUM_ALL_BARE>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_MATRIX>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_MATRIX_BARE>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 0, SUM_LARGE>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, SUM_MATRIX_BARE>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_ALL>(),
-    make_form<__nv_bfloat16, 64, 128, 3, 0, SUM_LARGE>(),
-    make_form<__nv_bfloat16, 128, 176, 2, 1, SUM_MATRIX>(),
+    make_form<__nv_bfloat16, 128, 176, 2>(),
+    make_form<__half, 128, 176, 2>(),
+    make_form<__nv_bfloat16, 64, 128, 3>(),
+    make_form<__half, 64, 128, 3>(),
 };
-enum { FORMS = sizeof forms / sizeof forms[0] };
 
-static bool is_bare(int sums)
-{
-    return sums == SUM_MATRIX_BARE || sums == SUM_ALL_BARE;
-}
-
-/* The first form for a call. ITHACA_SM90_FORM=KEYS,TURNS,SUMS asks for another, such as 128,1,2; NULL if there is none. Where
- * l is needed, the form that sums l takes the place of a bare one. */
+/* The form for a call that is not refused. */
 static const form *find_form(const ith_device_attend *call)
 {
-    int keys = 0, turns = 0, sums = 0;
-    const char *wanted = getenv("ITHACA_SM90_FORM");
-    if (wanted && sscanf(wanted, "%d,%d,%d", &keys, &turns, &sums) != 3)
-        return NULL;
-    const bool bare = !call->lse && call->first_shard && call->last_shard;
-    if (!bare && is_bare(sums))
-        sums = sums == SUM_ALL_BARE ? SUM_ALL : SUM_MATRIX;
-    for (int i = 0; i < FORMS; i++) {
-        const form *f = &forms[i];
-        if (f->head_dim == call->head_dim && f->f16 == (call->dtype == ITH_F16) &&
-            (wanted ? f->keys == keys && f->turns == turns && f->sums == sums : is_bare(f->sums) == bare))
-            return f;
-    }
-    return NULL;
+    const form *f = forms;
+    while (f->dtype != call->dtype || f->head_dim != call->head_dim)
+        f++;
+    return f;
 }
 
 /* Why TMA cannot read such rows of heads [first, first + count); NULL: it can. */
@@ -231,8 +192,6 @@ static ith_status attend(struct ith_device_stream *stream, const ith_device_atte
     if (status || call->count == 0 || call->q_rows == 0)
         return status;
     const form *f = find_form(call);
-    if (!f)
-        return ith_cuda_check(cudaErrorInvalidValue, "looking for a form of the attention kernel 16bit_sm90", said);
     attend_arguments a = make_arguments(call, f);
     status = map_tensors(&a, call, f->keys, said);
     return status ? status : ith_cuda_check(launch(stream, f, &a), doing, said);

@@ -5,7 +5,7 @@
  *
  * where p' is p rounded to 16 bits and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and m need
  * not be the maximum of a row. With the online softmax, m is the maximum of the first tile of keys, and is raised only
- * when the probabilities of a later tile grow large (exceeds); that tile is then computed once more. l' is not kept
+ * when the probabilities of a later tile grow large (find_excess); that tile is then computed once more. l' is not kept
  * between calls: it starts as l.
  *
  * A work item is GROUPS * 64 queries of one head. Blocks of threads live as long as the call, and take items in order,
@@ -16,8 +16,7 @@
  * A warpgroup holds in registers the logits of one tile of keys [64, KEYS], which become p; p in 16 bits as an operand;
  * and o [64, D]. It issues the products for the logits of a tile, then p v of the tile before. While p v is computed, it
  * makes p from the logits. Tiles are visited from the last to the first, so that only the first step of an item meets
- * columns without keys. If TURNS, the warpgroups take turns to issue products: while one computes p, the matrix units
- * work for the other.
+ * columns without keys. While one warpgroup computes p, the matrix units work for the others.
  *
  * What a row becomes depends on its own numbers only: wherever a choice concerns a whole warp or warpgroup, rows that did
  * not ask for it get the same bits either way. */
@@ -136,48 +135,37 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int keys, const thread
                 "r"(0)
                 : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    threads_sync<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group);
+    threads_sync<128>(GROUP_BARRIER + thread.group);
 }
 
 /* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next ones.
  * It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
  * exponentials. */
-template <typename T, int D, int KEYS, int SUMS>
+template <typename T, int D, int KEYS>
 __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 4], float (&o)[D / 2],
-                                            float (&row_sums)[4], bool moved, const row_state &rows)
+                                            bool moved, const row_state &rows)
 {
     wgmma_wait<0>();
     pin(o);
     pin(s);
     round_tile<T, KEYS>(p, s);
-    if constexpr (uses_matrix<SUMS>) {
-        float odd[4] = {0, 0, 0, 0}; /* two chains, so that a product need not wait for the one before */
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            row_sums[i] = 0;
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; step++)
-            sum_rows<T>(step % 2 ? odd : row_sums, p + 4 * step);
-        row_sums[0] += odd[0];
-        row_sums[2] += odd[2];
-    }
     if (moved)
         shrink_outputs<D>(o, rows);
 }
 
 /* p of a tile, from its logits s. With the online softmax, if a row of the warpgroup needs a larger m, the logits are
  * computed again, m is raised, and then p is. */
-template <typename T, int D, int KEYS, int SUMS>
+template <typename T, int D, int KEYS>
 __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &a, uint32_t q, uint32_t k,
                                                         const thread_place &thread, float (&s)[KEYS / 2],
                                                         row_state &rows, bool &moved)
 {
-    tile_sums sums = exponentiate<KEYS, SUMS>(s, rows, a.c);
+    tile_sums sums = exponentiate<KEYS>(s, rows, a.c);
     moved = false;
     if (!a.wants_fixed) {
         bool moves[2];
         find_excess<T, KEYS>(moves, s, rows);
-        const bool some = threads_any<128>(FIRST_TURN_BARRIER + GROUPS_MOST + thread.group, moves[0] || moves[1]);
+        const bool some = threads_any<128>(GROUP_BARRIER + thread.group, moves[0] || moves[1]);
         moved = __any_sync(0xffffffff, some); /* tells the compiler that the warp agrees */
         if (moved) {
 #pragma unroll
@@ -188,7 +176,7 @@ __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &
             wgmma_wait<0>();
             pin(s);
             raise_offsets<KEYS>(rows, s, a.c, moves);
-            sums = exponentiate<KEYS, SUMS>(s, rows, a.c);
+            sums = exponentiate<KEYS>(s, rows, a.c);
         }
     }
     rows.l[0] += sums.of[0];
@@ -197,7 +185,7 @@ __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &
 }
 
 /* p of the first tile, which has `keys` keys. */
-template <int KEYS, int SUMS>
+template <int KEYS>
 __device__ __forceinline__ tile_sums make_first_probabilities(const attend_arguments &a, int keys,
                                                               const thread_place &thread, float (&s)[KEYS / 2],
                                                               row_state &rows)
@@ -207,14 +195,14 @@ __device__ __forceinline__ tile_sums make_first_probabilities(const attend_argum
         hide_columns<KEYS>(s, keys, thread);
     if (!a.wants_fixed)
         raise_offsets<KEYS>(rows, s, a.c, all);
-    const tile_sums sums = exponentiate<KEYS, SUMS>(s, rows, a.c);
+    const tile_sums sums = exponentiate<KEYS>(s, rows, a.c);
     rows.l[0] += sums.of[0];
     rows.l[1] += sums.of[1];
     return sums;
 }
 
 /* Everything that a warpgroup computes for an item with at least one key. */
-template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
+template <typename T, int D, int KEYS, int GROUPS>
 __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_state *state, uint32_t tiles, int keys,
                                              const thread_place &thread, float (&o)[D / 2], row_state &rows,
                                              ring_place &k_place, ring_place &v_place)
@@ -231,65 +219,59 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     pin(s);
     release(state->k_empty, k_place, thread.lane);
     advance(k_place);
-    tile_sums sums = make_first_probabilities<KEYS, SUMS>(a, last_keys, thread, s, rows);
+    tile_sums sums = make_first_probabilities<KEYS>(a, last_keys, thread, s, rows);
     bool moved = !a.wants_fixed && !a.first_shard;
     if (last_keys < KEYS && keys < a.kv_rows) {
         wait_for(state->v_full, v_place);
         clear_rows<D, KEYS>(v_tile<D, KEYS, GROUPS>(tiles, v_place.stage), last_keys, thread);
     }
 
-    float row_sums[4], rounded[2];
+    float rounded[2];
     for (int tile = count - 2; tile >= 0; tile--) {
         const uint32_t k = k_tile<D, KEYS, GROUPS>(tiles, k_place.stage);
         wait_for(state->k_full, k_place);
-        finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
+        finish_step<T, D, KEYS>(s, p, o, moved, rows);
         if (tile < count - 2) {
             release(state->v_empty, v_place, thread.lane);
             advance(v_place);
         }
         wait_for(state->v_full, v_place);
-        if constexpr (TURNS)
-            threads_sync<256>(FIRST_TURN_BARRIER + thread.group);
         wgmma_fence();
         enqueue_logits<T, D, KEYS>(s, q, k);
-        if constexpr (!uses_matrix<SUMS>)
-            add_rounded<T, KEYS, SUMS>(rounded, rows, p, sums);
+        add_rounded<T, KEYS>(rounded, rows, p, sums);
         enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage));
-        if constexpr (TURNS)
-            threads_arrive<256>(FIRST_TURN_BARRIER + (thread.group + 1) % GROUPS);
         wgmma_wait<1>();
         pin(s);
         if (a.wants_fixed)
             release(state->k_empty, k_place, thread.lane);
-        rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
-        rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
-        sums = make_probabilities<T, D, KEYS, SUMS>(a, q, k, thread, s, rows, moved);
+        rows.l_rounded[0] += rounded[0];
+        rows.l_rounded[1] += rounded[1];
+        sums = make_probabilities<T, D, KEYS>(a, q, k, thread, s, rows, moved);
         if (!a.wants_fixed)
             release(state->k_empty, k_place, thread.lane);
         advance(k_place);
     }
     if (thread.lane == 0)
         barrier_arrive(shared_address(&state->q_empty[thread.group]));
-    finish_step<T, D, KEYS, SUMS>(s, p, o, row_sums, moved, rows);
+    finish_step<T, D, KEYS>(s, p, o, moved, rows);
     if (count > 1) {
         release(state->v_empty, v_place, thread.lane);
         advance(v_place);
     }
     wait_for(state->v_full, v_place);
     wgmma_fence();
-    if constexpr (!uses_matrix<SUMS>)
-        add_rounded<T, KEYS, SUMS>(rounded, rows, p, sums);
+    add_rounded<T, KEYS>(rounded, rows, p, sums);
     enqueue_outputs<T, D, KEYS>(o, p, v_tile<D, KEYS, GROUPS>(tiles, v_place.stage));
-    rows.l_rounded[0] += uses_matrix<SUMS> ? row_sums[0] : rounded[0];
-    rows.l_rounded[1] += uses_matrix<SUMS> ? row_sums[2] : rounded[1];
+    rows.l_rounded[0] += rounded[0];
+    rows.l_rounded[1] += rounded[1];
     wgmma_wait<0>();
     pin(o);
     release(state->v_empty, v_place, thread.lane);
     advance(v_place);
 }
 
-/* The state before the first tile. `at` numbers the row among those of the state, and counts only if it exists. */
-template <int D, int SUMS>
+/* The state before the first tile. `at` numbers the row in the arrays of the state, and counts only if it exists. */
+template <int D>
 __device__ __forceinline__ void read_state(const attend_arguments &a, const int64_t (&at)[2], const bool (&exists)[2],
                                            const thread_place &thread, float (&o)[D / 2], row_state &rows)
 {
@@ -298,7 +280,7 @@ __device__ __forceinline__ void read_state(const attend_arguments &a, const int6
         const bool reads = exists[i] && !a.first_shard;
         rows.m[i] = reads || (a.wants_fixed && exists[i]) ? a.m[at[i]] : a.wants_fixed ? 0 : -INFINITY;
         rows.l[i] = reads && thread.lane % 4 == 0 ? a.l[at[i]] : 0;
-        rows.l_rounded[i] = reads && (uses_matrix<SUMS> || thread.lane % 4 == 0) ? a.l[at[i]] : 0;
+        rows.l_rounded[i] = reads && thread.lane % 4 == 0 ? a.l[at[i]] : 0;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
             float2 pair = make_float2(0, 0);
@@ -376,13 +358,10 @@ __device__ __forceinline__ void write_outputs(const attend_arguments &a, int pla
     }
 }
 
-template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
+template <typename T, int D, int KEYS, int GROUPS>
 __device__ void attend_items(const attend_arguments &a, shared_state *state, uint32_t tiles, const thread_place &thread)
 {
     ring_place k_place = {0, 0}, v_place = {0, 0};
-    /* The last warpgroup gives the first its first turn. */
-    if (TURNS && thread.group == GROUPS - 1)
-        threads_arrive<256>(FIRST_TURN_BARRIER);
     for (uint32_t parity = 0;; parity ^= 1) {
         float o[D / 2];
         row_state rows;
@@ -395,24 +374,21 @@ __device__ void attend_items(const attend_arguments &a, shared_state *state, uin
         const int keys = count_keys(a, a.first + place);
         const bool exists[2] = {row < a.q_rows, row + 8 < a.q_rows};
         const int64_t at[2] = {(int64_t)place * a.q_rows + row, (int64_t)place * a.q_rows + row + 8};
-        read_state<D, SUMS>(a, at, exists, thread, o, rows);
+        read_state<D>(a, at, exists, thread, o, rows);
         if (keys > 0)
-            attend_tiles<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, keys, thread, o, rows, k_place, v_place);
+            attend_tiles<T, D, KEYS, GROUPS>(a, state, tiles, keys, thread, o, rows, k_place, v_place);
         else if (thread.lane == 0)
             barrier_arrive(shared_address(&state->q_empty[thread.group]));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             rows.l[i] = add_quad(rows.l[i]);
-            if constexpr (!uses_matrix<SUMS>)
-                rows.l_rounded[i] = add_quad(rows.l_rounded[i]);
+            rows.l_rounded[i] = add_quad(rows.l_rounded[i]);
         }
         if (a.last_shard)
             write_outputs<T, D>(a, place, row, exists, thread, o, rows);
         else
             write_state<D>(a, at, exists, thread, o, rows);
     }
-    if (TURNS && thread.group == 0)
-        threads_sync<256>(FIRST_TURN_BARRIER);
 }
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------- */
@@ -432,7 +408,7 @@ template <int GROUPS> __device__ __forceinline__ void init_barriers(shared_state
     barrier_init_fence();
 }
 
-template <typename T, int D, int KEYS, int GROUPS, int TURNS, int SUMS>
+template <typename T, int D, int KEYS, int GROUPS>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) attend_kernel(const __grid_constant__ attend_arguments a)
 {
     extern __shared__ unsigned char memory[];
@@ -455,7 +431,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) attend_kernel(const __g
         thread.lane = (int)threadIdx.x % 32;
         thread.row = 16 * thread.warp + thread.lane / 4;
         thread.column = thread.lane % 4 * 2;
-        attend_items<T, D, KEYS, GROUPS, TURNS, SUMS>(a, state, tiles, thread);
+        attend_items<T, D, KEYS, GROUPS>(a, state, tiles, thread);
     }
 }
 

@@ -11,7 +11,7 @@ enum {
     STRIP = 64, /* numbers of a strip (wgmma_sm90.cuh) */
     STAGES = 2, /* tiles of keys, and as many of values, in shared memory */
     GROUPS_MOST = 3,
-    FIRST_TURN_BARRIER = 1, /* barriers of threads: GROUPS for the turns, then one for each warpgroup */
+    GROUP_BARRIER = 1, /* the first of the barriers of threads, one for each warpgroup */
     NO_ITEM = -1
 };
 

@@ -12,12 +12,6 @@
 
 enum { LARGE = 1 << 12 }; /* where |m| is larger, c s is rounded before m is subtracted */
 
-/* How l' is summed (candidates): by additions; by additions, and only in tiles that have more than 1 / 16 of l; by matrix
- * products with ones. BARE: l, which only lse and the state need, is not summed. */
-enum { SUM_ALL = 1, SUM_LARGE = 2, SUM_MATRIX = 3, SUM_MATRIX_BARE = 4, SUM_ALL_BARE = 5 };
-template <int SUMS> constexpr bool sums_l = SUMS <= SUM_MATRIX;
-template <int SUMS> constexpr bool uses_matrix = SUMS == SUM_MATRIX || SUMS == SUM_MATRIX_BARE;
-
 /* Where a thread's numbers lie: rows `row` + 8 i of the tile, columns 8 j + column + e. */
 typedef struct thread_place {
     int group, warp, lane, row, column;
@@ -97,7 +91,7 @@ template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2
 }
 
 /* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
-template <int KEYS, int SUMS>
+template <int KEYS>
 __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
 {
     float offset[2], factor[2];
@@ -117,8 +111,7 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
     for (int i = 0; i < KEYS / 2; i++) {
         const int row = i / 2 % 2;
         s[i] = power_of_2(fmaf(s[i], factor[row], -offset[row]));
-        if constexpr (sums_l<SUMS>)
-            sums.of[row] += s[i];
+        sums.of[row] += s[i];
     }
     return sums;
 }
@@ -156,41 +149,20 @@ __device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float 
         p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
 }
 
-/* sums += a b, of matrices [16, 16] and [16, 8], in a warp; b consists of ones. a and sums lie in registers as those of a
- * warp do for wgmma. So sums[0] and sums[2] become the sums of the thread's rows. */
-template <typename T> __device__ __forceinline__ void sum_rows(float (&sums)[4], const uint32_t *a)
-{
-#define CASE(TYPE)                                                                                                     \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "   \
-                 "{%0, %1, %2, %3};"                                                                                   \
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                          \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(is_bf16<T> ? 0x3f803f80 : 0x3c003c00))
-    if constexpr (is_bf16<T>)
-        CASE("bf16.bf16");
-    else
-        CASE("f16.f16");
-#undef CASE
-}
-
-/* What l' grows by because of a tile. */
-template <typename T, int KEYS, int SUMS>
+/* The growth of l' by a tile. Sums of rounded p cost time, and only sums of few p differ much from the sums of p: l' grows
+ * by them in a tile that has more than 1 / 16 of l over the thread's columns, and by the sum of p in other tiles. */
+template <typename T, int KEYS>
 __device__ __forceinline__ void add_rounded(float (&rounded)[2], const row_state &rows, const uint32_t (&p)[KEYS / 4],
                                             const tile_sums &sums)
 {
+    const bool matters[2] = {16 * sums.of[0] > rows.l[0], 16 * sums.of[1] > rows.l[1]};
     rounded[0] = rounded[1] = 0;
-    if constexpr (SUMS == SUM_LARGE) {
-        const bool matters[2] = {16 * sums.of[0] > rows.l[0], 16 * sums.of[1] > rows.l[1]};
-        if (__any_sync(0xffffffff, matters[0] || matters[1]))
-#pragma unroll
-            for (int i = 0; i < KEYS / 4; i++)
-                rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
-        rounded[0] = matters[0] ? rounded[0] : sums.of[0];
-        rounded[1] = matters[1] ? rounded[1] : sums.of[1];
-    } else {
+    if (__any_sync(0xffffffff, matters[0] || matters[1]))
 #pragma unroll
         for (int i = 0; i < KEYS / 4; i++)
             rounded[i % 2] += first_of_pair<T>(p[i]) + second_of_pair<T>(p[i]);
-    }
+    rounded[0] = matters[0] ? rounded[0] : sums.of[0];
+    rounded[1] = matters[1] ? rounded[1] : sums.of[1];
 }
 
 /* The sum over the four threads that hold a row. */

@@ -64,11 +64,6 @@ template <int COUNT> __device__ __forceinline__ void threads_sync(int number)
     asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(COUNT) : "memory");
 }
 
-template <int COUNT> __device__ __forceinline__ void threads_arrive(int number)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(COUNT) : "memory");
-}
-
 /* Whether a condition holds for any of COUNT threads, which all call this. */
 template <int COUNT> __device__ __forceinline__ bool threads_any(int number, bool condition)
 {

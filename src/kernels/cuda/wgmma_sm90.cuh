@@ -60,9 +60,6 @@ template <int COUNT> __device__ __forceinline__ void pin(float (&x)[COUNT])
 #define NAMES_32                                                                                                       \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
     "%24, %25, %26, %27, %28, %29, %30, %31}"
-#define NAMES_40                                                                                                       \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}"
 #define NAMES_64                                                                                                       \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
     "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "   \
@@ -87,17 +84,7 @@ template <int COUNT> __device__ __forceinline__ void pin(float (&x)[COUNT])
 template <typename T, int N, bool ACCUMULATE>
 __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint64_t b)
 {
-    static_assert(N == 80 || N == 128 || N == 176, "the widths that are written out");
-#define CASE(TYPE)                                                                                                     \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %42, 0; wgmma.mma_async.sync.aligned.m64n80k16.f32." TYPE " " NAMES_40 \
-                 ", %40, %41, p, 1, 1, 0, 0;}"                                                                         \
-                 : REGISTERS_32(d, 0), REGISTERS_8(d, 32)                                                              \
-                 : "l"(a), "l"(b), "n"(ACCUMULATE ? 1 : 0))
-    if constexpr (N == 80 && is_bf16<T>)
-        CASE("bf16.bf16");
-    else if constexpr (N == 80)
-        CASE("f16.f16");
-#undef CASE
+    static_assert(N == 128 || N == 176, "the widths that are written out");
 #define CASE(TYPE)                                                                                                     \
     asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE             \
                  " " NAMES_64 ", %64, %65, p, 1, 1, 0, 0;}"                                                            \
@@ -148,7 +135,6 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const uint32_
 }
 
 #undef NAMES_32
-#undef NAMES_40
 #undef NAMES_64
 #undef NAMES_88
 #undef REGISTERS_32
