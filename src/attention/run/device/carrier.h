@@ -52,7 +52,7 @@ typedef struct ith_carrier {
     ith_carried exchanges[ITH_EXCHANGES];
     int queue[ITH_EXCHANGES]; /* numbers of the exchanges that are waiting to be posted, in their order */
     int queued;
-    atomic_bool halts; /* on_halt may be called: an execution is under way, and has not been told to stop */
+    atomic_bool halts; /* on_halt may be called: an execution is under way, and on_halt was not called in it */
     void (*on_halt)(void *user);
     void *halt_user;
 } ith_carrier;
