@@ -256,8 +256,8 @@ ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_
  * ith_context_use_device its plans compute on the device: q, k, v, o, lse and mask of ith_attn_tensors then lie in
  * memory that the device can address, such as memory of ith_device_allocate or of the GPU's own allocator; kv_lengths
  * and key_bias stay in the host's memory. Everything else is the same: strategies, ranks, masks, errors, cancellation.
- * Several ranks may share a device. On a device rows of other ranks always arrive as messages (ITH_EXCHANGE_COPY), and
- * messages are not compressed.
+ * Several ranks may share a device; a cancelled execution then ends within a second. On a device rows of other ranks
+ * always arrive as messages (ITH_EXCHANGE_COPY), and messages are not compressed.
  *
  * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU. */
 
