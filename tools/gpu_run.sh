@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests of GPUs from a build folder that may come from another machine: tools/gpu_run.sh BUILD LOGS [NAME..]
 #
-# Called from the root of the project. Each program build/test_gpu_* runs, and each build/test_device_* on the first GPU,
+# Called from the root of the project. Each program build/test_gpu_*, test_device_* and test_*_device runs on the first GPU,
 # one after the other; with names, only those whose name has one of them in it. A line is printed for each program: its
 # name, seconds, the outcome. Whole outputs are in LOGS/NAME.log. Libraries that this machine lacks are found in
 # BUILD/gpu_libraries, where `tools/gpu_run.sh --pack BUILD` copies those of the machine that built the programs.
@@ -11,7 +11,7 @@
 set -u
 
 programs_of() { # BUILD
-    find "$1" -maxdepth 1 -type f -perm -u+x \( -name 'test_gpu_*' -o -name 'test_device_*' \) | sort
+    find "$1" -maxdepth 1 -type f -perm -u+x \( -name 'test_gpu_*' -o -name 'test_device_*' -o -name 'test_*_device' \) | sort
 }
 
 # Copies the libraries of the programs that are not in every Linux: all but the compiler's.

@@ -3,6 +3,7 @@
  * tokens with a condition, known tokens, prompts of different lengths; memory; failures. The device is the fake one
  * (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
 #include "comm/comm.h"
+#include "device/device_fixture.h"
 #include "gpu/fake/fake_device.h"
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
@@ -367,9 +368,10 @@ static void another_device_is_refused(void **state)
 int main(void)
 {
     const char *named = getenv("ITHACA_TEST_DEVICE");
-    if (named)
+    if (named) {
+        device_require();
         devices[0] = named, device_count = 1;
-    else
+    } else
         setenv("ITHACA_PLUGIN_PATH", DEVICES, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_is_that_of_diffusers),       cmocka_unit_test(bf16_is_close),

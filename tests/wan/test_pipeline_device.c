@@ -2,6 +2,7 @@
 /* Whole runs whose transformer computes on a device: the golden runs on one rank and on several, the two guidance
  * branches in every way, precision, predicted memory, interruption. The device is the fake one (gpu/fake), unless
  * ITHACA_TEST_DEVICE names another, such as cuda:0. */
+#include "device/device_fixture.h"
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/find_tensor.h"
@@ -201,9 +202,10 @@ static void the_context_stays_as_it_was(void **state)
 int main(void)
 {
     const char *named = getenv("ITHACA_TEST_DEVICE");
-    if (named)
+    if (named) {
+        device_require();
         device = named, is_fake = false;
-    else
+    } else
         setenv("ITHACA_PLUGIN_PATH", DEVICES, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_precision_is_bf16),
