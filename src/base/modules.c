@@ -138,3 +138,15 @@ const ith_module *ith_module_at(ith_module_kind *kind, int index)
     pthread_mutex_unlock(&lock);
     return index >= 0 && index < kind->count ? &kind->modules[index] : NULL;
 }
+
+const ith_module *ith_module_named(ith_module_kind *kind, const char *name)
+{
+    const ith_module *module;
+    for (int i = 0; (module = ith_module_at(kind, i)) != NULL; i++) {
+        const char *found = NULL;
+        int length = module_name(kind, strrchr(module->path, '/') + 1, &found);
+        if (strlen(name) == (size_t)length && !strncmp(found, name, (size_t)length))
+            return module;
+    }
+    return NULL;
+}

@@ -41,6 +41,9 @@ typedef struct ith_module_kind {
  * files of a folder in the order of their names. Any thread may call this. */
 const ith_module *ith_module_at(ith_module_kind *kind, int index);
 
+/* The module NAME of a kind, which may be refused; NULL if there is none. Any thread may call this. */
+const ith_module *ith_module_named(ith_module_kind *kind, const char *name);
+
 /* Loads the file module->path, which is called ithaca_KIND_NAME.so, and sets module->table, or module->refusal if the
  * module cannot be used. The other members are 0 at first. */
 void ith_module_open(const ith_module_kind *kind, ith_module *module);

@@ -32,18 +32,12 @@ void ith_context_set_connect_timeout(ith_context *context, double seconds)
 /* Finds the table of the module ithaca_transport_NAME.so. */
 static ith_status find_module(ith_context *context, const char *name, const ith_transport_module **out)
 {
-    const ith_module *module;
-    char file[256];
-    int length = snprintf(file, sizeof file, "/ithaca_transport_%s.so", name);
-    for (int i = 0; length < (int)sizeof file && (module = ith_module_at(&ith_transport_modules, i)) != NULL; i++) {
-        *out = (const ith_transport_module *)module->table;
-        if (strcmp(strrchr(module->path, '/'), file))
-            continue;
-        if (!*out)
-            return ith_fail(context, ITH_ERR_UNSUPPORTED, "the transport %s: %s: %s", name, module->path,
-                            module->refusal);
+    const ith_module *module = ith_module_named(&ith_transport_modules, name);
+    *out = module ? (const ith_transport_module *)module->table : NULL;
+    if (*out)
         return ITH_OK;
-    }
+    if (module)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "the transport %s: %s: %s", name, module->path, module->refusal);
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "no module ithaca_transport_%.100s.so was found in the folder that ITHACA_PLUGIN_PATH names, or, "
                     "without that variable, in ithaca/ beside the library and beside the library itself",

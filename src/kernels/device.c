@@ -58,17 +58,12 @@ static bool split_name(const char *name, char module[16], int *index)
 /* Finds the module ithaca_device_NAME.so. */
 static ith_status find_module(ith_context *context, const char *name, const ith_device_module **out)
 {
-    char file[64];
-    const ith_module *module;
-    snprintf(file, sizeof file, "/ithaca_device_%s.so", name);
-    for (int i = 0; (module = ith_module_at(&ith_device_modules, i)) != NULL; i++) {
-        if (strcmp(strrchr(module->path, '/'), file))
-            continue;
-        *out = (const ith_device_module *)module->table;
-        if (*out)
-            return ITH_OK;
+    const ith_module *module = ith_module_named(&ith_device_modules, name);
+    *out = module ? (const ith_device_module *)module->table : NULL;
+    if (*out)
+        return ITH_OK;
+    if (module)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "the device %s: %s: %s", name, module->path, module->refusal);
-    }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "no module ithaca_device_%s.so was found, which serves the device %s: it is built where a CUDA "
                     "toolkit is installed; without it, the device cpu computes",
