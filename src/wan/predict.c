@@ -369,7 +369,7 @@ ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith
     return ith_predict(pipeline, context, options, team, bytes);
 }
 
-/* The request of the two functions below: resolved options, and the ranks of this process. */
+/* The request of the three functions below: resolved options, and the ranks of this process. */
 typedef struct request {
     ith_generate_options options;
     ith_request_parts parts;
@@ -377,10 +377,9 @@ typedef struct request {
     ith_team team;
 } request;
 
-/* Checks the arguments of the two functions below, fills in the request, and predicts the memory. The caller closes
- * out->saved. */
-static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
-                                  const ith_machine_memory *memory, request *out, int64_t *bytes)
+/* Checks the arguments of the three functions below and fills in the request. The caller closes out->saved. */
+static ith_status read_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
+                               request *out)
 {
     ith_context *context = pipeline->context;
     ith_status status = ITH_OK;
@@ -401,7 +400,15 @@ static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_opt
         status = ith_request_read(pipeline, context, given, true, &out->options, &out->parts, &out->saved);
     if (!status)
         status = ith_request_check_ranks(context, &out->options, ranks);
-    return status ? status : ith_predict_settled(pipeline, context, &out->options, &out->team, memory, bytes);
+    return status;
+}
+
+/* The same, and predicts the memory of the host. */
+static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
+                                  const ith_machine_memory *memory, request *out, int64_t *bytes)
+{
+    ith_status status = read_request(pipeline, given, ranks, ranks_here, out);
+    return status ? status : ith_predict_settled(pipeline, pipeline->context, &out->options, &out->team, memory, bytes);
 }
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,
@@ -422,13 +429,11 @@ ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generat
                                        int ranks_here, int64_t *bytes)
 {
     request asked = {0};
-    int64_t on_host = 0;
-    const ith_machine_memory memory = ith_machine_memory_read("");
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
-        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, &on_host);
+        status = read_request(pipeline, options, ranks, ranks_here, &asked);
     if (!status)
         status = ith_predict_device(pipeline, pipeline->context, &asked.options, &asked.team, bytes);
     ith_saved_run_close(pipeline->context, &asked.saved);
