@@ -2,6 +2,7 @@
 /* The operations of convolutional layers on a device (kernels/device_conv.h), each against its definition in float64, at
  * random and edge sizes; then their rates at the sizes of the published autoencoders. With the argument "short" without
  * the rates. */
+#include "gpu_numbers.h"
 #include "gpu_test.h"
 
 #include <math.h>
@@ -10,37 +11,6 @@ static const ith_device_convolutions *ops;
 static struct ith_device_convs *convs;
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
-
-static uint64_t random_state = 0x9e3779b97f4a7c15u;
-
-/* A pseudo-random number between -1 and 1 that follows from a seed and an index. */
-static float random_at(uint64_t seed, int64_t index)
-{
-    uint64_t x = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (float)((double)((x ^ (x >> 31)) >> 11) * 0x1p-52 - 1.0);
-}
-
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
-
-static int64_t bytes_of(ith_dtype type)
-{
-    return type == ITH_BF16 ? 2 : 4;
-}
 
 static const char *name_of(ith_dtype type)
 {
@@ -57,28 +27,20 @@ typedef struct numbers {
 
 static float at(const numbers *n, int64_t i)
 {
-    return n->type == ITH_BF16 ? from_bf16(((const uint16_t *)n->data)[i]) : ((const float *)n->data)[i];
+    return (float)gpu_number(n->data, n->type, i);
 }
 
 static numbers make_random(ith_dtype type, int64_t count, float scale)
 {
-    numbers n = {type, count, malloc((size_t)(count * bytes_of(type))), {0}};
-    const uint64_t seed = random_state += 0x123456789abcdef1u;
-#pragma omp parallel for
-    for (int64_t i = 0; i < count; i++) {
-        const float x = scale * random_at(seed, i);
-        if (type == ITH_BF16)
-            ((uint16_t *)n.data)[i] = to_bf16(x);
-        else
-            ((float *)n.data)[i] = x;
-    }
-    n.on_device = gpu_upload(n.data, count * bytes_of(type));
+    numbers n = {type, count, gpu_random_numbers(type, count, scale, 0), {0}};
+    n.on_device = gpu_upload(n.data, count * ith_dtype_bytes(type));
     return n;
 }
 
 static numbers make_poisoned(ith_dtype type, int64_t count)
 {
-    return (numbers){type, count, malloc((size_t)(count * bytes_of(type))), gpu_poisoned(count * bytes_of(type))};
+    return (numbers){type, count, malloc((size_t)(count * ith_dtype_bytes(type))),
+                     gpu_poisoned(count * ith_dtype_bytes(type))};
 }
 
 /* Fetches the numbers that the device has written, and checks that it wrote nothing around them. */
@@ -96,11 +58,6 @@ static void drop(numbers *n)
         gpu_free(&n->on_device);
     }
     *n = (numbers){0};
-}
-
-static double larger(double a, double b)
-{
-    return b > a || isnan(b) ? b : a;
 }
 
 /* The error of a result in units of what its type allows, |y - ref| / (unit |ref| + slack). slack: of the sums. */
@@ -176,7 +133,7 @@ static double run_conv(const conv_case *c, ith_dtype type)
     call.y = again.on_device.data;
     convolve(&call);
     fetch(&y, "a convolution"), fetch(&again, "a convolution");
-    if (memcmp(y.data, again.data, (size_t)(count * bytes_of(type))))
+    if (memcmp(y.data, again.data, (size_t)(count * ith_dtype_bytes(type))))
         gpu_fail("two equal convolutions differ");
     double worst = 0;
     const int64_t step = count > samples ? count / samples + 1 : 1;
@@ -184,7 +141,7 @@ static double run_conv(const conv_case *c, ith_dtype type)
     for (int64_t i = 0; i < count; i += step) {
         double size;
         const double ref = conv_at(c, &x, &w, i / c->out, i % c->out, &size);
-        worst = larger(worst, error_of(at(&y, i), ref, type, 0x1p-21 * size));
+        worst = gpu_larger(worst, error_of(at(&y, i), ref, type, 0x1p-21 * size));
     }
     for (int64_t i = 0; i < count; i++)
         if (isnan(at(&y, i))) {
@@ -266,17 +223,17 @@ static double pixel_error(const pixel_case *p, const pixel_arrays *a, ith_dtype 
         const double s = sum_at(p, a, f, inside, c), slack = 0x1p-20;
         const int64_t place = (f * area + inside) * p->channels + c;
         if (p->sum)
-            worst = larger(worst, error_of(at(&a->sum, place), s, ITH_F32, slack));
+            worst = gpu_larger(worst, error_of(at(&a->sum, place), s, ITH_F32, slack));
         if (p->plain && !p->doubled)
-            worst = larger(worst, error_of(at(&a->plain, place), s, type, slack));
+            worst = gpu_larger(worst, error_of(at(&a->plain, place), s, type, slack));
         for (int64_t corner = 0; p->plain && p->doubled && corner < 4; corner++) {
             const int64_t row = f * 2 * p->height + 2 * i + corner / 2;
             const int64_t to = (row * 2 * p->width + 2 * j + corner % 2) * p->channels + c;
-            worst = larger(worst, error_of(at(&a->plain, to), s, type, slack));
+            worst = gpu_larger(worst, error_of(at(&a->plain, to), s, type, slack));
         }
         if (p->normed) {
             const double v = s * inverse * at(&a->gamma, c), n = p->silu ? v / (1 + exp(-v)) : v;
-            worst = larger(worst, error_of(at(&a->normed, place), n, type, 4 * slack));
+            worst = gpu_larger(worst, error_of(at(&a->normed, place), n, type, 4 * slack));
         }
     }
     return worst;
@@ -326,7 +283,7 @@ static double run_pixels(const pixel_case *p, ith_dtype type)
     double worst = 0;
 #pragma omp parallel for reduction(max : worst)
     for (int64_t pixel = 0; pixel < p->frames * area; pixel++)
-        worst = larger(worst, pixel_error(p, &a, type, pixel / area, pixel % area));
+        worst = gpu_larger(worst, pixel_error(p, &a, type, pixel / area, pixel % area));
     numbers *all[] = {&a.x, &a.y, &a.bias, &a.from, &a.gamma, &a.sum, &a.plain, &a.normed};
     for (int i = 0; i < 8; i++)
         drop(all[i]);
@@ -395,7 +352,7 @@ static void run_colours(int64_t frames, int64_t height, int64_t width, int64_t p
         const int64_t pixel = (f * height + row / patch) * width + column / patch;
         const int64_t channel = (colour * patch + column % patch) * patch + row % patch;
         const double v = (double)at(&y, pixel * channels + channel) + at(&bias, channel);
-        worst = larger(worst, fabs(at(&rgb, i) - fmax(-1, fmin(1, v))));
+        worst = gpu_larger(worst, fabs(at(&rgb, i) - fmax(-1, fmin(1, v))));
     }
     printf("colours %lld x %lld x %lld, patch %lld, %s: error %.1e\n", (long long)frames, (long long)height,
            (long long)width, (long long)patch, name_of(type), worst);
@@ -423,7 +380,7 @@ static void run_softmax(int64_t count, int64_t n, float scale, float spread)
             sum += exp(scale * (at(&rows, row * n + i) - most));
         for (int64_t i = 0; i < n; i++) {
             const double x = scale * (at(&rows, row * n + i) - most), ref = exp(x) / sum;
-            worst = larger(worst, fabs(at(&result, row * n + i) - ref) / ((4 - x) * 0x1p-22 * ref + 1e-37));
+            worst = gpu_larger(worst, fabs(at(&result, row * n + i) - ref) / ((4 - x) * 0x1p-22 * ref + 1e-37));
         }
     }
     printf("softmax %lld x %lld: error %.3f\n", (long long)count, (long long)n, worst);
@@ -440,9 +397,9 @@ enum { WARM = 2, TIMED = 10 };
 static void rate_conv(const conv_case *c, ith_dtype type)
 {
     const int64_t area = c->height * c->width, taps = c->depth * c->kernel * c->kernel;
-    gpu_buffer x = gpu_filled((c->frames + c->depth - 1) * area * c->in * bytes_of(type), 0x3c);
-    gpu_buffer w = gpu_filled(c->out * taps * c->in * bytes_of(type), 0x3c);
-    gpu_buffer y = gpu_filled(c->frames * area * c->out * bytes_of(type), 0);
+    gpu_buffer x = gpu_filled((c->frames + c->depth - 1) * area * c->in * ith_dtype_bytes(type), 0x3c);
+    gpu_buffer w = gpu_filled(c->out * taps * c->in * ith_dtype_bytes(type), 0x3c);
+    gpu_buffer y = gpu_filled(c->frames * area * c->out * ith_dtype_bytes(type), 0);
     ith_device_conv call = call_of(c, type);
     int64_t bytes = 0;
     call.x = x.data, call.w = w.data, call.y = y.data;

@@ -2,6 +2,7 @@
 /* The operations of a transformer's layers on a device (kernels/device_layers.h), each against its definition in
  * float64, at random and edge sizes; then their rates at the sizes of Wan 2.2 A14B. With the argument "short" without
  * the rates. */
+#include "gpu_numbers.h"
 #include "gpu_test.h"
 
 #include <math.h>
@@ -10,37 +11,6 @@ static const ith_device_layers *layers;
 static struct ith_device_products *products;
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
-
-static uint64_t random_state = 0x9e3779b97f4a7c15u;
-
-/* A pseudo-random number between -1 and 1 that follows from a seed and an index. */
-static float random_at(uint64_t seed, int64_t index)
-{
-    uint64_t x = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (float)((double)((x ^ (x >> 31)) >> 11) * 0x1p-52 - 1.0);
-}
-
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
-
-static int64_t bytes_of(ith_dtype type)
-{
-    return type == ITH_BF16 ? 2 : 4;
-}
 
 /* Numbers of one type in the host's memory. */
 typedef struct numbers {
@@ -51,32 +21,22 @@ typedef struct numbers {
 
 static float at(const numbers *n, int64_t i)
 {
-    return n->type == ITH_BF16 ? from_bf16(((const uint16_t *)n->data)[i]) : ((const float *)n->data)[i];
+    return (float)gpu_number(n->data, n->type, i);
 }
 
 static numbers make_random(ith_dtype type, int64_t count, float scale, float offset)
 {
-    numbers n = {type, count, malloc((size_t)(count ? count * bytes_of(type) : 1))};
-    const uint64_t seed = random_state += 0x123456789abcdef1u;
-#pragma omp parallel for
-    for (int64_t i = 0; i < count; i++) {
-        const float x = offset + scale * random_at(seed, i);
-        if (type == ITH_BF16)
-            ((uint16_t *)n.data)[i] = to_bf16(x);
-        else
-            ((float *)n.data)[i] = x;
-    }
-    return n;
+    return (numbers){type, count, gpu_random_numbers(type, count, scale, offset)};
 }
 
 static gpu_buffer upload(const numbers *n)
 {
-    return gpu_upload(n->data, n->count * bytes_of(n->type));
+    return gpu_upload(n->data, n->count * ith_dtype_bytes(n->type));
 }
 
 static numbers download(const gpu_buffer *buffer, ith_dtype type)
 {
-    numbers n = {type, buffer->bytes / bytes_of(type), malloc((size_t)buffer->bytes + 1)};
+    numbers n = {type, buffer->bytes / ith_dtype_bytes(type), malloc((size_t)buffer->bytes + 1)};
     gpu_download(n.data, buffer->data, buffer->bytes);
     return n;
 }
@@ -86,15 +46,10 @@ static bool gaps_kept(const numbers *n, int64_t rows, int64_t width, int64_t str
 {
     const unsigned char *bytes = n->data;
     for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = width * bytes_of(n->type); i < stride * bytes_of(n->type); i++)
-            if (bytes[row * stride * bytes_of(n->type) + i] != GPU_POISON)
+        for (int64_t i = width * ith_dtype_bytes(n->type); i < stride * ith_dtype_bytes(n->type); i++)
+            if (bytes[row * stride * ith_dtype_bytes(n->type) + i] != GPU_POISON)
                 return false;
     return true;
-}
-
-static double larger(double a, double b)
-{
-    return b > a || isnan(b) ? b : a;
 }
 
 /* The error of a result in units of what its type and its sums allow: |y - ref| / (unit |ref| + slack). */
@@ -138,7 +93,7 @@ static double run_linear(const linear_case *c, int64_t samples)
     numbers x = make_random(c->type, c->rows * x_stride, 1, 0), w = make_random(c->type, c->out * c->in, 1, 0);
     numbers bias = make_random(c->y_type, c->out, 3, 0);
     gpu_buffer dx = upload(&x), dw = upload(&w), db = upload(&bias);
-    gpu_buffer dy = gpu_poisoned(c->rows * y_stride * bytes_of(c->y_type));
+    gpu_buffer dy = gpu_poisoned(c->rows * y_stride * ith_dtype_bytes(c->y_type));
     const ith_device_linear call = {.rows = c->rows,
                                     .in = c->in,
                                     .out = c->out,
@@ -200,7 +155,7 @@ static void test_linear(void)
                                            .bias = variant % 4 != 0,
                                            .gelu = variant % 5 == 0};
                     const double error = run_linear(&c, 4000);
-                    worst[kind == 1][c.gelu] = larger(worst[kind == 1][c.gelu], error);
+                    worst[kind == 1][c.gelu] = gpu_larger(worst[kind == 1][c.gelu], error);
                 }
     printf("linear: worst error in units of the bound: to f32 %.3f, with GELU %.3f; to bf16 %.3f, with GELU %.3f\n",
            worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
@@ -233,8 +188,8 @@ static double check_row(const update_case *c, int64_t row, const numbers *x, con
         if (c->y)
             ref += (c->gate ? (double)at(vectors, v) : 1.0) * at(y, row * (dim + GAP) + i);
         sum[i] = at(got_x, row * dim + i); /* the norm is that of the rounded sums */
-        worst = larger(worst, error_of(sum[i], ref, ITH_F32, 1e-6));
-        largest = larger(largest, fabs(sum[i]));
+        worst = gpu_larger(worst, error_of(sum[i], ref, ITH_F32, 1e-6));
+        largest = gpu_larger(largest, fabs(sum[i]));
         mean += sum[i] / (double)dim;
     }
     for (int64_t i = 0; i < dim; i++)
@@ -245,7 +200,7 @@ static double check_row(const update_case *c, int64_t row, const numbers *x, con
         double n = sum[i];
         if (c->normed)
             n = (n - mean) / sqrt(var + 1e-6) * at(vectors, v + dim) + at(vectors, v + 2 * dim);
-        worst = larger(worst, error_of(at(got_n, row * (dim + GAP) + i), n, c->n_type, slack));
+        worst = gpu_larger(worst, error_of(at(got_n, row * (dim + GAP) + i), n, c->n_type, slack));
     }
     free(sum);
     return worst;
@@ -257,7 +212,7 @@ static double run_update(const update_case *c)
     numbers x = make_random(ITH_F32, rows * dim, 2, 0.5f), y = make_random(c->y_type, rows * (dim + GAP), 3, 0);
     numbers vectors = make_random(ITH_F32, times * 3 * dim, 1, 1);
     gpu_buffer dx = upload(&x), dy = upload(&y), dv = upload(&vectors);
-    gpu_buffer dn = c->in_place ? dy : gpu_poisoned(rows * (dim + GAP) * bytes_of(c->n_type));
+    gpu_buffer dn = c->in_place ? dy : gpu_poisoned(rows * (dim + GAP) * ith_dtype_bytes(c->n_type));
     const float *v = (const float *)dv.data;
     const ith_device_row_update call = {.rows = rows,
                                         .dim = dim,
@@ -317,7 +272,7 @@ static void test_updates(void)
                              .n = kind % 7 != 6,
                              .normed = kind % 6 != 5};
             c.in_place = c.n && c.y_type == c.n_type && kind >= 8;
-            worst = larger(worst, run_update(&c));
+            worst = gpu_larger(worst, run_update(&c));
         }
     printf("residual sum and norm: worst error in units of the bound %.3f\n", worst);
 }
@@ -349,8 +304,8 @@ static double check_vector(const heads_case *c, int64_t row, int vector, const n
             even = x * cosine - odd * sine;
             odd = x * sine + odd * cosine;
         }
-        worst = larger(worst, error_of(at(got, first + i), even, c->type, 4e-6));
-        worst = larger(worst, error_of(at(got, first + i + 1), odd, c->type, 4e-6));
+        worst = gpu_larger(worst, error_of(at(got, first + i), even, c->type, 4e-6));
+        worst = gpu_larger(worst, error_of(at(got, first + i + 1), odd, c->type, 4e-6));
     }
     return worst;
 }
@@ -386,9 +341,9 @@ static double run_heads(const heads_case *c)
     }
     bool kept = true;
     for (int64_t row = 0; row < c->rows; row++) {
-        const int64_t begin = (row * stride + c->normed * dim) * bytes_of(c->type);
+        const int64_t begin = (row * stride + c->normed * dim) * ith_dtype_bytes(c->type);
         kept = kept && !memcmp((char *)got.data + begin, (char *)data.data + begin,
-                               (size_t)((stride - c->normed * dim) * bytes_of(c->type)));
+                               (size_t)((stride - c->normed * dim) * ith_dtype_bytes(c->type)));
     }
     if (!(worst < 2) || !kept || !gpu_is_guarded(&dd))
         gpu_fail("%lld heads of %lld in %lld rows, type %d, normed %d, rope %d: error %.3g%s", (long long)c->heads,
@@ -413,7 +368,7 @@ static void test_heads(void)
                                       .type = kind & 1 ? ITH_BF16 : ITH_F32,
                                       .normed = 1 + (kind >> 1 & 1),
                                       .rope = kind >> 2};
-                worst = larger(worst, run_heads(&c));
+                worst = gpu_larger(worst, run_heads(&c));
             }
     printf("RMSNorm and RoPE of heads: worst error in units of the bound %.3f\n", worst);
 }
@@ -448,9 +403,9 @@ static void enqueue(void)
     for (int i = 0; timed_linear && i < timed_parts; i++) {
         ith_device_linear part = *timed_linear;
         part.out /= timed_parts;
-        part.w = (const char *)part.w + i * part.out * part.in * bytes_of(part.type);
-        part.bias = (const char *)part.bias + i * part.out * bytes_of(part.type);
-        part.y = (char *)part.y + i * part.out * bytes_of(part.type);
+        part.w = (const char *)part.w + i * part.out * part.in * ith_dtype_bytes(part.type);
+        part.bias = (const char *)part.bias + i * part.out * ith_dtype_bytes(part.type);
+        part.y = (char *)part.y + i * part.out * ith_dtype_bytes(part.type);
         GPU_OK(layers->linear(gpu_stream, products, &part, gpu_said));
     }
     if (timed_update)
@@ -483,7 +438,8 @@ static void time_linear(const char *name, int64_t rows, int64_t in, int64_t out,
 {
     numbers x = make_random(type, rows * in, 1, 0), w = make_random(type, out * in, 1, 0);
     numbers bias = make_random(type, out, 1, 0);
-    gpu_buffer dx = upload(&x), dw = upload(&w), db = upload(&bias), dy = gpu_poisoned(rows * out * bytes_of(type));
+    gpu_buffer dx = upload(&x), dw = upload(&w), db = upload(&bias),
+               dy = gpu_poisoned(rows * out * ith_dtype_bytes(type));
     const ith_device_linear call = {.rows = rows,
                                     .in = in,
                                     .out = out,

@@ -7,6 +7,7 @@
 #include "gpu/fake/fake_device.h"
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
+#include "support/engine/find_tokens.h"
 #include "support/engine/kinds.h"
 #include "support/engine/open_parts.h"
 #include "support/fixture.h"
@@ -133,19 +134,6 @@ static void compare_stage(void *user, const char *stage, const float *rows, int6
 
 /* ---- One rank's part ---------------------------------------------------------------------------------------------- */
 
-/* Tokens begin .. begin + count - 1 of a tensor [channels, ...] that the golden file may have. */
-static float *tokens_of(const call *c, const char *name, int64_t begin, int64_t count)
-{
-    const ith_tensor *tensor = ith_tensor_file_find(c->file, name);
-    if (!tensor)
-        return NULL;
-    ith_dit_shape shape = c->shape;
-    shape.frames = tensor->shape[1];
-    float *out = malloc((size_t)((count + 1) * tensor->shape[0] * ITH_DIT_PATCH) * sizeof *out);
-    ith_dit_patchify(tensor->data, tensor->shape[0], &shape, begin, count, out);
-    return out;
-}
-
 static ith_status run_rank(ith_context *own, ith_comm *comm, void *user)
 {
     call *c = user;
@@ -158,8 +146,8 @@ static ith_status run_rank(ith_context *own, ith_comm *comm, void *user)
     const int64_t known = c->shape.known - begin;
     const float *latents = find_tensor(c->file, "latents")->data;
     float *tokens = malloc((size_t)(BATCH * count * c->in + 1) * sizeof *tokens);
-    float *condition = tokens_of(c, "condition", begin, count);
-    float *first = tokens_of(c, "first", begin, known < 0 ? 0 : known < count ? known : count);
+    float *condition = find_tokens(c->file, "condition", &c->shape, begin, count);
+    float *first = find_tokens(c->file, "first", &c->shape, begin, known < 0 ? 0 : known < count ? known : count);
     float *out = malloc((size_t)(BATCH * count * c->out + 1) * sizeof *out);
     float *space = malloc((size_t)(BATCH * c->tokens * ith_dit_config_of(c->dit)->dim) * sizeof *space);
     if (c->watched)

@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
+#include "support/engine/find_tokens.h"
 #include "support/engine/open_parts.h"
 #include "support/fixture.h"
 #include "wan/dit/dit.h"
@@ -57,19 +58,6 @@ static void close_call(call *c)
     free(c->result);
 }
 
-/* Tokens begin .. begin + count - 1 of a tensor [channels, ...] that the golden file may have. */
-static float *tokens_of(const call *c, const char *name, int64_t begin, int64_t count)
-{
-    const ith_tensor *tensor = ith_tensor_file_find(c->file, name);
-    if (!tensor)
-        return NULL;
-    ith_dit_shape shape = c->shape;
-    shape.frames = tensor->shape[1];
-    float *out = malloc((size_t)((count + 1) * tensor->shape[0] * ITH_DIT_PATCH) * sizeof *out);
-    ith_dit_patchify(tensor->data, tensor->shape[0], &shape, begin, count, out);
-    return out;
-}
-
 static ith_status run_rank(ith_context *rank_context, ith_comm *comm, void *user)
 {
     const call *c = user;
@@ -82,8 +70,8 @@ static ith_status run_rank(ith_context *rank_context, ith_comm *comm, void *user
     ith_share(c->tokens, ith_comm_size(comm), ith_comm_rank(comm), &begin, &count);
     const int64_t numbers = count * c->width, known = c->shape.known - begin;
     float *tokens = malloc((size_t)(BATCH * numbers + 1) * sizeof *tokens);
-    float *condition = tokens_of(c, "condition", begin, count);
-    float *first = tokens_of(c, "first", begin, known < 0 ? 0 : known < count ? known : count);
+    float *condition = find_tokens(c->file, "condition", &c->shape, begin, count);
+    float *first = find_tokens(c->file, "first", &c->shape, begin, known < 0 ? 0 : known < count ? known : count);
     float *out = malloc((size_t)(BATCH * numbers + 1) * sizeof *out);
     for (int64_t b = 0; b < BATCH; b++)
         ith_dit_patchify((const float *)latents->data + b * c->tokens * c->width, c->width / ITH_DIT_PATCH, &c->shape,
