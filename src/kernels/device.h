@@ -93,8 +93,6 @@ typedef struct ith_device_kernel {
      * Looks at the members up to mask_kind, but not at pointers except whether they are NULL; rows without data count as
      * suitably aligned. */
     const char *(*refuses)(const struct ith_device *device, const ith_device_attend *call);
-    /* Peak of the kernel's instructions for ith_kernel_peak and benchmarks: "bf16_wgmma", ... */
-    const char *instructions;
     ith_status (*attend)(struct ith_device_stream *stream, const ith_device_attend *call, char *said);
 } ith_device_kernel;
 
@@ -158,7 +156,7 @@ typedef struct ith_device_offsets {
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
-/* What a device is. */
+/* The properties of a device. */
 typedef struct ith_device_facts {
     char name[64];  /* the maker's name of the device */
     int capability; /* of a CUDA device: 10 * major + minor, such as 90 */

@@ -466,4 +466,4 @@ ith_status attend(struct ith_device_stream *stream, const ith_device_attend *cal
 
 } // namespace
 
-const ith_device_kernel ith_cuda_attn_16bit_sm80 = {"16bit_sm80", refuses, "bf16_mma", attend};
+const ith_device_kernel ith_cuda_attn_16bit_sm80 = {"16bit_sm80", refuses, attend};

@@ -197,4 +197,4 @@ static ith_status attend(struct ith_device_stream *stream, const ith_device_atte
     return status ? status : ith_cuda_check(launch(stream, f, &a), doing, said);
 }
 
-extern "C" const ith_device_kernel ith_cuda_attn_16bit_sm90 = {"16bit_sm90", refuses, "bf16_wgmma", attend};
+extern "C" const ith_device_kernel ith_cuda_attn_16bit_sm90 = {"16bit_sm90", refuses, attend};

@@ -588,4 +588,4 @@ ith_status attend(struct ith_device_stream *stream, const ith_device_attend *cal
 
 } // namespace
 
-const ith_device_kernel ith_cuda_attn_f32_sm80 = {"f32_sm80", refuses, "f32_fma", attend};
+const ith_device_kernel ith_cuda_attn_f32_sm80 = {"f32_sm80", refuses, attend};

@@ -729,8 +729,8 @@ static const char *refuses_wide_types(const struct ith_device *device, const ith
     return call->head_dim % 8 || call->head_dim > 256 ? "16bit_fake takes a head_dim of 8, 16, ..., 256" : NULL;
 }
 
-static const ith_device_kernel fake_16bit = {"16bit_fake", refuses_wide_types, "fake", attend};
-static const ith_device_kernel fake_f32 = {"f32_fake", refuses_nothing, "fake", attend};
+static const ith_device_kernel fake_16bit = {"16bit_fake", refuses_wide_types, attend};
+static const ith_device_kernel fake_f32 = {"f32_fake", refuses_nothing, attend};
 static const ith_device_kernel *const kernels[] = {&fake_16bit, &fake_f32, NULL};
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
