@@ -26,7 +26,7 @@ ith_status ith_attend_place(ith_context *context, const ith_attend_whole *whole,
                             ith_attend_placed *out);
 /* Copies o and lse back to the share of the whole tensors. */
 ith_status ith_attend_bring_back(const ith_attend_placed *placed);
-/* Frees what the device holds. */
+/* Frees the tensors on the device. */
 void ith_attend_leave(ith_attend_placed *placed);
 
 #endif

@@ -164,7 +164,7 @@ static ith_status look(nccl_state *s, nccl_request *r, ncclResult_t *state)
     return status ? status : ith_nccl_check(s, r, *state, "NCCL");
 }
 
-/* Waits until NCCL has done what the last call asked for; after a while, names the call. */
+/* Waits until NCCL has completed its last call. If that takes long, the failure names the call. */
 static ith_status finish_call(nccl_state *s, nccl_request *r, ncclResult_t result, const char *call)
 {
     const double end = ith_watch_now() + s->world->seconds;
@@ -208,7 +208,7 @@ static ith_status use_device(nccl_state *s, nccl_request *r)
                                 ith_nccl_operation(s, r, operation));
 }
 
-/* Makes what the state needs on the device. The context is current. */
+/* Makes the state's stream and events on the device. The context is current. */
 static CUresult make_objects(nccl_state *s)
 {
     const cuda_functions *cu = &ith_cuda_driver;
@@ -330,7 +330,7 @@ static ith_status connect_group(nccl_state *s, nccl_request *r)
     return status;
 }
 
-/* What comes before the records of the first exchange. */
+/* The preparation before the records of the first exchange. */
 static ith_status begin_group(nccl_state *s, nccl_request *r)
 {
     ncclResult_t result = ncclSuccess;

@@ -17,7 +17,7 @@
 
 #include <pthread.h>
 
-/* What a rank sends to another one in an exchange of device memory. */
+/* The record of the data that a rank sends to another one in an exchange of device memory. */
 typedef struct nccl_record {
     int64_t regions, bytes;
     uint64_t sizes; /* a hash of the sizes of all regions */
@@ -31,7 +31,7 @@ typedef struct nccl_request {
     double matched_at;              /* when the records of all peers had come */
     CUevent begin, end;             /* on the caller's stream before the exchange, on the state's stream behind it */
     nccl_record *out, *in;          /* [size]: sent to each rank, and received from it */
-    nccl_record *expected;          /* [size]: what the lists of this rank receive from each */
+    nccl_record *expected;          /* [size]: the data from each rank in this rank's list of receives */
     ith_transfer *sends, *receives; /* [2 size]: of the inner exchange */
 } nccl_request;
 
@@ -83,7 +83,7 @@ ith_status ith_nccl_take_records(nccl_state *s, nccl_request *request, double se
 ith_status ith_nccl_settle(nccl_world *w);
 /* Ends the communicator of a state when all its data have arrived. Several seconds at most. */
 void ith_nccl_end(nccl_state *s);
-/* Ends the communicator and frees what the state has on the device. */
+/* Ends the communicator, and frees the state's objects on the device. */
 void ith_nccl_free(nccl_state *s);
 
 /* ---- nccl_failure.c: sentences, and failures of NCCL and CUDA */

@@ -35,7 +35,7 @@ enum { SLOT = ITH_LINK_BYTES + 64 }; /* a buffer: the head ends at byte 64, wher
 /* The datagrams to another process, and those from it. Datagram n is sent from buffer n % BUFFERS. */
 typedef struct peer {
     int socket;          /* belongs to the watch; -1: none */
-    int64_t begun, sent; /* datagrams that were given to `send`; those that the system has taken whole */
+    int64_t begun, sent; /* numbers of datagrams: passed to `send`; taken whole by the system */
     size_t offset;       /* bytes of datagram `sent` that the system has taken, with the head */
     uint32_t bytes[BUFFERS];
     char *out;         /* [BUFFERS][SLOT] */
@@ -220,7 +220,7 @@ static void link_wake(void *self)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Sends what is left, and reads until the other process closes its connection: a connection that is closed with unread
+/* Sends the remaining bytes, and reads until the other process closes its connection: a connection that is closed with unread
  * bytes is reset, which may overtake datagrams. Returns whether it may be closed. *arrived: the other system has all
  * datagrams. */
 static bool finish_peer(peer *p, bool *arrived)

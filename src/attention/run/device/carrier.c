@@ -221,7 +221,7 @@ ith_status ith_carrier_wait(ith_carrier *c, int exchange)
         return status;
     if (!c->direct && x->receive_count > 0)
         status = module->copy(x->stream, x->device_in, x->pinned_in, x->in_used, said);
-    if (!status) /* the regions may still be read by what the device computes now */
+    if (!status) /* the work that the device has now may still read the regions */
         status = module->wait_for(x->stream, c->compute, said);
     if (!status)
         status = module->copy_regions(x->stream, x->scatter, x->scatter_count, said);

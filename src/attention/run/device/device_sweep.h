@@ -48,7 +48,7 @@ void ith_device_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_s
 ith_status ith_device_sweep_open(ith_device_sweep *sweep, ith_carrier *carrier);
 void ith_device_sweep_close(ith_device_sweep *sweep);
 
-/* Begins an execution: what the device does now follows the caller's stream. */
+/* Begins an execution. Its work follows the work that the caller's stream has now. */
 ith_status ith_device_sweep_begin(ith_device_sweep *sweep, const ith_attn_tensors *tensors);
 /* Prepares fixed_m for the jobs that follow, as ith_sweep_prepare does. */
 ith_status ith_device_sweep_prepare(ith_device_sweep *sweep, const ith_step *step, const ith_queries *queries,

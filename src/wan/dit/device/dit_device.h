@@ -45,7 +45,7 @@ typedef struct ith_dit_device {
     ith_dit_device_layer layers[]; /* [config.layers] */
 } ith_dit_device;
 
-/* What a rank has for its passes. Arrays of the device, unless they are called pinned. */
+/* The stream and the arrays of a rank's passes. Arrays of the device, unless they are called pinned. */
 typedef struct ith_dit_space {
     ith_device_use *use;
     struct ith_device_stream *stream;
@@ -66,7 +66,7 @@ static inline ith_dtype ith_dit_device_type(const ith_dit *dit)
 }
 
 /* Copies the weights of an open expert to the device that the context uses. Shows progress as ITH_STAGE_LOAD if `shows`.
- * ITH_ERR_MEMORY with the bytes that it needs and that are free; ITH_ERR_UNSUPPORTED for what is not built. */
+ * ITH_ERR_MEMORY with the bytes that it needs and that are free; ITH_ERR_UNSUPPORTED for kinds of models that are not built. */
 ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, bool shows, ith_dit_device **out);
 void ith_dit_device_free(ith_context *context, ith_dit_device **device);
 /* The bytes of the weights on the device. dit: with or without weights. */
