@@ -13,18 +13,25 @@
 #define SUM_LANES 16
 #define PIXELS_TOGETHER 8 /* pixels that are normalised together */
 
-/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; a number if x is NaN. With x = n ln 2 + r
- * and |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted in two parts, the first short enough that n times it is exact.
- * e^r = 1 + r + r^2 q(r), where q is the minimax polynomial of degree 4 (error 4e-9). 2^n is applied in two factors,
- * because neither 2^128 nor 2^-150 is a float. The code compares bits, because comparisons of floats may trap, which
- * keeps gcc from vectorising. */
-static inline float exp_or_number(float x)
+/* Bounds of x for e^x, as bits: 104.0f, beyond which e^x is infinite as f32, -104.0f, below which it is 0, and -80.0f.
+ * 1 + e^-80 is 1, and e^-80 is still a normal number: processors take many times as long for subnormal ones. */
+#define HIGHEST 0x42d00000
+#define LOWEST 0xc2d00000u
+#define LOWEST_BESIDE_ONE 0xc2a00000u
+
+/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; a number if x is NaN. Below the number with
+ * the bits `lowest`, x counts as that number. With x = n ln 2 + r and |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted
+ * in two parts, the first short enough that n times it is exact. e^r = 1 + r + r^2 q(r), where q is the minimax
+ * polynomial of degree 4 (error 4e-9). 2^n is applied in two factors, because neither 2^128 nor 2^-150 is a float. The
+ * code compares bits, because comparisons of floats may trap, which keeps gcc from vectorising: as signed numbers the
+ * bits of positive floats have the order of the floats, as unsigned numbers those of negative floats the reverse order.
+ */
+static inline float exp_or_number(float x, uint32_t lowest)
 {
     /* 1.5 * 2^23: the low bits of the sum x + round_to_integer are the integer nearest to x. */
     const float round_to_integer = 12582912.0f;
-    const uint32_t most = 0x42d00000u; /* the bits of 104.0f: as f32, e^104 is infinite and e^-104 is 0 */
-    uint32_t bits = ith_f32_bits(x), magnitude = bits & 0x7fffffffu;
-    float near = ith_f32_from_bits((magnitude > most ? most : magnitude) | (bits & 0x80000000u));
+    int32_t below = (int32_t)ith_f32_bits(x) > HIGHEST ? HIGHEST : (int32_t)ith_f32_bits(x);
+    float near = ith_f32_from_bits((uint32_t)below > lowest ? lowest : (uint32_t)below);
     float shifted = near * 0x1.715476p+0f + round_to_integer;
     int32_t n = (int32_t)(ith_f32_bits(shifted) - ith_f32_bits(round_to_integer));
     float whole = shifted - round_to_integer;
@@ -45,20 +52,20 @@ static inline float exp_or_number(float x)
 static inline float exp_f32(float x)
 {
     uint32_t bits = ith_f32_bits(x);
-    return exp_or_number(x) + ith_f32_from_bits((bits & 0x7fffffffu) > 0x7f800000u ? bits : 0);
+    return exp_or_number(x, LOWEST) + ith_f32_from_bits((bits & 0x7fffffffu) > 0x7f800000u ? bits : 0);
 }
 
 /* If x is NaN, so is the quotient. */
 static inline float silu_f32(float x)
 {
-    return x / (1.0f + exp_or_number(-x));
+    return x / (1.0f + exp_or_number(-x, LOWEST_BESIDE_ONE));
 }
 
 /* Returns 0.5 x (1 + tanh u) as x / (1 + e^-2u), which does not cancel where tanh u is near -1. */
 static inline float gelu_tanh_f32(float x)
 {
     float two_u = 1.5957691216057308f * (x + 0.044715f * (x * x * x));
-    return x / (1.0f + exp_or_number(-two_u));
+    return x / (1.0f + exp_or_number(-two_u, LOWEST_BESIDE_ONE));
 }
 
 /* Adds up the SUM_LANES partial sums pair by pair, always in the same order. */

@@ -7,6 +7,7 @@
 #include "support/kernel_problem.h"
 #include "support/machine.h"
 #include "support/random.h"
+#include "support/subnormal.h"
 
 #include <float.h>
 #include <math.h>
@@ -155,6 +156,25 @@ static void hard_logits(const subject *s)
         for (int64_t j = 0; j < p.keys; j++)
             p.bias[j] = -1e4f;
         check(s, &p, bound_of(p.dtype));
+        free_problem(&p);
+    }
+}
+
+/* Keys far below a row's maximum take no longer than others: their probabilities are zeros, not subnormal numbers. The
+ * thread's mode is the same afterwards. */
+static void far_keys(const subject *s)
+{
+    const bool takes_f16 = s->kernel->cpu & ITH_CPU_AVX512_FP16; /* subnormal f16 numbers take no longer */
+    for (int n = 0; n < 2 && s->kernel->cpu != ITH_CPU_BASELINE; n++) {
+        problem p = make_problem(s->kernel, n ? ITH_BF16 : ITH_F32, 40, 777, 64, 80.0f);
+        if (takes(s, p.dtype, p.D)) {
+            set_softmax(&p, s->softmax);
+            forget_subnormals();
+            answer mine = attend(s->kernel, &p);
+            assert_true(takes_f16 || !met_subnormal(SUBNORMAL_OPERAND));
+            assert_false(flushes_subnormals());
+            free_answer(&mine);
+        }
         free_problem(&p);
     }
 }
@@ -539,6 +559,7 @@ static void for_each_subject(void (*test)(const subject *s))
     X(limits_are_sane)                                                                                                 \
     X(random_problems)                                                                                                 \
     X(hard_logits)                                                                                                     \
+    X(far_keys)                                                                                                        \
     X(peaked_and_offset)                                                                                               \
     X(extreme_logits)                                                                                                  \
     X(lowest_bias)                                                                                                     \

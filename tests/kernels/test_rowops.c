@@ -14,6 +14,7 @@
 
 #include "support/machine.h"
 #include "support/random.h"
+#include "support/subnormal.h"
 
 #define GUARD 8
 #define MOST 5153
@@ -234,6 +235,23 @@ static void activations_take_extremes(void **state)
         assert_true(got[0] == INFINITY && got[1] == 0 && got[2] == 3e38f && isnan(got[3]));
         assert_true(got[4] == 0 && got[5] == 0 && got[6] == 0 && got[7] == 0);
     }
+}
+
+/* No number takes longer than others, because none gives a subnormal number on the way. */
+static void activations_meet_no_subnormal(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[MACHINE_LISTS];
+    int count = tables(ops);
+    for (int t = 0; t < count; t++)
+        for (int n = 0; n < 2; n++) {
+            for (int i = 0; i < MOST; i++)
+                x[i] = (float)(i - MOST / 2) * (n ? 0.01f : 1.0f);
+            forget_subnormals();
+            ops[t]->silu(y, x, MOST);
+            ops[t]->gelu_tanh(y, x, MOST);
+            assert_false(met_subnormal(SUBNORMAL_OPERAND | SUBNORMAL_RESULT));
+        }
 }
 
 static void channel_norm_is_right(void **state)
@@ -471,6 +489,7 @@ int main(void)
         cmocka_unit_test(add_gated_is_right),
         cmocka_unit_test(activations_are_right),
         cmocka_unit_test(activations_take_extremes),
+        cmocka_unit_test(activations_meet_no_subnormal),
         cmocka_unit_test(channel_norm_is_right),
         cmocka_unit_test(softmax_is_right),
         cmocka_unit_test(softmax_takes_extremes),

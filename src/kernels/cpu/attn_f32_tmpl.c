@@ -349,11 +349,13 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
         lanes_mask(&w->t, w->s, QUERIES, first, keys, i);
         lanes_find_top(&w->t, w->s, QUERIES, keys, i);
     }
+    const unsigned mode = vec_flush_begin();
     probabilities(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * QUERIES);
         lanes_fill(w->t.scale, 1.0f); /* o is multiplied by 2^(m - m') only once, with the first panel */
     }
+    vec_flush_end(mode);
 }
 
 static void attend(const ith_attn_call *call)

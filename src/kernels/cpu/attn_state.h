@@ -21,6 +21,7 @@
  *   vec_exp2(x)                    0 at -inf, NaN at NaN; x <= 127
  *   vec_exp2_whole(s, m)           2^(s - m) for an integer m, without rounding s - m
  *   vec_hsum                       the sum over the lanes
+ *   vec_flush_begin, vec_flush_end between them, results below 2^-126 may become zeros
  *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
  *   vec_transpose(vec [LANES])     in place */
 #ifndef ITH_KERNELS_ATTN_STATE_H

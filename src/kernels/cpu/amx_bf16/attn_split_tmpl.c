@@ -605,7 +605,9 @@ static void attend(const ith_attn_call *call)
     lanes_load(&w.t);
     tiles_claim();
     tiles_see_memory();
+    const unsigned mode = vec_flush_begin();
     run_jobs(&w);
+    vec_flush_end(mode);
     _tile_release();
     lanes_store(&w.t);
 }

@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "../flush_x86.h"
+
 typedef __m512 vec;
 enum { LANES = 16 };
 
@@ -20,7 +22,8 @@ static inline void vec_store(float *x, vec a)
     _mm512_storeu_ps(x, a);
 }
 
-static inline void vec_prefetch(const char *x)
+/* Always inlined: gcc may take a function that only fetches for one without effect, and drop its calls. */
+static inline __attribute__((always_inline)) void vec_prefetch(const char *x)
 {
     _mm_prefetch(x, _MM_HINT_T1);
 }

@@ -461,6 +461,7 @@ static void attend(const ith_attn_call *call)
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         if (online)
             rows_clear_tops(&w.t);
+        const unsigned mode = vec_flush_begin();
         block_scores(&w, panel, panels, !online && !masked);
         if (masked)
             rows_mask(&w.t, j, keys, panels * PANEL);
@@ -469,6 +470,7 @@ static void attend(const ith_attn_call *call)
         for (int64_t i = 0; i < w.t.rows && (online || masked); i++)
             row_probabilities(&w, i, panels * PANEL);
         block_values(&w, panel, panels);
+        vec_flush_end(mode);
         panel = next;
     }
     store_state(&w);

@@ -23,7 +23,19 @@ static inline void vec_store(float *x, vec a)
     vst1q_f32(x + 4, a.high);
 }
 
-static inline void vec_prefetch(const char *x)
+/* These processors take no longer for subnormal numbers. */
+static inline unsigned vec_flush_begin(void)
+{
+    return 0;
+}
+
+static inline void vec_flush_end(unsigned before)
+{
+    (void)before;
+}
+
+/* Always inlined: gcc may take a function that only fetches for one without effect, and drop its calls. */
+static inline __attribute__((always_inline)) void vec_prefetch(const char *x)
 {
     __builtin_prefetch(x, 0, 2);
 }

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tells whether arithmetic of this thread has met subnormal numbers, for each of which x86 processors take a hundred
+ * cycles and more. Other processors are never said to have met one. */
+#ifndef ITH_TESTS_SUBNORMAL_H
+#define ITH_TESTS_SUBNORMAL_H
+
+#include <stdbool.h>
+
+#if defined __x86_64__
+
+#include <immintrin.h>
+
+enum { SUBNORMAL_OPERAND = _MM_EXCEPT_DENORM, SUBNORMAL_RESULT = _MM_EXCEPT_UNDERFLOW };
+
+static inline void forget_subnormals(void)
+{
+    _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
+}
+
+static inline bool met_subnormal(unsigned kind)
+{
+    return _mm_getcsr() & kind;
+}
+
+/* Whether results below 2^-126 become zeros. */
+static inline bool flushes_subnormals(void)
+{
+    return _mm_getcsr() & _MM_FLUSH_ZERO_ON;
+}
+
+#else
+
+enum { SUBNORMAL_OPERAND, SUBNORMAL_RESULT };
+
+static inline void forget_subnormals(void)
+{
+}
+
+static inline bool met_subnormal(unsigned kind)
+{
+    (void)kind;
+    return false;
+}
+
+static inline bool flushes_subnormals(void)
+{
+    return false;
+}
+
+#endif
+
+#endif
