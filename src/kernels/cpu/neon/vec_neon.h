@@ -23,7 +23,7 @@ static inline void vec_store(float *x, vec a)
     vst1q_f32(x + 4, a.high);
 }
 
-/* These processors take no longer for subnormal numbers. */
+/* Subnormal numbers stay as they are. */
 static inline unsigned vec_flush_begin(void)
 {
     return 0;
