@@ -24,8 +24,8 @@
  *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in a
  *     shorter type if its file says so.
  *   - log2(e) * scale is kept in f32 at least, and is not multiplied into a q of fewer bits.
- *   - A probability p, and a product with it, may become zero if it is below 2^-126. The thread's floating-point mode is
- *     the same before and after a call.
+ *   - A probability below 2^-126 may become zero. So may its product with v, if the values of a panel of keys reach 2^-60.
+ *     The thread's floating-point mode is the same before and after a call.
  *   - Against float64 on the same inputs, the error is at most twice the error of the plain implementation in the type
  *     (f32 logits, p rounded to the type of v, sums in f32), whatever the logits. */
 #ifndef ITH_KERNELS_KERNEL_H

@@ -160,13 +160,16 @@ static void hard_logits(const subject *s)
     }
 }
 
-/* Keys far below a row's maximum take no longer than others: their probabilities are zeros, not subnormal numbers. The
- * thread's mode is the same afterwards. */
+/* Keys far below a row's maximum, which is the first key, take no longer than others: their probabilities are zeros, not
+ * subnormal numbers. The thread's mode is the same afterwards. */
 static void far_keys(const subject *s)
 {
     const bool takes_f16 = s->kernel->cpu & ITH_CPU_AVX512_FP16; /* subnormal f16 numbers take no longer */
     for (int n = 0; n < 2 && s->kernel->cpu != ITH_CPU_BASELINE; n++) {
-        problem p = make_problem(s->kernel, n ? ITH_BF16 : ITH_F32, 40, 777, 64, 80.0f);
+        problem p = make_problem(s->kernel, n ? ITH_BF16 : ITH_F32, 40, 777, 64, 30.0f);
+        p.bias = allocate(p.keys, sizeof *p.bias);
+        for (int64_t j = 0; j < p.keys; j++)
+            p.bias[j] = j ? 0.0f : 150.0f;
         if (takes(s, p.dtype, p.D)) {
             set_softmax(&p, s->softmax);
             forget_subnormals();
@@ -316,6 +319,21 @@ static void far_magnitudes(const subject *s)
         p.v[0] = rounded(dtype, ldexpf(1.9f, exponents[n / 2].v + 3));
         p.scale = ldexpf(p.scale, -exponents[n / 2].q - exponents[n / 2].k);
         check(s, &p, bound_of(dtype));
+        free_problem(&p);
+    }
+}
+
+/* Values of f32 so small that their products with probabilities are subnormal numbers: they are not lost. */
+static void tiny_values(const subject *s)
+{
+    static const int exponents[] = {-90, -110, -120, -124};
+    for (size_t n = 0; n < sizeof exponents / sizeof *exponents; n++) {
+        if (s->softmax == ITH_SOFTMAX_FIXED_M)
+            continue; /* its gate closes */
+        problem p = make_problem(s->kernel, ITH_F32, 20, 300, 40, 1.0f);
+        for (int64_t i = 0; i < p.keys * p.D; i++)
+            p.v[i] = ldexpf(p.v[i], exponents[n]);
+        check(s, &p, bound_of(ITH_F32));
         free_problem(&p);
     }
 }
@@ -566,6 +584,7 @@ static void for_each_subject(void (*test)(const subject *s))
     X(absent_keys)                                                                                                     \
     X(hidden_scores_overflow)                                                                                          \
     X(far_magnitudes)                                                                                                  \
+    X(tiny_values)                                                                                                     \
     X(all_hidden)                                                                                                      \
     X(nan_stays_in_its_row)                                                                                            \
     X(rows_alone)                                                                                                      \

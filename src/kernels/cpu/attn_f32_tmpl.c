@@ -15,8 +15,8 @@
  * broadcast. The right side has QUERIES columns and stays in the first-level cache. Maxima and sums need no step across
  * lanes.
  *
- * Packed: panels of PANEL keys, each flag | b [PANEL] | k [PANEL][D] | v^T [D][PANEL], where the flag says whether b
- * has numbers other than 0. The last panel is padded with absent keys (b = -inf, k = v = 0), and D in v^T with zeros up
+ * Packed: panels of PANEL keys, each head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The head has two numbers: whether
+ * b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b = -inf, k = v = 0), and D in v^T with zeros up
  * to a whole tile.
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
@@ -106,19 +106,28 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 }
 
 /* Packs the values of a panel, transposed in squares of LANES keys and LANES elements. padded_dim(D) is at most D
- * rounded up to LANES, so every square has elements of v. */
-static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
+ * rounded up to LANES, so every square has elements of v. Returns the largest magnitude of the values; NaN does not
+ * count. */
+static float pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
+    vec most = vec_set(0.0f);
     for (int64_t i = 0; i < PANEL; i += LANES)
         for (int64_t d = 0; d < padded; d += LANES) {
             vec x[LANES];
             for (int64_t n = 0; n < LANES; n++)
                 x[n] = load_part(key_row(p, p->v, first + i + n), p->dtype, d, D);
+            for (int64_t n = 0; n < LANES; n++)
+                most = vec_max(vec_max(x[n], vec_sub(vec_set(0.0f), x[n])), most);
             vec_transpose(x);
             for (int64_t e = 0; e < ith_min64(LANES, padded - d); e++)
                 vec_store(v + (d + e) * PANEL + i, x[e]);
         }
+    float lanes[LANES], largest = 0.0f;
+    vec_store(lanes, most);
+    for (int64_t n = 0; n < LANES; n++)
+        largest = lanes[n] > largest ? lanes[n] : largest;
+    return largest;
 }
 
 static void pack(const ith_attn_pack *p)
@@ -127,7 +136,7 @@ static void pack(const ith_attn_pack *p)
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_floats(p->head_dim)) {
         panel[0] = pack_biases(panel + ALIGN_FLOATS, p, first, PANEL) ? 1.0f : 0.0f;
         pack_keys((float *)panel_keys(panel), p, first);
-        pack_values((float *)panel_values(panel, p->head_dim), p, first);
+        panel[1] = pack_values((float *)panel_values(panel, p->head_dim), p, first);
     }
 }
 
@@ -325,6 +334,8 @@ static __attribute__((noinline)) void probabilities(work *w, int64_t keys, int64
 static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
 {
     static const float zeros[QUERIES];
+    const bool flushes = panel[1] >= flush_from;
+    const unsigned mode = flushes ? vec_flush_begin() : 0;
     int64_t D = w->t.D;
     tile_function *function = tile_functions[lanes_width(&w->t, i) / LANES - 1];
     tile t = {.left_stride = PANEL, .right = p, .from = zeros, .steps = keys, .scale = w->t.scale};
@@ -334,6 +345,8 @@ static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, con
         t.out = lanes_o(&w->t, i) + d * QUERIES;
         function(&t);
     }
+    if (flushes)
+        vec_flush_end(mode);
 }
 
 /* Attends with the panel of queries from i on to keys [first, first + keys) of the KV block, at most block_kv_compute
@@ -351,11 +364,11 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
     }
     const unsigned mode = vec_flush_begin();
     probabilities(w, keys, i);
+    vec_flush_end(mode);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * QUERIES);
         lanes_fill(w->t.scale, 1.0f); /* o is multiplied by 2^(m - m') only once, with the first panel */
     }
-    vec_flush_end(mode);
 }
 
 static void attend(const ith_attn_call *call)

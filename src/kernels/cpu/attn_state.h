@@ -36,6 +36,9 @@
 
 enum { ALIGN_FLOATS = 16 };
 
+/* Where the values of a panel of keys reach this magnitude, products p v below 2^-126 may become zeros. */
+static const float flush_from = 0x1p-60f;
+
 /* ---- Reading rows ---------------------------------------------------------------------------------------------- */
 
 /* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */

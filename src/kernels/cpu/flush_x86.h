@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results below 2^-126 become zeros between vec_flush_begin and vec_flush_end. Keys far below a row's maximum have such
- * probabilities and products with v. Without this they would be subnormal numbers, for each of which an x86 processor
- * takes a hundred cycles and more. Operands stay as they are. */
+ * probabilities and products with v. Otherwise these are subnormal numbers, for each of which an x86 processor takes a
+ * hundred cycles and more. Operands stay as they are. */
 #ifndef ITH_KERNELS_FLUSH_X86_H
 #define ITH_KERNELS_FLUSH_X86_H
 

@@ -279,6 +279,8 @@ static void load_queries(work *w)
  * been added. */
 static __attribute__((noinline)) void add_square(work *w)
 {
+    const bool flushes = w->v_unit >= flush_from;
+    const unsigned mode = flushes ? vec_flush_begin() : 0;
     float *o = w->sum_target;
     const vec unit = vec_set(w->v_unit);
     for (int64_t d = 0; o != NULL && d < STEP; d++, o += QUERIES)
@@ -286,6 +288,8 @@ static __attribute__((noinline)) void add_square(work *w)
             vec sum = vec_mul(vec_load(w->sum + d * QUERIES + n), unit);
             vec_store(o + n, vec_fma(vec_load(o + n), vec_load(w->t.scale + n), sum));
         }
+    if (flushes)
+        vec_flush_end(mode);
     w->sum_target = NULL;
 }
 
@@ -389,12 +393,14 @@ static inline __attribute__((always_inline)) void slice_probabilities_as(work *w
  * for each kind. */
 static void slice_probabilities(work *w, int64_t k, int64_t n)
 {
+    const unsigned mode = vec_flush_begin(); /* parts of a small probability are smaller still */
     switch (w->t.kind) {
     case F32_ONLINE: slice_probabilities_as(w, k, n, F32_ONLINE); break;
     case F32_FIXED: slice_probabilities_as(w, k, n, F32_FIXED); break;
     case SHORT_ONLINE: slice_probabilities_as(w, k, n, SHORT_ONLINE); break;
     case SHORT_FIXED: slice_probabilities_as(w, k, n, SHORT_FIXED); break;
     }
+    vec_flush_end(mode);
 }
 
 /* Does the next unit of work on the pending job. The first units prepare the logits of SLICE keys each, the next unit
@@ -605,9 +611,7 @@ static void attend(const ith_attn_call *call)
     lanes_load(&w.t);
     tiles_claim();
     tiles_see_memory();
-    const unsigned mode = vec_flush_begin();
     run_jobs(&w);
-    vec_flush_end(mode);
     _tile_release();
     lanes_store(&w.t);
 }

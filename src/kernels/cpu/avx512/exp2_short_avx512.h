@@ -14,7 +14,7 @@ static inline vec vec_exp2_short_times(vec x, float unit)
     p = vec_fma(p, f, vec_set(unit * 2.4128021723e-1f));
     p = vec_fma(p, f, vec_set(unit * 6.9304484333e-1f));
     p = vec_fma(p, f, vec_set(unit));
-    return _mm512_scalef_ps(p, x);
+    return vec_scale(p, x);
 }
 
 static inline vec vec_exp2_short(vec x)

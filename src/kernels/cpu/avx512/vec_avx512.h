@@ -84,11 +84,17 @@ static inline vec vec_exp2_fraction(vec f)
     return vec_fma(p, f, vec_set(1.0f));
 }
 
+/* y 2^floor(x), or 0 if x < -126. NaN stays NaN. The result is no subnormal number if 1 <= y < 2. */
+static inline vec vec_scale(vec y, vec x)
+{
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, vec_set(-126.0f), _CMP_NLT_UQ), y, x);
+}
+
 /* 2^x as 2^floor(x) 2^f with f = x - floor(x). */
 static inline vec vec_exp2(vec x)
 {
     vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(vec_exp2_fraction(f), x);
+    return vec_scale(vec_exp2_fraction(f), x);
 }
 
 /* 2^(s - m) for an integer m, as 2^floor(s - m) 2^f with f = s - floor(s). s - m is rounded down, so its floor is
@@ -97,7 +103,7 @@ static inline vec vec_exp2_whole(vec s, vec m)
 {
     vec f = _mm512_reduce_ps(s, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     vec x = _mm512_sub_round_ps(s, m, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    return _mm512_scalef_ps(vec_exp2_fraction(f), x);
+    return vec_scale(vec_exp2_fraction(f), x);
 }
 
 /* Transposes a square of 16 x 16 numbers: pairs of rows that are 1, 2, 4 and 8 apart exchange halves. */

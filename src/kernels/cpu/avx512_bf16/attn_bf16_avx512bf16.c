@@ -461,7 +461,7 @@ static void attend(const ith_attn_call *call)
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         if (online)
             rows_clear_tops(&w.t);
-        const unsigned mode = vec_flush_begin();
+        const unsigned mode = vec_flush_begin(); /* as VDPBF16PS does whatever the mode is */
         block_scores(&w, panel, panels, !online && !masked);
         if (masked)
             rows_mask(&w.t, j, keys, panels * PANEL);

@@ -579,13 +579,11 @@ static void attend(const ith_attn_call *call)
         if (call->mask_kind != ITH_MASK_NONE)
             rows_mask(&w.t, j, keys, panels * PANEL);
         block_maxima(&w);
-        const unsigned mode = vec_flush_begin();
         block_probabilities(&w, panels * PANEL, in_f32);
         if (in_f32)
             block_values_f32(&w, panel, panels);
         else
             block_values(&w, panel, panels);
-        vec_flush_end(mode);
         panel = next;
     }
     rows_store(&w.t);
