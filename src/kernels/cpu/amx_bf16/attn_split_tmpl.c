@@ -192,6 +192,7 @@ typedef struct work {
     float *sum_target;
     int64_t width;      /* number of queries of the job to which `sum` belongs */
     float v_unit;       /* the factor of `sum` that undoes the scaling of v (panel_head.v_unit) */
+    unsigned mode;      /* the thread's mode before the call, in which small values are added */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
     /* next_unit computes the probabilities of the pending job in `units` small units of work, of which `unit` are done.
      * The units are spread evenly over `products` calls of multiply: credit grows by `units` with each call, and
@@ -280,7 +281,8 @@ static void load_queries(work *w)
 static __attribute__((noinline)) void add_square(work *w)
 {
     const bool flushes = w->v_unit >= flush_from;
-    const unsigned mode = flushes ? vec_flush_begin() : 0;
+    if (!flushes)
+        vec_flush_end(w->mode);
     float *o = w->sum_target;
     const vec unit = vec_set(w->v_unit);
     for (int64_t d = 0; o != NULL && d < STEP; d++, o += QUERIES)
@@ -288,8 +290,8 @@ static __attribute__((noinline)) void add_square(work *w)
             vec sum = vec_mul(vec_load(w->sum + d * QUERIES + n), unit);
             vec_store(o + n, vec_fma(vec_load(o + n), vec_load(w->t.scale + n), sum));
         }
-    if (flushes)
-        vec_flush_end(mode);
+    if (!flushes)
+        vec_flush_begin();
     w->sum_target = NULL;
 }
 
@@ -393,14 +395,12 @@ static inline __attribute__((always_inline)) void slice_probabilities_as(work *w
  * for each kind. */
 static void slice_probabilities(work *w, int64_t k, int64_t n)
 {
-    const unsigned mode = vec_flush_begin(); /* parts of a small probability are smaller still */
     switch (w->t.kind) {
     case F32_ONLINE: slice_probabilities_as(w, k, n, F32_ONLINE); break;
     case F32_FIXED: slice_probabilities_as(w, k, n, F32_FIXED); break;
     case SHORT_ONLINE: slice_probabilities_as(w, k, n, SHORT_ONLINE); break;
     case SHORT_FIXED: slice_probabilities_as(w, k, n, SHORT_FIXED); break;
     }
-    vec_flush_end(mode);
 }
 
 /* Does the next unit of work on the pending job. The first units prepare the logits of SLICE keys each, the next unit
@@ -611,7 +611,9 @@ static void attend(const ith_attn_call *call)
     lanes_load(&w.t);
     tiles_claim();
     tiles_see_memory();
+    w.mode = vec_flush_begin(); /* parts of a small probability are smaller still */
     run_jobs(&w);
+    vec_flush_end(w.mode);
     _tile_release();
     lanes_store(&w.t);
 }
