@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-/* Returns the calling thread's mode before, for vec_flush_end. */
+/* Returns the calling thread's control word before, for vec_flush_end. */
 static inline unsigned vec_flush_begin(void)
 {
     const unsigned before = _mm_getcsr();
@@ -15,9 +15,10 @@ static inline unsigned vec_flush_begin(void)
     return before;
 }
 
+/* The flags of exceptions stay as they are. */
 static inline void vec_flush_end(unsigned before)
 {
-    _mm_setcsr(before);
+    _mm_setcsr((_mm_getcsr() & ~(unsigned)_MM_FLUSH_ZERO_MASK) | (before & _MM_FLUSH_ZERO_MASK));
 }
 
 #endif

@@ -192,7 +192,7 @@ typedef struct work {
     float *sum_target;
     int64_t width;      /* number of queries of the job to which `sum` belongs */
     float v_unit;       /* the factor of `sum` that undoes the scaling of v (panel_head.v_unit) */
-    unsigned mode;      /* the thread's mode before the call, in which small values are added */
+    unsigned mode;      /* what vec_flush_begin returned; small values are added in the mode before */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
     /* next_unit computes the probabilities of the pending job in `units` small units of work, of which `unit` are done.
      * The units are spread evenly over `products` calls of multiply: credit grows by `units` with each call, and
