@@ -15,6 +15,7 @@
 
 #define MOST_LATENT_SIDE 16384
 #define LINE_FLOATS 4096 /* the least numbers in a thread's buffer for normalised pixels */
+#define LINEAR_ROWS 1536 /* the most rows for which the linear layers have memory; they take more in several strips */
 
 const char *ith_vae_level_name(int64_t level)
 {
@@ -68,8 +69,9 @@ static void lay_out_linears(ith_vae_work *work, ith_arena *arena)
         ith_vae_linear *l = &work->linears[i];
         l->linear = ith_linear_lay_out(work->linear_set, l->filter->in, l->filter->out, work->types, arena);
     }
-    ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), work->middle.pixels, arena,
-                                 &work->linear_workspace);
+    /* Longer strips save conversions of weights, which are few here. */
+    const int64_t rows = ith_min64(work->middle.pixels, LINEAR_ROWS);
+    ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), rows, arena, &work->linear_workspace);
 }
 
 /* Lays out the frames and the scratch memory of one layer. */
