@@ -2,6 +2,7 @@
 /* A library to be preloaded into one process: it kills (START_FAULT=kill) or stops (stop) the process when a transport
  * module calls the function START_POINT for the START_COUNT-th time, or right after that call (START_COUNT < 0). A
  * process that is stopped is killed START_SECONDS (6) later. START_FAULT=sleep: the call lasts START_SECONDS longer.
+ * shm_unlink counts whoever calls it: MPI does so while it starts.
  * The file START_MARK shows that the library has struck. */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -41,12 +42,12 @@ static void end_later(void)
 }
 
 /* Strikes if this is the call that is asked for. */
-static void strike(const char *function, int after, const void *caller)
+static void strike_call(const char *function, int after)
 {
     static atomic_int calls;
     const char *point = getenv("START_POINT"), *how = getenv("START_FAULT");
     int count = atoi(getenv("START_COUNT") ? getenv("START_COUNT") : "1");
-    if (!point || !how || strcmp(point, function) != 0 || !is_from_module(caller) || after != (count < 0))
+    if (!point || !how || strcmp(point, function) != 0 || after != (count < 0))
         return;
     if (atomic_fetch_add(&calls, 1) + 1 != abs(count))
         return;
@@ -59,6 +60,12 @@ static void strike(const char *function, int after, const void *caller)
     if (!strcmp(how, "stop"))
         end_later();
     kill(getpid(), strcmp(how, "stop") ? SIGKILL : SIGSTOP);
+}
+
+static void strike(const char *function, int after, const void *caller)
+{
+    if (is_from_module(caller))
+        strike_call(function, after);
 }
 
 /* The function that stands behind this library: of the C library, or of MPI, which may be visible to the module alone.
@@ -133,4 +140,11 @@ ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags)
     ssize_t result = next(descriptor, message, flags);
     strike("sendmsg", 1, caller);
     return result;
+}
+
+int shm_unlink(const char *name)
+{
+    int (*next)(const char *) = (int (*)(const char *))real("shm_unlink", NULL);
+    strike_call("shm_unlink", 0);
+    return next(name);
 }

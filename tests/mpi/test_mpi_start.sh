@@ -15,21 +15,30 @@ if grep -q refused "$work/out"; then
     [ "$(grep -c 'refused: .*MPI_THREAD_SERIALIZED' "$work/out")" = 4 ] || complain "the reason of a refusal"
 fi
 
+build_start_fault
 # Both processes end by themselves below: a launcher that ends the second one while its MPI starts leaves a shared segment.
-# Each has a folder of its own for temporary files, which two processes of Open MPI cannot make at the same time.
+# Each has a folder of its own for temporary files, which two processes of Open MPI cannot make at the same time. In the
+# second run the MPI of process 1 still starts, and has made a segment, when process 0 has refused to connect.
 cat >"$work/apart" <<'END'
 #!/bin/sh
+fault=$1
+shift
 export TMPDIR="$TMPDIR/$$"
 mkdir "$TMPDIR"
+[ ! "$LATE" ] || [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" != 1 ] ||
+    export LD_PRELOAD="$fault" START_FAULT=sleep START_POINT=shm_unlink START_COUNT=1 START_SECONDS=1.5
 exec "$@"
 END
 chmod +x "$work/apart"
 other=mpich
 [ "$kind" != mpich ] || other=openmpi
 if [ -e "$build/ithaca_transport_$other.so" ]; then
-    launch_unsupervised 2 "$work/apart" "$build/mpi_attend" "$other" 1 2 1 1 >"$work/out" 2>&1 || true
-    [ "$(grep -c 'ended with 1' "$work/out")" = 2 ] || complain "the launcher of another MPI"
-    grep -q 'has started 2 processes' "$work/out" || complain "the launcher of another MPI"
+    for late in "" 1; do
+        LATE=$late launch_unsupervised 2 "$work/apart" "$work/start_fault.so" "$build/mpi_attend" "$other" 1 2 1 1 \
+            >"$work/out" 2>&1 || true
+        [ "$(grep -c 'ended with 1' "$work/out")" = 2 ] || complain "the launcher of another MPI${late:+, late}"
+        [ "$(grep -c 'has started 2 processes' "$work/out")" = 2 ] || complain "the launcher of another MPI${late:+, late}"
+    done
 fi
 
 cat >"$work/version.c" <<'END'
@@ -38,7 +47,6 @@ const char *ith_version(void) { return "9.8.7"; }
 END
 cc -shared -fPIC "$work/version.c" -o "$work/version.so"
 # Process 1 has the other version. With LATE=1 process 0 learns of it from process 1, unless the machine is very busy.
-build_start_fault
 cat >"$work/mixed" <<'END'
 #!/bin/sh
 version=$1 fault=$2

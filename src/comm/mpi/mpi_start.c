@@ -14,6 +14,9 @@
 #include <time.h>
 
 #define END_SECONDS 1.0 /* the longest wait for the other processes at exit after a failure */
+/* The longest wait for MPI_Init_thread after another process has refused to connect. If this process exited within
+ * MPI_Init_thread, it would leave segments of shared memory. */
+#define REFUSED_SECONDS 5.0
 
 static bool started;         /* an earlier call of ith_mpi_start has succeeded */
 static bool unusable;        /* MPI cannot be used any more */
@@ -171,7 +174,6 @@ static ith_status await_init(mpi_presence *presence, double seconds, char *sente
     const struct timespec nap = {.tv_nsec = 200000};
     double end = ith_watch_now() + seconds;
     char blame[256];
-    unusable = true;
     while (!atomic_load(&init.done)) {
         if (!ith_mpi_presence_look(presence, sentence, bytes))
             return ITH_ERR_ABORTED;
@@ -182,21 +184,42 @@ static ith_status await_init(mpi_presence *presence, double seconds, char *sente
         }
         nanosleep(&nap, NULL);
     }
-    unusable = false;
     return ITH_OK;
 }
 
-static ith_status initialize(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
+/* Waits until MPI_Init_thread has returned, but not longer than REFUSED_SECONDS. */
+static void await_init_refused(void)
+{
+    const struct timespec nap = {.tv_nsec = 200000};
+    double end = ith_watch_now() + REFUSED_SECONDS;
+    while (!atomic_load(&init.done) && ith_watch_now() < end)
+        nanosleep(&nap, NULL);
+}
+
+/* Calls MPI_Init_thread and waits for it. After a failure MPI cannot be used in this process; if MPI has started
+ * nevertheless, it is finalised at exit. */
+static ith_status start_library(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
 {
     pthread_t thread;
-    make_library_global();
-    set_defaults();
     if (pthread_create(&thread, NULL, call_init, NULL)) {
         snprintf(sentence, bytes, "no thread could be started for MPI_Init_thread");
         return ITH_ERR_MEMORY;
     }
     pthread_detach(thread);
     ith_status status = await_init(presence, seconds, sentence, bytes);
+    unusable = status != ITH_OK;
+    if (ith_mpi_presence_refused(presence))
+        await_init_refused();
+    if (atomic_load(&init.done) && init.code == MPI_SUCCESS)
+        atexit(finalize_at_exit);
+    return status;
+}
+
+static ith_status initialize(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
+{
+    make_library_global();
+    set_defaults();
+    ith_status status = start_library(presence, seconds, sentence, bytes);
     if (status)
         return status;
     if (init.code != MPI_SUCCESS) {
@@ -205,7 +228,6 @@ static ith_status initialize(mpi_presence *presence, double seconds, char *sente
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    atexit(finalize_at_exit);
     if (init.level >= MPI_THREAD_SERIALIZED)
         return ITH_OK;
     snprintf(sentence, bytes, "this MPI does not offer MPI_THREAD_SERIALIZED");
