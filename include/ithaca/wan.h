@@ -265,7 +265,7 @@ typedef struct ith_generate_report {
     bool latents_saved;         /* whether this run has written options.latents_file */
     int64_t steps_done, frames_done;
     int64_t predicted_bytes; /* predicted peak memory of this process; set on the lowest of its ranks */
-    int64_t peak_bytes;      /* measured peak memory of the context's allocator */
+    int64_t peak_bytes;      /* measured peak memory of the context's allocator, which has no pinned memory */
     char plan[512];          /* the plan of the self-attention, as ith_plan_print writes it */
     /* Bytes of the weights that the run reads from mapped files; set on the lowest rank of a process. Their pages are
      * in the system's cache once for all processes. They count neither as held nor as predicted, because the system may
@@ -277,10 +277,11 @@ typedef struct ith_generate_report {
     double image_seconds;     /* scaling and encoding of the images, with the opening of the encoder; on rank 0 */
     /* Predicted memory of this process on the device of its context, 0 without one; set on the lowest of its ranks */
     int64_t predicted_device_bytes;
+    int64_t streamed_layers; /* of an expert: layers for which the device has no room (see device_memory); as above */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0, 0                       \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0, 0, 0                    \
     }
 
 /* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
@@ -358,12 +359,17 @@ typedef struct ith_generate_options {
      * failure that it returns ends the run. */
     ith_status (*on_preview)(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width);
     int64_t preview_every;
+    /* Of a process: the most bytes of its device that the run takes; 0: all that are free there when it begins. If the
+     * layers of an expert need more, as many as need be are streamed: their weights lie in pinned memory of the host,
+     * which the prediction counts, and each pass copies them to the device, while it computes other layers. The results
+     * have the same bits. No effect on the processor. */
+    int64_t device_memory;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
             ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL, 0, 0, \
-            NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0                                                                   \
+            NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0                                                                \
     }
 
 /* Fills in the model's defaults for options that are not given, the size of the saved latents if from_latents is given,

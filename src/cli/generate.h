@@ -26,6 +26,7 @@ typedef struct ith_generate_settings {
     const char *prompts, *preview, *device;
     const char *image, *last_image;
     int64_t frames, height, width, area, steps, crf, count, checkpoint_every, preview_every;
+    int64_t device_memory; /* in megabytes; 0: all that is free */
     uint64_t seed;
     double shift, guidance[2], boundary, fps;
     ith_fit fit;

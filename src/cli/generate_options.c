@@ -68,6 +68,11 @@ static const ith_option own_rows[] = {
      "Compute the transformer and the decoder on the processor, or on a GPU that 'ithaca info' lists; ranks of a "
      "process share it (cpu)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(device), 0, 0, NULL, 0},
+    {"device-memory", "MB",
+     "Take at most this much memory of the GPU. Layers of the transformer for which it has no room wait in pinned "
+     "memory "
+     "of this machine, and each pass copies them (all that is free)",
+     ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(device_memory), 1, LARGEST, NULL, 0},
     {"keep-packed", NULL, "Convert the weights of linear layers once and keep them in memory, instead of at every use",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
     {"shard-weights", NULL,
@@ -136,8 +141,8 @@ static const char doc[] =
 /* Whether an option is about the run of a model: the folder of a model may set it, or its name is one of these. */
 static bool is_of_run(const ith_option *option)
 {
-    static const char *const names[] = {"prompt",      "image",         "last-image", "seed",  "cfg",
-                                        "keep-packed", "shard-weights", "force",      "device"};
+    static const char *const names[] = {"prompt",      "image",         "last-image", "seed",   "cfg",
+                                        "keep-packed", "shard-weights", "force",      "device", "device-memory"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (option->name && (option->farthest == ITH_FROM_MODEL || !strcmp(option->name, names[i])))
             return true;
@@ -200,6 +205,8 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
     code = ith_model_check_named(&settings->files, true, command);
     if (code)
         return code;
+    if (settings->device_memory && !settings->device)
+        return ith_cli_usage(command, "--device-memory needs --device");
     if (ith_generate_is_batch(settings))
         return check_batch(settings, command);
     if (!settings->prompt && !settings->from_latents && !settings->resume)
@@ -297,6 +304,7 @@ int ith_generate_translate(ith_generation *g, const char *command)
     out->seed = settings->seed, out->noise_file = settings->noise;
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->force = settings->force;
+    out->device_memory = settings->device_memory * 1000000;
     out->keep_packed = settings->keep_packed;
     out->shard_weights = settings->shard_weights;
     out->threads = g->launch.threads;

@@ -190,6 +190,9 @@ static void print_text(const ith_generation *g)
     printf("total           %9.3f s\n", g->total_seconds);
     printf("peak memory     %9.0f MB held (predicted %.0f MB), %.0f MB resident\n", ith_cli_megabytes(r->peak_bytes),
            ith_cli_megabytes(g->predicted_bytes), ith_cli_megabytes(ith_cli_resident_bytes()));
+    if (r->streamed_layers)
+        printf("streamed        %9lld layers, which each pass copied from pinned memory to %s\n",
+               (long long)r->streamed_layers, g->device.name);
     printf("weight files    %9.0f MB mapped, in the system's cache as far as it has room\n",
            ith_cli_megabytes(r->mapped_bytes));
 }
@@ -220,10 +223,11 @@ json_t *ith_generate_prediction_json(const ith_generation *g)
 /* The predicted and the measured memory as a JSON object. */
 static json_t *memory_json(const ith_generation *g)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes,
-                     "predicted_device_bytes", (json_int_t)g->predicted_device_bytes, "peak_bytes",
-                     (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes(),
-                     "mapped_bytes", (json_int_t)g->report.mapped_bytes);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes,
+                     "predicted_device_bytes", (json_int_t)g->predicted_device_bytes, "streamed_layers",
+                     (json_int_t)g->report.streamed_layers, "peak_bytes", (json_int_t)g->report.peak_bytes,
+                     "resident_bytes", (json_int_t)ith_cli_resident_bytes(), "mapped_bytes",
+                     (json_int_t)g->report.mapped_bytes);
 }
 
 /* The settings of the run as a JSON object. A seed above INT64_MAX becomes text, because Jansson's integers end

@@ -200,6 +200,15 @@ void ith_device_release(ith_context *context, void *pointer)
         ith_free(context, pointer);
 }
 
+/* Pauses between two questions whether a stream has ended. begin: the time of the first one. */
+static void pause_wait(double begin)
+{
+    if (ith_clock_seconds() - begin < SPIN_SECONDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
 ith_status ith_device_wait(ith_context *context, struct ith_device_stream *stream, bool (*asks)(void *user), void *user)
 {
     const ith_device_use *use = ith_context_device_use(context);
@@ -211,11 +220,16 @@ ith_status ith_device_wait(ith_context *context, struct ith_device_stream *strea
             return ith_device_check(context, status, said);
         if (asks && asks(user))
             return ITH_ERR_INTERRUPTED;
-        if (ith_clock_seconds() - begin < SPIN_SECONDS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        pause_wait(begin);
     }
+}
+
+void ith_device_drain(const ith_device_use *use, struct ith_device_stream *stream)
+{
+    char said[ITH_DEVICE_SENTENCE] = "";
+    const double begin = ith_clock_seconds();
+    for (bool done = !stream; !done && !use->module->query(stream, &done, said);)
+        pause_wait(begin);
 }
 
 ith_status ith_device_copy(ith_context *context, void *target, const void *source, int64_t bytes)

@@ -28,6 +28,9 @@ ith_status ith_device_check(ith_context *context, ith_status status, const char 
 ith_status ith_device_wait(ith_context *context, struct ith_device_stream *stream, bool (*asks)(void *user),
                            void *user);
 
+/* Waits until a stream's work has ended, or some of it has failed. stream: NULL does nothing. */
+void ith_device_drain(const ith_device_use *use, struct ith_device_stream *stream);
+
 /* The kernel of the context's device that is called `name`; NULL if there is none. */
 const ith_device_kernel *ith_device_kernel_named(const ith_device_use *use, const char *name);
 

@@ -112,22 +112,32 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }
 
-/* Compares the predicted memory on the context's device, if it uses one, with what is free there. */
+/* Compares the predicted memory on the context's device, if it uses one, with the memory that the run may take there. */
 static ith_status check_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                                const ith_team *team)
 {
     ith_device_info info = ITH_DEVICE_INFO_INIT;
-    int64_t bytes = 0;
-    ith_status status = ith_predict_device(pipeline, context, options, team, &bytes);
-    if (!status && bytes)
+    ith_device_need need;
+    ith_status status = ith_predict_device(pipeline, context, options, team, &need);
+    if (!status && need.bytes)
         status = ith_device_describe(context, &info);
-    if (status || bytes <= info.free_bytes)
+    if (status || !need.bytes)
         return status;
+    const int64_t streamed = ith_max64(need.streamed[0], need.streamed[1]);
+    if (need.bytes <= options->device_memory) {
+        if (streamed)
+            ith_log(context, ITH_LOG_INFO,
+                    "%s has no room for %lld of the transformer's layers: their weights wait in pinned memory of this "
+                    "machine, and each pass copies them",
+                    info.name, (long long)streamed);
+        return ITH_OK;
+    }
     return ith_fail(
         context, ITH_ERR_MEMORY,
-        "this run needs %s on the device %s, which has %s free of %s: cfg sequential, precision bf16, fewer "
+        "this run needs at least %s on the device %s, and may take %s of its %s: cfg sequential, precision bf16, fewer "
         "frames or a smaller picture need less; force tries it all the same",
-        print_bytes(bytes).text, info.name, print_bytes(info.free_bytes).text, print_bytes(info.memory_bytes).text);
+        print_bytes(need.bytes).text, info.name, print_bytes(options->device_memory).text,
+        print_bytes(info.memory_bytes).text);
 }
 
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,

@@ -96,12 +96,20 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
 
 /* Predicts the peak memory of the process in which the ranks of `team` run as threads. ith_request_read must have
- * filled in the options. */
+ * filled in the options, and device_memory must be settled. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
-/* Predicts the memory that they take on the device of the context; 0 if it uses none. */
+/* Sets options->device_memory to the memory that the run may take on the device of the context: to what is free there,
+ * unless less was given. */
+ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *options);
+/* The memory that these ranks take on the device of the context. */
+typedef struct ith_device_need {
+    int64_t bytes;       /* 0: the context uses no device */
+    int64_t streamed[2]; /* of each expert: layers that are streamed, because options->device_memory has no room */
+} ith_device_need;
+/* Predicts it, with options->device_memory settled. */
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                              const ith_team *team, int64_t *bytes);
+                              const ith_team *team, ith_device_need *need);
 /* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
  * process's share of the free memory, sets them to keep none. */
 ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,

@@ -123,8 +123,31 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
                                          team->first_on_host, bytes);
 }
 
-/* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the prompts' keys and values, and the larger
- * of two: the buffers in which these keys are made, and the workspaces of the ranks. */
+/* What the process takes on its device for one expert: its weights, the prompts' keys and values, and the workspaces of
+ * its ranks. *streamed: the layers that are streamed, because there is no room for them. Both are 0 on the processor. */
+static ith_status expert_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                      const ith_generate_options *options, const ith_team *team, int sequence_ranks,
+                                      const int64_t counts[2], int64_t *streamed, int64_t *bytes)
+{
+    const int64_t texts = counts[1] ? 2 : 1;
+    ith_status status = ITH_OK;
+    int64_t ranks = 0;
+    for (int i = 0; i < team->count && !status; i++) {
+        const int rank = team->members ? team->members[i] : i;
+        const ith_attn_options attention = placed_attention(options, team, sequence_ranks, rank);
+        int64_t one = 0;
+        status = ith_dit_workspace_device_bytes(context, dit, shape, &attention, sequence_ranks, rank % sequence_ranks,
+                                                team->shares_memory, &one);
+        ranks += one;
+    }
+    *streamed = ith_dit_streamed_layers(dit, texts, team->count, options->device_memory - ranks);
+    *bytes = ith_dit_expert_device_bytes(dit, texts, *streamed, team->count) + ranks;
+    return status;
+}
+
+/* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the prompts' keys and values, layers that are
+ * streamed to a device, and the larger of two: the buffers in which the keys are made, and the workspaces of the ranks.
+ */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_latent_size *size, const ith_dit_shape *shape, const int64_t counts[2],
@@ -142,15 +165,18 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
         texts += held;
         making = ith_max64(making, most);
     }
-    int64_t shards = 0, axes = 0;
+    int64_t shards = 0, axes = 0, streamed = 0, on_device = 0;
     const int sequence_ranks = ith_denoise_sequence_ranks(model, options, team->ranks);
     status = workspace_bytes(context, dit, shape, options, team, sequence_ranks, &ranks);
     if (!status)
         status = axes_bytes(context, dit, shape, options, team, sequence_ranks, &axes);
     if (!status)
         status = shards_bytes(model, context, options, team, expert, types, &shards);
+    if (!status)
+        status = expert_device_bytes(context, dit, shape, options, team, sequence_ranks, counts, &streamed, &on_device);
     *bytes = ith_model_list_bytes(context, model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT);
-    *bytes += ith_dit_bytes(dit) + texts + ith_max64(team->lent ? 0 : making, ranks + axes + shards);
+    *bytes += ith_dit_bytes(dit) + ith_dit_streamed_bytes(dit, streamed) + texts +
+              ith_max64(team->lent ? 0 : making, ranks + axes + shards);
     ith_dit_free(context, &dit);
     return status;
 }
@@ -282,53 +308,44 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
 
 /* ---- Memory of a device ---------------------------------------------------------------------------------------- */
 
-/* What the process takes on the device for one expert: its weights, the prompts' keys and values, and the workspaces of
- * its ranks. */
-static ith_status expert_device_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                                      const ith_team *team, int expert, const int64_t counts[2], int64_t *bytes)
+ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *options)
 {
-    const ith_latent_size size = ith_latent_size_of(&model->info, options);
-    const ith_dit_shape shape = shape_of(model, options, &size, counts);
-    const int sequence_ranks = ith_denoise_sequence_ranks(model, options, team->ranks);
-    ith_dit *dit = NULL;
-    ith_status status =
-        ith_dit_outline(context, &model->dit[expert], model->loras[expert],
-                        ith_number_types_choose(context, options->precision), ITH_LINEAR_KEEP_NONE, &dit);
-    if (status)
-        return status;
-    *bytes = ith_dit_expert_device_bytes(dit, counts[1] ? 2 : 1);
-    for (int i = 0; i < team->count && !status; i++) {
-        const int rank = team->members ? team->members[i] : i;
-        const ith_attn_options attention = placed_attention(options, team, sequence_ranks, rank);
-        int64_t one = 0;
-        status = ith_dit_workspace_device_bytes(context, dit, &shape, &attention, sequence_ranks, rank % sequence_ranks,
-                                                team->shares_memory, &one);
-        *bytes += one;
-    }
-    ith_dit_free(context, &dit);
+    ith_device_info info = ITH_DEVICE_INFO_INIT;
+    if (!ith_context_device_use(context))
+        return ITH_OK;
+    ith_status status = ith_device_describe(context, &info);
+    if (!status && (!options->device_memory || options->device_memory > info.free_bytes))
+        options->device_memory = info.free_bytes;
     return status;
 }
 
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                              const ith_team *team, int64_t *bytes)
+                              const ith_team *team, ith_device_need *need)
 {
     const ith_model *model = pipeline->model;
+    const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
-    int64_t counts[2], one = 0;
-    *bytes = 0;
+    int64_t counts[2], bytes = 0;
+    *need = (ith_device_need){.bytes = 0};
     if (!ith_context_device_use(context))
         return ITH_OK;
     ith_status status = ITH_OK;
     if (model->vae.levels && has_first(team)) /* rank 0's device decodes whole frames */
-        status = ith_vae_decode_device_bytes(context, &model->vae,
-                                             ith_number_types_choose(context, options->precision).products, size.height,
-                                             size.width, bytes);
+        status =
+            ith_vae_decode_device_bytes(context, &model->vae, types.products, size.height, size.width, &need->bytes);
     if (status || options->from_latents)
         return status;
     status = ith_count_ids(pipeline, context, options, counts);
     for (int i = 0; i < model->info.experts && !status; i++) {
-        status = expert_device_bytes(model, context, options, team, i, counts, &one);
-        *bytes = ith_max64(*bytes, one);
+        const ith_dit_shape shape = shape_of(model, options, &size, counts);
+        ith_dit *dit = NULL;
+        status = ith_dit_outline(context, &model->dit[i], model->loras[i], types, ITH_LINEAR_KEEP_NONE, &dit);
+        if (!status)
+            status = expert_device_bytes(context, dit, &shape, options, team,
+                                         ith_denoise_sequence_ranks(model, options, team->ranks), counts,
+                                         &need->streamed[i], &bytes);
+        ith_dit_free(context, &dit);
+        need->bytes = ith_max64(need->bytes, bytes);
     }
     return status;
 }
@@ -400,7 +417,7 @@ static ith_status read_request(ith_pipeline *pipeline, const ith_generate_option
         status = ith_request_read(pipeline, context, given, true, &out->options, &out->parts, &out->saved);
     if (!status)
         status = ith_request_check_ranks(context, &out->options, ranks);
-    return status;
+    return status ? status : ith_settle_device_memory(context, &out->options);
 }
 
 /* The same, and predicts the memory of the host. */
@@ -429,13 +446,16 @@ ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generat
                                        int ranks_here, int64_t *bytes)
 {
     request asked = {0};
+    ith_device_need need = {.bytes = 0};
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
         status = read_request(pipeline, options, ranks, ranks_here, &asked);
     if (!status)
-        status = ith_predict_device(pipeline, pipeline->context, &asked.options, &asked.team, bytes);
+        status = ith_predict_device(pipeline, pipeline->context, &asked.options, &asked.team, &need);
+    if (!status)
+        *bytes = need.bytes;
     ith_saved_run_close(pipeline->context, &asked.saved);
     return status;
 }

@@ -215,10 +215,13 @@ static ith_status prepare(ith_rank *rank, void *user)
     int64_t *bytes = &rank->report.predicted_bytes;
     ith_status status = check_device(rank);
     if (!status)
+        status = ith_settle_device_memory(rank->context, options);
+    if (!status)
         status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &memory, bytes);
     if (!status)
-        status = ith_predict_device(rank->pipeline, rank->context, options, &rank->team,
-                                    &rank->report.predicted_device_bytes);
+        status = ith_predict_device(rank->pipeline, rank->context, options, &rank->team, &rank->on_device);
+    rank->report.predicted_device_bytes = rank->on_device.bytes;
+    rank->report.streamed_layers = ith_max64(rank->on_device.streamed[0], rank->on_device.streamed[1]);
     if (!status)
         status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
     if (!status && !options->from_latents)

@@ -29,6 +29,7 @@ typedef struct ith_rank {
      * computes on the processor: between ith_rank_begin and ith_rank_end the context uses the device only while
      * ith_denoise or ith_decode says so. */
     struct ith_device_use *device;
+    ith_device_need on_device; /* on the leader */
     ith_latent_size size;
     ith_team team;     /* the ranks that share the pipeline, including this one */
     int position;      /* index of this rank among the ranks that share the pipeline; 0: this is the leader */

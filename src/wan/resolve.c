@@ -154,6 +154,9 @@ static ith_status check_flags(ith_context *context, const ith_generate_options *
     if (lent && !options->shard_weights && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "another process has lent the model to this one, which has no files: set shard_weights");
+    if (options->device_memory < 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "device_memory is %lld bytes, and must be 0 or more",
+                        (long long)options->device_memory);
     if (options->keep_packed < ITH_KEEP_AUTO || options->keep_packed > ITH_KEEP_NONE)
         return ith_fail(context, ITH_ERR_ARGUMENT, "keep_packed is %lld; 0 (auto), 1 (all) and 2 (none) are known",
                         (long long)options->keep_packed);

@@ -17,7 +17,7 @@ value_for() {
     "") echo true ;;
     N | N,* | "N["*) echo 3 ;;
     G* | X | MS) echo 0.5 ;;
-    SECONDS) echo 5 ;;
+    SECONDS | MB) echo 5 ;;
     TYPE | "T["*) echo f32 ;;
     S,* | "S["*) echo online ;;
     NAME) echo ring ;; # a strategy, and any text where a kernel is asked for

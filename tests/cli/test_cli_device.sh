@@ -108,4 +108,17 @@ grep -q '^kernel: "16bit_fake" *# chosen by the library' out || fail "the kernel
 expect 0 "" "$ithaca" attend --input "$input" --output o --config device.yaml --plan --trace trace.json
 grep -q 'on fake:1' err || fail "the plan names no device: $(cat err)"
 grep -q '"attend"' trace.json || fail "the trace has no computing"
+
+# A run that may take less of the device than the weights need streams layers.
+expect 2 "--device-memory needs --device" "$ithaca" generate --model "$model" --prompt x --device-memory 30
+expect 0 "" "$ithaca" generate --model "$model" --prompt "a red square" --frames 1 --height 32 --width 32 --steps 1 --device fake:2 \
+    --precision f32 --device-memory 20 --output small.gif --json --verbose
+grep -q "fake:2 has no room for 4 of the transformer's layers" err || fail "no line about streamed layers: $(cat err)"
+python3 - out <<'END' || fail "the report of streamed layers"
+import json, sys
+memory = json.load(open(sys.argv[1]))["memory"]
+assert memory["streamed_layers"] == 4 and 0 < memory["predicted_device_bytes"] <= 20e6, memory
+END
+expect 1 "this run needs at least " "$ithaca" generate --model "$model" --prompt x --frames 1 --height 32 --width 32 --steps 1 \
+    --device fake --device-memory 2 --output small.gif
 finish

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer on a device against diffusers: every stage on one rank, and the output on several, in f32 and bf16;
- * tokens with a condition, known tokens, prompts of different lengths; memory; failures. The device is the fake one
+ * tokens with a condition, known tokens, prompts of different lengths; streamed layers; memory; failures. The device is the fake one
  * (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
 #include "comm/comm.h"
 #include "device/device_fixture.h"
@@ -32,7 +32,8 @@ typedef struct call {
     float t[BATCH], *result;
     const float *want;
     ith_attn_options options;
-    bool watched; /* compare the stages */
+    int64_t streamed; /* layers */
+    bool watched;     /* compare the stages */
     double limit, worst;
     int seen;
 } call;
@@ -67,15 +68,16 @@ static void find_prompts(const call *c, const float *rows[BATCH], int64_t counts
     }
 }
 
-static void open_call_with(call *c, const char *golden, const char *model, ith_lora *lora, int kind)
+static void open_call_with(call *c, const char *golden, const char *model, ith_lora *lora, int kind, int64_t streamed)
 {
     const float *rows[BATCH];
     int64_t counts[BATCH];
     memset(c, 0, sizeof *c);
+    c->streamed = streamed;
     c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     c->limit = kind == OPERANDS_F32 ? 2e-5 : 3e-2;
     check(context, ith_tensor_file_open(context, golden, &c->file));
-    check(context, open_dit_with(context, model, lora, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c->dit));
+    check(context, open_dit_with(context, model, lora, number_kind(kind), ITH_LINEAR_KEEP_NONE, streamed, &c->dit));
     const ith_tensor *latents = find_tensor(c->file, "latents"), *out = find_tensor(c->file, "out");
     const ith_tensor *time = find_tensor(c->file, "timestep");
     c->shape = (ith_dit_shape){BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0};
@@ -93,7 +95,7 @@ static void open_call_with(call *c, const char *golden, const char *model, ith_l
 
 static void open_call(call *c, const char *golden, const char *model, int kind)
 {
-    open_call_with(c, golden, model, NULL, kind);
+    open_call_with(c, golden, model, NULL, kind, 0);
 }
 
 static void close_call(call *c)
@@ -279,7 +281,7 @@ static void loras_are_merged(void **state)
             call c;
             snprintf(path, sizeof path, "golden/lora/%s.safetensors", forms[i]);
             check(context, ith_lora_open(context, &(ith_lora_source){path, 0.7}, 1, &lora));
-            open_call_with(&c, "golden/dit_small/run.safetensors", "golden/dit_small", lora, kind);
+            open_call_with(&c, "golden/dit_small/run.safetensors", "golden/dit_small", lora, kind, 0);
             check(context, run_rank(context, NULL, &c));
             const double error = relative_l2(c.result, find_tensor(golden, forms[i])->data, BATCH * c.tokens * c.out);
             print_message("LoRA %s, kind %d: relative error %.2e\n", forms[i], kind, error);
@@ -291,10 +293,94 @@ static void loras_are_merged(void **state)
     check(context, ith_context_use_device(context, "cpu"));
 }
 
+/* ---- Streamed layers ---------------------------------------------------------------------------------------------- */
+
+/* Layers whose weights are copied in each pass give the bits of layers that stay, in whichever order the device works. */
+static void streamed_layers_change_no_bit(void **state)
+{
+    (void)state;
+    static const char *const orders[] = {"fake:1", "fake:2", "fake:3"};
+    static const int64_t streamed[] = {1, 3, 6};
+    const bool is_fake = !strncmp(devices[0], "fake", 4);
+    for (int order = 0; order < (is_fake ? 3 : 1); order++) {
+        call whole;
+        check(context, ith_context_use_device(context, is_fake ? orders[order] : devices[0]));
+        open_call(&whole, passes[0].golden, passes[0].model, OPERANDS_BF16_IN_F32);
+        const int64_t bytes = BATCH * whole.tokens * whole.out * (int64_t)sizeof *whole.result;
+        check(context, run_rank(context, NULL, &whole));
+        for (size_t i = 0; i < sizeof streamed / sizeof *streamed; i++) {
+            call c;
+            open_call_with(&c, passes[0].golden, passes[0].model, NULL, OPERANDS_BF16_IN_F32, streamed[i]);
+            const ith_dit_device *there = c.dit->device, *all = whole.dit->device;
+            assert_int_equal(there->bytes + streamed[i] * there->layer_bytes, all->bytes);
+            for (int ranks = 1; ranks <= 2; ranks++) {
+                memset(c.result, 0, (size_t)bytes);
+                c.options.strategy = ranks > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_AUTO;
+                check(context, ith_run_ranks(context, ranks, 0, run_rank, &c));
+                if (memcmp(c.result, whole.result, (size_t)bytes) != 0)
+                    fail_msg("%s, %d layers streamed, %d ranks: other bits", is_fake ? orders[order] : devices[0],
+                             (int)streamed[i], ranks);
+            }
+            close_call(&c);
+        }
+        close_call(&whole);
+        check(context, ith_context_use_device(context, "cpu"));
+    }
+}
+
+static fake_control_table *find_fake(void)
+{
+    void *module = dlopen(DEVICES "/ithaca_device_fake.so", RTLD_NOW | RTLD_NOLOAD);
+    fake_control_table *fake = module ? dlsym(module, "fake_control") : NULL;
+    assert_non_null(fake);
+    return fake;
+}
+
+/* A pass that fails in the middle leaves other layers in the places of streamed ones than the next pass begins with. */
+static void a_pass_follows_one_that_failed(void **state)
+{
+    (void)state;
+    call c;
+    ith_dit_workspace *run = NULL;
+    if (strncmp(devices[0], "fake", 4) != 0)
+        return;
+    check(context, ith_context_use_device(context, devices[1]));
+    open_call_with(&c, passes[0].golden, passes[0].model, NULL, OPERANDS_F32, 5);
+    fake_control_table *fake = find_fake();
+    const int64_t numbers = c.tokens * c.out * BATCH;
+    float *tokens = malloc((size_t)(BATCH * c.tokens * c.in) * sizeof *tokens);
+    float *want = malloc((size_t)numbers * sizeof *want), *out = malloc((size_t)numbers * sizeof *out);
+    const float *latents = find_tensor(c.file, "latents")->data;
+    for (int64_t b = 0; b < BATCH; b++)
+        ith_dit_patchify(latents + b * c.tokens * c.in, c.in / ITH_DIT_PATCH, &c.shape, 0, c.tokens,
+                         tokens + b * c.tokens * c.in);
+    const ith_dit_tokens input = {.latents = tokens, .batch_stride = c.tokens * c.in};
+    check(context, ith_dit_workspace_create(context, c.dit, c.text, &c.shape, NULL, NULL, &run));
+    const long before = atomic_load(&fake->calls);
+    check(context, ith_dit_forward(context, run, &input, c.t, want));
+    const long calls = atomic_load(&fake->calls) - before;
+    for (long i = 1; i < calls; i += 7) {
+        atomic_store(&fake->refuse, atomic_load(&fake->calls) + i);
+        assert_int_equal(ith_dit_forward(context, run, &input, c.t, out), ITH_ERR_INTERNAL);
+        atomic_store(&fake->refuse, -1);
+        memset(out, 0, (size_t)numbers * sizeof *out);
+        check(context, ith_dit_forward(context, run, &input, c.t, out));
+        if (memcmp(out, want, (size_t)numbers * sizeof *out) != 0)
+            fail_msg("other bits after call %ld has failed", i);
+    }
+    free(tokens), free(want), free(out);
+    ith_dit_workspace_free(context, &run);
+    close_call(&c);
+    check(context, ith_context_use_device(context, "cpu"));
+}
+
+/* ---- Failures ----------------------------------------------------------------------------------------------------- */
+
 /* The whole of one rank: opens the expert, makes the text, and computes. */
 static ith_status run_whole(const float *const *rows, const int64_t *counts, call *c)
 {
-    ith_status status = open_dit(context, passes[2].model, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &c->dit);
+    ith_status status = open_dit_with(context, passes[2].model, NULL, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE,
+                                      c->streamed, &c->dit);
     if (!status)
         status = ith_dit_text_create(context, c->dit, BATCH, rows, counts, &c->text);
     if (!status)
@@ -306,19 +392,14 @@ static ith_status run_whole(const float *const *rows, const int64_t *counts, cal
 }
 
 /* Whichever call of the device fails, the run ends with a sentence, and nothing is left on the device. */
-static void failures_leave_nothing(void **state)
+static void fail_each_call(int64_t streamed)
 {
-    (void)state;
-    if (strncmp(devices[0], "fake", 4) != 0)
-        return;
-    void *module = dlopen(DEVICES "/ithaca_device_fake.so", RTLD_NOW | RTLD_NOLOAD);
-    fake_control_table *fake = module ? dlsym(module, "fake_control") : NULL;
     const float *rows[BATCH];
     int64_t counts[BATCH], calls = 0;
     call c;
-    assert_non_null(fake);
     check(context, ith_context_use_device(context, devices[1]));
-    open_call(&c, passes[2].golden, passes[2].model, OPERANDS_F32);
+    open_call_with(&c, passes[2].golden, passes[2].model, NULL, OPERANDS_F32, streamed);
+    fake_control_table *fake = find_fake();
     find_prompts(&c, rows, counts);
     ith_dit_text_free(context, &c.text);
     ith_dit_free(context, &c.dit);
@@ -338,6 +419,15 @@ static void failures_leave_nothing(void **state)
     }
     close_call(&c);
     check(context, ith_context_use_device(context, "cpu"));
+}
+
+static void failures_leave_nothing(void **state)
+{
+    (void)state;
+    if (strncmp(devices[0], "fake", 4) != 0)
+        return;
+    fail_each_call(0);
+    fail_each_call(2);
 }
 
 /* A rank whose context computes elsewhere than the weights lie is refused. */
@@ -364,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_is_that_of_diffusers),       cmocka_unit_test(bf16_is_close),
         cmocka_unit_test(branches_in_turn_are_the_batch), cmocka_unit_test(loras_are_merged),
+        cmocka_unit_test(streamed_layers_change_no_bit),  cmocka_unit_test(a_pass_follows_one_that_failed),
         cmocka_unit_test(failures_leave_nothing),         cmocka_unit_test(another_device_is_refused),
     };
     return cmocka_run_group_tests_name("dit_device", tests, context_set_up, context_tear_down);

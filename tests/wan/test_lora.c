@@ -45,7 +45,7 @@ static void open_call(call *c)
 static ith_dit *open_with(ith_lora *lora, int kind, ith_linear_keep keep)
 {
     ith_dit *dit = NULL;
-    check(context, open_dit_with(context, SMALL, lora, number_kind(kind), keep, &dit));
+    check(context, open_dit_with(context, SMALL, lora, number_kind(kind), keep, 0, &dit));
     return dit;
 }
 
@@ -334,7 +334,7 @@ static ith_status try_file(const char *path, double strength)
     ith_dit *dit = NULL;
     ith_status status = ith_lora_open(context, &source, 1, &lora);
     if (!status)
-        status = open_dit_with(context, SMALL, lora, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
+        status = open_dit_with(context, SMALL, lora, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, 0, &dit);
     ith_dit_free(context, &dit);
     ith_lora_close(&lora);
     return status;

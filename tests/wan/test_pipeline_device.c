@@ -174,6 +174,40 @@ static void memory_of_the_device_is_predicted(void **state)
     assert_non_null(strstr(ith_context_error(context), device));
 }
 
+/* A run that may take less of the device than its weights need streams layers, and gives the same bits. */
+static void less_memory_changes_no_bit(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    ith_generate_report whole = ITH_GENERATE_REPORT_INIT, report = ITH_GENERATE_REPORT_INIT;
+    int64_t all = 0, less = 0, host = 0, host_less = 0;
+    options.frames = 1, options.height = 16, options.width = 16; /* the decoder needs less than the transformer */
+    check(context, ith_pipeline_predict_device(pipeline, &options, 2, 2, &all));
+    check(context, ith_pipeline_predict(pipeline, &options, 2, 2, &host));
+    ith_tensor_file *want = golden_generate(context, pipeline, 2, &options, &whole);
+    assert_int_equal(whole.streamed_layers, 0);
+    for (int hundredths = 99; hundredths >= 90; hundredths -= 3) {
+        options.device_memory = all * hundredths / 100;
+        check(context, ith_pipeline_predict_device(pipeline, &options, 2, 2, &less));
+        check(context, ith_pipeline_predict(pipeline, &options, 2, 2, &host_less));
+        ith_tensor_file *dump = golden_generate(context, pipeline, 2, &options, &report);
+        printf("%.1f MB of %.1f MB: %d layers streamed, host %.1f instead of %.1f MB\n",
+               1e-6 * (double)options.device_memory, 1e-6 * (double)all, (int)report.streamed_layers,
+               1e-6 * (double)host_less, 1e-6 * (double)host);
+        assert_true(report.streamed_layers > 0 && less <= options.device_memory && host_less > host);
+        const ith_tensor *ours = ith_tensor_file_find(dump, "final"), *theirs = ith_tensor_file_find(want, "final");
+        assert_memory_equal(ours->data, theirs->data, (size_t)theirs->bytes);
+        ith_tensor_file_close(&dump);
+    }
+    options.device_memory = all / 20;
+    assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_MEMORY);
+    printf("%s\n", ith_context_error(context));
+    assert_non_null(strstr(ith_context_error(context), "this run needs at least "));
+    options.device_memory = -1;
+    assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_ARGUMENT);
+    ith_tensor_file_close(&want);
+}
+
 static bool stop_at_once(void *user)
 {
     return ++*(int *)user > 12;
@@ -208,11 +242,9 @@ int main(void)
     } else
         setenv("ITHACA_PLUGIN_PATH", DEVICES, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_precision_is_bf16),
-        cmocka_unit_test(memory_of_the_device_is_predicted),
-        cmocka_unit_test(the_processor_gives_the_same),
-        cmocka_unit_test(golden_runs_are_followed),
-        cmocka_unit_test(a_run_is_stopped),
+        cmocka_unit_test(auto_precision_is_bf16),      cmocka_unit_test(memory_of_the_device_is_predicted),
+        cmocka_unit_test(less_memory_changes_no_bit),  cmocka_unit_test(the_processor_gives_the_same),
+        cmocka_unit_test(golden_runs_are_followed),    cmocka_unit_test(a_run_is_stopped),
         cmocka_unit_test(the_context_stays_as_it_was),
     };
     return cmocka_run_group_tests_name("pipeline_device", tests, device_set_up, pipeline_tear_down);

@@ -47,9 +47,10 @@ ith_status ith_dit_config_find(ith_context *context, const char *folder, const i
 typedef struct ith_dit ith_dit;
 /* Makes the layers of an expert from its open weight files. The expert owns the store; a call that fails closes it.
  * lora: changes to the weights, which outlive the expert; NULL: there are none. keep: the linear layers that convert
- * their weights now and keep them in memory; the results have the same bits. */
+ * their weights now and keep them in memory; the results have the same bits. streamed: the number of layers whose
+ * weights lie in the host's memory and are copied to the device in every pass; 0 on the processor. */
 ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
-                        ith_number_types types, ith_linear_keep keep, ith_dit **out);
+                        ith_number_types types, ith_linear_keep keep, int64_t streamed, ith_dit **out);
 /* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor, and that
  * every change of `lora` (NULL: none) fits one. Reads headers only. The store stays the caller's. */
 ith_status ith_dit_check(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora);
@@ -150,9 +151,14 @@ int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* The bytes of a device that an expert takes there for its weights and for the keys and values of `texts` prompts; 0 if
- * it computes on the processor. */
-int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts);
+/* The bytes that an expert takes on its device for its weights, of which `streamed` layers are streamed to each of `ranks`
+ * ranks, and for the keys and values of `texts` prompts; 0 if it computes on the processor. */
+int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts, int64_t streamed, int ranks);
+/* The smallest number of layers that must be streamed so that these bytes are at most `room`; all layers if not even
+ * that is enough; 0 on the processor. */
+int64_t ith_dit_streamed_layers(const ith_dit *dit, int64_t texts, int ranks, int64_t room);
+/* The bytes of the host that streamed layers take; 0 on the processor. */
+int64_t ith_dit_streamed_bytes(const ith_dit *dit, int64_t streamed);
 /* Sets *bytes to the memory of the device that the workspace of a rank takes, with its plans; 0 on the processor.
  * Arguments: as for ith_dit_workspace_bytes. */
 ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,

@@ -123,14 +123,14 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
 }
 
 /* Makes the layers of an expert from its store, and copies them to its device. */
-static ith_status take(ith_context *context, bool shows, ith_dit *dit)
+static ith_status take(ith_context *context, int64_t streamed, bool shows, ith_dit *dit)
 {
     ith_status status = ith_weights_take(context, dit->keep, shows && !dit->use, name_weights, dit, &dit->memory);
-    return status || !dit->use ? status : ith_dit_device_open(context, dit, shows, &dit->device);
+    return status || !dit->use ? status : ith_dit_device_open(context, dit, streamed, shows, &dit->device);
 }
 
 ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_store *store, ith_lora *lora,
-                        ith_number_types types, ith_linear_keep keep, ith_dit **out)
+                        ith_number_types types, ith_linear_keep keep, int64_t streamed, ith_dit **out)
 {
     ith_status status = new_dit(context, config, types, keep, out);
     if (status) {
@@ -138,7 +138,7 @@ ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_
         return status;
     }
     (*out)->memory.store = store, (*out)->memory.lora = lora;
-    status = take(context, true, *out);
+    status = take(context, streamed, true, *out);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -170,7 +170,7 @@ ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *confi
     if (!status)
         (*out)->memory.lora = lora;
     if (!status)
-        status = take(context, false, *out);
+        status = take(context, 0, false, *out);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -231,9 +231,26 @@ const ith_dit_config *ith_dit_config_of(const ith_dit *dit)
     return &dit->config;
 }
 
-int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts)
+int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts, int64_t streamed, int ranks)
 {
-    return dit->use ? ith_dit_device_bytes(dit) + ith_dit_device_text_bytes(dit, texts) : 0;
+    if (!dit->use)
+        return 0;
+    const int64_t slots = streamed ? ranks * ITH_DIT_SLOTS * ith_dit_device_layer_bytes(dit) : 0;
+    return ith_dit_device_bytes(dit, streamed) + slots + ith_dit_device_text_bytes(dit, texts);
+}
+
+int64_t ith_dit_streamed_layers(const ith_dit *dit, int64_t texts, int ranks, int64_t room)
+{
+    if (!dit->use || ith_dit_expert_device_bytes(dit, texts, 0, ranks) <= room)
+        return 0;
+    const int64_t lacking = ith_dit_expert_device_bytes(dit, texts, 1, ranks) - room;
+    const int64_t further = lacking > 0 ? ith_div_up(lacking, ith_dit_device_layer_bytes(dit)) : 0;
+    return ith_min64(1 + further, dit->config.layers);
+}
+
+int64_t ith_dit_streamed_bytes(const ith_dit *dit, int64_t streamed)
+{
+    return dit->use ? streamed * ith_dit_device_layer_bytes(dit) : 0;
 }
 
 int64_t ith_dit_bytes(const ith_dit *dit)

@@ -402,7 +402,7 @@ ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *conf
                                 ith_number_types types, int hosts, int processes, bool loads, int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_open(context, config, store, NULL, types, ITH_LINEAR_KEEP_NONE, &dit);
+    ith_status status = ith_dit_open(context, config, store, NULL, types, ITH_LINEAR_KEEP_NONE, 0, &dit);
     int64_t slot = 0;
     *bytes = 0;
     for (int64_t i = 0; !status && i < dit->config.layers; i++) {

@@ -530,9 +530,9 @@ static ith_status open_expert(ith_rank *rank, void *user)
     if (!status)
         status = ith_model_open_part(context, model, part, &store);
     if (!status)
-        status =
-            ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
-                         ith_denoise_keep(model, &rank->options, w->expert, &rank->size, rank->ranks), &shared->dit);
+        status = ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
+                              ith_denoise_keep(model, &rank->options, w->expert, &rank->size, rank->ranks),
+                              rank->on_device.streamed[w->expert], &shared->dit);
     ith_trace_end(context, traced, "open transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)

@@ -10,9 +10,9 @@
 
 ith_status open_dit(ith_context *context, const char *folder, ith_number_types types, ith_linear_keep keep,
                     ith_dit **out);
-/* The same with a LoRA, which outlives the transformer. */
+/* The same with a LoRA, which outlives the transformer, and with layers that are streamed to the context's device. */
 ith_status open_dit_with(ith_context *context, const char *folder, ith_lora *lora, ith_number_types types,
-                         ith_linear_keep keep, ith_dit **out);
+                         ith_linear_keep keep, int64_t streamed, ith_dit **out);
 ith_status open_text_encoder(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
                              ith_text_encoder **out);
 ith_status open_vae(ith_context *context, const char *folder, ith_vae_half half, ith_operand_types types,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies an expert's weights, and a prompt's keys and values, to a device: unpacked and rounded by the processor into
- * one of two blocks of pinned memory, while the other one travels. */
+ * one of two blocks of pinned memory, while the other one travels. The weights of streamed layers travel in the same way
+ * to pinned memory that stays. */
 #include "dit_device.h"
 
 #include "../../../base/context.h"
@@ -27,7 +28,7 @@ static void lay_out_matrix(int64_t in, int64_t out, ith_dtype type, ith_arena *a
     matrix->bias = ith_device_take(arena, out, ith_dtype_bytes(type));
 }
 
-static void lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer)
+void ith_dit_device_lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer)
 {
     const int64_t dim = dit->config.dim, ffn = dit->config.ffn_dim, f32 = sizeof(float);
     const int64_t sizes[ITH_DIT_LINEARS][2] = {
@@ -45,9 +46,17 @@ static void lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_l
     layer->cross_bias = ith_device_take(arena, dim, f32);
 }
 
-/* Lays out the weights in memory of the device. device: NULL if the arena only counts bytes. The expert need not have
- * layers. */
-static void lay_out(const ith_dit *dit, ith_arena *arena, ith_dit_device *device)
+int64_t ith_dit_device_layer_bytes(const ith_dit *dit)
+{
+    ith_arena arena = {0};
+    ith_dit_device_layer layer;
+    ith_dit_device_lay_out_layer(dit, &arena, &layer);
+    return arena.overflow ? INT64_MAX : arena.used_bytes;
+}
+
+/* Lays out the weights: streamed layers in pinned memory, all others in memory of the device. device: NULL if the arenas
+ * only count bytes. The expert need not have layers. */
+static void lay_out(const ith_dit *dit, int64_t streamed, ith_arena *arena, ith_arena *pinned, ith_dit_device *device)
 {
     const ith_dit_config *c = &dit->config;
     ith_device_matrix matrix;
@@ -55,7 +64,8 @@ static void lay_out(const ith_dit *dit, ith_arena *arena, ith_dit_device *device
     lay_out_matrix(c->in_channels * ITH_DIT_PATCH, c->dim, ITH_F32, arena, device ? &device->patch : &matrix);
     lay_out_matrix(c->dim, c->out_channels * ITH_DIT_PATCH, ITH_F32, arena, device ? &device->head : &matrix);
     for (int64_t i = 0; i < c->layers; i++)
-        lay_out_layer(dit, arena, device ? &device->layers[i] : &layer);
+        ith_dit_device_lay_out_layer(dit, ith_dit_is_streamed(c->layers, streamed, i) ? pinned : arena,
+                                     device ? &device->layers[i] : &layer);
 }
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
@@ -209,7 +219,7 @@ static ith_status put_layer(upload *u, const ith_dit *dit, const ith_dit_layer *
 static ith_status put_all(ith_context *context, const ith_dit *dit, bool shows, ith_dit_device *device)
 {
     upload u;
-    ith_status status = open_upload(context, device->bytes, shows, &u);
+    ith_status status = open_upload(context, device->bytes + device->streamed * device->layer_bytes, shows, &u);
     if (status)
         return status;
     status = put_matrix(&u, dit->patch, &device->patch);
@@ -227,11 +237,11 @@ static ith_status put_all(ith_context *context, const ith_dit *dit, bool shows, 
 
 /* ---- The expert ------------------------------------------------------------------------------------------------ */
 
-int64_t ith_dit_device_bytes(const ith_dit *dit)
+int64_t ith_dit_device_bytes(const ith_dit *dit, int64_t streamed)
 {
-    ith_arena arena = {0};
-    lay_out(dit, &arena, NULL);
-    return arena.used_bytes;
+    ith_arena arena = {0}, pinned = {0};
+    lay_out(dit, streamed, &arena, &pinned, NULL);
+    return arena.overflow ? INT64_MAX : arena.used_bytes;
 }
 
 /* Checks that the device has the operations, and the memory for the weights. */
@@ -250,14 +260,31 @@ static ith_status check_device(ith_context *context, const ith_device_use *use, 
     return status;
 }
 
-ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, bool shows, ith_dit_device **out)
+/* Takes the memory of the device, and pinned memory, and lays out the weights in them. */
+static ith_status allocate(ith_context *context, const ith_dit *dit, ith_dit_device *device)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
+    const ith_device_use *use = device->use;
+    void *pinned = NULL;
+    ith_status status = use->module->allocate(use->device, device->bytes, &device->memory, said);
+    if (!status && device->streamed)
+        status = use->module->allocate_pinned(use->device, device->streamed * device->layer_bytes, &pinned, said);
+    device->pinned = pinned;
+    if (status)
+        return ith_device_check(context, status, said);
+    ith_arena on_device = {.base = device->memory}, on_host = {.base = pinned};
+    lay_out(dit, device->streamed, &on_device, &on_host, device);
+    return ITH_OK;
+}
+
+ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, int64_t streamed, bool shows,
+                               ith_dit_device **out)
+{
     ith_device_use *use = ith_context_device_use(context);
-    ith_arena arena = {0};
+    ith_arena arena = {0}, pinned = {0};
     *out = NULL;
-    lay_out(dit, &arena, NULL);
-    if (arena.overflow)
+    lay_out(dit, streamed, &arena, &pinned, NULL);
+    if (arena.overflow || pinned.overflow)
         return ith_fail(context, ITH_ERR_MEMORY, "the transformer takes more memory than a size can hold");
     ith_status status = check_device(context, use, arena.used_bytes);
     if (status)
@@ -268,12 +295,11 @@ ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, bool sh
     if (!device)
         return ITH_ERR_MEMORY;
     device->use = use, device->bytes = arena.used_bytes;
-    status = ith_device_check(context, use->module->allocate(use->device, device->bytes, &device->memory, said), said);
-    if (!status) {
-        arena = (ith_arena){.base = device->memory};
-        lay_out(dit, &arena, device);
+    device->count = dit->config.layers, device->streamed = streamed;
+    device->layer_bytes = ith_dit_device_layer_bytes(dit);
+    status = allocate(context, dit, device);
+    if (!status)
         status = put_all(context, dit, shows, device);
-    }
     if (status)
         ith_dit_device_free(context, &device);
     *out = device;
@@ -282,10 +308,12 @@ ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, bool sh
 
 void ith_dit_device_free(ith_context *context, ith_dit_device **device)
 {
-    if (!*device)
+    ith_dit_device *d = *device;
+    if (!d)
         return;
-    (*device)->use->module->release((*device)->use->device, (*device)->memory);
-    ith_free(context, *device);
+    d->use->module->release(d->use->device, d->memory);
+    d->use->module->release_pinned(d->use->device, d->pinned);
+    ith_free(context, d);
     *device = NULL;
 }
 

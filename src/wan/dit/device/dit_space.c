@@ -68,8 +68,11 @@ static ith_status build(ith_context *context, const ith_dit_workspace *w, ith_di
         status = module->create_stream(device, &s->stream, said);
     if (!status)
         status = module->layers->create_products(device, &s->products, said);
+    status = ith_device_check(context, status, said);
+    if (!status)
+        status = ith_dit_slots_create(context, w->dit, &s->slots);
     if (status)
-        return ith_device_check(context, status, said);
+        return status;
     on_device = (ith_arena){.base = s->memory}, pinned = (ith_arena){.base = s->pinned_memory};
     lay_out(w, &on_device, &pinned, s);
     return fill_tables(context, w, s);
@@ -101,11 +104,8 @@ void ith_dit_space_free(ith_context *context, ith_dit_space **space)
     if (!s)
         return;
     const ith_device_module *module = s->use->module;
-    if (s->stream) { /* a pass that has failed may have left work */
-        char said[ITH_DEVICE_SENTENCE] = "";
-        for (bool done = false; !done && !module->query(s->stream, &done, said);)
-            ;
-    }
+    ith_device_drain(s->use, s->stream); /* a pass that has failed may have left work */
+    ith_dit_slots_free(s->use, &s->slots);
     module->layers->destroy_products(s->products);
     module->destroy_stream(s->stream);
     module->release_pinned(s->use->device, s->pinned_memory);

@@ -19,7 +19,7 @@ typedef ith_dit_pass pass;
 
 static const ith_dit_device_layer *layer_of(const pass *p)
 {
-    return &p->w->dit->device->layers[p->index];
+    return ith_dit_slots_layer(p->w->dit->device, &p->w->device->slots, p->index);
 }
 
 static int64_t element(const pass *p)
@@ -222,8 +222,10 @@ static ith_status embed(const pass *p, const ith_linear_input *rows)
 /* qkv = w_qkv n + b_qkv, with RMSNorm and RoPE of q and k */
 static ith_status make_qkv(const pass *p)
 {
+    ith_status status = ith_dit_slots_turn(p->context, p->w->dit->device, p->w->device, p->index);
     const ith_dit_device_layer *layer = layer_of(p);
-    ith_status status = multiply(p, &layer->linears[ITH_DIT_QKV], p->w->device->n, p->dim, p->w->device->work, false);
+    if (!status)
+        status = multiply(p, &layer->linears[ITH_DIT_QKV], p->w->device->n, p->dim, p->w->device->work, false);
     if (!status)
         status = norm_heads(p, 3, 2, layer->self_norm_q, layer->self_norm_k, true);
     return settle(p, status);
