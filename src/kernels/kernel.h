@@ -114,7 +114,8 @@ typedef struct ith_instructions {
     int times;
 } ith_instructions;
 
-/* A kernel of attention: its name, its requirements, its limits and its functions. */
+/* A kernel of attention: its name, its requirements, its limits and its functions. Every processor can call the functions
+ * before `pack`, because plans are made for other machines too. */
 typedef struct ith_attn_kernel {
     const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces; saved measurements (wisdom) refer to it */
     uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
@@ -131,10 +132,10 @@ typedef struct ith_attn_kernel {
 } ith_attn_kernel;
 
 /* Initialises the function pointers of an ith_attn_kernel with functions of the same names, which the kernel's file
- * defines. */
-#define ITH_ATTN_FUNCTIONS                                                                                             \
-    .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes, .pack = pack,  \
-    .attend = attend
+ * defines. ITH_ATTN_SIZES: those that every processor can call, without `pays`. */
+#define ITH_ATTN_SIZES                                                                                                 \
+    .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes
+#define ITH_ATTN_FUNCTIONS ITH_ATTN_SIZES, .pack = pack, .attend = attend
 
 /* Returns kernel number `index` of the library and its loaded modules; NULL beyond the last. Kernels of the library
  * come first, the usually fastest before the others. */

@@ -29,10 +29,8 @@
  * Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands.
  *
- * The including file includes its vec_<isa>.h and defines, besides what attn_lanes.h needs,
- *   tile_rows, TILE_ROWS, TILE_VECS   the tile in registers (tile_rows.h), QUERIES = LANES * TILE_VECS
- *   PANEL                             number of keys of a packed panel, a multiple of LANES and of TILE_ROWS
- *   BLOCK_Q                           the best number of queries of a block */
+ * The including file includes its vec_<isa>.h, a tile_rows (tile_rows.h) and attn_f32_layout.h, and defines what
+ * attn_lanes.h needs. */
 #include "attn_fetch.h"
 #include "attn_lanes.h"
 
@@ -42,51 +40,7 @@ enum {
     WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
 };
 
-static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
-{
-    return ith_attn_takes(dtype, head_dim, softmax);
-}
-
-static ith_attn_tile_limits tiles(int64_t head_dim)
-{
-    (void)head_dim;
-    return (ith_attn_tile_limits){.best = {BLOCK_Q, 128 * 128, PANEL, PANEL},
-                                  .step = {QUERIES, PANEL, PANEL, PANEL},
-                                  .most = {128 * QUERIES, 65536 * PANEL, 64 * PANEL, PANEL}};
-}
-
-/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
-
-/* The head size D, rounded up to whole tiles. */
-static int64_t padded_dim(int64_t D)
-{
-    return ith_round_up(D, TILE_ROWS);
-}
-
-static int64_t panel_floats(int64_t D)
-{
-    return ith_round_up(ALIGN_FLOATS + PANEL + PANEL * D + PANEL * padded_dim(D), ALIGN_FLOATS);
-}
-
-static const float *panel_bias(const float *panel)
-{
-    return panel[0] != 0.0f ? panel + ALIGN_FLOATS : NULL;
-}
-
-static const float *panel_keys(const float *panel)
-{
-    return panel + ALIGN_FLOATS + PANEL;
-}
-
-static const float *panel_values(const float *panel, int64_t D)
-{
-    return panel + ALIGN_FLOATS + PANEL + PANEL * D;
-}
-
-static int64_t packed_bytes(int64_t keys, int64_t head_dim)
-{
-    return packed_panels(keys, PANEL, panel_floats(head_dim) * (int64_t)sizeof(float));
-}
+/* ---- Packing keys and values ----------------------------------------------------------------------------------- */
 
 /* Packs the keys of a panel as rows. Each store writes a full vector and may write beyond its row. Stores go in the
  * order of addresses, so the next row overwrites the excess. The excess of the last row falls into the values, which
@@ -215,36 +169,9 @@ static __attribute__((noinline)) void tile_3(const tile *t)
 
 typedef void tile_function(const tile *t);
 static tile_function *const tile_functions[] = {tile_1, tile_2, tile_3};
-_Static_assert(128 * 128 % PANEL == 0 && PANEL % LANES == 0 && PANEL % TILE_ROWS == 0, "panels divide blocks of keys");
 _Static_assert(sizeof tile_functions / sizeof *tile_functions == TILE_VECS, "one function for each width");
 
-/* ---- Scratch --------------------------------------------------------------------------------------------------- */
-
-/* The scratch memory of one call. */
-typedef struct work {
-    query_lanes t;
-    int64_t block; /* number of keys computed at a time (block_kv_compute) */
-    float *q;      /* queries times c = scale log2(e), in panels [D][QUERIES] */
-    float *s;      /* [block][QUERIES]: logits, then probabilities, of one panel of queries */
-    fetch ahead;   /* prefetch of the next block of keys */
-} work;
-
-static work lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t block)
-{
-    work w = {.block = block};
-    rows = ith_round_up(rows, LANES);
-    w.s = ith_arena_take(arena, QUERIES * (int64_t)sizeof *w.s, block);
-    w.q = ith_arena_take(arena, ith_round_up(rows, QUERIES), D * (int64_t)sizeof *w.q);
-    w.t = lanes_lay_out(arena, rows, D, padded_dim(D));
-    return w;
-}
-
-static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
-{
-    ith_arena arena = {0};
-    lay_out(&arena, tiles->block_q, head_dim, tiles->block_kv_compute);
-    return arena.used_bytes;
-}
+/* ---- Queries --------------------------------------------------------------------------------------------------- */
 
 static void load_queries(work *w)
 {

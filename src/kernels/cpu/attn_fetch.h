@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefetching of rows of k and v before they are packed. Include a vec_<isa>.h before this header. */
+/* Prefetching of rows of k and v before they are packed. */
 #ifndef ITH_KERNELS_ATTN_FETCH_H
 #define ITH_KERNELS_ATTN_FETCH_H
 
@@ -15,7 +15,7 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
         return;
     const char *row = rows[j], *end = row + p->head_dim * ith_dtype_bytes(p->dtype);
     for (; row < end; row += FETCH_LINE)
-        vec_prefetch(row);
+        fetch_line(row);
 }
 
 #endif

@@ -15,7 +15,6 @@
  * All functions are static inline. Include a vec_<isa>.h before this header. It defines
  *   vec, LANES                     a vector of LANES floats
  *   vec_load, vec_store            at any address
- *   vec_prefetch(address)          fetches a cache line into the second-level cache
  *   vec_set, vec_fma(a, b, c) = a b + c, vec_add, vec_sub, vec_mul
  *   vec_max(a, b)                  b where a is NaN
  *   vec_exp2(x)                    0 at -inf, NaN at NaN; x <= 127
@@ -27,14 +26,10 @@
 #ifndef ITH_KERNELS_ATTN_STATE_H
 #define ITH_KERNELS_ATTN_STATE_H
 
-#include "../../base/arena.h"
-#include "../../base/dtype.h"
-#include "../kernel.h"
+#include "attn_layout.h"
 
 #include <float.h>
 #include <math.h>
-
-enum { ALIGN_FLOATS = 16 };
 
 /* Where the values of a panel of keys reach this magnitude, products p v below 2^-126 may become zeros. */
 static const float flush_from = 0x1p-60f;
@@ -103,15 +98,6 @@ static inline bool pack_biases(float *b, const ith_attn_pack *p, int64_t first, 
         any = any || !(b[i] == 0.0f);
     }
     return any;
-}
-
-/* The bytes of the panels that hold `keys` keys; -1 if the number does not fit into int64_t. */
-static inline int64_t packed_panels(int64_t keys, int64_t panel_keys, int64_t panel_bytes)
-{
-    int64_t bytes;
-    if (keys > INT64_MAX - panel_keys || !ith_size_mul(ith_div_up(keys, panel_keys), panel_bytes, &bytes))
-        return -1;
-    return bytes;
 }
 
 /* ---- The state of query i of a call; queries from q_rows on are padding ----------------------------------------- */

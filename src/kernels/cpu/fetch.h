@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prefetching into the second-level cache while tiles are computed: each tile fetches some cache lines of the next
- * block of keys, or of the next panel of a product. Include a vec_<isa>.h before this header. */
+ * block of keys, or of the next panel of a product. */
 #ifndef ITH_KERNELS_FETCH_H
 #define ITH_KERNELS_FETCH_H
 
 #include "../../base/size.h"
 
 enum { FETCH_LINE = 64 };
+
+/* Fetches a cache line into the second-level cache. Always inlined: gcc may take a function that only fetches for one
+ * without effect, and drop its calls. */
+static inline __attribute__((always_inline)) void fetch_line(const void *address)
+{
+    __builtin_prefetch(address, 0, 2);
+}
 
 /* A prefetch that is spread over the computation of several tiles, some cache lines with each. */
 typedef struct fetch {
@@ -25,7 +32,7 @@ static inline fetch fetch_of(const void *next, const void *end, int64_t bytes, i
 static inline void fetch_some(fetch *f)
 {
     for (int64_t n = 0; n < f->lines && f->next < f->end; n++, f->next += FETCH_LINE)
-        vec_prefetch(f->next);
+        fetch_line(f->next);
 }
 
 /* A prefetch of rows of memory that is spread over the computation of several tiles. */
@@ -46,7 +53,7 @@ static inline fetch_rows fetch_rows_of(const void *row, int64_t rows, int64_t st
 static inline void fetch_some_rows(fetch_rows *f)
 {
     for (int64_t n = 0; n < f->lines && f->rows > 0; n++) {
-        vec_prefetch(f->row + f->line);
+        fetch_line(f->row + f->line);
         f->line += FETCH_LINE;
         if (f->line >= f->bytes)
             f->line = 0, f->row += f->stride, f->rows--;

@@ -22,10 +22,9 @@
  * one strip are computed. During a slot, the probabilities of the previous strip are computed, and some steps of o^T of
  * the previous job are added. So the tile unit and the vector units work side by side. The sums of a strip or step are
  * stored between the first products of the next one. */
-#include "../avx512/exp2_short_avx512.h"
+#include "attn_bf16_amx.h"
 
-#define QUERIES 32
-#define PARTS 1
+#include "../avx512/exp2_short_avx512.h"
 
 #include "../attn_lanes.h"
 #include "panels_amx.h"
@@ -36,19 +35,6 @@ enum {
     RISE = 8,       /* with the online softmax, m is raised when a logit exceeds it by more than this */
     ROWS_AHEAD = 16 /* packing prefetches a row while it reads the row this many rows earlier */
 };
-
-static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
-{
-    return dtype == ITH_BF16 && ith_attn_takes(dtype, head_dim, softmax);
-}
-
-static ith_attn_tile_limits tiles(int64_t head_dim)
-{
-    (void)head_dim;
-    return (ith_attn_tile_limits){.best = {512, 8192, 4 * PANEL, PANEL},
-                                  .step = {QUERIES, PANEL, PANEL, PANEL},
-                                  .most = {128 * QUERIES, 16384 * PANEL, 32 * PANEL, PANEL}};
-}
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
@@ -103,72 +89,7 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- Scratch --------------------------------------------------------------------------------------------------- */
-
-/* A job: a panel of 32 queries attends to one block of block_kv_compute keys, in `strips` strips of 32 keys. */
-typedef struct job {
-    const char *panels;
-    int64_t strips;
-    int64_t key, i; /* the first key and the first query of the job, counted within the call */
-    char *p; /* [strips][2 tiles]: probabilities in bf16; a tile holds 16 pairs of neighbouring keys by 16 queries */
-    float *scale; /* [QUERIES]: factors by which o is multiplied before p v of this job is added */
-} job;
-
-/* The scratch memory and the progress of one call. */
-typedef struct work {
-    query_lanes t;
-    /* steps: number of steps of 32 elements (STEP) in a head. panel_bytes: bytes of a packed panel of keys. q_panels:
-     * number of panels of 32 queries. block: number of keys that are computed at a time (block_kv_compute). */
-    int64_t steps, panel_bytes, q_panels, block;
-    float c;        /* the factor of dot products, |scale| log2(e) */
-    float *rounded; /* [rows]: sums l' of probabilities that are rounded to bf16 */
-    /* [rows / QUERIES][steps][2 tiles]: the queries. A step is 32 elements of D; a tile holds 16 pairs of neighbouring
-     * elements by 16 queries. */
-    char *q;
-    char *p[2]; /* buffers of probabilities for jobs of even and of odd number (job.p) */
-    /* scale: factors of older outputs, for jobs of even and of odd number (job.scale). s: two buffers, which hold in
-     * turn the logits of the current strip of 32 keys and of the previous strip. Each is [2][STRIP][16 queries], so
-     * that each tile is contiguous. */
-    float *scale[2], *s[2];
-    float *unstored; /* the memory to which the sums in the tile registers are to be written */
-    /* Distances in `unstored`, which receives 2 x 2 tiles of sums: floats from a tile to the tile below it, floats to
-     * the tile beside it, bytes between rows of a tile. */
-    int64_t below, beside, row_bytes;
-    float *nowhere; /* a buffer for the contents of tile registers that are not needed */
-    /* The job of the pending strip: of the 32 keys whose probabilities are computed between the products of tiles. */
-    job *pending;
-    /* n: number of the pending strip of 32 keys in its job. next_unit computes the probabilities of this strip in
-     * `units` small units of work, of which `unit` are done. The units are spread evenly over `products` products of
-     * tiles: credit grows by `units` with each product, and whenever it reaches `products`, the next unit is due. */
-    int64_t n, unit, units, credit, products;
-    float *logits;         /* logits of the pending strip of 32 keys */
-    float factor[QUERIES]; /* factors of `logits`: the member c, or 1 if `logits` already contains c */
-    fetch ahead;           /* prefetch of the next block of keys while the current block is used */
-} work;
-
-static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
-{
-    work w = {.steps = steps_of(D), .panel_bytes = panel_bytes(D), .block = block};
-    int64_t bytes = sizeof(float), rows = ith_round_up(q_rows, QUERIES);
-    w.q_panels = rows / QUERIES;
-    for (int i = 0; i < 2; i++) {
-        w.s[i] = ith_arena_take(arena, STRIP * QUERIES, bytes);
-        w.p[i] = ith_arena_take(arena, QUERIES * block, 2);
-        w.scale[i] = ith_arena_take(arena, QUERIES, bytes);
-    }
-    w.nowhere = ith_arena_take(arena, STRIP * QUERIES, bytes);
-    w.rounded = ith_arena_take(arena, rows, bytes);
-    w.q = ith_arena_take(arena, w.q_panels * w.steps, PAIR_BYTES);
-    w.t = lanes_lay_out(arena, rows, D, w.steps * STEP);
-    return w;
-}
-
-static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
-{
-    ith_arena arena = {0};
-    lay_out(&arena, tiles->block_q, head_dim, tiles->block_kv_compute);
-    return arena.used_bytes;
-}
+/* ---- Queries --------------------------------------------------------------------------------------------------- */
 
 /* Packs the queries, transposed, as tiles [16 pairs of elements][16 queries]. If scale is negative, the signs of all
  * elements are changed. */
@@ -583,15 +504,12 @@ static void attend(const ith_attn_call *call)
     _tile_release();
 }
 
-/* With a smaller head_dim, too much of each tile is padding, and other kernels are faster. */
-static bool pays(int64_t head_dim)
+void ith_attn_bf16_amx_pack(const ith_attn_pack *p)
 {
-    return head_dim >= 8;
+    pack(p);
 }
 
-const ith_attn_kernel ith_k_attn_bf16_amx_32x32 = {.name = "bf16_amx",
-                                                   .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
-                                                   .logits = {"bf16_amx", 1},
-                                                   .outputs = {"bf16_amx", 1},
-                                                   .pays = pays,
-                                                   ITH_ATTN_FUNCTIONS};
+void ith_attn_bf16_amx_attend(const ith_attn_call *call)
+{
+    attend(call);
+}

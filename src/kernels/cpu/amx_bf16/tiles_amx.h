@@ -4,10 +4,10 @@
 #ifndef ITH_KERNELS_TILES_AMX_H
 #define ITH_KERNELS_TILES_AMX_H
 
+#include "shape_amx.h"
+
 #include <immintrin.h>
 #include <stdint.h>
-
-enum { TILE_ROWS = 16, TILE_ROW_BYTES = 64, TILE_BYTES = TILE_ROWS * TILE_ROW_BYTES, TILE_FLOATS = TILE_BYTES / 4 };
 
 /* The operand of the instruction LDTILECFG, which sets the shapes of the tile registers. */
 typedef struct tile_config {

@@ -6,7 +6,7 @@
 
 #include "vec_avx2.h"
 
-enum { TILE_ROWS = 4, TILE_VECS = 3, TILE_FETCH_BYTES = 16 };
+enum { TILE_FETCH_BYTES = 16 };
 
 #define TILE_VEC_BYTES "32"
 #define TILE_RIGHT_0 "%%ymm12"

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #include "../flush_x86.h"
+#include "shape_avx512.h"
 
 typedef __m512 vec;
-enum { LANES = 16 };
 
 static inline vec vec_load(const float *x)
 {
@@ -20,12 +20,6 @@ static inline vec vec_load(const float *x)
 static inline void vec_store(float *x, vec a)
 {
     _mm512_storeu_ps(x, a);
-}
-
-/* Always inlined: gcc may take a function that only fetches for one without effect, and drop its calls. */
-static inline __attribute__((always_inline)) void vec_prefetch(const char *x)
-{
-    _mm_prefetch(x, _MM_HINT_T1);
 }
 
 static inline vec vec_set(float x)

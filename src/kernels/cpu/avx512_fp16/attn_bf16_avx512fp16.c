@@ -30,21 +30,14 @@
  *
  * Padding rows are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands. */
+#include "attn_bf16_avx512fp16.h"
+
 #include "../avx512/exp2_short_avx512.h"
 
 #include "../attn_fetch.h"
 #include "../attn_rows.h"
 
-#define ROWS 6
-/* Vectors in a row of a tile of logits: 24 registers hold sums, 4 hold k, 1 holds q. */
-#define TILE_VECS 4
-/* A row of a tile of outputs has at most this many vectors of 32 fp16 numbers. The tile has ROWS x 4, ROWS x 3, 2 ROWS
- * x 2 or 2 ROWS x 1 vectors. */
-#define VALUE_VECS 4
-enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
 enum {
-    WIDE = 2 * LANES,
-    COLUMNS = WIDE * VALUE_VECS, /* columns of v that are packed together as a whole micro-panel */
     /* The packing of a query prefetches the query that comes QUERY_AHEAD rows later. */
     QUERY_AHEAD = 8,
     SHORT_SUM = 16, /* number of products p v that are summed in fp16 before their sum is added in f32 */
@@ -55,61 +48,7 @@ enum {
     RATIO_BITS = 10
 };
 
-static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
-{
-    return dtype == ITH_BF16 && ith_attn_takes(dtype, head_dim, softmax);
-}
-
-static ith_attn_tile_limits tiles(int64_t head_dim)
-{
-    (void)head_dim;
-    return (ith_attn_tile_limits){.best = {BLOCK_Q, 4096, BLOCK_KEYS, PANEL},
-                                  .step = {2 * ROWS, PANEL, PANEL, PANEL},
-                                  .most = {2048 * ROWS, 65536 * PANEL, 64 * PANEL, PANEL}};
-}
-
-/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
-
-/* The first words of a packed panel: whether its keys have biases, and how its values are scaled. */
-typedef struct panel_head {
-    int32_t biased;  /* a key of the panel has a bias other than 0 */
-    int32_t in_bf16; /* the values are kept in bf16, unscaled */
-    /* Every key of the panel has a largest value. most and least are the largest and the smallest exponent of these
-     * values; keys whose values are all 0 do not count. */
-    int32_t most, least;
-    float back; /* the factor that undoes the scaling of the values */
-} panel_head;
-
-/* The head size D, rounded up to whole vectors of fp16. */
-static int64_t padded_dim(int64_t D)
-{
-    return ith_round_up(D, WIDE);
-}
-
-static int64_t panel_words(int64_t D)
-{
-    return ALIGN_FLOATS + PANEL + PANEL * D + PANEL / 2 * padded_dim(D);
-}
-
-static float *panel_bias(float *panel)
-{
-    return panel + ALIGN_FLOATS;
-}
-
-static float *panel_keys(float *panel)
-{
-    return panel + ALIGN_FLOATS + PANEL;
-}
-
-static uint16_t *panel_values(float *panel, int64_t D)
-{
-    return (uint16_t *)(panel + ALIGN_FLOATS + PANEL + PANEL * D);
-}
-
-static int64_t packed_bytes(int64_t keys, int64_t head_dim)
-{
-    return packed_panels(keys, PANEL, panel_words(head_dim) * (int64_t)sizeof(float));
-}
+/* ---- Packing keys and values ----------------------------------------------------------------------------------- */
 
 /* Packs PANEL keys from `first` on, transposed, into k [D][PANEL]. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
@@ -205,40 +144,7 @@ static panel_head head_of(const float *panel)
     return head;
 }
 
-/* ---- Scratch --------------------------------------------------------------------------------------------------- */
-
-/* The scratch memory of one call. */
-typedef struct work {
-    query_rows t;
-    /* Head size, head size rounded up to whole vectors of fp16, and number of keys that are computed at a time
-     * (block_kv_compute). */
-    int64_t D, padded, block;
-    float *q;     /* [rows / ROWS][D][ROWS]: queries times c = scale log2(e) */
-    float *top;   /* [rows]: shift_of(t), where t is the row's largest logit in the current block of keys */
-    float *share; /* [rows]: 2^(t - m - P_BITS), by which sums over the current block of keys are multiplied */
-    float *v;     /* [PANEL][WIDE]: 32 columns of a packed panel's values, converted to f32 */
-    fetch ahead;  /* prefetch of the next block of keys */
-} work;
-
-static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
-{
-    enum { BYTES = sizeof(float) };
-    work w = {.D = D, .padded = padded_dim(D), .block = block};
-    int64_t rows = ith_round_up(q_rows, 2 * ROWS), whole = ith_round_up(rows, LANES);
-    w.q = ith_arena_take(arena, rows, D * BYTES);
-    w.top = ith_arena_take(arena, whole, BYTES);
-    w.share = ith_arena_take(arena, whole, BYTES);
-    w.v = ith_arena_take(arena, PANEL * WIDE, BYTES);
-    w.t = rows_lay_out(arena, rows, w.padded, block);
-    return w;
-}
-
-static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
-{
-    ith_arena arena = {0};
-    lay_out(&arena, tiles->block_q, head_dim, tiles->block_kv_compute);
-    return arena.used_bytes;
-}
+/* ---- Queries --------------------------------------------------------------------------------------------------- */
 
 /* Writes the queries times c = scale log2(e) to w->q, transposed within each tile of ROWS. Padding queries are
  * zeros. */
@@ -589,15 +495,12 @@ static void attend(const ith_attn_call *call)
     rows_store(&w.t);
 }
 
-/* With a smaller head_dim, the additional work on probabilities takes more time than fp16 saves in the products p v. */
-static bool pays(int64_t head_dim)
+void ith_attn_bf16_avx512fp16_pack(const ith_attn_pack *p)
 {
-    return head_dim >= 64;
+    pack(p);
 }
 
-const ith_attn_kernel ith_k_attn_bf16_avx512fp16_6x64 = {.name = "bf16_avx512fp16",
-                                                         .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16,
-                                                         .logits = {"f32_avx512", 1},
-                                                         .outputs = {"f16_avx512fp16", 1},
-                                                         .pays = pays,
-                                                         ITH_ATTN_FUNCTIONS};
+void ith_attn_bf16_avx512fp16_attend(const ith_attn_call *call)
+{
+    attend(call);
+}

@@ -5,12 +5,13 @@
 #ifndef ITH_KERNELS_TILE_NEON_H
 #define ITH_KERNELS_TILE_NEON_H
 
+#include "../fetch.h"
 #include "../tile_fetch.h"
 #include "vec_neon.h"
 
 #include <stddef.h>
 
-enum { TILE_ROWS = 4, TILE_VECS = 3, TILE_FETCH_BYTES = 16 };
+enum { TILE_FETCH_BYTES = 16 };
 
 /* Adds to each row of sum: number `lane` of this row in x, times a step of right. */
 #define TILE_STEP(lane)                                                                                                \
@@ -49,7 +50,7 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
         for (int r = 0; r < TILE_ROWS; r++)
             x[r] = vld1q_f32(left[r] + k);
         if (ahead != NULL)
-            vec_prefetch(fetch.from);
+            fetch_line(fetch.from);
         TILE_STEP(0);
         TILE_STEP(1);
         TILE_STEP(2);

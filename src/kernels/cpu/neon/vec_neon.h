@@ -4,13 +4,14 @@
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H
 
+#include "shape_neon.h"
+
 #include <arm_neon.h>
 #include <stdint.h>
 
 typedef struct vec {
     float32x4_t low, high;
 } vec;
-enum { LANES = 8 };
 
 static inline vec vec_load(const float *x)
 {
@@ -32,12 +33,6 @@ static inline unsigned vec_flush_begin(void)
 static inline void vec_flush_end(unsigned before)
 {
     (void)before;
-}
-
-/* Always inlined: gcc may take a function that only fetches for one without effect, and drop its calls. */
-static inline __attribute__((always_inline)) void vec_prefetch(const char *x)
-{
-    __builtin_prefetch(x, 0, 2);
 }
 
 static inline vec vec_set(float x)

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The description of the kernel of attn_f32_amx.h, compiled for the baseline (attn_layout.h). */
+#include "attn_f32_amx.h"
+
+const ith_attn_kernel ith_k_attn_f32_amx_32x32 = {.name = "f32_amx",
+                                                  .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
+                                                  .logits = {"bf16_amx", 6},
+                                                  .outputs = {"bf16_amx", 6},
+                                                  .pays = pays,
+                                                  ITH_ATTN_SIZES,
+                                                  .pack = ith_attn_f32_amx_pack,
+                                                  .attend = ith_attn_f32_amx_attend};
