@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
                                                            int64_t steps, const float *from, const tile_fetch *ahead)
 {
     float32x4_t x[TILE_ROWS];
-    tile_fetch fetch = {(const char *)left[0], 0};
+    tile_fetch next = {(const char *)left[0], 0};
     int64_t k = 0;
 #pragma GCC unroll 4
     for (int r = 0; r < TILE_ROWS; r++)
@@ -44,13 +44,13 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
         for (int v = 0; v < vecs; v++)
             sum[r][v] = vec_load(from + v * LANES);
     if (ahead != NULL)
-        fetch = *ahead;
-    for (; k + 4 <= steps; k += 4, fetch.from += 4 * fetch.step_bytes) {
+        next = *ahead;
+    for (; k + 4 <= steps; k += 4, next.from += 4 * next.step_bytes) {
 #pragma GCC unroll 4
         for (int r = 0; r < TILE_ROWS; r++)
             x[r] = vld1q_f32(left[r] + k);
         if (ahead != NULL)
-            fetch_line(fetch.from);
+            fetch_line(next.from);
         TILE_STEP(0);
         TILE_STEP(1);
         TILE_STEP(2);
