@@ -67,7 +67,8 @@ typedef struct work {
     fetch ahead;   /* prefetch of the next block of keys */
 } work;
 
-static inline work lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t block)
+/* Not inlined, so that the compiler keeps registers for the loops of the calling function. */
+static __attribute__((noinline)) work lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t block)
 {
     work w = {.block = block};
     rows = ith_round_up(rows, LANES);

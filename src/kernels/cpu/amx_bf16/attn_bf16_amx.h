@@ -67,7 +67,8 @@ typedef struct work {
     fetch ahead;           /* prefetch of the next block of keys while the current block is used */
 } work;
 
-static inline work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
+/* Not inlined, so that the compiler keeps registers for the loops of the calling function. */
+static __attribute__((noinline)) work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
 {
     work w = {.steps = steps_of(D), .panel_bytes = panel_bytes(D), .block = block};
     int64_t bytes = sizeof(float), rows = ith_round_up(q_rows, QUERIES);

@@ -66,7 +66,8 @@ typedef struct work {
     fetch ahead;     /* prefetch of the next panel of keys */
 } work;
 
-static inline work lay_out(ith_arena *arena, int64_t q_rows, int64_t D)
+/* Not inlined, so that the compiler keeps registers for the loops of the calling function. */
+static __attribute__((noinline)) work lay_out(ith_arena *arena, int64_t q_rows, int64_t D)
 {
     work w = {.steps = steps_of(D)};
     int64_t rows = ith_round_up(q_rows, QUERIES), bytes = sizeof(float);

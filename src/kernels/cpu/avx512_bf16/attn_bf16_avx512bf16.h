@@ -72,7 +72,8 @@ typedef struct work {
     fetch ahead;    /* prefetch of the next block of keys */
 } work;
 
-static inline work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
+/* Not inlined, so that the compiler keeps registers for the loops of the calling function. */
+static __attribute__((noinline)) work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
 {
     work w = {.D = D, .pairs = pairs_of(D), .padded = padded_dim(D), .block = block};
     int64_t rows = ith_round_up(q_rows, ROWS);

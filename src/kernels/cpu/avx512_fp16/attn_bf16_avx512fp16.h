@@ -90,7 +90,8 @@ typedef struct work {
     fetch ahead;  /* prefetch of the next block of keys */
 } work;
 
-static inline work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
+/* Not inlined, so that the compiler keeps registers for the loops of the calling function. */
+static __attribute__((noinline)) work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
 {
     enum { BYTES = sizeof(float) };
     work w = {.D = D, .padded = padded_dim(D), .block = block};
