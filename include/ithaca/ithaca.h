@@ -705,8 +705,10 @@ typedef struct ith_peak {
 ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
 /* Measures the peak of the instructions with which a kernel multiplies: the rate of attention if the kernel did nothing
  * else. The name is "f32_avx512" for example; "bf16_amx/6" if six products of bf16 make one of f32;
- * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. ITH_ERR_ARGUMENT for an unknown name,
- * ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
+ * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. For a kernel of the context's device, the
+ * peak is the rate of large matrix products there, of the type that the kernel multiplies, such as "bf16 products on
+ * cuda:0"; `threads` does not matter. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not
+ * run here, and for a device without matrix products. */
 ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak);
 
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */

@@ -77,8 +77,9 @@ static const char doc[] =
     "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
     "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
     "gflops over it. kernel_from says how the kernel was chosen. rel_l2 compares 16 rows "
-    "of each head with float64. On a device nothing is predicted, and there is no peak: its rows name the device and "
-    "the memory of it that the plans hold. memory is what the plans of all ranks hold, predicted and measured; "
+    "of each head with float64. On a device nothing is predicted, and the peak is the rate of large matrix products "
+    "there: its rows name the device and the memory of it that the plans hold. memory is what the plans of all ranks "
+    "hold, predicted and measured; "
     "sent_bytes is "
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";

@@ -39,15 +39,15 @@ static json_t *tiles_json(const ith_plan_info *info)
 }
 
 /* The measured figures of a row as a JSON object; `hidden_share` is null if nothing was exchanged, `predicted_seconds`
- * if nothing is predicted, and the peak on a device. */
+ * if nothing is predicted. */
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
 {
     json_t *figures = json_object();
     ith_bench_set_seconds(figures, row->seconds, bench->repeats);
     double seconds = json_number_value(json_object_get(figures, "seconds"));
     double gflops = 1e-9 * ith_attend_operations(&row->problem->whole.problem) / seconds;
-    double peak = bench->on_device ? NAN : ith_bench_median(row->peaks, bench->repeats);
-    double share = bench->on_device ? NAN : peak > 0 ? gflops / peak : 0;
+    double peak = ith_bench_median(row->peaks, bench->repeats);
+    double share = peak > 0 ? gflops / peak : 0;
     double hidden = row->exchange_seconds > 0 ? fmax(1 - row->waiting_seconds / row->exchange_seconds, 0) : NAN;
     json_object_update_new(
         figures,

@@ -44,7 +44,7 @@ typedef struct ith_bench {
     int threads_here;         /* threads of this process */
     int64_t trace_batch;      /* the batch whose rows alone the trace holds; 0: it holds everything */
     bool measures_machine;    /* the ranks measure their machine together, to predict the rows */
-    bool on_device;           /* the context uses a device, `device`: nothing is predicted, and there is no peak */
+    bool on_device;           /* the context uses a device, `device`, on which nothing is predicted */
     ith_device_info device;
     char machine[64]; /* name of the machine by whose rates the rows were predicted; "" if there is none */
     int repeats;      /* number of measured executions of each row */

@@ -79,7 +79,7 @@ typedef struct peak_part {
     ith_peak peak;
 } peak_part;
 
-/* Measures the peak of the instructions that the row's kernel multiplies with; 0 on failure, and on a device. */
+/* Measures the peak of the row's kernel (ith_kernel_peak); 0 on failure. */
 static void measure_peak(void *user)
 {
     peak_part *part = user;
@@ -92,7 +92,7 @@ static void measure_peak(void *user)
 static bool measure_peaks(bench_rank *r, ith_bench_row *row, double row_seconds, double *peak)
 {
     peak_part part = {r->context, row, r->bench->threads_here, row_seconds, ITH_PEAK_INIT};
-    if (r->first && takes_part(r, row) && !r->bench->on_device) {
+    if (r->first && takes_part(r, row)) {
         ith_launch_alone(r->comm, measure_peak, &part);
         memcpy(row->peak, part.peak.name, sizeof row->peak);
     }

@@ -42,7 +42,7 @@ static const char doc[] =
     "product of f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the "
     "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
     "of the names under instruction_sets, hides all others. With --device the kernels of this device are listed and "
-    "measured, without a peak. Modules bring more kernels, transports and devices: files called "
+    "measured. Modules bring more kernels, transports and devices: files called "
     "ithaca_kernel_NAME.so, ithaca_transport_NAME.so and ithaca_device_NAME.so, in the folder that the environment "
     "variable ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module "
     "that "
@@ -129,12 +129,11 @@ static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_
         json_object_set_new(row, name, json_real(rate / peak));
 }
 
-/* Adds the name and the measured peak rate of the instructions that a kernel multiplies with; nothing on a device. */
+/* Adds the name and the measured rate of a kernel's peak (ith_kernel_peak); nothing if there is none. */
 static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
 {
     ith_peak peak = ITH_PEAK_INIT;
-    ith_device_info device;
-    if (ith_device_in_use(context, &device) || ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
+    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
         return;
     json_object_set_new(row, "peak", json_string(peak.name));
     json_object_set_new(row, "peak_gflops", json_real(peak.gflops));

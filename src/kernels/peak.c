@@ -7,6 +7,8 @@
 #include "../base/cpu.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
+#include "device_rate.h"
+#include "device_use.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -148,8 +150,64 @@ ith_status ith_peak_rate(ith_context *context, int index, int threads, double se
     return ITH_SIZED_FILL(context, ith_peak, ITH_PEAK_INIT, peak, &found);
 }
 
+/* Whether a kernel of a device computes with f32, which it then takes too. */
+static bool computes_in_f32(const ith_device_use *use, const ith_device_kernel *kernel)
+{
+    enum { D = 64, ROWS = 64 };
+    const ith_device_rows rows = {.heads = 1, .row_stride = D, .batch_stride = ROWS * D};
+    const ith_device_attend call = {.dtype = ITH_F32,
+                                    .head_dim = D,
+                                    .scale = 1,
+                                    .softmax = ITH_SOFTMAX_ONLINE,
+                                    .count = 1,
+                                    .heads = 1,
+                                    .per_kv = 1,
+                                    .q = rows,
+                                    .k = rows,
+                                    .v = rows,
+                                    .o = rows,
+                                    .q_rows = ROWS,
+                                    .kv_rows = ROWS};
+    return kernel->refuses(use->device, &call) == NULL;
+}
+
+/* The peak of a kernel of the context's device: the rate of large matrix products of its number type there. */
+static ith_status device_peak(ith_context *context, const char *name, double seconds, ith_peak *found)
+{
+    const ith_device_use *use = ith_context_device_use(context);
+    const ith_device_kernel *kernel = ith_device_kernel_named(use, name);
+    ith_device_rate *rate = NULL;
+    if (!kernel)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "no kernel of the device %s is named '%.100s'; ith_kernel_list has the names", use->name, name);
+    ith_status status = ith_device_rate_create(context, computes_in_f32(use, kernel) ? ITH_F32 : ITH_BF16, &rate);
+    if (status)
+        return status;
+    snprintf(found->name, sizeof found->name, "%s", ith_device_rate_name(rate));
+    found->gflops = ith_device_rate_measure(rate, seconds);
+    ith_device_rate_free(&rate);
+    return found->gflops > 0 ? ITH_OK : ITH_ERR_INTERNAL;
+}
+
+/* The peak of a kernel of this processor. */
+static ith_status processor_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *found)
+{
+    const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
+    const uint32_t cpu = ith_context_cpu(context);
+    char lacking[128];
+    if (!kernel)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; ith_kernel_list has the names", name);
+    if (!ith_cpu_has(cpu, kernel->cpu))
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "kernel %s needs %s, which this machine lacks", name,
+                        ith_cpu_describe(kernel->cpu & ~cpu, lacking, sizeof lacking));
+    ith_peak_describe(kernel, cpu, found->name, sizeof found->name);
+    found->gflops = ith_peak_of_kernel(kernel, cpu, threads > 0 ? threads : 1, seconds);
+    return ITH_OK;
+}
+
 ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak)
 {
+    ith_peak found = ITH_PEAK_INIT;
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, name, "name");
@@ -157,18 +215,8 @@ ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, 
         status = ITH_SIZED_CHECK(context, ith_peak, ITH_PEAK_INIT, peak);
     if (!status)
         status = check_measurement(context, threads, seconds);
-    if (status)
-        return status;
-    const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
-    uint32_t cpu = ith_context_cpu(context);
-    char lacking[128];
-    if (!kernel)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; ith_kernel_list has the names", name);
-    if (!ith_cpu_has(cpu, kernel->cpu))
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "kernel %s needs %s, which this machine lacks", name,
-                        ith_cpu_describe(kernel->cpu & ~cpu, lacking, sizeof lacking));
-    ith_peak found = ITH_PEAK_INIT;
-    ith_peak_describe(kernel, cpu, found.name, sizeof found.name);
-    found.gflops = ith_peak_of_kernel(kernel, cpu, threads > 0 ? threads : 1, seconds);
-    return ITH_SIZED_FILL(context, ith_peak, ITH_PEAK_INIT, peak, &found);
+    if (!status)
+        status = ith_context_device_use(context) ? device_peak(context, name, seconds, &found)
+                                                 : processor_peak(context, name, threads, seconds, &found);
+    return status ? status : ITH_SIZED_FILL(context, ith_peak, ITH_PEAK_INIT, peak, &found);
 }

@@ -6,6 +6,7 @@
 #include "../base/arena.h"
 #include "../base/clock.h"
 #include "../base/dtype.h"
+#include "../base/random_numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,25 +47,11 @@ static void lay_out(ith_arena *arena, ith_trial *t)
     t->scratch = ith_arena_take(arena, t->scratch_bytes, 1);
 }
 
-void ith_trial_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed)
-{
-    static const float normal = 1.7320508f; /* the sum of four has the variance 1/3 */
-    for (int64_t i = 0; i < count; i++) {
-        float sum = -2.0f;
-        for (int n = 0; n < 4; n++) {
-            *seed = *seed * 1664525u + 1013904223u;
-            sum += (float)(*seed >> 8) * 0x1p-24f;
-        }
-        sum *= normal;
-        ith_from_f32(data + i * ith_dtype_bytes(dtype), dtype, &sum, 1);
-    }
-}
-
 /* Fills `count` rows with random numbers, and lists pointers to the rows. */
 static void fill(const ith_trial *t, char *data, const void **rows, int64_t count, uint32_t *seed)
 {
     int64_t bytes = ith_dtype_bytes(t->dtype);
-    ith_trial_numbers(t->dtype, data, count * t->head_dim, seed);
+    ith_random_numbers(t->dtype, data, count * t->head_dim, seed);
     for (int64_t i = 0; i < count; i++)
         rows[i] = data + i * t->head_dim * bytes;
 }

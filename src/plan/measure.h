@@ -22,8 +22,6 @@ typedef struct ith_trial {
     float *m, *l, *o_sum;
 } ith_trial;
 
-/* Writes `count` nearly normal numbers, each the sum of four uniform ones. They depend on *seed, which is advanced. */
-void ith_trial_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed);
 /* Allocates a trial and fills q, k and v with normally distributed numbers that depend on seed. */
 ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *trial);
 void ith_trial_free(ith_context *context, ith_trial *trial);

@@ -41,7 +41,7 @@ static void lay_out(ith_rate_scene *s, ith_arena *arena)
 static void fill(ith_dtype dtype, char *data, int64_t count, uint32_t seed)
 {
     const int64_t bytes = ith_dtype_bytes(dtype), made = ith_min64(count, RANDOM_NUMBERS);
-    ith_trial_numbers(dtype, data, made, &seed);
+    ith_random_numbers(dtype, data, made, &seed);
     for (int64_t i = made; i < count; i += made)
         memcpy(data + i * bytes, data, (size_t)(ith_min64(made, count - i) * bytes));
 }

@@ -42,7 +42,7 @@ python3 - out <<'END' || fail "info --device names other kernels"
 import json, sys
 kernels = {k["name"]: k for k in json.load(open(sys.argv[1]))["kernels"]}
 assert sorted(kernels) == ["16bit_fake", "f32_fake"], kernels
-assert kernels["f32_fake"]["f32_gflops"] > 0 and "peak_gflops" not in kernels["f32_fake"]
+assert kernels["f32_fake"]["f32_gflops"] > 0 and kernels["f32_fake"]["peak_gflops"] > 0
 assert kernels["16bit_fake"]["bf16_gflops"] > 0 and "f32_gflops" not in kernels["16bit_fake"]
 END
 
@@ -85,7 +85,7 @@ expect 1 "exchange is in_place, and on the device fake:0" "$ithaca" attend --inp
 expect 1 "no kernel of the device fake:0 is named 'f32_ref'" "$ithaca" attend --input "$input" --output o --device fake \
     --kernel f32_ref
 
-# Benchmarks: rows of a device name it, and have no peak and no prediction.
+# Benchmarks: rows of a device name it, and have no prediction; their peak is the rate of its matrix products.
 expect 0 "" "$ithaca" bench attention --device fake:2 --seq 24 --heads 4 --head-dim 16 --ranks 2 --strategy single,ring,ulysses \
     --repeat 2 --json
 cp out rows.json
@@ -95,12 +95,18 @@ rows = json.load(open(sys.argv[1]))
 assert [r["name"] for r in rows] == ["single", "ring", "ulysses"]
 for r in rows:
     assert r["device"] == "fake:2" and r["kernel"] == "16bit_fake" and r["device_memory_bytes"] > 0
-    assert r["peak_gflops"] is None and r["share_of_peak"] is None and r["predicted_seconds"] is None
+    assert r["peak_gflops"] > 0 and r["share_of_peak"] > 0 and r["predicted_seconds"] is None
     assert r["gflops"] > 0 and r["seconds"] > 0 and 0 < r["rel_l2"] < 1e-2
 END
 expect 0 "" "$ithaca" bench attention --device fake:2 --seq 24 --heads 4 --head-dim 16 --ranks 2 --strategy single,ring,ulysses \
     --repeat 2 --compare rows.json
 grep -q '^single .*fake:2 .*\(same\|faster\|slower\)' out || fail "rows of a device are not compared"
+expect 0 "" "$ithaca" bench block --device fake:2 --size 1.3b --seq 8 --repeat 1 --precision f32 --json
+python3 - out <<'END' || fail "bench block --device"
+import json, sys
+stages = {s["stage"]: s for s in json.load(open(sys.argv[1]))}
+assert stages["block"]["peak"] == "f32 products on fake:2" and 0 < stages["ffn"]["peak_gflops"], stages
+END
 echo "device: fake:1" >device.yaml
 expect 0 "" "$ithaca" bench attention --seq 24 --heads 4 --config device.yaml --print-config
 grep -q '^device: "fake:1" *# device.yaml' out || fail "a file sets no device: $(grep device out)"

@@ -8,9 +8,9 @@
 #include <ithaca/bench.h>
 
 #include "../../base/observer.h"
+#include "../../kernels/device_rate.h"
 #include "../../kernels/peak.h"
 #include "../precision.h"
-#include "bench_device.h"
 #include "bench_slices.h"
 
 #define ITH_BENCH_STAGES_MAX 16

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of matrix products of a device, with which benchmarks compare the stages that compute there. */
-#ifndef ITH_WAN_BENCH_DEVICE_H
-#define ITH_WAN_BENCH_DEVICE_H
+/* The rate of matrix products of a device, with which benchmarks compare what computes there. */
+#ifndef ITH_KERNELS_DEVICE_RATE_H
+#define ITH_KERNELS_DEVICE_RATE_H
 
 #include <ithaca/ithaca.h>
 
 typedef struct ith_device_rate ith_device_rate;
 
-/* Makes square matrices of random numbers of `type` (F32 or BF16) on the device that the context uses. */
+/* Makes square matrices of random numbers of `type` (F32 or BF16) on the device that the context uses.
+ * ITH_ERR_UNSUPPORTED if its module has no matrix products. */
 ith_status ith_device_rate_create(ith_context *context, ith_dtype type, ith_device_rate **out);
 void ith_device_rate_free(ith_device_rate **rate);
 /* The name of the rate, such as "bf16 products on cuda:0". */
