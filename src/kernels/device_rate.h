@@ -3,7 +3,7 @@
 #ifndef ITH_KERNELS_DEVICE_RATE_H
 #define ITH_KERNELS_DEVICE_RATE_H
 
-#include <ithaca/ithaca.h>
+#include "../base/dtype.h"
 
 typedef struct ith_device_rate ith_device_rate;
 

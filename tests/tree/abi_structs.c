@@ -64,8 +64,8 @@ int main(void)
     SHOW(ith_image, width);
     SHOW(ith_model_part, types);
     SHOW(ith_model_info, image_use);
-    SHOW(ith_generate_report, predicted_device_bytes);
-    SHOW(ith_generate_options, preview_every);
+    SHOW(ith_generate_report, streamed_layers);
+    SHOW(ith_generate_options, device_memory);
     SHOW(ith_bench_stage, burst_gflops);
     SHOW(ith_bench_options, user);
     SHOW(ith_bench_report, peak_bytes);
