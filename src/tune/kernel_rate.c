@@ -6,6 +6,7 @@
 #include "../base/clock.h"
 #include "../base/dtype.h"
 #include "../base/parallel.h"
+#include "../base/random_numbers.h"
 #include "../kernels/keyops.h"
 
 #include <math.h>
