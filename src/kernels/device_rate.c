@@ -36,7 +36,7 @@ static int64_t matrix_bytes(const ith_device_rate *rate)
     return rate->size * rate->size * ith_dtype_bytes(rate->type);
 }
 
-/* Fills x and w with random numbers: one block of them, and copies of it. */
+/* Fills x and w with random numbers: one block of them, and copies, each as long as all numbers before it. */
 static ith_status fill(ith_device_rate *rate)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
@@ -48,9 +48,9 @@ static ith_status fill(ith_device_rate *rate)
         return ITH_ERR_MEMORY;
     ith_random_numbers(rate->type, drawn, SIZE_LEAST * SIZE_LEAST, &seed);
     ith_status status = ith_device_copy(rate->context, rate->memory, drawn, bytes);
-    for (int64_t at = bytes; at < 2 * matrix_bytes(rate) && !status; at += bytes)
-        status = ith_device_check(rate->context,
-                                  module->copy(rate->stream, rate->memory + at, rate->memory, bytes, said), said);
+    for (int64_t at = bytes; at < 2 * matrix_bytes(rate) && !status; at *= 2)
+        status = ith_device_check(rate->context, module->copy(rate->stream, rate->memory + at, rate->memory, at, said),
+                                  said);
     if (!status)
         status = ith_device_wait(rate->context, rate->stream, NULL, NULL);
     ith_free(rate->context, drawn);

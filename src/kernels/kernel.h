@@ -132,7 +132,7 @@ typedef struct ith_attn_kernel {
 } ith_attn_kernel;
 
 /* Initialises the function pointers of an ith_attn_kernel with functions of the same names, which the kernel's file
- * defines. ITH_ATTN_SIZES: those that every processor can call, without `pays`. */
+ * defines. ITH_ATTN_SIZES initialises the pointers to the functions that every processor can call, except for `pays`. */
 #define ITH_ATTN_SIZES                                                                                                 \
     .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes
 #define ITH_ATTN_FUNCTIONS ITH_ATTN_SIZES, .pack = pack, .attend = attend

@@ -99,8 +99,7 @@ ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
  * filled in the options, and device_memory must be settled. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
-/* Sets options->device_memory to the memory that the run may take on the device of the context: to what is free there,
- * unless less was given. */
+/* Limits options->device_memory to the free memory of the context's device; 0 becomes all of the free memory. */
 ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *options);
 /* The memory that these ranks take on the device of the context. */
 typedef struct ith_device_need {

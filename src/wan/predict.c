@@ -123,8 +123,9 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
                                          team->first_on_host, bytes);
 }
 
-/* What the process takes on its device for one expert: its weights, the prompts' keys and values, and the workspaces of
- * its ranks. *streamed: the layers that are streamed, because there is no room for them. Both are 0 on the processor. */
+/* Sets *bytes to the memory of the device that the process takes for one expert: for its weights, for the prompts' keys and
+ * values, and for the workspaces of its ranks. Sets *streamed to the number of layers that are streamed, because the
+ * device has no room for them. Both are 0 on the processor. */
 static ith_status expert_device_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                       const ith_generate_options *options, const ith_team *team, int sequence_ranks,
                                       const int64_t counts[2], int64_t *streamed, int64_t *bytes)

@@ -33,13 +33,18 @@ static void *call_finalize(void *user)
     return NULL;
 }
 
+bool ith_mpi_await(atomic_bool *ended, double end)
+{
+    int nap = 10000;
+    for (; !atomic_load(ended) && ith_watch_now() < end; nap = nap < 1000000 ? 2 * nap : nap)
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+    return atomic_load(ended);
+}
+
 /* Waits for MPI_Finalize. Returns whether it has ended. */
 static bool wait_until(double end)
 {
-    int nap = 10000;
-    for (; !atomic_load(&done) && ith_watch_now() < end; nap = nap < 1000000 ? 2 * nap : nap)
-        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
-    return atomic_load(&done);
+    return ith_mpi_await(&done, end);
 }
 
 #ifdef OPEN_MPI

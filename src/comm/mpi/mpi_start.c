@@ -187,15 +187,6 @@ static ith_status await_init(mpi_presence *presence, double seconds, char *sente
     return ITH_OK;
 }
 
-/* Waits until MPI_Init_thread has returned, but not longer than REFUSED_SECONDS. */
-static void await_init_refused(void)
-{
-    const struct timespec nap = {.tv_nsec = 200000};
-    double end = ith_watch_now() + REFUSED_SECONDS;
-    while (!atomic_load(&init.done) && ith_watch_now() < end)
-        nanosleep(&nap, NULL);
-}
-
 /* Calls MPI_Init_thread and waits for it. After a failure MPI cannot be used in this process; if MPI has started
  * nevertheless, it is finalised at exit. */
 static ith_status start_library(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
@@ -209,7 +200,7 @@ static ith_status start_library(mpi_presence *presence, double seconds, char *se
     ith_status status = await_init(presence, seconds, sentence, bytes);
     unusable = status != ITH_OK;
     if (ith_mpi_presence_refused(presence))
-        await_init_refused();
+        ith_mpi_await(&init.done, ith_watch_now() + REFUSED_SECONDS);
     if (atomic_load(&init.done) && init.code == MPI_SUCCESS)
         atexit(finalize_at_exit);
     return status;

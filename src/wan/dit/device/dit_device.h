@@ -25,7 +25,7 @@ static inline void *ith_device_take(ith_arena *arena, int64_t count, int64_t siz
     return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
 }
 
-enum { ITH_DIT_SLOTS = 2 };
+enum { ITH_DIT_SLOTS = 2 }; /* places of a rank on the device for streamed layers */
 
 /* A linear layer on the device. */
 typedef struct ith_device_matrix {
@@ -50,7 +50,7 @@ typedef struct ith_dit_device {
     int64_t bytes, layer_bytes;
     int64_t count, streamed; /* numbers of layers */
     ith_device_matrix patch, head;
-    ith_dit_device_layer layers[]; /* [count]: on the device; those that are streamed, in pinned memory */
+    ith_dit_device_layer layers[]; /* [count]: in pinned memory if they are streamed, otherwise on the device */
 } ith_dit_device;
 
 /* How many of the first `index` of `count` layers are streamed, if `streamed` are in all. */
@@ -107,7 +107,8 @@ int64_t ith_dit_device_layer_bytes(const ith_dit *dit);
 /* Lays out the weights of a layer in memory of the device, or of the host. */
 void ith_dit_device_lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer);
 
-/* Makes the places for streamed layers; nothing if the expert has none. ith_dit_slots_free takes what a failure leaves. */
+/* Makes the places for streamed layers; does nothing if the expert has none. After a failure, too, the caller calls
+ * ith_dit_slots_free. */
 ith_status ith_dit_slots_create(ith_context *context, const ith_dit *dit, ith_dit_slots *slots);
 void ith_dit_slots_free(const ith_device_use *use, ith_dit_slots *slots);
 /* Before the rank's stream gets the work of layer `index`: makes it wait until the layer is there, and begins to copy

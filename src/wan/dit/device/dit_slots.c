@@ -10,11 +10,11 @@ ith_status ith_dit_slots_create(ith_context *context, const ith_dit *dit, ith_di
     char said[ITH_DEVICE_SENTENCE] = "";
     const ith_dit_device *device = dit->device;
     const ith_device_module *module = device->use->module;
-    ith_status status = ITH_OK;
     *slots = (ith_dit_slots){.memory = NULL};
     if (!device->streamed)
         return ITH_OK;
-    status = module->allocate(device->use->device, ITH_DIT_SLOTS * device->layer_bytes, &slots->memory, said);
+    ith_status status =
+        module->allocate(device->use->device, ITH_DIT_SLOTS * device->layer_bytes, &slots->memory, said);
     ith_arena arena = {.base = slots->memory};
     for (int i = 0; i < ITH_DIT_SLOTS && !status; i++) {
         slots->holds[i] = -1;
