@@ -9,7 +9,7 @@
  * at 0 is unit; minimax in relative error (3e-6). */
 static inline vec vec_exp2_short_times(vec x, float unit)
 {
-    vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vec f = vec_fraction(x);
     vec p = vec_fma(f, vec_set(unit * 1.3426700892e-2f), vec_set(unit * 5.2242447540e-2f));
     p = vec_fma(p, f, vec_set(unit * 2.4128021723e-1f));
     p = vec_fma(p, f, vec_set(unit * 6.9304484333e-1f));

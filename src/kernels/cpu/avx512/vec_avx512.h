@@ -84,18 +84,25 @@ static inline vec vec_scale(vec y, vec x)
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, vec_set(-126.0f), _CMP_NLT_UQ), y, x);
 }
 
+/* x - floor(x). x is kept in a register: on Zen 5, VREDUCEPS with an operand in memory makes vec_exp2_whole take 2.5
+ * times as long (docs/perflog.md). */
+static inline vec vec_fraction(vec x)
+{
+    __asm__("" : "+v"(x));
+    return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
 /* 2^x as 2^floor(x) 2^f with f = x - floor(x). */
 static inline vec vec_exp2(vec x)
 {
-    vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    return vec_scale(vec_exp2_fraction(f), x);
+    return vec_scale(vec_exp2_fraction(vec_fraction(x)), x);
 }
 
 /* 2^(s - m) for an integer m, as 2^floor(s - m) 2^f with f = s - floor(s). s - m is rounded down, so its floor is
  * exact. */
 static inline vec vec_exp2_whole(vec s, vec m)
 {
-    vec f = _mm512_reduce_ps(s, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vec f = vec_fraction(s);
     vec x = _mm512_sub_round_ps(s, m, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     return vec_scale(vec_exp2_fraction(f), x);
 }
