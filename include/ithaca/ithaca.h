@@ -660,8 +660,9 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* Wisdom is a text with results of measurements on this machine: for a type, a head size and a softmax the
  * rates of kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest
- * strategy, mesh, direction and number of chunks. A context and its clones share it, and rank 0's wisdom decides for
- * all ranks.
+ * strategy, mesh, direction and number of chunks. Rates and strategies are measured on the processor or on a model of
+ * device, and count there only; a device's kernels have tiles of their own. A context and its clones share wisdom, and rank 0's wisdom decides
+ * for all ranks.
  *
  * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none
  * of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold, exchange and overlap open

@@ -70,6 +70,32 @@ static ith_status find_module(ith_context *context, const char *name, const ith_
                     name, name);
 }
 
+/* Copies the maker's name of a device. Characters that a subject of wisdom cannot have become '_'. */
+static void copy_model(const char *maker, char *model, size_t model_bytes)
+{
+    snprintf(model, model_bytes, "%s", maker);
+    for (char *c = model; *c; c++)
+        if (*c < ' ' || *c > '~' || *c == ':')
+            *c = '_';
+}
+
+/* Opens the device of `use`, its stream for copies, and asks for its model. On failure nothing stays open. */
+static ith_status open_parts(ith_device_use *use, int index, char *said)
+{
+    ith_device_facts facts = {.name = ""};
+    const ith_device_module *module = use->module;
+    ith_status status = module->open(index, &use->device, said);
+    if (status)
+        return status;
+    status = module->facts(use->device, &facts, said);
+    if (!status)
+        status = module->create_stream(use->device, &use->copies, said);
+    if (status)
+        module->close(use->device);
+    copy_model(facts.name, use->model, sizeof use->model);
+    return status;
+}
+
 /* Opens a device that is not in use yet, and puts it at the head of the list, which is locked. */
 static ith_status open_device(ith_context *context, const ith_device_module *module, const char *name, int index)
 {
@@ -79,12 +105,7 @@ static ith_status open_device(ith_context *context, const ith_device_module *mod
         return ith_fail(context, ITH_ERR_MEMORY, "out of memory for a device");
     use->module = module;
     snprintf(use->name, sizeof use->name, "%s:%d", name, index);
-    ith_status status = module->open(index, &use->device, said);
-    if (!status) {
-        status = module->create_stream(use->device, &use->copies, said);
-        if (status)
-            module->close(use->device);
-    }
+    ith_status status = open_parts(use, index, said);
     if (status) {
         ith_fail(context, status, "%s: %s", use->name, said);
         free(use);

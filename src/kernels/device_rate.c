@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the rate of y = x w^T for square matrices of random numbers: a device that multiplies zeros, or equal numbers,
- * takes less power and may run faster. */
+/* Measures the rate of y = x w^T for square matrices of random numbers. */
 #include "device_rate.h"
 
 #include "../base/clock.h"
 #include "../base/context.h"
 #include "../base/dtype.h"
-#include "../base/random_numbers.h"
 #include "../base/size.h"
-#include "device_use.h"
+#include "device_random.h"
 
 #include <stdio.h>
 
@@ -36,27 +34,6 @@ static int64_t matrix_bytes(const ith_device_rate *rate)
     return rate->size * rate->size * ith_dtype_bytes(rate->type);
 }
 
-/* Fills x and w with random numbers: one block of them, and copies, each as long as all numbers before it. */
-static ith_status fill(ith_device_rate *rate)
-{
-    char said[ITH_DEVICE_SENTENCE] = "";
-    const ith_device_module *module = rate->use->module;
-    const int64_t bytes = SIZE_LEAST * SIZE_LEAST * ith_dtype_bytes(rate->type);
-    uint32_t seed = 2;
-    char *drawn = ith_alloc(rate->context, bytes, 1, "random numbers");
-    if (!drawn)
-        return ITH_ERR_MEMORY;
-    ith_random_numbers(rate->type, drawn, SIZE_LEAST * SIZE_LEAST, &seed);
-    ith_status status = ith_device_copy(rate->context, rate->memory, drawn, bytes);
-    for (int64_t at = bytes; at < 2 * matrix_bytes(rate) && !status; at *= 2)
-        status = ith_device_check(rate->context, module->copy(rate->stream, rate->memory + at, rate->memory, at, said),
-                                  said);
-    if (!status)
-        status = ith_device_wait(rate->context, rate->stream, NULL, NULL);
-    ith_free(rate->context, drawn);
-    return status;
-}
-
 /* Makes matrices of another size. */
 static ith_status resize(ith_device_rate *rate, int64_t size)
 {
@@ -67,7 +44,9 @@ static ith_status resize(ith_device_rate *rate, int64_t size)
     rate->size = size;
     ith_status status = module->allocate(rate->use->device, 3 * matrix_bytes(rate), &memory, said);
     rate->memory = memory;
-    return status ? ith_device_check(rate->context, status, said) : fill(rate);
+    if (status)
+        return ith_device_check(rate->context, status, said);
+    return ith_device_fill_random(rate->context, rate->stream, rate->type, memory, 2 * matrix_bytes(rate));
 }
 
 void ith_device_rate_free(ith_device_rate **rate)

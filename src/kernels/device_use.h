@@ -14,6 +14,7 @@ typedef struct ith_device_use {
     const ith_device_module *module;
     struct ith_device *device;
     char name[32];
+    char model[64]; /* the maker's name, in characters that wisdom may have */
     /* the stream of ith_device_copy, one copy at a time */
     struct ith_device_stream *copies;
     pthread_mutex_t copying;

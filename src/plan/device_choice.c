@@ -4,12 +4,12 @@
 
 #include "../attention/run/device/device_call.h"
 #include "agree.h"
+#include "device_measure.h"
+#include "kernel_wisdom.h"
 #include "tiles.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { MOST_KERNELS = 16 }; /* kernels of a module that are looked at */
 
 /* The reason why a kernel cannot compute the problem of a setting; NULL: it can. With fixed_m some heads may use the
  * online softmax, so the kernel must be able to do both. */
@@ -61,25 +61,54 @@ static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting 
     return ITH_OK;
 }
 
-ith_status ith_device_kernel_choose(ith_comm *comm, const ith_attn_options *options, ith_attn_setting *s)
+/* Collective. Lists the kernels that compute the problem on every rank's device; those that the options do not name are
+ * left out. The ranks have the same module, so the kernels have the same numbers. */
+static ith_status find_common(ith_comm *comm, const ith_attn_options *options, const ith_attn_setting *s,
+                              ith_kernel_names *common)
 {
     const ith_device_kernel *const *kernels = s->device->module->kernels;
-    float lacks[MOST_KERNELS] = {0};
+    float lacks[ITH_WISDOM_FIGURES] = {0};
     int count = 0;
-    ith_status status = ith_agree(s->context, comm, check_asked(options, s));
-    for (; !status && count < MOST_KERNELS && kernels[count]; count++)
+    for (; count < ITH_WISDOM_FIGURES && kernels[count]; count++)
         lacks[count] = refusal_of(s, kernels[count]) != NULL;
+    ith_status status =
+        ith_pass_on(s->context, comm, ith_comm_allreduce(comm, lacks, ITH_WISDOM_FIGURES, ITH_REDUCE_MAX));
+    common->count = 0;
+    for (int i = 0; i < count; i++)
+        if (lacks[i] == 0 && (!options->kernel || !strcmp(kernels[i]->name, options->kernel)))
+            common->names[common->count++] = kernels[i]->name;
+    return status;
+}
+
+/* Rank 0 chooses among the kernels by wisdom, by a measurement, or takes the first, and tells the other ranks. */
+static ith_status decide(ith_comm *comm, const ith_attn_options *options, const ith_kernel_names *common,
+                         const ith_attn_setting *s, ith_kernel_decision *decision)
+{
+    ith_status status = ITH_OK;
+    *decision = (ith_kernel_decision){common->count ? 0 : -1, ITH_KERNEL_NAMED};
+    if (options->kernel)
+        return ITH_OK;
+    if (ith_comm_rank(comm) == 0)
+        status = ith_kernel_decide(s, options->effort, common, 0, ith_measure_device_kernels, decision);
+    return ith_agree_with_first(s->context, comm, status, decision, sizeof *decision);
+}
+
+ith_status ith_device_kernel_choose(ith_comm *comm, const ith_attn_options *options, ith_attn_setting *s)
+{
+    ith_kernel_names common;
+    ith_kernel_decision decision;
+    ith_status status = ith_agree(s->context, comm, check_asked(options, s));
     if (!status)
-        status = ith_pass_on(s->context, comm, ith_comm_allreduce(comm, lacks, MOST_KERNELS, ITH_REDUCE_MAX));
+        status = find_common(comm, options, s, &common);
+    if (!status)
+        status = decide(comm, options, &common, s, &decision);
     if (status)
         return status;
-    s->kernel_origin = options->kernel ? ITH_KERNEL_NAMED : ITH_KERNEL_ESTIMATED;
-    for (int i = 0; i < count && !s->device_kernel; i++)
-        if (lacks[i] == 0 && (!options->kernel || !strcmp(kernels[i]->name, options->kernel)))
-            s->device_kernel = kernels[i];
-    if (s->device_kernel)
-        return ITH_OK;
-    return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                    "no kernel of every rank's device takes head_dim %lld in %s with softmax %s",
-                    (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype), ith_softmax_name(s->softmax));
+    if (decision.index < 0)
+        return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
+                        "no kernel of every rank's device takes head_dim %lld in %s with softmax %s",
+                        (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype), ith_softmax_name(s->softmax));
+    s->device_kernel = ith_device_kernel_named(s->device, common.names[decision.index]);
+    s->kernel_origin = decision.origin;
+    return ITH_OK;
 }

@@ -4,15 +4,11 @@
 
 #include "../base/cpu.h"
 #include "agree.h"
+#include "kernel_wisdom.h"
 #include "measure.h"
-#include "wisdom.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* A kernel is preferred to an earlier one in the kernel table only if it is faster by this margin. So kernels of nearly
- * equal rate keep their order from one measurement to the next. */
-#define MARGIN_PERCENT 3
 
 /* Whether this context may use the instructions of a kernel. */
 static bool runs_here(const ith_context *context, const ith_attn_kernel *kernel)
@@ -111,63 +107,20 @@ ith_candidates ith_kernel_candidates(const ith_context *context, ith_dtype dtype
 
 /* The rule of ITH_EFFORT_ESTIMATE: the first kernel in the table that pays at this head_dim; if none does, the first
  * kernel. */
-static const ith_attn_kernel *estimate(const ith_attn_setting *s, const ith_candidates *all)
+static int estimate(const ith_attn_setting *s, const ith_candidates *all)
 {
     for (int i = 0; i < all->count; i++)
         if (!all->kernels[i]->pays || all->kernels[i]->pays(s->problem.head_dim))
-            return all->kernels[i];
-    return all->count ? all->kernels[0] : NULL;
+            return i;
+    return 0;
 }
 
-/* Writes the text (subject) by which wisdom finds the measured rates of kernels for this setting's type, head_dim and
- * softmax. */
-static void subject_of(const ith_attn_setting *s, char subject[ITH_WISDOM_SUBJECT_BYTES])
-{
-    snprintf(subject, ITH_WISDOM_SUBJECT_BYTES, "attention %s head_dim=%lld softmax=%s",
-             ith_dtype_name(s->problem.dtype), (long long)s->problem.head_dim, ith_softmax_name(s->softmax));
-}
-
-/* The candidate that is preferred by earlier measurements (wisdom); NULL if none of the candidates was measured. */
-static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom *wisdom, const ith_candidates *all)
-{
-    char subject[ITH_WISDOM_SUBJECT_BYTES];
-    subject_of(s, subject);
-    const ith_wisdom_entry *known = ith_wisdom_find(wisdom, subject);
-    for (int i = 0; known && i < known->count; i++)
-        for (int j = 0; j < all->count; j++)
-            if (!strcmp(known->figures[i].name, all->kernels[j]->name))
-                return all->kernels[j];
-    return NULL;
-}
-
-/* Sorts kernels from the order of the kernel table into the order of preference, by their rates and MARGIN_PERCENT. */
-static void sort_by_preference(ith_wisdom_entry *entry)
-{
-    for (int i = 0; i < entry->count; i++) {
-        int best = i;
-        for (int j = i + 1; j < entry->count; j++)
-            if ((int64_t)entry->figures[j].value * 100 > (int64_t)entry->figures[best].value * (100 + MARGIN_PERCENT))
-                best = j;
-        ith_wisdom_figure preferred = entry->figures[best];
-        memmove(&entry->figures[i + 1], &entry->figures[i], (size_t)(best - i) * sizeof preferred);
-        entry->figures[i] = preferred;
-    }
-}
-
-/* Times all kernels that run here and take the problem, and stores their rates as wisdom. This includes kernels that
- * other ranks lack, because wisdom is about this machine, not about a group. */
-static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
+/* Times all kernels that run here and take the problem (ith_kernel_timer). This includes kernels that other ranks lack,
+ * because wisdom is about this machine, not about a group. */
+static ith_status measure(const ith_attn_setting *s, ith_wisdom_entry *entry)
 {
     ith_candidates all = ith_kernel_candidates(s->context, s->problem.dtype, s->problem.head_dim, s->softmax);
-    ith_wisdom_entry entry = {.own = true};
-    subject_of(s, entry.subject);
-    ith_status status =
-        ith_measure_kernels(s->context, s->problem.dtype, s->problem.head_dim, s->softmax, &all, &entry);
-    if (status)
-        return status;
-    sort_by_preference(&entry);
-    ith_wisdom_put(wisdom, &entry);
-    return ITH_OK;
+    return ith_measure_kernels(s->context, s->problem.dtype, s->problem.head_dim, s->softmax, &all, entry);
 }
 
 /* Rank 0's choice of a kernel, as it is sent to the other ranks. */
@@ -176,30 +129,21 @@ typedef struct choice {
     ith_kernel_origin origin;
 } choice;
 
-/* Chooses one of the candidates by wisdom (earlier measurements), by a new measurement, or by the estimate. Wisdom is
- * locked meanwhile, so clones of this context wait and then use the same measurement. */
+/* Chooses one of the candidates. */
 static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_candidates all, choice *out)
 {
+    ith_kernel_names names = {.count = 0};
+    ith_kernel_decision decision;
     drop_plain(&all);
-    const ith_attn_kernel *kernel = estimate(s, &all), *known;
-    ith_wisdom *wisdom = NULL;
-    ith_status status = ith_wisdom_open(s->context, &wisdom);
+    for (; names.count < all.count; names.count++)
+        names.names[names.count] = all.kernels[names.count]->name;
+    ith_status status = ith_kernel_decide(s, effort, &names, estimate(s, &all), measure, &decision);
     if (status)
         return status;
-    out->origin = ITH_KERNEL_ESTIMATED;
-    known = recall(s, wisdom, &all);
-    if (known) {
-        out->origin = ITH_KERNEL_RECALLED;
-    } else if (effort == ITH_EFFORT_MEASURE && all.count > 1) {
-        out->origin = ITH_KERNEL_MEASURED;
-        status = measure(s, wisdom);
-        known = recall(s, wisdom, &all);
-    }
-    ith_wisdom_close(s->context);
-    kernel = known ? known : kernel;
-    if (kernel)
-        snprintf(out->kernel, sizeof out->kernel, "%s", kernel->name);
-    return status;
+    out->origin = decision.origin;
+    if (decision.index >= 0)
+        snprintf(out->kernel, sizeof out->kernel, "%s", names.names[decision.index]);
+    return ITH_OK;
 }
 
 /* Collective. Removes from rank 0's candidates each kernel that some rank lacks: modules and machines may differ. */

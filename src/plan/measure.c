@@ -9,7 +9,6 @@
 #include "../base/random_numbers.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -155,50 +154,61 @@ static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candi
     return ITH_OK;
 }
 
-/* Runs the kernel once on all queries and keys of the trial, and returns its rate in 10^6 operations a second. */
-static int32_t measure_once(const ith_trial *t)
+/* A trial and the kernels that are timed on it. */
+typedef struct contest {
+    ith_trial trial;
+    const ith_candidates *candidates;
+} contest;
+
+/* Runs a kernel once on all queries and keys of the trial (ith_measure_once). */
+static ith_status measure_once(void *user, int index, double *rate)
 {
+    ith_trial *t = &((contest *)user)->trial;
     double operations = 4.0 * (double)t->q_len * (double)t->kv_len * (double)t->head_dim;
+    take_turn(t, ((contest *)user)->candidates->kernels[index]);
     ith_trial_pack(t);
     double start = ith_clock_thread_seconds();
     ith_trial_attend(t);
-    double rate = 1e-6 * operations / fmax(ith_clock_thread_seconds() - start, 1e-9);
-    return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST);
+    *rate = 1e-6 * operations / fmax(ith_clock_thread_seconds() - start, 1e-9);
+    return ITH_OK;
 }
 
-/* Times all candidates in turns. The first turn warms up, the second sets the rates, and later turns keep the best
- * rate, because other work of the machine disturbs the fastest turn least. */
-static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
+/* The first turn warms up, the second sets the rates, and later turns keep the best rate, because other work of the
+ * machine disturbs the fastest turn least. */
+ith_status ith_measure_in_turns(ith_measure_once *once, void *user, ith_wisdom_entry *entry)
 {
     int32_t most = 0;
     for (int turn = 0; turn <= TURNS; turn++)
-        for (int i = 0; i < candidates->count; i++) {
-            int32_t *rate = &entry->figures[i].value;
-            if (turn && *rate < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS))
+        for (int i = 0; i < entry->count; i++) {
+            int32_t *best = &entry->figures[i].value;
+            double rate = 0;
+            if (turn && *best < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS))
                 continue;
-            take_turn(t, candidates->kernels[i]);
-            int32_t now = measure_once(t);
-            *rate = turn > 1 && *rate > now ? *rate : now;
+            ith_status status = once(user, i, &rate);
+            if (status)
+                return status;
+            const int32_t now = (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST);
+            *best = turn > 1 && *best > now ? *best : now;
             most = most > now ? most : now;
         }
+    return ITH_OK;
 }
 
 ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax,
                                const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int64_t large = ith_max64(head_dim, WHOLE_HEAD_DIM);
-    ith_trial trial = {.dtype = dtype, .head_dim = head_dim, .softmax = softmax};
-    trial.q_len = ith_max64(ROWS * WHOLE_HEAD_DIM / large, FEWEST_ROWS);
-    trial.kv_len = ith_max64(KEYS * WHOLE_HEAD_DIM / large, FEWEST_KEYS);
-    ith_status status = find_sizes(context, &trial, candidates);
+    contest c = {{.dtype = dtype, .head_dim = head_dim, .softmax = softmax}, candidates};
+    c.trial.q_len = ith_max64(ROWS * WHOLE_HEAD_DIM / large, FEWEST_ROWS);
+    c.trial.kv_len = ith_max64(KEYS * WHOLE_HEAD_DIM / large, FEWEST_KEYS);
+    ith_status status = find_sizes(context, &c.trial, candidates);
     if (!status)
-        status = ith_trial_create(context, 1, &trial);
+        status = ith_trial_create(context, 1, &c.trial);
     if (status)
         return status;
-    entry->count = candidates->count;
     for (int i = 0; i < candidates->count; i++)
-        snprintf(entry->figures[i].name, sizeof entry->figures[i].name, "%s", candidates->kernels[i]->name);
-    take_turns(&trial, candidates, entry);
-    ith_trial_free(context, &trial);
-    return ITH_OK;
+        ith_wisdom_add(entry, candidates->kernels[i]->name, 1);
+    status = ith_measure_in_turns(measure_once, &c, entry);
+    ith_trial_free(context, &c.trial);
+    return status;
 }

@@ -36,9 +36,15 @@ typedef struct ith_candidates {
     const ith_attn_kernel *kernels[ITH_WISDOM_FIGURES];
 } ith_candidates;
 
+/* Measures the rate of candidate `index` once, in 10^6 operations a second. */
+typedef ith_status ith_measure_once(void *user, int index, double *rate);
+
+/* Measures the candidates of an entry, whose names are set, and writes their rates. They take turns, so that a
+ * disturbance affects all of them. A candidate that is far behind drops out. */
+ith_status ith_measure_in_turns(ith_measure_once *once, void *user, ith_wisdom_entry *entry);
+
 /* Times the candidates on one head of this type and size, and writes their names and rates to the entry, in the order
- * of the candidates. Kernels take turns, so that a disturbance affects all of them. A kernel that is far behind drops
- * out. The measurement takes milliseconds, on one thread. */
+ * of the candidates, by ith_measure_in_turns. The measurement takes milliseconds, on one thread. */
 ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax,
                                const ith_candidates *candidates, ith_wisdom_entry *entry);
 

@@ -393,7 +393,7 @@ ith_status ith_settle(const ith_attn_options *options, const ith_group *group, i
 {
     ith_attn_options known = *options;
     ith_status status = ith_agree_on_request(comm, s, options);
-    if (!status && !s->device) /* wisdom about strategies is about processors */
+    if (!status)
         status = ith_strategy_recall(comm, s, group, &known);
     if (!status)
         status = ith_agree(s->context, comm, choose_by_wisdom(options, &known, group, s));

@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of wisdom about strategies (strategy_wisdom.h):
  *
- *     strategy TYPE batch=B heads=H kv_heads=K head_dim=D softmax=S queries=M keys=N ranks=P process=Q host=R:
- *         ulysses U ring V direction X chunks C time T usual_time W
+ *     strategy TYPE batch=B heads=H kv_heads=K head_dim=D softmax=S queries=M keys=N ranks=P process=Q host=R
+ *         [device=MODEL]: ulysses U ring V direction X chunks C time T usual_time W
  *
  * on one line. M and N are classes of tile_wisdom.h, X is 1 for uni and 2 for bidir, times are microseconds. */
 #include "strategy_wisdom.h"
 
+#include "../kernels/device_use.h"
 #include "agree.h"
 #include "tile_wisdom.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static void subject_of(const ith_attn_problem *p, ith_softmax softmax, const ith_group *group,
+static void subject_of(const ith_attn_setting *s, ith_softmax softmax, const ith_group *group,
                        char subject[ITH_WISDOM_SUBJECT_BYTES])
 {
+    const ith_attn_problem *p = &s->problem;
     snprintf(subject, ITH_WISDOM_SUBJECT_BYTES,
              "strategy %s batch=%lld heads=%lld kv_heads=%lld head_dim=%lld softmax=%s queries=%lld keys=%lld ranks=%d "
-             "process=%d host=%d",
+             "process=%d host=%d%s%s",
              ith_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
              (long long)(p->kv_heads ? p->kv_heads : p->heads), (long long)p->head_dim, ith_softmax_name(softmax),
              (long long)ith_tile_class(p->q_len), (long long)ith_tile_class(p->kv_len), group->ranks,
-             group->blocks.process_ranks, group->blocks.host_ranks);
+             group->blocks.process_ranks, group->blocks.host_ranks, s->device ? " device=" : "",
+             s->device ? s->device->model : "");
 }
 
-void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_problem *problem, const ith_group *group,
+void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_setting *setting, const ith_group *group,
                              const ith_plan_info *info, double seconds, double usual_seconds)
 {
     ith_wisdom_entry entry = {.own = true};
-    subject_of(problem, info->softmax, group, entry.subject);
+    subject_of(setting, info->softmax, group, entry.subject);
     ith_wisdom_add(&entry, "ulysses", info->ulysses);
     ith_wisdom_add(&entry, "ring", info->ring);
     ith_wisdom_add(&entry, "direction", info->direction);
@@ -39,11 +42,11 @@ void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_problem *problem
     ith_wisdom_put(wisdom, &entry);
 }
 
-const ith_wisdom_entry *ith_strategy_wisdom_find(const ith_wisdom *wisdom, const ith_attn_problem *problem,
+const ith_wisdom_entry *ith_strategy_wisdom_find(const ith_wisdom *wisdom, const ith_attn_setting *setting,
                                                  ith_softmax softmax, const ith_group *group)
 {
     char subject[ITH_WISDOM_SUBJECT_BYTES];
-    subject_of(problem, softmax, group, subject);
+    subject_of(setting, softmax, group, subject);
     return ith_wisdom_find(wisdom, subject);
 }
 
@@ -55,7 +58,7 @@ typedef struct advice {
 
 static advice find(const ith_wisdom *wisdom, const ith_attn_setting *s, ith_softmax softmax, const ith_group *group)
 {
-    const ith_wisdom_entry *entry = ith_strategy_wisdom_find(wisdom, &s->problem, softmax, group);
+    const ith_wisdom_entry *entry = ith_strategy_wisdom_find(wisdom, s, softmax, group);
     advice known = {.ulysses = (int)ith_wisdom_value(entry, "ulysses"),
                     .ring = (int)ith_wisdom_value(entry, "ring"),
                     .chunks = (int)ith_wisdom_value(entry, "chunks"),

@@ -6,13 +6,13 @@
 #include "settle.h"
 #include "wisdom.h"
 
-/* Remembers that the choices of `info` were the fastest for a problem, as measured by this process. seconds,
+/* Remembers that the choices of `info` were the fastest for a setting's problem on its device, as measured by this process. seconds,
  * usual_seconds: the times of an execution with these choices and with those that a plan makes by its rule. */
-void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_problem *problem, const ith_group *group,
+void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_setting *setting, const ith_group *group,
                              const ith_plan_info *info, double seconds, double usual_seconds);
 
-/* The entry for a problem with this softmax; NULL if there is none. */
-const ith_wisdom_entry *ith_strategy_wisdom_find(const ith_wisdom *wisdom, const ith_attn_problem *problem,
+/* The entry for a setting's problem with this softmax; NULL if there is none. */
+const ith_wisdom_entry *ith_strategy_wisdom_find(const ith_wisdom *wisdom, const ith_attn_setting *setting,
                                                  ith_softmax softmax, const ith_group *group);
 
 /* Collective; comm may be NULL. If the options leave strategy, mesh, direction and chunks open, and rank 0's wisdom

@@ -4,9 +4,11 @@
  * An entry has a subject, which is a text that names an operation, its type and its sizes, and a list of named numbers.
  * There are three kinds of subjects:
  *
- *     attention TYPE head_dim=D softmax=S                        the rate of each kernel, the preferred kernel first
- *     tiles KERNEL TYPE head_dim=D softmax=S keys=N              the fastest tiles of a kernel (tile_wisdom.h)
- *     strategy TYPE heads=H ... keys=N ranks=P ...               the fastest strategy (strategy_wisdom.h)
+ *     attention TYPE head_dim=D softmax=S [device=MODEL]      the rate of each kernel, the preferred kernel first
+ *     tiles KERNEL TYPE head_dim=D softmax=S keys=N           the fastest tiles of a kernel (tile_wisdom.h)
+ *     strategy TYPE heads=H ... ranks=P ... [device=MODEL]    the fastest strategy (strategy_wisdom.h)
+ *
+ * MODEL is the maker's name of a device. An entry without it is about the processor.
  *
  * Kernels are known by name, so wisdom depends neither on the order of the kernel table nor on loaded plugins. A
  * subject or a name that this library lacks is skipped, and kept. */
@@ -16,7 +18,7 @@
 #include "../kernels/kernel.h"
 
 enum {
-    ITH_WISDOM_SUBJECT_BYTES = 160, /* size of a subject (the text that names an entry), with its final 0 */
+    ITH_WISDOM_SUBJECT_BYTES = 256, /* size of a subject (the text that names an entry), with its final 0 */
     ITH_WISDOM_FIGURES = 32,        /* the most numbers of an entry; further kernels are not measured */
     /* the most entries that are kept; after that a new entry replaces the oldest */
     ITH_WISDOM_ENTRIES = 256,

@@ -179,7 +179,7 @@ static ith_status read_entry(reader *r, ith_wisdom_entry *entry)
         return wrong(r, "a line must be SUBJECT: NAME NUMBER ..., or the checksum, and not ", line);
     *rest++ = '\0';
     if (strlen(line) >= sizeof entry->subject)
-        return wrong(r, "a subject must be shorter than 160 letters, unlike ", line);
+        return wrong(r, "a subject must be shorter than 256 letters, unlike ", line);
     strcpy(entry->subject, line);
     ith_status status = read_figures(r, rest, entry);
     if (!status && !ith_tile_wisdom_is_legal(entry, why, sizeof why))

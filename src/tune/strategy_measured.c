@@ -68,7 +68,7 @@ ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem 
         status = open_problem(context, problem, &group, &setting, &wisdom);
     if (status)
         return status;
-    ith_strategy_wisdom_put(wisdom, &setting.problem, &group, &choices, seconds, usual_seconds);
+    ith_strategy_wisdom_put(wisdom, &setting, &group, &choices, seconds, usual_seconds);
     ith_wisdom_close(context);
     return ITH_OK;
 }
@@ -89,7 +89,7 @@ ith_status ith_wisdom_has_strategy(ith_context *context, const ith_attn_problem 
         status = open_problem(context, problem, &group, &setting, &wisdom);
     if (status)
         return status;
-    *known = ith_strategy_wisdom_find(wisdom, &setting.problem, softmax ? softmax : ITH_SOFTMAX_ONLINE, &group) != NULL;
+    *known = ith_strategy_wisdom_find(wisdom, &setting, softmax ? softmax : ITH_SOFTMAX_ONLINE, &group) != NULL;
     ith_wisdom_close(context);
     return ITH_OK;
 }

@@ -183,14 +183,15 @@ static void rank_0_decides(void **state)
 /* Remembers a mesh for the problem of a trial on `ranks` ranks of this process. */
 static void put_strategy(const trial *t, int ranks, int ulysses, int ring, int chunks)
 {
-    ith_attn_problem problem = t->problem;
+    ith_attn_setting setting;
     const ith_group group = {.ranks = ranks, .blocks = {ranks, ranks}};
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_wisdom *wisdom = NULL;
     info.ulysses = ulysses, info.ring = ring, info.chunks = chunks;
     info.softmax = ITH_SOFTMAX_ONLINE, info.direction = ITH_DIRECTION_BIDIR;
+    check(context, ith_attn_setting_init(context, &t->problem, ranks, 0, &setting));
     check(context, ith_wisdom_open(context, &wisdom));
-    ith_strategy_wisdom_put(wisdom, &problem, &group, &info, 0.1, 0.2);
+    ith_strategy_wisdom_put(wisdom, &setting, &group, &info, 0.1, 0.2);
     ith_wisdom_close(context);
 }
 

@@ -333,10 +333,10 @@ static void hostile_lines_change_nothing(void **state)
         {"attention f32 head_dim=8 softmax=online f32_ref 5", "and not attention f32"},
         {": f32_ref 5", "and not : f32_ref 5"},
         {"end of it", "and not end of it"},
-        {"a subject of more than one hundred and fifty-nine letters, which no kernel of ours can be about, whatever "
-         "its "
-         "type, its head size and its softmax, and so many keys: f32_ref 5",
-         "a subject must be shorter than 160 letters"},
+        {"a subject of more than two hundred and fifty-five letters, which no kernel of ours can be about, whatever "
+         "its type, its head size and its softmax, however many keys it has, and on whatever device of whatever maker "
+         "it computes, since no maker's name of a device has so many letters: f32_ref 5",
+         "a subject must be shorter than 256 letters"},
         {"attention f32 head_dim=8 softmax=online:", "no number follows the subject attention f32 head_dim=8"},
         {"attention: f32_ref", "a number must be from 1 to 1000000000, not missing"},
         {"attention: f32_ref 0", "not 0"},

@@ -77,7 +77,10 @@ typedef struct operation {
         ith_device_key_stats key_stats;
         ith_device_query_stats query_stats;
         ith_device_offsets offsets;
-        ith_device_attend attend;
+        struct {
+            ith_device_attend call;
+            bool delayed;
+        } attend;
         ith_device_linear linear;
         ith_device_row_update update;
         ith_device_heads heads;
@@ -406,7 +409,10 @@ static ith_status run_operation(struct ith_device *device, const operation *o, c
     case KEY_STATS: return fake_key_stats(device, &o->key_stats, said);
     case QUERY_STATS: return fake_query_stats(device, &o->query_stats, said);
     case OFFSETS: return fake_offsets(device, &o->offsets, said);
-    case ATTEND: return fake_attend(device, &o->attend, said);
+    case ATTEND:
+        if (o->attend.delayed)
+            usleep((useconds_t)atomic_load(&fake_control.delay_us));
+        return fake_attend(device, &o->attend.call, said);
     case LINEAR: return fake_linear(device, &o->linear, said);
     case UPDATE_ROWS: return fake_update_rows(device, &o->update, said);
     case NORM_HEADS: return fake_norm_heads(device, &o->heads, said);
@@ -710,7 +716,12 @@ static void *raw_stream(struct ith_device_stream *stream)
 
 static ith_status attend(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
 {
-    return enqueue(stream, &(operation){.kind = ATTEND, .attend = *call}, said);
+    return enqueue(stream, &(operation){.kind = ATTEND, .attend = {*call, false}}, said);
+}
+
+static ith_status attend_delayed(struct ith_device_stream *stream, const ith_device_attend *call, char *said)
+{
+    return enqueue(stream, &(operation){.kind = ATTEND, .attend = {*call, true}}, said);
 }
 
 static const char *refuses_nothing(const struct ith_device *device, const ith_device_attend *call)
@@ -729,7 +740,7 @@ static const char *refuses_wide_types(const struct ith_device *device, const ith
     return call->head_dim % 8 || call->head_dim > 256 ? "16bit_fake takes a head_dim of 8, 16, ..., 256" : NULL;
 }
 
-static const ith_device_kernel fake_16bit = {"16bit_fake", refuses_wide_types, attend};
+static const ith_device_kernel fake_16bit = {"16bit_fake", refuses_wide_types, attend_delayed};
 static const ith_device_kernel fake_f32 = {"f32_fake", refuses_nothing, attend};
 static const ith_device_kernel *const kernels[] = {&fake_16bit, &fake_f32, NULL};
 

@@ -26,6 +26,7 @@ typedef struct fake_control_table {
     atomic_llong pinned_held; /* bytes of pinned memory */
     atomic_long streams;      /* streams that exist */
     atomic_long attended;     /* heads that attention kernels have computed */
+    atomic_long delay_us;     /* microseconds that each call of 16bit_fake takes longer */
 } fake_control_table;
 
 /* ---- Between the files of the module --------------------------------------------------------------------------- */
