@@ -333,7 +333,11 @@ ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, i
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
 /* Ends the group. On every rank the call under way ends within a tenth of a second, and every later call fails, with
  * `status` and the sentence that this rank's context holds. A number that is no failure counts as ITH_ERR_ABORTED. If a
- * group is ended more than once, the first time counts. NULL does nothing. */
+ * group is ended more than once, the first time counts. NULL does nothing.
+ *
+ * A rank in an execution with ITH_EXCHANGE_IN_PLACE or MIXED returns only when the other ranks of its process no longer
+ * use its memory. So a rank that is stuck there, for example in an ith_parallel_fn of yours, holds them. With
+ * ITH_EXCHANGE_COPY it does not. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
 /* Sets the time limit of waits. If another rank gives no sign of life for this many seconds, a wait for it ends the
  * group with ITH_ERR_TIMEOUT; 0 or less waits for ever. The limit is 600 at first. A rank that is in a call of the
@@ -520,9 +524,10 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
 /* The tensors of one rank: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o in
- * the shape of q. Neither o nor lse may overlap another tensor, except that o may be q: with the same address and the
- * same strides, o overwrites q. q, k, v and o may lie in one buffer, each in its own columns: their row strides are
- * then equal, and their batch strides are multiples of the row stride. All are aligned to their elements.
+ * the shape of q. Neither o nor lse may overlap another tensor of this rank, or of another rank in the same process,
+ * except that o may be this rank's q: with the same address and the same strides, o overwrites q. q, k, v and o may lie
+ * in one buffer, each in its own columns: their row strides are then equal, and their batch strides are multiples of the
+ * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the

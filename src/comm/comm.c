@@ -517,12 +517,17 @@ ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes
     return status;
 }
 
+void ith_comm_unshare(ith_comm *comm)
+{
+    if (comm->sharing)
+        comm->transport.unshare(comm->transport_state);
+    comm->sharing = false;
+}
+
 ith_status ith_comm_end_call(ith_comm *comm, float *claim)
 {
     const ith_transport *t = &comm->transport;
-    if (comm->sharing)
-        t->unshare(comm->transport_state);
-    comm->sharing = false;
+    ith_comm_unshare(comm);
     ith_status status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
     /* after a successful reduction no rank uses another rank's memory any more, so there is nothing to wait for */
     if (status && t->drain)

@@ -157,6 +157,8 @@ int64_t ith_comm_noticed(const ith_comm *comm);
  * becomes its maximum over all ranks. Once ith_comm_end_call has returned, or ith_comm_begin_call has failed, no other
  * rank uses this rank's memory, so it may be freed. For this reason both wait for late ranks, even after a failure. */
 ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes);
+/* Says before the end of the call that this rank no longer uses the memory of other ranks, nor sees their records. */
+void ith_comm_unshare(ith_comm *comm);
 ith_status ith_comm_end_call(ith_comm *comm, float *claim);
 bool ith_comm_shares_memory(const ith_comm *comm);
 static inline const void *ith_comm_record(const ith_comm *comm, int rank)

@@ -5,6 +5,7 @@
 
 #include "../base/hash.h"
 #include "../base/size.h"
+#include "agree.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,7 @@ typedef struct call_record {
     bool wants_lse;
     uint64_t kv_lengths, key_bias; /* hashes of these two tensors */
     const void *mask;              /* address of the mask */
+    const ith_extents *extents;    /* memory of this rank's tensors, for ranks of its process; NULL: not known */
     ith_in_place_record shown;     /* addresses of this rank's tensors, if other ranks use them in place */
     char sentence[512];            /* this rank's error sentence; empty if status is ITH_OK */
 } call_record;
@@ -165,8 +167,40 @@ static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, 
     if (p->has_key_bias)
         record->key_bias = ith_hash(0, tensors->key_bias, p->batch * p->kv_len * (int64_t)sizeof *tensors->key_bias);
     record->mask = tensors->mask;
+    plan->extents = ith_extents_of(&plan->setting, tensors);
+    record->extents = &plan->extents;
     if (ith_in_place_used(&plan->setting))
         record->shown = ith_executor_record(&plan->executor, tensors);
+}
+
+/* Refuses o or lse of this rank over a tensor of another rank of its process. */
+static ith_status check_neighbour(const ith_plan *plan, int other)
+{
+    const ith_comm *comm = plan->setting.comm;
+    const ith_extents *theirs = record_of(comm, other)->extents;
+    char mine[ITH_RANK_NAME], name[ITH_RANK_NAME];
+    for (int written = ITH_TENSOR_O; theirs && written <= ITH_TENSOR_LSE; written++)
+        for (int i = 0; i < ITH_EXTENTS; i++)
+            if (ith_extents_overlap(&plan->extents.of[written], &theirs->of[i]))
+                return ith_fail(plan->setting.context, ITH_ERR_ARGUMENT,
+                                "%s of %s overlaps %s of %s in memory: the outputs of a rank have memory of their own",
+                                ith_extent_name(written), ith_comm_name_rank(comm, comm->rank, mine),
+                                ith_extent_name(i), ith_comm_name_rank(comm, other, name));
+    return ITH_OK;
+}
+
+/* Refuses outputs that lie over tensors of other ranks. Each rank looks at its own outputs, and all ranks agree. */
+static ith_status compare_memory(const ith_plan *plan)
+{
+    ith_comm *comm = plan->setting.comm;
+    ith_status status = ITH_OK;
+    if (!plan->has_neighbours)
+        return ITH_OK;
+    const int64_t process = ith_comm_place_of(comm, comm->rank).process;
+    for (int rank = 0; rank < comm->size && !status; rank++)
+        if (rank != comm->rank && (comm->one_process || ith_comm_place_of(comm, rank).process == process))
+            status = check_neighbour(plan, rank);
+    return ith_agree(plan->setting.context, comm, status);
 }
 
 /* Copies the addresses of all ranks' tensors from the records, which are lost when the call ends. */
@@ -257,12 +291,17 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
     }
     if (!status)
         status = compare_tensors(context, comm);
+    if (!status)
+        status = compare_memory(plan);
     if (status)
         goto part;
     take_shown(plan);
     status = compare_masks(plan, tensors);
-    if (!status)
-        return ITH_OK;
+    if (status)
+        goto part;
+    if (!ith_in_place_used(&plan->setting))
+        ith_comm_unshare(comm); /* so that a rank that gets stuck does not hold the others after the group has ended */
+    return ITH_OK;
 part:;
     float claim = 0;
     ith_halt_end(&plan->halt);

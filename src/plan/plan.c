@@ -108,6 +108,7 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
 {
     ith_attn_setting *s = &plan->setting;
     s->comm = comm;
+    plan->has_neighbours = ith_comm_blocks(comm, 0, ith_comm_size(comm)).process_ranks > 1;
     if (s->strategy == ITH_STRATEGY_SINGLE)
         return ITH_OK;
     if (s->ring == 1)

@@ -3,6 +3,7 @@
 #ifndef ITH_PLAN_PLAN_H
 #define ITH_PLAN_PLAN_H
 
+#include "../attention/extents.h"
 #include "../attention/run/execute.h"
 
 /* The sizes of a plan's memory. */
@@ -20,6 +21,10 @@ struct ith_plan {
     void *on_device, *pinned; /* the memory of the executor on a device; NULL on the processor */
     /* number of the plan on its communicator; number of executions that all ranks began */
     int64_t number, begun;
+    /* whether some ranks of the group are threads of one process; the memory of this rank's tensors in the execution that
+     * opens, which these ranks read */
+    bool has_neighbours;
+    ith_extents extents;
     ith_halt halt;      /* the request to stop an execution */
     atomic_int holders; /* number of references to the plan: one of the caller, one of a thread that executes it */
     atomic_bool busy;   /* whether a thread is executing the plan */
