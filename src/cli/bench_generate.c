@@ -4,7 +4,7 @@
 
 #include "bench_output.h"
 #include "device_option.h"
-#include "generate.h"
+#include "generate_files.h"
 #include "interrupt.h"
 #include "json_number.h"
 
@@ -99,6 +99,8 @@ static int prepare(void *user)
     g->settings = c->settings->run;
     if (!code)
         code = ith_generate_translate(g, g->command);
+    if (!code && g->launch.leads)
+        code = ith_generate_check_distinct(g);
     if (code)
         return code;
     if (ith_generate_read_images(g) ||

@@ -4,6 +4,7 @@
 #include "generate.h"
 
 #include "device_option.h"
+#include "generate_files.h"
 #include "interrupt.h"
 #include "output_name.h"
 #include "text_value.h"
@@ -16,66 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LATENTS_NAMES 100 /* most names that are tried for the latents; the last one replaces an existing file */
-
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
-
-/* Checks that the latents can be written, and that no output is another output or an input. */
-static int check_distinct(const ith_generation *g)
-{
-    enum { OUTPUTS = 8, OWN = 14, ALL = OWN + ITH_MODEL_SINGLE_FILES };
-    const ith_generate_settings *s = &g->settings;
-    const struct {
-        const char *option, *path;
-    } files[OWN] = {{"--output", s->output},
-                    {"--dump", s->dump},
-                    {"--trace", s->choices.launch.trace},
-                    {"--wisdom", s->choices.wisdom},
-                    {"--flight-record", s->choices.launch.flight_record},
-                    {"the latents", g->latents_path},
-                    {s->checkpoint ? "--checkpoint" : "--resume", g->options.checkpoint_file},
-                    {"--preview", s->preview},
-                    {"--image", s->image},
-                    {"--last-image", s->last_image},
-                    {"--noise", s->noise},
-                    {"--from-latents", s->from_latents},
-                    {"--prompts", s->prompts},
-                    {"--config", g->table->config}};
-    const char *options[ALL], *paths[ALL];
-    for (int i = 0; i < OWN; i++)
-        options[i] = files[i].option, paths[i] = files[i].path;
-    for (int i = 0; i < ITH_MODEL_SINGLE_FILES; i++)
-        options[OWN + i] = ith_model_single_file(&s->files, i, &paths[OWN + i]);
-    int code = ith_cli_check_output(g->latents_path);
-    return code ? code : ith_cli_check_distinct(paths, options, ALL, OUTPUTS);
-}
-
-/* Chooses the name for the latents: OUTPUT.latents.safetensors. A run that removes its latents at the end uses
- * OUTPUT.latents-2.safetensors, and so on, if an earlier run has kept its latents under that name. Then checks the
- * names of all files. */
-static int name_latents(ith_generation *g)
-{
-    if (g->settings.from_latents)
-        return check_distinct(g);
-    int length = (int)strlen(g->settings.output);
-    while (length > 1 && g->settings.output[length - 1] == '/')
-        length--;
-    for (int number = 1; !g->latents_path; number++) {
-        char suffix[16] = "";
-        if (number > 1)
-            snprintf(suffix, sizeof suffix, "-%d", number);
-        if (asprintf(&g->latents_path, "%.*s.latents%s.safetensors", length, g->settings.output, suffix) < 0) {
-            g->latents_path = NULL;
-            return ith_cli_error("there is no memory for a name");
-        }
-        if (!g->settings.keep_latents && number < LATENTS_NAMES && !access(g->latents_path, F_OK)) {
-            free(g->latents_path);
-            g->latents_path = NULL;
-        }
-    }
-    g->options.latents_file = g->latents_path;
-    return check_distinct(g);
-}
 
 int ith_generate_check_names(ith_generation *g)
 {
@@ -187,7 +129,7 @@ int ith_generate_resolve(ith_generation *g)
 {
     bool resolves = g->launch.leads || !g->settings.from_latents;
     g->asked_precision = g->options.precision;
-    int code = g->launch.leads ? name_latents(g) : ITH_EXIT_DONE;
+    int code = g->launch.leads ? ith_generate_name_latents(g) : ITH_EXIT_DONE;
     if (code)
         return code;
     if (ith_generate_read_images(g))
@@ -242,11 +184,23 @@ static const char *explain(void *user)
     return g->media_failed ? ith_context_error(g->media_context) : NULL;
 }
 
+/* Prints a number of the video file that the command line or --config has set. */
+static void print_given(const ith_generation *g, const char *option, double value)
+{
+    char text[40];
+    if (g->table->source[ith_option_find(g->table, option)] < ITH_FROM_CONFIG)
+        return;
+    ith_text_of_number(value, text);
+    ith_text_print_option(stderr, option, text);
+}
+
 /* Prints the end of a command: the file that it goes on from, and its output. */
-static void print_end(const char *option, const char *file, const char *output)
+static void print_end(const ith_generation *g, const char *option, const char *file)
 {
     ith_text_print_option(stderr, option, file);
-    ith_text_print_option(stderr, "output", output);
+    print_given(g, "fps", g->settings.fps);
+    print_given(g, "crf", (double)g->settings.crf);
+    ith_text_print_option(stderr, "output", g->settings.output);
     fputc('\n', stderr);
 }
 
@@ -263,12 +217,12 @@ static void print_remains(const ith_generation *g)
             ith_text_print_option(stderr, "image", g->settings.image);
         if (g->settings.last_image)
             ith_text_print_option(stderr, "last-image", g->settings.last_image);
-        print_end("resume", g->options.checkpoint_file, g->settings.output);
+        print_end(g, "resume", g->options.checkpoint_file);
     } else if (g->report.latents_saved) {
         fprintf(stderr, "The latents are saved; to go on from there:\n  ithaca generate");
         ith_model_print_options(&g->settings.files, stderr);
         ith_lora_print_options(&g->settings.loras, stderr);
-        print_end("from-latents", g->latents_path, g->settings.output);
+        print_end(g, "from-latents", g->latents_path);
     } else if (!ith_generate_is_batch(&g->settings) && (g->launch.interrupted || ith_interrupt_came())) {
         fprintf(stderr, "Nothing was written.\n");
     }
@@ -313,6 +267,9 @@ static void free_writer(ith_generation *g)
 void ith_generate_discard(ith_generation *g)
 {
     free_writer(g);
+    /* a saved run of all steps has the same latents */
+    if (g->report.latents_saved && g->report.saved_step == g->options.steps && !g->settings.keep_latents)
+        unlink(g->latents_path);
     print_remains(g);
 }
 

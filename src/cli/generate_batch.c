@@ -113,6 +113,9 @@ static int make_video(batch *b, int64_t number)
     int code = v->line ? ith_batch_line_apply(v->line, b->base->settings.prompts, &v->options) : ITH_EXIT_DONE;
     if (!code && !v->g.settings.prompt)
         code = ith_cli_error("%s:%lld: a prompt is needed", b->base->settings.prompts, (long long)v->line->number);
+    if (!code && v->g.settings.seed > UINT64_MAX - (uint64_t)(number % each))
+        code = ith_cli_error("--count %lld needs a seed for each video, and %llu is the largest: take a smaller --seed",
+                             (long long)each, (unsigned long long)UINT64_MAX);
     v->g.settings.seed += (uint64_t)(number % each);
     return code ? code : name_files(b, v, number);
 }

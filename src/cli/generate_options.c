@@ -43,10 +43,10 @@ static const ith_option own_rows[] = {
     {"crf", "N", "Quality of an mp4, 0 (best) to 51 (18)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(crf), 0, 51, NULL, 0},
     {"seed", "N", "Seed of the noise (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
     {.help = "Sampling; what is not given is the model's own:"},
-    {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(steps), 1, LARGEST, NULL, 0},
-    {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(shift), 1e-6, 1e6, NULL, 0},
+    {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(steps), 1, 10000, NULL, 0},
+    {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(shift), 1e-3, 1e3, NULL, 0},
     {"guidance", "G[,G2]", "Guidance at high and at low noise; 1 or less leaves out the negative branch",
-     ITH_OPTION_PAIR, ITH_FROM_MODEL, AT(guidance), -1e6, 1e6, NULL, 0},
+     ITH_OPTION_PAIR, ITH_FROM_MODEL, AT(guidance), -100, 100, NULL, 0},
     {"boundary", "X", "Noise level, 0 to 1, below which the second expert takes over, for models with two",
      ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(boundary), 0, 1, NULL, 0},
     {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solver_word, 0},
@@ -183,7 +183,10 @@ static int check_batch(const ith_generate_settings *s, const char *command)
     const char *what = s->prompts ? "--prompts" : "--count";
     if (s->prompts && s->prompt)
         return ith_cli_usage(command, "--prompt and --prompts exclude each other");
-    if (!s->prompts && !s->prompt)
+    if (!s->prompts && !s->prompt && s->resume)
+        return ith_cli_usage(command, "--count goes on with videos of --prompt or --prompts: name it, or leave out "
+                                      "--count to go on with one video");
+    if (!s->prompts && !s->prompt && !s->from_latents)
         return ith_cli_usage(command, "--prompt is needed, or --prompts");
     if (s->from_latents || s->dump)
         return ith_cli_usage(command, "%s and --%s exclude each other", what, s->dump ? "dump" : "from-latents");
@@ -194,6 +197,29 @@ static int check_batch(const ith_generate_settings *s, const char *command)
     if (s->quiet && s->verbose)
         return ith_cli_usage(command, "--quiet and --verbose exclude each other");
     return ITH_EXIT_DONE;
+}
+
+/* Refuses the first option of a list that has a value of this source, or of one that counts more. */
+static int refuse_denoising(const ith_options *options, const char *const *names, int count, ith_option_source least)
+{
+    for (int i = 0; i < count; i++) {
+        const int index = ith_option_find(options, names[i]); /* `bench generate` lacks some options */
+        if (index >= 0 && options->source[index] >= least)
+            return ith_cli_usage(options->command, "--%s is about denoising, which --from-latents leaves out",
+                                 names[i]);
+    }
+    return ITH_EXIT_DONE;
+}
+
+/* Refuses options that contradict --from-latents. What is made may stay in a --config that an earlier run has used. */
+static int check_decoding(const ith_options *options)
+{
+    static const char *const files[] = {"checkpoint", "resume", "preview", "dump"};
+    static const char *const run[] = {"prompt", "negative",   "frames", "height",   "width",       "area",   "image",
+                                      "fit",    "last-image", "seed",   "steps",    "shift",       "solver", "guidance",
+                                      "sigmas", "noise",      "cfg",    "boundary", "keep-latents"};
+    int code = refuse_denoising(options, files, sizeof files / sizeof *files, ITH_FROM_CONFIG);
+    return code ? code : refuse_denoising(options, run, sizeof run / sizeof *run, ITH_FROM_COMMAND);
 }
 
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options)
@@ -211,11 +237,9 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
         return check_batch(settings, command);
     if (!settings->prompt && !settings->from_latents && !settings->resume)
         return ith_cli_usage(command, "--prompt is needed");
-    if (settings->from_latents && (settings->checkpoint || settings->resume || settings->preview))
-        return ith_cli_usage(command, "--%s is about denoising, which --from-latents leaves out",
-                             settings->checkpoint ? "checkpoint"
-                             : settings->resume   ? "resume"
-                                                  : "preview");
+    code = settings->from_latents ? check_decoding(options) : ITH_EXIT_DONE;
+    if (code)
+        return code;
     if (settings->resume && settings->dump)
         return ith_cli_usage(command, "--dump needs all steps of a run, and --resume leaves some out");
     int every = ith_option_find(options, "checkpoint-every"); /* `bench generate` lacks this option */
@@ -224,8 +248,6 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
     every = ith_option_find(options, "preview-every");
     if (every >= 0 && options->source[every] && !settings->preview)
         return ith_cli_usage(command, "--preview-every needs --preview");
-    if (settings->from_latents && settings->dump)
-        return ith_cli_usage(command, "--dump needs a run with denoising, which --from-latents leaves out");
     int seed = ith_option_find(options, "seed");
     if (settings->noise && options->source[seed] == ITH_FROM_COMMAND)
         return ith_cli_usage(command, "--seed and --noise exclude each other");

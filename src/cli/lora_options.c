@@ -60,6 +60,30 @@ static int64_t cut(char *list, ith_lora_expert expert, ith_lora_file *files)
     return count;
 }
 
+char **ith_lora_names(const ith_lora_lists *lists, int64_t *count)
+{
+    const char *const given[] = {lists->by_name, lists->high, lists->low};
+    size_t most = 1, bytes = 0;
+    for (int i = 0; i < 3; i++)
+        most += (size_t)count_files(given[i]), bytes += given[i] ? strlen(given[i]) + 1 : 0;
+    char **names = malloc(most * sizeof *names + bytes), *text = (char *)(names ? names + most : NULL);
+    ith_lora_file *files = malloc(most * sizeof *files);
+    *count = 0;
+    for (int i = 0; i < 3 && names && files; i++)
+        if (given[i]) {
+            strcpy(text, given[i]);
+            *count += cut(text, ITH_LORA_BY_NAME, files + *count);
+            text += strlen(given[i]) + 1;
+        }
+    for (int64_t i = 0; i < *count; i++)
+        names[i] = (char *)files[i].file;
+    const bool lacks = !names || !files;
+    free(files);
+    if (lacks)
+        free(names);
+    return lacks ? NULL : names;
+}
+
 ith_status ith_lora_open_model(ith_context *context, const ith_model_files *files, const ith_lora_lists *lists,
                                ith_pipeline **out)
 {

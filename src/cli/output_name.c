@@ -136,6 +136,42 @@ static char *resolve(const char *path)
     return out;
 }
 
+/* The real name of the folder of a file. The caller frees it. NULL: there is no such folder, or no memory. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *real = folder ? realpath(folder, NULL) : NULL;
+    free(folder);
+    return real;
+}
+
+/* Whether a name begins with the name of a folder, whole. */
+static bool begins_with(const char *name, const char *folder)
+{
+    const size_t length = strlen(folder);
+    return !strncmp(name, folder, length) && (name[length] == '/' || !name[length] || !strcmp(folder, "/"));
+}
+
+bool ith_cli_is_inside(const char *path, const char *folder)
+{
+    char *real = path ? realpath(path, NULL) : NULL, *place = path ? folder_of(path) : NULL;
+    char *whole = folder ? realpath(folder, NULL) : NULL;
+    struct stat info;
+    const bool inside = real && place && whole && !stat(real, &info) && S_ISREG(info.st_mode) &&
+                        (begins_with(real, whole) || begins_with(place, whole));
+    free(real), free(place), free(whole);
+    return inside;
+}
+
+bool ith_cli_is_in_folder(const char *path, const char *folder)
+{
+    char *place = folder_of(path), *whole = realpath(folder, NULL);
+    const bool inside = place && whole && !strcmp(place, whole);
+    free(place), free(whole);
+    return inside;
+}
+
 /* Whether a file is a device, which several outputs may share (/dev/null). */
 static bool is_device(const char *path)
 {

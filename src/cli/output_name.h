@@ -3,6 +3,7 @@
 #ifndef ITH_CLI_OUTPUT_NAME_H
 #define ITH_CLI_OUTPUT_NAME_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -19,6 +20,12 @@ int ith_cli_replace_file(const char *path, void (*print)(FILE *file, void *user)
  * /dev/null count as different. *first < *second: their indices, -1 if there are none. Prints errors and returns an
  * exit status. */
 int ith_cli_find_same(const char *const *paths, int64_t count, int64_t outputs, int64_t *first, int64_t *second);
+
+/* Whether an existing file lies in a folder or in a folder inside it, by its own name or by the name behind links. NULL
+ * is no file and no folder. */
+bool ith_cli_is_inside(const char *path, const char *folder);
+/* Whether a file, which need not exist, lies in this folder itself. */
+bool ith_cli_is_in_folder(const char *path, const char *folder);
 
 /* Checks that ith_cli_find_same finds no two paths. options[i]: the option that gave paths[i], for the message. Prints
  * errors and returns an exit status. */

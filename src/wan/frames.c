@@ -10,11 +10,15 @@
 #include <string.h>
 
 /* Maps each number of a frame from [-1, 1] to [0, 255], and rounds it to the nearest integer, ties to even, as
- * torch.round does. */
-static void quantise(uint8_t *rgb, const float *frame, int64_t count)
+ * torch.round does. Returns whether all are numbers: NaN becomes 0. */
+static bool quantise(uint8_t *rgb, const float *frame, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
+    int64_t numbers = 0;
+    for (int64_t i = 0; i < count; i++) {
         rgb[i] = (uint8_t)rintf(fminf(fmaxf(frame[i] * 0.5f + 0.5f, 0.0f), 1.0f) * 255.0f);
+        numbers += frame[i] == frame[i];
+    }
+    return numbers == count;
 }
 
 /* Calls on_frame. If on_frame fails and leaves no error message in the context, leaves one. */
@@ -78,7 +82,12 @@ ith_status ith_frames_take(void *user, int64_t index, const float *rows, int64_t
     ith_status status = ith_observer_ask(rank->context);
     if (status)
         return status;
-    quantise(frames->rgb, rows, count * width * 3);
+    if (!quantise(frames->rgb, rows, count * width * 3))
+        return ith_fail(
+            rank->context, ITH_ERR_FORMAT,
+            "frame %lld is no picture: the decoder has made numbers that are not finite from finite latents, "
+            "so weights of the autoencoder are damaged",
+            (long long)index + 1);
     status = gather(frames);
     double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);
     if (!status && !rank->rank)

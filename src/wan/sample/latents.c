@@ -8,6 +8,7 @@
 #include "../../files/tensor.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 int64_t ith_latent_count(const ith_latent_size *size)
@@ -68,6 +69,18 @@ ith_status ith_latents_check_finite(ith_context *context, const char *path, cons
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};
 
+/* Refuses a saved run (saved_run.h) whose latents lack steps. */
+static ith_status check_finished(ith_context *context, const char *path, const ith_tensor_file *file)
+{
+    const char *step = ith_tensor_file_metadata(file, "step"), *steps = ith_tensor_file_metadata(file, "steps");
+    if (!step || !steps || strtoll(step, NULL, 10) >= strtoll(steps, NULL, 10))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "%s is a run that was saved at step %.20s of %.20s: its latents are noise still, and resuming the "
+                    "run finishes them",
+                    path, step, steps);
+}
+
 /* Finds the first tensor of the list `names` that an open file has, checks its type, and reads its size. */
 static ith_status look(ith_context *context, const char *path, const ith_tensor_file *file, const char *const *names,
                        int64_t channels, const ith_tensor **out, ith_latent_size *size)
@@ -81,6 +94,9 @@ static ith_status look(ith_context *context, const char *path, const ith_tensor_
                         "f16 is wanted",
                         path, tensor->name, ith_dtype_name(tensor->dtype), tensor->dims,
                         (long long)(tensor->dims ? tensor->shape[0] : 0), (long long)channels);
+    ith_status status = names == ith_saved_latents ? check_finished(context, path, file) : ITH_OK;
+    if (status)
+        return status;
     *out = tensor;
     *size = (ith_latent_size){channels, tensor->shape[1], tensor->shape[2], tensor->shape[3]};
     return ith_latent_count(size) ? ITH_OK : ith_fail(context, ITH_ERR_FORMAT, "%s: %s is empty", path, tensor->name);

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What a run may not replace, and what it leaves: files that it reads, frames of its own folder, unfinished runs, weights
+# that make no picture, and the command that goes on.
+. cli/lib.sh
+cp -r "$model" "$work/model"
+cp "$golden/lora/kohya.safetensors" "$work/style.safetensors"
+cp "$golden/lora/plain.safetensors" "$work/other.safetensors"
+cd "$work"
+run=("$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 2 --quiet)
+
+# The sums of all files but the output of commands.
+sums() { find . -type f ! -name out ! -name err ! -name sums -exec md5sum {} + | sort; }
+sums >sums
+expect 1 "--dump and a LoRA name the same file" "${run[@]}" --output o.gif --lora style.safetensors:0.5 --dump ./style.safetensors
+expect 1 "--trace and a LoRA name the same file" "${run[@]}" --output o.gif --lora-high other.safetensors,style.safetensors --trace style.safetensors
+expect 1 "--dump 'model/vae/config.json' is there already, in the folder of --model" "${run[@]}" --output o.gif --dump model/vae/config.json
+ln -s model/vae/config.json link
+expect 1 "in the folder of --model" "${run[@]}" --output o.gif --trace link
+expect 1 "in the folder of --tokenizer" "$ithaca" generate --model "$model" --tokenizer model/tokenizer --prompt x --trace "$(ls -d model/tokenizer/* | head -1)"
+expect 1 "in the folder of --model" "$ithaca" bench generate --model model --trace model/model_index.json --steps 1 --frames 1 --repeat 1
+mkdir frames
+expect 1 "--preview 'frames/frame_0000.png' has the name of a frame in the folder of --output" "${run[@]}" --output frames/ --preview frames/frame_0000.png
+(cd frames && expect 1 "--dump 'frame_0003.png' has the name of a frame" "$ithaca" generate --model ../model --prompt x --output ./ --dump frame_0003.png)
+sums | cmp -s - sums || fail "refused outputs have changed files: $(sums | diff - sums)"
+# Outputs of an earlier run in the model's folder may be replaced.
+for _ in 1 2; do expect 0 "" "${run[@]}" --output model/o.gif --keep-latents; done
+rm model/o.gif*
+
+# ---- Wrong seeds and options that contradict
+
+expect 1 "--count 2 needs a seed for each video" "${run[@]}" --count 2 --seed 18446744073709551615 --output o.gif
+expect 2 "--count goes on with videos of --prompt" "$ithaca" generate --model model --count 2 --resume run.safetensors
+expect 2 "--count and --from-latents exclude each other" "$ithaca" generate --model model --count 2 --from-latents l.safetensors
+for option in frames height steps seed shift; do
+    expect 2 "--$option is about denoising, which --from-latents leaves out" "$ithaca" generate --model model --from-latents l --$option 5
+done
+expect 2 "'0' is not a number from 0.001 to 1000" "${run[@]}" --shift 0
+expect 2 "'10001' is not a whole number from 1 to 10000" "${run[@]}" --steps 10001
+
+# ---- Unfinished runs
+
+long=("$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 3000 --threads 1)
+"${long[@]}" --fps 3 --crf 40 --output slow.mp4 --checkpoint run.safetensors >out 2>err &
+process=$!
+until [ -e run.safetensors ] || ! kill -0 $process 2>/dev/null; do sleep 0.02; done
+kill -TERM $process
+wait $process
+grep -q -- "--resume 'run.safetensors' --fps '3' --crf '40' --output 'slow.mp4'" err || fail "the command that goes on: $(tail -2 err)"
+[ ! -e slow.mp4 ] && [ ! -e slow.mp4.latents.safetensors ] || fail "left behind: $(ls slow*)"
+expect 1 "run.safetensors is a run that was saved at step [0-9]+ of 3000: its latents are noise still" \
+    "$ithaca" generate --model model --from-latents run.safetensors --output noise.gif
+[ ! -e noise.gif ] || fail "a video of noise"
+
+# ---- Weights that make no picture
+
+tensor=decoder.conv_out.bias
+file=$(ls model/vae/*.safetensors)
+header=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
+at=$((8 + header + $(tail -c +9 "$file" | head -c "$header" | jq ".[\"$tensor\"].data_offsets[0]")))
+printf '\0\0\300\177\0\0\300\177' | dd of="$file" bs=1 seek=$at conv=notrunc status=none
+for ranks in 1 2; do
+    expect 1 "frame 1 is no picture: the decoder has made numbers that are not finite" "${run[@]}" --output black.gif --ranks $ranks
+    [ ! -e black.gif ] || fail "a black video"
+    [ -e black.gif.latents.safetensors ] || fail "the latents were not kept"
+    rm black.gif.latents.safetensors
+done
+finish
