@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the man pages of the program from what its --help says: tools/make_man.sh BUILD_FOLDER [OUTPUT_FOLDER]
-set -eu
+set -euo pipefail
+command -v help2man >/dev/null || { echo "tools/make_man.sh needs help2man" >&2; exit 1; }
 build=$(realpath "$1")
 output=$(realpath -m "${2:-$(dirname "$0")/../docs/man}")
 mkdir -p "$output"

@@ -30,6 +30,8 @@
 /* After this rank has ended the group, the next waits return its failure. If this many of them return none, the
  * transport is faulty, and the rank stops waiting. */
 #define MOST_ENDS 100
+/* A rank that checks again after half of the time limit, but not less than this, stood still. */
+#define LEAST_STANDSTILL_SECONDS 0.5
 
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */
 enum {
@@ -297,13 +299,20 @@ static double pause_of(const ith_comm *comm)
     return comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, pause) : pause;
 }
 
+/* Whether this rank has not looked for so long that its process was stopped, or its machine slept. The other ranks may
+ * have been, too, and gave no sign of life. */
+static bool stood_still(const ith_comm *comm, double seconds, double pause)
+{
+    return seconds > pause + fmax(comm->timeout_seconds / 2, LEAST_STANDSTILL_SECONDS);
+}
+
 /* Waits until a request is done or has failed. */
 static ith_status wait_for(ith_comm *comm, const ith_request *request)
 {
     ith_status status = ITH_OK;
     bool done = false;
     int ends = 0;
-    double since = ith_clock_seconds();
+    double since = ith_clock_seconds(), looked = since;
     double pause = fmin(WAIT_SECONDS, pause_of(comm));
     if (ith_comm_has_left(comm))
         return ITH_ERR_ARGUMENT;
@@ -314,6 +323,10 @@ static ith_status wait_for(ith_comm *comm, const ith_request *request)
         if (comm->unwanted) /* a rank that was cancelled notifies the others here while it waits */
             comm->unwanted(comm->unwanted_user);
         heed_interruption(comm);
+        const double now = ith_clock_seconds();
+        if (stood_still(comm, now - looked, pause))
+            since = now;
+        looked = now;
         pause = fmin(2 * pause, pause_of(comm));
         if (check_time(comm, request, since) && ++ends > MOST_ENDS)
             status = ITH_ERR_TIMEOUT;

@@ -15,6 +15,8 @@
 
 #include <omp.h>
 
+#define MOST_CHUNKS 65536 /* planning takes time for every chunk */
+
 /* ---- The request ----------------------------------------------------------------------------------------------- */
 
 /* Checks the enumerations of the options. Each counts from 0, so its legal values are 0 to the last one. */
@@ -250,7 +252,7 @@ static ith_softmax choose_softmax(const ith_attn_options *options)
 static int choose_chunks(const ith_attn_options *options, const ith_attn_setting *s)
 {
     if (options->chunks)
-        return options->chunks;
+        return options->chunks < MOST_CHUNKS ? options->chunks : MOST_CHUNKS;
     return s->exchange == ITH_EXCHANGE_COPY ? 4 : 1;
 }
 

@@ -610,6 +610,39 @@ static void broken_promises_are_failures(void **state)
         assert_int_equal(run_wrapped(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
 }
 
+static atomic_int freezes; /* waits that are to stand still */
+
+static ith_status frozen_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    if (atomic_fetch_sub(&freezes, 1) <= 0)
+        return ith_local_transport.wait(state, request, seconds, done);
+    *done = false;
+    nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
+    return ITH_OK;
+}
+
+static ith_status meets_late(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    (void)user;
+    ith_comm_set_timeout(comm, 0.4);
+    if (ith_comm_rank(comm) == 0)
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 50000000}, NULL);
+    SUITE_TRY(rank_context, ith_comm_barrier(comm));
+    return ITH_OK;
+}
+
+/* A process that is stopped for longer than the time limit, and goes on together with the others, has not waited so
+ * long. */
+static void a_standstill_is_no_wait(void **state)
+{
+    (void)state;
+    ith_transport frozen = ith_local_transport;
+    wrapper table = {&frozen, NULL};
+    frozen.wait = frozen_wait, frozen.silence = NULL;
+    atomic_store(&freezes, 1);
+    assert_int_equal(run_wrapped(&table, 2, meets_late, NULL), 0);
+}
+
 static int64_t odd_noticed(void *state)
 {
     (void)state;
@@ -751,6 +784,7 @@ int main(void)
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(a_standstill_is_no_wait),
         cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
         cmocka_unit_test(what_never_arrived_is_a_failure),
         cmocka_unit_test(one_rank_needs_no_communicator),
