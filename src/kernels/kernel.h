@@ -18,7 +18,9 @@
  *     packing calls, or on the thread. (This is why ulysses gives the bits of a single rank.)
  *   - It accepts every q_rows from 0 to block_q, every number of keys >= 0 and every head_dim that `supports` accepts,
  *     and touches nothing outside the arrays.
- *   - A row whose keys are all masked has m = -inf (online), l = 0, o = 0; its output is o = 0, lse = -inf. Never NaN.
+ *   - A row whose keys are all masked has m = -inf (online), l = 0, o = 0; its output is o = 0, lse = -inf. Never NaN,
+ *     unless its query has NaN or infinity: the state and the output may then be NaN, lse included. The caller finds such
+ *     rows by lse, and writes their output itself (attention/run/cpu/sweep.c).
  *   - An absent key (NULL, or a bias of -inf) is never read. A key that only `mask` hides may be read, and must be
  *     finite.
  *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in a

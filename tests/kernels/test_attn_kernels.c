@@ -338,6 +338,21 @@ static void tiny_values(const subject *s)
     }
 }
 
+/* Rows whose keys are all hidden, some with queries of NaN or infinity: such a row may be NaN, and then lse is. */
+static void check_hidden_from_specials(const subject *s, problem *p)
+{
+    const float specials[] = {NAN, INFINITY, -INFINITY};
+    for (int64_t i = 0; i < p->rows; i += 2)
+        p->q[i * p->D + i] = specials[i / 2 % 3];
+    answer mine = attend(s->kernel, p);
+    for (int64_t i = 0; i < p->rows; i++) {
+        assert_true(mine.lse[i] == -INFINITY || (i % 2 == 0 && isnan(mine.lse[i])));
+        for (int64_t d = 0; d < p->D; d++)
+            assert_true(mine.o[i * p->D + d] == 0.0f || isnan(mine.lse[i]));
+    }
+    free_answer(&mine);
+}
+
 static void all_hidden(const subject *s)
 {
     for (int n = 0; n < 36; n++) {
@@ -362,6 +377,7 @@ static void all_hidden(const subject *s)
             for (int64_t i = 0; i < p.rows; i++)
                 assert_true(mine.lse[i] == -INFINITY);
             free_answer(&mine);
+            check_hidden_from_specials(s, &p);
         }
         free_problem(&p);
     }

@@ -6,7 +6,9 @@
 #include "../../../base/size.h"
 #include "../../../base/trace.h"
 
+#include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 
 /* each thread has about this many blocks of queries after each packing of keys, so that threads end nearly together */
 #define TASKS_PER_THREAD 8
@@ -299,6 +301,39 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
     b->call.first = false;
 }
 
+/* Whether a query may attend to some key: to one before the end of the keys that neither key_bias nor the mask hides. n:
+ * the query head. number: the number of the query in the whole sequence. */
+static bool has_key(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number)
+{
+    const ith_attn_problem *p = &s->problem;
+    const int64_t entry = n / p->heads, keys = p->has_kv_lengths ? tensors->kv_lengths[entry] : p->kv_len;
+    const float *bias = p->has_key_bias ? tensors->key_bias + entry * p->kv_len : NULL;
+    const void *mask = NULL;
+    if (p->mask != ITH_MASK_NONE)
+        mask_rows(s, tensors, n, number, 0, 1, &mask);
+    for (int64_t j = 0; j < keys; j++) {
+        bool hidden = bias && bias[j] == -INFINITY;
+        hidden |= p->mask == ITH_MASK_BOOL && ((const uint8_t *)mask)[j] == 0;
+        hidden |= p->mask == ITH_MASK_ADDITIVE && ((const float *)mask)[j] == -INFINITY;
+        if (!hidden)
+            return true;
+    }
+    return false;
+}
+
+/* Writes o = 0 and lse = -inf of queries that have no key to attend to. Kernels may give NaN there if the query has NaN
+ * or infinity, because absent keys are packed as zeros. Keys of every shard count, so this follows the last call. */
+static void clear_rows_without_keys(const ith_sweep *s, const ith_attn_tensors *tensors, query_block *b)
+{
+    const size_t bytes = (size_t)(s->setting->problem.head_dim * s->setting->element_bytes);
+    for (int64_t i = 0; i < b->rows; i++) {
+        if (!isnan(b->call.lse[i]) || has_key(s->setting, tensors, b->head, b->number + i))
+            continue;
+        memset(b->call.o[i], 0, bytes);
+        b->call.lse[i] = -INFINITY;
+    }
+}
+
 /* Computes the attention of a block of queries to all shards of a job (ith_sweep_job), one KV block after another. The
  * kernel call for the last KV block writes the output. A shard without keys takes one call without keys: so the calls,
  * and with them the bits, are the same if the shards come in one job or in several. */
@@ -318,6 +353,7 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, block_mem
     }
     if (!job->last)
         return;
+    clear_rows_without_keys(s, job->tensors, b);
     ith_query_lse(job->queries, b->head, b->begin, b->rows, b->call.lse);
     ith_query_count(s->setting, job->queries, b->begin, b->rows, job->sent);
 }
