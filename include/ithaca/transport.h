@@ -147,7 +147,7 @@ typedef struct ith_place {
     int64_t process;           /* ranks of one process share memory */
     int64_t host;              /* ranks of one host share its cores, its memory and its network */
     int64_t pid;               /* the number of the process on its host; 0: unknown */
-    char name[ITH_PLACE_NAME]; /* the name of the host; "": unknown */
+    char name[ITH_PLACE_NAME]; /* the name of the host, with a zero at its end; "": unknown */
 } ith_place;
 #define ITH_PLACE_INIT                                                                                                 \
     {                                                                                                                  \
@@ -212,8 +212,9 @@ typedef struct ith_transport {
     void (*unshare)(void *state);
     void (*drain)(void *state);
     /* Tells where a rank of the group runs: fills in the members of *place behind struct_size. The same on every rank,
-     * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are
-     * threads of one process; without, each rank is a separate process, all on one host. */
+     * from the creation of a state to its end. The library cuts a name that fills its array. Cheap, never blocks. Any
+     * thread. NULL: with `share`, all ranks are threads of one process; without, each rank is a separate process, all
+     * on one host. */
     void (*place)(void *state, int rank, ith_place *place);
     /* 1: `exchange` takes operations with a stream, whose regions lie in memory of a device; all ranks of a group have
      * the same value. 0: exchanges of a device's memory pass through memory of the host. */
