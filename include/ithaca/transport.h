@@ -45,7 +45,8 @@
  *              for all its requests.
  *   Failure    A failure on any rank ends the whole group and all its sub-groups, on all ranks: `exchange`, `wait`,
  *              `share` and `split` then return its status at once, and every request is gone. Failures are an
- *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When a function
+ *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. If `exchange`,
+ *              `wait` or `share` returns a failure that has not ended the group, the library calls `abort`. When a function
  *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
  *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may
  *              return different failures.

@@ -50,17 +50,19 @@ ith_status ith_failure_of(ith_status status)
 
 /* Records the group's failure in this rank's context and flight record, and returns its status. The error sentence
  * comes from the transport. If the transport gives none, the error sentence names `status`, which a function of the
- * transport has returned. */
+ * transport has returned, and the group is ended, since other ranks may not know of the failure. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
+    char self[ITH_RANK_NAME];
     ith_status ended = comm->transport.failure(comm->transport_state, &sentence);
     if (ended && sentence && *sentence) {
         status = ith_fail(comm->context, ith_failure_of(ended), "%s", sentence);
     } else {
         status = ith_failure_of(status);
-        ith_fail(comm->context, status, "the transport %s failed and did not say why (%s)", comm->transport.name,
-                 ith_status_name(status));
+        ith_fail(comm->context, status, "%s: the transport %s failed and did not say why (%s)",
+                 ith_comm_name_rank(comm, comm->rank, self), comm->transport.name, ith_status_name(status));
+        comm->transport.abort(comm->transport_state, status, ith_context_sentence(comm->context));
     }
     ith_flight_fail(comm->flight, status, ith_context_sentence(comm->context));
     return status;

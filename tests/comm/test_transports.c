@@ -2,6 +2,7 @@
 /* The suite of transports on threads, over three tables: the library's own; one with the required functions alone, so
  * that everything else is the library's; and one that checks that the library keeps its half of the contract. Then
  * tables that no communicator may be made of. */
+#include "base/clock.h"
 #include "comm/local/local.h"
 #include "comm/suite/suite.h"
 #include "support/fixture.h"
@@ -610,6 +611,64 @@ static void broken_promises_are_failures(void **state)
         assert_int_equal(run_wrapped(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
 }
 
+static atomic_int calls_left; /* of rank 1, until a function fails */
+
+static bool fails_now(const void *state)
+{
+    return ((const local_state *)state)->world_rank == 1 && atomic_fetch_sub(&calls_left, 1) == 1;
+}
+
+static ith_status failing_exchange(void *state, const ith_operation *operation)
+{
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.exchange(state, operation);
+}
+
+static ith_status failing_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    *done = false;
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.wait(state, request, seconds, done);
+}
+
+static ith_status failing_share(void *state)
+{
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.share(state);
+}
+
+/* Returns ITH_OK if the failure of rank 1 reaches this rank long before the time limit. */
+static ith_status hears_of_failure(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = small_problem();
+    ith_plan *plan = NULL;
+    (void)user;
+    ith_comm_set_timeout(comm, 60);
+    double begin = ith_clock_seconds();
+    ith_status status = ITH_OK;
+    for (int i = 0; i < 3 && !status; i++)
+        status = ith_comm_barrier(comm);
+    if (!status)
+        status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
+    ith_plan_destroy(&plan);
+    SUITE_CHECK(rank_context, status == ITH_ERR_IO && ith_clock_seconds() < begin + 30);
+    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context),
+                                     "rank 1: the transport local failed and did not say why (ITH_ERR_IO)"));
+    SUITE_CHECK(rank_context, ith_comm_barrier(comm) == ITH_ERR_IO);
+    return ITH_OK;
+}
+
+/* A function that fails on one rank, of a transport that does not end the group: the library ends it. */
+static void a_failure_of_one_rank_ends_the_group(void **state)
+{
+    (void)state;
+    ith_transport posts = ith_local_transport, waits = ith_local_transport, shares = ith_local_transport;
+    posts.exchange = failing_exchange, waits.wait = failing_wait, shares.share = failing_share;
+    wrapper rows[] = {{&posts, NULL}, {&waits, NULL}, {&shares, NULL}};
+    for (int i = 0; i < 3; i++)
+        for (int n = 1; n < (i < 2 ? 4 : 2); n++) {
+            atomic_store(&calls_left, n);
+            assert_int_equal(run_wrapped(&rows[i], 3, hears_of_failure, NULL), 0);
+        }
+}
+
 static int64_t odd_noticed(void *state)
 {
     (void)state;
@@ -751,6 +810,7 @@ int main(void)
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
         cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
         cmocka_unit_test(what_never_arrived_is_a_failure),
         cmocka_unit_test(one_rank_needs_no_communicator),
