@@ -298,8 +298,9 @@ ITH_API ith_status ith_device_copy(ith_context *context, void *target, const voi
  *
  * ith_plan_create and ith_plan_execute first compare the calls of all ranks, before anything is computed, sent or
  * written. If ranks are in calls on different plans, or one of them refuses its arguments or was cancelled, the call
- * returns on all ranks with the same status and a sentence that names the rank. The group and its plans then work as
- * before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort, or ranks whose
+ * returns on all ranks with the same status and a sentence that names the rank: by its number in the whole group, in
+ * plans of a sub-group (ith_comm_split) too, and with its host if the ranks run on several. The group and its plans
+ * then work as before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort, or ranks whose
  * calls do not belong together. The sentence says so; all later calls fail in the same way, and the communicators and
  * plans must be made anew. */
 typedef struct ith_comm ith_comm;

@@ -267,7 +267,8 @@ ITH_API ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes,
 /* Returns when every rank has called it. */
 ITH_API ith_status ith_comm_barrier(ith_comm *comm);
 /* Ranks with the same colour form a sub-group, ordered by key, then by rank, with this communicator's time limit. It
- * ends when this rank destroys the communicator of the whole group. NULL gives NULL. */
+ * ends when this rank destroys the communicator of the whole group. Sentences name its ranks by their numbers in the
+ * whole group. NULL gives NULL. */
 ITH_API ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
 /* Fills in where rank `rank` of the group runs. comm may be NULL: this process. ITH_ERR_ARGUMENT if there is no such
