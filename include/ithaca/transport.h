@@ -248,7 +248,7 @@ typedef struct ith_request ith_request; /* owned by its communicator */
 ITH_API ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
                                  const ith_transfer *receives, int64_t receive_count, ith_request **out);
 /* Moves data and returns at once. If the request is done or has failed, it is gone and *request is NULL. *done: it is
- * done; false if *request was NULL before. */
+ * done; also true, with ITH_OK, if *request was NULL before, as after ith_comm_post on a comm of NULL. */
 ITH_API ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done);
 /* Returns when the request is done or has failed; it is gone in both cases. Accepts NULL, and a NULL in *request. */
 ITH_API ith_status ith_comm_wait(ith_comm *comm, ith_request **request);

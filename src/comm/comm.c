@@ -274,8 +274,8 @@ ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
 {
     if (!request || !done)
         return ith_fail(comm ? comm->context : NULL, ITH_ERR_ARGUMENT, "request or done is NULL");
-    *done = false;
-    if (!comm || !*request)
+    *done = !comm || !*request;
+    if (*done)
         return ITH_OK;
     bool entered = ith_comm_enter_operation(comm);
     ith_status status = check_request(comm, *request);
