@@ -112,18 +112,21 @@ ith_status ith_settle_places(ith_context *context, const ith_attn_options *optio
     for (int i = 0; i < 2; i++)
         if (rows[i].value && group->ranks % rows[i].value)
             return ith_fail(context, ITH_ERR_ARGUMENT,
-                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d", rows[i].name,
-                            (long long)rows[i].value, group->ranks);
+                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d; the nearest that "
+                            "does is %lld",
+                            rows[i].name, (long long)rows[i].value, group->ranks,
+                            (long long)ith_nearest_divisor(group->ranks, 1, rows[i].value));
     if (options->process_ranks && options->host_ranks % options->process_ranks)
         return ith_fail(
             context, ITH_ERR_ARGUMENT,
-            "host_ranks is %lld, and must be 0 or a multiple of process_ranks, which is %lld: a process runs "
-            "on one host",
-            (long long)options->host_ranks, (long long)options->process_ranks);
-    group->blocks.process_ranks = shared_memory ? group->ranks : 1;
+            "host_ranks is %lld, and must be 0 or a multiple of process_ranks, which is %lld, because a process runs "
+            "on one host; the nearest is %lld",
+            (long long)options->host_ranks, (long long)options->process_ranks,
+            (long long)ith_nearest_divisor(group->ranks, options->process_ranks, options->host_ranks));
+    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
+    group->blocks.process_ranks = shared_memory ? group->blocks.host_ranks : 1; /* a process runs on one host */
     if (options->process_ranks)
         group->blocks.process_ranks = (int)options->process_ranks;
-    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
     return ITH_OK;
 }
 

@@ -185,6 +185,16 @@ static void memory_that_is_not_shared_is_copied(void **state)
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_ARGUMENT);
     assert_non_null(
         strstr(ith_context_error(context), "process_ranks is 2, and must be 0 or divide the number of ranks"));
+    assert_non_null(strstr(ith_context_error(context), "which is 3; the nearest that does is 1"));
+    t.options.process_ranks = 0; /* the ranks of a host share memory, and a process runs on one host */
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 4, 1, true, &info), ITH_OK);
+    assert_int_equal(info.ulysses, 2);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_MIXED);
+    t.options.process_ranks = 8;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 24, 1, true, &info), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "host_ranks is 2, and must be 0 or a multiple of process_ranks, "
+                                                       "which is 8, because a process runs on one host; the nearest "
+                                                       "is 8"));
     t.options.process_ranks = 1;
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "host_ranks is 2, and must be 0 or divide the number of ranks"));
