@@ -34,6 +34,8 @@ SPOIL(high_direction, o->direction = (ith_direction)3)
 SPOIL(high_softmax, o->softmax = (ith_softmax)3)
 SPOIL(high_exchange, o->exchange = (ith_exchange_mode)1000000)
 SPOIL(high_effort, o->effort = (ith_effort)2)
+SPOIL(high_overlap, o->overlap = 1LL << 32)
+SPOIL(low_overlap, o->overlap = INT64_MIN)
 SPOIL(negative_ulysses, o->ulysses = -1)
 SPOIL(negative_ring, o->ring = INT32_MIN)
 SPOIL(negative_chunks, o->chunks = -1)
@@ -59,6 +61,9 @@ static void unknown_values_are_refused(void **state)
         {high_softmax, "softmax is 3, and must be from 0 (auto) to 2 (fixed_m), of which 2 is the nearest"},
         {high_exchange, "exchange is 1000000, and must be from 0 (auto) to 3 (mixed), of which 3 is the nearest"},
         {high_effort, "effort is 2, and must be from 0 (estimate) to 1 (measure), of which 1 is the nearest"},
+        {high_overlap, "overlap is 4294967296, and must be from 0 (auto) to 2 (off), of which 2 is the nearest"},
+        {low_overlap,
+         "overlap is -9223372036854775808, and must be from 0 (auto) to 2 (off), of which 0 is the nearest"},
         {negative_ulysses, "ulysses is -1, and must be 0 (choose for me) or more"},
         {negative_ring, "ring is -2147483648, and must be 0"},
         {negative_chunks, "chunks is -1, and must be 0"},
