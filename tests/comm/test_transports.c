@@ -484,6 +484,28 @@ static void a_request_is_waited_for_once(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
+/* One operation more than the transport has requests, while none is waited for. */
+static void requests_are_limited(void **state)
+{
+    (void)state;
+    wrapper strict = {&strict_table, strict_wrap};
+    ith_context *own = NULL;
+    ith_comm *comm;
+    ith_request *request = NULL;
+    connect_wrapped(&strict, 1, &own, &comm);
+    check(own, ith_comm_barrier(comm));
+    for (int i = 0; i < LOCAL_REQUESTS; i++)
+        check(own, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
+    char sentence[256];
+    snprintf(sentence, sizeof sentence,
+             "exchange 1 is still in flight, and the transport has %d requests (ith_transport.requests): wait for it",
+             LOCAL_REQUESTS);
+    REFUSED(own, sentence, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
+    ith_comm_destroy(&comm);
+    ith_context_destroy(&own);
+    assert_int_equal(atomic_load(&breaches), 0);
+}
+
 /* ---- Tables and arguments that are refused --------------------------------------------------------------------- */
 
 /* The address of function number i of a table, and its name. */
@@ -811,6 +833,7 @@ int main(void)
         cmocka_unit_test(a_part_ends_with_the_whole),
         cmocka_unit_test(a_call_ends_before_its_rank_leaves),
         cmocka_unit_test(a_request_is_waited_for_once),
+        cmocka_unit_test(requests_are_limited),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(broken_promises_are_failures),
