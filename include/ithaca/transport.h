@@ -46,9 +46,9 @@
  *   Failure    A failure on any rank ends the whole group and all its sub-groups, on all ranks: `exchange`, `wait`,
  *              `share` and `split` then return its status at once, and every request is gone. Failures are an
  *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. If `exchange`,
- *              `wait` or `share` returns a failure that has not ended the group, the library calls `abort`. When a function
- *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
- *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may
+ *              `wait` or `share` returns a failure that has not ended the group, the library calls `abort`. When a
+ *              function has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor
+ *              writes the memory that this rank posted, in any of its groups. Ranks that fail at the same time may
  *              return different failures.
  *   Sentences  The sentence of a failure names ranks by their numbers in the whole group, with their hosts if there
  *              are several. It names the operation, with the number of the exchange and the number of the group (0: the
