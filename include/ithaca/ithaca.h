@@ -163,7 +163,8 @@ ITH_API int64_t ith_dtype_row_bytes(ith_dtype type, int64_t count);
 /* The name of an element type: "f32", "bf16", ...; "none" for any unknown type. */
 ITH_API const char *ith_dtype_name(ith_dtype type);
 
-/* The functions with which the library allocates all its memory. Both must be safe to call from several threads. */
+/* The functions with which the library allocates its memory. Both must be safe to call from several threads. The list
+ * of modules, modules themselves, the C library, OpenMP and drivers of devices have memory of their own. */
 typedef struct ith_allocator {
     size_t struct_size;
     void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: no memory; alignment is a power of two */
@@ -193,7 +194,8 @@ typedef struct ith_context_options {
     ith_log_fn log;                 /* NULL: no log */
     void *log_user;                 /* the first argument of log */
     ith_log_level log_level;        /* lines that are less important than this level are left out */
-    uint32_t cpu_mask;        /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has */
+    uint32_t cpu_mask;        /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has. Each
+                               * bit counts as it is: name the sets that a set needs too (AVX512 needs AVX2) */
     ith_parallel_fn parallel; /* runs the loops of attention on a pool of yours; NULL: OpenMP does. libithaca_wan's
                                * other loops stay with OpenMP */
     void *parallel_user;      /* the first argument of parallel */
@@ -218,7 +220,8 @@ ITH_API void ith_context_destroy(ith_context **context);
  * NULL: the sentence of this thread's last call that failed without a context, such as ith_context_create. */
 ITH_API const char *ith_context_error(const ith_context *context);
 
-/* Bytes held now, and the most that were ever held, by everything made with this context and its clones. */
+/* Bytes held now, and the most that were ever held, by everything made with this context and its clones. Contexts,
+ * traces, wisdom and flight records are not counted. */
 typedef struct ith_memory_use {
     size_t struct_size;
     int64_t current_bytes;
@@ -262,9 +265,9 @@ ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_
  * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU. */
 
 /* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU) or
- * "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for a name of another form; ITH_ERR_UNSUPPORTED if
- * there is no module, no driver or no such device, or if driver or device are too old: the sentence says which. A device
- * stays open as long as the process. Loading a driver takes about a second. */
+ * "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for another name, unless a module has it;
+ * ITH_ERR_UNSUPPORTED if there is no module, no driver or no such device, or if driver or device are too old: the
+ * sentence says which. A device stays open as long as the process. Loading a driver takes about a second. */
 ITH_API ith_status ith_context_use_device(ith_context *context, const char *name);
 
 typedef struct ith_device_info {
@@ -298,10 +301,11 @@ ITH_API ith_status ith_device_copy(ith_context *context, void *target, const voi
  *
  * ith_plan_create and ith_plan_execute first compare the calls of all ranks, before anything is computed, sent or
  * written. If ranks are in calls on different plans, or one of them refuses its arguments or was cancelled, the call
- * returns on all ranks with the same status and a sentence that names the rank. The group and its plans then work as
- * before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort, or ranks whose
- * calls do not belong together. The sentence says so; all later calls fail in the same way, and the communicators and
- * plans must be made anew. */
+ * returns on all ranks with the same status and a sentence that names the rank: by its number in the whole group, in
+ * plans of a sub-group (ith_comm_split) too, and with its host if the ranks run on several. The group and its plans
+ * then work as before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort,
+ * or ranks whose calls do not belong together. The sentence says so; all later calls fail in the same way, and the
+ * communicators and plans must be made anew. */
 typedef struct ith_comm ith_comm;
 
 ITH_API int ith_comm_rank(const ith_comm *comm); /* this rank's number, 0 .. size-1; 0 for NULL */
@@ -333,18 +337,19 @@ ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, i
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
 /* Ends the group. On every rank the call under way ends within a tenth of a second, and every later call fails, with
  * `status` and the sentence that this rank's context holds. A number that is no failure counts as ITH_ERR_ABORTED. If a
- * group is ended more than once, the first time counts. NULL does nothing.
+ * group is ended more than once, the first time counts. May be called from any thread while another thread is in a call
+ * on the communicator. NULL does nothing.
  *
  * A rank in an execution with ITH_EXCHANGE_IN_PLACE or MIXED returns only when the other ranks of its process no longer
  * use its memory. So a rank that is stuck there, for example in an ith_parallel_fn of yours, holds them. With
  * ITH_EXCHANGE_COPY it does not. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
 /* Sets the time limit of waits. If another rank gives no sign of life for this many seconds, a wait for it ends the
- * group with ITH_ERR_TIMEOUT; 0 or less waits for ever. The limit is 600 at first. A rank that is in a call of the
- * library gives signs of life. */
+ * group with ITH_ERR_TIMEOUT; 0 or less waits for ever. The limit is 600 at first. A rank gives signs of life in calls
+ * on this communicator, on its sub-groups, and on plans and pipelines of them; other calls of the library give none. */
 ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
-/* Gives a sign of life: the time limit of waits for this rank begins anew. A rank calls this if it computes for long
- * without calling the library while others wait for it; calls of the library give signs of life themselves. May be
+/* Gives a sign of life: the time limit of waits for this rank begins anew. A rank calls this if it does something else
+ * for long while others wait for it; the calls that ith_comm_set_timeout names give signs of life themselves. May be
  * called from any thread. comm may be NULL. */
 ITH_API void ith_comm_alive(ith_comm *comm);
 /* Writes the flight records of the ranks that have worked with this context and its clones, as JSON lines: one line of
@@ -356,9 +361,9 @@ ITH_API void ith_comm_alive(ith_comm *comm);
  * a failure, when the ranks are gone. May be called from any thread. The file is written beside `path` and then
  * renamed. ITH_ERR_IO if it cannot be written. */
 ITH_API ith_status ith_flight_save(ith_context *context, const char *path);
-/* Leaves the group. If a call on the communicator is under way, the call ends with an error and the rank leaves then.
- * Ranks that wait for this rank, now or later, get ITH_ERR_ABORTED. Plans made with the communicator can only be
- * destroyed. */
+/* Leaves the group. May be called from any thread while another thread is in a call on the communicator: the call ends
+ * with an error, and the rank leaves then. Ranks that wait for this rank, now or later, get ITH_ERR_ABORTED. Plans made
+ * with the communicator can only be destroyed. */
 ITH_API void ith_comm_destroy(ith_comm **comm);
 
 /* ---- Attention ------------------------------------------------------------------------------------------------- */
@@ -493,8 +498,8 @@ typedef struct ith_attn_options {
     int64_t block_kv_compute_in; /* keys of a tile in registers */
     ith_compress compress;       /* in force only where messages are sent; BF16 is refused for other tensors than f32 */
     /* Where ranks run, for ith_plan_predict; ith_plan_create asks the communicator. Every process_ranks consecutive
-     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. 0: all ranks run on one host, and
-     * shared_memory of ith_plan_predict says whether they share memory. */
+     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. host_ranks 0: all ranks do.
+     * process_ranks 0: shared_memory of ith_plan_predict says whether the ranks of a host share memory. */
     int64_t process_ranks, host_ranks;
     /* An ith_choice. AUTO and ON: messages travel while ranks compute. OFF: every exchange ends before the rank goes
      * on, so that nothing is hidden; for comparison. The bits are the same. In force only where messages are sent. */
@@ -527,7 +532,8 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
  * the shape of q. Neither o nor lse may overlap another tensor of this rank, or of another rank in the same process,
  * except that o may be this rank's q: with the same address and the same strides, o overwrites q. q, k, v and o may lie
  * in one buffer, each in its own columns: their row strides are then equal, and their batch strides are multiples of the
- * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements.
+ * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements. |v| times the number of
+ * keys must stay below 3e38: beyond it, o may be infinite.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the
@@ -539,11 +545,13 @@ typedef struct ith_attn_tensors {
     float *lse; /* [B, H, Sq share], the natural logarithm of the sum of exponentials. NULL: not computed; it is NULL on
                    every rank or on none */
     /* kv_lengths, key_bias and mask cover the whole sequence and are the same on every rank. */
-    const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked. Only with has_kv_lengths */
+    const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked, and their k and v are not
+                                * looked at. Only with has_kv_lengths */
     const float *key_bias; /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
-                            * then not looked at. Only with has_key_bias */
+                            * then not looked at. Finite numbers beyond +-2.35e38 count as that. Only with
+                            * has_key_bias */
     const void *mask; /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must
-                         be finite */
+                         be finite. Finite numbers of ITH_MASK_ADDITIVE beyond +-2.35e38 count as that */
     /* On a device: the caller's stream, a cudaStream_t. The execution begins when the work that the stream has now has
      * ended. NULL: the device's default stream. Not used on the processor. */
     void *stream;
@@ -563,10 +571,11 @@ typedef struct ith_attn_tensors {
  * called. Other failures end the group (see Ranks). */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
 
-/* Cancels the plan's execution that is under way, or else its next one. It ends within a tenth of a second on all
- * ranks, with ITH_ERR_INTERRUPTED and a sentence that names the cancelled rank. The contents of o and lse are then
- * undefined; the group and the plan work as before. May be called from any thread, and from a signal handler. NULL does
- * nothing. The plan must not be destroyed meanwhile. */
+/* Cancels the plan's execution that is under way, or else its next one; if the execution has just ended, it is the next
+ * one. Once every rank is in its call of ith_plan_execute, the execution ends within a tenth of a second on all ranks,
+ * with ITH_ERR_INTERRUPTED and a sentence that names the cancelled rank. Before that, a rank goes on waiting for the
+ * others. The contents of o and lse are then undefined; the group and the plan work as before. May be called from any
+ * thread, and from a signal handler. NULL does nothing. The plan must not be destroyed meanwhile. */
 ITH_API void ith_plan_cancel(ith_plan *plan);
 
 /* How the kernel of a plan was chosen. */
@@ -608,10 +617,10 @@ typedef struct ith_plan_info {
 /* Fills in the choices of a plan and its predicted cost for this rank. */
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
-/* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks share
- * memory; options->process_ranks and host_ranks may say more about where they run. Nothing is allocated for execution,
- * nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know is
- * estimated. info->kernel is valid as long as the process. Returns the same errors as ith_plan_create. */
+/* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks of a
+ * host share memory; options->process_ranks and host_ranks may say more about where they run. Nothing is allocated for
+ * execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know
+ * is estimated. info->kernel is valid as long as the process. Returns the same errors as ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);
@@ -641,7 +650,8 @@ ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *count
 /* Writes the plan's choices to text as lines, cut to text_bytes (512 suffice); "" if plan is NULL. Returns text, which
  * may be NULL. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
-/* Frees a plan. A plan that another thread executes is freed when that execution ends. */
+/* Frees a plan. May be called from any thread while another thread executes the plan, which is then freed when that
+ * execution ends. */
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
 /* Lists the kernels of attention: returns the name of kernel number `index`, 0, 1, ..., and NULL behind the last.
@@ -674,7 +684,8 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * and compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
  * ITH_EFFORT_ESTIMATE: a rule takes one that every rank's machine runs; docs/attention.md has it and the measurements
  * on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which takes milliseconds, and the result
- * becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only.
+ * becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only. A context and a file hold
+ * 256 results: a further one replaces the oldest.
  *
  * So the same calls give the same bits, run after run, as long as nothing is measured and no wisdom is loaded. The bits
  * of a result are a function of the printed plan. A program that measures, and wants the same bits later, keeps its
@@ -686,11 +697,12 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * sets) or by another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the
  * file cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
-/* Adds all wisdom to a file. A result that this process measured replaces the file's result on the same subject; a
- * result that it only loaded does not. The file is written anew beside `path` and renamed, while the file `path`.lock
- * is locked: processes that save to one file at the same time lose nothing. A file of another machine or version is
- * replaced. ITH_ERR_FORMAT with the line if the file is anything else than wisdom, which stays as it is; ITH_ERR_IO;
- * ITH_ERR_TIMEOUT if another process holds the lock for ten seconds. */
+/* Adds all wisdom to a file, which holds 256 results: further ones replace the oldest. A result that this process
+ * measured replaces the file's result on the same subject; a result that it only loaded does not. The file is written
+ * anew beside `path` and renamed, while the file `path`.lock is locked: processes that save to one file at the same
+ * time lose nothing. A file of another machine or version is replaced. ITH_ERR_FORMAT with the line if the file is
+ * anything else than wisdom, which stays as it is; ITH_ERR_IO; ITH_ERR_TIMEOUT if another process holds the lock for
+ * ten seconds. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */

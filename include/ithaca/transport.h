@@ -45,9 +45,10 @@
  *              for all its requests.
  *   Failure    A failure on any rank ends the whole group and all its sub-groups, on all ranks: `exchange`, `wait`,
  *              `share` and `split` then return its status at once, and every request is gone. Failures are an
- *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When a function
- *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
- *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may
+ *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. If `exchange`,
+ *              `wait` or `share` returns a failure that has not ended the group, the library calls `abort`. When a
+ *              function has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor
+ *              writes the memory that this rank posted, in any of its groups. Ranks that fail at the same time may
  *              return different failures.
  *   Sentences  The sentence of a failure names ranks by their numbers in the whole group, with their hosts if there
  *              are several. It names the operation, with the number of the exchange and the number of the group (0: the
@@ -147,7 +148,7 @@ typedef struct ith_place {
     int64_t process;           /* ranks of one process share memory */
     int64_t host;              /* ranks of one host share its cores, its memory and its network */
     int64_t pid;               /* the number of the process on its host; 0: unknown */
-    char name[ITH_PLACE_NAME]; /* the name of the host; "": unknown */
+    char name[ITH_PLACE_NAME]; /* the name of the host, with a zero at its end; "": unknown */
 } ith_place;
 #define ITH_PLACE_INIT                                                                                                 \
     {                                                                                                                  \
@@ -212,8 +213,9 @@ typedef struct ith_transport {
     void (*unshare)(void *state);
     void (*drain)(void *state);
     /* Tells where a rank of the group runs: fills in the members of *place behind struct_size. The same on every rank,
-     * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are
-     * threads of one process; without, each rank is a separate process, all on one host. */
+     * from the creation of a state to its end. The library cuts a name that fills its array. Cheap, never blocks. Any
+     * thread. NULL: with `share`, all ranks are threads of one process; without, each rank is a separate process, all
+     * on one host. */
     void (*place)(void *state, int rank, ith_place *place);
     /* 1: `exchange` takes operations with a stream, whose regions lie in memory of a device; all ranks of a group have
      * the same value. 0: exchanges of a device's memory pass through memory of the host. */
@@ -246,7 +248,7 @@ typedef struct ith_request ith_request; /* owned by its communicator */
 ITH_API ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
                                  const ith_transfer *receives, int64_t receive_count, ith_request **out);
 /* Moves data and returns at once. If the request is done or has failed, it is gone and *request is NULL. *done: it is
- * done; false if *request was NULL before. */
+ * done; also true, with ITH_OK, if *request was NULL before, as after ith_comm_post on a comm of NULL. */
 ITH_API ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done);
 /* Returns when the request is done or has failed; it is gone in both cases. Accepts NULL, and a NULL in *request. */
 ITH_API ith_status ith_comm_wait(ith_comm *comm, ith_request **request);
@@ -265,7 +267,8 @@ ITH_API ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes,
 /* Returns when every rank has called it. */
 ITH_API ith_status ith_comm_barrier(ith_comm *comm);
 /* Ranks with the same colour form a sub-group, ordered by key, then by rank, with this communicator's time limit. It
- * ends when this rank destroys the communicator of the whole group. NULL gives NULL. */
+ * ends when this rank destroys the communicator of the whole group. Sentences name its ranks by their numbers in the
+ * whole group. NULL gives NULL. */
 ITH_API ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
 /* Fills in where rank `rank` of the group runs. comm may be NULL: this process. ITH_ERR_ARGUMENT if there is no such

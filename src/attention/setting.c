@@ -78,8 +78,10 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and must be at least %lld", sizes[i].name,
                             (long long)sizes[i].value, (long long)sizes[i].least);
     if (p->heads % p->kv_heads)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "kv_heads is %lld, and must be a divisor of heads, which is %lld",
-                        (long long)p->kv_heads, (long long)p->heads);
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "kv_heads is %lld, and must be a divisor of heads, which is %lld; the nearest is %lld",
+                        (long long)p->kv_heads, (long long)p->heads,
+                        (long long)ith_nearest_divisor(p->heads, 1, p->kv_heads));
     if (!ith_dtype_is_operand(p->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s, and must be f32, bf16 or f16",
                         ith_dtype_name(p->dtype));
@@ -99,12 +101,16 @@ static ith_status check_mask(ith_context *context, const ith_attn_problem *p)
 {
     if (p->mask < ITH_MASK_NONE || p->mask > ITH_MASK_ADDITIVE)
         return ith_fail(context, ITH_ERR_ARGUMENT, "mask is %d, which is none of ith_mask", (int)p->mask);
-    if (p->mask_batch != 1 && p->mask_batch != p->batch)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "mask_batch is %lld, and must be 1 or batch, which is %lld",
-                        (long long)p->mask_batch, (long long)p->batch);
-    if (p->mask_heads != 1 && p->mask_heads != p->heads)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "mask_heads is %lld, and must be 1 or heads, which is %lld",
-                        (long long)p->mask_heads, (long long)p->heads);
+    const struct {
+        const char *name, *whole_name;
+        int64_t value, whole;
+    } rows[] = {{"mask_batch", "batch", p->mask_batch, p->batch}, {"mask_heads", "heads", p->mask_heads, p->heads}};
+    for (int i = 0; i < 2; i++)
+        if (rows[i].value != 1 && rows[i].value != rows[i].whole)
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "%s is %lld, and must be 1 or %s, which is %lld; the nearest is %lld", rows[i].name,
+                            (long long)rows[i].value, rows[i].whole_name, (long long)rows[i].whole,
+                            (long long)(rows[i].value <= rows[i].whole / 2 ? 1 : rows[i].whole));
     int64_t bytes = 0;
     if (p->mask && (!ith_size_mul(p->mask_batch * p->mask_heads, p->q_len, &bytes) ||
                     !ith_size_mul(bytes, p->kv_len, &bytes) || !ith_size_mul(bytes, sizeof(float), &bytes)))

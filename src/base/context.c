@@ -323,6 +323,13 @@ static void unlock_error(ith_context *context)
         ith_spin_unlock(&context->writing);
 }
 
+void ith_context_copy_sentence(ith_context *context, char sentence[ITH_ERROR_BYTES])
+{
+    lock_error(context);
+    memcpy(sentence, error_of(context), ITH_ERROR_BYTES);
+    unlock_error(context);
+}
+
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
     /* the sentence is first written here, since an argument may point to the previous error sentence in the context */

@@ -26,6 +26,8 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
 
 /* The error sentence of the context's last failure; ith_context_error returns it to callers of the library. */
 const char *ith_context_sentence(const ith_context *context);
+/* Copies the error sentence, for a thread other than the thread that uses the context. */
+void ith_context_copy_sentence(ith_context *context, char sentence[ITH_ERROR_BYTES]);
 
 /* The thread pool of the caller, which runs the loops of this context, and its argument *user. NULL: OpenMP runs
  * them. */

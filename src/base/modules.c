@@ -2,8 +2,11 @@
 /* Finds, checks and loads the modules of modules.h. */
 #include "modules.h"
 
+#include "open_file.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +26,36 @@ static int module_name(const ith_module_kind *kind, const char *file, const char
     return (int)(length - before - after);
 }
 
+/* Loads the file of a module. Returns NULL with the reason in module->refusal. dlopen would wait for the writer of a
+ * pipe. Its sentences may begin with the path, which the users of a refusal name themselves. */
+static void *load(ith_module *module)
+{
+    struct stat info;
+    const size_t path_length = strlen(module->path);
+    if (stat(module->path, &info)) {
+        snprintf(module->refusal, sizeof module->refusal, "%s", strerror(errno));
+        return NULL;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        snprintf(module->refusal, sizeof module->refusal, "it is %s, not a file", ith_file_kind(&info));
+        return NULL;
+    }
+    void *handle = dlopen(module->path, RTLD_NOW | RTLD_LOCAL);
+    if (handle)
+        return handle;
+    const char *said = dlerror();
+    const bool path_first = !strncmp(said, module->path, path_length) && !strncmp(said + path_length, ": ", 2);
+    snprintf(module->refusal, sizeof module->refusal, "%s", path_first ? said + path_length + 2 : said);
+    return NULL;
+}
+
 void ith_module_open(const ith_module_kind *kind, ith_module *module)
 {
     const char *name = NULL;
     int length = module_name(kind, strrchr(module->path, '/') + 1, &name);
-    void *handle = dlopen(module->path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        snprintf(module->refusal, sizeof module->refusal, "%s", dlerror());
+    void *handle = load(module);
+    if (!handle)
         return;
-    }
     const ith_module_head *table = dlsym(handle, kind->symbol);
     const char *fault;
     if (!table)

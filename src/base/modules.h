@@ -22,7 +22,7 @@ typedef struct ith_module_head {
 typedef struct ith_module {
     char *path;
     const ith_module_head *table; /* NULL: the module is refused */
-    char refusal[256];            /* the reason of the refusal; "" if the module is usable */
+    char refusal[256];            /* the reason of the refusal, without the path; "" if the module is usable */
 } ith_module;
 
 /* A kind of modules, such as transports. Its owner sets name, symbol, abi and find_fault of a static object; the other

@@ -49,4 +49,18 @@ static inline int64_t ith_common_divisor(int64_t a, int64_t b)
     return a;
 }
 
+/* The multiple of `step` that divides n and is nearest to `value`. n, a multiple of step, and value are at least 1.
+ * Divisors of n / step are found if they, or their counterparts, are at most 2^20. */
+static inline int64_t ith_nearest_divisor(int64_t n, int64_t step, int64_t value)
+{
+    const int64_t quotient = n / step;
+    int64_t best = step;
+    for (int64_t i = 1; i <= quotient / i && i <= 1 << 20; i++)
+        for (int pair = 0; pair < 2 && quotient % i == 0; pair++) {
+            const int64_t here = (pair ? quotient / i : i) * step, away = here > value ? here - value : value - here;
+            best = away < (best > value ? best - value : value - best) ? here : best;
+        }
+    return best;
+}
+
 #endif

@@ -52,17 +52,19 @@ ith_status ith_failure_of(ith_status status)
 
 /* Records the group's failure in this rank's context and flight record, and returns its status. The error sentence
  * comes from the transport. If the transport gives none, the error sentence names `status`, which a function of the
- * transport has returned. */
+ * transport has returned, and the group is ended, since other ranks may not know of the failure. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
+    char self[ITH_RANK_NAME];
     ith_status ended = comm->transport.failure(comm->transport_state, &sentence);
     if (ended && sentence && *sentence) {
         status = ith_fail(comm->context, ith_failure_of(ended), "%s", sentence);
     } else {
         status = ith_failure_of(status);
-        ith_fail(comm->context, status, "the transport %s failed and did not say why (%s)", comm->transport.name,
-                 ith_status_name(status));
+        ith_fail(comm->context, status, "%s: the transport %s failed and did not say why (%s)",
+                 ith_comm_name_rank(comm, comm->rank, self), comm->transport.name, ith_status_name(status));
+        comm->transport.abort(comm->transport_state, status, ith_context_sentence(comm->context));
     }
     ith_flight_fail(comm->flight, status, ith_context_sentence(comm->context));
     return status;
@@ -167,6 +169,17 @@ static int64_t enter_flight(ith_comm *comm, const ith_operation *operation)
     return ith_flight_post(comm->flight, &entry);
 }
 
+/* Refuses an operation whose request still belongs to an earlier exchange. */
+static ith_status refuse_one_more(ith_comm *comm, const char *what, int64_t exchange)
+{
+    char reason[192];
+    snprintf(reason, sizeof reason,
+             "exchange %lld is still in flight, and the transport has %lld requests (ith_transport.requests): wait for "
+             "it before you post another operation",
+             (long long)exchange, (long long)comm->transport.requests);
+    return ith_comm_refuse(comm, what, reason);
+}
+
 /* Checks an operation, copies the regions that this rank sends to itself, and gives the operation to the transport. The
  * lists must stay unchanged until the request is done. Allocates nothing. stream: ith_operation.stream. */
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
@@ -187,8 +200,7 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     ith_comm *whole = ith_comm_whole(comm);
     ith_request *request = &comm->requests[comm->posted % comm->transport.requests];
     if (request->in_flight)
-        return ith_comm_refuse(comm, what,
-                               "as many operations are in flight as the transport takes (ith_transport.requests)");
+        return refuse_one_more(comm, what, request->exchange);
     operation.request = request->number;
     /* Only exchanges may end without data: ranks read the results of collectives even if they stop. */
     if (tag == TAG_EXCHANGE)
@@ -274,8 +286,8 @@ ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
 {
     if (!request || !done)
         return ith_fail(comm ? comm->context : NULL, ITH_ERR_ARGUMENT, "request or done is NULL");
-    *done = false;
-    if (!comm || !*request)
+    *done = !comm || !*request;
+    if (*done)
         return ITH_OK;
     bool entered = ith_comm_enter_operation(comm);
     ith_status status = check_request(comm, *request);
@@ -572,12 +584,12 @@ int64_t ith_comm_noticed(const ith_comm *comm)
 
 void ith_comm_abort(ith_comm *comm, ith_status status)
 {
-    char self[ITH_RANK_NAME], sentence[ITH_ERROR_BYTES];
+    char self[ITH_RANK_NAME], said[ITH_ERROR_BYTES], sentence[ITH_ERROR_BYTES];
     if (!comm || ith_comm_has_left(comm))
         return;
     if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
         status = ITH_ERR_ABORTED;
-    const char *said = ith_context_error(comm->context);
+    ith_context_copy_sentence(comm->context, said);
     ith_comm_name_rank(comm, comm->rank, self);
     if (!said[0])
         snprintf(sentence, sizeof sentence, "%s ended the group (%s)", self, ith_status_name(status));

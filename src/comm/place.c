@@ -31,6 +31,7 @@ ith_place ith_comm_place_of(const ith_comm *comm, int rank)
         comm->transport.place(comm->transport_state, rank, &place);
     else
         assume_place(comm, rank, &place);
+    place.name[sizeof place.name - 1] = 0; /* a transport may have filled all of it */
     return place;
 }
 

@@ -55,7 +55,13 @@ static bool split_name(const char *name, char module[16], int *index)
     return *digits >= '0' && *digits <= '9' && *end == 0 && number <= 9999;
 }
 
-/* Finds the module ithaca_device_NAME.so. */
+static ith_status refuse_name(ith_context *context, const char *name)
+{
+    return ith_fail(context, ITH_ERR_ARGUMENT, "the device '%.40s' is none of cpu, cuda and cuda:N, such as cuda:0",
+                    name);
+}
+
+/* Finds the module ithaca_device_NAME.so. Without a module, only "cuda" names a device. */
 static ith_status find_module(ith_context *context, const char *name, const ith_device_module **out)
 {
     const ith_module *module = ith_module_named(&ith_device_modules, name);
@@ -64,6 +70,8 @@ static ith_status find_module(ith_context *context, const char *name, const ith_
         return ITH_OK;
     if (module)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "the device %s: %s: %s", name, module->path, module->refusal);
+    if (strcmp(name, "cuda") != 0)
+        return refuse_name(context, name);
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "no module ithaca_device_%s.so was found, which serves the device %s: it is built where a CUDA "
                     "toolkit is installed; without it, the device cpu computes",
@@ -151,8 +159,7 @@ ith_status ith_context_use_device(ith_context *context, const char *name)
         return ITH_OK;
     }
     if (!split_name(name, module_name, &index))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "the device '%.40s' is none of cpu, cuda and cuda:N, such as cuda:0",
-                        name);
+        return refuse_name(context, name);
     status = find_module(context, module_name, &module);
     if (!status)
         status = find_device(context, module, module_name, index, &use);

@@ -99,11 +99,13 @@ static void add_options(request *r, const ith_attn_options *o)
 /* Compares this rank's request with the values of rank 0 (`first`). */
 static ith_status compare(ith_comm *comm, const request *mine, char first[PARAMETERS][VALUE_BYTES])
 {
+    char self[ITH_RANK_NAME], other[ITH_RANK_NAME];
     for (int i = 0; i < mine->count; i++)
         if (strcmp(mine->values[i], first[i]))
             return ith_fail(comm->context, ITH_ERR_ARGUMENT,
-                            "%s is %s on rank %d and %s on rank 0: every rank must ask for the same", mine->names[i],
-                            mine->values[i], comm->rank, first[i]);
+                            "%s is %s on %s and %s on %s: every rank must ask for the same", mine->names[i],
+                            mine->values[i], ith_comm_name_rank(comm, comm->rank, self), first[i],
+                            ith_comm_name_rank(comm, 0, other));
     return ITH_OK;
 }
 

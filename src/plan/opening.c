@@ -7,6 +7,7 @@
 #include "../base/size.h"
 #include "agree.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,12 +56,12 @@ static ith_status compare_calls(ith_context *context, const ith_comm *comm)
         const call_record *record = record_of(comm, rank);
         if (record->call == first->call && record->plan == first->plan && record->execution == first->execution)
             continue;
-        char here[64], there[64];
+        char here[64], there[64], one[ITH_RANK_NAME], other[ITH_RANK_NAME];
         describe_call(record, here, sizeof here);
         describe_call(first, there, sizeof there);
         return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "rank %d %s, and rank 0 %s: ranks make their plans and execute them in the same order", rank,
-                        here, there);
+                        "%s %s, and %s %s: ranks make their plans and execute them in the same order",
+                        ith_comm_name_rank(comm, rank, one), here, ith_comm_name_rank(comm, 0, other), there);
     }
     return ITH_OK;
 }
@@ -87,31 +88,37 @@ static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
     if (!failed)
         return ITH_OK;
     const int bytes = sizeof failed->sentence - 1;
+    char name[ITH_RANK_NAME];
     if (alike)
         return ith_fail(context, ith_failure_of(failed->status), "%.*s", bytes, failed->sentence);
-    return ith_fail(context, ith_failure_of(failed->status), "rank %d: %.*s", failed_rank, bytes, failed->sentence);
+    return ith_fail(context, ith_failure_of(failed->status), "%s: %.*s", ith_comm_name_rank(comm, failed_rank, name),
+                    bytes, failed->sentence);
 }
 
-static ith_status differ(ith_context *context, const char *name, int rank)
+static ith_status differ(ith_context *context, const ith_comm *comm, const char *name, int rank)
 {
+    char one[ITH_RANK_NAME], other[ITH_RANK_NAME];
     return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "%s on rank %d is not what it is on rank 0: it is whole, and the same on every rank", name, rank);
+                    "%s on %s is not what it is on %s: it is whole, and the same on every rank", name,
+                    ith_comm_name_rank(comm, rank, one), ith_comm_name_rank(comm, 0, other));
 }
 
 /* Fails if ranks differ in kv_lengths, in key_bias, or in whether they want lse. */
 static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
 {
     const call_record *first = record_of(comm, 0);
+    char one[ITH_RANK_NAME], other[ITH_RANK_NAME];
     for (int rank = 1; rank < comm->size; rank++) {
         const call_record *record = record_of(comm, rank);
         if (record->wants_lse != first->wants_lse)
             return ith_fail(context, ITH_ERR_ARGUMENT,
-                            "lse must be given on every rank or on none: rank %d has %s, rank 0 has %s", rank,
-                            record->wants_lse ? "it" : "none", first->wants_lse ? "it" : "none");
+                            "lse must be given on every rank or on none: %s has %s, %s has %s",
+                            ith_comm_name_rank(comm, rank, one), record->wants_lse ? "it" : "none",
+                            ith_comm_name_rank(comm, 0, other), first->wants_lse ? "it" : "none");
         if (record->kv_lengths != first->kv_lengths)
-            return differ(context, "kv_lengths", rank);
+            return differ(context, comm, "kv_lengths", rank);
         if (record->key_bias != first->key_bias)
-            return differ(context, "key_bias", rank);
+            return differ(context, comm, "key_bias", rank);
     }
     return ITH_OK;
 }
@@ -247,6 +254,7 @@ static mask_record hash_mask(ith_plan *plan, const ith_attn_tensors *tensors, it
 static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     ith_comm *comm = plan->setting.comm;
+    char name[ITH_RANK_NAME];
     bool same = ith_comm_shares_memory(comm);
     for (int rank = 1; rank < comm->size; rank++)
         same &= record_of(comm, rank)->mask == record_of(comm, 0)->mask;
@@ -260,13 +268,13 @@ static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
         if (all[rank].failed)
             return read ? read
                         : ith_fail(plan->setting.context, ITH_ERR_INTERNAL,
-                                   "rank %d could not read its mask from its device", rank);
+                                   "%s could not read its mask from its device", ith_comm_name_rank(comm, rank, name));
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].stopped)
             return ITH_OK; /* a rank has stopped the execution, so the masks do not matter */
     for (int rank = 1; !status && rank < comm->size; rank++)
         if (all[rank].hash != all[0].hash)
-            return differ(plan->setting.context, "mask", rank);
+            return differ(plan->setting.context, comm, "mask", rank);
     return group_ended(plan->setting.context, comm, status);
 }
 
@@ -324,8 +332,15 @@ ith_status ith_open_execution(ith_plan *plan, const ith_attn_tensors *tensors, i
     return status;
 }
 
+/* The rank that a claim of ith_close_execution names. A broken transport may deliver any number. */
+static int claimed_rank(float claim, int ranks)
+{
+    return (int)fminf(fmaxf((float)ranks - claim, 0), (float)(ranks - 1));
+}
+
 ith_status ith_close_execution(ith_plan *plan, ith_status mine)
 {
+    char name[ITH_RANK_NAME];
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     int ranks = ith_comm_size(comm);
@@ -348,5 +363,6 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     atomic_store(&plan->halt.cancelled, false);
     if (ranks == 1)
         return ith_fail(context, ITH_ERR_INTERRUPTED, "cancelled");
-    return ith_fail(context, ITH_ERR_INTERRUPTED, "rank %d: cancelled", ranks - (int)claim);
+    return ith_fail(context, ITH_ERR_INTERRUPTED, "%s: cancelled",
+                    ith_comm_name_rank(comm, claimed_rank(claim, ranks), name));
 }

@@ -24,7 +24,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
 {
     const struct {
         const char *name;
-        int value, last;
+        int64_t value;
+        int last;
         const char *first_name, *last_name;
     } rows[] = {
         {"strategy", (int)o->strategy, ITH_STRATEGY_ULYSSES_RING, ith_strategy_name(ITH_STRATEGY_AUTO),
@@ -39,8 +40,7 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
         {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"compress", (int)o->compress, ITH_COMPRESS_8BIT, ith_compress_name(ITH_COMPRESS_OFF),
          ith_compress_name(ITH_COMPRESS_8BIT)},
-        {"overlap", (int)ith_min64(ith_max64(o->overlap, -1), INT32_MAX), ITH_CHOICE_OFF,
-         ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
+        {"overlap", o->overlap, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"effort", (int)o->effort, ITH_EFFORT_MEASURE, ith_effort_name(ITH_EFFORT_ESTIMATE),
          ith_effort_name(ITH_EFFORT_MEASURE)},
     };
@@ -49,8 +49,9 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
             continue;
         bool low = rows[i].value < 0;
         return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "%s is %d, and must be from 0 (%s) to %d (%s), of which %d is the nearest", rows[i].name,
-                        rows[i].value, rows[i].first_name, rows[i].last, rows[i].last_name, low ? 0 : rows[i].last);
+                        "%s is %lld, and must be from 0 (%s) to %d (%s), of which %d is the nearest", rows[i].name,
+                        (long long)rows[i].value, rows[i].first_name, rows[i].last, rows[i].last_name,
+                        low ? 0 : rows[i].last);
     }
     return ITH_OK;
 }
@@ -76,10 +77,10 @@ static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and must be 0 (choose for me) or more",
                             i < count ? rows[i].name : ith_tile_name(i - count), (long long)value);
     }
-    if (o->threads > ITH_THREADS_MOST)
+    if (o->threads > ITH_THREADS_MOST && ith_thread_limit() >= ITH_THREADS_MOST)
         return ith_fail(context, ITH_ERR_ARGUMENT, "threads is %d, and must be at most %d", o->threads,
                         ITH_THREADS_MOST);
-    return ITH_OK;
+    return ith_thread_limit_check(context, "threads", o->threads);
 }
 
 ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
@@ -98,9 +99,7 @@ ith_status ith_settle_request(ith_context *context, const ith_attn_problem *prob
     if (!status)
         status = ith_attn_setting_init(context, problem, group->ranks, group->rank, setting);
     if (!status)
-        setting->threads = ith_threads_or(options->threads, omp_get_max_threads());
-    if (!status)
-        status = ith_thread_limit_check(context, "the number of threads", setting->threads);
+        setting->threads = ith_threads_or(options->threads, (int)ith_min64(omp_get_max_threads(), ITH_THREADS_MOST));
     return status;
 }
 
@@ -114,18 +113,21 @@ ith_status ith_settle_places(ith_context *context, const ith_attn_options *optio
     for (int i = 0; i < 2; i++)
         if (rows[i].value && group->ranks % rows[i].value)
             return ith_fail(context, ITH_ERR_ARGUMENT,
-                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d", rows[i].name,
-                            (long long)rows[i].value, group->ranks);
+                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d; the nearest that "
+                            "does is %lld",
+                            rows[i].name, (long long)rows[i].value, group->ranks,
+                            (long long)ith_nearest_divisor(group->ranks, 1, rows[i].value));
     if (options->process_ranks && options->host_ranks % options->process_ranks)
         return ith_fail(
             context, ITH_ERR_ARGUMENT,
-            "host_ranks is %lld, and must be 0 or a multiple of process_ranks, which is %lld: a process runs "
-            "on one host",
-            (long long)options->host_ranks, (long long)options->process_ranks);
-    group->blocks.process_ranks = shared_memory ? group->ranks : 1;
+            "host_ranks is %lld, and must be 0 or a multiple of process_ranks, which is %lld, because a process runs "
+            "on one host; the nearest is %lld",
+            (long long)options->host_ranks, (long long)options->process_ranks,
+            (long long)ith_nearest_divisor(group->ranks, options->process_ranks, options->host_ranks));
+    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
+    group->blocks.process_ranks = shared_memory ? group->blocks.host_ranks : 1; /* a process runs on one host */
     if (options->process_ranks)
         group->blocks.process_ranks = (int)options->process_ranks;
-    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
     return ITH_OK;
 }
 

@@ -96,6 +96,9 @@ static void illegal_choices_name_the_nearest_legal(void **state)
 SPOIL(no_batch, p->batch = 0)
 SPOIL(negative_heads, p->heads = -1)
 SPOIL(uneven_groups, p->kv_heads = 2)
+SPOIL(many_groups, (p->heads = 36, p->kv_heads = 35))
+SPOIL(few_groups, (p->heads = 36, p->kv_heads = 5))
+SPOIL(endless_groups, (p->heads = INT64_MAX, p->kv_heads = INT64_MAX - 1))
 SPOIL(negative_groups, p->kv_heads = -3)
 SPOIL(no_head_dim, p->head_dim = 0)
 SPOIL(negative_queries, p->q_len = -5)
@@ -113,6 +116,7 @@ SPOIL(endless_rows, p->q_row_stride = INT64_MAX / 2)
 SPOIL(unknown_mask, p->mask = (ith_mask)3)
 SPOIL(three_masks, p->mask_batch = 3)
 SPOIL(two_head_masks, p->mask_heads = 2)
+SPOIL(negative_masks, p->mask_heads = INT64_MIN)
 SPOIL(old_problem, p->struct_size = 4)
 SPOIL(old_options, o->struct_size = 4)
 SPOIL(unknown_kernel, o->kernel = "abacus")
@@ -127,7 +131,10 @@ static void bad_problems_name_the_parameter(void **state)
     } rows[] = {
         {no_batch, "batch"},
         {negative_heads, "heads"},
-        {uneven_groups, "kv_heads"},
+        {uneven_groups, "kv_heads is 2, and must be a divisor of heads, which is 3; the nearest is 1"},
+        {many_groups, "kv_heads is 35, and must be a divisor of heads, which is 36; the nearest is 36"},
+        {few_groups, "kv_heads is 5, and must be a divisor of heads, which is 36; the nearest is "},
+        {endless_groups, "kv_heads is 9223372036854775806, and must be a divisor of heads"},
         {negative_groups, "kv_heads"},
         {no_head_dim, "head_dim"},
         {negative_queries, "q_len"},
@@ -143,8 +150,9 @@ static void bad_problems_name_the_parameter(void **state)
         {endless_batch, "v_batch_stride"},
         {endless_rows, "q_row_stride"},
         {unknown_mask, "mask is 3"},
-        {three_masks, "mask_batch is 3, and must be 1 or batch, which is 2"},
-        {two_head_masks, "mask_heads is 2, and must be 1 or heads, which is 3"},
+        {three_masks, "mask_batch is 3, and must be 1 or batch, which is 2; the nearest is 2"},
+        {two_head_masks, "mask_heads is 2, and must be 1 or heads, which is 3; the nearest is 3"},
+        {negative_masks, "mask_heads is -9223372036854775808, and must be 1 or heads, which is 3; the nearest is 1"},
         {old_problem, "struct_size of the ith_attn_problem is 4"},
         {old_options, "struct_size of the ith_attn_options is 4"},
         {unknown_kernel, "abacus"},

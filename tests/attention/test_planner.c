@@ -34,6 +34,8 @@ SPOIL(high_direction, o->direction = (ith_direction)3)
 SPOIL(high_softmax, o->softmax = (ith_softmax)3)
 SPOIL(high_exchange, o->exchange = (ith_exchange_mode)1000000)
 SPOIL(high_effort, o->effort = (ith_effort)2)
+SPOIL(high_overlap, o->overlap = 1LL << 32)
+SPOIL(low_overlap, o->overlap = INT64_MIN)
 SPOIL(negative_ulysses, o->ulysses = -1)
 SPOIL(negative_ring, o->ring = INT32_MIN)
 SPOIL(negative_chunks, o->chunks = -1)
@@ -59,6 +61,9 @@ static void unknown_values_are_refused(void **state)
         {high_softmax, "softmax is 3, and must be from 0 (auto) to 2 (fixed_m), of which 2 is the nearest"},
         {high_exchange, "exchange is 1000000, and must be from 0 (auto) to 3 (mixed), of which 3 is the nearest"},
         {high_effort, "effort is 2, and must be from 0 (estimate) to 1 (measure), of which 1 is the nearest"},
+        {high_overlap, "overlap is 4294967296, and must be from 0 (auto) to 2 (off), of which 2 is the nearest"},
+        {low_overlap,
+         "overlap is -9223372036854775808, and must be from 0 (auto) to 2 (off), of which 0 is the nearest"},
         {negative_ulysses, "ulysses is -1, and must be 0 (choose for me) or more"},
         {negative_ring, "ring is -2147483648, and must be 0"},
         {negative_chunks, "chunks is -1, and must be 0"},
@@ -185,6 +190,16 @@ static void memory_that_is_not_shared_is_copied(void **state)
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_ARGUMENT);
     assert_non_null(
         strstr(ith_context_error(context), "process_ranks is 2, and must be 0 or divide the number of ranks"));
+    assert_non_null(strstr(ith_context_error(context), "which is 3; the nearest that does is 1"));
+    t.options.process_ranks = 0; /* the ranks of a host share memory, and a process runs on one host */
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 4, 1, true, &info), ITH_OK);
+    assert_int_equal(info.ulysses, 2);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_MIXED);
+    t.options.process_ranks = 8;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 24, 1, true, &info), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "host_ranks is 2, and must be 0 or a multiple of process_ranks, "
+                                                       "which is 8, because a process runs on one host; the nearest "
+                                                       "is 8"));
     t.options.process_ranks = 1;
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "host_ranks is 2, and must be 0 or divide the number of ranks"));

@@ -359,12 +359,22 @@ static void tell_place(void *state, int rank, ith_place *place)
     snprintf(place->name, sizeof place->name, "%s", there > 1 ? "b" : "a");
 }
 
+/* Each rank on a host of its own. The name of the host fills its array, without a zero at the end. */
+static void tell_endless_name(void *state, int rank, ith_place *place)
+{
+    (void)state;
+    place->process = place->host = rank;
+    memset(place->name, 'x', sizeof place->name);
+}
+
+static void (*told_place)(void *state, int rank, ith_place *place) = tell_place;
+
 static ith_status create_on_hosts(ith_context *const *contexts, int ranks, ith_comm **comms)
 {
     static ith_transport table;
     void *states[GROUP_RANKS];
     table = ith_local_transport;
-    table.place = tell_place;
+    table.place = told_place;
     ith_status status = ith_local_connect(contexts, ranks, states);
     for (int i = 0; i < ranks && !status; i++)
         status = ith_comm_create(contexts[i], &table, states[i], i, ranks, &comms[i]);
@@ -452,6 +462,32 @@ static void sentences_name_hosts(void **state)
     }
 }
 
+static void a_long_name_of_a_host_is_cut(void **state)
+{
+    (void)state;
+    rank_group g;
+    ith_context *root = NULL;
+    ith_place place = ITH_PLACE_INIT;
+    char cut[ITH_PLACE_NAME] = "", quoted[80], named[128];
+    memset(cut, 'x', sizeof cut - 1);
+    snprintf(quoted, sizeof quoted, "\"%s\"", cut);
+    snprintf(named, sizeof named, "rank 1 (host %s): ", cut);
+    assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
+    group_connect = create_on_hosts, told_place = tell_endless_name;
+    assert_int_equal(group_create(&g, root, 2), ITH_OK);
+    group_connect = ith_comm_create_local, told_place = tell_place;
+    assert_int_equal(ith_comm_place(g.comms[0], 1, &place), ITH_OK);
+    assert_memory_equal(place.name, cut, sizeof cut);
+    end_it(g.contexts[1], g.comms[1]);
+    assert_int_equal(ith_comm_barrier(g.comms[0]), ITH_ERR_IO);
+    assert_memory_equal(ith_context_error(g.contexts[0]), named, strlen(named));
+    record r = save(root);
+    EXPECT(line_of(&r, 1, -1), {"host", quoted});
+    free(r.text);
+    group_destroy(&g);
+    ith_context_destroy(&root);
+}
+
 /* ---- Processes ------------------------------------------------------------------------------------------------- */
 
 #define PROCESSES 3
@@ -510,7 +546,7 @@ int main(void)
         cmocka_unit_test(operations_are_written),     cmocka_unit_test(the_last_operations_are_kept),
         cmocka_unit_test(a_failure_is_written),       cmocka_unit_test(living_groups_keep_their_records),
         cmocka_unit_test(wrong_arguments_are_named),  cmocka_unit_test(records_are_saved_while_ranks_work),
-        cmocka_unit_test(sentences_name_hosts),
+        cmocka_unit_test(sentences_name_hosts),       cmocka_unit_test(a_long_name_of_a_host_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* The suite of transports on threads, over three tables: the library's own; one with the required functions alone, so
  * that everything else is the library's; and one that checks that the library keeps its half of the contract. Then
  * tables that no communicator may be made of. */
+#include "base/clock.h"
 #include "comm/local/local.h"
 #include "comm/suite/suite.h"
 #include "support/fixture.h"
@@ -471,10 +472,35 @@ static void a_request_is_waited_for_once(void **state)
     REFUSED(own, "not in flight on this communicator", ith_comm_wait(part, &request));
     REFUSED(own, "not in flight on this communicator", ith_comm_test(part, &request, &done));
     check(own, ith_comm_wait(comm, &request));
+    done = false;
+    check(own, ith_comm_test(comm, &request, &done));
+    assert_true(done); /* so that a loop which asks until it is done ends */
     REFUSED(own, "not in flight on this communicator", ith_comm_wait(comm, &copy));
     REFUSED(own, "not in flight on this communicator", ith_comm_test(comm, &copy, &done));
     check(own, ith_comm_barrier(comm));
     ith_comm_destroy(&part);
+    ith_comm_destroy(&comm);
+    ith_context_destroy(&own);
+    assert_int_equal(atomic_load(&breaches), 0);
+}
+
+/* One operation more than the transport has requests, while none is waited for. */
+static void requests_are_limited(void **state)
+{
+    (void)state;
+    wrapper strict = {&strict_table, strict_wrap};
+    ith_context *own = NULL;
+    ith_comm *comm;
+    ith_request *request = NULL;
+    connect_wrapped(&strict, 1, &own, &comm);
+    check(own, ith_comm_barrier(comm));
+    for (int i = 0; i < LOCAL_REQUESTS; i++)
+        check(own, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
+    char sentence[256];
+    snprintf(sentence, sizeof sentence,
+             "exchange 1 is still in flight, and the transport has %d requests (ith_transport.requests): wait for it",
+             LOCAL_REQUESTS);
+    REFUSED(own, sentence, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
     ith_comm_destroy(&comm);
     ith_context_destroy(&own);
     assert_int_equal(atomic_load(&breaches), 0);
@@ -643,6 +669,64 @@ static void a_standstill_is_no_wait(void **state)
     assert_int_equal(run_wrapped(&table, 2, meets_late, NULL), 0);
 }
 
+static atomic_int calls_left; /* of rank 1, until a function fails */
+
+static bool fails_now(const void *state)
+{
+    return ((const local_state *)state)->world_rank == 1 && atomic_fetch_sub(&calls_left, 1) == 1;
+}
+
+static ith_status failing_exchange(void *state, const ith_operation *operation)
+{
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.exchange(state, operation);
+}
+
+static ith_status failing_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    *done = false;
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.wait(state, request, seconds, done);
+}
+
+static ith_status failing_share(void *state)
+{
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.share(state);
+}
+
+/* Returns ITH_OK if the failure of rank 1 reaches this rank long before the time limit. */
+static ith_status hears_of_failure(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = small_problem();
+    ith_plan *plan = NULL;
+    (void)user;
+    ith_comm_set_timeout(comm, 60);
+    double begin = ith_clock_seconds();
+    ith_status status = ITH_OK;
+    for (int i = 0; i < 3 && !status; i++)
+        status = ith_comm_barrier(comm);
+    if (!status)
+        status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
+    ith_plan_destroy(&plan);
+    SUITE_CHECK(rank_context, status == ITH_ERR_IO && ith_clock_seconds() < begin + 30);
+    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context),
+                                     "rank 1: the transport local failed and did not say why (ITH_ERR_IO)"));
+    SUITE_CHECK(rank_context, ith_comm_barrier(comm) == ITH_ERR_IO);
+    return ITH_OK;
+}
+
+/* A function that fails on one rank, of a transport that does not end the group: the library ends it. */
+static void a_failure_of_one_rank_ends_the_group(void **state)
+{
+    (void)state;
+    ith_transport posts = ith_local_transport, waits = ith_local_transport, shares = ith_local_transport;
+    posts.exchange = failing_exchange, waits.wait = failing_wait, shares.share = failing_share;
+    wrapper rows[] = {{&posts, NULL}, {&waits, NULL}, {&shares, NULL}};
+    for (int i = 0; i < 3; i++)
+        for (int n = 1; n < (i < 2 ? 4 : 2); n++) {
+            atomic_store(&calls_left, n);
+            assert_int_equal(run_wrapped(&rows[i], 3, hears_of_failure, NULL), 0);
+        }
+}
+
 static int64_t odd_noticed(void *state)
 {
     (void)state;
@@ -750,8 +834,9 @@ static void one_rank_needs_no_communicator(void **state)
     REFUSED(NULL, "not a rank", ith_comm_exchange(NULL, &send, 1, NULL, 0));
     check(NULL, ith_comm_post(NULL, NULL, 0, NULL, 0, &request));
     assert_null(request);
+    done = false;
     check(NULL, ith_comm_test(NULL, &request, &done));
-    assert_false(done);
+    assert_true(done);
     check(NULL, ith_comm_wait(NULL, &request));
     check(NULL, ith_comm_wait(NULL, NULL));
     REFUSED(NULL, "NULL", ith_comm_test(NULL, NULL, &done));
@@ -781,10 +866,12 @@ int main(void)
         cmocka_unit_test(a_part_ends_with_the_whole),
         cmocka_unit_test(a_call_ends_before_its_rank_leaves),
         cmocka_unit_test(a_request_is_waited_for_once),
+        cmocka_unit_test(requests_are_limited),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(broken_promises_are_failures),
         cmocka_unit_test(a_standstill_is_no_wait),
+        cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
         cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
         cmocka_unit_test(what_never_arrived_is_a_failure),
         cmocka_unit_test(one_rank_needs_no_communicator),

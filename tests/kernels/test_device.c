@@ -25,8 +25,9 @@ enum { BYTES = 1000 };
 static void names_of_another_form_are_refused(void **state)
 {
     (void)state;
-    static const char *const names[] = {"",        ":",       ":0",      "cuda:",      "cuda:x",
-                                        "cuda:-1", "cuda:1x", "cuda: 1", "cuda:99999", "a name that is far too long"};
+    static const char *const names[] = {
+        "",        ":",          ":0",  "cuda:", "cuda:x", "cuda:-1", "cuda:1x",
+        "cuda: 1", "cuda:99999", "CPU", "gpu",   "Cuda:0", "cuda ",   "a name that is far too long"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         REFUSED(context, "none of cpu, cuda and cuda:N", ith_context_use_device(context, names[i]));
     REFUSED(context, "name", ith_context_use_device(context, NULL));
