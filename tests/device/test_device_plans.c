@@ -8,6 +8,7 @@
 #include "support/attention_check.h"
 #include "support/compare.h"
 #include "support/in_rank.h"
+#include "support/keyless_case.h"
 #include "support/random_case.h"
 
 #include <math.h>
@@ -293,6 +294,31 @@ static void shards_may_have_no_keys(void **state)
     end_group(&group);
 }
 
+/* Rows without keys are 0, whatever their queries hold. */
+static void rows_may_have_no_keys(void **state)
+{
+    (void)state;
+    uint64_t r = 22;
+    draw_table *table = malloc(sizeof *table);
+    draw_init(context, table);
+    case_group group = begin_group("rows without keys", device_fake ? 40 : 150, 0.1);
+    for (; goes_on(&group); group.done++) {
+        static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
+        keyless_case k = keyless_case_make((uint32_t)group.done + 1, dtypes[group.done % 3], device_fake ? 60 : 400);
+        int ranks;
+        drawn_plan plan = draw_plan(table, &r);
+        k.c.options = draw_options(table, &plan, &ranks);
+        draw_mark(table, &plan);
+        k.c.options.exchange = ITH_EXCHANGE_AUTO;
+        k.c.options.kernel = NULL;
+        k.c.options.kernel = kernel_for(&k.c, plan.value[DRAW_KERNEL], ranks);
+        keyless_case_check(context, &k, ranks);
+        keyless_case_free(&k);
+    }
+    end_group(&group);
+    free(table);
+}
+
 /* ---- Counts ------------------------------------------------------------------------------------------------------ */
 
 /* What the ranks of a run have counted. */
@@ -367,11 +393,9 @@ int main(void)
 {
     device_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_legal_plan),
-        cmocka_unit_test(random_problems_under_random_plans),
-        cmocka_unit_test(hops_add_no_error),
-        cmocka_unit_test(shards_may_have_no_keys),
-        cmocka_unit_test(counts_are_those_of_the_processor),
+        cmocka_unit_test(every_legal_plan),      cmocka_unit_test(random_problems_under_random_plans),
+        cmocka_unit_test(hops_add_no_error),     cmocka_unit_test(shards_may_have_no_keys),
+        cmocka_unit_test(rows_may_have_no_keys), cmocka_unit_test(counts_are_those_of_the_processor),
     };
     return cmocka_run_group_tests(tests, device_context_set_up, context_tear_down);
 }
