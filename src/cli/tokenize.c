@@ -48,13 +48,14 @@ static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *t
     return ITH_EXIT_DONE;
 }
 
-/* Prints the ids of each line of standard input. */
+/* Prints the ids of each line of standard input, until there is none or standard output takes no more (main.c says
+ * why). */
 static int print_lines(ith_context *context, ith_pipeline *pipeline)
 {
     char *line = malloc(ITH_INPUT_LINE_BYTES + 1);
     const char *fault;
     int code = line ? ITH_EXIT_DONE : ith_cli_error("there is no memory for a line");
-    for (int64_t number = 1; !code && ith_input_line(stdin, line, &fault); number++)
+    for (int64_t number = 1; !code && !ferror(stdout) && ith_input_line(stdin, line, &fault); number++)
         code = fault ? ith_cli_error("text %lld: %s", (long long)number, fault)
                      : print_ids(context, pipeline, line, number);
     free(line);
