@@ -47,7 +47,7 @@ expect 2 "--output is needed" "$ithaca" attend --input "$work/i"
 expect 2 "--model is needed" "$ithaca" tokenize x
 expect 2 "attention" "$ithaca" bench
 expect 2 "'video' is nothing" "$ithaca" bench video
-expect 2 "nothing that can be measured" "$ithaca" bench attention attention
+expect 2 "one thing is measured at a time: leave out 'attention' or 'block'" "$ithaca" bench attention block
 expect 2 "not an option" "$ithaca" verify attention
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --seed 1 --noise n
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --quiet --verbose
