@@ -9,6 +9,7 @@
 #include "image/image_fit.h"
 #include "precision.h"
 #include "sample/denoise.h"
+#include "text/text_codepoints.h"
 
 #include <limits.h>
 #include <math.h>
@@ -250,10 +251,15 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     return status;
 }
 
-static ith_status check_words(ith_context *context, const ith_generate_options *options)
+static ith_status check_words(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     if (!options->prompt && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt is needed");
+    ith_status status = options->from_latents ? ITH_OK : ith_utf8_check(context, "the prompt", options->prompt);
+    if (!status && !options->from_latents && ith_denoise_is_guided(model, options))
+        status = ith_utf8_check(context, "the negative prompt", options->negative);
+    if (status)
+        return status;
     if (options->solver != ITH_SOLVER_UNIPC && options->solver != ITH_SOLVER_EULER)
         return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 1 (UniPC) and 2 (Euler) are known", options->solver);
     if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
@@ -320,7 +326,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
     if (status)
         return status;
     put_defaults(pipeline->model, options);
-    status = check_words(context, options);
+    status = check_words(context, pipeline->model, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
     if (!status)
