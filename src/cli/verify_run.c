@@ -53,8 +53,8 @@ static bool find_bounds(ith_verify *v)
     bool good = ith_oracle_rows_create(p, p->q_len, &plain) &&
                 ith_oracle_plain(&v->first.problem, &v->first.tensors, &plain) && v->bounds;
     for (int64_t n = 0; good && n < p->batch * p->heads; n++)
-        v->bounds[n] = fmax(2 * ith_oracle_head_error(p, &plain, &v->exact, n), least) *
-                       scatter(p->q_len * p->head_dim);
+        v->bounds[n] =
+            fmax(2 * ith_oracle_head_error(p, &plain, &v->exact, n), least) * scatter(p->q_len * p->head_dim);
     if (good)
         v->lse_bound = fmax(2 * ith_oracle_lse_error(p, &plain, &v->exact), least_lse_bound);
     ith_oracle_rows_free(&plain);
