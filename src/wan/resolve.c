@@ -86,6 +86,7 @@ static ith_status check_multiple(ith_context *context, const char *name, int64_t
                     (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
 }
 
+/* Checks the size, which a run that is resumed has from its file. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;
@@ -99,7 +100,7 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
         status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
     if (!status)
         status = check_multiple(context, "width", options->width, info->size_multiple, 0, most_pixels);
-    return status;
+    return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
 
 static ith_status check_range(ith_context *context, const char *name, double value, double least, double most)
