@@ -7,6 +7,12 @@
 expect 2 "a command is needed" "$ithaca"
 expect 2 "no command 'paint'" "$ithaca" paint
 expect 2 "unrecognized option" "$ithaca" --nonsense
+for command in "" verify; do # argp has options for its own tests
+    expect 2 "unrecognized option '--HANG'" timeout 20 "$ithaca" $command --HANG
+    expect 2 "unrecognized option '--program-name=x'" "$ithaca" $command --program-name=x
+    expect 0 "" "$ithaca" $command --usage
+    grep -q "^Usage: ithaca" "$work/out" || fail "--usage says: $(cat "$work/out")"
+done
 expect 0 "" "$ithaca" --version
 grep -q "^ithaca [0-9.]*$" "$work/out" || fail "--version says $(cat "$work/out")"
 for command in generate attend verify plan bench info tokenize; do
