@@ -12,17 +12,6 @@
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */
 
-/* Whether a file of Git LFS stands in place of the tensors: a short text with the hash and the size of the file that is
- * wanted. `digits`: its first bytes. */
-static bool is_lfs_pointer(const ith_tensor_file *file, const unsigned char *digits)
-{
-    static const char begin[] = "version https://git-lfs";
-    char text[sizeof begin - 1];
-    return !memcmp(digits, begin, ITH_TENSOR_LENGTH_BYTES) && file->mapping.bytes >= (int64_t)sizeof text &&
-           !ith_mapping_copy(file->context, file->path, text, file->mapping.data, sizeof text) &&
-           !memcmp(text, begin, sizeof text);
-}
-
 /* Reads the length of the header, and finds the header and the data in the mapped file. */
 static ith_status find_header(ith_tensor_file *file, const char **header, int64_t *header_bytes)
 {
@@ -38,9 +27,6 @@ static ith_status find_header(ith_tensor_file *file, const char **header, int64_
     uint64_t length = 0;
     for (int i = ITH_TENSOR_LENGTH_BYTES - 1; i >= 0; i--)
         length = length << 8 | digits[i];
-    if (is_lfs_pointer(file, digits))
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: is a Git LFS pointer: 'git lfs pull' fetches the file",
-                        file->path);
     if (length > ITH_TENSOR_HEADER_MOST_BYTES)
         return ith_fail(
             context, ITH_ERR_FORMAT,

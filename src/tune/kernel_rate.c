@@ -252,8 +252,8 @@ typedef void (*work_fn)(const rate_run *run, const thread_memory *memory, rate_t
 typedef struct rate_work {
     const rate_run *run;
     work_fn work;
-    double until; /* when the measurement is to end, on ith_clock_seconds */
-    atomic_bool done; /* whether the first thread has measured it, or is to stop */
+    double until;          /* when the measurement is to end, on ith_clock_seconds */
+    atomic_bool done;      /* whether the first thread has measured it, or is to stop */
     bool stopped;          /* whether the caller wants to stop */
     double quiet, typical; /* the results */
 } rate_work;

@@ -199,7 +199,7 @@ static void lfs_pointers_are_recognised(void **state)
     for (int i = 0; i < 2; i++) {
         const char *path = temporary_path(folder, names[i]);
         temporary_write(path, pointer, sizeof pointer - 1);
-        assert_refused(path, ITH_ERR_FORMAT, "", "a Git LFS pointer: 'git lfs pull' fetches the file");
+        assert_refused(path, ITH_ERR_FORMAT, "", "is a Git LFS pointer: 'git lfs pull' fetches the file");
         temporary_write(path, pointer, 15);
         assert_refused(path, ITH_ERR_FORMAT, "", "claims a header");
     }

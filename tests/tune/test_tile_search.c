@@ -273,15 +273,9 @@ int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        EACH(what_is_proposed_is_legal),
-        EACH(earlier_rates_are_used),
-        EACH(it_ends_on_request_and_in_time),
-        EACH(it_ends_within_a_call),
-        EACH(rates_are_finite),
-        EACH(nonsense_is_refused),
-        EACH(tiles_become_wisdom),
-        EACH(strategies_become_wisdom),
-        EACH(strategies_that_no_plan_has_are_refused),
+        EACH(what_is_proposed_is_legal), EACH(earlier_rates_are_used),   EACH(it_ends_on_request_and_in_time),
+        EACH(it_ends_within_a_call),     EACH(rates_are_finite),         EACH(nonsense_is_refused),
+        EACH(tiles_become_wisdom),       EACH(strategies_become_wisdom), EACH(strategies_that_no_plan_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
