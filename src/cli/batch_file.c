@@ -23,6 +23,17 @@ static int complain(const char *path, int64_t number, const char *name, const ch
     return ith_cli_error("%s:%lld: %s%s%s", path, (long long)number, name, *name ? ": " : "", why);
 }
 
+/* Why a line is no JSON object. */
+static const char *explain(const json_error_t *error)
+{
+    switch (json_error_code(error)) {
+    case json_error_numeric_overflow:
+        return "a number is too large for JSON: a seed above 9223372036854775807 needs quotes";
+    case json_error_null_character: return "a text has the character \\u0000, which no option takes";
+    default: return error->text;
+    }
+}
+
 /* Reads one line: a JSON object, or a prompt. */
 static int read_line(const char *path, const char *text, ith_batch_line *line)
 {
@@ -32,7 +43,7 @@ static int read_line(const char *path, const char *text, ith_batch_line *line)
         return line->prompt ? ITH_EXIT_DONE : ith_cli_error("there is no memory for a prompt");
     }
     line->object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    return line->object ? ITH_EXIT_DONE : complain(path, line->number, "no JSON object", error.text);
+    return line->object ? ITH_EXIT_DONE : complain(path, line->number, "no JSON object", explain(&error));
 }
 
 static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int64_t *count)

@@ -21,6 +21,7 @@
 typedef struct bench_settings {
     const char *machine, *device;  /* the values of --machine and --device; NULL if not given */
     const char *what, *strategies; /* the argument WHAT; names of strategies, separated by commas */
+    const char *second;            /* a second argument WHAT; NULL if not given */
     ith_option_list seq, batch, softmax;
     int64_t heads, kv_heads, head_dim, repeats;
     int64_t trace_batch; /* 0: the trace holds everything */
@@ -84,14 +85,14 @@ static const char doc[] =
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";
 
-/* Stores the argument WHAT. If WHAT is given twice, stores instead a text that the command later refuses. */
+/* Stores the argument WHAT. A second one is kept, and the command later refuses it. */
 static int take_what(void *user, char *text)
 {
     bench_settings *settings = user;
     if (!settings->what)
         settings->what = text;
     else
-        settings->what = "more than one thing";
+        settings->second = text;
     return 0;
 }
 
@@ -453,6 +454,9 @@ int ith_cli_bench(int argc, char **argv)
         code = print_config(&settings, &options);
     else if (!settings.what)
         code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode, encode or generate");
+    else if (settings.second)
+        code = ith_cli_usage(argv[0], "one thing is measured at a time: leave out '%s' or '%s'", settings.what,
+                             settings.second);
     else if (strcmp(settings.what, "attention") != 0)
         code = ith_cli_usage(argv[0],
                              "'%s' is nothing that can be measured; 'attention' is, and, as the first argument, "

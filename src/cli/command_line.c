@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "complaint.h"
 #include "config.h"
+#include "help_argp.h"
 #include "launcher.h"
 #include "nearest.h"
 #include "option.h"
@@ -69,7 +70,11 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 {
     ith_options *options = state->input;
     switch (key) {
-    case KEY_CONFIG: options->config = argument; return 0;
+    case KEY_CONFIG:
+        if (!*argument)
+            argp_error(state, "--config: an empty text names no file");
+        options->config = argument;
+        return 0;
     case KEY_PRINT: options->print = true; return 0;
     case KEY_HELP: argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: break;
@@ -227,7 +232,8 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     struct argp_option rows[ROWS + 1] = {{0}};
     make_rows(options, rows);
     refuse_misspelled(options, rows, options->count + COMMON_ROWS, argc, argv);
-    const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
+    const struct argp parser = {
+        .options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc, .children = ith_help_children};
     bool silent = ith_launcher_process() != 0;
     int saved[2];
     if (silent) {
@@ -235,7 +241,7 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
         atexit(wait_if_parsing);
     }
     parsing = true;
-    if (argp_parse(&parser, argc, argv, 0, NULL, options) == ENOMEM && !options->failure[0])
+    if (argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, options) == ENOMEM && !options->failure[0])
         snprintf(options->failure, sizeof options->failure, "there is no memory for the command line");
     read_config(options);
     ith_error_explain(options);
@@ -270,7 +276,25 @@ static int check_files(const ith_options *options)
     return ith_cli_check_distinct(paths, names, ALL, OUTPUTS);
 }
 
+static ith_option_source source_of(const ith_options *options, const char *name)
+{
+    const int index = ith_option_find(options, name);
+    return index < 0 ? ITH_FROM_DEFAULT : options->source[index];
+}
+
+/* Checks that --area leaves a size to choose. A file of --config may have all three, as --print-config writes them. */
+static int check_area(const ith_options *options)
+{
+    if (source_of(options, "area") != ITH_FROM_COMMAND || !source_of(options, "height") || !source_of(options, "width"))
+        return ITH_EXIT_DONE;
+    return ith_cli_usage(options->command,
+                         "--area chooses a height and a width, and both are given: leave one of the three out");
+}
+
 int ith_options_check(const ith_options *options)
 {
-    return options->failure[0] ? ith_cli_error("%s", options->failure) : check_files(options);
+    if (options->failure[0])
+        return ith_cli_error("%s", options->failure);
+    int code = check_area(options);
+    return code ? code : check_files(options);
 }

@@ -19,9 +19,27 @@ static ith_status read_image(ith_generation *g, const char *path, ith_image *ima
     return status;
 }
 
+/* With an image, an area, a height or a width that is given chooses the size: leaves open the height and the width that
+ * the model's folder alone sets, so that they follow. */
+static void leave_to_image(ith_generation *g)
+{
+    static const char *const names[] = {"area", "height", "width"};
+    int64_t *const sizes[] = {NULL, &g->settings.height, &g->settings.width};
+    int64_t *const resolved[] = {NULL, &g->options.height, &g->options.width};
+    bool given = false;
+    for (int i = 0; i < 3; i++)
+        given |= g->table->source[ith_option_find(g->table, names[i])] >= ITH_FROM_CONFIG;
+    for (int i = 1; i < 3 && given && g->options.image; i++) {
+        ith_option_source *source = &g->table->source[ith_option_find(g->table, names[i])];
+        if (*source == ITH_FROM_MODEL)
+            *sizes[i] = *resolved[i] = 0, *source = ITH_FROM_RULE;
+    }
+}
+
 ith_status ith_generate_read_images(ith_generation *g)
 {
     ith_status status = read_image(g, g->settings.image, &g->image, &g->options.image);
+    leave_to_image(g);
     return status ? status : read_image(g, g->settings.last_image, &g->last_image, &g->options.last_image);
 }
 

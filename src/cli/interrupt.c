@@ -44,7 +44,7 @@ static void die_of(int number)
     pthread_sigmask(SIG_UNBLOCK, &one, NULL);
 }
 
-/* Handles the first signal of a kind: ends the process or, after ith_interrupt_defer, records the signal and calls
+/* Handles the first signal of a kind: ends the process or, if signals are deferred, records the signal and calls
  * cancel_call. */
 static void take(int number)
 {
@@ -95,6 +95,15 @@ void ith_interrupt_defer(void)
 {
     pthread_mutex_lock(&lock);
     deferred = true;
+    pthread_mutex_unlock(&lock);
+}
+
+void ith_interrupt_heed(void)
+{
+    pthread_mutex_lock(&lock);
+    deferred = false;
+    if (ith_interrupt_came())
+        end_process(ith_interrupt_came());
     pthread_mutex_unlock(&lock);
 }
 

@@ -2,6 +2,7 @@
 /* ithaca: the program. Finds the subcommand, runs it, and checks that its output was written. */
 #include "cli.h"
 #include "complaint.h"
+#include "help_argp.h"
 #include "interrupt.h"
 #include "nearest.h"
 #include "progress.h"
@@ -171,7 +172,11 @@ int main(int argc, char **argv)
     char name[64];
     call chosen = {0};
     static const struct argp_option rows[] = {{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0}, {0}};
-    const struct argp top = {.options = rows, .parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
+    const struct argp top = {.options = rows,
+                             .parser = parse,
+                             .args_doc = "COMMAND [ARGUMENT...]",
+                             .doc = doc,
+                             .children = ith_help_children};
     occupy_standard_streams();
     atexit(close_output_at_exit);
     /* A closed pipe or a file beyond its size limit becomes an error of the write call; it must not kill a long run. */
@@ -183,7 +188,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = ITH_EXIT_USAGE;
     if (argc > 0)
         argv[0] = program;
-    const int error = argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+    const int error = argp_parse(&top, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &chosen);
     if (error == ENOMEM)
         return ith_cli_error("there is no memory for the command line");
     if (error || argc < 2)

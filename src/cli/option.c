@@ -92,6 +92,12 @@ static void explain_words(const ith_option *option, const char *text, char *why,
         length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", word_at(option, i));
 }
 
+/* Whether a text is empty that is to name a file. */
+static bool lacks_name(const ith_option *option, const char *text)
+{
+    return !*text && ith_option_is_text(option->type) && option->argument && strstr(option->argument, "FILE");
+}
+
 /* Writes into `why` the reason that text is not a valid value of the option. */
 static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
 {
@@ -99,7 +105,10 @@ static void explain(const ith_option *option, const char *text, char *why, size_
     case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES:
-    case ITH_OPTION_FILES: snprintf(why, bytes, "there is no memory for its text"); return;
+    case ITH_OPTION_FILES:
+        snprintf(why, bytes, "%s",
+                 lacks_name(option, text) ? "an empty text names no file" : "there is no memory for its text");
+        return;
     case ITH_OPTION_SEED:
         snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
         return;
@@ -152,6 +161,10 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
         value = &unused;
     bool good = false;
     char *copy = NULL;
+    if (lacks_name(option, text)) {
+        explain(option, text, why, why_bytes);
+        return false;
+    }
     switch (option->type) {
     case ITH_OPTION_FLAG: good = ith_text_flag(text, value); break;
     case ITH_OPTION_SEED: good = ith_text_seed(text, value); break;

@@ -31,14 +31,22 @@ static bool is_about(const char *sentence, const char *name)
     return false;
 }
 
+/* Whether a saved run is resumed: it has the values that the model's folder would set. */
+static bool resumes(const ith_options *options)
+{
+    const int index = ith_option_find(options, "resume");
+    return index >= 0 && options->text[index];
+}
+
 void ith_options_origins(const ith_options *options, const char *sentence, char *text, size_t bytes)
 {
     size_t length = 0;
+    const ith_option_source least = resumes(options) ? ITH_FROM_CONFIG : ITH_FROM_MODEL;
     text[0] = '\0';
     for (int i = 0; i < options->count && length < bytes; i++) {
         const char *name = options->table[i].name, *lead = length ? ", " : " (";
         const ith_option_source source = options->source[i];
-        if (!name || (source != ITH_FROM_CONFIG && source != ITH_FROM_MODEL) || !is_about(sentence, name))
+        if (!name || source < least || source > ITH_FROM_CONFIG || !is_about(sentence, name))
             continue;
         length += (size_t)(source == ITH_FROM_CONFIG ? snprintf(text + length, bytes - length, "%s%s:%zu sets %s", lead,
                                                                 options->config, options->line[i], name)

@@ -35,6 +35,17 @@ static int take_text(void *user, char *text)
     return 0;
 }
 
+/* Opens the model and its tokenizer, which the library does when it is first used. */
+static int open_model(ith_context *context, const ith_model_files *files, ith_pipeline **pipeline)
+{
+    int32_t ids[512];
+    int64_t count = 0;
+    ith_status status = ith_pipeline_open_files(context, files, pipeline);
+    if (!status)
+        status = ith_pipeline_tokenize(*pipeline, "", ids, &count);
+    return status ? ith_cli_error("%s", ith_context_error(context)) : ITH_EXIT_DONE;
+}
+
 /* Prints the token ids of one text on a line. line: the number of the text, for error messages. */
 static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *text, int64_t line)
 {
@@ -48,13 +59,14 @@ static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *t
     return ITH_EXIT_DONE;
 }
 
-/* Prints the ids of each line of standard input. */
+/* Prints the ids of each line of standard input, until there is none or standard output takes no more (main.c says
+ * why). */
 static int print_lines(ith_context *context, ith_pipeline *pipeline)
 {
     char *line = malloc(ITH_INPUT_LINE_BYTES + 1);
     const char *fault;
     int code = line ? ITH_EXIT_DONE : ith_cli_error("there is no memory for a line");
-    for (int64_t number = 1; !code && ith_input_line(stdin, line, &fault); number++)
+    for (int64_t number = 1; !code && !ferror(stdout) && ith_input_line(stdin, line, &fault); number++)
         code = fault ? ith_cli_error("text %lld: %s", (long long)number, fault)
                      : print_ids(context, pipeline, line, number);
     free(line);
@@ -69,9 +81,8 @@ static int run(const tokenize_settings *settings)
     int code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (code)
         return code;
-    if (ith_pipeline_open_files(context, &settings->files, &pipeline))
-        code = ith_cli_error("%s", ith_context_error(context));
-    else if (!settings->text_count)
+    code = open_model(context, &settings->files, &pipeline);
+    if (!code && !settings->text_count)
         code = print_lines(context, pipeline);
     for (int i = 0; !code && i < settings->text_count; i++)
         code = print_ids(context, pipeline, settings->texts[i], i + 1);

@@ -2,6 +2,7 @@
 /* The description of this machine that `ithaca tune` keeps. It is measured unless the file has all rates that are
  * wanted; rates and levels of the file that were not measured anew stay. */
 #include "cli.h"
+#include "interrupt.h"
 #include "machine_file.h"
 #include "tune_command.h"
 
@@ -80,6 +81,19 @@ static int merge(ith_tune *t, const ith_machine *now, const ith_machine *old)
     return ith_cli_error("there is no memory for the description of this machine");
 }
 
+/* Measures products at the sizes of the model. A signal ends the process meanwhile: the library would end the
+ * measurement only when it is complete, and nothing is half written. */
+static int measure_products(ith_tune *t, double seconds, ith_machine *now, ith_machine_product *products)
+{
+    ith_tune_show(t, "this machine: linear layers and convolutions");
+    ith_interrupt_heed();
+    ith_status status = ith_video_measure(t->context, &t->video, NULL, ITH_CFG_BATCH, now, (int)t->settings->ranks,
+                                          seconds, products, &now->product_count, NULL);
+    ith_interrupt_defer();
+    now->products = products;
+    return status ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
+}
+
 /* Measures this machine, with rates for the types that are tuned, and products at the sizes of the model. */
 static int measure(ith_tune *t, const ith_machine *old)
 {
@@ -102,13 +116,8 @@ static int measure(ith_tune *t, const ith_machine *old)
         return t->late ? ITH_EXIT_DONE : ith_cli_error("%s", ith_context_error(t->context));
     ith_machine now = *measured;
     int code = ITH_EXIT_DONE;
-    ith_tune_show(t, "this machine: linear layers and convolutions");
-    if (t->has_video && !ith_tune_stops(t)) {
-        if (ith_video_measure(t->context, &t->video, NULL, ITH_CFG_BATCH, &now, (int)s->ranks, options.seconds,
-                              products, &now.product_count, NULL))
-            code = ith_cli_error("%s", ith_context_error(t->context));
-        now.products = products;
-    }
+    if (t->has_video && !ith_tune_stops(t))
+        code = measure_products(t, options.seconds, &now, products);
     if (!code)
         code = merge(t, &now, old);
     ith_machine_free(&measured);

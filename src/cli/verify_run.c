@@ -19,6 +19,10 @@
 /* fixed_m subtracts an offset of up to 192 in base 2 (the gate) from logits of as much. f32 rounds the difference, of
  * up to 384, by 2^-16, and then lse by half as much. */
 #define FIXED_M_LSE_BOUND 0x1p-15
+/* The relative error of n numbers is a root of the mean of n squares, and scatters by 1 / sqrt(2 n) of itself. Its ratio
+ * to the error of a plain implementation, which scatters as much, does so by 1 / sqrt(n). Bounds grow by eight times
+ * that, which matters for few numbers only. */
+#define SCATTER 8
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
@@ -30,8 +34,14 @@ static bool make_results(const ith_attend_whole *inputs, ith_attend_whole *whole
     return ith_attend_own_results(whole);
 }
 
+/* By how much a bound on the error of n numbers grows because their errors scatter. */
+static double scatter(int64_t n)
+{
+    return 1 + SCATTER / sqrt((double)n);
+}
+
 /* Fills in the bounds. The bound of a head is max(2 * error of a plain implementation, error of rounding o, bound of
- * few keys). */
+ * few keys), times what its numbers scatter by. */
 static bool find_bounds(ith_verify *v)
 {
     static const double least_lse_bound = 1e-5;
@@ -43,7 +53,8 @@ static bool find_bounds(ith_verify *v)
     bool good = ith_oracle_rows_create(p, p->q_len, &plain) &&
                 ith_oracle_plain(&v->first.problem, &v->first.tensors, &plain) && v->bounds;
     for (int64_t n = 0; good && n < p->batch * p->heads; n++)
-        v->bounds[n] = fmax(2 * ith_oracle_head_error(p, &plain, &v->exact, n), least);
+        v->bounds[n] =
+            fmax(2 * ith_oracle_head_error(p, &plain, &v->exact, n), least) * scatter(p->q_len * p->head_dim);
     if (good)
         v->lse_bound = fmax(2 * ith_oracle_lse_error(p, &plain, &v->exact), least_lse_bound);
     ith_oracle_rows_free(&plain);
@@ -168,15 +179,18 @@ static int add_kernel(ith_verify *v, const char *kernel)
 int ith_verify_list(ith_verify *v)
 {
     const char *name;
-    bool usable, known = !v->kernel;
+    bool usable, known = !v->kernel, runs = known;
     int code = ITH_EXIT_DONE;
     for (int i = 0; !code && (name = ith_kernel_list(v->context, i, &usable)); i++)
         if (!v->kernel || !strcmp(name, v->kernel)) {
-            known = true;
+            known = true, runs |= usable;
             code = usable ? add_kernel(v, name) : code;
         }
     if (!code && !known)
         return ith_cli_error("there is no kernel '%s'; 'ithaca info' lists those that there are", v->kernel);
+    if (!code && !runs)
+        return ith_cli_error("this machine cannot run the kernel %s; 'ithaca info' lists the kernels that it can run",
+                             v->kernel);
     if (!code && !v->count)
         return ith_cli_error("no plan is legal: %s", ith_context_error(v->context));
     return code;
@@ -223,14 +237,15 @@ static void judge_errors(ith_verify *v, ith_verify_plan *plan)
 {
     static const double moderate = 30; /* heads whose lse is below this have moderate logits */
     const ith_attn_problem *p = &v->first.problem;
-    double limit = p->dtype == ITH_BF16 ? 0x1p-8 : p->dtype == ITH_F16 ? 0x1p-10 : 5e-6;
+    const int64_t rows = p->batch * p->heads * p->q_len;
+    const double limit = p->dtype == ITH_BF16 ? 0x1p-8 : p->dtype == ITH_F16 ? 0x1p-10 : 5e-6;
     ith_oracle_copy_results(&v->first.problem, &v->first.tensors, &v->found);
-    note_error(plan, ith_oracle_error(p, &v->found, &v->exact, moderate), limit);
+    note_error(plan, ith_oracle_error(p, &v->found, &v->exact, moderate), limit * scatter(rows * p->head_dim));
     const bool offset = plan->info.softmax == ITH_SOFTMAX_FIXED_M;
     for (int64_t n = 0; n < p->batch * p->heads; n++)
         note_error(plan, ith_oracle_head_error(p, &v->found, &v->exact, n), v->bounds[n]);
     plan->lse_error = ith_oracle_lse_error(p, &v->found, &v->exact);
-    plan->lse_bound = offset ? fmax(v->lse_bound, FIXED_M_LSE_BOUND) : v->lse_bound;
+    plan->lse_bound = (offset ? fmax(v->lse_bound, FIXED_M_LSE_BOUND) : v->lse_bound) * scatter(rows);
 }
 
 /* Fills in the verdict of a plan whose two executions are in v->first and v->again. */

@@ -50,13 +50,14 @@ typedef struct reader {
     int64_t text_bytes;    /* bytes of all strings that the lists need, which the first pass counts */
     int64_t text_end;      /* bytes of the strings that the second pass has kept so far */
     int64_t alignment;     /* of the data of tensors */
+    bool describes;        /* reads the description of a tensor: fail_tensor names the file */
     char window[1 << 16];
 } reader;
 
 static ith_status fail(const reader *r, const char *what)
 {
-    return ith_fail(r->file->context, ITH_ERR_FORMAT, "%s: at byte %lld of the header: %s", r->file->path,
-                    (long long)r->at, what);
+    return ith_fail(r->file->context, ITH_ERR_FORMAT, "%s%sat byte %lld of the header: %s",
+                    r->describes ? "" : r->file->path, r->describes ? "" : ": ", (long long)r->at, what);
 }
 
 /* Checks that `bytes` more bytes of the header are there. */
@@ -315,6 +316,8 @@ static ith_status fail_tensor(reader *r, ith_status status, int64_t begin)
 {
     char name[sizeof(ith_quoted)] = "";
     uint64_t bytes = 0;
+    if (status == ITH_ERR_IO) /* the sentence names the file */
+        return status;
     r->at = begin;
     if (!take_number(r, 8, &bytes))
         (void)take(r, name, ith_min64((int64_t)bytes, sizeof name - 1));
@@ -330,7 +333,9 @@ static ith_status take_tensor(reader *r)
     ith_status status = take_string(r, &tensor.name);
     if (status)
         return status;
+    r->describes = true;
     status = take_description(r, &tensor, &offset);
+    r->describes = false;
     if (status)
         return fail_tensor(r, status, begin);
     if (r->fills) {
@@ -406,8 +411,7 @@ static int by_key(const void *a, const void *b)
 
 static ith_status fail_twice(const ith_tensor_file *file, const char *key)
 {
-    return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the metadata '%s' are there twice", file->path,
-                    ith_quote(key).text);
+    return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the metadata have '%s' twice", file->path, ith_quote(key).text);
 }
 
 /* Checks that no tensor occurs twice, and no key of a value or of an array. */

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define MOST_POINTER_BYTES 1024        /* of a file that Git LFS leaves in place of another */
 #define PIECE_BYTES ((int64_t)1 << 20) /* bytes copied between two checks for an interruption */
 
 static ith_file_mark mark_of(const struct stat *info)
@@ -32,6 +33,19 @@ static ith_status map(ith_context *context, const char *path, int file, ith_mapp
     return ITH_OK;
 }
 
+/* Fails if the file is a text that Git LFS leaves in place of a file that was not fetched. */
+static ith_status refuse_pointer(ith_context *context, const char *path, const ith_mapping *mapping)
+{
+    static const char begin[] = "version https://git-lfs";
+    char text[sizeof begin - 1];
+    if (mapping->bytes < (int64_t)sizeof text || mapping->bytes > MOST_POINTER_BYTES)
+        return ITH_OK;
+    ith_status status = ith_mapping_copy(context, path, text, mapping->data, sizeof text);
+    if (status || memcmp(text, begin, sizeof text) != 0)
+        return status;
+    return ith_fail(context, ITH_ERR_FORMAT, "%s is a Git LFS pointer: 'git lfs pull' fetches the file", path);
+}
+
 ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out)
 {
     int file;
@@ -43,6 +57,8 @@ ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping 
     status = map(context, path, file, out);
     close(file);
     ith_file_fault_renew();
+    if (!status && (status = refuse_pointer(context, path, out)))
+        ith_mapping_close(out);
     return status;
 }
 

@@ -25,8 +25,8 @@ typedef struct ith_mapping {
     ith_file_mark mark; /* at the time of opening */
 } ith_mapping;
 
-/* Maps a file. ITH_ERR_IO if it cannot be opened or is not a regular file; the call never waits for a pipe or a device.
- * On failure *out is empty. */
+/* Maps a file. ITH_ERR_IO if it cannot be opened or is not a regular file; the call never waits for a pipe or a device;
+ * ITH_ERR_FORMAT for a text that Git LFS leaves in place of a file. On failure *out is empty. */
 ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out);
 void ith_mapping_close(ith_mapping *mapping);
 

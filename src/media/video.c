@@ -3,6 +3,7 @@
 #include "format.h"
 
 #include <libavutil/error.h>
+#include <libavutil/imgutils.h>
 #include <libavutil/log.h>
 #include <limits.h>
 #include <math.h>
@@ -55,6 +56,11 @@ static ith_status check_options(ith_context *context, const char *path, const it
     if (options->width < 1 || options->width > MOST_SIDE || options->height < 1 || options->height > MOST_SIDE)
         return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': %lld x %lld pixels is not between 1 x 1 and %d x %d", path,
                         (long long)options->width, (long long)options->height, MOST_SIDE, MOST_SIDE);
+    if (av_image_check_size((unsigned)options->width, (unsigned)options->height, 0, NULL) < 0)
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT,
+            "'%s' cannot be written: FFmpeg takes about 260 million pixels a frame at most, not %lld x %lld", path,
+            (long long)options->width, (long long)options->height);
     if (!(options->fps >= 0.01 && options->fps <= 1000))
         return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': %g frames a second is not between 0.01 and 1000", path,
                         options->fps);

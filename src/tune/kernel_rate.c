@@ -20,6 +20,7 @@ enum {
     SHORT = 8,         /* the short KV blocks have this part of the keys of a whole block */
     LEAST_REPEATS = 3, /* measured repeats, after one to warm up */
     MOST_REPEATS = 400,
+    TICKS_TO_ASK = 64,      /* ticks between two questions whether to stop: some milliseconds at most */
     PACKED_BLOCKS = 4,      /* packed blocks that are written in turn: together more than a second-level cache */
     MOST_BLOCK_KEYS = 4096, /* the longest KV block with which ith_rate_measure measures */
     RANDOM_NUMBERS = 16411  /* random numbers, which k and v repeat; a prime, so that rows differ */
@@ -140,15 +141,41 @@ static ith_status prepare(ith_rate_scene *s, const ith_rate_request *request, in
     return s->run_memory ? ITH_OK : ITH_ERR_MEMORY;
 }
 
+/* ---- Ticks ------------------------------------------------------------------------------------------------------ */
+
+/* The ticks of a thread's work. At each the work learns whether to stop. */
+typedef struct rate_ticks {
+    const ith_rate_scene *scene; /* whom to ask; NULL: another thread asks */
+    atomic_bool *done;           /* whether the work is to stop */
+    ith_quiet *quiet;            /* NULL: nothing is measured */
+    int64_t count;
+} rate_ticks;
+
+static bool stopped(const ith_rate_scene *s)
+{
+    return s->stopped && s->stopped(s->user);
+}
+
+/* A tick. Returns whether to stop. A kernel calls it every few keys (ith_attn_call.halted). */
+static bool tick(void *ticks)
+{
+    rate_ticks *t = ticks;
+    if (t->quiet)
+        ith_quiet_tick(t->quiet);
+    if (t->scene && t->count++ % TICKS_TO_ASK == 0 && stopped(t->scene))
+        atomic_store(t->done, true);
+    return atomic_load(t->done);
+}
+
 /* ---- Work ------------------------------------------------------------------------------------------------------ */
 
 /* Packs keys [begin, begin + keys) of a head to a KV block. Rows repeat if the scene has fewer than `keys`. */
-static void pack_block(const rate_run *r, int64_t head, int64_t begin, int64_t keys, char *packed, ith_quiet *quiet)
+static void pack_block(const rate_run *r, int64_t head, int64_t begin, int64_t keys, char *packed, rate_ticks *ticks)
 {
     const ith_rate_scene *s = r->scene;
     const int64_t piece = ith_round_up(PIECE_KEYS, r->tiles.block_kv_compute_in);
     const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
-    for (int64_t j = 0; j < keys; j += piece) {
+    for (int64_t j = 0; j < keys && !tick(ticks); j += piece) {
         ith_attn_pack pack = {.dtype = s->dtype,
                               .head_dim = s->head_dim,
                               .first = j,
@@ -161,20 +188,11 @@ static void pack_block(const rate_run *r, int64_t head, int64_t begin, int64_t k
             k[i] = s->k_rows[row], v[i] = s->v_rows[row];
         }
         r->kernel->pack(&pack);
-        if (quiet)
-            ith_quiet_tick(quiet);
     }
 }
 
-/* A kernel asks whether to stop every few keys: a tick. */
-static bool tick(void *quiet)
-{
-    ith_quiet_tick(quiet);
-    return false;
-}
-
 /* One block of queries attends to all KV blocks, as in a plan. */
-static void attend(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
+static void attend(const rate_run *r, const thread_memory *t, rate_ticks *ticks)
 {
     ith_attn_call call = {.dtype = r->scene->dtype,
                           .q_rows = r->tiles.block_q,
@@ -189,9 +207,9 @@ static void attend(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
                           .l = t->l,
                           .o = t->o_rows,
                           .scratch = t->scratch,
-                          .halted = quiet ? tick : NULL,
-                          .halt = quiet};
-    for (int64_t i = 0; i < r->calls; i++) {
+                          .halted = tick,
+                          .halt = ticks};
+    for (int64_t i = 0; i < r->calls && !tick(ticks); i++) {
         call.first = i == 0, call.last = i == r->calls - 1;
         call.packed = t->packed + i * r->block_bytes;
         r->kernel->attend(&call);
@@ -200,22 +218,22 @@ static void attend(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
 
 /* Packs one block of each head. Heads lie in memory as far apart as a model's, and packed blocks follow one another, so
  * that neither is near. */
-static void pack_all(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
+static void pack_all(const rate_run *r, const thread_memory *t, rate_ticks *ticks)
 {
     for (int64_t head = 0; head < r->scene->heads; head++)
         pack_block(r, head, 0, ith_min64(r->block, r->scene->rows), t->packed + head % r->calls * r->block_bytes,
-                   quiet);
+                   ticks);
 }
 
 /* The statistics and the offsets of fixed_m: k is read twice, v once, and q, which has the numbers of k here, twice. */
-static void find_offsets(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
+static void find_offsets(const rate_run *r, const thread_memory *t, rate_ticks *ticks)
 {
     const ith_rate_scene *s = r->scene;
     const ith_keyops *ops = ith_keyops_choose(ith_context_cpu(s->context));
     const int64_t D = s->head_dim, pieces = s->rows / STATISTICS;
     float dot[STATISTICS], square[STATISTICS];
     for (int64_t turn = 0; turn < 4; turn++)
-        for (int64_t n = 0; n < s->heads * pieces; n++) {
+        for (int64_t n = 0; n < s->heads * pieces && !tick(ticks); n++) {
             const int64_t row = n / pieces * s->rows + n % pieces * STATISTICS;
             if (turn == 0) {
                 ops->most_magnitude(s->v_rows + row, STATISTICS, s->dtype, D);
@@ -225,24 +243,23 @@ static void find_offsets(const rate_run *r, const thread_memory *t, ith_quiet *q
             } else {
                 ops->dots(dot, square, turn == 2 ? NULL : t->o_sum, s->k_rows + row, STATISTICS, s->dtype, D);
             }
-            if (quiet)
-                ith_quiet_tick(quiet);
         }
 }
 
-typedef void (*work_fn)(const rate_run *run, const thread_memory *memory, ith_quiet *quiet);
+typedef void (*work_fn)(const rate_run *run, const thread_memory *memory, rate_ticks *ticks);
 
 /* Work that all threads repeat until the first one has measured it. */
 typedef struct rate_work {
     const rate_run *run;
     work_fn work;
-    double until; /* when the measurement is to end, on ith_clock_seconds */
-    atomic_bool done;
+    double until;          /* when the measurement is to end, on ith_clock_seconds */
+    atomic_bool done;      /* whether the first thread has measured it, or is to stop */
+    bool stopped;          /* whether the caller wants to stop */
     double quiet, typical; /* the results */
 } rate_work;
 
 /* Fills the memory of a thread: queries are rows of the last head, keys and values of the head of its number. */
-static void open_memory(const rate_run *r, int thread, thread_memory *t)
+static void open_memory(const rate_run *r, int thread, rate_ticks *ticks, thread_memory *t)
 {
     const ith_rate_scene *s = r->scene;
     int64_t bytes;
@@ -253,12 +270,7 @@ static void open_memory(const rate_run *r, int thread, thread_memory *t)
         t->m[i] = 0; /* logits are small here, so any small offset of fixed_m will do */
     }
     for (int64_t i = 0; i < r->calls; i++)
-        pack_block(r, thread % s->heads, i * r->block, r->block, t->packed + i * r->block_bytes, NULL);
-}
-
-static bool stopped(const ith_rate_scene *s)
-{
-    return s->stopped && s->stopped(s->user);
+        pack_block(r, thread % s->heads, i * r->block, r->block, t->packed + i * r->block_bytes, ticks);
 }
 
 /* The first thread measures repeats until the time is over. The other threads repeat the work until the first one ends;
@@ -269,18 +281,21 @@ static void work_in_thread(void *user, int thread)
     const ith_rate_scene *s = w->run->scene;
     ith_quiet *quiet = s->quiet;
     thread_memory memory;
-    open_memory(w->run, thread, &memory);
-    w->work(w->run, &memory, NULL); /* warms up */
+    rate_ticks ticks = {.scene = thread ? NULL : s, .done = &w->done};
+    open_memory(w->run, thread, &ticks, &memory);
+    w->work(w->run, &memory, &ticks); /* warms up */
     if (thread) {
         while (!atomic_load(&w->done) && ith_clock_seconds() < w->until)
-            w->work(w->run, &memory, NULL);
+            w->work(w->run, &memory, &ticks);
         return;
     }
     ith_quiet_reset(quiet);
-    for (int n = 0; n < MOST_REPEATS && (n < LEAST_REPEATS || ith_clock_seconds() < w->until) && !stopped(s); n++) {
+    ticks.quiet = quiet;
+    for (int n = 0; n < MOST_REPEATS && (n < LEAST_REPEATS || ith_clock_seconds() < w->until) && !w->stopped; n++) {
         ith_quiet_begin(quiet);
-        w->work(w->run, &memory, quiet);
+        w->work(w->run, &memory, &ticks);
         ith_quiet_end(quiet);
+        w->stopped = atomic_load(&w->done) || stopped(s);
     }
     w->quiet = ith_quiet_seconds(quiet), w->typical = ith_quiet_typical(quiet);
     atomic_store(&w->done, true);
@@ -304,7 +319,7 @@ static ith_status measure(ith_rate_scene *s, const ith_rate_request *request, in
     rate_work w = {.run = &run, .work = work, .until = ith_clock_seconds() + seconds};
     ith_parallel_apart(work_in_threads, &w);
     *time = fmax(typical ? w.typical : w.quiet, 1e-9);
-    return stopped(s) ? ith_fail_interrupted(s->context) : ITH_OK;
+    return w.stopped ? ith_fail_interrupted(s->context) : ITH_OK;
 }
 
 /* ---- Rates ----------------------------------------------------------------------------------------------------- */

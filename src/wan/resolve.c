@@ -9,6 +9,7 @@
 #include "image/image_fit.h"
 #include "precision.h"
 #include "sample/denoise.h"
+#include "text/text_codepoints.h"
 
 #include <limits.h>
 #include <math.h>
@@ -85,6 +86,7 @@ static ith_status check_multiple(ith_context *context, const char *name, int64_t
                     (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
 }
 
+/* Checks the size, which a run that is resumed has from its file. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;
@@ -98,7 +100,7 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
         status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
     if (!status)
         status = check_multiple(context, "width", options->width, info->size_multiple, 0, most_pixels);
-    return status;
+    return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
 
 static ith_status check_range(ith_context *context, const char *name, double value, double least, double most)
@@ -250,10 +252,15 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     return status;
 }
 
-static ith_status check_words(ith_context *context, const ith_generate_options *options)
+static ith_status check_words(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     if (!options->prompt && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt is needed");
+    ith_status status = options->from_latents ? ITH_OK : ith_utf8_check(context, "the prompt", options->prompt);
+    if (!status && !options->from_latents && ith_denoise_is_guided(model, options))
+        status = ith_utf8_check(context, "the negative prompt", options->negative);
+    if (status)
+        return status;
     if (options->solver != ITH_SOLVER_UNIPC && options->solver != ITH_SOLVER_EULER)
         return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 1 (UniPC) and 2 (Euler) are known", options->solver);
     if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
@@ -320,7 +327,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
     if (status)
         return status;
     put_defaults(pipeline->model, options);
-    status = check_words(context, options);
+    status = check_words(context, pipeline->model, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
     if (!status)

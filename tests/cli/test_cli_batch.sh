@@ -58,6 +58,8 @@ refuse 'wrong:3: nonsense: there is no such option' '{"prompt": "x", "nonsense":
 refuse 'wrong:3: sed: there is no such option; the nearest is seed' '{"prompt": "x", "sed": 3}'
 refuse 'wrong:3: ranks: it belongs to the whole batch' '{"prompt": "x", "ranks": 2}'
 refuse 'wrong:3: frames: its value is neither' '{"prompt": "x", "frames": {}}'
+refuse 'wrong:3: .*a seed above 9223372036854775807 needs quotes' '{"prompt": "x", "seed": 18446744073709551615}'
+refuse 'wrong:3: .*character .u0000, which no option takes' '{"prompt": "x\u0000y"}'
 refuse 'wrong:3: a prompt is needed' '{"seed": 1}'
 refuse "frames is 3; it must be" '{"prompt": "x", "frames": 3}'
 refuse "have the same output, 'clip-001.mp4'" '{"prompt": "x", "output": "clip-001.mp4"}'
@@ -70,6 +72,9 @@ yes a | head -n 10001 >many
 expect 1 "many:10001: the line: one command makes 10000 videos at most" "${run[@]}" --prompts many
 expect 1 "empty: has no line" "${run[@]}" --prompts empty
 expect 1 "none: cannot be read: No such file" "${run[@]}" --prompts none
+echo '{"prompt": "x", "seed": "18446744073709551615"}' >marked
+expect 0 "" "${run[@]}" --prompts marked --dry-run
+grep -q 'seed 18446744073709551615' out || fail "a large seed in quotes: $(cat out)"
 printf '\xef\xbb\xbf{"prompt": "x", "seed": 77}\n' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
 grep -q 'seed 77' out || fail "a file with a byte order mark: $(cat out)"

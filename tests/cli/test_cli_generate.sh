@@ -206,7 +206,8 @@ rm whole.latents.safetensors
 
 generate 1 "frames.*17.*21|frames.*9.*13|nearest" clip.mp4 --frames 18
 generate 1 "height.*96.*112|nearest" clip.mp4 --height 100
-generate 1 "UTF-8" clip.mp4 --prompt $'\xff\xfe'
+generate 1 "the prompt is not UTF-8" clip.mp4 --prompt $'\xff\xfe'
+generate 1 "the negative prompt is not UTF-8" clip.mp4 --guidance 3 --negative $'\xff'
 generate 1 "none" clip.mp4 --noise none
 generate 1 "GB at its peak.*GB.*force" large/ --height 8192 --width 8192 --frames 4093
 generate 1 "ulysses|mesh|ranks" clip.mp4 --ranks 4 --ulysses 3

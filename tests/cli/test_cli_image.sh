@@ -23,6 +23,28 @@ size 64 112 --width 64
 size 32 48 --height 48
 size 32 32 --height 32 --width 32
 
+# The sizes that the model's folder sets leave room for given ones: a square picture, and 128 x 128 in ithaca.yaml.
+square() { # WIDTH HEIGHT OPTIONS...
+    local width=$1 height=$2
+    shift 2
+    expect 0 "" "$ithaca" generate --model "$root/models/shapes-i2v" --prompt a --image "$root/models/shapes-i2v/first.png" \
+        --frames 1 --dry-run --json "$@"
+    grep -q "\"width\": $width," out && grep -q "\"height\": $height," out || fail "no $width x $height: $(cat out)"
+}
+square 128 128
+square 64 64 --area 4096
+square 64 64 --height 64
+square 64 64 --width 64
+square 96 64 --width 96 --height 64
+printf 'area: 4096\n' >area.yaml
+square 64 64 --config area.yaml
+expect 0 "" "$ithaca" generate --model "$root/models/shapes-i2v" --prompt a --image "$root/models/shapes-i2v/first.png" \
+    --area 4096 --print-config
+grep -q '^height: 64 ' out && grep -q '^width: 64 ' out || fail "--print-config has other sizes: $(grep -E 'height|width' out)"
+cp out printed.yaml
+square 64 64 --config printed.yaml
+expect 2 "leave one of the three out" "$ithaca" "${i2v[@]}" --image "$first" --area 4096 --height 64 --width 64 --output x.gif
+
 # ---- The same bits on any number of ranks, in threads and in processes
 
 expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --last-image "$last" --height 64 --width 96 --output one.gif --dump one.dump

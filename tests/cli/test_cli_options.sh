@@ -83,7 +83,11 @@ expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # name
 expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
 expect 1 "'none/[?]x' cannot be written" "$ithaca" attend --input /none --output $'none/\x9bx' # no UTF-8, or a command
 expect 1 "cannot open [?]x" "$ithaca" attend --input $'\x9bx' --output o
-expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /none --output ""
+for option in output noise lora resume config image prompts; do
+    expect 2 "--$option: an empty text names no file" "$ithaca" generate --model "$model" --prompt x --$option ""
+done
+echo 'noise: ""' >empty.yaml
+expect 1 "empty.yaml:1: noise: an empty text names no file" "$ithaca" generate --model "$model" --prompt x --config empty.yaml
 expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output -
 expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output o --trace -
 expect 0 "" "$ithaca" attend --input "$input" --output ./-

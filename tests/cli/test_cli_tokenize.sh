@@ -16,7 +16,13 @@ same "$work/want" "$work/out"
 printf 'last line without an end' | "$ithaca" tokenize --model "$model" | grep -q ' 1$' || fail "the last line"
 [ -z "$("$ithaca" tokenize --model "$model" </dev/null)" ] || fail "no line in, a line out"
 
+# A reader that leaves ends the command, whatever else it could read.
+yes | timeout 20 "$ithaca" tokenize --model "$model" 2>"$work/err" | head -1 >"$work/out"
+status=${PIPESTATUS[1]}
+[ "$status" = 1 ] && [ ! -s "$work/err" ] || fail "its reader has left: exit status $status, $(cat "$work/err")"
+
 expect 1 "text 2: .*UTF-8" "$ithaca" tokenize --model "$model" fine $'not \xff\xfe fine'
+expect 1 "^ithaca: cannot read /dev/null" "$ithaca" tokenize --tokenizer /dev/null --model "$model" a
 printf 'a\nb\0c\n' | "$ithaca" tokenize --model "$model" >"$work/out" 2>"$work/err" && fail "NUL is taken"
 grep -q "text 2: .*NUL" "$work/err" || fail "NUL: $(cat "$work/err")"
 (ulimit -v 4000000 && head -c 1G /dev/zero | tr '\0' x | "$ithaca" tokenize --model "$model" 2>"$work/err") && fail "an endless line"

@@ -147,6 +147,20 @@ wait $tuner
 grep -q "interrupted by SIGTERM" "$work/err" || fail "no word of the signal: $(cat "$work/err")"
 grep -q '^tiles ' "$cache/wisdom" || fail "what was complete is lost"
 
+echo "it ends soon also where kernels are slow"
+for pause in 0.5 2 4; do
+    rm -rf "$cache"
+    ITHACA_CPU=baseline "$ithaca" tune --budget 30 >"$work/out" 2>"$work/err" &
+    tuner=$!
+    sleep $pause
+    begin=$(date +%s%N)
+    kill -TERM $tuner
+    wait $tuner
+    [ $? = 1 ] && grep -q "interrupted by SIGTERM" "$work/err" || fail "SIGTERM after $pause seconds: $(cat "$work/err")"
+    took=$((($(date +%s%N) - begin) / 1000000))
+    [ $took -lt 2000 ] || fail "SIGTERM after $pause seconds: it took $took ms to end"
+done
+
 echo "killed at any moment, it goes on where it was"
 rm -r "$cache"
 for pause in 0.05 0.3 0.7 1.3; do

@@ -7,6 +7,12 @@
 expect 2 "a command is needed" "$ithaca"
 expect 2 "no command 'paint'" "$ithaca" paint
 expect 2 "unrecognized option" "$ithaca" --nonsense
+for command in "" verify; do # argp has options for its own tests
+    expect 2 "unrecognized option '--HANG'" timeout 20 "$ithaca" $command --HANG
+    expect 2 "unrecognized option '--program-name=x'" "$ithaca" $command --program-name=x
+    expect 0 "" "$ithaca" $command --usage
+    grep -q "^Usage: ithaca" "$work/out" || fail "--usage says: $(cat "$work/out")"
+done
 expect 0 "" "$ithaca" --version
 grep -q "^ithaca [0-9.]*$" "$work/out" || fail "--version says $(cat "$work/out")"
 for command in generate attend verify plan bench info tokenize; do
@@ -47,7 +53,7 @@ expect 2 "--output is needed" "$ithaca" attend --input "$work/i"
 expect 2 "--model is needed" "$ithaca" tokenize x
 expect 2 "attention" "$ithaca" bench
 expect 2 "'video' is nothing" "$ithaca" bench video
-expect 2 "nothing that can be measured" "$ithaca" bench attention attention
+expect 2 "one thing is measured at a time: leave out 'attention' or 'block'" "$ithaca" bench attention block
 expect 2 "not an option" "$ithaca" verify attention
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --seed 1 --noise n
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --quiet --verbose

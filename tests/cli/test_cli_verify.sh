@@ -24,6 +24,14 @@ for dtype in bf16 f16 f32; do
         verify --seq 8 --kv-seq 6 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype --seed 6
     done
 done
+for dtype in bf16 f16 f32; do
+    for sizes in "2 1" "3 1" "5 1" "12 1" "40 1" "5 2" "1 64"; do # few numbers, whose errors scatter
+        for seed in 0 1 2 5 8 10; do
+            verify --seq ${sizes% *} --head-dim ${sizes#* } --ranks 1 --threads 1 --batch 4 --heads 8 --dtype $dtype --seed $seed
+        done
+    done
+done
+verify --head-dim 1 --seq 5 --ranks 2
 
 # Every value of every option is there, and figures are what they should be.
 expect 0 "" "$ithaca" verify $small --seq 40 --json --threads 3
@@ -45,6 +53,7 @@ expect 0 "" "$ithaca" verify $small --seq 10 --json --kernel "$kernel"
 jq -e --arg kernel "$kernel" 'all(.problems[].plans[]; .kernel == $kernel)' "$work/out" >/dev/null || fail "--kernel"
 
 expect 1 "no kernel 'none'" "$ithaca" verify --kernel none
+expect 1 "this machine cannot run the kernel bf16_amx" env ITHACA_CPU=baseline "$ithaca" verify --kernel bf16_amx
 expect 1 "kv_heads is 4" "$ithaca" verify --heads 6 --kv-heads 4
 expect 1 "size can hold|no memory" "$ithaca" verify --seq 1000000 --batch 1000000 --heads 1000000 --head-dim 1000000
 finish

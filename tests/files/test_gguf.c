@@ -227,8 +227,8 @@ static const struct {
     {"GGUF i3 l0 l1 l18446744073709551608 i4 i1", F, "it is cut"},
     {"GGUF i3 l0 l1 l2 b107 b0 i4 i1", F, "zero byte"},
     {"GGUF i3 l0 l1 sk i8 l1 b0", F, "zero byte"},
-    {"GGUF i3 l0 l2 sk i4 i1 sk i4 i2", F, "'k' are there twice"},
-    {"GGUF i3 l0 l2 sk i9 i4 l0 sk i9 i4 l0", F, "'k' are there twice"},
+    {"GGUF i3 l0 l2 sk i4 i1 sk i4 i2", F, "the metadata have 'k' twice"},
+    {"GGUF i3 l0 l2 sk i9 i4 l0 sk i9 i4 l0", F, "the metadata have 'k' twice"},
     {"GGUF i3 l0 l1 sk i9 i9 l1 i4 l1 i7", F, "an array of arrays"},
     {"GGUF i3 l0 l1 sk i9 i13 l0", F, "array of an unknown type"},
     {"GGUF i3 l0 l1 sk i9 i4 l3 i1 i2", F, "it is cut"},
@@ -290,6 +290,9 @@ static void lies_are_refused(void **state)
         const char *sentence = ith_context_error(context);
         if (!strstr(sentence, lies[i].word) || !strstr(sentence, "/lie.gguf"))
             fail_msg("%s: '%s' is not in: %s", lies[i].description, lies[i].word, sentence);
+        const char *named = strstr(sentence, "/lie.gguf");
+        if (named && strstr(named + 1, "/lie.gguf"))
+            fail_msg("the file is named twice: %s", sentence);
         for (const char *p = sentence; *p; p++)
             assert_true((unsigned char)*p >= ' ' && *p != 0x7f);
     }

@@ -190,6 +190,21 @@ static void what_is_no_file_is_refused(void **state)
     assert_refused("/dev/null/x", ITH_ERR_IO, "", "Not a directory");
 }
 
+/* Git LFS leaves a text in place of a file that was not fetched. */
+static void lfs_pointers_are_recognised(void **state)
+{
+    (void)state;
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    static const char *const names[] = {"pointer.safetensors", "pointer.gguf"};
+    for (int i = 0; i < 2; i++) {
+        const char *path = temporary_path(folder, names[i]);
+        temporary_write(path, pointer, sizeof pointer - 1);
+        assert_refused(path, ITH_ERR_FORMAT, "", "is a Git LFS pointer: 'git lfs pull' fetches the file");
+        temporary_write(path, pointer, 15);
+        assert_refused(path, ITH_ERR_FORMAT, "", "claims a header");
+    }
+}
+
 /* A file whose header alone is believable: 3 TB claimed in a few bytes, and a sparse file that really is that long. */
 static void large_claims_cost_nothing(void **state)
 {
@@ -287,6 +302,7 @@ int main(void)
         cmocka_unit_test(odd_but_legal_headers_are_read),
         cmocka_unit_test(lengths_that_lie_are_refused),
         cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(lfs_pointers_are_recognised),
         cmocka_unit_test(large_claims_cost_nothing),
         cmocka_unit_test(long_names_are_cut_in_sentences),
         cmocka_unit_test(headers_of_100_megabytes_take_little_time),

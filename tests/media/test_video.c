@@ -419,7 +419,10 @@ static void options_that_make_no_video(void **state)
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "crf");
     options = options_for(f), options.width = INT64_MAX;
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "pixels");
-    options.width = 0;
+    options.width = options.height = 16384;
+    assert_refused(f, in_folder(f, "clip.gif"), &options, ITH_ERR_ARGUMENT, "not 16384 x 16384");
+    assert_refused(f, in_folder(f, "clip/"), &options, ITH_ERR_ARGUMENT, "not 16384 x 16384");
+    options = options_for(f), options.width = 0;
     assert_refused(f, in_folder(f, "clip/"), &options, ITH_ERR_ARGUMENT, "pixels");
     ith_video_writer *writer = NULL;
     options = options_for(f);

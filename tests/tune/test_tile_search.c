@@ -128,6 +128,32 @@ static void it_ends_on_request_and_in_time(void **state)
     assert_true(ith_clock_seconds() - start < 100);
 }
 
+static bool after(void *user)
+{
+    return ith_clock_seconds() > *(double *)user;
+}
+
+/* Rates that lead to long blocks of queries, which no memory has. */
+static double of_short_blocks(void *user, const ith_tile_choice *tiles)
+{
+    (void)user;
+    return tiles->block_q < 500 ? (double)tiles->block_q : 0;
+}
+
+/* A request to stop ends a call of a kernel, also of the slowest one, on blocks that take it many seconds. */
+static void it_ends_within_a_call(void **state)
+{
+    (void)state;
+    ith_tile_search search = ITH_TILE_SEARCH_INIT;
+    ith_tile_report report = ITH_TILE_REPORT_INIT;
+    double moment = ith_clock_seconds() + 0.5;
+    search.kernel = "f32_ref", search.dtype = ITH_F32, search.head_dim = 1024, search.keys = 16384;
+    search.known = of_short_blocks, search.should_stop = after, search.user = &moment, search.seconds = 1000;
+    check(context, ith_tiles_search(context, &search, &report));
+    assert_int_equal(report.complete, 0);
+    assert_true(ith_clock_seconds() - moment < 1);
+}
+
 static void refuse(const ith_tile_search *search, ith_status status, const char *part)
 {
     ith_tile_report report = ITH_TILE_REPORT_INIT;
@@ -247,14 +273,9 @@ int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        EACH(what_is_proposed_is_legal),
-        EACH(earlier_rates_are_used),
-        EACH(it_ends_on_request_and_in_time),
-        EACH(rates_are_finite),
-        EACH(nonsense_is_refused),
-        EACH(tiles_become_wisdom),
-        EACH(strategies_become_wisdom),
-        EACH(strategies_that_no_plan_has_are_refused),
+        EACH(what_is_proposed_is_legal), EACH(earlier_rates_are_used),   EACH(it_ends_on_request_and_in_time),
+        EACH(it_ends_within_a_call),     EACH(rates_are_finite),         EACH(nonsense_is_refused),
+        EACH(tiles_become_wisdom),       EACH(strategies_become_wisdom), EACH(strategies_that_no_plan_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,16 +50,36 @@ void ith_codepoints_free(ith_context *context, ith_codepoints *text)
     *text = (ith_codepoints){0};
 }
 
-ith_status ith_codepoints_append_utf8(ith_context *context, ith_codepoints *text, const char *utf8)
+/* Decodes the character at byte i of a text. Returns its bytes; 0, with the error, if they are not UTF-8. */
+static int64_t decode(ith_context *context, const char *name, const char *utf8, int64_t i, int64_t length,
+                      utf8proc_int32_t *codepoint)
 {
     const utf8proc_uint8_t *bytes = (const utf8proc_uint8_t *)utf8;
-    utf8proc_ssize_t length = (utf8proc_ssize_t)strlen(utf8);
-    for (utf8proc_ssize_t i = 0; i < length;) {
+    const utf8proc_ssize_t used = utf8proc_iterate(bytes + i, length - i, codepoint);
+    if (used <= 0)
+        ith_fail(context, ITH_ERR_ARGUMENT, "%s is not UTF-8: byte 0x%02X at offset %lld", name, bytes[i],
+                 (long long)i);
+    return used > 0 ? used : 0;
+}
+
+ith_status ith_utf8_check(ith_context *context, const char *name, const char *utf8)
+{
+    const int64_t length = (int64_t)strlen(utf8);
+    utf8proc_int32_t codepoint;
+    for (int64_t i = 0, used; i < length; i += used)
+        if (!(used = decode(context, name, utf8, i, length, &codepoint)))
+            return ITH_ERR_ARGUMENT;
+    return ITH_OK;
+}
+
+ith_status ith_codepoints_append_utf8(ith_context *context, ith_codepoints *text, const char *utf8)
+{
+    const int64_t length = (int64_t)strlen(utf8);
+    for (int64_t i = 0; i < length;) {
         utf8proc_int32_t codepoint;
-        utf8proc_ssize_t used = utf8proc_iterate(bytes + i, length - i, &codepoint);
-        if (used <= 0)
-            return ith_fail(context, ITH_ERR_ARGUMENT, "the prompt is not UTF-8: byte 0x%02X at offset %lld", bytes[i],
-                            (long long)i);
+        const int64_t used = decode(context, "the text", utf8, i, length, &codepoint);
+        if (!used)
+            return ITH_ERR_ARGUMENT;
         ith_status status = ith_codepoints_push(context, text, (uint32_t)codepoint);
         if (status)
             return status;
