@@ -114,7 +114,7 @@ static void kernels_that_cannot_are_passed_over(void **state)
 static void wisdom_of_the_processor_is_another(void **state)
 {
     (void)state;
-    char path[] = "/tmp/ithaca_device_wisdom_XXXXXX";
+    char path[] = "/tmp/ithaca_device_wisdom_XXXXXX", lock[sizeof path + 8];
     const int file = mkstemp(path);
     assert_true(file >= 0);
     close(file);
@@ -135,8 +135,8 @@ static void wisdom_of_the_processor_is_another(void **state)
     assert_string_equal(recalled.info.kernel, on_device.info.kernel);
     ith_context_destroy(&other);
     unlink(path);
-    strcat(path, ".lock");
-    unlink(path);
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    unlink(lock);
 }
 
 /* Remembers a ring of three ranks for the problem of a trial, on what the context computes with. */
