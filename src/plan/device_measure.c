@@ -49,8 +49,8 @@ static int64_t lay_out(trial *t, ith_arena *arena)
     return inputs;
 }
 
-/* Makes sequences of another length. The offsets of fixed_m are 0: logits are small here, so any small offset will
- * do. */
+/* Makes sequences of another length: random q, k and v, and zeros for the other arrays. The offsets of fixed_m are 0:
+ * logits are small here, so any small offset will do. */
 static ith_status resize(trial *t, int64_t tokens)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
@@ -58,17 +58,16 @@ static ith_status resize(trial *t, int64_t tokens)
     ith_arena arena = {0};
     void *memory = NULL;
     t->call.q_rows = t->call.kv_rows = tokens;
-    lay_out(t, &arena);
-    const int64_t bytes = arena.used_bytes;
+    const int64_t inputs = lay_out(t, &arena), bytes = arena.used_bytes;
     module->release(t->use->device, t->memory);
     ith_status status = module->allocate(t->use->device, bytes, &memory, said);
     t->memory = memory;
     if (!status)
-        status = module->fill(t->stream, memory, 0, bytes, said);
+        status = module->fill(t->stream, t->memory + inputs, 0, bytes - inputs, said);
     if (status)
         return ith_device_check(t->context, status, said);
     arena = (ith_arena){.base = memory};
-    const int64_t inputs = lay_out(t, &arena);
+    lay_out(t, &arena);
     return ith_device_fill_random(t->context, t->stream, t->call.dtype, memory, inputs);
 }
 
