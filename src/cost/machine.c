@@ -229,8 +229,9 @@ ith_status ith_machine_check(ith_context *context, const ith_machine *machine)
 
 double ith_machine_busy_rate(const ith_machine *m, double wanted)
 {
-    const double units = (double)m->host_units, lost = m->busy_share > 0 && units > 1 ? 1 - m->busy_share : 0;
-    return 1 - lost * (fmin(wanted, units) - 1) / fmax(units - 1, 1);
+    /* The share is the first term, so that the sum is above 0 however small the share is. */
+    const double units = (double)m->host_units, share = m->busy_share > 0 && units > 1 ? m->busy_share : 1;
+    return share + (1 - share) * (units - fmin(wanted, units)) / fmax(units - 1, 1);
 }
 
 double ith_machine_apart(int64_t a, int64_t b)

@@ -76,6 +76,8 @@ static double end_on_link(const ith_walker *w, const ith_walk_exchange *e, int l
     int64_t number = -1;
     while (e->work[level] > 0 && number < e->number) {
         const ith_walk_exchange *next = next_on_link(w, level, number);
+        if (!next)
+            return INFINITY; /* times beyond all numbers */
         at = fmax(at, next->ready) + next->work[level];
         number = next->number;
     }

@@ -325,7 +325,13 @@ ith_status ith_wisdom_put_tiles(ith_context *context, const ith_tile_search *giv
     ith_tile_case c;
     ith_wisdom *wisdom;
     char why[256];
-    ith_status status = open_case(context, given, &c, &wisdom);
+    const double rate = tiles ? tiles->gflops : 1;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status && (!(rate > 0) || !(usual_gflops > 0) || !isfinite(rate) || !isfinite(usual_gflops)))
+        status = ith_fail(context, ITH_ERR_ARGUMENT,
+                          "gflops is %g and usual_gflops %g: both must be finite and above 0", rate, usual_gflops);
+    if (!status)
+        status = open_case(context, given, &c, &wisdom);
     if (status)
         return status;
     const ith_attn_tiles sizes = tiles ? tiles_of(tiles) : (ith_attn_tiles){0};

@@ -5,6 +5,7 @@
 #include "../base/clock.h"
 #include "../base/context.h"
 #include "../base/trace.h"
+#include "callback.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,22 +22,14 @@ static bool quantise(uint8_t *rgb, const float *frame, int64_t count)
     return numbers == count;
 }
 
-/* Calls on_frame. If on_frame fails and leaves no error message in the context, leaves one. */
+/* Calls on_frame. */
 static ith_status hand_over(const ith_rank *rank, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
-    ith_context *context = rank->context;
     if (!rank->options.on_frame)
         return ITH_OK;
-    ith_fail(context, ITH_OK, "%s", ""); /* clears the error message, to see afterwards whether on_frame has left one */
-    int status = rank->options.on_frame(rank->options.user, index, rgb, height, width);
-    if (status > ITH_OK || status < ITH_ERR_INTERNAL)
-        return ith_fail(context, ITH_ERR_ABORTED,
-                        "on_frame returned %d for frame %lld, which is no ith_status: it counts as a failure", status,
-                        (long long)index);
-    if (status && !ith_context_error(context)[0])
-        return ith_fail(context, (ith_status)status, "on_frame returned %s for frame %lld",
-                        ith_status_name((ith_status)status), (long long)index);
-    return (ith_status)status;
+    ith_callback_begin(rank->context);
+    const int returned = rank->options.on_frame(rank->options.user, index, rgb, height, width);
+    return ith_callback_end(rank->context, returned, "on_frame", "frame", index);
 }
 
 void ith_frames_set_activity(const ith_rank *rank, int64_t index)
@@ -86,7 +79,7 @@ ith_status ith_frames_take(void *user, int64_t index, const float *rows, int64_t
         return ith_fail(
             rank->context, ITH_ERR_FORMAT,
             "frame %lld is no picture: the decoder has made numbers that are not finite from finite latents, "
-            "so weights of the autoencoder are damaged",
+            "so weights of the autoencoder are damaged, or the latents are far too large",
             (long long)index + 1);
     status = gather(frames);
     double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);

@@ -284,6 +284,9 @@ static ith_status open_loras(ith_context *context, ith_model *model, const ith_m
     int64_t count = 0;
     const char *at = (const char *)files->loras;
     ith_status status = files->lora_count > 0 ? ith_need(context, at, "loras") : ITH_OK;
+    if (files->lora_count < 0)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "lora_count is %lld, and must be 0 or more",
+                          (long long)files->lora_count);
     for (int64_t i = 0; i < files->lora_count && !status; i++, at += files->loras->struct_size) {
         ith_lora_file lora = ITH_LORA_FILE_INIT;
         status = ITH_SIZED_READ(context, ith_lora_file, ITH_LORA_FILE_INIT, at, &lora);

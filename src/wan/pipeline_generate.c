@@ -196,6 +196,8 @@ static ith_status encode(ith_pipeline *pipeline, ith_comm *comm, const ith_gener
     ith_rank rank = new_rank(pipeline, comm);
     ith_prompt_list list = {texts, count};
     ith_status status = read_request(&rank, options);
+    if (!status && count < 0)
+        status = ith_fail(rank.context, ITH_ERR_ARGUMENT, "count is %lld, and must be 0 or more", (long long)count);
     for (int64_t i = 0; i < count && !status; i++)
         status = ith_need(rank.context, texts ? texts[i] : NULL, "a text");
     status = ith_rank_begin(&rank, status);

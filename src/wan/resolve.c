@@ -252,12 +252,13 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     return status;
 }
 
-static ith_status check_words(ith_context *context, const ith_model *model, const ith_generate_options *options)
+static ith_status check_words(ith_context *context, const ith_generate_options *options)
 {
     if (!options->prompt && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt is needed");
     ith_status status = options->from_latents ? ITH_OK : ith_utf8_check(context, "the prompt", options->prompt);
-    if (!status && !options->from_latents && ith_denoise_is_guided(model, options))
+    /* without guidance it is only metadata of the files that a run saves */
+    if (!status && !options->from_latents && options->negative)
         status = ith_utf8_check(context, "the negative prompt", options->negative);
     if (status)
         return status;
@@ -327,7 +328,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
     if (status)
         return status;
     put_defaults(pipeline->model, options);
-    status = check_words(context, pipeline->model, options);
+    status = check_words(context, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
     if (!status)

@@ -63,6 +63,53 @@ static void add_fields(pairs *p, const ith_field *fields, int count, const void 
     }
 }
 
+/* ---- The hash of the metadata ---------------------------------------------------------------------------------- */
+
+/* A function that finds the value of a key of the metadata; NULL if there is none. */
+typedef const char *find_value(const void *from, const char *key);
+
+static uint64_t hash_value(uint64_t hash, const void *from, find_value *find, const char *key)
+{
+    const char *value = find(from, key);
+    hash = ith_hash(hash, key, (int64_t)strlen(key) + 1);
+    return value ? ith_hash(hash, value, (int64_t)strlen(value) + 1) : hash;
+}
+
+static uint64_t hash_fields(uint64_t hash, const void *from, find_value *find, const ith_field *fields, int count)
+{
+    for (int i = 0; i < count; i++)
+        hash = fields[i].saved ? hash_value(hash, from, find, fields[i].name) : hash;
+    return hash;
+}
+
+/* The hash of all keys and values, without its own: a run that goes on from a file that was changed would give other
+ * bits. */
+static uint64_t hash_metadata(const void *from, find_value *find)
+{
+    static const char *const keys[] = {VERSION_KEY, "step", "model", "noise", "state", "plan", "attention"};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        hash = hash_value(hash, from, find, keys[i]);
+    hash = hash_fields(hash, from, find, ith_option_fields, ITH_OPTION_FIELDS);
+    return hash_fields(hash, from, find, ith_attention_fields, ITH_ATTENTION_FIELDS);
+}
+
+static const char *find_pair(const void *from, const char *key)
+{
+    const pairs *p = from;
+    for (int64_t i = 0; i < p->count; i++)
+        if (!strcmp(p->keys[i], key))
+            return p->values[i];
+    return NULL;
+}
+
+static const char *find_in_file(const void *from, const char *key)
+{
+    return ith_tensor_file_metadata(from, key);
+}
+
+/* ---- The file -------------------------------------------------------------------------------------------------- */
+
 /* The hash of a file is the exclusive or of the hashes of its tensors, so that they may be read in any order. */
 static uint64_t hash_tensor(int64_t index, const float *numbers, int64_t count)
 {
@@ -94,6 +141,7 @@ ith_status ith_saved_run_write(ith_context *context, const char *path, const ith
     add_text(&p, "attention", facts->attention);
     add_fields(&p, ith_option_fields, ITH_OPTION_FIELDS, facts->options);
     add_fields(&p, ith_attention_fields, ITH_ATTENTION_FIELDS, facts->options->attention);
+    add_hash(&p, "metadata", hash_metadata(&p, find_pair));
     return ith_tensor_file_write(context, path, all, count, p.keys, p.values, p.count);
 }
 
@@ -164,6 +212,8 @@ static ith_status read_metadata(ith_context *context, ith_saved_run *saved)
         status = read_number(context, saved, "noise", 16, &saved->noise_hash);
     if (!status)
         status = read_number(context, saved, "state", 16, &saved->state_hash);
+    if (!status)
+        status = read_number(context, saved, "metadata", 16, &saved->metadata_hash);
     saved->attention = ith_tensor_file_metadata(saved->file, "attention");
     return status;
 }
@@ -287,6 +337,8 @@ ith_status ith_saved_run_take(ith_context *context, const ith_saved_run *saved, 
     if (!status && saved->step > options->steps)
         status = ith_fail(context, ITH_ERR_FORMAT, "%s: step %lld of %lld in its metadata is none", saved->path,
                           (long long)saved->step, (long long)options->steps);
+    if (!status && saved->metadata_hash != hash_metadata(saved->file, find_in_file))
+        status = ith_fail(context, ITH_ERR_FORMAT, "%s: its metadata was changed or is damaged", saved->path);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a saved run (checkpoint_file): a run between two denoising steps. It is a .safetensors file with the
  * latents, the solver's arrays, and as metadata the options that shape the result, the step, and hashes of the model,
- * of the first noise and of the tensors. A run that begins with this file (resume_file) gives the bits of a run that
+ * of the first noise, of the tensors and of the metadata itself. A run that begins with this file (resume_file) gives the bits of a run that
  * was not interrupted. */
 #ifndef ITH_WAN_SAVED_RUN_H
 #define ITH_WAN_SAVED_RUN_H
@@ -27,7 +27,7 @@ typedef struct ith_saved_run {
     ith_tensor_file *file;
     char *path;
     int64_t step;
-    uint64_t model_hash, noise_hash, state_hash;
+    uint64_t model_hash, noise_hash, state_hash, metadata_hash;
     const char *attention;
 } ith_saved_run;
 

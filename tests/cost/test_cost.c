@@ -205,6 +205,8 @@ static void test_units(void **state)
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2);
     b.machine.busy_share = 0.5; /* each unit is half as fast while all four compute */
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 4);
+    b.machine.busy_share = 1e-30; /* the least that a description may have */
+    near(cost_of(&b, 4).seconds, compute_all / HEADS * 2 * 1e30);
     b.options.strategy = ITH_STRATEGY_AUTO, b.options.threads = 2; /* five heads of 32 blocks on two units */
     b.machine.host_units = 2, b.machine.busy_share = 0;
     near(cost_of(&b, 1).seconds, compute_all / HEADS * 2.5);

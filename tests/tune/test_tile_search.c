@@ -208,6 +208,15 @@ static void tiles_become_wisdom(void **state)
     assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, 2), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "block_q is -100, and must be"));
     assert_int_equal(ith_wisdom_put_tiles(context, &search, NULL, 2), ITH_ERR_ARGUMENT);
+    static const double wrong[] = {0, -1, NAN, INFINITY};
+    tiles.block_q = 4;
+    for (int i = 0; i < 4; i++) {
+        tiles.gflops = 1;
+        assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, wrong[i]), ITH_ERR_ARGUMENT);
+        tiles.gflops = wrong[i];
+        assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, 1), ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "both must be finite and above 0"));
+    }
     search.kernel = NULL;
     assert_int_equal(ith_wisdom_get_tiles(context, &search, &found), ITH_ERR_ARGUMENT);
 }

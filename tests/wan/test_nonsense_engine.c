@@ -107,6 +107,8 @@ static void asking(void **state)
     REFUSED(context, "count is NULL", ith_pipeline_tokenize(pipeline, "a", ids, NULL));
     count = 7;
     REFUSED(context, "UTF-8", ith_pipeline_tokenize(pipeline, "a \xff", ids, &count));
+    const ith_generate_options o = small_run();
+    REFUSED(context, "count is -1, and must be 0 or more", ith_pipeline_encode(pipeline, NULL, &o, NULL, -1));
     assert_int_equal(count, 0);
 }
 
@@ -143,6 +145,9 @@ static void options_of_runs(void **state)
     REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     REFUSED_SIZES(context, report, "ith_generate_report", ith_pipeline_generate(pipeline, NULL, &o, &report));
+    o.guidance[0] = o.guidance[1] = 1, o.negative = "\xff"; /* not computed with, but saved */
+    expect_refused(ITH_ERR_ARGUMENT, &o, "the negative prompt is not UTF-8");
+    o = small_run();
     o.threads = 65536; /* OpenMP would end the program if it could not start them */
     expect_refused(ITH_ERR_ARGUMENT, &o, "threads is 65536");
     o.prompt = NULL;

@@ -197,7 +197,12 @@ static void a_callback_may_end_the_run(void **state)
     seen s = {.answer = ITH_ERR_IO};
     ith_generate_options options = preview_run(&s);
     assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_IO);
-    assert_non_null(strstr(ith_context_error(context), "on_preview has failed after step 6"));
+    assert_non_null(strstr(ith_context_error(context), "on_preview returned ITH_ERR_IO for step 6"));
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        s.answer = (ith_status)7;
+        assert_int_equal(engine_generate(context, pipeline, ranks, &options, NULL), ITH_ERR_ABORTED);
+        assert_non_null(strstr(ith_context_error(context), "on_preview returned 7 for step 6, which is no ith_status"));
+    }
     options.preview_every = -1;
     assert_int_equal(engine_generate(context, pipeline, 1, &options, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "preview_every is -1"));

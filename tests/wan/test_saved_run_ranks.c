@@ -175,8 +175,14 @@ static void another_file_is_refused(void **state)
     expect_refusal(&again, ITH_ERR_FORMAT, "steps in its metadata");
     alter("\"step\":\"1\"", "\"step\":\"7\"");
     expect_refusal(&again, ITH_ERR_FORMAT, "step 7 of 5");
-    alter("\"height\":\"48\"", "\"height\":\"64\"");
-    expect_refusal(&again, ITH_ERR_FORMAT, "the size of its run");
+    static const char *const changes[][2] = {{"\"height\":\"48\"", "\"height\":\"64\""},
+                                             {"\"step\":\"1\"", "\"step\":\"2\""},
+                                             {"\"steps\":\"5\"", "\"steps\":\"6\""},
+                                             {"\"seed\":\"3\"", "\"seed\":\"4\""}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        alter(changes[i][0], changes[i][1]);
+        expect_refusal(&again, ITH_ERR_FORMAT, "its metadata was changed or is damaged");
+    }
     alter("\"solver\":\"unipc\"", "\"solver\":\"other\"");
     expect_refusal(&again, ITH_ERR_FORMAT, "solver in its metadata");
     size_t bytes = 0;

@@ -16,6 +16,7 @@
 #include "../../base/observer.h"
 #include "../../base/trace.h"
 #include "../../comm/comm.h"
+#include "../callback.h"
 #include "../dit/dit_shards.h"
 #include "../image/condition.h"
 #include "../preview.h"
@@ -399,8 +400,9 @@ static ith_status show_preview(worker *w, int64_t step)
         return status;
     ith_preview_draw(rank->preview_map, &rank->size, w->b.whole, w->b.preview);
     const int64_t width = ith_preview_frames(&rank->size) * rank->size.width;
-    status = options->on_preview(options->user, step + 1, w->b.preview, rank->size.height, width);
-    return status ? ith_fail(w->context, status, "on_preview has failed after step %lld", (long long)step + 1) : ITH_OK;
+    ith_callback_begin(w->context);
+    const int returned = options->on_preview(options->user, step + 1, w->b.preview, rank->size.height, width);
+    return ith_callback_end(w->context, returned, "on_preview", "step", step + 1);
 }
 
 /* ---- Resumed runs ---------------------------------------------------------------------------------------------- */
