@@ -350,8 +350,10 @@ typedef struct ith_generate_options {
      * the same pixels. Without a height and a width, the video has the image's shape within `area` pixels; with one of
      * the two, the other follows from the image's shape. */
     const ith_image *image, *last_image;
-    int64_t area; /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area */
-    int64_t fit;  /* an ith_fit */
+    /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area. Both sides are multiples
+     * of ith_model_info.size_multiple, at least one: an extremely long image may get more pixels and another shape */
+    int64_t area;
+    int64_t fit; /* an ith_fit */
     /* Gets a small preview of the video after every preview_every steps (0: never) and after the last one:
      * [height, width, 3] 8-bit RGB, a pixel for each latent of the first, the middle and the last latent frame, side by
      * side, valid during the call. `step` is the number of steps that are done. On rank 0 only, as on_frame.
@@ -383,8 +385,8 @@ ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_opt
 ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_generate_options *options, char *text,
                                        size_t bytes);
 /* Predicts the peak memory of a run with these options on `ranks` ranks, for a process that has the first `ranks_here`
- * of them. The bytes are computed from sizes: the tokenizer is read, weight files are not. The options need not be
- * resolved. */
+ * of them. The bytes are computed from sizes: the tokenizer and the headers of weight files are read, weights are not.
+ * The options need not be resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
 /* Predicts in the same way the memory that this process takes on the device of the pipeline's context
@@ -406,7 +408,8 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  * family. Ranks that call with the same pipeline share the weights, encoded prompts and threads of their process. The
  * lowest of them opens, encodes and decodes for all, with all of the threads, while the others wait. Each process
  * decodes some rows of every frame; with from_latents the process of rank 0 decodes alone. Rank 0 gathers the frames:
- * it alone calls on_frame and writes files.
+ * it alone calls on_frame and on_preview and writes files, so that dump_file, latents_file, checkpoint_file,
+ * checkpoint_every and preview_every count on rank 0 alone, and noise_file on the lowest rank of each pipeline.
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
@@ -435,7 +438,7 @@ ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm,
 ITH_API ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
                                        const char *const *texts, int64_t count);
 /* Ends the run that the pipeline is in; if it is in none, its next run. All ranks of the run return
- * ITH_ERR_INTERRUPTED. May be called from any thread and from a signal handler. NULL does nothing. */
+ * ITH_ERR_INTERRUPTED, unless its last frame has been handed over already. May be called from any thread and from a signal handler. NULL does nothing. */
 ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);
 
 #ifdef __cplusplus

@@ -226,7 +226,7 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
     return ITH_OK;
 }
 
-ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
+ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value, bool leaders)
 {
     /* rank->records serves as the buffer for gathered values: it is large enough, and its contents are not needed any
      * more. */
@@ -238,7 +238,7 @@ ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
     value_of *all = rank->records;
     ith_status status = ith_comm_allgather(rank->comm, &mine, sizeof mine, all);
     for (int i = 1; i < rank->ranks && !status; i++)
-        if (!all[i].position && all[i].value != all[0].value)
+        if (!(leaders && all[i].position) && all[i].value != all[0].value)
             status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
                               "%s of rank %d and of rank 0 differ: all must be the same", name, i);
     return status;

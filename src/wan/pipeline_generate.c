@@ -117,7 +117,7 @@ static ith_status make_latents(ith_rank *rank)
     if (!status)
         status = ith_rank_lead(rank, "making noise", rank->saved ? check_noise : make_noise, &noise);
     if (!status && !rank->saved)
-        status = ith_rank_compare(rank, "the noise", noise);
+        status = ith_rank_compare(rank, "the noise", noise, true);
     if (!status && rank->options.image)
         status = ith_rank_first(rank, "encoding the image", ith_condition_make, NULL);
     if (!status && rank->options.image && rank->team.processes > 1)
@@ -202,7 +202,7 @@ static ith_status encode(ith_pipeline *pipeline, ith_comm *comm, const ith_gener
         status = ith_need(rank.context, texts ? texts[i] : NULL, "a text");
     status = ith_rank_begin(&rank, status);
     if (!status)
-        status = ith_rank_compare(&rank, "the list of texts", ith_prompt_list_hash(&list));
+        status = ith_rank_compare(&rank, "the list of texts", ith_prompt_list_hash(&list), false);
     if (!status)
         status = ith_rank_lead(&rank, "opening the text encoder", ith_prompts_keep, &list);
     return ith_rank_end(&rank, status);

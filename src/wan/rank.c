@@ -246,14 +246,14 @@ static ith_status compare_models(ith_rank *rank)
         status = ith_model_hash_added(rank->context, rank->pipeline->model, &added);
     status = ith_rank_agree(rank, status);
     if (!status && rank->team.lends) {
-        status = ith_rank_compare(rank, "LoRA files or single weight files", added);
+        status = ith_rank_compare(rank, "LoRA files or single weight files", added, true);
         if (status)
             return status;
         first = hash;
         status = ith_comm_broadcast(rank->comm, &first, sizeof first, 0);
         hash = rank->team.lent ? first : hash; /* a lent model has the files of rank 0 */
     }
-    return status ? status : ith_rank_compare(rank, "the model", hash);
+    return status ? status : ith_rank_compare(rank, "the model", hash, true);
 }
 
 /* Makes the sub-groups of the leaders that share out the weights. */

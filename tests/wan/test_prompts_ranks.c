@@ -133,6 +133,24 @@ static void nonsense_is_refused(void **state)
     check(context, ith_pipeline_encode(pipeline, NULL, &s.options, texts, 0));
 }
 
+static ith_status encode_other(ith_context *own, ith_comm *comm, void *user)
+{
+    static const char *const texts[] = {circle, square};
+    const scene *s = user;
+    (void)own;
+    return ith_pipeline_encode(s->pipeline, comm, &s->options, texts, 1 + (ith_comm_rank(comm) == 1));
+}
+
+/* Also where they share a pipeline, ranks with other texts are refused. */
+static void ranks_give_the_same_texts(void **state)
+{
+    (void)state;
+    outcome o;
+    scene s = small_scene(&o);
+    assert_int_equal(ith_run_ranks(context, 2, 0, encode_other, &s), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "the list of texts of rank 1 and of rank 0 differ"));
+}
+
 static ith_status encode_all(ith_context *own, void *user)
 {
     static const char *const texts[] = {circle, square};
@@ -157,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_encoded_once),
+        cmocka_unit_test(ranks_give_the_same_texts),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(no_refused_allocation_loses_memory),
