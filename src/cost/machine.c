@@ -160,16 +160,14 @@ static ith_status check_product(ith_context *context, const ith_machine_view *vi
     return check_numbers(context, PRODUCT, index, numbers, sizeof numbers / sizeof *numbers);
 }
 
-/* Fails unless an array of `count` structs is there, and its structs have the size of some version. */
+/* Fails unless an array of `count` structs is there, and its structs have the size of one version. */
 static ith_status check_array(ith_context *context, const void *first, size_t bytes, int64_t count, int64_t most,
                               const char *name)
 {
     if (count < 0 || count > most)
         return ith_fail(context, ITH_ERR_ARGUMENT, "the machine's %s_count is %lld, and must be from 0 to %lld", name,
                         (long long)count, (long long)most);
-    if (count == 0)
-        return ITH_OK;
-    return ith_sized_check(context, name, "its ..._INIT", first, bytes);
+    return ith_sized_check_array(context, name, "its ..._INIT", first, count, bytes);
 }
 
 #define MOST_ROWS 1000000 /* of an array of a description */

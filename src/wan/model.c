@@ -287,6 +287,9 @@ static ith_status open_loras(ith_context *context, ith_model *model, const ith_m
     if (files->lora_count < 0)
         status = ith_fail(context, ITH_ERR_ARGUMENT, "lora_count is %lld, and must be 0 or more",
                           (long long)files->lora_count);
+    if (!status)
+        status = ith_sized_check_array(context, "ith_lora_file", "ITH_LORA_FILE_INIT", at, files->lora_count,
+                                       sizeof *files->loras);
     for (int64_t i = 0; i < files->lora_count && !status; i++, at += files->loras->struct_size) {
         ith_lora_file lora = ITH_LORA_FILE_INIT;
         status = ITH_SIZED_READ(context, ith_lora_file, ITH_LORA_FILE_INIT, at, &lora);

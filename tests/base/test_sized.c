@@ -71,6 +71,29 @@ static void fill_gives_what_fits(void **state)
     assert_true(longer.struct_size == sizeof longer && longer.old == 5 && longer.newer == 6 && longer.newest == 78);
 }
 
+static ith_status check_array(const void *first, int64_t count)
+{
+    return ith_sized_check_array(context, "example", "EXAMPLE_INIT", first, count, sizeof(example));
+}
+
+static void elements_of_an_array_are_of_one_version(void **state)
+{
+    (void)state;
+    next_version longer[3] = {{sizeof *longer, 1, 2, 0}, {sizeof *longer, 3, 4, 0}, {sizeof *longer, 5, 6, 0}};
+    const first_version shorter[2] = {{sizeof *shorter, 1}, {sizeof *shorter, 2}};
+    assert_int_equal(check_array(longer, 3), ITH_OK);
+    assert_int_equal(check_array(shorter, 2), ITH_OK);
+    assert_int_equal(check_array(NULL, 0), ITH_OK);
+    assert_int_equal(check_array(NULL, 1), ITH_ERR_ARGUMENT);
+    longer[2].newest = 7;
+    assert_int_equal(check_array(longer, 2), ITH_OK);
+    assert_int_equal(check_array(longer, 3), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "a later version's field is set"));
+    longer[1].struct_size = SIZE_MAX;
+    assert_int_equal(check_array(longer, 3), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "struct_size of element 1 of the example is"));
+}
+
 static void nonsense_is_refused(void **state)
 {
     (void)state;
@@ -131,7 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read_takes_what_there_is), cmocka_unit_test(fill_gives_what_fits),
         cmocka_unit_test(nonsense_is_refused),      cmocka_unit_test(a_creation_says_why_it_failed),
-        cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(null_is_refused),          cmocka_unit_test(elements_of_an_array_are_of_one_version),
     };
     if (ith_context_create(NULL, &context))
         return 1;
