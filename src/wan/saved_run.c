@@ -82,11 +82,11 @@ static uint64_t hash_fields(uint64_t hash, const void *from, find_value *find, c
     return hash;
 }
 
-/* The hash of all keys and values, without its own: a run that goes on from a file that was changed would give other
+/* The hash of all keys and values but its own and the version, which is compared: a run that goes on from a file that was changed would give other
  * bits. */
 static uint64_t hash_metadata(const void *from, find_value *find)
 {
-    static const char *const keys[] = {VERSION_KEY, "step", "model", "noise", "state", "plan", "attention"};
+    static const char *const keys[] = {"step", "model", "noise", "state", "plan", "attention"};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         hash = hash_value(hash, from, find, keys[i]);
