@@ -110,7 +110,4 @@ void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin
  * rank. */
 ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
                                  ith_attn_setting *out);
-/* Checks the tensors of an execution: none may be missing or misaligned, and outputs may not overlap other tensors. */
-ith_status ith_attn_tensors_check(const ith_attn_setting *setting, const ith_attn_tensors *tensors);
-
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the tensors of an execution (setting.h). */
+/* Checks the tensors of an execution (extents.h). */
 #include "../base/dtype.h"
 #include "extents.h"
 
@@ -66,13 +66,13 @@ static ith_status check_outputs(const ith_attn_setting *s, const ith_extents *al
     return ITH_OK;
 }
 
-ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tensors *tensors)
+ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tensors *tensors, ith_extents *all)
 {
     ith_status status = check_announced(s, tensors);
-    const ith_extents all = ith_extents_of(s, tensors);
+    *all = ith_extents_of(s, tensors);
     for (int i = 0; !status && i < ITH_EXTENTS; i++)
-        status = check_address(s, i, &all.of[i]);
+        status = check_address(s, i, &all->of[i]);
     if (!status)
         status = check_lengths(s, tensors);
-    return status ? status : check_outputs(s, &all);
+    return status ? status : check_outputs(s, all);
 }

@@ -276,16 +276,12 @@ static int check_files(const ith_options *options)
     return ith_cli_check_distinct(paths, names, ALL, OUTPUTS);
 }
 
-static ith_option_source source_of(const ith_options *options, const char *name)
-{
-    const int index = ith_option_find(options, name);
-    return index < 0 ? ITH_FROM_DEFAULT : options->source[index];
-}
-
 /* Checks that --area leaves a size to choose. A file of --config may have all three, as --print-config writes them. */
 static int check_area(const ith_options *options)
 {
-    if (source_of(options, "area") != ITH_FROM_COMMAND || !source_of(options, "height") || !source_of(options, "width"))
+    if (ith_option_source_of(options, "area") != ITH_FROM_COMMAND ||
+        ith_option_source_of(options, "height") == ITH_FROM_DEFAULT ||
+        ith_option_source_of(options, "width") == ITH_FROM_DEFAULT)
         return ITH_EXIT_DONE;
     return ith_cli_usage(options->command,
                          "--area chooses a height and a width, and both are given: leave one of the three out");

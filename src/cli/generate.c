@@ -42,7 +42,7 @@ static const char *shift_source(const ith_generation *g)
     static const char *const sources[] = {[ITH_FROM_MODEL] = "ithaca.yaml of the model folder",
                                           [ITH_FROM_CONFIG] = "--config",
                                           [ITH_FROM_COMMAND] = "--shift"};
-    const char *given = sources[g->table->source[ith_option_find(g->table, "shift")]];
+    const char *given = sources[ith_option_source_of(g->table, "shift")];
     if (g->settings.resume)
         return "the saved run";
     return given ? given : g->model.shift_source;
@@ -188,7 +188,7 @@ static const char *explain(void *user)
 static void print_given(const ith_generation *g, const char *option, double value)
 {
     char text[40];
-    if (g->table->source[ith_option_find(g->table, option)] < ITH_FROM_CONFIG)
+    if (ith_option_source_of(g->table, option) < ITH_FROM_CONFIG)
         return;
     ith_text_of_number(value, text);
     ith_text_print_option(stderr, option, text);

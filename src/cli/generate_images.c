@@ -28,7 +28,7 @@ static void leave_to_image(ith_generation *g)
     int64_t *const resolved[] = {NULL, &g->options.height, &g->options.width};
     bool given = false;
     for (int i = 0; i < 3; i++)
-        given |= g->table->source[ith_option_find(g->table, names[i])] >= ITH_FROM_CONFIG;
+        given |= ith_option_source_of(g->table, names[i]) >= ITH_FROM_CONFIG;
     for (int i = 1; i < 3 && given && g->options.image; i++) {
         ith_option_source *source = &g->table->source[ith_option_find(g->table, names[i])];
         if (*source == ITH_FROM_MODEL)

@@ -202,16 +202,15 @@ static int check_batch(const ith_generate_settings *s, const char *command)
 /* Refuses the first option of a list that has a value of this source, or of one that counts more. */
 static int refuse_denoising(const ith_options *options, const char *const *names, int count, ith_option_source least)
 {
-    for (int i = 0; i < count; i++) {
-        const int index = ith_option_find(options, names[i]); /* `bench generate` lacks some options */
-        if (index >= 0 && options->source[index] >= least)
+    for (int i = 0; i < count; i++)
+        if (ith_option_source_of(options, names[i]) >= least)
             return ith_cli_usage(options->command, "--%s is about denoising, which --from-latents leaves out",
                                  names[i]);
-    }
     return ITH_EXIT_DONE;
 }
 
-/* Refuses options that contradict --from-latents. What is made may stay in a --config that an earlier run has used. */
+/* Refuses options that contradict --from-latents. A --config that an earlier run has used may still describe the
+ * video. */
 static int check_decoding(const ith_options *options)
 {
     static const char *const files[] = {"checkpoint", "resume", "preview", "dump"};
@@ -242,14 +241,11 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
         return code;
     if (settings->resume && settings->dump)
         return ith_cli_usage(command, "--dump needs all steps of a run, and --resume leaves some out");
-    int every = ith_option_find(options, "checkpoint-every"); /* `bench generate` lacks this option */
-    if (every >= 0 && options->source[every] && !settings->checkpoint && !settings->resume)
+    if (ith_option_source_of(options, "checkpoint-every") && !settings->checkpoint && !settings->resume)
         return ith_cli_usage(command, "--checkpoint-every needs --checkpoint or --resume");
-    every = ith_option_find(options, "preview-every");
-    if (every >= 0 && options->source[every] && !settings->preview)
+    if (ith_option_source_of(options, "preview-every") && !settings->preview)
         return ith_cli_usage(command, "--preview-every needs --preview");
-    int seed = ith_option_find(options, "seed");
-    if (settings->noise && options->source[seed] == ITH_FROM_COMMAND)
+    if (settings->noise && ith_option_source_of(options, "seed") == ITH_FROM_COMMAND)
         return ith_cli_usage(command, "--seed and --noise exclude each other");
     if (settings->quiet && settings->verbose)
         return ith_cli_usage(command, "--quiet and --verbose exclude each other");
@@ -282,7 +278,7 @@ static void leave_to_saved(ith_generation *g)
 #undef AT
     const ith_generate_options open = ITH_GENERATE_OPTIONS_INIT;
     for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
-        if (g->table->source[ith_option_find(g->table, saved[i].name)] == ITH_FROM_MODEL)
+        if (ith_option_source_of(g->table, saved[i].name) == ITH_FROM_MODEL)
             memcpy((char *)&g->options + saved[i].at, (const char *)&open + saved[i].at, saved[i].bytes);
 }
 

@@ -81,7 +81,7 @@ static void announce_defaults(const ith_generation *g, FILE *to)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const bool is_size = !strcmp(names[i], "height") || !strcmp(names[i], "width");
         const bool counts = strcmp(names[i], "boundary") ? !is_size || !g->options.image : g->model.experts == 2;
-        if (!counts || g->table->source[ith_option_find(g->table, names[i])] != ITH_FROM_DEFAULT)
+        if (!counts || ith_option_source_of(g->table, names[i]) != ITH_FROM_DEFAULT)
             continue;
         if (first)
             fprintf(to, "defaults of %s: ", g->model.kind);

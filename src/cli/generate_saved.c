@@ -45,7 +45,7 @@ int ith_generate_check_saved(ith_generation *g)
 
 int ith_generate_check_seed(const ith_generation *g)
 {
-    const bool given = g->table->source[ith_option_find(g->table, "seed")] != ITH_FROM_DEFAULT;
+    const bool given = ith_option_source_of(g->table, "seed") != ITH_FROM_DEFAULT;
     if (!g->settings.resume || !given || g->settings.seed == g->options.seed)
         return ITH_EXIT_DONE;
     return ith_cli_error("seed is %llu, and %llu in the saved run %s: leave it out, or begin another run",

@@ -209,6 +209,12 @@ int ith_option_find(const ith_options *options, const char *name)
     return -1;
 }
 
+ith_option_source ith_option_source_of(const ith_options *options, const char *name)
+{
+    const int index = ith_option_find(options, name);
+    return index < 0 ? ITH_FROM_DEFAULT : options->source[index];
+}
+
 void ith_option_unknown(const ith_options *options, const char *name, char *why, size_t why_bytes)
 {
     const char *names[ITH_OPTIONS_MAX];

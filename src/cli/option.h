@@ -99,6 +99,8 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
 int ith_options_append(ith_option *table, int count, const ith_option *rows, size_t row_count, size_t offset);
 /* The index of the option `name`; -1 if there is none. */
 int ith_option_find(const ith_options *options, const char *name);
+/* The source of the value of the option `name`; ITH_FROM_DEFAULT if there is no such option. */
+ith_option_source ith_option_source_of(const ith_options *options, const char *name);
 /* Writes into `why` that there is no option `name`, and the option that is spelled most like it (nearest.h). */
 void ith_option_unknown(const ith_options *options, const char *name, char *why, size_t why_bytes);
 /* A hash of an option's value: equal values have equal hashes. */

@@ -111,6 +111,16 @@ int ith_cli_replace_file(const char *path, void (*print)(FILE *file, void *user)
     return error ? cannot_write(path, error) : ITH_EXIT_DONE;
 }
 
+/* The real name of the folder of a file. The caller frees it. NULL: there is no such folder, or no memory. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *real = folder ? realpath(folder, NULL) : NULL;
+    free(folder);
+    return real;
+}
+
 /* The name of a file without links, "." and "..". If the file is not there, only the name of its folder is resolved.
  * The caller frees the result. NULL: there is no memory. */
 static char *resolve(const char *path)
@@ -125,25 +135,12 @@ static char *resolve(const char *path)
         return real ? real : strdup(path);
     }
     free(name);
-    char *slash = strrchr(target, '/');
-    const char *last = slash ? slash + 1 : target;
-    char *folder = slash ? strndup(target, slash == target ? 1 : (size_t)(slash - target)) : strdup(".");
-    real = folder ? realpath(folder, NULL) : NULL;
+    const char *slash = strrchr(target, '/'), *last = slash ? slash + 1 : target;
+    real = folder_of(target);
     if (asprintf(&out, "%s%s%s", real ? real : "", real ? "/" : "", real ? last : target) < 0)
         out = NULL;
-    free(folder);
     free(real);
     return out;
-}
-
-/* The real name of the folder of a file. The caller frees it. NULL: there is no such folder, or no memory. */
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    char *real = folder ? realpath(folder, NULL) : NULL;
-    free(folder);
-    return real;
 }
 
 /* Whether a name begins with the name of a folder, whole. */

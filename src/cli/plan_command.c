@@ -185,7 +185,7 @@ static int run(const ith_plan_settings *settings, const char *command)
 static bool is_given(const ith_options *options, const char *const *names, const char **name)
 {
     for (; *names; names++)
-        if (options->source[ith_option_find(options, *names)] == ITH_FROM_COMMAND) {
+        if (ith_option_source_of(options, *names) == ITH_FROM_COMMAND) {
             *name = *names;
             return true;
         }

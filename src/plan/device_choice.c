@@ -61,8 +61,8 @@ static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting 
     return ITH_OK;
 }
 
-/* Collective. Lists the kernels that compute the problem on every rank's device; those that the options do not name are
- * left out. The ranks have the same module, so the kernels have the same numbers. */
+/* Collective. Lists the kernels that compute the problem on every rank's device; if the options name a kernel, this one
+ * alone. The ranks have the same module, so the kernels have the same numbers. */
 static ith_status find_common(ith_comm *comm, const ith_attn_options *options, const ith_attn_setting *s,
                               ith_kernel_names *common)
 {

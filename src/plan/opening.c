@@ -174,7 +174,6 @@ static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, 
     if (p->has_key_bias)
         record->key_bias = ith_hash(0, tensors->key_bias, p->batch * p->kv_len * (int64_t)sizeof *tensors->key_bias);
     record->mask = tensors->mask;
-    plan->extents = ith_extents_of(&plan->setting, tensors);
     record->extents = &plan->extents;
     if (ith_in_place_used(&plan->setting))
         record->shown = ith_executor_record(&plan->executor, tensors);

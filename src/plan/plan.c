@@ -270,7 +270,7 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
     ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
     ith_status status = ITH_SIZED_READ(plan->setting.context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
     if (!status)
-        status = ith_attn_tensors_check(&plan->setting, &tensors);
+        status = ith_attn_tensors_check(&plan->setting, &tensors, &plan->extents);
     if (!status && plan->setting.device)
         status = ith_device_tensors_check(&plan->setting, &tensors);
     if (plan->setting.comm) { /* the time limit may have changed since the plan was made */

@@ -143,9 +143,9 @@ static ith_status prepare(ith_rate_scene *s, const ith_rate_request *request, in
 
 /* ---- Ticks ------------------------------------------------------------------------------------------------------ */
 
-/* The ticks of a thread's work. At each the work learns whether to stop. */
+/* The ticks of a thread's work. At each tick the work learns whether to stop. */
 typedef struct rate_ticks {
-    const ith_rate_scene *scene; /* whom to ask; NULL: another thread asks */
+    const ith_rate_scene *scene; /* has the function that says whether to stop; NULL: another thread asks it */
     atomic_bool *done;           /* whether the work is to stop */
     ith_quiet *quiet;            /* NULL: nothing is measured */
     int64_t count;

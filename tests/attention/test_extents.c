@@ -198,7 +198,7 @@ enum { STUCK_LENGTH = 512 };
 static _Thread_local int rank_of_thread;
 static atomic_bool gets_stuck;
 
-/* The threads of a caller; once, those of rank 1 come late. */
+/* Runs tasks as threads of the caller would (ith_parallel_fn). Once, the tasks of rank 1 begin late. */
 static void run_tasks(void *user, int count, ith_task_fn task, void *task_user)
 {
     (void)user;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans of a sub-group: sentences name ranks by their numbers in the whole group, with their hosts if there are
  * several. */
-#include "comm/local/local.h"
 #include "support/fixture.h"
-#include "support/rank_group.h"
+#include "support/told_group.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,21 +14,9 @@ enum { RANKS = 4, ODD = 3, HEADS = 2, DIM = 8, LENGTH = 16, SENTENCE = 1024 };
 /* Ranks 0 and 1 on host a, 2 and 3 on host b. */
 static void tell_place(void *state, int rank, ith_place *place)
 {
-    const int there = ((const local_state *)state)->group->members[rank];
+    const int there = told_world_rank(state, rank);
     place->host = there / 2;
     snprintf(place->name, sizeof place->name, "%s", there / 2 ? "b" : "a");
-}
-
-static ith_status create_on_hosts(ith_context *const *contexts, int ranks, ith_comm **comms)
-{
-    static ith_transport table;
-    void *states[GROUP_RANKS];
-    table = ith_local_transport;
-    table.place = tell_place;
-    ith_status status = ith_local_connect(contexts, ranks, states);
-    for (int i = 0; i < ranks && !status; i++)
-        status = ith_comm_create(contexts[i], &table, states[i], i, ranks, &comms[i]);
-    return status;
 }
 
 /* ---- Calls that ranks refuse together -------------------------------------------------------------------------- */
@@ -141,7 +128,8 @@ static void expect_names(mishap m, bool on_hosts)
              sentences[m].between, sentences[m].names_first ? "rank 1" : "",
              sentences[m].names_first && on_hosts ? " (host a)" : "", sentences[m].end);
     check(NULL, ith_context_create(&options, &root));
-    group_connect = on_hosts ? create_on_hosts : ith_comm_create_local;
+    told_place = tell_place;
+    group_connect = on_hosts ? told_group_create : ith_comm_create_local;
     check(root, group_create(&g, root, RANKS));
     group_connect = ith_comm_create_local;
     group_run(&g, suffer, &s);

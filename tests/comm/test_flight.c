@@ -9,12 +9,12 @@
 
 #include "base/observer.h"
 #include "comm/comm.h"
-#include "comm/local/local.h"
 #include "support/memory.h"
 #include "support/rank_group.h"
 #include "support/refused.h"
 #include "support/socket_group.h"
 #include "support/temporary.h"
+#include "support/told_group.h"
 
 #include "socket_meeting.h"
 
@@ -354,7 +354,7 @@ static void records_are_saved_while_ranks_work(void **state)
 /* Ranks 0 and 1 on host a, all others on b; two ranks are a process. */
 static void tell_place(void *state, int rank, ith_place *place)
 {
-    int there = ((const local_state *)state)->group->members[rank];
+    int there = told_world_rank(state, rank);
     place->process = there / 2, place->host = there > 1;
     snprintf(place->name, sizeof place->name, "%s", there > 1 ? "b" : "a");
 }
@@ -365,20 +365,6 @@ static void tell_endless_name(void *state, int rank, ith_place *place)
     (void)state;
     place->process = place->host = rank;
     memset(place->name, 'x', sizeof place->name);
-}
-
-static void (*told_place)(void *state, int rank, ith_place *place) = tell_place;
-
-static ith_status create_on_hosts(ith_context *const *contexts, int ranks, ith_comm **comms)
-{
-    static ith_transport table;
-    void *states[GROUP_RANKS];
-    table = ith_local_transport;
-    table.place = told_place;
-    ith_status status = ith_local_connect(contexts, ranks, states);
-    for (int i = 0; i < ranks && !status; i++)
-        status = ith_comm_create(contexts[i], &table, states[i], i, ranks, &comms[i]);
-    return status;
 }
 
 /* A failure in a group of 4 ranks, in the sub-group of ranks 1 and 3: `fn` runs in rank 3; rank 1 gets a sentence with
@@ -431,7 +417,7 @@ static bool tells(mishap *m)
     rank_group g;
     ith_context *root = NULL;
     assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
-    group_connect = create_on_hosts;
+    group_connect = told_group_create, told_place = tell_place;
     assert_int_equal(group_create(&g, root, 4), ITH_OK);
     group_connect = ith_comm_create_local;
     group_run(&g, suffer, m);
@@ -473,9 +459,9 @@ static void a_long_name_of_a_host_is_cut(void **state)
     snprintf(quoted, sizeof quoted, "\"%s\"", cut);
     snprintf(named, sizeof named, "rank 1 (host %s): ", cut);
     assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
-    group_connect = create_on_hosts, told_place = tell_endless_name;
+    group_connect = told_group_create, told_place = tell_endless_name;
     assert_int_equal(group_create(&g, root, 2), ITH_OK);
-    group_connect = ith_comm_create_local, told_place = tell_place;
+    group_connect = ith_comm_create_local;
     assert_int_equal(ith_comm_place(g.comms[0], 1, &place), ITH_OK);
     assert_memory_equal(place.name, cut, sizeof cut);
     end_it(g.contexts[1], g.comms[1]);

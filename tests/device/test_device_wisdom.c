@@ -50,7 +50,7 @@ static trial plan(ith_context *c, ith_effort effort, int ranks, ith_kernel_origi
     return t;
 }
 
-/* The first plan measures, and those that follow know, whatever their effort; so do predictions. */
+/* The first plan measures. Later plans and predictions take its result, whatever effort they ask for. */
 static void kernels_are_measured_once(void **state)
 {
     (void)state;
@@ -139,7 +139,8 @@ static void wisdom_of_the_processor_is_another(void **state)
     unlink(lock);
 }
 
-/* Remembers a ring of three ranks for the problem of a trial, on what the context computes with. */
+/* Puts a ring of three ranks into the wisdom, for the problem of a trial on the device, or the processor, of the
+ * context. */
 static void put_ring(const trial *t)
 {
     ith_attn_setting setting;
