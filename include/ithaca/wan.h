@@ -386,7 +386,7 @@ ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_g
                                        size_t bytes);
 /* Predicts the peak memory of a run with these options on `ranks` ranks, for a process that has the first `ranks_here`
  * of them. The bytes are computed from sizes: the tokenizer and the headers of weight files are read, weights are not.
- * The options need not be resolved. */
+ * Files that are not there, or that a run would refuse, count as nothing. The options need not be resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
 /* Predicts in the same way the memory that this process takes on the device of the pipeline's context
@@ -413,7 +413,7 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
- * is checked (ith_pipeline_check) and compared. Until here a failure leaves the group as it was. A later failure ends
+ * is checked (ith_pipeline_check) and compared, and so are the files that rank 0 will write. Until here a failure leaves the group as it was. A later failure ends
  * the group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.

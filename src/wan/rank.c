@@ -7,6 +7,7 @@
 #include "../kernels/device_use.h"
 #include "agreement.h"
 #include "dit/dit_shards.h"
+#include "output_files.h"
 #include "sample/denoise.h"
 
 #include <omp.h>
@@ -226,6 +227,8 @@ static ith_status prepare(ith_rank *rank, void *user)
         status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
     if (!status && !options->from_latents)
         status = ith_pipeline_check_in(rank->pipeline, rank->context);
+    if (!status && !rank->rank && !options->from_latents)
+        status = ith_output_files_check(rank->context, options);
     if (!status && !rank->rank)
         status = check_saved_run(rank);
     if (!status)

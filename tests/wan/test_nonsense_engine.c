@@ -205,12 +205,41 @@ static void texts_of_runs(void **state)
     expect_refused(ITH_ERR_IO, &o, "/nowhere");
     o = small_run(), o.noise_file = "/nowhere";
     REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
-    o = small_run(), o.latents_file = "/nowhere/latents";
-    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
-    o = small_run(), o.dump_file = "/nowhere/dump";
-    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     o = small_run(), o.prompt = "\xc3(";
     REFUSED(context, "UTF-8", ith_pipeline_generate(pipeline, NULL, &o, NULL));
+}
+
+static void forbid(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    (void)user, (void)stage, (void)done, (void)total;
+    fail_msg("the run began to compute");
+}
+
+/* Names of files that cannot be written are refused before the run computes. */
+static void outputs_of_runs(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *same = temporary_path(folder, "same"), *link = temporary_path(folder, "link");
+    assert_int_equal(symlink("same", link), 0);
+    const ith_generate_options plain = small_run();
+    ith_generate_options o = plain;
+    const char **const outputs[] = {&o.checkpoint_file, &o.latents_file, &o.dump_file};
+    static const char *const names[] = {"checkpoint_file and", "latents_file and", "dump_file and"};
+    for (int i = 0; i < 3; i++) {
+        const char *const wrong[] = {"/nowhere/file", folder};
+        for (int j = 0; j < 2; j++) {
+            o = plain, o.on_progress = forbid, *outputs[i] = wrong[j];
+            REFUSED_AS(ITH_ERR_IO, context, wrong[j], ith_pipeline_generate(pipeline, NULL, &o, NULL));
+        }
+        for (int j = i + 1; j < 3; j++) {
+            o = plain, o.on_progress = forbid, *outputs[i] = same, *outputs[j] = link;
+            REFUSED(context, names[i], ith_pipeline_generate(pipeline, NULL, &o, NULL));
+        }
+        o = plain, o.on_progress = forbid, *outputs[i] = link, o.noise_file = same;
+        REFUSED(context, names[i], ith_pipeline_generate(pipeline, NULL, &o, NULL));
+    }
+    temporary_remove(folder);
 }
 
 static void attention_of_runs(void **state)
@@ -393,10 +422,19 @@ static void converting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words),         cmocka_unit_test(opening),           cmocka_unit_test(contexts_go_first),
-        cmocka_unit_test(asking),        cmocka_unit_test(options_of_runs),   cmocka_unit_test(fractions_of_runs),
-        cmocka_unit_test(texts_of_runs), cmocka_unit_test(attention_of_runs), cmocka_unit_test(answers_of_callbacks),
-        cmocka_unit_test(tensor_files),  cmocka_unit_test(wrong_tensors),     cmocka_unit_test(writing),
+        cmocka_unit_test(words),
+        cmocka_unit_test(opening),
+        cmocka_unit_test(contexts_go_first),
+        cmocka_unit_test(asking),
+        cmocka_unit_test(options_of_runs),
+        cmocka_unit_test(fractions_of_runs),
+        cmocka_unit_test(texts_of_runs),
+        cmocka_unit_test(outputs_of_runs),
+        cmocka_unit_test(attention_of_runs),
+        cmocka_unit_test(answers_of_callbacks),
+        cmocka_unit_test(tensor_files),
+        cmocka_unit_test(wrong_tensors),
+        cmocka_unit_test(writing),
         cmocka_unit_test(converting),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
