@@ -276,15 +276,20 @@ static int check_files(const ith_options *options)
     return ith_cli_check_distinct(paths, names, ALL, OUTPUTS);
 }
 
-/* Checks that --area leaves a size to choose. A file of --config may have all three, as --print-config writes them. */
+/* Checks that no side is given beside --area. A file of --config may have all three, as --print-config writes them. */
 static int check_area(const ith_options *options)
 {
-    if (ith_option_source_of(options, "area") != ITH_FROM_COMMAND ||
-        ith_option_source_of(options, "height") == ITH_FROM_DEFAULT ||
-        ith_option_source_of(options, "width") == ITH_FROM_DEFAULT)
+    const bool height = ith_option_source_of(options, "height") != ITH_FROM_DEFAULT;
+    const bool width = ith_option_source_of(options, "width") != ITH_FROM_DEFAULT;
+    if (ith_option_source_of(options, "area") != ITH_FROM_COMMAND || !(height || width))
         return ITH_EXIT_DONE;
-    return ith_cli_usage(options->command,
-                         "--area chooses a height and a width, and both are given: leave one of the three out");
+    return ith_cli_usage(options->command, "--area chooses a height and a width, and %s given: leave %s or --area out",
+                         height && width ? "both are"
+                         : height        ? "--height is"
+                                         : "--width is",
+                         height && width ? "both"
+                         : height        ? "--height"
+                                         : "--width");
 }
 
 int ith_options_check(const ith_options *options)

@@ -43,7 +43,8 @@ expect 0 "" "$ithaca" generate --model "$root/models/shapes-i2v" --prompt a --im
 grep -q '^height: 64 ' out && grep -q '^width: 64 ' out || fail "--print-config has other sizes: $(grep -E 'height|width' out)"
 cp out printed.yaml
 square 64 64 --config printed.yaml
-expect 2 "leave one of the three out" "$ithaca" "${i2v[@]}" --image "$first" --area 4096 --height 64 --width 64 --output x.gif
+expect 2 "leave both or --area out" "$ithaca" "${i2v[@]}" --image "$first" --area 4096 --height 64 --width 64 --output x.gif
+expect 2 "leave --width or --area out" "$ithaca" "${i2v[@]}" --image "$first" --area 4096 --width 64 --output x.gif
 
 # ---- The same bits on any number of ranks, in threads and in processes
 
