@@ -89,6 +89,18 @@ expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 4096
 python3 -c 'import json; m = json.load(open("out"))["memory"]; assert m["predicted_bytes"] > m["free_bytes"] and "would" in m["lack"]' ||
     fail "too little memory: $(cat out)"
 
+# A long run is measured twice before it begins, the second time for longer, and its time is announced too.
+rm -f "$XDG_CACHE_HOME/ithaca/machine.yaml"
+"$ithaca" generate --model "$model" --prompt "$prompt" --steps 5000 --output long.gif >out 2>&1 &
+process=$!
+for _ in $(seq 600); do
+    ! grep -q "predicted peak memory" out && kill -0 $process 2>/dev/null || break
+    sleep 0.05
+done
+kill -TERM $process
+wait $process
+grep -q "predicted peak memory.*predicted time" out || fail "no predicted time of a long run: $(cat out)"
+
 # A kept description that is broken is named, and the run goes on.
 printf 'host_units: many\n' >"$XDG_CACHE_HOME/ithaca/machine.yaml"
 dry 0 "machine.yaml:1"
