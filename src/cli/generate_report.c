@@ -119,8 +119,11 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
         fprintf(to, "goes on after step %lld of %lld\n", (long long)g->resumed_steps, (long long)o->steps);
     fprintf(to, "predicted peak memory %.0f MB", ith_cli_megabytes(g->predicted_bytes));
     if (g->prediction.known)
-        fprintf(to, ", predicted time %s", ith_duration_text(g->prediction.cost.seconds, time, sizeof time));
-    fputc('\n', to);
+        fprintf(to, ", predicted time %s\n", ith_duration_text(g->prediction.cost.seconds, time, sizeof time));
+    else if (g->prediction.unknown[0])
+        fprintf(to, "\nno time is predicted: %s\n", g->prediction.unknown);
+    else
+        fputc('\n', to);
 }
 
 /* The number of denoising steps that this run has computed. */

@@ -83,6 +83,8 @@ expect 0 "" 2 generate "${small[@]}" --output dry.gif --dry-run --json
 jq -e '.predicted.denoise > 0' out >/dev/null && [ ! -e dry.gif ] || complain "a dry run"
 
 # Errors of all processes and of one: a line each (launchers add theirs).
+spoken=("${small[@]:0:${#small[@]}-1}") # without --quiet
+expect 0 "^no time is predicted: the links between these processes are not known" 2 generate "${spoken[@]}" --output several.gif
 expect 2 "unrecognized option" 2 generate --no-such-option
 expect 1 "^ithaca: cannot open nowhere" 2 generate --prompt x --model nowhere
 
