@@ -3,7 +3,7 @@
 #ifndef ITH_WAN_OUTPUT_FILES_H
 #define ITH_WAN_OUTPUT_FILES_H
 
-#include "../../include/ithaca/wan.h"
+#include <ithaca/wan.h>
 
 /* Checks, before the long computation, that dump_file, latents_file and checkpoint_file can be written, and that none of
  * them is another file of the run. A saved run may replace the file that it resumes. ITH_ERR_IO, ITH_ERR_ARGUMENT. */
