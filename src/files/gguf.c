@@ -50,6 +50,7 @@ typedef struct reader {
     int64_t text_bytes;    /* bytes of all strings that the lists need, which the first pass counts */
     int64_t text_end;      /* bytes of the strings that the second pass has kept so far */
     int64_t alignment;     /* of the data of tensors */
+    uint32_t aligned_by;   /* the type of the alignment in the metadata; ITH_GGUF_U32 if they have none */
     bool describes;        /* reads the description of a tensor: fail_tensor names the file */
     char window[1 << 16];
 } reader;
@@ -232,6 +233,8 @@ static ith_status take_pair(reader *r)
         status = take_u32(r, &type);
     if (status)
         return status;
+    if (r->fills && !strcmp(pair.key, ALIGNMENT_KEY))
+        r->aligned_by = type;
     if (type == ITH_GGUF_ARRAY)
         return take_array(r, pair.key);
     if (type != ITH_GGUF_STRING && !number_bytes(type))
@@ -248,10 +251,10 @@ static ith_status find_alignment(reader *r)
 {
     const char *text = ith_tensor_file_metadata(r->file, ALIGNMENT_KEY);
     const long long number = text ? strtoll(text, NULL, 10) : 32;
-    if (number < 1 || number > MOST_ALIGNMENT || (number & (number - 1)))
+    if (number < 1 || number > MOST_ALIGNMENT || (number & (number - 1)) || r->aligned_by != ITH_GGUF_U32)
         return ith_fail(r->file->context, ITH_ERR_FORMAT,
-                        "%s: " ALIGNMENT_KEY " is %s; it must be a power of two up to %d", r->file->path,
-                        ith_quote(text).text, MOST_ALIGNMENT);
+                        "%s: " ALIGNMENT_KEY " is %s; it must be a power of two up to %d, of type u32", r->file->path,
+                        text ? ith_quote(text).text : "an array", MOST_ALIGNMENT);
     r->alignment = number;
     return ITH_OK;
 }
@@ -421,6 +424,9 @@ static ith_status check_names(const ith_tensor_file *file)
     for (int64_t i = 1; i < file->array_count; i++)
         if (!strcmp(file->arrays[i].key, file->arrays[i - 1].key))
             return fail_twice(file, file->arrays[i].key);
+    for (int64_t i = 0; i < file->array_count; i++)
+        if (ith_tensor_file_metadata(file, file->arrays[i].key))
+            return fail_twice(file, file->arrays[i].key);
     for (int64_t i = 1; i < file->count; i++)
         if (!strcmp(file->tensors[i].name, file->tensors[i - 1].name))
             return ith_fail(file->context, ITH_ERR_FORMAT, "%s: tensor '%s' is there twice", file->path,
@@ -457,7 +463,7 @@ ith_status ith_gguf_read(ith_tensor_file *file)
     reader *r = ith_alloc_zero(file->context, 1, sizeof *r, "the header of a tensor file");
     if (!r)
         return ITH_ERR_MEMORY;
-    r->file = file, file->is_gguf = true;
+    r->file = file, file->is_gguf = true, r->aligned_by = ITH_GGUF_U32;
     ith_status status = take_header(r);
     if (!status)
         status = allocate(r);
