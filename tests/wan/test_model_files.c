@@ -386,6 +386,18 @@ static void unknown_sizes_are_refused(void **state)
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 64}", ITH_ERR_FORMAT, "dim is 64"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"model_type\": \"vace\"}", ITH_ERR_UNSUPPORTED, "vace"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"qk_norm\": false}", ITH_ERR_UNSUPPORTED, "qk_norm"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"num_layers\": 7}", ITH_ERR_FORMAT,
+         "num_layers is 7, but 6 in the weights"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"ffn_dim\": 512}", ITH_ERR_FORMAT, "ffn_dim is 512"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"in_dim\": 36}", ITH_ERR_FORMAT, "in_dim is 36"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"out_dim\": 48}", ITH_ERR_FORMAT, "out_dim is 48"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"freq_dim\": 8}", ITH_ERR_FORMAT, "freq_dim is 8"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_dim\": 8}", ITH_ERR_FORMAT, "text_dim is 8"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_len\": 226}", ITH_ERR_UNSUPPORTED, "text_len is 226"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"patch_size\": [1, 2, 4]}", ITH_ERR_UNSUPPORTED,
+         "patch_size is [1,2,4]"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"cross_attn_norm\": false}", ITH_ERR_FORMAT,
+         "cross_attn_norm is false"},
         {"{", ITH_ERR_FORMAT, "config.json"},
         {"{}", ITH_ERR_FORMAT, "not a multiple of 128"},
     };
@@ -394,7 +406,9 @@ static void unknown_sizes_are_refused(void **state)
         assert_refused(f, cases[i].status, cases[i].words);
     }
     const char *right = "{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 192, \"eps\": 1e-06, "
-                        "\"model_type\": \"t2v\"}";
+                        "\"model_type\": \"t2v\", \"ffn_dim\": 768, \"in_dim\": 16, \"out_dim\": 16, \"num_layers\": 6, "
+                        "\"freq_dim\": 256, \"text_dim\": 128, \"text_len\": 512, \"patch_size\": [1, 2, 2], "
+                        "\"cross_attn_norm\": true}";
     temporary_write(in("high_noise_model/config.json"), right, strlen(right));
     ith_model_files high = f;
     const frame got = video_of(&high);
