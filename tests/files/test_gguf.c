@@ -253,6 +253,8 @@ static const struct {
     {HEAD "sx i9 l1 l1 l1 l1 l1 l1 l1 l1 l4 i0 l0 p z16", U, "has 9 sizes"},
     {HEAD "sx i4294967295 l4 i0 l0 p z16", U, "has 4294967295 sizes"},
     {HEAD "sx i1 l4 i4 l0 p z16", U, "'x': is of the unknown kind 4"},
+    {HEAD "sx i1 l256 i23 l0 p z136", U, "'x': is of the kind IQ4_XS, which is not read; F32"},
+    {HEAD "sx i1 l32 i39 l0 p z17", U, "the kind MXFP4"},
     {HEAD "sx i1 l4 i31 l0 p z16", U, "unknown kind 31"},
     {HEAD "sx i1 l4 i4294967295 l0 p z16", U, "unknown kind"},
     {HEAD "sx i1 l18446744073709551615 i0 l0 p z16", F, "has a size of 18446744073709551615"},

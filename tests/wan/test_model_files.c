@@ -393,7 +393,8 @@ static void unknown_sizes_are_refused(void **state)
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"out_dim\": 48}", ITH_ERR_FORMAT, "out_dim is 48"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"freq_dim\": 8}", ITH_ERR_FORMAT, "freq_dim is 8"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_dim\": 8}", ITH_ERR_FORMAT, "text_dim is 8"},
-        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_len\": 226}", ITH_ERR_UNSUPPORTED, "text_len is 226"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_len\": 226}", ITH_ERR_UNSUPPORTED,
+         "text_len is 226"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"patch_size\": [1, 2, 4]}", ITH_ERR_UNSUPPORTED,
          "patch_size is [1,2,4]"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"cross_attn_norm\": false}", ITH_ERR_FORMAT,
@@ -405,10 +406,11 @@ static void unknown_sizes_are_refused(void **state)
         temporary_write(in("high_noise_model/config.json"), cases[i].config, strlen(cases[i].config));
         assert_refused(f, cases[i].status, cases[i].words);
     }
-    const char *right = "{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 192, \"eps\": 1e-06, "
-                        "\"model_type\": \"t2v\", \"ffn_dim\": 768, \"in_dim\": 16, \"out_dim\": 16, \"num_layers\": 6, "
-                        "\"freq_dim\": 256, \"text_dim\": 128, \"text_len\": 512, \"patch_size\": [1, 2, 2], "
-                        "\"cross_attn_norm\": true}";
+    const char *right =
+        "{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 192, \"eps\": 1e-06, "
+        "\"model_type\": \"t2v\", \"ffn_dim\": 768, \"in_dim\": 16, \"out_dim\": 16, \"num_layers\": 6, "
+        "\"freq_dim\": 256, \"text_dim\": 128, \"text_len\": 512, \"patch_size\": [1, 2, 2], "
+        "\"cross_attn_norm\": true}";
     temporary_write(in("high_noise_model/config.json"), right, strlen(right));
     ith_model_files high = f;
     const frame got = video_of(&high);

@@ -81,7 +81,7 @@ static ith_status check_sizes(ith_context *context, const ith_json *json, const 
     const struct {
         const char *key;
         int64_t found;
-    } sizes[] = {{"dim", shapes->dim},          {"ffn_dim", shapes->ffn_dim},      {"in_dim", shapes->in_channels},
+    } sizes[] = {{"dim", shapes->dim},           {"ffn_dim", shapes->ffn_dim},      {"in_dim", shapes->in_channels},
                  {"num_layers", shapes->layers}, {"out_dim", shapes->out_channels}, {"freq_dim", shapes->freq_dim},
                  {"text_dim", shapes->text_dim}};
     bool norm = !shapes->raw_cross;
