@@ -34,8 +34,9 @@ static const ith_dtype kinds[] = {[0] = ITH_F32,   [1] = ITH_F16,   [2] = ITH_Q4
 
 /* The names of kinds that are not read, by their numbers. */
 static const char *const unread_kinds[] = {
-    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [21] = "IQ3_S",
-    [22] = "IQ2_S", [23] = "IQ4_XS", [29] = "IQ1_M",  [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4", [40] = "NVFP4"};
+    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [29] = "IQ1_M",
+    [34] = "TQ1_0", [35] = "TQ2_0", [39] = "MXFP4",   [40] = "NVFP4"};
 #define KNOWN_KINDS "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K and IQ4_NL are known"
 
 /* The bytes of a number of the metadata; 0 for strings, arrays and unknown types. */
@@ -295,7 +296,8 @@ static ith_status take_kind(reader *r, ith_dtype *type)
         return status;
     const char *name = kind < sizeof unread_kinds / sizeof *unread_kinds ? unread_kinds[kind] : NULL;
     if (name)
-        return ith_fail(r->file->context, ITH_ERR_UNSUPPORTED, "is of the kind %s, which is not read; " KNOWN_KINDS, name);
+        return ith_fail(r->file->context, ITH_ERR_UNSUPPORTED, "is of the kind %s, which is not read; " KNOWN_KINDS,
+                        name);
     return ith_fail(r->file->context, ITH_ERR_UNSUPPORTED, "is of the unknown kind %u; " KNOWN_KINDS, kind);
 }
 

@@ -272,6 +272,19 @@ static void an_all_in_one_file_gives_the_same_bits(void **state)
     assert_same(&whole, &parts);
 }
 
+static void assert_refused(ith_model_files files, ith_status wanted, const char *words)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_status status = ith_pipeline_open_files(context, &files, &pipeline);
+    if (!status)
+        status = ith_pipeline_check(pipeline);
+    if (status != wanted || !strstr(ith_context_error(context), words))
+        fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
+                 status ? ith_context_error(context) : "");
+    ith_pipeline_close(&pipeline);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+}
+
 /* Weights of a variant are taken where there are any; the autoencoder has none. */
 static void a_variant_is_taken(void **state)
 {
@@ -292,6 +305,10 @@ static void a_variant_is_taken(void **state)
         copy_file(MODEL "/tokenizer/spiece.model", "tokenizer/spiece.model");
         files.folder = folder, files.variant = variant ? "fp16" : NULL;
         seen[variant] = video_of(&files);
+        if (variant) {
+            files.variant = NULL;
+            assert_refused(files, ITH_ERR_IO, "but files of the variant 'fp16'");
+        }
         folder_tear_down(state);
         folder_set_up(state);
     }
@@ -299,19 +316,6 @@ static void a_variant_is_taken(void **state)
 }
 
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
-
-static void assert_refused(ith_model_files files, ith_status wanted, const char *words)
-{
-    ith_pipeline *pipeline = NULL;
-    ith_status status = ith_pipeline_open_files(context, &files, &pipeline);
-    if (!status)
-        status = ith_pipeline_check(pipeline);
-    if (status != wanted || !strstr(ith_context_error(context), words))
-        fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
-                 status ? ith_context_error(context) : "");
-    ith_pipeline_close(&pipeline);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-}
 
 static void files_that_make_no_model_are_refused(void **state)
 {

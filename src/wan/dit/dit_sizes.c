@@ -75,7 +75,7 @@ static const ith_config_field original_fields[] = {
     {"text_len", "absent|512", NULL},
 };
 
-/* Checks that the sizes in the original code's config.json are those of the weights. */
+/* Checks that the original code's config.json and the weights have the same sizes. */
 static ith_status check_sizes(ith_context *context, const ith_json *json, const ith_dit_config *shapes)
 {
     const struct {
