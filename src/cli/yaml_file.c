@@ -11,7 +11,8 @@
 #include <string.h>
 
 #define MAX_FILE_BYTES (1 << 20)
-#define MAX_DEPTH 8 /* maximal nesting of lists and mappings */
+#define MAX_DEPTH 8     /* maximal nesting of lists and mappings */
+#define MAX_ANCHORS 100 /* maximal number of anchors (&NAME) and of %TAG directives together */
 
 /* A file that is read, and the function that takes its document. */
 typedef struct reading {
@@ -75,6 +76,39 @@ static int explain_parser(const reading *r, const yaml_parser_t *parser)
     return ith_cli_error("%s:%zu: %s", r->file->path, line, problem);
 }
 
+/* By how much a token changes the nesting of lists and mappings. */
+static int nesting(yaml_token_type_t type)
+{
+    switch (type) {
+    case YAML_BLOCK_SEQUENCE_START_TOKEN:
+    case YAML_BLOCK_MAPPING_START_TOKEN:
+    case YAML_FLOW_SEQUENCE_START_TOKEN:
+    case YAML_FLOW_MAPPING_START_TOKEN: return 1;
+    case YAML_BLOCK_END_TOKEN:
+    case YAML_FLOW_SEQUENCE_END_TOKEN:
+    case YAML_FLOW_MAPPING_END_TOKEN: return -1;
+    default: return 0;
+    }
+}
+
+/* Checks that there are few anchors and directives: libyaml compares each of them with all before it. The check ends at
+ * an error and where the nesting is too deep, which check_events reports. */
+static int check_anchors(reading *r, yaml_parser_t *parser)
+{
+    int count = 0, depth = 0;
+    yaml_token_t token;
+    for (bool end = false; !end && yaml_parser_scan(parser, &token);) {
+        count += token.type == YAML_ANCHOR_TOKEN || token.type == YAML_TAG_DIRECTIVE_TOKEN;
+        depth += nesting(token.type);
+        end = token.type == YAML_STREAM_END_TOKEN || depth > MAX_DEPTH || count > MAX_ANCHORS;
+        if (count > MAX_ANCHORS)
+            ith_cli_error("%s:%zu: the file has more than %d anchors (&NAME) and %%TAG directives", r->file->path,
+                          token.start_mark.line + 1, MAX_ANCHORS);
+        yaml_token_delete(&token);
+    }
+    return count > MAX_ANCHORS ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
+}
+
 /* Checks on the stream of events, before a document is built, that there is one document, and that its lists are not
  * nested too deep: libyaml needs quadratic time for deeply nested files. */
 static int check_events(reading *r, yaml_parser_t *parser)
@@ -122,10 +156,12 @@ static int with_parser(reading *r, int (*read)(reading *, yaml_parser_t *))
     return code;
 }
 
-/* Parses the text twice: first to check its form, then to pass on the document. */
+/* Parses the text three times: twice to check its form, then to pass on the document. */
 static int read_text(reading *r)
 {
-    int code = with_parser(r, check_events);
+    int code = with_parser(r, check_anchors);
+    if (!code)
+        code = with_parser(r, check_events);
     return code ? code : with_parser(r, read_document);
 }
 

@@ -32,6 +32,13 @@ static const ith_dtype kinds[] = {[0] = ITH_F32,   [1] = ITH_F16,   [2] = ITH_Q4
                                   [13] = ITH_Q5_K, [14] = ITH_Q6_K, [20] = ITH_IQ4_NL, [24] = ITH_I8,   [25] = ITH_I16,
                                   [26] = ITH_I32,  [27] = ITH_I64,  [28] = ITH_F64,    [30] = ITH_BF16};
 
+/* The names of kinds that are not read, by their numbers. */
+static const char *const unread_kinds[] = {
+    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [29] = "IQ1_M",
+    [34] = "TQ1_0", [35] = "TQ2_0", [39] = "MXFP4",   [40] = "NVFP4"};
+#define KNOWN_KINDS "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K and IQ4_NL are known"
+
 /* The bytes of a number of the metadata; 0 for strings, arrays and unknown types. */
 static int64_t number_bytes(uint32_t type)
 {
@@ -50,6 +57,7 @@ typedef struct reader {
     int64_t text_bytes;    /* bytes of all strings that the lists need, which the first pass counts */
     int64_t text_end;      /* bytes of the strings that the second pass has kept so far */
     int64_t alignment;     /* of the data of tensors */
+    uint32_t aligned_by;   /* the type of the alignment in the metadata; ITH_GGUF_U32 if they have none */
     bool describes;        /* reads the description of a tensor: fail_tensor names the file */
     char window[1 << 16];
 } reader;
@@ -232,6 +240,8 @@ static ith_status take_pair(reader *r)
         status = take_u32(r, &type);
     if (status)
         return status;
+    if (r->fills && !strcmp(pair.key, ALIGNMENT_KEY))
+        r->aligned_by = type;
     if (type == ITH_GGUF_ARRAY)
         return take_array(r, pair.key);
     if (type != ITH_GGUF_STRING && !number_bytes(type))
@@ -248,10 +258,10 @@ static ith_status find_alignment(reader *r)
 {
     const char *text = ith_tensor_file_metadata(r->file, ALIGNMENT_KEY);
     const long long number = text ? strtoll(text, NULL, 10) : 32;
-    if (number < 1 || number > MOST_ALIGNMENT || (number & (number - 1)))
+    if (number < 1 || number > MOST_ALIGNMENT || (number & (number - 1)) || r->aligned_by != ITH_GGUF_U32)
         return ith_fail(r->file->context, ITH_ERR_FORMAT,
-                        "%s: " ALIGNMENT_KEY " is %s; it must be a power of two up to %d", r->file->path,
-                        ith_quote(text).text, MOST_ALIGNMENT);
+                        "%s: " ALIGNMENT_KEY " is %s; it must be a power of two up to %d, of type u32", r->file->path,
+                        text ? ith_quote(text).text : "an array", MOST_ALIGNMENT);
     r->alignment = number;
     return ITH_OK;
 }
@@ -282,12 +292,13 @@ static ith_status take_kind(reader *r, ith_dtype *type)
     uint32_t kind = 0;
     ith_status status = take_u32(r, &kind);
     *type = kind < sizeof kinds / sizeof *kinds ? kinds[kind] : ITH_DTYPE_NONE;
-    if (!status && *type == ITH_DTYPE_NONE)
-        status = ith_fail(r->file->context, ITH_ERR_UNSUPPORTED,
-                          "is of the unknown kind %u; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K and "
-                          "IQ4_NL are known",
-                          kind);
-    return status;
+    if (status || *type != ITH_DTYPE_NONE)
+        return status;
+    const char *name = kind < sizeof unread_kinds / sizeof *unread_kinds ? unread_kinds[kind] : NULL;
+    if (name)
+        return ith_fail(r->file->context, ITH_ERR_UNSUPPORTED, "is of the kind %s, which is not read; " KNOWN_KINDS,
+                        name);
+    return ith_fail(r->file->context, ITH_ERR_UNSUPPORTED, "is of the unknown kind %u; " KNOWN_KINDS, kind);
 }
 
 /* Reads the description of a tensor after its name: its shape, its type and *offset, where its data begin. */
@@ -421,6 +432,9 @@ static ith_status check_names(const ith_tensor_file *file)
     for (int64_t i = 1; i < file->array_count; i++)
         if (!strcmp(file->arrays[i].key, file->arrays[i - 1].key))
             return fail_twice(file, file->arrays[i].key);
+    for (int64_t i = 0; i < file->array_count; i++)
+        if (ith_tensor_file_metadata(file, file->arrays[i].key))
+            return fail_twice(file, file->arrays[i].key);
     for (int64_t i = 1; i < file->count; i++)
         if (!strcmp(file->tensors[i].name, file->tensors[i - 1].name))
             return ith_fail(file->context, ITH_ERR_FORMAT, "%s: tensor '%s' is there twice", file->path,
@@ -457,7 +471,7 @@ ith_status ith_gguf_read(ith_tensor_file *file)
     reader *r = ith_alloc_zero(file->context, 1, sizeof *r, "the header of a tensor file");
     if (!r)
         return ITH_ERR_MEMORY;
-    r->file = file, file->is_gguf = true;
+    r->file = file, file->is_gguf = true, r->aligned_by = ITH_GGUF_U32;
     ith_status status = take_header(r);
     if (!status)
         status = allocate(r);

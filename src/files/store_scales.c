@@ -107,42 +107,42 @@ static ith_status read_format(ith_store *store, const ith_store_entry *entry, it
     return status;
 }
 
-/* Finds the weight of a layer that is named in the metadata of a file. The weight's name in the file may have a prefix.
- */
-static ith_store_entry *weight_in_file(const ith_store *store, int64_t shard, const char *layer)
+/* Returns the format of a weight among the layers in the metadata of its file. The name of its layer is the name of its
+ * module, perhaps without a prefix. NULL: it has none. */
+static const json_t *format_of(const json_t *layers, const ith_store_entry *entry)
 {
-    for (int64_t i = 0; i < store->entry_count; i++) {
-        const ith_store_entry *entry = &store->entries[i];
-        size_t module, before;
-        char name[ITH_STORE_NAME_BYTES];
-        if (entry->shard != shard || !ends(entry->origin->name, ".weight", &module) || module >= sizeof name)
-            continue;
-        memcpy(name, entry->origin->name, module);
-        name[module] = '\0';
-        if (!strcmp(name, layer) || (ends(name, layer, &before) && name[before - 1] == '.'))
-            return &store->entries[i];
-    }
-    return NULL;
+    size_t module;
+    char name[ITH_STORE_NAME_BYTES];
+    const json_t *format = NULL;
+    if (!ends(entry->origin->name, ".weight", &module) || module >= sizeof name)
+        return NULL;
+    memcpy(name, entry->origin->name, module);
+    name[module] = '\0';
+    for (const char *at = name, *dot; at && !format; at = (dot = strchr(at, '.')) ? dot + 1 : NULL)
+        format = json_object_get(layers, at);
+    return format;
 }
 
 /* Reads the formats in the metadata of a file. */
 static ith_status read_metadata(ith_store *store, int64_t shard)
 {
-    const char *path = store->shards[shard].path, *layer = NULL;
+    const char *path = store->shards[shard].path;
     const char *text = ith_tensor_file_metadata(store->shards[shard].file, QUANTISATION_KEY);
-    ith_status status = ITH_OK;
+    json_t *json = NULL;
     if (!text)
         return ITH_OK;
-    json_error_t error;
-    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error), *format = NULL;
-    json_t *layers = json_object_get(json, "layers");
-    if (!json_is_object(layers))
-        status = fail_json(store, path, QUANTISATION_KEY, json ? NULL : &error);
-    json_object_foreach(layers, layer, format)
-    {
-        ith_store_entry *weight = status ? NULL : weight_in_file(store, shard, layer);
-        if (weight)
-            status = set_format(store, weight, format);
+    char *where = ith_format(store->context, "%s: " QUANTISATION_KEY, path);
+    ith_status status =
+        where ? ith_json_load(store->context, where, text, (int64_t)strlen(text), &json) : ITH_ERR_MEMORY;
+    ith_free(store->context, where);
+    const json_t *layers = json_object_get(json, "layers");
+    if (!status && !json_is_object(layers))
+        status = fail_json(store, path, QUANTISATION_KEY, NULL);
+    for (int64_t i = 0; i < store->entry_count && !status; i++) {
+        ith_store_entry *entry = &store->entries[i];
+        const json_t *format = entry->shard == shard ? format_of(layers, entry) : NULL;
+        if (format)
+            status = set_format(store, entry, format);
     }
     json_decref(json);
     return status;

@@ -184,6 +184,11 @@ for open in '[' '{a: ' '- ' '? '; do
 done
 printf 'steps: 4\nprompt:\n  [[[[\n  [[[[[[[[' >"$work/c.yaml"
 expect 1 "c.yaml:4: lists and mappings lie more than 8 deep" "$ithaca" generate --prompt x --config "$work/c.yaml"
+# libyaml needs quadratic time for anchors and directives.
+for line in '&a%d seed: 1\n' '%%TAG !a%d! tag:x,2000:\n'; do
+    printf "$line" {1..40000} >"$work/c.yaml"
+    expect 1 "c.yaml:101: the file has more than 100 anchors" timeout 10 "$ithaca" generate --prompt x --config "$work/c.yaml"
+done
 head -c 1100000 /dev/zero | tr '\0' '#' >"$work/c.yaml"
 expect 1 "c.yaml: it is longer than 1048576 bytes" "$ithaca" generate --prompt x --config "$work/c.yaml"
 

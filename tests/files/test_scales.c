@@ -8,8 +8,10 @@
 #include "support/memory.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A tensor of a file: data are f32 numbers, bytes, or text. */
 typedef struct part {
@@ -223,6 +225,58 @@ static void scales_of_nothing_are_unknown(void **state)
     ith_store_close(&store);
 }
 
+/* The name of a layer is a module's, and not only the end of another module's. */
+static void layers_of_like_names_are_apart(void **state)
+{
+    (void)state;
+    static const part parts[] = {WEIGHT(ITH_U8),
+                                 SCALE("m.weight_scale", 0, {0}, one),
+                                 {"a.m.weight", ITH_F8_E4M3, 2, {2, 3}, codes},
+                                 SCALE("a.m.weight_scale", 0, {0}, one),
+                                 {0}};
+    ith_store *store = NULL;
+    if (open_parts(parts, "{\"layers\": {\"m\": " E4M3 "}}", &store))
+        fail_msg("%s", ith_context_error(context));
+    ith_store_close(&store);
+}
+
+/* Opening takes linear time, and memory for few JSON values, whatever the metadata claim. */
+static void many_layers_take_no_time(void **state)
+{
+    (void)state;
+    enum { LAYERS = 20000, VALUES = 3000000 };
+    const char *path = temporary_path(folder, "x.safetensors"), *key = "_quantization_metadata";
+    char(*names)[16] = calloc(LAYERS, sizeof *names), *text = malloc(LAYERS * 48), *end = text;
+    ith_tensor *tensors = calloc(LAYERS, sizeof *tensors);
+    assert_true(names && text && tensors);
+    end += sprintf(end, "{\"layers\": {\"a\": {}");
+    for (int i = 0; i < LAYERS; i++) {
+        tensors[i] = (ith_tensor)ITH_TENSOR_INIT;
+        tensors[i].name = names[i], tensors[i].dtype = ITH_F32, tensors[i].dims = 1;
+        sprintf(names[i], "%d.weight", i);
+        end += sprintf(end, ", \"b%d\": {}", i);
+    }
+    strcpy(end, "}}");
+    const char *value = text;
+    assert_int_equal(ith_tensor_file_write(context, path, tensors, LAYERS, &key, &value, 1), ITH_OK);
+    const clock_t begin = clock();
+    ith_store *store = NULL;
+    assert_int_equal(ith_store_open_files(context, &path, 1, NULL, &store), ITH_OK);
+    assert_true(clock() - begin < CLOCKS_PER_SEC);
+    ith_store_close(&store);
+    free(names), free(text), free(tensors);
+    text = malloc(2 * VALUES + 32);
+    assert_non_null(text);
+    strcpy(text, "{\"layers\": [1");
+    for (int64_t i = 0, at = (int64_t)strlen(text); i < VALUES; i++)
+        memcpy(text + at + 2 * i, ",1", 3);
+    strcat(text, "]}");
+    static const part parts[] = {WEIGHT(ITH_U8), {0}};
+    assert_int_equal(open_parts(parts, text, &store), ITH_ERR_FORMAT);
+    assert_non_null(strstr(ith_context_error(context), "x.safetensors: _quantization_metadata: has more than"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +284,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(lies_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(scales_that_are_not_finite_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(scales_of_nothing_are_unknown, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(layers_of_like_names_are_apart, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(many_layers_take_no_time, folder_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

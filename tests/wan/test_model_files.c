@@ -272,6 +272,19 @@ static void an_all_in_one_file_gives_the_same_bits(void **state)
     assert_same(&whole, &parts);
 }
 
+static void assert_refused(ith_model_files files, ith_status wanted, const char *words)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_status status = ith_pipeline_open_files(context, &files, &pipeline);
+    if (!status)
+        status = ith_pipeline_check(pipeline);
+    if (status != wanted || !strstr(ith_context_error(context), words))
+        fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
+                 status ? ith_context_error(context) : "");
+    ith_pipeline_close(&pipeline);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+}
+
 /* Weights of a variant are taken where there are any; the autoencoder has none. */
 static void a_variant_is_taken(void **state)
 {
@@ -292,6 +305,10 @@ static void a_variant_is_taken(void **state)
         copy_file(MODEL "/tokenizer/spiece.model", "tokenizer/spiece.model");
         files.folder = folder, files.variant = variant ? "fp16" : NULL;
         seen[variant] = video_of(&files);
+        if (variant) {
+            files.variant = NULL;
+            assert_refused(files, ITH_ERR_IO, "but files of the variant 'fp16'");
+        }
         folder_tear_down(state);
         folder_set_up(state);
     }
@@ -299,19 +316,6 @@ static void a_variant_is_taken(void **state)
 }
 
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
-
-static void assert_refused(ith_model_files files, ith_status wanted, const char *words)
-{
-    ith_pipeline *pipeline = NULL;
-    ith_status status = ith_pipeline_open_files(context, &files, &pipeline);
-    if (!status)
-        status = ith_pipeline_check(pipeline);
-    if (status != wanted || !strstr(ith_context_error(context), words))
-        fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
-                 status ? ith_context_error(context) : "");
-    ith_pipeline_close(&pipeline);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-}
 
 static void files_that_make_no_model_are_refused(void **state)
 {
@@ -386,6 +390,19 @@ static void unknown_sizes_are_refused(void **state)
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 64}", ITH_ERR_FORMAT, "dim is 64"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"model_type\": \"vace\"}", ITH_ERR_UNSUPPORTED, "vace"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"qk_norm\": false}", ITH_ERR_UNSUPPORTED, "qk_norm"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"num_layers\": 7}", ITH_ERR_FORMAT,
+         "num_layers is 7, but 6 in the weights"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"ffn_dim\": 512}", ITH_ERR_FORMAT, "ffn_dim is 512"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"in_dim\": 36}", ITH_ERR_FORMAT, "in_dim is 36"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"out_dim\": 48}", ITH_ERR_FORMAT, "out_dim is 48"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"freq_dim\": 8}", ITH_ERR_FORMAT, "freq_dim is 8"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_dim\": 8}", ITH_ERR_FORMAT, "text_dim is 8"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"text_len\": 226}", ITH_ERR_UNSUPPORTED,
+         "text_len is 226"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"patch_size\": [1, 2, 4]}", ITH_ERR_UNSUPPORTED,
+         "patch_size is [1,2,4]"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"cross_attn_norm\": false}", ITH_ERR_FORMAT,
+         "cross_attn_norm is false"},
         {"{", ITH_ERR_FORMAT, "config.json"},
         {"{}", ITH_ERR_FORMAT, "not a multiple of 128"},
     };
@@ -393,8 +410,11 @@ static void unknown_sizes_are_refused(void **state)
         temporary_write(in("high_noise_model/config.json"), cases[i].config, strlen(cases[i].config));
         assert_refused(f, cases[i].status, cases[i].words);
     }
-    const char *right = "{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 192, \"eps\": 1e-06, "
-                        "\"model_type\": \"t2v\"}";
+    const char *right =
+        "{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 192, \"eps\": 1e-06, "
+        "\"model_type\": \"t2v\", \"ffn_dim\": 768, \"in_dim\": 16, \"out_dim\": 16, \"num_layers\": 6, "
+        "\"freq_dim\": 256, \"text_dim\": 128, \"text_len\": 512, \"patch_size\": [1, 2, 2], "
+        "\"cross_attn_norm\": true}";
     temporary_write(in("high_noise_model/config.json"), right, strlen(right));
     ith_model_files high = f;
     const frame got = video_of(&high);

@@ -309,10 +309,10 @@ typedef struct text_file {
             "4], \"dropout\": 0.0, \"num_res_blocks\": 2, \"temperal_downsample\": [false, true, true], \"z_dim\": "   \
             "16}"                                                                                                      \
     }
-#define ORIGINAL_DIT(type, dim, ffn, heads, in, layers)                                                                \
+#define ORIGINAL_DIT(type, dim, ffn, heads, in, out, layers)                                                           \
     "{\"_class_name\": \"WanModel\", \"_diffusers_version\": \"0.30.0\", \"dim\": " dim                                \
     ", \"eps\": 1e-06, \"ffn_dim\": " ffn ", \"freq_dim\": 256, \"in_dim\": " in ", \"model_type\": \"" type           \
-    "\", \"num_heads\": " heads ", \"num_layers\": " layers ", \"out_dim\": 16, \"text_len\": 512}"
+    "\", \"num_heads\": " heads ", \"num_layers\": " layers ", \"out_dim\": " out ", \"text_len\": 512}"
 
 /* ---- Repositories ------------------------------------------------------------------------------------------------ */
 
@@ -422,7 +422,7 @@ static const repository repositories[] = {
      .texts = {{"model_index.json", "{\"_class_name\": \"WanVACEPipeline\", " COMPONENTS "}"}}},
     {.name = "Wan2.1-T2V-1.3B",
      .kind = "Wan2.1-T2V-1.3B",
-     .texts = {{"config.json", ORIGINAL_DIT("t2v", "1536", "8960", "12", "16", "30")},
+     .texts = {{"config.json", ORIGINAL_DIT("t2v", "1536", "8960", "12", "16", "16", "30")},
                {"Wan2.1_VAE.pth", "PK"},
                {"models_t5_umt5-xxl-enc-bf16.pth", "PK"}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "1.3B", 30, 1, NULL),
@@ -430,24 +430,24 @@ static const repository repositories[] = {
                {"other/wan_2.1_vae", "vae_2.1", 0, "BF16", ORIGINAL, 1, NULL}}},
     {.name = "Wan2.1-T2V-1.3B as it is",
      .refusal = "Wan2.1_VAE.pth is a PyTorch pickle",
-     .texts = {{"config.json", ORIGINAL_DIT("t2v", "1536", "8960", "12", "16", "30")}, {"Wan2.1_VAE.pth", "PK"}},
+     .texts = {{"config.json", ORIGINAL_DIT("t2v", "1536", "8960", "12", "16", "16", "30")}, {"Wan2.1_VAE.pth", "PK"}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "1.3B", 30, 1, NULL)}},
     {.name = "Wan2.2-T2V-A14B",
      .kind = "Wan2.2-T2V-A14B",
      .texts = {{"configuration.json", "{}"},
-               {"high_noise_model/config.json", ORIGINAL_DIT("t2v", "5120", "13824", "40", "16", "40")},
-               {"low_noise_model/config.json", ORIGINAL_DIT("t2v", "5120", "13824", "40", "16", "40")}},
+               {"high_noise_model/config.json", ORIGINAL_DIT("t2v", "5120", "13824", "40", "16", "16", "40")},
+               {"low_noise_model/config.json", ORIGINAL_DIT("t2v", "5120", "13824", "40", "16", "16", "40")}},
      .files = {ORIGINAL_FILE("high_noise_model/diffusion_pytorch_model", "14B", 40, 6, NULL),
                ORIGINAL_FILE("low_noise_model/diffusion_pytorch_model", "14B", 40, 6, NULL), COMFY_TEXT, COMFY_VAE}},
     {.name = "Wan2.2-TI2V-5B",
      .kind = "Wan2.2-TI2V-5B",
-     .texts = {{"config.json", ORIGINAL_DIT("ti2v", "3072", "14336", "24", "48", "30")}},
+     .texts = {{"config.json", ORIGINAL_DIT("ti2v", "3072", "14336", "24", "48", "48", "30")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "5B", 30, 3, NULL),
                {"split_files/vae/wan2.2_vae", "vae_2.2", 0, "F16", ORIGINAL, 1, NULL},
                COMFY_TEXT}},
     {.name = "Wan2.1-I2V-14B-720P",
      .refusal = "image-to-video model (I2V or Fun-InP), which needs CLIP",
-     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "40")}},
+     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 7, "img_emb.proj.0.weight"), COMFY_TEXT, COMFY_VAE}},
     {.name = "Wan2.1-FLF2V-14B-720P",
      .refusal = "FLF2V",
@@ -478,7 +478,7 @@ static const repository repositories[] = {
                COMFY_VAE}},
     {.name = "MeiGen-AI/MeiGen-MultiTalk, in the folder of Wan2.1-I2V-14B-480P",
      .refusal = "MultiTalk or another model with audio",
-     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "40")}},
+     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 7, "audio_proj.proj1.bias"), COMFY_TEXT, COMFY_VAE}},
     {.name = "MeiGen-AI/MeiGen-MultiTalk, multitalk.safetensors alone",
      .refusal = "it holds a part of MultiTalk or another model with audio",
@@ -488,18 +488,18 @@ static const repository repositories[] = {
      .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"},
     {.name = "Wan2.1-Fun-14B-InP",
      .refusal = "Fun-InP",
-     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "40")}},
+     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 1, "img_emb.proj.0.weight"), COMFY_TEXT, COMFY_VAE}},
     {.name = "Wan2.1-Fun-1.3B-InP",
      .refusal = "Fun-InP",
-     .texts = {{"config.json", ORIGINAL_DIT("i2v", "1536", "8960", "12", "36", "30")}},
+     .texts = {{"config.json", ORIGINAL_DIT("i2v", "1536", "8960", "12", "36", "16", "30")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "Fun-1.3B-InP", 30, 1, "img_emb.proj.0.weight"), COMFY_TEXT,
                COMFY_VAE}},
     /* has the inputs of I2V-A14B, and no tensor or field of its own */
     {.name = "Wan2.2-Fun-A14B-InP",
      .kind = "Wan2.2-I2V-A14B",
-     .texts = {{"high_noise_model/config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "40")},
-               {"low_noise_model/config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "40")}},
+     .texts = {{"high_noise_model/config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")},
+               {"low_noise_model/config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")}},
      .files = {ORIGINAL_FILE("high_noise_model/diffusion_pytorch_model", "I2V", 40, 1, NULL),
                ORIGINAL_FILE("low_noise_model/diffusion_pytorch_model", "I2V", 40, 1, NULL), COMFY_TEXT, COMFY_VAE}},
     {.name = "decart-ai/Lucy-Edit-Dev",

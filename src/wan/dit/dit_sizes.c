@@ -71,27 +71,51 @@ static const ith_config_field original_fields[] = {
     {"model_type", "absent|\"t2v\"|\"i2v\"|\"ti2v\"", "T2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2 are built"},
     {"qk_norm", "absent|true", NULL},
     {"window_size", "absent|[-1,-1]", NULL},
+    {"patch_size", "absent|[1,2,2]", NULL},
+    {"text_len", "absent|512", NULL},
 };
+
+/* Checks that the original code's config.json and the weights have the same sizes. */
+static ith_status check_sizes(ith_context *context, const ith_json *json, const ith_dit_config *shapes)
+{
+    const struct {
+        const char *key;
+        int64_t found;
+    } sizes[] = {{"dim", shapes->dim},           {"ffn_dim", shapes->ffn_dim},      {"in_dim", shapes->in_channels},
+                 {"num_layers", shapes->layers}, {"out_dim", shapes->out_channels}, {"freq_dim", shapes->freq_dim},
+                 {"text_dim", shapes->text_dim}};
+    bool norm = !shapes->raw_cross;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t said;
+        ith_status status = ith_json_int(context, json, sizes[i].key, 1, INT32_MAX, sizes[i].found, &said);
+        if (status)
+            return status;
+        if (said != sizes[i].found)
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: %s is %lld, but %lld in the weights beside it",
+                            ith_json_path(json), sizes[i].key, (long long)said, (long long)sizes[i].found);
+    }
+    ith_status status = ith_json_bool(context, json, "cross_attn_norm", norm, &norm);
+    if (status || norm == !shapes->raw_cross)
+        return status;
+    return ith_fail(context, ITH_ERR_FORMAT, "%s: cross_attn_norm is %s, but the weights beside it have %s norm3",
+                    ith_json_path(json), norm ? "true" : "false", norm ? "no" : "a");
+}
 
 /* Reads the number of heads and eps from the original code's config.json in `folder`. */
 static ith_status read_original(ith_context *context, const char *folder, const ith_dit_config *shapes, int64_t *heads,
                                 double *eps)
 {
     ith_json *json = NULL;
-    int64_t dim = shapes->dim;
     ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
         status =
             ith_config_fields_check(context, json, original_fields, sizeof original_fields / sizeof *original_fields);
     if (!status)
+        status = check_sizes(context, json, shapes);
+    if (!status)
         status = ith_json_int(context, json, "num_heads", 1, shapes->dim, 0, heads);
     if (!status)
         status = ith_json_double(context, json, "eps", 1e-6, eps);
-    if (!status)
-        status = ith_json_int(context, json, "dim", 1, INT32_MAX, shapes->dim, &dim);
-    if (!status && dim != shapes->dim)
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s: dim is %lld, but the weights beside it are %lld wide",
-                          ith_json_path(json), (long long)dim, (long long)shapes->dim);
     ith_json_close(&json);
     return status;
 }

@@ -2,6 +2,7 @@
 /* A SentencePiece model is a protocol buffer message (sentencepiece_model.proto):
  *
  *     ModelProto     1: pieces   2: TrainerSpec   3: NormalizerSpec   ...
+ *     SentencePiece  2: score
  *     TrainerSpec    3: model_type (1: Unigram)
  *     NormalizerSpec 2: precompiled_charsmap
  *
@@ -19,10 +20,13 @@
 
 #include "../../base/size.h"
 
+#include <math.h>
 #include <string.h>
 
+#define MODEL_PIECE 1
 #define MODEL_TRAINER 2
 #define MODEL_NORMALIZER 3
+#define PIECE_SCORE 2
 #define TRAINER_MODEL_TYPE 3
 #define NORMALIZER_CHARSMAP 2
 #define UNIGRAM 1
@@ -165,6 +169,22 @@ static ith_status fail_unreadable(ith_context *context, const char *path)
     return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is cut short", path);
 }
 
+/* Checks that the score of a piece is finite: a text has no best division into pieces otherwise. */
+static ith_status check_piece(ith_context *context, const char *path, int64_t id, slice message)
+{
+    while (message.bytes > 0) {
+        field f;
+        float score = 0;
+        if (!read_field(&message, &f))
+            return fail_unreadable(context, path);
+        if (f.number == PIECE_SCORE && !f.has_slice && f.slice.bytes == 4)
+            memcpy(&score, &(uint32_t){read_u32(f.slice.at)}, sizeof score);
+        if (!isfinite(score))
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: the score of piece %lld is not finite", path, (long long)id);
+    }
+    return ITH_OK;
+}
+
 static ith_status check_trainer(ith_context *context, const char *path, slice message)
 {
     while (message.bytes > 0) {
@@ -195,12 +215,15 @@ static ith_status check_normalizer(ith_context *context, const char *path, slice
 ith_status ith_sentencepiece_check(ith_context *context, const char *path, const void *model, int64_t bytes)
 {
     slice message = {model, bytes};
+    int64_t pieces = 0;
     ith_status status = bytes > 0 ? ITH_OK : fail_unreadable(context, path);
     while (message.bytes > 0 && !status) {
         field f;
         if (!read_field(&message, &f))
             return fail_unreadable(context, path);
-        if (f.number == MODEL_TRAINER && f.has_slice)
+        if (f.number == MODEL_PIECE && f.has_slice)
+            status = check_piece(context, path, pieces++, f.slice);
+        else if (f.number == MODEL_TRAINER && f.has_slice)
             status = check_trainer(context, path, f.slice);
         else if (f.number == MODEL_NORMALIZER && f.has_slice)
             status = check_normalizer(context, path, f.slice);
