@@ -41,7 +41,8 @@ grep -q "^several.gif: 5 frames" out.0 || fail "no summary: $(cat out.0)"
 over_sockets 2 "${small[@]}" --output again.gif --keep-latents --quiet
 ended 0 2
 same one.gif again.gif
-over_sockets 2 generate --model "$model" --from-latents again.gif.latents.safetensors --output again.gif --precision f32 --quiet
+processes_differ="1 --from-latents nowhere" over_sockets 2 generate --model "$model" \
+    --from-latents again.gif.latents.safetensors --output again.gif --precision f32 --quiet
 ended 0 2
 same one.gif again.gif
 ls -A | grep -qE 'tmp|partial' && fail "something temporary is left: $(ls -A)"
