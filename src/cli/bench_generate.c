@@ -248,7 +248,10 @@ static int run(bench_settings *settings, ith_options *options)
                              .model = ITH_MODEL_INFO_INIT,
                              .report = ITH_GENERATE_REPORT_INIT},
                        .settings = settings};
+    static const char *const compared[] = {"repeat", "shard-weights", NULL};
     const ith_launch_work work = {.command = options->command,
+                                  .options = options,
+                                  .compared = compared,
                                   .share = share_model,
                                   .prepare = prepare,
                                   .compute = measure,

@@ -95,7 +95,7 @@ static void fall_silent(int saved[2])
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     for (int i = 0; i < 2; i++) {
         saved[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, 0);
-        if (nowhere >= 0)
+        if (nowhere >= 0 && saved[i] >= 0)
             dup2(nowhere, STDOUT_FILENO + i);
     }
     if (nowhere >= 0)

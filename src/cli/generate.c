@@ -366,6 +366,8 @@ int ith_cli_generate(int argc, char **argv)
     ith_generation g = {.start = ith_cli_seconds(), .model = ITH_MODEL_INFO_INIT, .report = ITH_GENERATE_REPORT_INIT};
     ith_options options;
     const ith_launch_work work = {.command = argv[0],
+                                  .options = &options,
+                                  .compared = ith_generate_compared,
                                   .orderly = true,
                                   .share = ith_generate_share_model,
                                   .prepare = prepare,

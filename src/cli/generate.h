@@ -47,6 +47,9 @@ typedef struct ith_generate_settings {
  * table that has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
  * settings. */
 int ith_generate_add_run_options(ith_option *table, int count, size_t offset);
+/* Options on which the course of a run depends (ith_launch_work.compared). The engine compares the options of a video,
+ * once they are resolved. */
+extern const char *const ith_generate_compared[];
 /* Sets all options to their defaults. The caller frees them with ith_options_free. */
 void ith_generate_open_options(ith_generate_settings *settings, ith_options *options);
 /* Sets the defaults, and reads the command line and --config. Usage errors end the process. */

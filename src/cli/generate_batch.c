@@ -386,6 +386,8 @@ int ith_generate_run_batch(ith_generation *g)
     if (!code && !(b.videos = calloc((size_t)(b.count ? b.count : 1), sizeof *b.videos)))
         code = ith_cli_error("there is no memory for %lld videos", (long long)b.count);
     const ith_launch_work work = {.command = g->command,
+                                  .options = g->table,
+                                  .compared = ith_generate_compared,
                                   .orderly = true,
                                   .rounds = s->dry_run ? 1 : (int)b.count + 1,
                                   .share = share_model,

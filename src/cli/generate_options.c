@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const ith_generate_compared[] = {"dry-run", "shard-weights", NULL};
+
 #define LARGEST 1e9 /* upper limit of options without a natural maximum */
 
 ITH_OPTION_WORD_OF(fit)

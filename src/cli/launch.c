@@ -281,8 +281,8 @@ static int count_alike(const ith_comm *comm, bool hosts)
 static ith_status meet(launch_run *run, ith_comm *comm, verdict *v)
 {
     int threads, all_threads;
-    ith_status status =
-        ith_launch_meet(run->launch, run->work->options, comm, &threads, &all_threads, v->sentence, sizeof v->sentence);
+    ith_status status = ith_launch_meet(run->launch, run->work, run->code != ITH_EXIT_DONE, comm, &threads,
+                                        &all_threads, v->sentence, sizeof v->sentence);
     v->code = v->sentence[0] ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
     if (ith_launch_is_first(comm, ith_comm_rank(comm))) {
         run->launch->threads = threads, run->launch->all_threads = all_threads;

@@ -35,6 +35,8 @@ typedef struct ith_launch_work {
     const char *command; /* "ithaca attend", for messages */
     /* NULL, or the command's options. Options that change the result must have the same values in all processes. */
     const ith_options *options;
+    /* NULL, or the names of the options that are compared, with NULL at the end: the command compares the others. */
+    const char *const *compared;
     bool orderly; /* a signal never ends the process at once; the parts notice it (ith_interrupt_came) */
     int rounds;   /* how many times the command prepares and computes; 0: once */
     /* NULL, or called by every rank of a run over several processes before they prepare. */

@@ -21,7 +21,8 @@ static const char *const own_options[] = {"ranks", "threads",       "input",    
 
 /* The record of a process. */
 typedef struct process_record {
-    char version[32];
+    char version[32], command[32];
+    int64_t failed, rounds;            /* the process has an error to report; ith_launch_work.rounds */
     int64_t number, processes;         /* from the launcher; processes 0: unknown */
     int64_t pid, threads;              /* threads: the value of --threads; 0: not given */
     int64_t launcher_cores;            /* the cores that the parent of the process may use */
@@ -35,11 +36,14 @@ typedef struct process_place {
     cpu_set_t cores;
 } process_place;
 
-static process_record make_record(const ith_launch *launch, const ith_options *options)
+static process_record make_record(const ith_launch *launch, const ith_launch_work *work, bool failed)
 {
+    const ith_options *options = work->options;
     process_record mine;
     memset(&mine, 0, sizeof mine);
     snprintf(mine.version, sizeof mine.version, "%s", ith_version());
+    snprintf(mine.command, sizeof mine.command, "%s", work->command);
+    mine.failed = failed, mine.rounds = work->rounds;
     mine.number = launch->launcher.process, mine.processes = launch->launcher.processes;
     mine.pid = getpid();
     mine.threads = launch->threads;
@@ -53,19 +57,25 @@ static process_record make_record(const ith_launch *launch, const ith_options *o
 
 /* ---- Comparison -------------------------------------------------------------------------------------------------- */
 
-static bool is_own(const ith_option *option)
+/* Whether an option has to have the same value in all processes. */
+static bool is_compared(const ith_launch_work *work, const char *name)
 {
-    for (size_t i = 0; i < sizeof own_options / sizeof *own_options; i++)
-        if (!option->name || !strcmp(option->name, own_options[i]))
-            return true;
-    return false;
+    bool found = false;
+    for (int i = 0; work->compared && name && work->compared[i] && !found; i++)
+        found = !strcmp(name, work->compared[i]);
+    if (work->compared || !name)
+        return found;
+    for (size_t i = 0; i < sizeof own_options / sizeof *own_options && !found; i++)
+        found = !strcmp(name, own_options[i]);
+    return !found;
 }
 
 /* The name of the first option that differs between two processes; NULL if none does. */
-static const char *find_difference(const ith_options *options, const process_record *a, const process_record *b)
+static const char *find_difference(const ith_launch_work *work, const process_record *a, const process_record *b)
 {
+    const ith_options *options = work->options;
     for (int i = 0; options && i < options->count; i++)
-        if (a->options[i] != b->options[i] && !is_own(&options->table[i]))
+        if (a->options[i] != b->options[i] && is_compared(work, options->table[i].name))
             return options->table[i].name;
     return NULL;
 }
@@ -80,29 +90,38 @@ static int count_processes(const ith_comm *comm)
 }
 
 /* Writes into `sentence` how the process of a rank differs from the process of rank 0; "" if it does not. */
-static void compare(const ith_options *options, const ith_comm *comm, const process_record *all, int rank,
+static void compare(const ith_launch_work *work, const ith_comm *comm, const process_record *all, int rank,
                     char *sentence, size_t bytes)
 {
     ith_place place = ITH_PLACE_INIT;
-    const char *option = find_difference(options, &all[rank], &all[0]);
+    const bool command = strcmp(all[rank].command, all[0].command) != 0, failed = all[rank].failed || all[0].failed;
+    const char *option = command || failed ? NULL : find_difference(work, &all[rank], &all[0]);
     ith_comm_place(comm, rank, &place);
     sentence[0] = '\0';
     if (strcmp(all[rank].version, all[0].version) != 0)
         snprintf(sentence, bytes, "rank %d on %s is ithaca %s, and rank 0 is ithaca %s: all need the same version",
                  rank, place.name, all[rank].version, all[0].version);
+    else if (command)
+        snprintf(sentence, bytes, "rank %d on %s runs '%s', and rank 0 runs '%s': all need the same command", rank,
+                 place.name, all[rank].command, all[0].command);
     else if (option)
         snprintf(sentence, bytes, "--%s differs between rank %d on %s and rank 0: all need the same value", option,
+                 rank, place.name);
+    else if (!failed && all[rank].rounds != all[0].rounds)
+        snprintf(sentence, bytes,
+                 "--prompts or --count differs between rank %d on %s and rank 0: all need the same "
+                 "videos",
                  rank, place.name);
 }
 
 /* Compares all processes; `sentence` becomes the first difference, or "". */
-static void compare_all(const ith_launch *launch, const ith_options *options, const ith_comm *comm,
+static void compare_all(const ith_launch *launch, const ith_launch_work *work, const ith_comm *comm,
                         const process_record *all, char *sentence, size_t bytes)
 {
     int processes = count_processes(comm);
     sentence[0] = '\0';
     for (int rank = 1; rank < ith_comm_size(comm) && !sentence[0]; rank++)
-        compare(options, comm, all, rank, sentence, bytes);
+        compare(work, comm, all, rank, sentence, bytes);
     if (sentence[0])
         return;
     if (all[0].processes && all[0].processes != processes)
@@ -271,15 +290,15 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
     return status;
 }
 
-ith_status ith_launch_meet(const ith_launch *launch, const ith_options *options, ith_comm *comm, int *threads,
-                           int *all_threads, char *sentence, size_t bytes)
+ith_status ith_launch_meet(const ith_launch *launch, const ith_launch_work *work, bool failed, ith_comm *comm,
+                           int *threads, int *all_threads, char *sentence, size_t bytes)
 {
     process_record *all = calloc((size_t)ith_comm_size(comm), sizeof *all);
-    const process_record mine = make_record(launch, options);
+    const process_record mine = make_record(launch, work, failed);
     ith_status status = all ? ith_comm_allgather(comm, &mine, sizeof mine, all) : ITH_ERR_MEMORY;
     *threads = *all_threads = 0;
     if (!status)
-        compare_all(launch, options, comm, all, sentence, bytes);
+        compare_all(launch, work, comm, all, sentence, bytes);
     if (!status && !sentence[0])
         status = share_cores(launch, comm, all, threads, all_threads);
     free(all);

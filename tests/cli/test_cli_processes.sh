@@ -41,7 +41,8 @@ grep -q "^several.gif: 5 frames" out.0 || fail "no summary: $(cat out.0)"
 over_sockets 2 "${small[@]}" --output again.gif --keep-latents --quiet
 ended 0 2
 same one.gif again.gif
-over_sockets 2 generate --model "$model" --from-latents again.gif.latents.safetensors --output again.gif --precision f32 --quiet
+processes_differ="1 --from-latents nowhere" over_sockets 2 generate --model "$model" \
+    --from-latents again.gif.latents.safetensors --output again.gif --precision f32 --quiet
 ended 0 2
 same one.gif again.gif
 ls -A | grep -qE 'tmp|partial' && fail "something temporary is left: $(ls -A)"
@@ -120,11 +121,38 @@ ended 0 2
 grep -q "^whole " out.0 || fail "a benchmark of a model that is lent: $(cat err.0)"
 refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" "${small[@]}" --quiet
 refused "steps is 4 on rank 1 and 3 on rank 0: .*\(rank 1 runs on [^ ]+\)" "--steps 4" "${small[@]}" --quiet
+refused "--shard-weights differs between rank 1 on [^ ]+ and rank 0" "--shard-weights" "${small[@]}" --quiet
+refused "--dry-run differs between rank 1 on [^ ]+ and rank 0" "--dry-run" "${small[@]}" --quiet
+refused "--prompts or --count differs between rank 1 on [^ ]+ and rank 0" "--count 2" "${small[@]}" --quiet
+printf 'a\nb\n' >two
+printf 'a\nb\nc\n' >three
+refused "--prompts or --count differs" "--prompts three" generate --model "$model" --prompts two --quiet
+refused "rank 1 on [^ ]+: nofile: cannot be read" "--prompts nofile" generate --model "$model" --prompts two --quiet
+refused "--repeat differs between" "--repeat 2" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1
+echo "seq: 18" >seq.yaml
+refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" verify --seq 17 --config "$work/seq.yaml"
 refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17
 refused "--heads differs between rank 1 on [^ ]+ and rank 0" "--heads 3" bench attention --seq 100
-cp -r "$model" other
-printf x >>"$(ls other/vae/*.safetensors | head -1)"
-refused "rank 1.* on " "--model other" "${small[@]}" --quiet
+cp -r "$model" changed
+printf x >>"$(ls changed/vae/*.safetensors | head -1)"
+refused "rank 1.* on " "--model changed" "${small[@]}" --quiet
+
+# Another command. A process that may open no more files than its standard ones speaks nevertheless.
+cat >other <<'END'
+#!/bin/sh
+[ "$ITHACA_PROCESS" = 1 ] || exec "$ITHACA" "$@"
+case $HOW in
+few) ulimit -n 5; exec "$ITHACA" "$@" --timeout 0.5 ;;
+*) shift; exec "$ITHACA" $HOW --transport socket ;;
+esac
+END
+chmod +x other
+ITHACA=$ithaca HOW="bench attention --seq 17" ithaca=$work/other over_sockets 2 verify --seq 17
+ended 1 2
+grep -qE "^ithaca: rank 1 on [^ ]+ runs 'ithaca bench', and rank 0 runs 'ithaca verify'" err.0 || fail "another command: $(cat err.0)"
+ITHACA=$ithaca HOW=few ithaca=$work/other over_sockets 2 verify --seq 17 --timeout 1
+ended 1 2
+grep -q "^ithaca: process 1: " err.1 || fail "a process that may open few files says: $(cat err.1)"
 
 # ---- Launchers
 

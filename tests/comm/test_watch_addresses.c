@@ -10,8 +10,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -104,6 +107,140 @@ static void all_addresses_are_tried(void **state)
     }
 }
 
+/* Listens at 127.0.0.`last`, at any port if *port is 0. */
+static int listen_at(uint8_t last, uint16_t *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(*port)};
+    socklen_t bytes = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memcpy(&address.sin_addr, (uint8_t[]){127, 0, 0, last}, 4);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    *port = ntohs(address.sin_port);
+    return listener;
+}
+
+/* A way to a port on which the first connection is lost. */
+typedef struct rough_way {
+    int listener;
+    uint16_t port; /* where it leads to */
+    pthread_t thread;
+} rough_way;
+
+static void *forward(void *user)
+{
+    const rough_way *way = user;
+    char bytes[4096];
+    close(accept(way->listener, NULL, NULL));
+    struct pollfd ends[2] = {{.fd = accept(way->listener, NULL, NULL), .events = POLLIN}};
+    if (ends[0].fd < 0)
+        return NULL;
+    ends[1] = (struct pollfd){.fd = knock(way->port), .events = POLLIN};
+    for (int open = 2; open && poll(ends, 2, 60000) > 0;)
+        for (int i = 0; i < 2; i++) {
+            ssize_t count = ends[i].revents ? recv(ends[i].fd, bytes, sizeof bytes, 0) : -1;
+            if (count > 0)
+                send(ends[!i].fd, bytes, (size_t)count, MSG_NOSIGNAL);
+            if (count == 0) {
+                shutdown(ends[!i].fd, SHUT_WR);
+                ends[i].events = 0;
+                ends[i].fd = ~ends[i].fd; /* poll leaves it out */
+                open--;
+            }
+        }
+    for (int i = 0; i < 2; i++)
+        close(ends[i].fd < 0 ? ~ends[i].fd : ends[i].fd);
+    return NULL;
+}
+
+/* The first connection over the only way that leads to process 0 is lost, and at its other address a machine takes
+ * connections and says nothing. */
+static void an_address_is_tried_again(void **state)
+{
+    (void)state;
+    party p;
+    rough_way way;
+    uint16_t port = 0;
+    party_listen(&p, 2);
+    party_separate(&p);
+    p.seconds = 5;
+    way.port = p.all[0].port;
+    way.listener = listen_at(2, &port);
+    int silent = listen_at(3, &port);
+    p.all[0].port = port;
+    p.all[0].interfaces = 0;
+    add_address(&p, false, 2);
+    add_address(&p, false, 3);
+    assert_int_equal(pthread_create(&way.thread, NULL, forward, &way), 0);
+    party_connect(&p);
+    shutdown(way.listener, SHUT_RDWR); /* if the second connection has not come */
+    if (!p.met[0] || !p.met[1])
+        fail_msg("%s; %s", p.sentences[0], p.sentences[1]);
+    party_part(&p);
+    pthread_join(way.thread, NULL);
+    close(way.listener);
+    close(silent);
+}
+
+/* ---- Descriptors ----------------------------------------------------------------------------------------------- */
+
+/* Lets this process open descriptors below `limit` alone. Returns the limit before. */
+static struct rlimit limit_descriptors(rlim_t limit)
+{
+    struct rlimit before, now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    now = before;
+    now.rlim_cur = limit;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    return before;
+}
+
+static rlim_t next_descriptor(void)
+{
+    int next = dup(STDOUT_FILENO);
+    close(next);
+    return (rlim_t)next;
+}
+
+static void few_descriptors_suffice(void **state)
+{
+    (void)state;
+    party p;
+    party_listen(&p, 3);
+    p.seconds = 10;
+    struct rlimit before = limit_descriptors(next_descriptor() + 20);
+    party_connect(&p);
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < 3; i++)
+        if (!p.met[i])
+            fail_msg("process %d: %s", i, p.sentences[i]);
+    party_part(&p);
+}
+
+/* A process that can open no descriptor says so, when it connects (1) and when it accepts (0). */
+static void a_process_without_descriptors_says_so(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 2; number++) {
+        party p;
+        char name[32];
+        party_listen(&p, 2);
+        p.absent[1 - number] = true;
+        p.seconds = 1; /* it stays until then, to tell the other one */
+        int visitor = number ? -1 : knock(p.all[0].port);
+        struct rlimit before = limit_descriptors(next_descriptor());
+        party_connect(&p);
+        setrlimit(RLIMIT_NOFILE, &before);
+        snprintf(name, sizeof name, "process %d (", number);
+        if (!strstr(p.sentences[number], name) || !strstr(p.sentences[number], "ulimit -n"))
+            fail_msg("process %d: %s", number, p.sentences[number]);
+        if (visitor >= 0)
+            close(visitor);
+        party_part(&p);
+    }
+}
+
 static void a_missing_connection_is_named(void **state)
 {
     (void)state;
@@ -153,6 +290,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_ignored),
         cmocka_unit_test(all_addresses_are_tried),
+        cmocka_unit_test(an_address_is_tried_again),
+        cmocka_unit_test(few_descriptors_suffice),
+        cmocka_unit_test(a_process_without_descriptors_says_so),
         cmocka_unit_test(a_missing_connection_is_named),
         cmocka_unit_test(hosts_are_compared),
     };

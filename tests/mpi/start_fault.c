@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library to be preloaded into one process: it kills (START_FAULT=kill) or stops (stop) the process when a transport
  * module calls the function START_POINT for the START_COUNT-th time, or right after that call (START_COUNT < 0). A
- * process that is stopped is killed START_SECONDS (6) later. START_FAULT=sleep: the call lasts START_SECONDS longer.
+ * process that is stopped is killed START_SECONDS (6) later. START_FAULT=sleep: the call lasts START_SECONDS longer;
+ * fail: it fails, as if the process could open no more descriptors.
  * shm_unlink counts whoever calls it: MPI does so while it starts.
  * The file START_MARK shows that the library has struck. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -41,31 +43,33 @@ static void end_later(void)
     _exit(0);
 }
 
-/* Strikes if this is the call that is asked for. */
-static void strike_call(const char *function, int after)
+/* Strikes if this is the call that is asked for. Returns whether the call is to fail. */
+static int strike_call(const char *function, int after)
 {
     static atomic_int calls;
     const char *point = getenv("START_POINT"), *how = getenv("START_FAULT");
     int count = atoi(getenv("START_COUNT") ? getenv("START_COUNT") : "1");
     if (!point || !how || strcmp(point, function) != 0 || after != (count < 0))
-        return;
+        return 0;
     if (atomic_fetch_add(&calls, 1) + 1 != abs(count))
-        return;
+        return 0;
     if (getenv("START_MARK"))
         close(open(getenv("START_MARK"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    if (!strcmp(how, "fail"))
+        return 1;
     if (!strcmp(how, "sleep")) {
         wait_seconds();
-        return;
+        return 0;
     }
     if (!strcmp(how, "stop"))
         end_later();
     kill(getpid(), strcmp(how, "stop") ? SIGKILL : SIGSTOP);
+    return 0;
 }
 
-static void strike(const char *function, int after, const void *caller)
+static int strike(const char *function, int after, const void *caller)
 {
-    if (is_from_module(caller))
-        strike_call(function, after);
+    return is_from_module(caller) && strike_call(function, after);
 }
 
 /* The function that stands behind this library: of the C library, or of MPI, which may be visible to the module alone.
@@ -87,7 +91,10 @@ static void *real(const char *name, const void *caller)
     {                                                                                                                  \
         const void *caller = __builtin_return_address(0);                                                              \
         type(*next) parameters = (type(*) parameters)real(#name, caller);                                              \
-        strike(#name, 0, caller);                                                                                      \
+        if (strike(#name, 0, caller)) {                                                                                \
+            errno = EMFILE;                                                                                            \
+            return -1;                                                                                                 \
+        }                                                                                                              \
         type result = next(__VA_ARGS__);                                                                               \
         strike(#name, 1, caller);                                                                                      \
         return result;                                                                                                 \

@@ -86,6 +86,10 @@ for point in $points; do
     "MPI_Comm_idup -1" | "sendmsg 1") start_fault 0 kill $point ;;
     esac
 done
+# A process that can open no port is named by all.
+strike 1 fail epoll_ctl 1
+[ "$(grep -c "^not connected.*process 1 on $(hostname): a port .*: Too many open files" "$work/out")" = 3 ] || complain "a process without a port"
+check_nothing_left || complain "a process without a port"
 # A process stops after the end of the group, where the others wait for it: they end with their own status nevertheless.
 # The victim is killed 4 s after that limit.
 if [ "${ITHACA_MPI_STARTS:-}" != all ]; then

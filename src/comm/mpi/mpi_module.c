@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A call of MPI may fail because a process has died. The sockets of mpi_presence.h have this time to show its death. */
 #define GRACE_SECONDS 0.5
@@ -100,6 +101,16 @@ static ith_status fail(meeting_place *m, int code)
     snprintf(m->sentence, m->bytes, "MPI failed while the processes were being connected%s (%.100s): %s", who, text,
              blame);
     return abandon(m, ITH_ERR_IO);
+}
+
+/* This process alone has failed: its sentence names it to the others. */
+static ith_status fail_alone(meeting_place *m, ith_status status, const char *reason)
+{
+    char host[64] = "";
+    if (gethostname(host, sizeof host - 1))
+        snprintf(host, sizeof host, "unnamed");
+    snprintf(m->sentence, m->bytes, "process %d on %s: %s", m->mpi_rank, host, reason);
+    return status;
 }
 
 /* Waits for requests that were begun with the result `code`. */
@@ -190,8 +201,7 @@ static ith_status connect_watch(meeting_place *m)
         return abandon(m, status);
     if (ith_watch_begin_pulse(m->watch, m->seconds))
         return ITH_OK;
-    snprintf(m->sentence, m->bytes, "no thread could be started for the signs of life of process %d", m->party.process);
-    return ITH_ERR_MEMORY;
+    return fail_alone(m, ITH_ERR_MEMORY, "no thread could be started for its signs of life");
 }
 
 /* Gathers the addresses of the other processes on m->comm and connects this process with them. */
@@ -249,14 +259,13 @@ static ith_status begin_meeting(meeting_place *m)
 {
     MPI_Comm_size(MPI_COMM_WORLD, &m->size);
     MPI_Comm_rank(MPI_COMM_WORLD, &m->mpi_rank);
-    if (!allocate(m)) {
-        snprintf(m->sentence, m->bytes, "no memory for %d processes", m->size);
-        return ITH_ERR_MEMORY;
-    }
+    if (!allocate(m))
+        return fail_alone(m, ITH_ERR_MEMORY, "there is no memory to meet the other processes");
+    char reason[256];
     ith_watch_address *mine = &m->hosts[m->mpi_rank].address;
-    m->watch = ith_watch_listen(mine, m->sentence, m->bytes);
+    m->watch = ith_watch_listen(mine, reason, sizeof reason);
     if (!m->watch)
-        return ITH_ERR_IO;
+        return fail_alone(m, ITH_ERR_IO, reason);
     mine->number = m->mpi_rank;
     int code = MPI_Comm_idup(MPI_COMM_WORLD, &m->comm, &m->requests[0]);
     ith_status status = await_requests(m, code, 1, m->requests);
@@ -269,10 +278,8 @@ static ith_status begin_meeting(meeting_place *m)
 static ith_status open_link(meeting_place *m, void **states, int *numbers, int *size)
 {
     mpi_link *link = ith_mpi_link_create(m->comm, m->watch, &m->party);
-    if (!link) {
-        snprintf(m->sentence, m->bytes, "no memory for the buffers of %d processes", m->size);
-        return ITH_ERR_MEMORY;
-    }
+    if (!link)
+        return fail_alone(m, ITH_ERR_MEMORY, "there is no memory for the buffers of messages");
     m->watch = NULL;
     m->party = (mpi_party){.process = 0};
     ith_link table = ith_mpi_link_table(link);

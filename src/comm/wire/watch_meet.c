@@ -2,9 +2,9 @@
 /* Makes the control connections: each process connects to the processes before it, and accepts those after it.
  *
  * A host may have several addresses, of which some lead nowhere or to another machine. A process therefore tries all of
- * them, one after the other without waiting for the first. The process that connects sends a hello with the cookie of
- * the process that it looks for, which answers the first right hello with a welcome and closes all other connections.
- * The connection with the welcome is the one that both keep.
+ * them, one after the other without waiting for the first, and again where an attempt has failed. The process that
+ * connects sends a hello with the cookie of the process that it looks for, which answers the first right hello with a
+ * welcome and closes all other connections. The connection with the welcome is the one that both keep.
  *
  * A process that has all its connections sends CONNECTED on each. It has finished when it has CONNECTED from all
  * others. Until then it sends AWAITS, which shows the others that it runs. A process that has finished may still get
@@ -45,7 +45,10 @@
 enum {
     ATTEMPTS = ITH_WATCH_INTERFACES + 2, /* the interfaces and two loopbacks */
     ARRIVALS = 64,                       /* connections whose hello is awaited */
-    NAME_BYTES = ITH_WATCH_NAME + 64
+    NAME_BYTES = ITH_WATCH_NAME + 64,
+    /* Numbers of all sockets of a meeting: attempts, arrivals, the port, and the connections to the processes. */
+    PORT = ATTEMPTS + ARRIVALS,
+    PEERS = PORT + 1
 };
 
 typedef struct hello {
@@ -79,15 +82,18 @@ typedef struct meeting {
     int next;         /* the next address of the target */
     double next_time; /* when it is tried at the latest */
     int error;        /* errno of the last attempt that failed; 0: none failed */
+    /* attempts: to connect to each address of the target */
     half_open attempts[ATTEMPTS], arrivals[ARRIVALS];
     int oldest;           /* the arrival that is replaced when all are in use */
+    bool full;            /* this process can open no more descriptors */
     double seconds;       /* the limit */
     double pulse_time;    /* when AWAITS is due again */
     double turn_end;      /* if this process gives up: the end of its attempts to reach the target */
     bool said;            /* this process has sent CONNECTED */
     int answers;          /* how many processes have sent CONNECTED */
     bool *answered;       /* [processes] */
-    struct pollfd *polls; /* [ATTEMPTS + ARRIVALS + 1 + processes] */
+    struct pollfd *polls; /* [PEERS + processes]: the sockets that are open */
+    int *polled;          /* [PEERS + processes]: the number of each */
     ith_status status;    /* not ITH_OK: this process gives up; `sentence` says why */
     int blamed;           /* the process to blame; -1: unknown */
     char *sentence;
@@ -131,6 +137,35 @@ static const char *name_process(const meeting *m, int process, char text[NAME_BY
     snprintf(text, NAME_BYTES, "process %lld (host %.*s, pid %lld)", (long long)a->number, ITH_WATCH_NAME - 1, a->name,
              (long long)a->pid);
     return text;
+}
+
+/* This process gives up, because of the process `blamed`. */
+static void fail(meeting *m, ith_status status, int blamed, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (!m->status) {
+        vsnprintf(m->sentence, m->bytes, format, arguments);
+        m->status = status;
+        m->blamed = blamed;
+    }
+    va_end(arguments);
+}
+
+/* A descriptor could not be opened (errno): gives up if this process has all that it may have. */
+static void check_descriptors(meeting *m)
+{
+    const int reason = errno;
+    char name[NAME_BYTES];
+    if (reason == EMFILE) {
+        m->full = true;
+        fail(
+            m, ITH_ERR_IO, m->watch->process,
+            "%s can open no more files and connections: raise their limit (ulimit -n); it needs one connection to each "
+            "of %d processes, and some files",
+            name_process(m, m->watch->process, name), m->watch->processes);
+    }
+    errno = reason;
 }
 
 /* Reads the missing part of a hello or welcome of `bytes` bytes. Returns 1 if the greeting is complete, 0 if the rest
@@ -183,30 +218,24 @@ static void fail_attempt(meeting *m, half_open *h, int reason, double now)
     drop(h);
 }
 
-/* Begins to connect to the next address of the target if it is time. Begins again with the first when all have failed.
- */
+/* Begins to connect to the next address of the target if it is time, unless an attempt there goes on. The first address
+ * follows the last one. */
 static void try_next_address(meeting *m, double now)
 {
     struct sockaddr_storage address;
-    half_open *unused = NULL;
-    int open = 0;
     if (m->target == m->watch->process || now < m->next_time)
         return;
-    for (int i = 0; i < ATTEMPTS; i++)
-        if (m->attempts[i].socket >= 0)
-            open++;
-        else
-            unused = &m->attempts[i];
     m->next_time = now + STAGGER_SECONDS;
     socklen_t bytes = find_address(m, m->next, &address);
-    if (!bytes || !unused) {
-        m->next = open ? m->next : 0;
+    half_open *attempt = &m->attempts[bytes ? m->next : 0];
+    m->next = bytes ? m->next + 1 : 0;
+    if (!bytes || attempt->socket >= 0)
         return;
-    }
-    m->next++;
-    unused->socket = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (unused->socket < 0 || (connect(unused->socket, (struct sockaddr *)&address, bytes) && errno != EINPROGRESS))
-        fail_attempt(m, unused, errno, now);
+    attempt->socket = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (attempt->socket < 0)
+        check_descriptors(m);
+    if (attempt->socket < 0 || (connect(attempt->socket, (struct sockaddr *)&address, bytes) && errno != EINPROGRESS))
+        fail_attempt(m, attempt, errno, now);
 }
 
 /* Sends the hello on a connection that has been made. Returns 0, or the reason why it was not made. */
@@ -272,6 +301,7 @@ static void accept_arrivals(meeting *m)
         drop(to);
         to->socket = socket;
     }
+    check_descriptors(m);
 }
 
 /* Whether a hello comes from a process that this one waits for. */
@@ -300,19 +330,6 @@ static void serve_arrival(meeting *m, half_open *h)
 }
 
 /* ---- Agreement --------------------------------------------------------------------------------------------------- */
-
-/* This process gives up, because of the process `blamed`. */
-static void fail(meeting *m, ith_status status, int blamed, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    if (!m->status) {
-        vsnprintf(m->sentence, m->bytes, format, arguments);
-        m->status = status;
-        m->blamed = blamed;
-    }
-    va_end(arguments);
-}
 
 /* Whether a process is connected and its answer is still to come. */
 static bool is_unanswered(const meeting *m, int process)
@@ -376,33 +393,52 @@ static void send_all(const meeting *m, uint16_t kind, const void *data, size_t b
 
 /* ---- The meeting ----------------------------------------------------------------------------------------------- */
 
+/* Adds a socket to the list of `count` sockets, unless it is -1. Returns the new count. */
+static int add_socket(meeting *m, int count, int number, int socket, short events)
+{
+    if (socket < 0)
+        return count;
+    m->polls[count] = (struct pollfd){socket, events, 0};
+    m->polled[count] = number;
+    return count + 1;
+}
+
+/* Lists the open sockets whose events matter, and no others: poll takes no more entries than the process may have
+ * descriptors. Returns their count. */
+static int list_sockets(meeting *m)
+{
+    int count = 0;
+    for (int i = 0; i < ATTEMPTS; i++)
+        count = add_socket(m, count, i, m->attempts[i].socket, m->attempts[i].sent ? POLLIN : POLLOUT);
+    for (int i = 0; i < ARRIVALS; i++)
+        count = add_socket(m, count, ATTEMPTS + i, m->arrivals[i].socket, POLLIN);
+    count = add_socket(m, count, PORT, m->full ? -1 : m->watch->listener, POLLIN);
+    for (int i = 0; i < m->watch->processes && !m->status; i++)
+        if (is_unanswered(m, i))
+            count = add_socket(m, count, PEERS + i, m->watch->peers[i].socket, POLLIN);
+    return count;
+}
+
 /* Waits until a connection of the meeting needs attention, at most 20 ms, and gives it. */
 static void serve(meeting *m)
 {
-    enum { LISTENER = ATTEMPTS + ARRIVALS, PEERS = LISTENER + 1 };
-    struct pollfd *polls = m->polls;
-    for (int i = 0; i < LISTENER; i++) {
-        const half_open *h = i < ATTEMPTS ? &m->attempts[i] : &m->arrivals[i - ATTEMPTS];
-        polls[i] = (struct pollfd){h->socket, i < ATTEMPTS && !h->sent ? POLLOUT : POLLIN, 0};
-    }
-    polls[LISTENER] = (struct pollfd){m->watch->listener, POLLIN, 0};
-    for (int i = 0; i < m->watch->processes; i++)
-        polls[PEERS + i] =
-            (struct pollfd){!m->status && is_unanswered(m, i) ? m->watch->peers[i].socket : -1, POLLIN, 0};
-    if (poll(polls, (nfds_t)(PEERS + m->watch->processes), 20) <= 0)
+    const int count = list_sockets(m);
+    if (poll(m->polls, (nfds_t)count, 20) <= 0)
         return;
     double now = ith_watch_now();
-    for (int i = 0; i < ATTEMPTS; i++)
-        if (polls[i].revents && m->attempts[i].socket == polls[i].fd)
-            serve_attempt(m, &m->attempts[i], now);
-    for (int i = 0; i < ARRIVALS; i++)
-        if (polls[ATTEMPTS + i].revents)
-            serve_arrival(m, &m->arrivals[i]);
-    if (polls[LISTENER].revents)
-        accept_arrivals(m);
-    for (int i = 0; i < m->watch->processes; i++)
-        if (polls[PEERS + i].revents)
-            serve_answer(m, i);
+    for (int i = 0; i < count; i++) {
+        const int number = m->polled[i];
+        if (!m->polls[i].revents)
+            continue;
+        if (number >= PEERS)
+            serve_answer(m, number - PEERS);
+        else if (number == PORT)
+            accept_arrivals(m);
+        else if (number >= ATTEMPTS)
+            serve_arrival(m, &m->arrivals[number - ATTEMPTS]);
+        else if (m->attempts[number].socket == m->polls[i].fd) /* none is left once the target is connected */
+            serve_attempt(m, &m->attempts[number], now);
+    }
 }
 
 /* Whether a process of this host is in a state; false if it runs on another host. */
@@ -501,12 +537,13 @@ static bool make_peers(ith_watch *w, int process, int processes)
 static bool begin_meeting(meeting *m, int processes)
 {
     m->answered = calloc((size_t)processes, sizeof *m->answered);
-    m->polls = calloc((size_t)(ATTEMPTS + ARRIVALS + 1 + processes), sizeof *m->polls);
+    m->polls = calloc((size_t)(PEERS + processes), sizeof *m->polls);
+    m->polled = calloc((size_t)(PEERS + processes), sizeof *m->polled);
     for (int i = 0; i < ATTEMPTS; i++)
         m->attempts[i].socket = -1;
     for (int i = 0; i < ARRIVALS; i++)
         m->arrivals[i].socket = -1;
-    return m->answered && m->polls;
+    return m->answered && m->polls && m->polled;
 }
 
 /* Closes all connections but those that both ends keep, and the port. */
@@ -518,6 +555,7 @@ static void end_meeting(meeting *m)
         drop(&m->arrivals[i]);
     free(m->answered);
     free(m->polls);
+    free(m->polled);
     close(m->watch->listener);
     m->watch->listener = -1;
 }
