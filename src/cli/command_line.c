@@ -235,7 +235,7 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     const struct argp parser = {
         .options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc, .children = ith_help_children};
     bool silent = ith_launcher_process() != 0;
-    int saved[2];
+    int saved[2] = {-1, -1};
     if (silent) {
         fall_silent(saved);
         atexit(wait_if_parsing);
