@@ -533,8 +533,8 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
  * the shape of q. Neither o nor lse may overlap another tensor of this rank, or of another rank in the same process,
  * except that o may be this rank's q: with the same address and the same strides, o overwrites q. q, k, v and o may lie
  * in one buffer, each in its own columns: their row strides are then equal, and their batch strides are multiples of the
- * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements. |v| times the number of
- * keys must stay below 3e38: beyond it, o may be infinite.
+ * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements; one of which this
+ * rank has no rows may be NULL. |v| times the number of keys must stay below 3e38: beyond it, o may be infinite.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the
