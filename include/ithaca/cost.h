@@ -153,8 +153,10 @@ typedef struct ith_cost {
     double exchange_seconds; /* time in which exchanges are under way (ith_plan_counters.exchange_seconds) */
     /* the part of exchange_seconds in which the rank computes; 1 if nothing is exchanged */
     double hidden_share;
-    double imbalance;     /* work of the busiest rank over the mean of all ranks */
-    int64_t sent_bytes;   /* as in ith_plan_info, of the rank that sends most */
+    double imbalance; /* work of the busiest rank over the mean of all ranks */
+    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation, otherwise a
+     * few (docs/cost.md). With uneven shares another rank may send more */
+    int64_t sent_bytes;
     int64_t memory_bytes; /* as in ith_plan_info, of the rank that holds most */
     /* Messages of the busiest rank over each level of the machine: bytes sent, and time on the link without latency,
      * hidden or not. Rows that are used in place are in sent_bytes alone. */
@@ -222,7 +224,8 @@ typedef struct ith_simulation {
  * *cost is the mean over the executions, of the rank that works longest; its seconds include the other work. If the
  * context records a trace, the work, waits and exchanges of all ranks are added to it, with simulated times from the
  * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for a
- * simulation that makes no sense, and ITH_ERR_MEMORY; ITH_ERR_INTERRUPTED if the context is interrupted. */
+ * simulation that makes no sense, and ITH_ERR_MEMORY; ITH_ERR_INTERRUPTED after ith_pipeline_cancel (ithaca/wan.h) of a
+ * pipeline of this context. */
 ITH_API ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *problem,
                                      const ith_attn_options *options, const ith_machine *machine, int ranks,
                                      const ith_simulation *simulation, ith_plan_info *info, ith_cost *cost);

@@ -331,9 +331,9 @@ typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *us
 ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
 
 /* Makes a group as ith_run_ranks does, for threads of your own. comms[i] is the communicator of rank i and is used with
- * contexts[i]; no two contexts are the same. On failure the sentence is in contexts[0], and the comms are NULL.
- * ITH_ERR_ARGUMENT for more ranks than the process may have threads (see ith_run_ranks); comms is then left
- * unchanged. */
+ * contexts[i]; no two contexts are the same. On failure the sentence is in contexts[0] (in ith_context_error(NULL) if
+ * there is none), and the comms are NULL. ITH_ERR_ARGUMENT for less than one rank, and for more ranks than the process
+ * may have threads (see ith_run_ranks): comms is then left unchanged. */
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
 /* Ends the group. On every rank the call under way ends within a tenth of a second, and every later call fails, with
  * `status` and the sentence that this rank's context holds. A number that is no failure counts as ITH_ERR_ABORTED. If a
@@ -378,14 +378,14 @@ typedef enum ith_mask {
 /* The whole attention to be computed. A rank holds its ith_share of q_len and kv_len. */
 typedef struct ith_attn_problem {
     size_t struct_size;
-    int64_t batch;       /* B, the number of batch entries */
-    int64_t heads;       /* H, the number of heads of q and o */
+    int64_t batch;       /* B, the number of batch entries, 1 or more */
+    int64_t heads;       /* H, the number of heads of q and o, 1 or more */
     int64_t kv_heads;    /* Hkv, the number of heads of k and v; divides H (grouped queries); 0: H */
-    int64_t head_dim;    /* D, the size of a head */
-    int64_t q_len;       /* Sq, the number of queries */
-    int64_t kv_len;      /* Skv, the number of keys */
+    int64_t head_dim;    /* D, the size of a head, 1 to 65536 */
+    int64_t q_len;       /* Sq, the number of queries, 0 or more; ranks may be without any */
+    int64_t kv_len;      /* Skv, the number of keys, 0 or more */
     ith_dtype dtype;     /* type of q, k, v and o */
-    float scale;         /* factor of the logits; 0: 1/sqrt(D) */
+    float scale;         /* factor of the logits, finite; 0: 1/sqrt(D) */
     bool has_kv_lengths; /* ith_attn_tensors.kv_lengths will be given */
     bool has_key_bias;   /* ith_attn_tensors.key_bias will be given */
     ith_mask mask;       /* the kind of ith_attn_tensors.mask, if one will be given */
@@ -498,8 +498,9 @@ typedef struct ith_attn_options {
     int64_t block_kv_compute_in; /* keys of a tile in registers */
     ith_compress compress;       /* in force only where messages are sent; BF16 is refused for other tensors than f32 */
     /* Where ranks run, for ith_plan_predict; ith_plan_create asks the communicator. Every process_ranks consecutive
-     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. host_ranks 0: all ranks do.
-     * process_ranks 0: shared_memory of ith_plan_predict says whether the ranks of a host share memory. */
+     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. Both divide the number of ranks,
+     * and process_ranks divides host_ranks. host_ranks 0: all ranks run on one host. process_ranks 0: shared_memory of
+     * ith_plan_predict says whether the ranks of a host share memory. */
     int64_t process_ranks, host_ranks;
     /* An ith_choice. AUTO and ON: messages travel while ranks compute. OFF: every exchange ends before the rank goes
      * on, so that nothing is hidden; for comparison. The bits are the same. In force only where messages are sent. */
@@ -532,8 +533,8 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
  * the shape of q. Neither o nor lse may overlap another tensor of this rank, or of another rank in the same process,
  * except that o may be this rank's q: with the same address and the same strides, o overwrites q. q, k, v and o may lie
  * in one buffer, each in its own columns: their row strides are then equal, and their batch strides are multiples of the
- * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements. |v| times the number of
- * keys must stay below 3e38: beyond it, o may be infinite.
+ * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements; one of which this
+ * rank has no rows may be NULL. |v| times the number of keys must stay below 3e38: beyond it, o may be infinite.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the
@@ -551,7 +552,8 @@ typedef struct ith_attn_tensors {
                             * then not looked at. Finite numbers beyond +-2.35e38 count as that. Only with
                             * has_key_bias */
     const void *mask; /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must
-                         be finite. Finite numbers of ITH_MASK_ADDITIVE beyond +-2.35e38 count as that */
+                         be finite. Finite numbers of ITH_MASK_ADDITIVE beyond +-2.35e38 count as that. A scaled
+                         logit with its key_bias and mask must not exceed 2.35e38; it may be as low as you like */
     /* On a device: the caller's stream, a cudaStream_t. The execution begins when the work that the stream has now has
      * ended. NULL: the device's default stream. Not used on the processor. */
     void *stream;
@@ -562,7 +564,9 @@ typedef struct ith_attn_tensors {
     }
 
 /* Computes o and lse of this rank's queries. Collective. Allocates nothing. A row with no key to attend to gives o = 0
- * and lse = -INFINITY. The same inputs give the same bits on every run, and ulysses the same bits as single.
+ * and lse = -INFINITY. The same inputs give the same bits on every run, and ulysses the same bits as single. Without
+ * compression the error of o (relative L2) is at most twice the error of the plain computation: logits and sums in f32,
+ * weights rounded to the tensors' type before they are multiplied by v.
  *
  * ITH_ERR_ARGUMENT on all ranks, with nothing written: a tensor that is missing, misaligned, overlapping or not the
  * same on every rank where it must be (the sentence names the tensor and the rank); or ranks that execute different

@@ -179,6 +179,8 @@ static void communicators(void **state)
                 *twice[] = {other, other};
     ith_comm *comms[2] = {(ith_comm *)both, (ith_comm *)both};
     REFUSED(NULL, "contexts is NULL", ith_comm_create_local(NULL, 2, comms));
+    assert_true(!comms[0] && !comms[1]);
+    comms[0] = comms[1] = (ith_comm *)both;
     REFUSED(context, "comms is NULL", ith_comm_create_local(both, 2, NULL));
     REFUSED(NULL, "ranks is 0", ith_comm_create_local(both, 0, comms));
     REFUSED(NULL, "ranks is -1", ith_comm_create_local(both, -1, comms));

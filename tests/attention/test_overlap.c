@@ -163,6 +163,7 @@ static void expect_waiting(const ith_attn_options *options, int ranks, int64_t l
         subject s = execute(options, ranks, length, 20);
         assert_int_equal(s.info.unhidden, options->overlap == ITH_CHOICE_OFF);
         assert_true(s.counters.exchange_seconds > 0);
+        assert_true(s.counters.waiting_seconds <= s.counters.exchange_seconds);
         most = fmax(most, s.counters.waiting_seconds / s.counters.exchange_seconds);
     }
     if (most <= share)

@@ -346,6 +346,41 @@ static void lse_is_for_all_or_none(void **state)
     }
 }
 
+/* One query and one key: rank 0 holds both, and the other ranks hold nothing. */
+static ith_status attend_with_nothing(ith_context *context, ith_comm *comm, void *user)
+{
+    const ith_attn_options *options = user;
+    const float in[2] = {1, 2};
+    float o[2] = {0, 0};
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.heads = 1, problem.head_dim = 2, problem.q_len = problem.kv_len = 1;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    if (ith_comm_rank(comm) == 0)
+        tensors.q = tensors.k = tensors.v = in, tensors.o = o;
+    ith_plan *plan = NULL;
+    ith_status status = ith_plan_create(context, &problem, options, comm, &plan);
+    if (!status)
+        status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    if (!status && ith_comm_rank(comm) == 0 && (o[0] != 1 || o[1] != 2))
+        return ITH_ERR_INTERNAL;
+    return status;
+}
+
+static void tensors_without_rows_may_be_null(void **state)
+{
+    (void)state;
+    for (int strategy = ITH_STRATEGY_ULYSSES; strategy <= ITH_STRATEGY_RING; strategy++)
+        for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_COPY; exchange++) {
+            ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+            options.strategy = (ith_strategy)strategy, options.exchange = (ith_exchange_mode)exchange;
+            ith_context *context = NULL;
+            assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+            assert_int_equal(ith_run_ranks(context, 3, 3, attend_with_nothing, &options), ITH_OK);
+            ith_context_destroy(&context);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +390,7 @@ int main(void)
         cmocka_unit_test(ranks_that_disagree_are_told),
         cmocka_unit_test(bad_tensors_name_the_parameter),
         cmocka_unit_test(lse_is_for_all_or_none),
+        cmocka_unit_test(tensors_without_rows_may_be_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

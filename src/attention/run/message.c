@@ -209,12 +209,12 @@ static void begin_exchange(ith_messages *m)
     m->traced = ith_trace_begin(m->setting->context);
 }
 
-/* Notes that an exchange has ended. If no other one is under way, stops the clock. */
-static void end_exchange(ith_messages *m)
+/* Notes that an exchange has ended at time `now`. If no other one is under way, stops the clock. */
+static void end_exchange(ith_messages *m, double now)
 {
     if (--m->under_way > 0)
         return;
-    m->counters->exchange_seconds += ith_clock_seconds() - m->since_seconds;
+    m->counters->exchange_seconds += now - m->since_seconds;
     ith_trace_end(m->setting->context, m->traced, "under way", ITH_TRACE_EXCHANGE);
 }
 
@@ -298,8 +298,9 @@ ith_status ith_messages_wait(ith_messages *m, int exchange)
         double start = ith_clock_seconds();
         ith_status status = m->setting->device ? ith_carrier_wait(&m->carrier, exchange)
                                                : ith_comm_wait(comm_of(m, exchange), &p->request);
-        end_exchange(m);
-        m->counters->waiting_seconds += ith_clock_seconds() - start;
+        double now = ith_clock_seconds();
+        end_exchange(m, now);
+        m->counters->waiting_seconds += now - start;
         m->status = m->status ? m->status : status;
     }
     if (!m->status)
@@ -317,7 +318,7 @@ void ith_messages_progress(void *user)
             continue;
         m->status = ith_comm_test(comm_of(m, i), &m->exchanges[i].request, &done);
         if (done)
-            end_exchange(m);
+            end_exchange(m, ith_clock_seconds());
     }
 }
 

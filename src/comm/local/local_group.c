@@ -190,9 +190,7 @@ static void state_join(local_state *state, local_group *group, int rank)
 static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_comm **comms)
 {
     ith_context *first = contexts && ranks > 0 ? contexts[0] : NULL;
-    ith_status status = ith_need(first, contexts, "contexts");
-    if (!status)
-        status = ith_need(first, comms, "comms");
+    ith_status status = ith_need(first, comms, "comms");
     if (!status && ranks < 1)
         status = ith_fail(first, ITH_ERR_ARGUMENT, "ranks is %d, and must be at least 1", ranks);
     if (!status)
@@ -201,6 +199,8 @@ static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_c
         return status;
     for (int i = 0; i < ranks; i++)
         comms[i] = NULL;
+    if (!contexts)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "contexts is NULL");
     for (int i = 0; i < ranks; i++)
         if (!contexts[i])
             return ith_fail(contexts[0], ITH_ERR_ARGUMENT, "contexts[%d] is NULL: every rank needs its own", i);
