@@ -11,6 +11,7 @@
 #include "../../files/json.h"
 #include "../../files/mapping.h"
 #include "../../files/quote.h"
+#include "../../files/suffix.h"
 #include "../../files/tensor.h"
 #include "lora_keys.h"
 
@@ -19,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define METADATA "lora_adapter_metadata" /* diffusers' key for the settings of PEFT, as JSON text */
+#define METADATA "lora_adapter_metadata"     /* diffusers' key for the settings of PEFT, as JSON text */
+#define PATTERNS "transformer.alpha_pattern" /* in them: alpha of the modules whose names have these ends */
 
 /* A tensor of a file, and its part in a module. */
 typedef struct lora_entry {
@@ -137,7 +139,34 @@ static const char *path_of(const ith_lora *lora, const lora_entry *entry)
     return lora->files[entry->file].path;
 }
 
-/* Reads alpha of a module from the settings: alpha of the module itself, of an end of its name, or of all modules. */
+/* Whether a module's name is `end`, or ends with it after a dot. */
+static bool ends_with(const char *module, const char *end)
+{
+    const char *at = ith_suffix(module, end);
+    return at ? at[-1] == '.' : !strcmp(module, end);
+}
+
+/* Reads alpha of a module from the settings' patterns: the first one that fits the module counts, as in PEFT. */
+static ith_status alpha_of_patterns(const ith_lora *lora, const lora_entry *down, double *alpha)
+{
+    const ith_json *settings = lora->files[down->file].settings;
+    const char *end = NULL;
+    double own = 0;
+    ith_status status = ITH_OK;
+    while (!(status = ith_json_next_number(lora->context, settings, PATTERNS, &end, &own)) && end) {
+        if (strpbrk(end, "\\^$*+?()[]{}|"))
+            return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
+                            "%s: '%s' is a regular expression; only names of modules and their ends are built",
+                            ith_json_path(settings), ith_quote(end).text);
+        if (ends_with(down->module, end)) {
+            *alpha = own;
+            break;
+        }
+    }
+    return status;
+}
+
+/* Reads alpha of a module from the settings. */
 static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down, double rank, double *alpha)
 {
     const ith_json *settings = lora->files[down->file].settings;
@@ -147,14 +176,8 @@ static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down
         return ITH_OK;
     bool root = false;
     ith_status status = ith_json_double(context, settings, "transformer.lora_alpha", rank, alpha);
-    for (const char *end = down->module; end && !status; end = strchr(end, '.') ? strchr(end, '.') + 1 : NULL) {
-        double own = NAN;
-        status = ith_json_double_in(context, settings, "transformer.alpha_pattern", end, NAN, &own);
-        if (isfinite(own)) {
-            *alpha = own;
-            break;
-        }
-    }
+    if (!status)
+        status = alpha_of_patterns(lora, down, alpha);
     if (!status)
         status = ith_json_bool(context, settings, "transformer.use_rslora", false, &root);
     if (root) /* arXiv:2312.03732: alpha / sqrt(rank) */
