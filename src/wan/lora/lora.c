@@ -139,26 +139,27 @@ static const char *path_of(const ith_lora *lora, const lora_entry *entry)
     return lora->files[entry->file].path;
 }
 
-/* Whether a module's name is `end`, or ends with it after a dot. */
-static bool ends_with(const char *module, const char *end)
+/* Whether a pattern of PEFT fits a module: its name, or the name's end after a dot; after '^' the whole name alone. */
+static bool fits(const char *pattern, const char *module)
 {
-    const char *at = ith_suffix(module, end);
-    return at ? at[-1] == '.' : !strcmp(module, end);
+    const bool whole = *pattern == '^';
+    const char *at = whole ? NULL : ith_suffix(module, pattern);
+    return at ? at[-1] == '.' : !strcmp(module, pattern + whole);
 }
 
 /* Reads alpha of a module from the settings' patterns: the first one that fits the module counts, as in PEFT. */
 static ith_status alpha_of_patterns(const ith_lora *lora, const lora_entry *down, double *alpha)
 {
     const ith_json *settings = lora->files[down->file].settings;
-    const char *end = NULL;
+    const char *pattern = NULL;
     double own = 0;
     ith_status status = ITH_OK;
-    while (!(status = ith_json_next_number(lora->context, settings, PATTERNS, &end, &own)) && end) {
-        if (strpbrk(end, "\\^$*+?()[]{}|"))
+    while (!(status = ith_json_next_number(lora->context, settings, PATTERNS, &pattern, &own)) && pattern) {
+        if (strpbrk(pattern + (*pattern == '^'), "\\^$*+?()[]{}|"))
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
                             "%s: '%s' is a regular expression; only names of modules and their ends are built",
-                            ith_json_path(settings), ith_quote(end).text);
-        if (ends_with(down->module, end)) {
+                            ith_json_path(settings), ith_quote(pattern).text);
+        if (fits(pattern, down->module)) {
             *alpha = own;
             break;
         }
