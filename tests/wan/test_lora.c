@@ -254,6 +254,27 @@ static void the_first_pattern_counts(void **state)
     temporary_remove(folder);
 }
 
+/* A pipeline of diffusers saves its settings with a prefix, and a transformer (save_lora_adapter) without. */
+static void settings_need_no_prefix(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"{\"transformer.lora_alpha\": 5, \"transformer.use_rslora\": true, "
+                                       "\"transformer.alpha_pattern\": {\"to_q\": 2}}",
+                                       "{\"alpha_pattern\": {\"to_q\": 2}, \"lora_alpha\": 5, \"use_rslora\": true}"};
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "settings.safetensors");
+    call c;
+    ith_tensor_file *peft = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("peft"), &peft));
+    float *prefixed = compute_settings(&c, peft, path, same[0]), *bare = compute_settings(&c, peft, path, same[1]);
+    assert_memory_equal(prefixed, bare, (size_t)(2 * c.tokens * c.out) * sizeof *bare);
+    free(prefixed), free(bare);
+    ith_tensor_file_close(&peft);
+    ith_tensor_file_close(&c.run);
+    temporary_remove(folder);
+}
+
 /* What ith_dit_outline counts from headers is what an expert takes. */
 static void memory_is_predicted(void **state)
 {
@@ -353,6 +374,7 @@ static const lie lies[] = {
     {ITH_ERR_FORMAT, "has no tensors", {{NULL, ITH_F32, {0}, 0}}, NULL},
     {ITH_ERR_FORMAT, "not valid JSON", {PAIR}, "{"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"transformer.use_dora\": true}"},
+    {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"use_dora\": true}"},
     {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
     {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
     {ITH_ERR_FORMAT, "to_q", {PAIR}, "{\"transformer.alpha_pattern\": {\"to_q\": \"4\"}}"},
@@ -456,9 +478,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(every_form_is_that_of_diffusers), TEST(strengths_add_up),        TEST(alphas_of_all_types_are_the_same),
-        TEST(the_first_pattern_counts),        TEST(memory_is_predicted),     TEST(lies_are_found),
-        TEST(too_many_files_are_refused),      TEST(changed_files_are_found),
+        TEST(every_form_is_that_of_diffusers),
+        TEST(strengths_add_up),
+        TEST(alphas_of_all_types_are_the_same),
+        TEST(the_first_pattern_counts),
+        TEST(settings_need_no_prefix),
+        TEST(memory_is_predicted),
+        TEST(lies_are_found),
+        TEST(too_many_files_are_refused),
+        TEST(changed_files_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

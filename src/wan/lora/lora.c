@@ -20,8 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define METADATA "lora_adapter_metadata"     /* diffusers' key for the settings of PEFT, as JSON text */
-#define PATTERNS "transformer.alpha_pattern" /* in them: alpha of the modules whose names have these ends */
+#define METADATA "lora_adapter_metadata" /* diffusers' key for the settings of PEFT, as JSON text */
+
+/* The names of the settings. A pipeline of diffusers saves them with a prefix, and a transformer without. */
+typedef struct setting_names {
+    const char *alpha, *patterns, *root, *dora;
+} setting_names;
+static const setting_names prefixed = {"transformer.lora_alpha", "transformer.alpha_pattern", "transformer.use_rslora",
+                                       "transformer.use_dora"};
+static const setting_names bare = {"lora_alpha", "alpha_pattern", "use_rslora", "use_dora"};
 
 /* A tensor of a file, and its part in a module. */
 typedef struct lora_entry {
@@ -39,6 +46,7 @@ typedef struct lora_file {
     char *path;
     ith_tensor_file *file;
     ith_json *settings; /* NULL: the file has none */
+    const setting_names *names;
     double strength;
 } lora_file;
 
@@ -108,8 +116,12 @@ static ith_status read_settings(ith_lora *lora, lora_file *file)
         where ? ith_json_parse(lora->context, where, text, (int64_t)strlen(text), &file->settings) : ITH_ERR_MEMORY;
     ith_free(lora->context, where);
     bool dora = false;
-    if (!status && file->settings)
-        status = ith_json_bool(lora->context, file->settings, "transformer.use_dora", false, &dora);
+    file->names = &bare;
+    for (const char *key = NULL; !status && (key = ith_json_next_key(file->settings, key));)
+        if (!strncmp(key, "transformer.", strlen("transformer.")))
+            file->names = &prefixed;
+    if (!status)
+        status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
     if (!status && dora)
         status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is built", file->path);
     return status;
@@ -150,15 +162,16 @@ static bool fits(const char *pattern, const char *module)
 /* Reads alpha of a module from the settings' patterns: the first one that fits the module counts, as in PEFT. */
 static ith_status alpha_of_patterns(const ith_lora *lora, const lora_entry *down, double *alpha)
 {
-    const ith_json *settings = lora->files[down->file].settings;
+    const lora_file *file = &lora->files[down->file];
     const char *pattern = NULL;
     double own = 0;
     ith_status status = ITH_OK;
-    while (!(status = ith_json_next_number(lora->context, settings, PATTERNS, &pattern, &own)) && pattern) {
+    while (!(status = ith_json_next_number(lora->context, file->settings, file->names->patterns, &pattern, &own)) &&
+           pattern) {
         if (strpbrk(pattern + (*pattern == '^'), "\\^$*+?()[]{}|"))
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
                             "%s: '%s' is a regular expression; only names of modules and their ends are built",
-                            ith_json_path(settings), ith_quote(pattern).text);
+                            ith_json_path(file->settings), ith_quote(pattern).text);
         if (fits(pattern, down->module)) {
             *alpha = own;
             break;
@@ -170,17 +183,17 @@ static ith_status alpha_of_patterns(const ith_lora *lora, const lora_entry *down
 /* Reads alpha of a module from the settings. */
 static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down, double rank, double *alpha)
 {
-    const ith_json *settings = lora->files[down->file].settings;
+    const lora_file *file = &lora->files[down->file];
     ith_context *context = lora->context;
     *alpha = rank;
-    if (!settings)
+    if (!file->settings)
         return ITH_OK;
     bool root = false;
-    ith_status status = ith_json_double(context, settings, "transformer.lora_alpha", rank, alpha);
+    ith_status status = ith_json_double(context, file->settings, file->names->alpha, rank, alpha);
     if (!status)
         status = alpha_of_patterns(lora, down, alpha);
     if (!status)
-        status = ith_json_bool(context, settings, "transformer.use_rslora", false, &root);
+        status = ith_json_bool(context, file->settings, file->names->root, false, &root);
     if (root) /* arXiv:2312.03732: alpha / sqrt(rank) */
         *alpha *= sqrt(rank);
     return status;
