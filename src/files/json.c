@@ -165,17 +165,20 @@ ith_status ith_json_double(ith_context *context, const ith_json *json, const cha
     return ITH_OK;
 }
 
-ith_status ith_json_double_in(ith_context *context, const ith_json *json, const char *key, const char *member,
-                              double otherwise, double *out)
+ith_status ith_json_next_number(ith_context *context, const ith_json *json, const char *key, const char **member,
+                                double *value)
 {
-    const json_t *object = value_at(json, key), *value = json_object_get(object, member);
-    *out = otherwise;
+    const json_t *object = value_at(json, key);
     if (object && !json_is_object(object))
         return wrong(context, json, key, "an object", object);
-    if (value && !json_is_number(value))
-        return wrong(context, json, member, "a number", value);
-    if (value)
-        *out = json_number_value(value);
+    json_t *members = json_object_get(json->root, key);
+    void *at =
+        *member ? json_object_iter_next(members, json_object_iter_at(members, *member)) : json_object_iter(members);
+    *member = at ? json_object_iter_key(at) : NULL;
+    const json_t *number = at ? json_object_iter_value(at) : NULL;
+    if (number && !json_is_number(number))
+        return wrong(context, json, *member, "a number", number);
+    *value = json_number_value(number);
     return ITH_OK;
 }
 

@@ -26,10 +26,10 @@ ith_status ith_json_int(ith_context *context, const ith_json *json, const char *
 /* Reads a number. If the key is absent or null, *out becomes `otherwise`; if `otherwise` is NAN, a missing key is an
  * error. */
 ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out);
-/* Reads the number `member` in the object at `key`. If the object is absent or null, or has no such member, *out
- * becomes `otherwise`. */
-ith_status ith_json_double_in(ith_context *context, const ith_json *json, const char *key, const char *member,
-                              double otherwise, double *out);
+/* Iterates over the numbers in the object at key, in the order of the file: *member is the name of the last one, NULL at
+ * the beginning, and becomes the name of the next one, or NULL after the end or without an object. */
+ith_status ith_json_next_number(ith_context *context, const ith_json *json, const char *key, const char **member,
+                                double *value);
 /* Reads true or false. If the key is absent or null, *out becomes `otherwise`. */
 ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out);
 /* Reads a string, which lives as long as the ith_json. If the key is absent or null, *out becomes NULL; if `required`
@@ -60,7 +60,6 @@ ith_json_text ith_json_print(const ith_json *json, const char *key);
 /* Iterates over the keys of the top object in the order of the file: for NULL returns the first key, otherwise the key
  * after `key`, and NULL at the end. */
 const char *ith_json_next_key(const ith_json *json, const char *key);
-
 /* Counts the members of the object at key. The object must exist, and all its members must be strings. */
 ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count);
 /* Stores the names and the values of the members of the object at key, in the order of the file. Both arrays have room

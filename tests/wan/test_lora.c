@@ -203,6 +203,78 @@ static void alphas_of_all_types_are_the_same(void **state)
     temporary_remove(folder);
 }
 
+/* Writes the tensors of the PEFT file with these settings, and returns the output of the transformer with them. */
+static float *compute_settings(const call *c, const ith_tensor_file *peft, const char *path, const char *settings)
+{
+    const int64_t count = ith_tensor_file_count(peft);
+    const char *key = "lora_adapter_metadata";
+    const ith_lora_source source = {path, STRENGTH};
+    ith_lora *lora = NULL;
+    ith_tensor *tensors = malloc((size_t)count * sizeof *tensors);
+    assert_non_null(tensors);
+    for (int64_t i = 0; i < count; i++)
+        tensors[i] = *ith_tensor_file_at(peft, i);
+    check(context, ith_tensor_file_write(context, path, tensors, count, &key, &settings, 1));
+    free(tensors);
+    check(context, ith_lora_open(context, &source, 1, &lora));
+    ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
+    float *y = compute(c, dit);
+    ith_dit_free(context, &dit);
+    ith_lora_close(&lora);
+    return y;
+}
+
+/* Of the patterns in alpha_pattern that fit a module, PEFT takes the first, however long the others are. diffusers puts
+ * '^' before whole names. */
+static void the_first_pattern_counts(void **state)
+{
+    (void)state;
+    static const char *const same[][2] = {{"\"to_q\": 2", "\"to_q\": 2, \"blocks.0.attn1.to_q\": 7"},
+                                          {"\"to_q\": 2", "\"o_q\": 9, \"q\": 9, \"^attn1.to_q\": 9, \"to_q\": 2"},
+                                          {"\"blocks.0.attn1.to_q\": 7", "\"^blocks.0.attn1.to_q\": 7"},
+                                          {"\"proj_out\": 7", "\"^proj_out\": 7"}};
+    char *folder = temporary_folder(), settings[200];
+    const char *path = temporary_path(folder, "patterns.safetensors");
+    call c;
+    ith_tensor_file *peft = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("peft"), &peft));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        float *y[2];
+        for (int k = 0; k < 2; k++) {
+            snprintf(settings, sizeof settings, "{\"transformer.lora_alpha\": 5, \"transformer.alpha_pattern\": {%s}}",
+                     same[i][k]);
+            y[k] = compute_settings(&c, peft, path, settings);
+        }
+        assert_memory_equal(y[0], y[1], (size_t)(2 * c.tokens * c.out) * sizeof **y);
+        free(y[0]), free(y[1]);
+    }
+    ith_tensor_file_close(&peft);
+    ith_tensor_file_close(&c.run);
+    temporary_remove(folder);
+}
+
+/* A pipeline of diffusers saves its settings with a prefix, and a transformer (save_lora_adapter) without. */
+static void settings_need_no_prefix(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"{\"transformer.lora_alpha\": 5, \"transformer.use_rslora\": true, "
+                                       "\"transformer.alpha_pattern\": {\"to_q\": 2}}",
+                                       "{\"alpha_pattern\": {\"to_q\": 2}, \"lora_alpha\": 5, \"use_rslora\": true}"};
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "settings.safetensors");
+    call c;
+    ith_tensor_file *peft = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("peft"), &peft));
+    float *prefixed = compute_settings(&c, peft, path, same[0]), *bare = compute_settings(&c, peft, path, same[1]);
+    assert_memory_equal(prefixed, bare, (size_t)(2 * c.tokens * c.out) * sizeof *bare);
+    free(prefixed), free(bare);
+    ith_tensor_file_close(&peft);
+    ith_tensor_file_close(&c.run);
+    temporary_remove(folder);
+}
+
 /* What ith_dit_outline counts from headers is what an expert takes. */
 static void memory_is_predicted(void **state)
 {
@@ -302,8 +374,14 @@ static const lie lies[] = {
     {ITH_ERR_FORMAT, "has no tensors", {{NULL, ITH_F32, {0}, 0}}, NULL},
     {ITH_ERR_FORMAT, "not valid JSON", {PAIR}, "{"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"transformer.use_dora\": true}"},
+    {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"use_dora\": true}"},
     {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
     {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
+    {ITH_ERR_FORMAT, "to_q", {PAIR}, "{\"transformer.alpha_pattern\": {\"to_q\": \"4\"}}"},
+    {ITH_ERR_UNSUPPORTED,
+     "'blocks\\.[0-5].*to_q' is a regular expression",
+     {PAIR},
+     "{\"transformer.alpha_pattern\": {\"blocks\\\\.[0-5].*to_q\": 4}}"},
 };
 
 static void write_lie(const lie *l, const char *path)
@@ -403,6 +481,8 @@ int main(void)
         TEST(every_form_is_that_of_diffusers),
         TEST(strengths_add_up),
         TEST(alphas_of_all_types_are_the_same),
+        TEST(the_first_pattern_counts),
+        TEST(settings_need_no_prefix),
         TEST(memory_is_predicted),
         TEST(lies_are_found),
         TEST(too_many_files_are_refused),

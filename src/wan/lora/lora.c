@@ -11,6 +11,7 @@
 #include "../../files/json.h"
 #include "../../files/mapping.h"
 #include "../../files/quote.h"
+#include "../../files/suffix.h"
 #include "../../files/tensor.h"
 #include "lora_keys.h"
 
@@ -20,6 +21,14 @@
 #include <string.h>
 
 #define METADATA "lora_adapter_metadata" /* diffusers' key for the settings of PEFT, as JSON text */
+
+/* The names of the settings. A pipeline of diffusers saves them with a prefix, and a transformer without. */
+typedef struct setting_names {
+    const char *alpha, *patterns, *root, *dora;
+} setting_names;
+static const setting_names prefixed = {"transformer.lora_alpha", "transformer.alpha_pattern", "transformer.use_rslora",
+                                       "transformer.use_dora"};
+static const setting_names bare = {"lora_alpha", "alpha_pattern", "use_rslora", "use_dora"};
 
 /* A tensor of a file, and its part in a module. */
 typedef struct lora_entry {
@@ -37,6 +46,7 @@ typedef struct lora_file {
     char *path;
     ith_tensor_file *file;
     ith_json *settings; /* NULL: the file has none */
+    const setting_names *names;
     double strength;
 } lora_file;
 
@@ -106,8 +116,12 @@ static ith_status read_settings(ith_lora *lora, lora_file *file)
         where ? ith_json_parse(lora->context, where, text, (int64_t)strlen(text), &file->settings) : ITH_ERR_MEMORY;
     ith_free(lora->context, where);
     bool dora = false;
-    if (!status && file->settings)
-        status = ith_json_bool(lora->context, file->settings, "transformer.use_dora", false, &dora);
+    file->names = &bare;
+    for (const char *key = NULL; !status && (key = ith_json_next_key(file->settings, key));)
+        if (!strncmp(key, "transformer.", strlen("transformer.")))
+            file->names = &prefixed;
+    if (!status)
+        status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
     if (!status && dora)
         status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is built", file->path);
     return status;
@@ -137,26 +151,49 @@ static const char *path_of(const ith_lora *lora, const lora_entry *entry)
     return lora->files[entry->file].path;
 }
 
-/* Reads alpha of a module from the settings: alpha of the module itself, of an end of its name, or of all modules. */
-static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down, double rank, double *alpha)
+/* Whether a pattern of PEFT fits a module: its name, or the name's end after a dot; after '^' the whole name alone. */
+static bool fits(const char *pattern, const char *module)
 {
-    const ith_json *settings = lora->files[down->file].settings;
-    ith_context *context = lora->context;
-    *alpha = rank;
-    if (!settings)
-        return ITH_OK;
-    bool root = false;
-    ith_status status = ith_json_double(context, settings, "transformer.lora_alpha", rank, alpha);
-    for (const char *end = down->module; end && !status; end = strchr(end, '.') ? strchr(end, '.') + 1 : NULL) {
-        double own = NAN;
-        status = ith_json_double_in(context, settings, "transformer.alpha_pattern", end, NAN, &own);
-        if (isfinite(own)) {
+    const bool whole = *pattern == '^';
+    const char *at = whole ? NULL : ith_suffix(module, pattern);
+    return at ? at[-1] == '.' : !strcmp(module, pattern + whole);
+}
+
+/* Reads alpha of a module from the settings' patterns: the first one that fits the module counts, as in PEFT. */
+static ith_status alpha_of_patterns(const ith_lora *lora, const lora_entry *down, double *alpha)
+{
+    const lora_file *file = &lora->files[down->file];
+    const char *pattern = NULL;
+    double own = 0;
+    ith_status status = ITH_OK;
+    while (!(status = ith_json_next_number(lora->context, file->settings, file->names->patterns, &pattern, &own)) &&
+           pattern) {
+        if (strpbrk(pattern + (*pattern == '^'), "\\^$*+?()[]{}|"))
+            return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
+                            "%s: '%s' is a regular expression; only names of modules and their ends are built",
+                            ith_json_path(file->settings), ith_quote(pattern).text);
+        if (fits(pattern, down->module)) {
             *alpha = own;
             break;
         }
     }
+    return status;
+}
+
+/* Reads alpha of a module from the settings. */
+static ith_status alpha_of_settings(const ith_lora *lora, const lora_entry *down, double rank, double *alpha)
+{
+    const lora_file *file = &lora->files[down->file];
+    ith_context *context = lora->context;
+    *alpha = rank;
+    if (!file->settings)
+        return ITH_OK;
+    bool root = false;
+    ith_status status = ith_json_double(context, file->settings, file->names->alpha, rank, alpha);
     if (!status)
-        status = ith_json_bool(context, settings, "transformer.use_rslora", false, &root);
+        status = alpha_of_patterns(lora, down, alpha);
+    if (!status)
+        status = ith_json_bool(context, file->settings, file->names->root, false, &root);
     if (root) /* arXiv:2312.03732: alpha / sqrt(rank) */
         *alpha *= sqrt(rank);
     return status;
