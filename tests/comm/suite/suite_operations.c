@@ -6,6 +6,7 @@
  */
 #include "suite.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -264,6 +265,20 @@ static ith_status reduce_in_rank(ith_context *context, ith_comm *comm, void *use
     return ITH_OK;
 }
 
+/* One rank after another has NaN among its values: every rank gets it, and the other values are as usual. */
+static ith_status reduce_nan_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    for (int odd = 0; odd < ith_comm_size(comm); odd++)
+        for (int operation = ITH_REDUCE_SUM; operation <= ITH_REDUCE_MAX; operation++) {
+            const float nan = ith_comm_rank(comm) == odd ? NAN : 1;
+            float values[3] = {1, nan, (float)ith_comm_rank(comm)};
+            SUITE_TRY(context, ith_comm_allreduce(comm, values, 3, (ith_reduce)operation));
+            SUITE_CHECK(context, isnan(values[1]) && !isnan(values[0]) && !isnan(values[2]));
+        }
+    return ITH_OK;
+}
+
 /* Gathers and broadcasts of 0 to 2,953 bytes, from every root. */
 static ith_status gather_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
@@ -291,6 +306,7 @@ static int every_rank_gets_the_same_bits(const suite_subject *s)
     int failed = 0;
     for (int ranks = 1; ranks <= suite_least(s->ranks, SUITE_RANKS); ranks++) {
         failed += s->run(s->self, ranks, reduce_in_rank, NULL);
+        failed += s->run(s->self, ranks, reduce_nan_in_rank, NULL);
         failed += s->run(s->self, ranks, gather_in_rank, NULL);
     }
     return failed;
