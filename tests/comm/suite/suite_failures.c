@@ -278,10 +278,16 @@ static int abort_reaches_all(const suite_subject *s)
     return failed;
 }
 
-/* Ends the group while a large region may be under way, and frees its memory at once. */
+/* Whether all bytes are `value`. */
+static bool is_all(const char *memory, int64_t bytes, char value)
+{
+    return memory[0] == value && !memcmp(memory, memory + 1, (size_t)bytes - 1);
+}
+
+/* Ends the group while a large region may be under way, and uses its memory for something else at once. */
 static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    int64_t half = (int64_t)1 << 22;
+    int64_t half = (int64_t)1 << 24;
     char *memory = calloc(2, (size_t)half);
     SUITE_CHECK(context, memory);
     ith_transfer out = suite_whole(1 - ith_comm_rank(comm), memory, half);
@@ -291,6 +297,9 @@ static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
     if (ith_comm_rank(comm) == 0) {
         suite_nap(*(double *)user);
         ith_comm_abort(comm, ITH_ERR_INTERRUPTED);
+        memset(memory + half, 1, (size_t)half);
+        suite_nap(0.02);
+        SUITE_CHECK(context, is_all(memory + half, half, 1));
         free(memory);
         SUITE_CHECK(context, ith_comm_wait(comm, &request) == ITH_ERR_INTERRUPTED || !status);
         return ITH_OK;
@@ -304,8 +313,8 @@ static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
 static int memory_is_left_alone_after_an_abort(const suite_subject *s)
 {
     int failed = 0;
-    for (int i = 0; i < 8; i++) {
-        double seconds = i * 3e-4;
+    for (int i = 0; i < 12; i++) {
+        double seconds = i * 4e-4;
         failed += s->run(s->self, 2, flee_in_rank, &seconds);
     }
     return failed;
