@@ -383,6 +383,31 @@ static int groups_split(const suite_subject *s)
     return failed;
 }
 
+/* Ranks 0 and 1 have been in more groups than ranks 2 and 3 when each of them splits off with one of the others. */
+static ith_status split_unevenly_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    const int rank = ith_comm_rank(comm);
+    ith_comm *half = NULL, *alone = NULL, *column = NULL;
+    float sum = (float)rank;
+    ith_comm_set_timeout(comm, 5);
+    SUITE_TRY(context, ith_comm_split(comm, rank / 2, 0, &half));
+    if (rank < 2)
+        SUITE_TRY(context, ith_comm_split(half, rank, 0, &alone));
+    SUITE_TRY(context, ith_comm_split(comm, rank % 2, 0, &column));
+    SUITE_TRY(context, ith_comm_allreduce(column, &sum, 1, ITH_REDUCE_SUM));
+    SUITE_CHECK(context, sum == (float)(2 * (rank % 2) + 2));
+    ith_comm_destroy(&alone);
+    ith_comm_destroy(&half);
+    ith_comm_destroy(&column);
+    return ITH_OK;
+}
+
+static int groups_split_unevenly(const suite_subject *s)
+{
+    return s->ranks < 4 ? 0 : s->run(s->self, 4, split_unevenly_in_rank, NULL);
+}
+
 /* A rank may wait in one group for a peer that waits in another group for what both have posted here. */
 static ith_status crossed_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
@@ -442,6 +467,7 @@ const suite_test suite_operations[] = {
     {"every_rank_gets_the_same_bits", every_rank_gets_the_same_bits},
     {"a_barrier_waits_for_the_last", a_barrier_waits_for_the_last},
     {"groups_split", groups_split},
+    {"groups_split_unevenly", groups_split_unevenly},
     {"a_wait_needs_no_more_than_posting", a_wait_needs_no_more_than_posting},
     {"data_of_a_rank_that_left_arrives", data_of_a_rank_that_left_arrives},
     {NULL, NULL},
