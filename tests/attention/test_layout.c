@@ -166,6 +166,26 @@ static void each_tensor_is_seen_to_its_end(void **state)
     free(tensors), free(memory);
 }
 
+static void lengths_of_keys_have_limits(void **state)
+{
+    (void)state;
+    float *all = plain();
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.batch = BATCH, problem.heads = HEADS, problem.head_dim = DIM, problem.q_len = problem.kv_len = LENGTH;
+    problem.has_kv_lengths = true;
+    ith_attn_tensors t = ITH_ATTN_TENSORS_INIT;
+    t.q = all, t.k = all + COUNT, t.v = all + 2 * COUNT, t.o = all + 3 * COUNT;
+    for (int32_t length = -1; length <= LENGTH + 1; length += length == 0 ? LENGTH : 1) {
+        const int32_t lengths[BATCH] = {1, length};
+        const bool legal = length >= 0 && length <= LENGTH;
+        t.kv_lengths = lengths;
+        assert_int_equal(attend(&problem, &t), legal ? ITH_OK : ITH_ERR_ARGUMENT);
+        if (!legal)
+            assert_non_null(strstr(ith_context_error(context), "kv_lengths[1] is "));
+    }
+    free(all);
+}
+
 static void o_may_be_q_with_equal_strides(void **state)
 {
     (void)state;
@@ -209,6 +229,7 @@ int main(void)
         cmocka_unit_test(heads_before_rows),
         cmocka_unit_test(batch_entries_may_touch),
         cmocka_unit_test(each_tensor_is_seen_to_its_end),
+        cmocka_unit_test(lengths_of_keys_have_limits),
         cmocka_unit_test(o_may_be_q_with_equal_strides),
         cmocka_unit_test(lse_lies_over_no_other_tensor),
     };

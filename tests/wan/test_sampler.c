@@ -181,6 +181,25 @@ static void the_boundary_belongs_to_high_noise(void **state)
     }
 }
 
+/* UniPC alone may stop at the last sigma before 0: Euler goes on to 0, whatever the scheduler says. */
+static void euler_ends_at_zero(void **state)
+{
+    (void)state;
+    float ends[2];
+    for (int stops = 0; stops < 2; stops++) {
+        ith_scheduler scheduler = ith_scheduler_default();
+        const ith_sampling sampling = {ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 4, 3};
+        ith_sampler *sampler = NULL;
+        scheduler.stops_at_last = stops;
+        assert_int_equal(ith_sampler_create(context, &scheduler, &sampling, 1, &sampler), ITH_OK);
+        ends[stops] = 0;
+        for (int64_t step = 0; step < 4; step++)
+            ith_sampler_step(sampler, step, &(const float){1}, &ends[stops]);
+        ith_sampler_destroy(context, &sampler);
+    }
+    assert_true(ends[0] < -0.99f && ends[1] == ends[0]);
+}
+
 /* Only guided runs are divided into halves. */
 static void runs_without_guidance_have_no_halves(void **state)
 {
@@ -204,6 +223,7 @@ int main(void)
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(failed_allocations_are_survived),
         cmocka_unit_test(the_boundary_belongs_to_high_noise),
+        cmocka_unit_test(euler_ends_at_zero),
         cmocka_unit_test(runs_without_guidance_have_no_halves),
     };
     return cmocka_run_group_tests_name("sampler", all, context_set_up, context_tear_down);
