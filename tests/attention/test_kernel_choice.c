@@ -2,6 +2,8 @@
 /* Which kernel a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose machines
  * differ. */
 #include "kernels/kernel.h"
+#include "plan/kernel_wisdom.h"
+#include "plan/measure.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
 
@@ -346,6 +348,58 @@ static void machines_that_differ_agree(void **state)
     ith_context_destroy(&context);
 }
 
+/* Rates that nobody measures: of the kernels a and b. */
+static int32_t rate_of_b;
+
+static ith_status two_rates(const ith_attn_setting *setting, ith_wisdom_entry *entry)
+{
+    (void)setting;
+    ith_wisdom_add(entry, "a", 1000);
+    ith_wisdom_add(entry, "b", rate_of_b);
+    return ITH_OK;
+}
+
+/* Kernels of nearly equal rates keep the order of the table. */
+static void a_later_kernel_must_be_clearly_faster(void **state)
+{
+    (void)state;
+    const ith_kernel_names names = {.count = 2, .names = {"a", "b"}};
+    for (rate_of_b = 980; rate_of_b <= 1040; rate_of_b += 20) {
+        ith_attn_setting setting = {.softmax = ITH_SOFTMAX_ONLINE};
+        setting.problem.dtype = ITH_F32, setting.problem.head_dim = 16;
+        ith_kernel_decision decision;
+        assert_int_equal(ith_context_create(NULL, &setting.context), ITH_OK);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(ith_kernel_decide(&setting, ITH_EFFORT_MEASURE, &names, 0, two_rates, &decision), ITH_OK);
+            assert_int_equal(decision.index, rate_of_b > 1030);
+            assert_int_equal(decision.origin, again ? ITH_KERNEL_RECALLED : ITH_KERNEL_MEASURED);
+        }
+        ith_context_destroy(&setting.context);
+    }
+}
+
+/* Kernel 0 is disturbed in later turns, kernel 1 in the first one that counts, kernel 2 is hopeless after it. */
+static ith_status rate_in_turn(void *user, int index, double *rate)
+{
+    static const double rates[][5] = {{250, 900, 300, 1, 2}, {250, 300, 900, 1, 800}, {250, 100, 1e6, 1e6, 1e6}};
+    int *turns = user;
+    *rate = rates[index][turns[index]++];
+    return ITH_OK;
+}
+
+static void the_best_of_the_turns_counts(void **state)
+{
+    (void)state;
+    ith_wisdom_entry entry = {.count = 3, .figures = {{"a", 1}, {"b", 1}, {"c", 1}}};
+    int turns[3] = {0};
+    assert_int_equal(ith_measure_in_turns(rate_in_turn, turns, &entry), ITH_OK);
+    const int32_t expected[] = {900, 900, 100};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(entry.figures[i].value, expected[i]);
+    assert_int_equal(turns[0], 5);
+    assert_int_equal(turns[2], 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +411,8 @@ int main(void)
         cmocka_unit_test(ranks_agree_on_the_effort),
         cmocka_unit_test(machines_that_differ_take_what_all_run),
         cmocka_unit_test(machines_that_differ_agree),
+        cmocka_unit_test(a_later_kernel_must_be_clearly_faster),
+        cmocka_unit_test(the_best_of_the_turns_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,7 @@ SPOIL(endless_rows, p->q_row_stride = INT64_MAX / 2)
 SPOIL(unknown_mask, p->mask = (ith_mask)3)
 SPOIL(three_masks, p->mask_batch = 3)
 SPOIL(two_head_masks, p->mask_heads = 2)
+SPOIL(endless_masks, (p->heads = p->mask_heads = 8, p->head_dim = p->mask = 1, p->q_len = p->kv_len = 1 << 30))
 SPOIL(negative_masks, p->mask_heads = INT64_MIN)
 SPOIL(old_problem, p->struct_size = 4)
 SPOIL(old_options, o->struct_size = 4)
@@ -152,6 +153,7 @@ static void bad_problems_name_the_parameter(void **state)
         {unknown_mask, "mask is 3"},
         {three_masks, "mask_batch is 3, and must be 1 or batch, which is 2; the nearest is 2"},
         {two_head_masks, "mask_heads is 2, and must be 1 or heads, which is 3; the nearest is 3"},
+        {endless_masks, "mask has more elements than a size can hold"},
         {negative_masks, "mask_heads is -9223372036854775808, and must be 1 or heads, which is 3; the nearest is 1"},
         {old_problem, "struct_size of the ith_attn_problem is 4"},
         {old_options, "struct_size of the ith_attn_options is 4"},

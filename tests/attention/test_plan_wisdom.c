@@ -238,6 +238,17 @@ static void illegal_strategies_are_passed_over(void **state)
     assert_int_equal(t.info.ring, usual.ring);
 }
 
+/* Two classes meet at their geometric mean. */
+static void keys_fall_into_the_nearest_class(void **state)
+{
+    (void)state;
+    static const int64_t rows[][2] = {{0, 256},           {256, 256},          {362, 256},     {363, 512},
+                                      {724, 512},         {725, 1024},         {75600, 65536}, {100000, 131072},
+                                      {1 << 20, 1 << 20}, {INT64_MAX, 1 << 20}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(ith_tile_class(rows[i][0]), rows[i][1]);
+}
+
 int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
@@ -249,6 +260,7 @@ int main(void)
         EACH(rank_0_decides),
         EACH(strategies_are_taken),
         EACH(illegal_strategies_are_passed_over),
+        EACH(keys_fall_into_the_nearest_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -601,6 +601,22 @@ static void processes_lose_nothing(void **state)
     ith_context_destroy(&context);
 }
 
+/* Neither a good nor a bad file stays open. */
+static void files_are_closed(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    put(context, entry_of(8, 100));
+    const int before = temporary_count("/proc/self/fd");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+        assert_int_equal(ith_wisdom_load(context, path), ITH_OK);
+        assert_int_equal(ith_wisdom_load(context, "/dev/null"), ITH_ERR_IO);
+    }
+    assert_int_equal(temporary_count("/proc/self/fd"), before);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +635,7 @@ int main(void)
         cmocka_unit_test_setup(what_was_measured_last_stays, no_file),
         cmocka_unit_test_setup(only_wisdom_is_replaced, no_file),
         cmocka_unit_test_setup(processes_lose_nothing, no_file),
+        cmocka_unit_test_setup(files_are_closed, no_file),
         cmocka_unit_test_setup(every_allocation_may_fail, no_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

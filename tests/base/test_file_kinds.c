@@ -233,6 +233,42 @@ static void permissions_are_kept(void **state)
     assert_word(path, "second");
 }
 
+static int syncs, sync_error;
+static const char *sync_path; /* a file that is still the old one while the new one is flushed to the disk */
+
+int __real_fsync(int file);
+int __wrap_fsync(int file);
+int __wrap_fsync(int file)
+{
+    size_t bytes = 0;
+    char *old = sync_path ? temporary_read(sync_path, &bytes) : NULL;
+    if (old)
+        assert_string_equal(old, "old");
+    free(old);
+    syncs++;
+    errno = sync_error;
+    return sync_error ? -1 : __real_fsync(file);
+}
+
+/* A disk may refuse the data as late as in fsync. */
+static void files_reach_the_disk_before_they_replace(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(folder, "synced");
+    assert_int_equal(ith_replace_file(context, path, write_word, "old"), ITH_OK);
+    sync_path = path, sync_error = ENOSPC;
+    assert_int_equal(ith_replace_file(context, path, write_word, "new"), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(ENOSPC)));
+    syncs = sync_error = 0;
+    assert_int_equal(ith_replace_file(context, path, write_word, "new"), ITH_OK);
+    assert_int_equal(syncs, 1);
+    sync_path = NULL;
+    size_t bytes;
+    char *text = temporary_read(path, &bytes);
+    assert_string_equal(text, "new");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +282,7 @@ int main(void)
         cmocka_unit_test(the_longest_name_will_do),
         cmocka_unit_test(a_link_has_the_lock_of_its_file),
         cmocka_unit_test(permissions_are_kept),
+        cmocka_unit_test(files_reach_the_disk_before_they_replace),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

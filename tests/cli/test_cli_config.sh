@@ -75,11 +75,13 @@ softmax: online,fixed_m
 timeout: 0.30000000000000004
 json: true
 heads:
+head-dim: ~
+repeat: null
 END
 expect 0 "" "$ithaca" bench attention --config kinds.yaml --print-config --batch 7 --trace 'a "b" \ c'
 for line in 'seq: \[64, 128\] +# kinds.yaml:1' 'strategy: "single,ulysses_ring" +# kinds.yaml:2' \
     'softmax: \[online, fixed_m\] +# kinds.yaml:3' 'timeout: 0.30000000000000004 +# kinds.yaml:4' \
-    'json: true +# kinds.yaml:5' 'heads: 8 +# default: 8' 'batch: \[7\] +# command line' \
+    'json: true +# kinds.yaml:5' 'heads: 8 +# default: 8' 'head-dim: 128 +# default: 128' 'repeat: .* # default.*' 'batch: \[7\] +# command line' \
     'trace: "a \\"b\\" \\\\ c" +# command line'; do
     grep -qE "^$line\$" out || fail "no line '$line': $(cat out)"
 done

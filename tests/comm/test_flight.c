@@ -238,6 +238,29 @@ static void the_last_operations_are_kept(void **state)
     ith_context_destroy(&context);
 }
 
+/* An operation that ends late, when a newer one has replaced it in the record, changes nothing there. */
+static void a_late_end_changes_no_newer_operation(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    const ith_flight_operation operation = {.name = "a barrier", .group_size = 1};
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_flight *flight = ith_flight_open(context, 0, 1);
+    for (int i = 0; i <= 256; i++)
+        assert_int_equal(ith_flight_post(flight, &operation), i);
+    ith_flight_end(flight, 0, ITH_FLIGHT_FAILED);
+    ith_flight_end(flight, 1, ITH_FLIGHT_FAILED);
+    ith_observer_set_activity(context, "%s", "reading \xff\xc3\xa4 \xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80");
+    record r = save(context);
+    EXPECT(line_of(&r, 0, -1), {"doing", "\"reading ?\xc3\xa4 ??? ??? ????\""});
+    EXPECT(line_of(&r, 0, 0), {"state", "\"failed\""});
+    EXPECT(line_of(&r, 0, 255), {"state", "\"posted\""});
+    free(r.text);
+    ith_flight_close(flight, context);
+    assert_null(ith_context_activity(context)); /* a later group may free the record */
+    ith_context_destroy(&context);
+}
+
 /* ---- Failures -------------------------------------------------------------------------------------------------- */
 
 static ith_status fail_in_rank_1(ith_context *context, ith_comm *comm, void *user)
@@ -529,10 +552,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_processes_agree), /* first: it forks */
-        cmocka_unit_test(operations_are_written),     cmocka_unit_test(the_last_operations_are_kept),
-        cmocka_unit_test(a_failure_is_written),       cmocka_unit_test(living_groups_keep_their_records),
-        cmocka_unit_test(wrong_arguments_are_named),  cmocka_unit_test(records_are_saved_while_ranks_work),
-        cmocka_unit_test(sentences_name_hosts),       cmocka_unit_test(a_long_name_of_a_host_is_cut),
+        cmocka_unit_test(operations_are_written),
+        cmocka_unit_test(the_last_operations_are_kept),
+        cmocka_unit_test(a_late_end_changes_no_newer_operation),
+        cmocka_unit_test(a_failure_is_written),
+        cmocka_unit_test(living_groups_keep_their_records),
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(records_are_saved_while_ranks_work),
+        cmocka_unit_test(sentences_name_hosts),
+        cmocka_unit_test(a_long_name_of_a_host_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -832,7 +832,11 @@ static void one_rank_needs_no_communicator(void **state)
     REFUSED(NULL, "receives from itself", ith_comm_exchange(NULL, &send, 1, &receive, 1));
     send.peer = 1;
     REFUSED(NULL, "not a rank", ith_comm_exchange(NULL, &send, 1, NULL, 0));
+    request = (ith_request *)(void *)from;
     check(NULL, ith_comm_post(NULL, NULL, 0, NULL, 0, &request));
+    assert_null(request);
+    request = (ith_request *)(void *)from;
+    REFUSED(NULL, "not a rank", ith_comm_post(NULL, &send, 1, NULL, 0, &request));
     assert_null(request);
     done = false;
     check(NULL, ith_comm_test(NULL, &request, &done));

@@ -493,9 +493,80 @@ static void processes_that_contradict_are_refused(void **state)
     assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
 }
 
+/* ---- Wrong control messages ------------------------------------------------------------------------------------- */
+
+static ith_watch_event hear_loss(void *self, int *process, const void **data, size_t *bytes)
+{
+    (void)self;
+    *process = 1, *data = "it said so", *bytes = 11;
+    return ITH_WATCH_LOST;
+}
+
+/* The failure of a group whose process 1, with ranks 2 and 3, sends next_message, or is lost. Returns its sentence. */
+static const char *fail_group(ith_watch_event (*hear)(void *, int *, const void **, size_t *), ith_status *status)
+{
+    static liar l;
+    static char said[1024];
+    void *states[2];
+    int numbers[2], size;
+    const char *sentence = "";
+    liar_init(&l, 1);
+    l.link.hear = hear, message_there = true;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, said, sizeof said), ITH_OK);
+    ith_wire_transport.alive(states[0]);
+    *status = ith_wire_transport.failure(states[0], &sentence);
+    snprintf(said, sizeof said, "%s", sentence);
+    message_there = false;
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+    return said;
+}
+
+static void control_messages_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        life_message message;
+        const char *word; /* NULL: it is right */
+    } rows[] = {
+        {{.kind = 1, .rank = 2, .waits_for = 3}, NULL},
+        {{.kind = 1, .rank = 3, .waits_for = -1}, NULL},
+        {{.kind = 1, .rank = 2, .waits_for = 4}, "of a wrong form from process 1"},
+        {{.kind = 1, .rank = 2, .waits_for = INT32_MAX}, "of a wrong form from process 1"},
+        {{.kind = 1, .rank = 2, .waits_for = -2}, "of a wrong form from process 1"},
+        {{.kind = 1, .rank = 1}, "of a wrong form from process 1"},
+        {{.kind = 1, .rank = 4}, "of a wrong form from process 1"},
+        {{.kind = 1, .rank = -1}, "of a wrong form from process 1"},
+        {{.kind = 3, .rank = 2, .status = 0}, "of a wrong form from process 1"},
+        {{.kind = 3, .rank = 2, .status = INT32_MIN}, "of a wrong form from process 1"},
+        {{.kind = 9, .rank = 2}, "of an unknown kind from process 1"},
+        {{.kind = 0, .rank = 2}, "of an unknown kind from process 1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ith_status status;
+        next_message = rows[i].message;
+        const char *sentence = fail_group(hear_life, &status);
+        assert_int_equal(status, rows[i].word ? ITH_ERR_INTERNAL : ITH_OK);
+        if (rows[i].word && (!strstr(sentence, rows[i].word) || strncmp(sentence, "rank 0 got a control message", 28)))
+            fail_msg("message %zu: %s", i, sentence);
+    }
+}
+
+static void a_lost_process_is_named_with_its_ranks(void **state)
+{
+    (void)state;
+    ith_status status;
+    const char *sentence = fail_group(hear_loss, &status);
+    assert_int_equal(status, ITH_ERR_ABORTED);
+    if (strncmp(sentence, "ranks 2 to 3 (host ", 19) || !strstr(sentence, ") died: it said so"))
+        fail_msg("%s", sentence);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(control_messages_are_checked),
+        cmocka_unit_test(a_lost_process_is_named_with_its_ranks),
         cmocka_unit_test(lies_end_the_group),
         cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
         cmocka_unit_test(the_process_for_which_another_waits_at_the_start_is_named),

@@ -196,6 +196,25 @@ static void rows_of_every_size(void **state)
             }
 }
 
+/* A sum of equal numbers in f32 would lose up to a thousandth of them. */
+static void many_rows_are_summed_in_f64(void **state)
+{
+    (void)state;
+    enum { ROWS = 1 << 15, N = 3 };
+    static const float row[N] = {0.1f, 1.7f, -33.3f};
+    static const void *x[ROWS];
+    const ith_keyops *ops[MACHINE_LISTS];
+    const int count = tables(ops);
+    for (int i = 0; i < ROWS; i++)
+        x[i] = row;
+    for (int table = 0; table < count; table++) {
+        double sum[N] = {0};
+        assert_int_equal(ops[table]->add_rows(sum, x, ROWS, ITH_F32, N), ROWS);
+        for (int d = 0; d < N; d++)
+            assert_true(fabs(sum[d] / (ROWS * (double)row[d]) - 1) < 64 * 0x1p-24);
+    }
+}
+
 /* Squares that overflow or underflow, and every kind of value that is none, in any place of any row. */
 static void extremes_show(void **state)
 {
@@ -234,9 +253,8 @@ static void extremes_show(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choice_follows_the_cpu),
-        cmocka_unit_test(tables_that_do_not_run_here),
-        cmocka_unit_test(rows_of_every_size),
+        cmocka_unit_test(choice_follows_the_cpu), cmocka_unit_test(tables_that_do_not_run_here),
+        cmocka_unit_test(rows_of_every_size),     cmocka_unit_test(many_rows_are_summed_in_f64),
         cmocka_unit_test(extremes_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

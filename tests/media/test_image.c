@@ -2,9 +2,11 @@
 /* Pictures of every kind against the pixels that Pillow gives for them; all orientations; files that are no pictures,
  * are cut, or are damaged. */
 #include "media/image.h"
+#include "media/picture.h"
 #include "support/corpus.h"
 #include "support/fixture.h"
 #include "support/random.h"
+#include "support/temporary.h"
 
 #include <glob.h>
 #include <math.h>
@@ -400,9 +402,33 @@ static void found_files_do_no_harm(void **state)
     corpus_replay("media/corpus", probe_image, 30);
 }
 
+/* A picture is written with squares for pixels, and read back. */
+static void pictures_are_written_with_squares(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, COLUMNS = 5 };
+    uint8_t pixels[ROWS][COLUMNS][3], *rgb = NULL;
+    char *folder = temporary_folder();
+    for (int i = 0; i < ROWS * COLUMNS * 3; i++)
+        pixels[i / 3 / COLUMNS][i / 3 % COLUMNS][i % 3] = (uint8_t)(i * 37);
+    for (int scale = 1; scale <= 4; scale += 3) {
+        const char *path = temporary_path(folder, "small.png");
+        int64_t height = 0, width = 0;
+        check(context, ith_picture_write(context, path, pixels[0][0], ROWS, COLUMNS, scale));
+        check(context, ith_image_read(context, path, &rgb, &height, &width));
+        assert_true(height == ROWS * scale && width == COLUMNS * scale);
+        for (int64_t y = 0; y < height; y++)
+            for (int64_t x = 0; x < width; x++)
+                assert_memory_equal(rgb + (y * width + x) * 3, pixels[y / scale][x / scale], 3);
+        free(rgb);
+    }
+    temporary_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
+                                       cmocka_unit_test(pictures_are_written_with_squares),
                                        cmocka_unit_test(other_files_are_refused),
                                        cmocka_unit_test(sizes_that_lie_are_refused),
                                        cmocka_unit_test(cut_files_are_refused),

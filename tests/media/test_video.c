@@ -13,6 +13,8 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -415,6 +417,9 @@ static void options_that_make_no_video(void **state)
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "frames a second");
     options.fps = 200;
     assert_refused(f, in_folder(f, "clip.gif"), &options, ITH_ERR_ARGUMENT, "at most 100");
+    options.fps = 100;
+    assert_int_equal(write_video(f, in_folder(f, "clip.gif"), &options), ITH_OK);
+    unlink(f->path);
     options = options_for(f), options.crf = 52;
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "crf");
     options = options_for(f), options.width = INT64_MAX;
@@ -554,6 +559,39 @@ static ith_status write_one(ith_context *poor, void *user)
     return status;
 }
 
+static int syncs, sync_error;
+static const char *sync_path; /* a file that is not there yet while the new one is flushed to the disk */
+
+int __real_fsync(int file);
+int __wrap_fsync(int file);
+int __wrap_fsync(int file)
+{
+    if (sync_path)
+        assert_true(access(sync_path, F_OK) != 0);
+    syncs++;
+    errno = sync_error;
+    return sync_error ? -1 : __real_fsync(file);
+}
+
+/* A disk may refuse the data as late as in fsync. */
+static void videos_reach_the_disk_before_they_have_their_name(void **state)
+{
+    static const char *const names[] = {"clip.mp4", "clip.gif", "frames/"};
+    fixture *f = *state;
+    const ith_video_options options = options_for(f);
+    for (int i = 0; i < 3; i++) {
+        sync_path = in_folder(f, names[i]), sync_error = ENOSPC;
+        assert_int_equal(write_video(f, sync_path, &options), ITH_ERR_IO);
+        assert_non_null(strstr(ith_context_error(f->context), strerror(ENOSPC)));
+        assert_true(access(sync_path, F_OK) != 0);
+        syncs = sync_error = 0;
+        assert_int_equal(write_video(f, sync_path, &options), ITH_OK);
+        assert_true(syncs > 0);
+        assert_int_equal(access(sync_path, F_OK), 0);
+    }
+    sync_path = NULL;
+}
+
 static void every_allocation_may_fail(void **state)
 {
     static const char *const names[] = {"clip.mp4", "clip.gif", "clip/"};
@@ -582,6 +620,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_longest_name_will_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_keeps_the_old_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(videos_reach_the_disk_before_they_have_their_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_allocation_may_fail, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("video", tests, NULL, NULL);

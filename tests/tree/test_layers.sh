@@ -4,6 +4,7 @@
 # instruction set or for GPUs lies in its folder alone.
 set -u
 cd "$(dirname "$0")/../.."
+[ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }
 failures=0
 complain() { echo "$*"; failures=$((failures + 1)); }
 

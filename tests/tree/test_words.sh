@@ -4,6 +4,7 @@
 # back into identifiers, comments and messages.
 set -u
 cd "$(dirname "$0")/../.."
+[ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }
 
 # A regular expression of grep -E and the words to use instead.
 words=(
@@ -29,7 +30,11 @@ for place in include $(ls -d src/*/); do
     place=${place%/}
     for ((i = 0; i < ${#words[@]}; i += 2)); do
         files=$(git ls-files "$place/*.c" "$place/*.h" "$place/*.cc" "$place/*.cu" "$place/*.cuh")
-        if found=$(grep -nE -- "${words[i]}" $files); then
+        found=$(grep -nE -- "${words[i]}" $files /dev/null) && status=0 || status=$?
+        if [ $status -gt 1 ]; then
+            echo "grep cannot look for '${words[i]}' in $place"
+            failures=$((failures + 1))
+        elif [ $status = 0 ]; then
             echo "$found"
             echo "  instead: ${words[i + 1]}"
             failures=$((failures + 1))

@@ -2,6 +2,7 @@
 /* The description of this machine by measurement: which rows it has, that its figures are figures, that wishes are
  * kept, and that all ranks of a group get the same one. */
 #include "support/fixture.h"
+#include "support/memory.h"
 #include "support/placed_group.h"
 #include "support/refused.h"
 
@@ -215,7 +216,9 @@ static void measure_group(int ranks, ith_measure_options *options)
     rank_group g;
     group_connect = placed_group_create;
     check(context, group_create(&g, context, ranks));
+    const int64_t before = memory_of(context).current_bytes;
     group_run(&g, measure_in_group, options);
+    assert_true(memory_of(context).current_bytes < before + (1 << 20)); /* descriptions alone, no messages */
     for (int rank = 1; rank < ranks; rank++) {
         assert_int_equal(statuses[rank], statuses[0]);
         if (statuses[0])

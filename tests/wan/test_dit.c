@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer against diffusers, on the checkpoint of the demo and on a small one of odd sizes; ranks against one
  * rank; what is refused; memory. */
+#include "base/size.h"
 #include "comm/comm.h"
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
@@ -8,6 +9,7 @@
 #include "support/engine/one_layer.h"
 #include "support/engine/open_parts.h"
 #include "support/fixture.h"
+#include "support/guarded.h"
 #include "support/memory.h"
 #include "support/temporary.h"
 #include "wan/dit/dit_weights.h"
@@ -592,11 +594,47 @@ static void failed_allocations_are_survived(void **state)
     assert_true(refuse_every_allocation(whole_call, NULL, 1) > 20);
 }
 
+static void *allocate_guarded(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    return guarded_new(ith_round_up((int64_t)bytes, (int64_t)alignment), (int64_t)alignment, true);
+}
+
+static void free_later(void *user, void *memory)
+{
+    (void)user, (void)memory;
+}
+
+/* A prompt of 512 rows has no key that stands for absent rows. The memory ends behind the last bias. */
+static void the_longest_prompt_has_no_absent_rows(void **state)
+{
+    (void)state;
+    call c;
+    open_small(&c, OPERANDS_F32);
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.allocator = &(ith_allocator){sizeof(ith_allocator), allocate_guarded, free_later, NULL};
+    ith_context *guarded = NULL;
+    ith_dit_text *text = NULL;
+    const int64_t count = 512;
+    float *rows = calloc((size_t)(count * c.dit->config.text_dim), sizeof *rows);
+    assert_int_equal(ith_context_create(&options, &guarded), ITH_OK);
+    check(guarded, ith_dit_text_create(guarded, c.dit, 1, (const float *const[]){rows}, &count, &text));
+    assert_int_equal(text->keys, count);
+    for (int64_t key = 0; key < count; key++)
+        assert_true(text->key_bias[key] == 0);
+    ith_dit_text_free(guarded, &text);
+    ith_context_destroy(&guarded);
+    guarded_free_all();
+    free(rows);
+    close_call(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(stages_and_output_are_those_of_diffusers),
         cmocka_unit_test(odd_sizes_are_right),
+        cmocka_unit_test(the_longest_prompt_has_no_absent_rows),
         cmocka_unit_test(bf16_is_close),
         cmocka_unit_test(branches_in_turn_are_the_batch),
         cmocka_unit_test(ranks_give_the_answer_of_one),

@@ -434,6 +434,41 @@ static void lies_are_found(void **state)
     }
     REFUSED_AS(ITH_ERR_IO, context, "missing", try_file(temporary_path(folder, "missing"), 1));
     REFUSED(context, "finite", try_file(path_of("peft"), NAN));
+    REFUSED(context, "finite", try_file(path_of("peft"), -INFINITY));
+    temporary_remove(folder);
+}
+
+/* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha. */
+static void settings_of_peft_set_the_factor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings;
+        double factor;
+    } rows[] = {
+        {NULL, 1},
+        {"{\"transformer.lora_alpha\": 8}", 8 / 2.0},
+        {"{\"transformer.lora_alpha\": 8, \"transformer.use_rslora\": true}", 8 / 1.4142135623730951},
+        {"{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"to_q\": 6}}", 6 / 2.0},
+        {"{\"transformer.alpha_pattern\": {\"attn1.to_q\": 10, \"to_q\": 6}}", 10 / 2.0},
+        {"{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"to_k\": 6}}", 8 / 2.0},
+        {"{\"transformer.alpha_pattern\": {\"to_q\": 6}, \"transformer.use_rslora\": true}", 6 / 1.4142135623730951},
+    };
+    char *folder = temporary_folder();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *path = temporary_path(folder, "settings.safetensors");
+        const lie file = {ITH_OK, "", {PAIR}, rows[i].settings};
+        const ith_lora_source source = {path, 0.5};
+        ith_lora *lora = NULL;
+        ith_linear_addition found[1];
+        int64_t count = 0;
+        write_lie(&file, path);
+        check(context, ith_lora_open(context, &source, 1, &lora));
+        check(context, ith_lora_matrix(context, lora, "blocks.0.attn1.to_q", 0, WIDTH, WIDTH, false, found, &count));
+        assert_int_equal(count, 1);
+        assert_true(fabs((double)found[0].factor - 0.5 * rows[i].factor) < 1e-6);
+        ith_lora_close(&lora);
+    }
     temporary_remove(folder);
 }
 
@@ -485,6 +520,7 @@ int main(void)
         TEST(settings_need_no_prefix),
         TEST(memory_is_predicted),
         TEST(lies_are_found),
+        TEST(settings_of_peft_set_the_factor),
         TEST(too_many_files_are_refused),
         TEST(changed_files_are_found),
     };

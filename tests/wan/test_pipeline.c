@@ -402,6 +402,65 @@ static void latents_that_are_not_finite_are_refused(void **state)
     temporary_remove(folder);
 }
 
+/* Noise for other frames, another height or another width, and latents with and without all their steps. */
+static void latents_of_another_run_are_refused(void **state)
+{
+    (void)state;
+    enum { COUNT = 16 * 4 * 4 };
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/other.safetensors", folder);
+    const int64_t shapes[][3] = {{2, 4, 4}, {1, 8, 4}, {1, 4, 8}, {1, 4, 4}};
+    float *numbers = calloc(2 * COUNT, sizeof *numbers);
+    ith_tensor tensor = ITH_TENSOR_INIT;
+    tensor.name = "noise", tensor.dtype = ITH_F32, tensor.dims = 4, tensor.data = numbers, tensor.shape[0] = 16;
+    for (int i = 0; i < 4; i++) {
+        memcpy(tensor.shape + 1, shapes[i], sizeof shapes[i]);
+        tensor.bytes = (i < 3 ? 2 : 1) * COUNT * (int64_t)sizeof *numbers;
+        assert_int_equal(ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, 0), ITH_OK);
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.noise_file = path, options.prompt = "a", options.frames = 1, options.steps = 1;
+        options.height = options.width = 32;
+        assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), i < 3 ? ITH_ERR_ARGUMENT : ITH_OK);
+        if (i < 3)
+            assert_non_null(strstr(ith_context_error(context), "this run's frames and size need [16, 1, 4, 4]"));
+    }
+    tensor.name = "latents";
+    for (int step = 3; step <= 4; step++) { /* of 4, as a saved run has them */
+        const char *const keys[] = {"step", "steps"}, *const values[] = {step < 4 ? "3" : "4", "4"};
+        assert_int_equal(ith_tensor_file_write(context, path, &tensor, 1, keys, values, 2), ITH_OK);
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.from_latents = path;
+        assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), step < 4 ? ITH_ERR_ARGUMENT : ITH_OK);
+        if (step < 4)
+            assert_non_null(strstr(ith_context_error(context), "saved at step 3 of 4"));
+    }
+    free(numbers);
+    temporary_remove(folder);
+}
+
+/* The first layer of the transformer overflows. */
+static void latents_that_become_not_finite_end_the_run(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/huge.safetensors", folder);
+    float numbers[16 * 4 * 4];
+    for (int i = 0; i < 16 * 4 * 4; i++)
+        numbers[i] = 3e38f;
+    ith_tensor tensor = ITH_TENSOR_INIT;
+    tensor.name = "noise", tensor.dtype = ITH_F32, tensor.dims = 4, tensor.data = numbers,
+    tensor.bytes = sizeof numbers;
+    tensor.shape[0] = 16, tensor.shape[1] = 1, tensor.shape[2] = tensor.shape[3] = 4;
+    assert_int_equal(ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, 0), ITH_OK);
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.noise_file = path, options.prompt = "a", options.frames = 1, options.steps = 2;
+    options.height = options.width = 32;
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, &report), ITH_ERR_NUMERIC);
+    assert_non_null(strstr(ith_context_error(context), "latents are not finite after step 1 of 2"));
+    temporary_remove(folder);
+}
+
 typedef struct refusal {
     const char *words; /* must be in the sentence */
     int64_t frames, height, width, steps;
@@ -461,6 +520,8 @@ int main(void)
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
+        cmocka_unit_test(latents_of_another_run_are_refused),
+        cmocka_unit_test(latents_that_become_not_finite_end_the_run),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);

@@ -91,6 +91,10 @@ static void texts_are_encoded_once(void **state)
         s.options.negative = "something else", other.encoded = false; /* one of the prompts is new */
         check(context, ith_run_ranks(context, ranks, 0, generate, &s));
         assert_true(other.encoded);
+        s.options.negative = nothing, s.options.precision = ITH_PRECISION_BF16; /* the prompts were kept in f32 */
+        other.encoded = false;
+        check(context, ith_run_ranks(context, ranks, 0, generate, &s));
+        assert_true(other.encoded);
         ith_pipeline_close(&own);
     }
 }

@@ -3,6 +3,8 @@
 #include "support/engine/sampler_golden.h"
 #include "support/fixture.h"
 #include "support/memory.h"
+#include "wan/pipeline.h"
+#include "wan/sample/denoise.h"
 
 #include <ithaca/files.h>
 
@@ -160,6 +162,58 @@ static void failed_allocations_are_survived(void **state)
     assert_int_equal(refuse_every_allocation(create, NULL, 1), 2);
 }
 
+/* Time step 875 belongs to the expert of high noise if the boundary is 0.875, as in the reference. Only the steps of this
+ * expert are guided here. */
+static void the_boundary_belongs_to_high_noise(void **state)
+{
+    (void)state;
+    ith_model model = {.info = ITH_MODEL_INFO_INIT, .scheduler = ith_scheduler_default()};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    int64_t count = 0;
+    model.info.experts = 2;
+    options.solver = ITH_SOLVER_UNIPC, options.sigmas = ITH_SIGMAS_DIFFUSERS, options.steps = 8, options.shift = 1;
+    options.guidance[0] = 5, options.guidance[1] = 1;
+    const double boundaries[] = {0.874, 0.875, 0.876};
+    for (int i = 0; i < 3; i++) {
+        options.boundary = boundaries[i];
+        assert_int_equal(ith_denoise_guided_steps(context, &model, &options, &count), ITH_OK);
+        assert_int_equal(count, i < 2 ? 2 : 1); /* time steps 999 and 875, ... */
+    }
+}
+
+/* UniPC alone may stop at the last sigma before 0: Euler goes on to 0, whatever the scheduler says. */
+static void euler_ends_at_zero(void **state)
+{
+    (void)state;
+    float ends[2];
+    for (int stops = 0; stops < 2; stops++) {
+        ith_scheduler scheduler = ith_scheduler_default();
+        const ith_sampling sampling = {ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 4, 3};
+        ith_sampler *sampler = NULL;
+        scheduler.stops_at_last = stops;
+        assert_int_equal(ith_sampler_create(context, &scheduler, &sampling, 1, &sampler), ITH_OK);
+        ends[stops] = 0;
+        for (int64_t step = 0; step < 4; step++)
+            ith_sampler_step(sampler, step, &(const float){1}, &ends[stops]);
+        ith_sampler_destroy(context, &sampler);
+    }
+    assert_true(ends[0] < -0.99f && ends[1] == ends[0]);
+}
+
+/* Only guided runs are divided into halves. */
+static void runs_without_guidance_have_no_halves(void **state)
+{
+    (void)state;
+    ith_model model = {.info = ITH_MODEL_INFO_INIT};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    model.info.experts = 1;
+    options.cfg = ITH_CFG_PARALLEL;
+    options.guidance[0] = options.guidance[1] = 5;
+    assert_int_equal(ith_denoise_sequence_ranks(&model, &options, 4), 2);
+    options.guidance[0] = 1;
+    assert_int_equal(ith_denoise_sequence_ranks(&model, &options, 4), 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest all[] = {
@@ -168,6 +222,9 @@ int main(void)
         cmocka_unit_test(shares_are_stepped_alike),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(failed_allocations_are_survived),
+        cmocka_unit_test(the_boundary_belongs_to_high_noise),
+        cmocka_unit_test(euler_ends_at_zero),
+        cmocka_unit_test(runs_without_guidance_have_no_halves),
     };
     return cmocka_run_group_tests_name("sampler", all, context_set_up, context_tear_down);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder against golden files: latents to frames. */
 #include "wan/vae/vae.h"
+#include "wan/vae/vae_shortcut.h"
 
 #include <ithaca/files.h>
 
@@ -10,6 +11,7 @@
 #include "support/engine/open_parts.h"
 #include "support/engine/vae_checkpoints.h"
 #include "support/memory.h"
+#include "support/random.h"
 #include "support/temporary.h"
 
 #include <math.h>
@@ -465,9 +467,49 @@ static void test_failing_allocations(void **state)
     assert_true(refuse_every_allocation(load_and_decode, (void *)WAN_22_MODEL, 1) > 10);
 }
 
+/* The shortcuts of Wan 2.2 by their definitions (vae_shortcut.h), for all numbers of channels that fit. */
+static void shortcuts_are_as_defined(void **state)
+{
+    (void)state;
+    enum { MOST = 12 };
+    uint64_t random = 5;
+    float x[ITH_VAE_MOST_COPIES][MOST * ITH_VAE_MOST_COPIES];
+    const float *pixels[ITH_VAE_MOST_COPIES];
+    for (int copy = 0; copy < ITH_VAE_MOST_COPIES; copy++)
+        for (int i = 0; i < MOST * ITH_VAE_MOST_COPIES; i++)
+            x[copy][i] = random_signed(&random);
+    for (int64_t copies = 4; copies <= 8; copies += 4)
+        for (int64_t in = 1; in <= MOST; in++)
+            for (int64_t out = 1; out <= MOST; out++) {
+                const int64_t repeats = out * copies / in, averaged = in * copies / out;
+                float y[MOST];
+                for (int64_t part = 0; out * copies % in == 0 && part < copies; part++) {
+                    memset(y, 0, sizeof y);
+                    ith_vae_shortcut_add(y, out, x[0], copies, repeats, part);
+                    for (int64_t o = 0; o < out; o++)
+                        assert_true(y[o] == x[0][(o * copies + part) / repeats]);
+                }
+                if (in * copies % out)
+                    continue;
+                for (int absent = 0; absent <= copies; absent++) { /* a pixel that is NULL counts as zeros */
+                    for (int copy = 0; copy < copies; copy++)
+                        pixels[copy] = copy == absent ? NULL : x[copy];
+                    memset(y, 0, sizeof y);
+                    ith_vae_shortcut_add_means(y, out, pixels, copies, averaged);
+                    for (int64_t o = 0; o < out; o++) {
+                        double sum = 0;
+                        for (int64_t i = o * averaged; i < (o + 1) * averaged; i++)
+                            sum += i % copies == absent ? 0 : (double)x[i % copies][i / copies];
+                        assert_true(fabs((double)y[o] - sum / (double)averaged) < 1e-6);
+                    }
+                }
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shortcuts_are_as_defined),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_video),
         cmocka_unit_test(test_video_bf16),

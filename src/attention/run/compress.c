@@ -20,7 +20,7 @@ static float largest_of(const char *x, ith_dtype type, int64_t count)
         const int64_t n = ith_min64(PIECE, count - i);
         ith_to_f32(piece, x + i * ith_dtype_bytes(type), type, n);
         for (int64_t j = 0; j < n; j++)
-            if (!(fabsf(piece[j]) <= largest))
+            if (fabsf(piece[j]) > largest || isnan(piece[j]))
                 largest = fabsf(piece[j]);
     }
     return largest;

@@ -278,10 +278,41 @@ static int abort_reaches_all(const suite_subject *s)
     return failed;
 }
 
-/* Ends the group while a large region may be under way, and frees its memory at once. */
+/* As many regions and bytes on both sides, and other sizes of the regions. */
+static ith_status disagree_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    const int64_t unit = *(const int64_t *)user, first = ith_comm_rank(comm) ? 3 : 1;
+    char *data = malloc((size_t)(4 * unit));
+    SUITE_CHECK(context, data);
+    memset(data, 0, (size_t)(4 * unit));
+    const ith_transfer list[2] = {suite_whole(1 - ith_comm_rank(comm), data, first * unit),
+                                  suite_whole(1 - ith_comm_rank(comm), data + first * unit, (4 - first) * unit)};
+    const bool sends = ith_comm_rank(comm) == 0;
+    ith_status status = ith_comm_exchange(comm, list, sends ? 2 : 0, list, sends ? 0 : 2);
+    if (!status) /* the sender may be done before the receiver has looked */
+        status = ith_comm_barrier(comm);
+    SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && says(context, "disagree"));
+    free(data);
+    return ITH_OK;
+}
+
+static int regions_of_other_sizes_are_refused(const suite_subject *s)
+{
+    const int64_t units[] = {10, 5000};
+    return s->run(s->self, 2, disagree_in_rank, (void *)&units[0]) +
+           s->run(s->self, 2, disagree_in_rank, (void *)&units[1]);
+}
+
+/* Whether all bytes are `value`. */
+static bool is_all(const char *memory, int64_t bytes, char value)
+{
+    return memory[0] == value && !memcmp(memory, memory + 1, (size_t)bytes - 1);
+}
+
+/* Ends the group while a large region may be under way, and uses its memory for something else at once. */
 static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    int64_t half = (int64_t)1 << 22;
+    int64_t half = (int64_t)1 << 24;
     char *memory = calloc(2, (size_t)half);
     SUITE_CHECK(context, memory);
     ith_transfer out = suite_whole(1 - ith_comm_rank(comm), memory, half);
@@ -291,6 +322,9 @@ static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
     if (ith_comm_rank(comm) == 0) {
         suite_nap(*(double *)user);
         ith_comm_abort(comm, ITH_ERR_INTERRUPTED);
+        memset(memory + half, 1, (size_t)half);
+        suite_nap(0.02);
+        SUITE_CHECK(context, is_all(memory + half, half, 1));
         free(memory);
         SUITE_CHECK(context, ith_comm_wait(comm, &request) == ITH_ERR_INTERRUPTED || !status);
         return ITH_OK;
@@ -304,8 +338,8 @@ static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
 static int memory_is_left_alone_after_an_abort(const suite_subject *s)
 {
     int failed = 0;
-    for (int i = 0; i < 8; i++) {
-        double seconds = i * 3e-4;
+    for (int i = 0; i < 12; i++) {
+        double seconds = i * 4e-4;
         failed += s->run(s->self, 2, flee_in_rank, &seconds);
     }
     return failed;
@@ -371,6 +405,7 @@ static int who_leaves_is_missed(const suite_subject *s)
 const suite_test suite_failures[] = {
     {"one_failure_ends_the_group", one_failure_ends_the_group},
     {"wrong_arguments_end_the_group", wrong_arguments_end_the_group},
+    {"regions_of_other_sizes_are_refused", regions_of_other_sizes_are_refused},
     {"a_wait_ends_in_time", a_wait_ends_in_time},
     {"abort_reaches_all", abort_reaches_all},
     {"memory_is_left_alone_after_an_abort", memory_is_left_alone_after_an_abort},

@@ -6,6 +6,7 @@
  */
 #include "suite.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -264,6 +265,20 @@ static ith_status reduce_in_rank(ith_context *context, ith_comm *comm, void *use
     return ITH_OK;
 }
 
+/* One rank after another has NaN among its values: every rank gets it, and the other values are as usual. */
+static ith_status reduce_nan_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    for (int odd = 0; odd < ith_comm_size(comm); odd++)
+        for (int operation = ITH_REDUCE_SUM; operation <= ITH_REDUCE_MAX; operation++) {
+            const float nan = ith_comm_rank(comm) == odd ? NAN : 1;
+            float values[3] = {1, nan, (float)ith_comm_rank(comm)};
+            SUITE_TRY(context, ith_comm_allreduce(comm, values, 3, (ith_reduce)operation));
+            SUITE_CHECK(context, isnan(values[1]) && !isnan(values[0]) && !isnan(values[2]));
+        }
+    return ITH_OK;
+}
+
 /* Gathers and broadcasts of 0 to 2,953 bytes, from every root. */
 static ith_status gather_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
@@ -291,6 +306,7 @@ static int every_rank_gets_the_same_bits(const suite_subject *s)
     int failed = 0;
     for (int ranks = 1; ranks <= suite_least(s->ranks, SUITE_RANKS); ranks++) {
         failed += s->run(s->self, ranks, reduce_in_rank, NULL);
+        failed += s->run(s->self, ranks, reduce_nan_in_rank, NULL);
         failed += s->run(s->self, ranks, gather_in_rank, NULL);
     }
     return failed;
@@ -367,6 +383,31 @@ static int groups_split(const suite_subject *s)
     return failed;
 }
 
+/* Ranks 0 and 1 have been in more groups than ranks 2 and 3 when each of them splits off with one of the others. */
+static ith_status split_unevenly_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    const int rank = ith_comm_rank(comm);
+    ith_comm *half = NULL, *alone = NULL, *column = NULL;
+    float sum = (float)rank;
+    ith_comm_set_timeout(comm, 5);
+    SUITE_TRY(context, ith_comm_split(comm, rank / 2, 0, &half));
+    if (rank < 2)
+        SUITE_TRY(context, ith_comm_split(half, rank, 0, &alone));
+    SUITE_TRY(context, ith_comm_split(comm, rank % 2, 0, &column));
+    SUITE_TRY(context, ith_comm_allreduce(column, &sum, 1, ITH_REDUCE_SUM));
+    SUITE_CHECK(context, sum == (float)(2 * (rank % 2) + 2));
+    ith_comm_destroy(&alone);
+    ith_comm_destroy(&half);
+    ith_comm_destroy(&column);
+    return ITH_OK;
+}
+
+static int groups_split_unevenly(const suite_subject *s)
+{
+    return s->ranks < 4 ? 0 : s->run(s->self, 4, split_unevenly_in_rank, NULL);
+}
+
 /* A rank may wait in one group for a peer that waits in another group for what both have posted here. */
 static ith_status crossed_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
@@ -426,6 +467,7 @@ const suite_test suite_operations[] = {
     {"every_rank_gets_the_same_bits", every_rank_gets_the_same_bits},
     {"a_barrier_waits_for_the_last", a_barrier_waits_for_the_last},
     {"groups_split", groups_split},
+    {"groups_split_unevenly", groups_split_unevenly},
     {"a_wait_needs_no_more_than_posting", a_wait_needs_no_more_than_posting},
     {"data_of_a_rank_that_left_arrives", data_of_a_rank_that_left_arrives},
     {NULL, NULL},
