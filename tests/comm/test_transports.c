@@ -2,83 +2,16 @@
 /* The suite of transports on threads, over three tables: the library's own; one with the required functions alone, so
  * that everything else is the library's; and one that checks that the library keeps its half of the contract. Then
  * tables that no communicator may be made of. */
-#include "base/clock.h"
 #include "comm/local/local.h"
 #include "comm/suite/suite.h"
 #include "support/fixture.h"
 #include "support/refused.h"
+#include "support/wrapped_ranks.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <omp.h>
-#include <pthread.h>
-
-/* ---- Ranks over a table ---------------------------------------------------------------------------------------- */
-
-/* How a table makes its state of a rank from the local transport's. */
-typedef struct wrapper {
-    const ith_transport *table;
-    void *(*wrap)(void *local); /* NULL: it is the same */
-} wrapper;
-
-typedef struct rank_thread {
-    pthread_t thread;
-    ith_context *context;
-    ith_comm *comm;
-    ith_rank_fn fn;
-    void *user;
-    bool failed;
-} rank_thread;
-
-/* One rank on a thread. A rank that fails ends the group, so that no other rank waits for it. */
-static void *rank_main(void *argument)
-{
-    rank_thread *self = argument;
-    omp_set_num_threads(1);
-    ith_status status = self->fn(self->context, self->comm, self->user);
-    self->failed = status != ITH_OK;
-    if (status)
-        ith_comm_abort(self->comm, status);
-    ith_comm_destroy(&self->comm);
-    return NULL;
-}
-
-/* Makes the contexts and the communicators of some ranks, one by one, each from a state and a table. */
-static void connect_wrapped(const wrapper *w, int ranks, ith_context **contexts, ith_comm **comms)
-{
-    void *states[SUITE_RANKS];
-    for (int i = 0; i < ranks; i++)
-        check(context, ith_context_clone(context, &contexts[i]));
-    check(contexts[0], ith_local_connect(contexts, ranks, states));
-    for (int i = 0; i < ranks; i++) {
-        void *state = w->wrap ? w->wrap(states[i]) : states[i];
-        check(contexts[i], ith_comm_create(contexts[i], w->table, state, i, ranks, &comms[i]));
-    }
-}
-
-static int run_wrapped(void *self, int ranks, ith_rank_fn fn, void *user)
-{
-    rank_thread all[SUITE_RANKS] = {{0}};
-    ith_context *contexts[SUITE_RANKS] = {NULL};
-    ith_comm *comms[SUITE_RANKS];
-    int failed = 0;
-    connect_wrapped(self, ranks, contexts, comms);
-    for (int i = 0; i < ranks; i++)
-        all[i] = (rank_thread){.context = contexts[i], .comm = comms[i], .fn = fn, .user = user};
-    for (int i = 0; i < ranks; i++)
-        assert_int_equal(pthread_create(&all[i].thread, NULL, rank_main, &all[i]), 0);
-    for (int i = 0; i < ranks; i++) {
-        pthread_join(all[i].thread, NULL);
-        failed += all[i].failed;
-    }
-    for (int i = 0; i < ranks; i++)
-        ith_context_destroy(&contexts[i]);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    return failed;
-}
 
 /* The local transport as programs use it. */
 static int run_local(void *self, int ranks, ith_rank_fn fn, void *user)
@@ -118,7 +51,7 @@ static void a_table_of_required_functions_passes(void **state)
     table.failure = ith_local_transport.failure, table.split = ith_local_transport.split;
     table.abort = ith_local_transport.abort, table.close = close_and_leave;
     wrapper minimal = {&table, NULL};
-    const suite_subject subject = {.name = "minimal", .ranks = SUITE_RANKS, .run = run_wrapped, .self = &minimal};
+    const suite_subject subject = {.name = "minimal", .ranks = SUITE_RANKS, .run = wrapped_run, .self = &minimal};
     assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
 }
 
@@ -336,20 +269,9 @@ static void the_library_keeps_the_contract(void **state)
     (void)state;
     wrapper strict = {&strict_table, strict_wrap};
     const suite_subject subject = {
-        .name = "strict", .ranks = SUITE_RANKS, .alive = true, .notifies = true, .run = run_wrapped, .self = &strict};
+        .name = "strict", .ranks = SUITE_RANKS, .alive = true, .notifies = true, .run = wrapped_run, .self = &strict};
     assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
     assert_int_equal(atomic_load(&breaches), 0);
-}
-
-static ith_attn_problem small_problem(void)
-{
-    return (ith_attn_problem){.struct_size = sizeof(ith_attn_problem),
-                              .batch = 1,
-                              .heads = 1,
-                              .head_dim = 8,
-                              .q_len = 4,
-                              .kv_len = 4,
-                              .dtype = ITH_F32};
 }
 
 /* A sub-group after its rank has left the whole group: every call is refused, and the transport sees none. */
@@ -357,7 +279,7 @@ static void a_part_ends_with_the_whole(void **state)
 {
     (void)state;
     wrapper strict = {&strict_table, strict_wrap};
-    const ith_attn_problem problem = small_problem();
+    const ith_attn_problem problem = wrapped_problem();
     ith_context *own = NULL;
     ith_comm *comm, *part = NULL, *second = NULL;
     ith_request *request = NULL, *gone;
@@ -365,7 +287,7 @@ static void a_part_ends_with_the_whole(void **state)
     char byte = 0;
     ith_transfer far = suite_whole(7, &byte, 1);
     bool done = true;
-    connect_wrapped(&strict, 1, &own, &comm);
+    wrapped_connect(&strict, 1, &own, &comm);
     check(own, ith_comm_split(comm, 0, 0, &part));
     check(own, ith_comm_post(part, NULL, 0, NULL, 0, &request));
     check(own, ith_comm_post(part, NULL, 0, NULL, 0, &gone));
@@ -420,12 +342,12 @@ static void *wait_at_barrier(void *argument)
 static void interrupt_barrier(bool of_part, bool destroy)
 {
     wrapper strict = {&strict_table, strict_wrap};
-    const ith_attn_problem problem = small_problem();
+    const ith_attn_problem problem = wrapped_problem();
     rank_thread all[2] = {{0}};
     ith_context *contexts[2] = {NULL}, *third = NULL;
     ith_comm *comms[2];
     ith_plan *plan = NULL;
-    connect_wrapped(&strict, 2, contexts, comms);
+    wrapped_connect(&strict, 2, contexts, comms);
     check(context, ith_context_clone(context, &third));
     split_both(contexts, comms, all, of_part);
     pthread_create(&all[0].thread, NULL, wait_at_barrier, &all[0]);
@@ -465,7 +387,7 @@ static void a_request_is_waited_for_once(void **state)
     ith_comm *comm, *part = NULL;
     ith_request *request = NULL, *copy;
     bool done;
-    connect_wrapped(&strict, 1, &own, &comm);
+    wrapped_connect(&strict, 1, &own, &comm);
     check(own, ith_comm_split(comm, 0, 0, &part));
     check(own, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
     copy = request;
@@ -492,7 +414,7 @@ static void requests_are_limited(void **state)
     ith_context *own = NULL;
     ith_comm *comm;
     ith_request *request = NULL;
-    connect_wrapped(&strict, 1, &own, &comm);
+    wrapped_connect(&strict, 1, &own, &comm);
     check(own, ith_comm_barrier(comm));
     for (int i = 0; i < LOCAL_REQUESTS; i++)
         check(own, ith_comm_post(comm, NULL, 0, NULL, 0, &request));
@@ -574,245 +496,11 @@ static void a_shorter_table_is_taken(void **state)
     table.struct_size = offsetof(ith_transport, share);
     wrapper shorter = {&table, NULL};
     const suite_subject subject = {
-        .name = "shorter", .ranks = 2, .alive = true, .notifies = true, .run = run_wrapped, .self = &shorter};
+        .name = "shorter", .ranks = 2, .alive = true, .notifies = true, .run = wrapped_run, .self = &shorter};
     assert_int_equal(suite_run(&subject, "refusal"), 0);
 }
 
-/* ---- Functions that break their promises ----------------------------------------------------------------------- */
-
-static ith_status deaf_wait(void *state, int64_t request, double seconds, bool *done)
-{
-    (void)state, (void)request, (void)seconds;
-    *done = false;
-    return ITH_OK;
-}
-
-static ith_status odd_exchange(void *state, const ith_operation *operation)
-{
-    (void)state, (void)operation;
-    return (ith_status)42;
-}
-
-static ith_status odd_failure(void *state, const char **sentence)
-{
-    (void)state;
-    *sentence = "odd";
-    return (ith_status)42;
-}
-
-static ith_status odd_split(void *state, const ith_subgroup *subgroup, void **out)
-{
-    (void)state, (void)subgroup;
-    *out = NULL;
-    return (ith_status)42;
-}
-
-/* Returns ITH_OK if an operation fails with the status that user points to. */
-static ith_status fails_so(ith_context *rank_context, ith_comm *comm, void *user)
-{
-    ith_comm *part = NULL;
-    (void)rank_context;
-    ith_comm_set_timeout(comm, *(const ith_status *)user == ITH_ERR_TIMEOUT ? 0.1 : 60);
-    ith_status status = ith_comm_split(comm, 0, 0, &part);
-    ith_comm_destroy(&part);
-    return status == *(const ith_status *)user ? ITH_OK : ITH_ERR_ARGUMENT;
-}
-
-/* A wait that never ends, although its group has ended, ends by the time limit. A number that is no status is an
- * internal error. */
-static void broken_promises_are_failures(void **state)
-{
-    (void)state;
-    ith_transport deaf = ith_local_transport, posts = ith_local_transport, splits = ith_local_transport;
-    deaf.wait = deaf_wait, deaf.silence = NULL;
-    posts.exchange = odd_exchange, posts.failure = odd_failure;
-    splits.split = odd_split;
-    struct {
-        wrapper table;
-        ith_status expected;
-    } rows[] = {
-        {{&deaf, NULL}, ITH_ERR_TIMEOUT}, {{&posts, NULL}, ITH_ERR_INTERNAL}, {{&splits, NULL}, ITH_ERR_INTERNAL}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(run_wrapped(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
-}
-
-static atomic_int freezes; /* waits that are to stand still */
-
-static ith_status frozen_wait(void *state, int64_t request, double seconds, bool *done)
-{
-    if (atomic_fetch_sub(&freezes, 1) <= 0)
-        return ith_local_transport.wait(state, request, seconds, done);
-    *done = false;
-    nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
-    return ITH_OK;
-}
-
-static ith_status meets_late(ith_context *rank_context, ith_comm *comm, void *user)
-{
-    (void)user;
-    ith_comm_set_timeout(comm, 0.4);
-    if (ith_comm_rank(comm) == 0)
-        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 50000000}, NULL);
-    SUITE_TRY(rank_context, ith_comm_barrier(comm));
-    return ITH_OK;
-}
-
-/* A process that is stopped for longer than the time limit, and goes on together with the others, has not waited so
- * long. */
-static void a_standstill_is_no_wait(void **state)
-{
-    (void)state;
-    ith_transport frozen = ith_local_transport;
-    wrapper table = {&frozen, NULL};
-    frozen.wait = frozen_wait, frozen.silence = NULL;
-    atomic_store(&freezes, 1);
-    assert_int_equal(run_wrapped(&table, 2, meets_late, NULL), 0);
-}
-
-static atomic_int calls_left; /* of rank 1, until a function fails */
-
-static bool fails_now(const void *state)
-{
-    return ((const local_state *)state)->world_rank == 1 && atomic_fetch_sub(&calls_left, 1) == 1;
-}
-
-static ith_status failing_exchange(void *state, const ith_operation *operation)
-{
-    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.exchange(state, operation);
-}
-
-static ith_status failing_wait(void *state, int64_t request, double seconds, bool *done)
-{
-    *done = false;
-    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.wait(state, request, seconds, done);
-}
-
-static ith_status failing_share(void *state)
-{
-    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.share(state);
-}
-
-/* Returns ITH_OK if the failure of rank 1 reaches this rank long before the time limit. */
-static ith_status hears_of_failure(ith_context *rank_context, ith_comm *comm, void *user)
-{
-    ith_attn_problem problem = small_problem();
-    ith_plan *plan = NULL;
-    (void)user;
-    ith_comm_set_timeout(comm, 60);
-    double begin = ith_clock_seconds();
-    ith_status status = ITH_OK;
-    for (int i = 0; i < 3 && !status; i++)
-        status = ith_comm_barrier(comm);
-    if (!status)
-        status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
-    ith_plan_destroy(&plan);
-    SUITE_CHECK(rank_context, status == ITH_ERR_IO && ith_clock_seconds() < begin + 30);
-    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context),
-                                     "rank 1: the transport local failed and did not say why (ITH_ERR_IO)"));
-    SUITE_CHECK(rank_context, ith_comm_barrier(comm) == ITH_ERR_IO);
-    return ITH_OK;
-}
-
-/* A function that fails on one rank, of a transport that does not end the group: the library ends it. */
-static void a_failure_of_one_rank_ends_the_group(void **state)
-{
-    (void)state;
-    ith_transport posts = ith_local_transport, waits = ith_local_transport, shares = ith_local_transport;
-    posts.exchange = failing_exchange, waits.wait = failing_wait, shares.share = failing_share;
-    wrapper rows[] = {{&posts, NULL}, {&waits, NULL}, {&shares, NULL}};
-    for (int i = 0; i < 3; i++)
-        for (int n = 1; n < (i < 2 ? 4 : 2); n++) {
-            atomic_store(&calls_left, n);
-            assert_int_equal(run_wrapped(&rows[i], 3, hears_of_failure, NULL), 0);
-        }
-}
-
-static int64_t odd_noticed(void *state)
-{
-    (void)state;
-    return ((int64_t)1 << 20) + 2; /* the halt of execution 1 by rank 2 (halt.c) */
-}
-
-static ith_status computes_ones(ith_context *rank_context, ith_comm *comm, void *user)
-{
-    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
-    float zeros[32] = {0}, ones[32], o[32] = {0};
-    ith_plan *plan = NULL;
-    (void)user;
-    for (int i = 0; i < 32; i++)
-        ones[i] = 1;
-    problem.heads = 1, problem.head_dim = 8, problem.q_len = problem.kv_len = 8;
-    tensors.q = tensors.k = zeros, tensors.v = ones, tensors.o = o;
-    SUITE_TRY(rank_context, ith_plan_create(rank_context, &problem, NULL, comm, &plan));
-    ith_status status = ith_plan_execute(plan, &tensors);
-    ith_plan_destroy(&plan);
-    SUITE_TRY(rank_context, status);
-    SUITE_CHECK(rank_context, !memcmp(o, ones, sizeof o));
-    return ITH_OK;
-}
-
-/* A number that a group of two ranks never sends does not stop an execution. */
-static void a_notice_of_no_rank_is_not_heard(void **state)
-{
-    (void)state;
-    ith_transport odd = ith_local_transport;
-    odd.noticed = odd_noticed;
-    wrapper table = {&odd, NULL};
-    assert_int_equal(run_wrapped(&table, 2, computes_ones, NULL), 0);
-}
-
-static ith_status no_exchange(void *state, const ith_operation *operation)
-{
-    (void)state, (void)operation;
-    return ITH_OK;
-}
-
-static ith_status done_at_once(void *state, int64_t request, double seconds, bool *done)
-{
-    (void)state, (void)request, (void)seconds;
-    *done = true;
-    return ITH_OK;
-}
-
-static void *allocate_full(void *user, size_t bytes, size_t alignment)
-{
-    (void)user;
-    void *block = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    return block ? memset(block, 0xbe, bytes) : NULL;
-}
-
-static void release_full(void *user, void *block)
-{
-    (void)user;
-    free(block);
-}
-
-/* A transport that delivers nothing, and says that it has: the other rank's verdict is whatever the memory held. */
-static void what_never_arrived_is_a_failure(void **state)
-{
-    (void)state;
-    ith_allocator allocator = {sizeof allocator, allocate_full, release_full, NULL};
-    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-    ith_transport liar = ith_local_transport;
-    ith_context *own = NULL, *both[2];
-    ith_comm *comm = NULL, *part = NULL;
-    void *states[2];
-    options.allocator = &allocator;
-    check(NULL, ith_context_create(&options, &own));
-    both[0] = own;
-    check(own, ith_context_clone(own, &both[1]));
-    check(own, ith_local_connect(both, 2, states));
-    liar.exchange = no_exchange, liar.wait = done_at_once;
-    check(own, ith_comm_create(own, &liar, states[0], 0, 2, &comm));
-    assert_int_equal(ith_comm_split(comm, 0, 0, &part), ITH_ERR_INTERNAL);
-    assert_non_null(strchr(ith_context_error(own), '?')); /* bytes that are no UTF-8 */
-    ith_comm_destroy(&comm);
-    check(both[1], ith_comm_create(both[1], &ith_local_transport, states[1], 1, 2, &comm));
-    ith_comm_destroy(&comm);
-    ith_context_destroy(&both[1]);
-    ith_context_destroy(&own);
-}
+/* ---- One rank --------------------------------------------------------------------------------------------------- */
 
 /* Every public operation with a communicator of NULL: one rank, and the same refusals. */
 static void one_rank_needs_no_communicator(void **state)
@@ -873,11 +561,6 @@ int main(void)
         cmocka_unit_test(requests_are_limited),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
-        cmocka_unit_test(broken_promises_are_failures),
-        cmocka_unit_test(a_standstill_is_no_wait),
-        cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
-        cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
-        cmocka_unit_test(what_never_arrived_is_a_failure),
         cmocka_unit_test(one_rank_needs_no_communicator),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transports whose functions break their promises: they wait for ever, fail on one rank, or return numbers that are no
+ * status. Every rank fails in time, with a sentence. */
+#include "base/clock.h"
+#include "comm/local/local.h"
+#include "comm/suite/suite.h"
+#include "support/fixture.h"
+#include "support/wrapped_ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static ith_status deaf_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    (void)state, (void)request, (void)seconds;
+    *done = false;
+    return ITH_OK;
+}
+
+static ith_status odd_exchange(void *state, const ith_operation *operation)
+{
+    (void)state, (void)operation;
+    return (ith_status)42;
+}
+
+static ith_status odd_failure(void *state, const char **sentence)
+{
+    (void)state;
+    *sentence = "odd";
+    return (ith_status)42;
+}
+
+static ith_status odd_split(void *state, const ith_subgroup *subgroup, void **out)
+{
+    (void)state, (void)subgroup;
+    *out = NULL;
+    return (ith_status)42;
+}
+
+/* Returns ITH_OK if an operation fails with the status that user points to. */
+static ith_status fails_so(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_comm *part = NULL;
+    (void)rank_context;
+    ith_comm_set_timeout(comm, *(const ith_status *)user == ITH_ERR_TIMEOUT ? 0.1 : 60);
+    ith_status status = ith_comm_split(comm, 0, 0, &part);
+    ith_comm_destroy(&part);
+    return status == *(const ith_status *)user ? ITH_OK : ITH_ERR_ARGUMENT;
+}
+
+/* A wait that never ends, although its group has ended, ends by the time limit. A number that is no status is an
+ * internal error. */
+static void broken_promises_are_failures(void **state)
+{
+    (void)state;
+    ith_transport deaf = ith_local_transport, posts = ith_local_transport, splits = ith_local_transport;
+    deaf.wait = deaf_wait, deaf.silence = NULL;
+    posts.exchange = odd_exchange, posts.failure = odd_failure;
+    splits.split = odd_split;
+    struct {
+        wrapper table;
+        ith_status expected;
+    } rows[] = {
+        {{&deaf, NULL}, ITH_ERR_TIMEOUT}, {{&posts, NULL}, ITH_ERR_INTERNAL}, {{&splits, NULL}, ITH_ERR_INTERNAL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(wrapped_run(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
+}
+
+static atomic_int freezes; /* waits that are to stand still */
+
+static ith_status frozen_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    if (atomic_fetch_sub(&freezes, 1) <= 0)
+        return ith_local_transport.wait(state, request, seconds, done);
+    *done = false;
+    nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
+    return ITH_OK;
+}
+
+static ith_status meets_late(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    (void)user;
+    ith_comm_set_timeout(comm, 0.4);
+    if (ith_comm_rank(comm) == 0)
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 50000000}, NULL);
+    SUITE_TRY(rank_context, ith_comm_barrier(comm));
+    return ITH_OK;
+}
+
+/* A process that is stopped for longer than the time limit, and goes on together with the others, has not waited so
+ * long. */
+static void a_standstill_is_no_wait(void **state)
+{
+    (void)state;
+    ith_transport frozen = ith_local_transport;
+    wrapper table = {&frozen, NULL};
+    frozen.wait = frozen_wait, frozen.silence = NULL;
+    atomic_store(&freezes, 1);
+    assert_int_equal(wrapped_run(&table, 2, meets_late, NULL), 0);
+}
+
+static atomic_int calls_left; /* of rank 1, until a function fails */
+
+static bool fails_now(const void *state)
+{
+    return ((const local_state *)state)->world_rank == 1 && atomic_fetch_sub(&calls_left, 1) == 1;
+}
+
+static ith_status failing_exchange(void *state, const ith_operation *operation)
+{
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.exchange(state, operation);
+}
+
+static ith_status failing_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    *done = false;
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.wait(state, request, seconds, done);
+}
+
+static ith_status failing_share(void *state)
+{
+    return fails_now(state) ? ITH_ERR_IO : ith_local_transport.share(state);
+}
+
+/* Returns ITH_OK if the failure of rank 1 reaches this rank long before the time limit. */
+static ith_status hears_of_failure(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = wrapped_problem();
+    ith_plan *plan = NULL;
+    (void)user;
+    ith_comm_set_timeout(comm, 60);
+    double begin = ith_clock_seconds();
+    ith_status status = ITH_OK;
+    for (int i = 0; i < 3 && !status; i++)
+        status = ith_comm_barrier(comm);
+    if (!status)
+        status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
+    ith_plan_destroy(&plan);
+    SUITE_CHECK(rank_context, status == ITH_ERR_IO && ith_clock_seconds() < begin + 30);
+    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context),
+                                     "rank 1: the transport local failed and did not say why (ITH_ERR_IO)"));
+    SUITE_CHECK(rank_context, ith_comm_barrier(comm) == ITH_ERR_IO);
+    return ITH_OK;
+}
+
+/* A function that fails on one rank, of a transport that does not end the group: the library ends it. */
+static void a_failure_of_one_rank_ends_the_group(void **state)
+{
+    (void)state;
+    ith_transport posts = ith_local_transport, waits = ith_local_transport, shares = ith_local_transport;
+    posts.exchange = failing_exchange, waits.wait = failing_wait, shares.share = failing_share;
+    wrapper rows[] = {{&posts, NULL}, {&waits, NULL}, {&shares, NULL}};
+    for (int i = 0; i < 3; i++)
+        for (int n = 1; n < (i < 2 ? 4 : 2); n++) {
+            atomic_store(&calls_left, n);
+            assert_int_equal(wrapped_run(&rows[i], 3, hears_of_failure, NULL), 0);
+        }
+}
+
+static int64_t odd_noticed(void *state)
+{
+    (void)state;
+    return ((int64_t)1 << 20) + 2; /* the halt of execution 1 by rank 2 (halt.c) */
+}
+
+static ith_status computes_ones(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    float zeros[32] = {0}, ones[32], o[32] = {0};
+    ith_plan *plan = NULL;
+    (void)user;
+    for (int i = 0; i < 32; i++)
+        ones[i] = 1;
+    problem.heads = 1, problem.head_dim = 8, problem.q_len = problem.kv_len = 8;
+    tensors.q = tensors.k = zeros, tensors.v = ones, tensors.o = o;
+    SUITE_TRY(rank_context, ith_plan_create(rank_context, &problem, NULL, comm, &plan));
+    ith_status status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    SUITE_TRY(rank_context, status);
+    SUITE_CHECK(rank_context, !memcmp(o, ones, sizeof o));
+    return ITH_OK;
+}
+
+/* A number that a group of two ranks never sends does not stop an execution. */
+static void a_notice_of_no_rank_is_not_heard(void **state)
+{
+    (void)state;
+    ith_transport odd = ith_local_transport;
+    odd.noticed = odd_noticed;
+    wrapper table = {&odd, NULL};
+    assert_int_equal(wrapped_run(&table, 2, computes_ones, NULL), 0);
+}
+
+static ith_status no_exchange(void *state, const ith_operation *operation)
+{
+    (void)state, (void)operation;
+    return ITH_OK;
+}
+
+static ith_status done_at_once(void *state, int64_t request, double seconds, bool *done)
+{
+    (void)state, (void)request, (void)seconds;
+    *done = true;
+    return ITH_OK;
+}
+
+static void *allocate_full(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    void *block = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return block ? memset(block, 0xbe, bytes) : NULL;
+}
+
+static void release_full(void *user, void *block)
+{
+    (void)user;
+    free(block);
+}
+
+/* A transport that delivers nothing, and says that it has: the other rank's verdict is whatever the memory held. */
+static void what_never_arrived_is_a_failure(void **state)
+{
+    (void)state;
+    ith_allocator allocator = {sizeof allocator, allocate_full, release_full, NULL};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_transport liar = ith_local_transport;
+    ith_context *own = NULL, *both[2];
+    ith_comm *comm = NULL, *part = NULL;
+    void *states[2];
+    options.allocator = &allocator;
+    check(NULL, ith_context_create(&options, &own));
+    both[0] = own;
+    check(own, ith_context_clone(own, &both[1]));
+    check(own, ith_local_connect(both, 2, states));
+    liar.exchange = no_exchange, liar.wait = done_at_once;
+    check(own, ith_comm_create(own, &liar, states[0], 0, 2, &comm));
+    assert_int_equal(ith_comm_split(comm, 0, 0, &part), ITH_ERR_INTERNAL);
+    assert_non_null(strchr(ith_context_error(own), '?')); /* bytes that are no UTF-8 */
+    ith_comm_destroy(&comm);
+    check(both[1], ith_comm_create(both[1], &ith_local_transport, states[1], 1, 2, &comm));
+    ith_comm_destroy(&comm);
+    ith_context_destroy(&both[1]);
+    ith_context_destroy(&own);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_promises_are_failures),         cmocka_unit_test(a_standstill_is_no_wait),
+        cmocka_unit_test(a_failure_of_one_rank_ends_the_group), cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
+        cmocka_unit_test(what_never_arrived_is_a_failure),
+    };
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
+}
