@@ -84,7 +84,10 @@ if [ -e run ]; then
     rm changed
     expect 1 "prompt is not the same in the saved run" "${run[@]}" --output clip.mp4 --resume run --prompt x
     expect 1 "'run' is there already" "${run[@]}" --output clip.mp4 --checkpoint run --prompt x
-    expect 0 "" "${run[@]}" --resume run --dry-run
+    expect 0 "" "${run[@]}" --resume run --dry-run --json
+    step=$(grep -aoE '"step":"[0-9]+"' run | tr -cd 0-9)
+    jq -e --argjson left $((8 - step)) '.predicted | (.denoise / .denoise_per_step - $left | fabs) < 1e-6' out >/dev/null ||
+        fail "the steps that are done are predicted again: $(cat out)"
     # defaults of the model's folder do not contradict
     cp -r "$model" other && chmod -R u+w other && sed -i 's/^steps:.*/steps: 3/' other/ithaca.yaml
     expect 0 "" "$ithaca" generate --quiet --model other --resume run --output clip.mp4
