@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DRY_SECONDS 0.5 /* for the rates of the model's layers in a dry run; the machine's take as long */
+#define WELL_SECONDS 0.5 /* for the rates of the model's layers where the machine's are measured, which take as long */
 #define LEAST_SECONDS 0.1
 #define START_SECONDS 0.02 /* for the agreement of several ranks */
 #define MOST_SECONDS 1.0
@@ -140,7 +140,7 @@ static void predict(ith_generation *g, const ith_video_problem *p, const rates *
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
 
-/* The kernels that a dry run measures: of self-attention, and of the attention in the decoder. */
+/* The kernels that are measured with the machine: of self-attention, and of the attention in the decoder. */
 static void set_cases(const ith_generation *g, const ith_video_problem *p, ith_machine_case cases[2],
                       ith_measure_options *options)
 {
@@ -149,18 +149,20 @@ static void set_cases(const ith_generation *g, const ith_video_problem *p, ith_m
     cases[0].head_dim = p->head_dim ? p->head_dim : cases[1].head_dim; /* 0: the problem is not known here */
     cases[0].softmax = g->attention.softmax ? g->attention.softmax : ITH_SOFTMAX_ONLINE;
     cases[1].dtype = ITH_F32, cases[1].softmax = ITH_SOFTMAX_ONLINE;
-    options->cases = cases, options->case_count = 2, options->seconds = DRY_SECONDS;
+    options->cases = cases, options->case_count = 2, options->seconds = WELL_SECONDS;
 }
 
-static void predict_with(ith_generation *g, const ith_video_problem *p, const ith_machine *machine, rates *r)
+/* Predicts with a description. If it has no rates of the model's layers, measures them in about `seconds`. */
+static void predict_with(ith_generation *g, const ith_video_problem *p, const ith_machine *machine, double seconds,
+                         rates *r)
 {
     r->machine = *machine;
-    if (has_rates(machine, p) || measure_layers(g, p, g->settings.dry_run ? DRY_SECONDS : LEAST_SECONDS, r))
+    if (has_rates(machine, p) || measure_layers(g, p, seconds, r))
         predict(g, p, r);
 }
 
-/* Measures the whole machine for a dry run. */
-static void predict_dry(ith_generation *g, const ith_video_problem *p, rates *r)
+/* Measures the whole machine, and the model's layers. */
+static void predict_well(ith_generation *g, const ith_video_problem *p, rates *r)
 {
     ith_machine_case cases[2];
     ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
@@ -170,11 +172,12 @@ static void predict_dry(ith_generation *g, const ith_video_problem *p, rates *r)
         fail(g, ith_context_error(g->context));
         return;
     }
-    predict_with(g, p, machine, r);
+    predict_with(g, p, machine, WELL_SECONDS, r);
     ith_machine_free(&machine);
 }
 
-/* Measures the model's layers alone: briefly, and longer if the run will take long. */
+/* Measures the model's layers alone: briefly, and longer if the run will take long. A run of minutes is worth the time
+ * for the whole machine: layers of few tokens do not show the rate of attention over a long sequence. */
 static void predict_quickly(ith_generation *g, const ith_video_problem *p, rates *r)
 {
     set_bare(r);
@@ -184,7 +187,9 @@ static void predict_quickly(ith_generation *g, const ith_video_problem *p, rates
     if (measure_layers(g, p, LEAST_SECONDS, r))
         predict(g, p, r);
     double seconds = g->prediction.known ? SHARE * g->prediction.cost.seconds : 0;
-    if (seconds > 2 * LEAST_SECONDS && measure_layers(g, p, seconds < MOST_SECONDS ? seconds : MOST_SECONDS, r))
+    if (seconds >= MOST_SECONDS)
+        predict_well(g, p, r);
+    else if (seconds > 2 * LEAST_SECONDS && measure_layers(g, p, seconds, r))
         predict(g, p, r);
 }
 
@@ -211,11 +216,11 @@ void ith_generate_predict(ith_generation *g)
     if (ith_video_problem_read(g->pipeline, &g->options, &problem)) {
         fail(g, ith_context_error(g->context));
     } else if (ith_machine_recall(g->context, &tuned)) {
-        predict_with(g, &problem, &tuned, &r);
+        predict_with(g, &problem, &tuned, g->settings.dry_run ? WELL_SECONDS : LEAST_SECONDS, &r);
         snprintf(source, sizeof g->prediction.source, "rates that ithaca tune keeps of this machine");
         ith_machine_file_free(&tuned);
     } else if (ith_launch_is_alone(&g->launch)) {
-        g->settings.dry_run ? predict_dry(g, &problem, &r) : predict_quickly(g, &problem, &r);
+        g->settings.dry_run ? predict_well(g, &problem, &r) : predict_quickly(g, &problem, &r);
         snprintf(source, sizeof g->prediction.source, "rates measured in %.2f s", ith_cli_seconds() - begin);
     }
     ith_interrupt_target(NULL, NULL);
@@ -236,7 +241,7 @@ ith_status ith_generate_predict_links(ith_generation *g, ith_context *context, i
     ith_status status = ith_machine_measure(context, &options, comm, &machine);
     if (!status && ith_comm_rank(comm) == 0) {
         rates r = {.attention = NULL};
-        predict_with(g, &problem, machine, &r);
+        predict_with(g, &problem, machine, WELL_SECONDS, &r);
         snprintf(g->prediction.source, sizeof g->prediction.source, "rates and links measured now");
         free(r.attention);
     }
