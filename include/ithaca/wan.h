@@ -413,8 +413,9 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
- * is checked (ith_pipeline_check) and compared, and so are the files that rank 0 will write. Until here a failure leaves the group as it was. A later failure ends
- * the group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
+ * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that none
+ * of them is another file of the run. Until here a failure leaves the group as it was. A later failure ends the group
+ * (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.
  *

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,6 +39,47 @@ int ith_output_target(const char *path, char target[PATH_MAX])
         target[folder + length] = '\0';
     }
     return ELOOP;
+}
+
+int ith_output_real(const char *path, char real[PATH_MAX])
+{
+    char name[PATH_MAX], target[PATH_MAX];
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length >= PATH_MAX)
+        return ENAMETOOLONG;
+    memcpy(name, path, length);
+    name[length] = '\0';
+    if (realpath(name, real))
+        return 0;
+    const int error = ith_output_target(name, target), folder = folder_bytes(target);
+    if (error)
+        return error;
+    snprintf(name, sizeof name, "%.*s", folder ? folder : 1, folder ? target : ".");
+    if (!realpath(name, real)) {
+        strcpy(real, target);
+        return 0;
+    }
+    const size_t bytes = strlen(real), rest = PATH_MAX - bytes;
+    return (size_t)snprintf(real + bytes, rest, "/%s", target + folder) < rest ? 0 : ENAMETOOLONG;
+}
+
+bool ith_output_is_device(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISCHR(info.st_mode);
+}
+
+int ith_output_try(const char *path)
+{
+    char target[PATH_MAX], partial[PATH_MAX];
+    const int error = ith_output_target(path, target), file = error ? -1 : ith_output_create(target, false, partial);
+    if (file < 0)
+        return error ? error : errno;
+    close(file);
+    unlink(partial);
+    return 0;
 }
 
 int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX])

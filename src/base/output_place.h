@@ -11,6 +11,16 @@
  * the target is replaced. Returns an error number, or 0. */
 int ith_output_target(const char *path, char target[PATH_MAX]);
 
+/* Writes the name of a file or folder without links, "." and "..". If it is not there, only the name of its folder is
+ * resolved. Returns an error number, or 0. */
+int ith_output_real(const char *path, char real[PATH_MAX]);
+
+/* Whether a path is a character device, which keeps nothing, so that several outputs may share it (/dev/null). */
+bool ith_output_is_device(const char *path);
+
+/* Creates and removes the temporary file of an output. Returns an error number, or 0. */
+int ith_output_try(const char *path);
+
 /* Writes the name of a file that belongs to `target`: in the same folder, PREFIX NAME SUFFIX, where NAME is the start of
  * the target's name, so that the whole is no longer than a name may be. Returns an error number, or 0. */
 int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX]);

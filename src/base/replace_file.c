@@ -50,44 +50,36 @@ static ith_status write_device(ith_context *context, const char *path, ith_write
     return fill(context, path, file, false, write, user);
 }
 
-/* Creates the temporary file beside `path`, for the file `target` behind it. Returns its descriptor; -1 with the failure
- * in *status if there is none, or with ITH_OK if path is a character device. */
-static int create(ith_context *context, const char *path, char target[PATH_MAX], char partial[PATH_MAX],
-                  ith_status *status)
+/* Checks the kind of the file at path, if there is one: a file or a character device can be written. */
+static ith_status check_kind(ith_context *context, const char *path)
 {
     struct stat info;
-    const bool there = stat(path, &info) == 0;
-    *status = ITH_OK;
-    if (there && S_ISCHR(info.st_mode))
-        return -1;
-    if (there && !S_ISREG(info.st_mode)) {
-        *status = ith_fail(context, ITH_ERR_IO, "cannot write %s: it is %s, not a file", path, ith_file_kind(&info));
-        return -1;
-    }
-    errno = ith_output_target(path, target);
-    const int file = errno ? -1 : ith_output_create(target, false, partial);
-    if (file < 0)
-        *status = refused(context, path);
-    return file;
+    if (stat(path, &info) || S_ISCHR(info.st_mode) || S_ISREG(info.st_mode))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is %s, not a file", path, ith_file_kind(&info));
 }
 
 ith_status ith_replace_check(ith_context *context, const char *path)
 {
-    char target[PATH_MAX], partial[PATH_MAX];
-    ith_status status;
-    const int file = create(context, path, target, partial, &status);
-    if (file >= 0)
-        close(file), unlink(partial);
-    return status;
+    ith_status status = check_kind(context, path);
+    if (status || ith_output_is_device(path))
+        return status;
+    errno = ith_output_try(path);
+    return errno ? refused(context, path) : ITH_OK;
 }
 
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
 {
     char target[PATH_MAX], partial[PATH_MAX];
-    ith_status status;
-    const int file = create(context, path, target, partial, &status);
+    ith_status status = check_kind(context, path);
+    if (status)
+        return status;
+    if (ith_output_is_device(path))
+        return write_device(context, path, write, user);
+    errno = ith_output_target(path, target);
+    int file = errno ? -1 : ith_output_create(target, false, partial);
     if (file < 0)
-        return status ? status : write_device(context, path, write, user);
+        return refused(context, path);
     status = fill(context, path, file, true, write, user);
     if (!status && rename(partial, target))
         status = refused(context, path);

@@ -19,7 +19,8 @@ typedef ith_status (*ith_write_fn)(FILE *file, void *user);
  * disk or a terminal is refused; the call never waits for another process. */
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user);
 
-/* Checks that a file at `path` can be written now, with the errors of ith_replace_file. It leaves no file behind. */
+/* Checks that a file at `path` can be created or replaced now, with the errors of ith_replace_file. It leaves no file
+ * behind. A device is not opened. */
 ith_status ith_replace_check(ith_context *context, const char *path);
 
 #endif

@@ -97,8 +97,7 @@ static bool measure_layers(ith_generation *g, const ith_video_problem *p, double
     const ith_attn_options options = placed(g);
     ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
     int64_t count = 0;
-    if (r->machine.products == r->products) /* an earlier measurement, which this one overwrites */
-        r->machine.products = NULL, r->machine.product_count = 0;
+    r->machine.products = NULL, r->machine.product_count = 0; /* the measured ones take their place */
     r->products[0] = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
     if (ith_video_measure(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks, seconds,
                           r->products, &count, &row)) {

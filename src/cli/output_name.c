@@ -52,18 +52,6 @@ static int create_beside(const char *path, char target[PATH_MAX], char partial[P
     return errno ? -1 : ith_output_create(target, false, partial);
 }
 
-/* Creates and removes the temporary file of an output. Prints errors and returns an exit status. */
-static int try_beside(const char *path)
-{
-    char target[PATH_MAX], partial[PATH_MAX];
-    int file = create_beside(path, target, partial);
-    if (file < 0)
-        return cannot_write(path, errno);
-    close(file);
-    unlink(partial);
-    return ITH_EXIT_DONE;
-}
-
 int ith_cli_check_output(const char *path)
 {
     struct stat info;
@@ -78,7 +66,8 @@ int ith_cli_check_output(const char *path)
     const char *why = there ? why_not(path, &info) : NULL;
     if (why)
         return ith_cli_error("'%s' cannot be written: %s", path, why);
-    return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path);
+    const int error = ith_output_is_device(path) ? 0 : ith_output_try(path);
+    return error ? cannot_write(path, error) : ITH_EXIT_DONE;
 }
 
 /* Prints into an open file and closes it. Returns an error number; 0 on success. */
@@ -121,26 +110,12 @@ static char *folder_of(const char *path)
     return real;
 }
 
-/* The name of a file without links, "." and "..". If the file is not there, only the name of its folder is resolved.
- * The caller frees the result. NULL: there is no memory. */
+/* The name of a file as ith_output_real makes it; if it cannot, the name itself. The caller frees it. NULL: there is no
+ * memory. */
 static char *resolve(const char *path)
 {
-    char target[PATH_MAX], *out = NULL;
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    char *name = strndup(path, length), *real = name ? realpath(name, NULL) : NULL;
-    if (!name || real || ith_output_target(name, target)) {
-        free(name);
-        return real ? real : strdup(path);
-    }
-    free(name);
-    const char *slash = strrchr(target, '/'), *last = slash ? slash + 1 : target;
-    real = folder_of(target);
-    if (asprintf(&out, "%s%s%s", real ? real : "", real ? "/" : "", real ? last : target) < 0)
-        out = NULL;
-    free(real);
-    return out;
+    char real[PATH_MAX];
+    return strdup(ith_output_real(path, real) ? path : real);
 }
 
 /* Whether a name begins with the name of a folder, whole. */
@@ -169,13 +144,6 @@ bool ith_cli_is_in_folder(const char *path, const char *folder)
     return inside;
 }
 
-/* Whether a file is a device, which several outputs may share (/dev/null). */
-static bool is_device(const char *path)
-{
-    struct stat info;
-    return !stat(path, &info) && S_ISCHR(info.st_mode);
-}
-
 /* A file of a list: its place in the list, and its name without links. */
 typedef struct named {
     char *real;
@@ -197,7 +165,7 @@ int ith_cli_find_same(const char *const *paths, int64_t count, int64_t outputs, 
     bool lacks = !list;
     *first = *second = -1;
     for (int64_t i = 0; i < count && !lacks; i++) {
-        if (!paths[i] || !*paths[i] || is_device(paths[i]))
+        if (!paths[i] || !*paths[i] || ith_output_is_device(paths[i]))
             continue;
         list[used] = (named){resolve(paths[i]), i};
         lacks = !list[used++].real;

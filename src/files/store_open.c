@@ -8,6 +8,9 @@
 #include "suffix.h"
 #include "tensor.h"
 
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -221,6 +224,33 @@ static ith_status order_entries(ith_store *store)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
+/* Whether a folder has weight files of a variant, "STEM.fp16.safetensors" or its shards; *variant becomes "fp16". */
+static bool find_variant(const char *folder, const char *stem, char variant[NAME_MAX + 1])
+{
+    const size_t length = strlen(stem);
+    bool found = false;
+    DIR *entries = opendir(folder);
+    for (const struct dirent *entry; entries && !found && (entry = readdir(entries));) {
+        const char *rest = entry->d_name + length;
+        found = !strncmp(entry->d_name, stem, length) && *rest == '.' && ith_suffix(rest, ".safetensors");
+        if (found)
+            snprintf(variant, NAME_MAX + 1, "%.*s", (int)strcspn(rest + 1, ".-"), rest + 1);
+    }
+    if (entries)
+        closedir(entries);
+    return found;
+}
+
+/* Fails because neither the single file nor the index is there. */
+static ith_status fail_missing(ith_context *context, const char *folder, const char *stem, const char *single)
+{
+    char variant[NAME_MAX + 1];
+    if (find_variant(folder, stem, variant))
+        return ith_fail(context, ITH_ERR_IO,
+                        "no weights: there is no %s, but files of the variant '%s': name this variant", single, variant);
+    return ith_fail(context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single, single);
+}
+
 /* Chooses between the single file and the index of shards. Stores its path in store->path; *sharded becomes true for
  * the index. */
 static ith_status choose(ith_store *store, const char *folder, const char *stem, ith_store_choice choice, bool *sharded)
@@ -241,7 +271,7 @@ static ith_status choose(ith_store *store, const char *folder, const char *stem,
         ith_log(context, ITH_LOG_INFO, "%s and %s are both there: the %s is taken", single, index,
                 *sharded ? "index" : "single file");
     if (!has_single && !has_index)
-        status = ith_fail(context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single, single);
+        status = fail_missing(context, folder, stem, single);
     store->path = *sharded ? index : single;
     ith_free(context, *sharded ? single : index);
     return status;

@@ -5,9 +5,7 @@
 #include "../base/output_place.h"
 #include "../base/replace_file.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* A file, and the option that names it. */
 typedef struct run_file {
@@ -18,11 +16,9 @@ enum { OUTPUTS = 3, FILES = 5 };
 
 static bool is_same(const char *a, const char *b)
 {
-    struct stat info;
-    char behind_a[PATH_MAX], behind_b[PATH_MAX];
-    if (!stat(a, &info) && S_ISCHR(info.st_mode)) /* /dev/null keeps nothing */
-        return false;
-    return !ith_output_target(a, behind_a) && !ith_output_target(b, behind_b) && !strcmp(behind_a, behind_b);
+    char real_a[PATH_MAX], real_b[PATH_MAX];
+    return !ith_output_is_device(a) && !ith_output_real(a, real_a) && !ith_output_real(b, real_b) &&
+           !strcmp(real_a, real_b);
 }
 
 /* Checks that the output `file` is none of the `count` files in `others`. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are threads of one process, on a transport that says what the test wants about their places. */
+/* Ranks that are threads of one process. Their transport reports the processes and hosts that the test has chosen for
+ * them. */
 #ifndef ITH_TESTS_TOLD_GROUP_H
 #define ITH_TESTS_TOLD_GROUP_H
 

@@ -221,6 +221,7 @@ static void outputs_of_runs(void **state)
     (void)state;
     char *folder = temporary_folder();
     const char *same = temporary_path(folder, "same"), *link = temporary_path(folder, "link");
+    const char *dotted = temporary_path(folder, "./same");
     assert_int_equal(symlink("same", link), 0);
     const ith_generate_options plain = small_run();
     ith_generate_options o = plain;
@@ -234,6 +235,8 @@ static void outputs_of_runs(void **state)
         }
         for (int j = i + 1; j < 3; j++) {
             o = plain, o.on_progress = forbid, *outputs[i] = same, *outputs[j] = link;
+            REFUSED(context, names[i], ith_pipeline_generate(pipeline, NULL, &o, NULL));
+            *outputs[j] = dotted;
             REFUSED(context, names[i], ith_pipeline_generate(pipeline, NULL, &o, NULL));
         }
         o = plain, o.on_progress = forbid, *outputs[i] = link, o.noise_file = same;

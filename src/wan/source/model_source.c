@@ -78,22 +78,6 @@ static const struct {
                [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
                [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
 
-/* Opens the usual files of a component of a diffusers checkpoint. If there are only files of a variant, the sentence
- * names it. */
-static ith_status open_usual(ith_context *context, const char *folder, ith_part part, ith_store **out)
-{
-    const char *stem = layouts[part].stem;
-    char single[64], index[64], variant[NAME_MAX + 1];
-    snprintf(single, sizeof single, "%s.safetensors", stem);
-    snprintf(index, sizeof index, "%s.safetensors.index.json", stem);
-    if (!ith_has_file(context, folder, single) && !ith_has_file(context, folder, index) &&
-        ith_find_variant(folder, stem, variant))
-        return ith_fail(context, ITH_ERR_IO,
-                        "no weights: %s has no %s, but files of the variant '%s': name this variant", folder, single,
-                        variant);
-    return ith_store_open(context, folder, stem, layouts[part].choice, out);
-}
-
 /* Opens a component of a diffusers checkpoint: the files of the variant if it has such files, otherwise the usual
  * files. */
 static ith_status open_folder(ith_context *context, const char *folder, const char *variant, ith_part part,
@@ -116,7 +100,7 @@ static ith_status open_folder(ith_context *context, const char *folder, const ch
     }
     ith_free(context, names[0]);
     ith_free(context, names[1]);
-    return status || found ? status : open_usual(context, folder, part, out);
+    return status || found ? status : ith_store_open(context, folder, layouts[part].stem, layouts[part].choice, out);
 }
 
 ith_status ith_source_open(ith_context *context, const ith_sources *sources, ith_part part, ith_store **out)

@@ -39,23 +39,6 @@ bool ith_has_file(ith_context *context, const char *folder, const char *name)
     return length < PATH_MAX && !access(ith_lent_path(context, path), F_OK);
 }
 
-bool ith_find_variant(const char *folder, const char *stem, char variant[NAME_MAX + 1])
-{
-    const size_t length = strlen(stem);
-    bool found = false;
-    DIR *entries = opendir(folder);
-    for (const struct dirent *entry; entries && !found && (entry = readdir(entries));) {
-        const char *rest = entry->d_name + length;
-        if (strncmp(entry->d_name, stem, length) || *rest != '.' || !ith_suffix(rest, ".safetensors"))
-            continue;
-        snprintf(variant, NAME_MAX + 1, "%.*s", (int)strcspn(rest + 1, ".-"), rest + 1);
-        found = true;
-    }
-    if (entries)
-        closedir(entries);
-    return found;
-}
-
 /* ---- Series ---------------------------------------------------------------------------------------------------- */
 
 /* The parts of a name "STEM-00002-of-00003.safetensors". */

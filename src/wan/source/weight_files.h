@@ -5,8 +5,6 @@
 
 #include "../../base/context.h"
 
-#include <limits.h>
-
 /* The weight files of a folder and its subfolders. A series of shards is listed by its first file. */
 typedef struct ith_weight_list {
     char **paths;
@@ -31,7 +29,5 @@ bool ith_is_pickle(const char *path);
 bool ith_is_folder(const char *path);
 /* Whether there is a file folder/name. */
 bool ith_has_file(ith_context *context, const char *folder, const char *name);
-/* Whether a folder has weight files of a variant, "STEM.fp16.safetensors" or its shards; *variant becomes "fp16". */
-bool ith_find_variant(const char *folder, const char *stem, char variant[NAME_MAX + 1]);
 
 #endif
