@@ -284,8 +284,9 @@ static int check_area(const ith_options *options)
     if (ith_option_source_of(options, "area") != ITH_FROM_COMMAND || !(height || width))
         return ITH_EXIT_DONE;
     const char *given = height && width ? "both" : height ? "--height" : "--width";
-    return ith_cli_usage(options->command, "--area chooses a height and a width, and %s %s given: leave %s or --area out",
-                         given, height && width ? "are" : "is", given);
+    return ith_cli_usage(options->command,
+                         "--area chooses a height and a width, and %s %s given: leave %s or --area out", given,
+                         height && width ? "are" : "is", given);
 }
 
 int ith_options_check(const ith_options *options)

@@ -247,7 +247,8 @@ static ith_status fail_missing(ith_context *context, const char *folder, const c
     char variant[NAME_MAX + 1];
     if (find_variant(folder, stem, variant))
         return ith_fail(context, ITH_ERR_IO,
-                        "no weights: there is no %s, but files of the variant '%s': name this variant", single, variant);
+                        "no weights: there is no %s, but files of the variant '%s': name this variant", single,
+                        variant);
     return ith_fail(context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single, single);
 }
 

@@ -111,10 +111,10 @@ mistake 'seed: x' "seed: 'x' is not a whole number from 0 to 1844674407370955161
 mistake 'steps: 4' 'steps: it is set twice'
 
 # A value that other parts of the program refuse is told with its line too.
-# refused STATUS TEXT WORDS: a run with a file whose line 2 is TEXT.
+# refused STATUS TEXT WORDS: a run with a file whose line 2 is TEXT. The kernel in plain C takes every block_q.
 refused() {
     printf "steps: 3\n$2\n" >refused.yaml
-    expect "$1" "$3" "$ithaca" generate --model "$model" --prompt x --dry-run --quiet --config refused.yaml
+    expect "$1" "$3" env -u ITHACA_CPU "$ithaca" generate --model "$model" --prompt x --dry-run --quiet --config refused.yaml
 }
 refused 2 'strategy: rin' "^ithaca generate: --strategy: .* \(refused.yaml:2 sets strategy\)\$"
 refused 1 'frames: 4' '^ithaca: frames is 4; .* nearest are 1 and 5 \(refused.yaml:2 sets frames\)$'
