@@ -7,11 +7,11 @@
 #include "comm.h"
 
 #include "../base/arena.h"
+#include "../base/host_name.h"
 #include "../base/sized.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define DEFAULT_TIMEOUT_SECONDS 600 /* time limit of a wait, unless ith_comm_set_timeout changes it */
 #define MOST_REQUESTS 4096
@@ -158,9 +158,8 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
                           size, ITH_MOST_RANKS);
     if (status)
         return status;
-    char host[ITH_PLACE_NAME] = "";
-    if (gethostname(host, sizeof host - 1))
-        host[0] = 0;
+    char host[ITH_PLACE_NAME];
+    ith_host_name(host, sizeof host);
     const ith_comm like = {.transport = table, .transport_state = state, .rank = rank, .size = size, .host = host};
     *out = comm_new(context, &like);
     if (!*out)

@@ -4,6 +4,7 @@
 #include "flight.h"
 
 #include "../base/clock.h"
+#include "../base/host_name.h"
 #include "../base/observer.h"
 #include "../base/replace_file.h"
 #include "../base/size.h"
@@ -261,11 +262,10 @@ static void write_rank(const flight_file *f, ith_flight *flight)
 static ith_status write_flights(FILE *file, void *user)
 {
     flight_file *f = user;
-    char host[ITH_PLACE_NAME] = "";
+    char host[ITH_PLACE_NAME];
     f->file = file;
     f->since_1970 = seconds_from_1970();
-    if (gethostname(host, sizeof host - 1))
-        host[0] = 0;
+    ith_host_name(host, sizeof host);
     fprintf(file, "{\"library\":\"ithaca %s\"", ith_version());
     write_text(f, "host", host);
     fprintf(file, ",\"pid\":%lld", (long long)getpid());

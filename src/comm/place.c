@@ -2,6 +2,7 @@
 /* Where the ranks of a group run: in which process, on which host. */
 #include "comm.h"
 
+#include "../base/host_name.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 
@@ -20,8 +21,8 @@ static void assume_place(const ith_comm *comm, int rank, ith_place *place)
         place->pid = getpid();
     if (comm)
         memcpy(place->name, ith_comm_whole((ith_comm *)comm)->host, sizeof place->name);
-    else if (gethostname(place->name, sizeof place->name - 1))
-        place->name[0] = 0;
+    else
+        ith_host_name(place->name, sizeof place->name);
 }
 
 ith_place ith_comm_place_of(const ith_comm *comm, int rank)

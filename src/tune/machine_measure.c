@@ -5,6 +5,7 @@
 #include "../base/clock.h"
 #include "../base/cpu.h"
 #include "../base/dtype.h"
+#include "../base/host_name.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
@@ -387,8 +388,8 @@ static ith_status measure_group(calibration *c)
 static void describe(calibration *c)
 {
     ith_machine *m = &c->out->machine;
-    char host[64] = "unknown";
-    gethostname(host, sizeof host - 1);
+    char host[64];
+    ith_host_name(host, sizeof host);
     ith_cpu_model(m->name, sizeof m->name);
     snprintf(m->source, sizeof m->source, "measured on %s by Ithaca %s", host, ith_version());
     m->host_units = c->options.threads;

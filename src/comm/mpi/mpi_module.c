@@ -12,6 +12,7 @@
 #include "mpi_link.h"
 #include "mpi_start.h"
 
+#include "../../base/host_name.h"
 #include "../../base/version.h"
 #include "../wire/link_number.h"
 #include "../wire/wire.h"
@@ -106,9 +107,8 @@ static ith_status fail(meeting_place *m, int code)
 /* This process alone has failed: its sentence names it to the others. */
 static ith_status fail_alone(meeting_place *m, ith_status status, const char *reason)
 {
-    char host[64] = "";
-    if (gethostname(host, sizeof host - 1))
-        snprintf(host, sizeof host, "unnamed");
+    char host[ITH_WATCH_NAME];
+    ith_host_name(host, sizeof host);
     snprintf(m->sentence, m->bytes, "process %d on %s: %s", m->mpi_rank, host, reason);
     return status;
 }

@@ -5,6 +5,7 @@
  * and its sentence. A connection that closes without that byte shows a death. */
 #include "mpi_presence.h"
 
+#include "../../base/host_name.h"
 #include "../wire/watch.h"
 
 #include <errno.h>
@@ -128,8 +129,7 @@ mpi_presence *ith_mpi_presence_begin(double seconds)
     p->end = ith_watch_now() + seconds;
     for (int i = 0; i < size; i++)
         p->all[i].socket = -1;
-    if (gethostname(p->host, sizeof p->host - 1))
-        snprintf(p->host, sizeof p->host, "unnamed");
+    ith_host_name(p->host, sizeof p->host);
     p->listener = open_socket();
     if (p->listener >= 0 && name_job(p->job, sizeof p->job) &&
         !bind(p->listener, (struct sockaddr *)&address, address_of(p, process, &address)) && !listen(p->listener, size))

@@ -2,6 +2,8 @@
 /* The address of a process for control connections: its host, its interfaces, and its port. */
 #include "watch_state.h"
 
+#include "../../base/host_name.h"
+
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -35,8 +37,7 @@ static void describe_host(ith_watch_address *a)
     a->network = find_namespace("/proc/self/ns/net");
     a->uts = find_namespace("/proc/self/ns/uts");
     a->pid = getpid();
-    if (gethostname(a->name, sizeof a->name - 1))
-        snprintf(a->name, sizeof a->name, "unnamed");
+    ith_host_name(a->name, sizeof a->name);
 }
 
 bool ith_watch_same_host(const ith_watch_address *a, const ith_watch_address *b)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The name of this host, for messages. */
+#ifndef ITH_BASE_HOST_NAME_H
+#define ITH_BASE_HOST_NAME_H
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Writes the name of this host to `name`, which has room for `bytes` characters with the final 0. A longer name is cut. */
+static inline void ith_host_name(char *name, size_t bytes)
+{
+    char whole[HOST_NAME_MAX + 1] = "";
+    if (gethostname(whole, sizeof whole) || !whole[0])
+        snprintf(whole, sizeof whole, "unnamed");
+    snprintf(name, bytes, "%.*s", HOST_NAME_MAX, whole);
+}
+
+#endif
