@@ -3,7 +3,6 @@
 #ifndef ITH_WAN_PIPELINE_H
 #define ITH_WAN_PIPELINE_H
 
-#include "../base/machine_memory.h"
 #include "dit/dit_shards.h"
 #include "model.h"
 #include "saved_run.h"
@@ -94,36 +93,5 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context);
 /* As ith_pipeline_check, but the error message is left in `context`. */
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
-
-/* Predicts the peak memory of the process in which the ranks of `team` run as threads. ith_request_read must have
- * filled in the options, and device_memory must be settled. */
-ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                       const ith_team *team, int64_t *bytes);
-/* Limits options->device_memory to the free memory of the context's device; 0 becomes all of the free memory. */
-ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *options);
-/* The memory that these ranks take on the device of the context. */
-typedef struct ith_device_need {
-    int64_t bytes;       /* 0: the context uses no device */
-    int64_t streamed[2]; /* of each expert: layers that are streamed, because options->device_memory has no room */
-} ith_device_need;
-/* Predicts it, with options->device_memory settled. */
-ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                              const ith_team *team, ith_device_need *need);
-/* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
- * process's share of the free memory, sets them to keep none. */
-ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,
-                               const ith_team *team, const ith_machine_memory *memory, int64_t *bytes);
-/* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids.
- * encodes: the run encodes them itself. */
-ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes);
-/* Counts the token ids of the prompt and of the negative prompt, 0 without guidance. Each id becomes one row of the
- * encoded text. */
-ith_status ith_count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                         int64_t counts[2]);
-/* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The error message names options that
- * would fit. With options->force it always returns ITH_OK. */
-ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                            const ith_team *team, int64_t bytes, const ith_machine_memory *memory);
 
 #endif

@@ -10,6 +10,19 @@
 
 #include <string.h>
 
+ith_status ith_count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                         int64_t counts[2])
+{
+    int32_t ids[ITH_TEXT_LEN];
+    const char *const texts[2] = {options->prompt, options->negative};
+    int prompts = ith_denoise_is_guided(pipeline->model, options) ? 2 : 1;
+    ith_status status = ith_pipeline_need_tokenizer(pipeline, context);
+    counts[0] = counts[1] = 0;
+    for (int i = 0; i < prompts && !status; i++)
+        status = ith_tokenizer_encode(context, pipeline->tokenizer, texts[i], ids, &counts[i]);
+    return status;
+}
+
 /* Texts that are encoded together, and their rows. */
 typedef struct job {
     const char *const *texts;

@@ -13,6 +13,11 @@ typedef struct ith_prompt_list {
 
 uint64_t ith_prompt_list_hash(const ith_prompt_list *list);
 
+/* Counts the token ids of the prompt and of the negative prompt, 0 without guidance. Each id becomes one row of the
+ * encoded text. */
+ith_status ith_count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                         int64_t counts[2]);
+
 /* An ith_rank_part for ith_rank_lead: encodes the texts of an ith_prompt_list, and keeps them in the pipeline. */
 ith_status ith_prompts_keep(ith_rank *rank, void *list);
 /* An ith_rank_part for ith_rank_lead: encodes the prompts of the run, or copies them from the pipeline. */

@@ -12,6 +12,7 @@
 
 #include "../base/observer.h"
 #include "../comm/comm.h"
+#include "memory/run_memory.h"
 #include "pipeline.h"
 #include "precision.h"
 #include "sample/latents.h"

@@ -286,6 +286,11 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
                     ranks, ranks < INT_MAX ? ranks + 1 : ranks - 1);
 }
 
+bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
+{
+    return options->shard_weights && (team->hosts > 1 || team->lends);
+}
+
 /* Checks that the scheduler supports this number of steps and this shift, by creating a sampler of 0 elements. */
 static ith_status check_sampling(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {

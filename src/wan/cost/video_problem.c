@@ -5,6 +5,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
+#include "../prompts.h"
 #include "../sample/denoise.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares the predicted memory of a run with the machine's free memory. If the run does not fit, a search over
  * precision, guidance branches, frames and size finds the smallest change that makes it fit. */
-#include "pipeline.h"
+#include "run_memory.h"
 
-#include "../base/context.h"
-#include "../base/size.h"
+#include "../../base/context.h"
+#include "../../base/size.h"
 
 #include <stdio.h>
 

@@ -3,11 +3,11 @@
  * context counts. Without a communicator the prediction is made for the local transport, or for one that is like it. */
 #include "group_bytes.h"
 
-#include "../base/size.h"
-#include "../comm/comm.h"
-#include "../comm/local/local.h"
-#include "../comm/ranks.h"
-#include "agreement.h"
+#include "../../base/size.h"
+#include "../../comm/comm.h"
+#include "../../comm/local/local.h"
+#include "../../comm/ranks.h"
+#include "../agreement.h"
 
 static int64_t bytes_of(const ith_team *team, int size, bool part)
 {
