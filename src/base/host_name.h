@@ -4,7 +4,7 @@
 #define ITH_BASE_HOST_NAME_H
 
 #include <limits.h>
-#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Writes the name of this host to `name`, which has room for `bytes` characters with the final 0. A longer name is cut. */
@@ -12,8 +12,10 @@ static inline void ith_host_name(char *name, size_t bytes)
 {
     char whole[HOST_NAME_MAX + 1] = "";
     if (gethostname(whole, sizeof whole) || !whole[0])
-        snprintf(whole, sizeof whole, "unnamed");
-    snprintf(name, bytes, "%.*s", HOST_NAME_MAX, whole);
+        strcpy(whole, "unnamed");
+    const size_t length = strnlen(whole, bytes - 1);
+    memcpy(name, whole, length);
+    name[length] = 0;
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "support/fixture.h"
 #include "support/refused.h"
 #include "support/temporary.h"
+#include "wan/memory/run_memory.h"
 #include "wan/pipeline.h"
 
 #include <ithaca/wan.h>

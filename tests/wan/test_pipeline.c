@@ -7,6 +7,7 @@
 #include "support/engine/pipeline_fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
+#include "wan/memory/run_memory.h"
 #include "wan/pipeline.h"
 
 #include <stdatomic.h>
