@@ -5,7 +5,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
-#include "../image/condition.h"
+#include "../sample/denoise.h"
 
 static void put_dit(const ith_video_problem *p, ith_dit_config *out)
 {
@@ -124,10 +124,5 @@ void ith_video_model_free(ith_video_model *m)
 
 ith_dit_shape ith_video_shape(const ith_video_model *m, int64_t batch)
 {
-    return (ith_dit_shape){batch,
-                           m->size.frames,
-                           m->size.height,
-                           m->size.width,
-                           ith_max64(m->counts[0], m->counts[1]),
-                           ith_condition_known(&m->model, &m->options, &m->size)};
+    return ith_denoise_shape(&m->model, &m->options, &m->size, m->counts, batch);
 }

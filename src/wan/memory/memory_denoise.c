@@ -10,12 +10,6 @@
 
 #include <omp.h>
 
-/* The number of the i-th rank of this process. */
-static int member(const ith_predicted_run *run, int i)
-{
-    return run->team->members ? run->team->members[i] : i;
-}
-
 /* The options of attention with which ith_plan_predict predicts the plan of rank `rank`: with the processes and hosts
  * of the ranks that divide the sequence with it. These are sequence_ranks consecutive ranks. */
 static ith_attn_options placed_attention(const ith_predicted_run *run, int rank)
@@ -41,7 +35,7 @@ static ith_status workspace_bytes(const ith_predicted_run *run, const ith_dit *d
     int64_t begin, threads, one = 0;
     *bytes = 0;
     for (int i = 0; i < team->count && !status; i++) {
-        const int rank = member(run, i);
+        const int rank = ith_team_member(team, i);
         ith_share(run->options->threads, team->count, i, &begin, &threads);
         omp_set_num_threads(threads > 1 ? (int)threads : 1);
         const ith_attn_options attention = placed_attention(run, rank);
@@ -57,8 +51,8 @@ static ith_status workspace_bytes(const ith_predicted_run *run, const ith_dit *d
 static ith_status axes_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t *bytes)
 {
     const ith_team *team = run->team;
-    const int ranks = run->sequence_ranks, index = member(run, 0) % ranks;
-    const ith_attn_options attention = placed_attention(run, member(run, 0));
+    const int ranks = run->sequence_ranks, rank = ith_team_member(team, 0), index = rank % ranks;
+    const ith_attn_options attention = placed_attention(run, rank);
     ith_attn_problem self, cross;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_dit_problems(dit, &run->shape, ranks, index, &self, &cross);
@@ -97,7 +91,7 @@ ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_
     ith_status status = ITH_OK;
     int64_t ranks = 0;
     for (int i = 0; i < team->count && !status; i++) {
-        const int rank = member(run, i);
+        const int rank = ith_team_member(team, i);
         const ith_attn_options attention = placed_attention(run, rank);
         int64_t one = 0;
         status = ith_dit_workspace_device_bytes(run->context, dit, &run->shape, &attention, run->sequence_ranks,
@@ -164,7 +158,7 @@ ith_status ith_predict_denoising(const ith_predicted_run *run, int64_t *bytes)
     }
     *bytes = most;
     for (int i = 0; i < team->count; i++)
-        *bytes += ith_denoise_bytes(run->model, run->options, &run->size, team->ranks, member(run, i));
+        *bytes += ith_denoise_bytes(run->model, run->options, &run->size, team->ranks, ith_team_member(team, i));
     if (run->sequence_ranks < team->ranks)
         *bytes += ith_group_bytes_parts(team, run->sequence_ranks);
     return ITH_OK;

@@ -40,8 +40,8 @@ ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *cont
                                .counts = {counts[0], counts[1]},
                                .types = ith_number_types_choose(context, options->precision),
                                .size = size,
-                               .shape = {ith_denoise_batch(model, options), size.frames, size.height, size.width,
-                                         ith_max64(counts[0], counts[1]), ith_condition_known(model, options, &size)},
+                               .shape =
+                                   ith_denoise_shape(model, options, &size, counts, ith_denoise_batch(model, options)),
                                .sequence_ranks = ith_denoise_sequence_ranks(model, options, team->ranks)};
 }
 

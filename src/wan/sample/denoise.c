@@ -252,7 +252,6 @@ static bool is_high(const ith_denoiser *w, int64_t step)
 static void choose_expert(ith_denoiser *w)
 {
     const ith_generate_options *options = &w->rank->options;
-    const int64_t *counts = w->rank->pipeline->shared.text_count;
     bool high = is_high(w, w->first_step);
     w->end_step = w->first_step + 1;
     while (w->end_step < options->steps && is_high(w, w->end_step) == high)
@@ -260,7 +259,6 @@ static void choose_expert(ith_denoiser *w)
     w->expert = high ? 0 : 1;
     w->guidance = options->guidance[w->expert];
     w->shape.batch = options->cfg == ITH_CFG_BATCH && w->guidance > 1 ? 2 : 1;
-    w->shape.longest_text = counts[0] > counts[1] ? counts[0] : counts[1];
 }
 
 /* Copies the known latents and the condition of this rank's tokens. */
@@ -290,11 +288,8 @@ static ith_status denoiser_open(ith_denoiser *w)
             return status;
         w->sequence = w->half;
     }
-    w->shape = (ith_dit_shape){.batch = 1,
-                               .frames = rank->size.frames,
-                               .height = rank->size.height,
-                               .width = rank->size.width,
-                               .known = ith_condition_known(rank->pipeline->model, &rank->options, &rank->size)};
+    w->shape =
+        ith_denoise_shape(rank->pipeline->model, &rank->options, &rank->size, rank->pipeline->shared.text_count, 1);
     ith_status status = ith_rank_agree(rank, ith_denoise_make_buffers(w));
     if (!status)
         take_images(w);

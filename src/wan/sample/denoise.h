@@ -19,6 +19,10 @@ ith_status ith_denoise_guided_steps(ith_context *context, const ith_model *model
 int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks);
 /* The batch of one forward pass: 2 if both guidance branches run as one batch, otherwise 1. */
 int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *options);
+/* The shape of a forward pass of `batch` guidance branches on latents of this size, whose prompts have counts[0] and
+ * counts[1] token ids. */
+ith_dit_shape ith_denoise_shape(const ith_model *model, const ith_generate_options *options,
+                                const ith_latent_size *size, const int64_t counts[2], int64_t batch);
 /* The linear layers of an expert that keep their weights in memory, for latents of this size on `ranks` ranks. */
 ith_linear_keep ith_denoise_keep(const ith_model *model, const ith_generate_options *options, int expert,
                                  const ith_latent_size *size, int ranks);

@@ -2,6 +2,8 @@
 /* The meaning of the options of a run for its denoising steps: experts, guidance, ranks. */
 #include "denoise_rank.h"
 
+#include "../image/condition.h"
+
 bool ith_denoise_step_is_high(const ith_model *model, const ith_generate_options *options, double timestep)
 {
     return model->info.experts == 1 || timestep >= options->boundary * (double)model->scheduler.train_steps;
@@ -34,6 +36,17 @@ int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_option
 int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *options)
 {
     return options->cfg == ITH_CFG_BATCH && ith_denoise_is_guided(model, options) ? 2 : 1;
+}
+
+ith_dit_shape ith_denoise_shape(const ith_model *model, const ith_generate_options *options,
+                                const ith_latent_size *size, const int64_t counts[2], int64_t batch)
+{
+    return (ith_dit_shape){.batch = batch,
+                           .frames = size->frames,
+                           .height = size->height,
+                           .width = size->width,
+                           .longest_text = ith_max64(counts[0], counts[1]),
+                           .known = ith_condition_known(model, options, size)};
 }
 
 ith_linear_keep ith_denoise_keep(const ith_model *model, const ith_generate_options *options, int expert,
