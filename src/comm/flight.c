@@ -4,6 +4,7 @@
 #include "flight.h"
 
 #include "../base/clock.h"
+#include "../base/control.h"
 #include "../base/host_name.h"
 #include "../base/observer.h"
 #include "../base/replace_file.h"
@@ -165,29 +166,12 @@ static double seconds_from_1970(void)
     return seconds;
 }
 
-/* The bytes of the UTF-8 character (RFC 3629) at the beginning of a text; 0 if there is none. */
-static int utf8_bytes(const char *text)
-{
-    unsigned char lead = (unsigned char)*text, second = (unsigned char)(lead ? text[1] : 0);
-    int bytes = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (lead >= 0x80 && (lead < 0xc2 || lead > 0xf4))
-        return 0;
-    /* overlong forms, surrogates, and numbers past U+10FFFF */
-    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) ||
-        (lead == 0xf4 && second > 0x8f))
-        return 0;
-    for (int i = 1; i < bytes; i++)
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 0;
-    return bytes;
-}
-
 /* Writes a key and a text. A byte that is no UTF-8, such as one of a file's name, becomes a question mark. */
 static void write_text(const flight_file *f, const char *key, const char *text)
 {
     fprintf(f->file, ",\"%s\":\"", key);
-    for (int bytes; *text; text += bytes) {
-        bytes = utf8_bytes(text);
+    for (size_t bytes; *text; text += bytes) {
+        bytes = ith_utf8_bytes(text);
         if (!bytes)
             fputc('?', f->file);
         else if (*text == '"' || *text == '\\')
@@ -195,7 +179,7 @@ static void write_text(const flight_file *f, const char *key, const char *text)
         else if (bytes == 1 && *text < 0x20)
             fprintf(f->file, "\\u%04x", (unsigned)*text);
         else
-            fwrite(text, 1, (size_t)bytes, f->file);
+            fwrite(text, 1, bytes, f->file);
         bytes += !bytes;
     }
     fputc('"', f->file);

@@ -56,17 +56,10 @@ static ith_status keep_history(const ith_vae_device *d, const ith_vae_device_con
 static ith_status convolve(const ith_vae_device *d, const ith_vae_device_conv *c, int64_t frames)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
-    const ith_device_conv call = {.type = d->type,
-                                  .frames = frames,
-                                  .height = c->height,
-                                  .width = c->width,
-                                  .in = c->filter->in,
-                                  .out = c->out,
-                                  .depth = c->filter->frames,
-                                  .kernel = c->filter->kernel,
-                                  .x = c->input ? c->input : d->scratch,
-                                  .w = c->w,
-                                  .y = d->y};
+    ith_device_conv call = ith_vae_device_describe(d, c, frames);
+    call.x = c->input ? c->input : d->scratch;
+    call.w = c->w;
+    call.y = d->y;
     ith_status status = d->ops->convolve(d->stream, d->convs, &call, d->conv_scratch, d->conv_scratch_bytes, said);
     if (!status && c->input)
         status = keep_history(d, c, frames, said);

@@ -109,6 +109,20 @@ static inline int64_t ith_vae_device_pixel_bytes(const ith_vae_device *d, int64_
     return channels * ith_dtype_bytes(d->type);
 }
 
+/* The sizes of a convolution that makes `frames` frames; x, w and y are NULL. */
+static inline ith_device_conv ith_vae_device_describe(const ith_vae_device *d, const ith_vae_device_conv *c,
+                                                      int64_t frames)
+{
+    return (ith_device_conv){.type = d->type,
+                             .frames = frames,
+                             .height = c->height,
+                             .width = c->width,
+                             .in = c->filter->in,
+                             .out = c->out,
+                             .depth = c->filter->frames,
+                             .kernel = c->filter->kernel};
+}
+
 /* The frames of x before the first frame that belongs to y. */
 static inline int64_t ith_vae_device_history(const ith_vae_device_conv *c)
 {

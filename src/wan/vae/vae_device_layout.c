@@ -205,14 +205,7 @@ ith_status ith_vae_device_count(ith_vae_device *d, int64_t *bytes)
 
 static ith_status prepare(ith_vae_device *d, const ith_vae_device_conv *c, int64_t frames)
 {
-    const ith_device_conv conv = {.type = d->type,
-                                  .frames = frames,
-                                  .height = c->height,
-                                  .width = c->width,
-                                  .in = c->filter->in,
-                                  .out = c->out,
-                                  .depth = c->filter->frames,
-                                  .kernel = c->filter->kernel};
+    const ith_device_conv conv = ith_vae_device_describe(d, c, frames);
     char said[ITH_DEVICE_SENTENCE] = "";
     int64_t bytes = 0;
     ith_status status = ith_device_check(d->context, d->ops->prepare(d->convs, &conv, &bytes, said), said);
