@@ -87,7 +87,9 @@ ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_fol
 
 /* The transformers that a LoRA changes, in a model with two. HIGH and LOW are refused in a model with one. */
 typedef enum ith_lora_expert {
-    ITH_LORA_BY_NAME = 0, /* the transformer in the name of the file or of its folder ("high", "low"), otherwise both */
+    /* the transformer whose word, "high" or "low", the file's name has; or its folder's name, if it has "noise" too;
+     * otherwise both */
+    ITH_LORA_BY_NAME = 0,
     ITH_LORA_BOTH,
     ITH_LORA_HIGH, /* for high noise */
     ITH_LORA_LOW   /* for low noise */
@@ -384,6 +386,10 @@ ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_opt
  * ITH_ERR_ARGUMENT for NULL. */
 ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_generate_options *options, char *text,
                                        size_t bytes);
+/* Writes a line for each use of a LoRA file: "LoRA FILE: strength S", and in a model with two transformers the
+ * transformers that the file changes. The text takes at most `bytes` bytes with its final 0; it is "" if there is no
+ * LoRA. ITH_ERR_ARGUMENT for NULL. */
+ITH_API ith_status ith_pipeline_describe_loras(const ith_pipeline *pipeline, char *text, size_t bytes);
 /* Predicts the peak memory of a run with these options on `ranks` ranks, for a process that has the first `ranks_here`
  * of them. The bytes are computed from sizes: the tokenizer and the headers of weight files are read, weights are not.
  * Files that are not there, or that a run would refuse, count as nothing. The options need not be resolved. */

@@ -118,6 +118,8 @@ static ith_status read_options(const ith_context_options *given, ith_context_opt
 {
     ith_status status =
         given ? ITH_SIZED_READ(NULL, ith_context_options, ITH_CONTEXT_OPTIONS_INIT, given, options) : ITH_OK;
+    if (!status && (unsigned)options->log_level > ITH_LOG_DEBUG)
+        status = ith_fail(NULL, ITH_ERR_ARGUMENT, "log_level %d is no ith_log_level", (int)options->log_level);
     if (status || !options->allocator)
         return status;
     *allocator = (ith_allocator)ITH_ALLOCATOR_INIT;

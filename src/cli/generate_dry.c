@@ -54,7 +54,7 @@ static void print_text(const ith_generation *g)
     if (g->memory_lack[0])
         printf("                %s\n", g->memory_lack);
     if (!g->weights_fault[0])
-        printf("weight files    as the model asks for\n");
+        printf("weight files    are there, and their tensors have the names and shapes that the model needs\n");
 }
 
 static json_t *plan_json(const ith_plan_info *p)

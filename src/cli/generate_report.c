@@ -2,6 +2,7 @@
 /* The reports of ithaca generate: before the run, after it, and in the metadata of the video. */
 #include "generate.h"
 #include "json_print.h"
+#include "text_value.h"
 
 #include <ithaca/files.h>
 
@@ -92,6 +93,19 @@ static void announce_defaults(const ith_generation *g, FILE *to)
         fputc('\n', to);
 }
 
+/* Prints which LoRA files are used. Their paths may have bytes that a terminal takes for commands. */
+static void announce_loras(const ith_generation *g, FILE *to)
+{
+    char text[16384];
+    if (ith_pipeline_describe_loras(g->pipeline, text, sizeof text))
+        return;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        ith_text_clean(line);
+        fprintf(to, "%s\n", line);
+    }
+}
+
 void ith_generate_announce(const ith_generation *g, FILE *to)
 {
     const ith_generate_options *o = &g->options;
@@ -107,6 +121,7 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
         fprintf(to, "shift %g: %s\n", o->shift, g->shift_source);
         announce_defaults(g, to);
     }
+    announce_loras(g, to);
     announce_image(to, "first", g->settings.image, o->image);
     announce_image(to, "last", g->settings.last_image, o->last_image);
     ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);

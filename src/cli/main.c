@@ -10,6 +10,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#define STACK_BYTES ((size_t)1 << 20)
 
 static const struct {
     const char *name;
@@ -166,6 +169,20 @@ static void occupy_standard_streams(void)
         close(file);
 }
 
+/* Gives threads of this process that are made without a size of their stack at least STACK_BYTES. The system takes the
+ * size of the main thread's stack, which `ulimit -s` may have made too small for threads of FFmpeg and OpenMP. */
+static void widen_stacks(void)
+{
+    pthread_attr_t usual;
+    size_t bytes;
+    if (pthread_getattr_default_np(&usual))
+        return;
+    if (!pthread_attr_getstacksize(&usual, &bytes) && bytes < STACK_BYTES &&
+        !pthread_attr_setstacksize(&usual, STACK_BYTES))
+        pthread_setattr_default_np(&usual);
+    pthread_attr_destroy(&usual);
+}
+
 int main(int argc, char **argv)
 {
     static char program[] = "ithaca";
@@ -178,6 +195,7 @@ int main(int argc, char **argv)
                              .doc = doc,
                              .children = ith_help_children};
     occupy_standard_streams();
+    widen_stacks();
     atexit(close_output_at_exit);
     /* A closed pipe or a file beyond its size limit becomes an error of the write call; it must not kill a long run. */
     signal(SIGPIPE, SIG_IGN);

@@ -19,42 +19,56 @@ bool ith_text_whole(const char *text, int64_t *value)
 {
     char *end = NULL;
     errno = 0;
-    *value = strtoll(text, &end, 10);
-    return has_only(text, "-0123456789") && !*end && !errno;
+    const int64_t whole = strtoll(text, &end, 10);
+    if (!has_only(text, "-0123456789") || *end || errno)
+        return false;
+    *value = whole;
+    return true;
 }
 
 bool ith_text_seed(const char *text, uint64_t *value)
 {
     char *end = NULL;
     errno = 0;
-    *value = strtoull(text, &end, 10);
-    return has_only(text, "0123456789") && !*end && !errno;
+    const uint64_t seed = strtoull(text, &end, 10);
+    if (!has_only(text, "0123456789") || *end || errno)
+        return false;
+    *value = seed;
+    return true;
 }
 
 bool ith_text_number(const char *text, double *value)
 {
     char *end = NULL;
-    *value = strtod(text, &end);
-    return has_only(text, "-+.eE0123456789") && *text != '+' && !*end && isfinite(*value);
+    const double number = strtod(text, &end);
+    if (!has_only(text, "-+.eE0123456789") || *text == '+' || *end || !isfinite(number))
+        return false;
+    *value = number;
+    return true;
 }
 
 bool ith_text_pair(const char *text, double value[2])
 {
     char first[64];
+    double pair[2];
     const char *comma = strchr(text, ',');
-    if (!comma)
-        return ith_text_number(text, &value[0]) && ith_text_number(text, &value[1]);
-    int length = (int)(comma - text);
-    if (length >= (int)sizeof first)
+    const size_t length = comma ? (size_t)(comma - text) : strlen(text);
+    if (length >= sizeof first)
         return false;
-    snprintf(first, sizeof first, "%.*s", length, text);
-    return ith_text_number(first, &value[0]) && ith_text_number(comma + 1, &value[1]);
+    snprintf(first, sizeof first, "%.*s", (int)length, text);
+    if (!ith_text_number(first, &pair[0]) || !ith_text_number(comma ? comma + 1 : text, &pair[1]))
+        return false;
+    memcpy(value, pair, sizeof pair);
+    return true;
 }
 
 bool ith_text_flag(const char *text, bool *value)
 {
-    *value = !strcmp(text, "true");
-    return *value || !strcmp(text, "false");
+    const bool is_true = !strcmp(text, "true");
+    if (!is_true && strcmp(text, "false"))
+        return false;
+    *value = is_true;
+    return true;
 }
 
 void ith_text_of_number(double value, char text[40])

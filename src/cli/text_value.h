@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values as text, for options and YAML files. Parsing is strict: all of the text must be the value, and each function
- * that parses returns false for any other text. */
+/* Values as text, for options and YAML files. Parsing is strict: all of the text must be the value. For any other
+ * text, a function that parses returns false and leaves the value as it is. */
 #ifndef ITH_CLI_TEXT_VALUE_H
 #define ITH_CLI_TEXT_VALUE_H
 

@@ -63,7 +63,9 @@ static void contexts(void **state)
     REFUSED_SIZES(NULL, allocator, "ith_allocator", ith_context_create(&options, &made));
     options.allocator = NULL;
     for (int i = 0; i < NONSENSE; i++) {
-        options.log_level = (ith_log_level)nonsense[i], options.cpu_mask = (uint32_t)nonsense[i];
+        options.log_level = (ith_log_level)nonsense[i];
+        REFUSED(NULL, "is no ith_log_level", ith_context_create(&options, &made));
+        options.log_level = ITH_LOG_DEBUG, options.cpu_mask = (uint32_t)nonsense[i];
         check(NULL, ith_context_create(&options, &made));
         assert_true(ith_context_cpu(made) & ITH_CPU_BASELINE);
         ith_context_destroy(&made);

@@ -166,6 +166,10 @@ generate 0 "" clip.mp4 --seed 5 --keep-latents
 cmp -s whole.latents.safetensors clip.mp4.latents.safetensors && fail "--keep-latents keeps older latents"
 rm clip.mp4 clip.mp4.latents.safetensors
 
+# Threads have room where the shell allows the main thread little.
+expect 0 "" bash -c 'ulimit -s 64; exec "$@"' - "$ithaca" generate $small --prompt x --output narrow/ --quiet --frames 1
+rm -r narrow
+
 # A disk that is full while the video is written, and while latents are.
 expect 1 "'full.mp4' cannot be written: .*File too large" bash -c 'ulimit -f 1; exec "$@"' - "$ithaca" generate \
     --model "$model" --from-latents whole.latents.safetensors --output full.mp4 --quiet --crf 0

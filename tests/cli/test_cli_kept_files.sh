@@ -58,8 +58,11 @@ tensor=decoder.conv_out.bias
 file=$(ls model/vae/*.safetensors)
 header=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
 at=$((8 + header + $(tail -c +9 "$file" | head -c "$header" | jq ".[\"$tensor\"].data_offsets[0]")))
-printf '\0\0\300\177\0\0\300\177' | dd of="$file" bs=1 seek=$at conv=notrunc status=none
-for ranks in 1 2; do
+printf '\0\0\300\177\0\0\300\177' >nan
+printf '\0\0\200\377\0\0\200\377' >infinity # -inf in f32
+for case in "1 nan" "2 nan" "1 infinity"; do
+    read -r ranks numbers <<<"$case"
+    dd if=$numbers of="$file" bs=1 seek=$at conv=notrunc status=none
     expect 1 "frame 1 is no picture: the decoder has made numbers that are not finite" "${run[@]}" --output black.gif --ranks $ranks
     [ ! -e black.gif ] || fail "a black video"
     [ -e black.gif.latents.safetensors ] || fail "the latents were not kept"

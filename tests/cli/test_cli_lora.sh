@@ -34,4 +34,20 @@ expect 1 "Lightning.*needs --steps 4\$" "${run[@]}" --lora "$lora" --steps 9 --s
 expect 1 "another size" "${run[@]}" --lora "$lora" --steps 4 --shift 5 --guidance 1 --solver euler
 grep -q "needs" "$work/err" && fail "advice where all is in force: $(cat "$work/err")"
 [ -e "$work/c.mp4" ] && fail "a refused run wrote a video"
+
+# The first lines of a run say which transformers each file changes, and how much. A colon that is part of a name is no
+# strength.
+"$build/make_tiny_model" "$work" || fail "no tiny model"
+cd "$work"
+mkdir 12:30
+for name in my:style s:2.x 12:30/x lowpoly style_high other; do cp lora.safetensors $name.safetensors; done
+expect 0 "" "$ithaca" generate --model model --image first.png --prompt circle --frames 1 --height 16 --width 16 --steps 1 \
+    --output c.mp4 --dry-run --lora my:style.safetensors,s:2.x.safetensors,12:30/x.safetensors,lowpoly.safetensors:0.5 \
+    --lora style_high.safetensors:-2 --lora-high other.safetensors:3 --lora-low other.safetensors:4
+for line in "my:style.safetensors: strength 1, both experts" "s:2.x.safetensors: strength 1, both experts" \
+    "12:30/x.safetensors: strength 1, both experts" "lowpoly.safetensors: strength 0.5, both experts" \
+    "style_high.safetensors: strength -2, the high-noise expert" \
+    "other.safetensors: strength 3, the high-noise expert" "other.safetensors: strength 4, the low-noise expert"; do
+    grep -qx "LoRA $line" out || fail "no '$line' in $(grep LoRA out)"
+done
 finish

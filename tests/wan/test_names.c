@@ -131,6 +131,18 @@ static void names_tell_high_noise_from_low(void **state)
         {"wan2.1_t2v_14B_low_memory.safetensors", -1, false},
         {"flow_shift_noise.safetensors", 0, false},
         {"high_low_noise.safetensors", 0, false},
+        {"loras/lownoise.safetensors", -1, true},
+        {"loras/STYLE_HIGHNOISE_v2.safetensors", 1, true},
+        {"loras/myStyleHigh.safetensors", 1, false},
+        {"loras/high.safetensors", 1, false},
+        {"loras/style_low", -1, false},
+        {"loras/low14b.safetensors", -1, false},
+        {"loras/lowpoly_style.safetensors", 0, false},
+        {"loras/highres_fix.safetensors", 0, false},
+        {"loras/highway_slowmo.safetensors", 0, false},
+        {"loras/Highlands.safetensors", 0, false},
+        {"loras/shallow.safetensors", 0, false},
+        {"loras/high/style.safetensors", 0, false},
         {"", 0, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

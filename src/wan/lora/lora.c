@@ -398,6 +398,11 @@ const char *ith_lora_path(const ith_lora *lora, int index)
     return lora->files[index].path;
 }
 
+double ith_lora_strength(const ith_lora *lora, int index)
+{
+    return lora->files[index].strength;
+}
+
 bool ith_lora_has_path(const ith_lora *lora, const char *path)
 {
     for (int i = 0; i < ith_lora_count(lora); i++)

@@ -35,8 +35,9 @@ int64_t ith_lora_random_bytes(const ith_lora *lora);
 void ith_lora_close(ith_lora **lora);
 /* The number of files; 0 for NULL. */
 int ith_lora_count(const ith_lora *lora);
-/* The path of file number `index`. */
+/* The path and the strength of file number `index`. */
 const char *ith_lora_path(const ith_lora *lora, int index);
+double ith_lora_strength(const ith_lora *lora, int index);
 /* Whether a file of that path is among them. */
 bool ith_lora_has_path(const ith_lora *lora, const char *path);
 /* The bytes of all tensors in the files. */

@@ -79,14 +79,25 @@ ith_contents ith_recognise(const ith_store *raw)
     return found;
 }
 
-/* Whether a name of `length` bytes has the word, in any case, not inside another word: "LowNoise" and "low_noise" have
- * "low", and "flow" has not. */
+/* Whether a word ends between two characters of a name: one is no letter, or a capital follows a small letter. */
+static bool is_word_end(char before, char after)
+{
+    const unsigned char b = (unsigned char)before, a = (unsigned char)after;
+    return !isalpha(b) || !isalpha(a) || (islower(b) && isupper(a));
+}
+
+/* Whether a name of `length` bytes has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and
+ * "low_v2" have "low"; "flow" and "lowpoly" have not. */
 static bool has_word(const char *name, size_t length, const char *word)
 {
-    const size_t bytes = strlen(word);
-    for (size_t i = 0; i + bytes <= length; i++)
-        if (!strncasecmp(name + i, word, bytes) && (!i || !isalpha((unsigned char)name[i - 1])))
+    const size_t bytes = strlen(word), noise = strlen("noise");
+    for (size_t i = 0; i + bytes <= length; i++) {
+        const char *end = name + i + bytes;
+        const size_t left = length - i - bytes;
+        if (!strncasecmp(name + i, word, bytes) && (!i || is_word_end(name[i - 1], name[i])) &&
+            (!left || is_word_end(end[-1], end[0]) || (left >= noise && !strncasecmp(end, "noise", noise))))
             return true;
+    }
     return false;
 }
 

@@ -60,10 +60,11 @@ static float *frame_of(const ith_vae_decoder *d, int64_t slot)
     return d->frames + slot * wanted_rows(d) * d->out->conv.shape.width * d->out->conv.shape.out;
 }
 
-/* x clamped to [-1, 1]. A NaN stays a NaN. */
+/* x clamped to [-1, 1]; NaN if x is NaN or infinite. */
 static float clamped(float x)
 {
-    return x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x;
+    const float zero = x - x; /* NaN where x is not finite */
+    return (x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x) + zero;
 }
 
 /* Keeps pixels of the wanted rows of a finished frame. A pixel of the convolution holds a square of patch x patch
