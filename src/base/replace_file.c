@@ -54,6 +54,8 @@ static ith_status write_device(ith_context *context, const char *path, ith_write
 static ith_status check_kind(ith_context *context, const char *path)
 {
     struct stat info;
+    if (!*path)
+        return ith_fail(context, ITH_ERR_IO, "cannot write a file: its name is empty");
     if (stat(path, &info) || S_ISCHR(info.st_mode) || S_ISREG(info.st_mode))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is %s, not a file", path, ith_file_kind(&info));

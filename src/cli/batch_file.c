@@ -64,6 +64,11 @@ static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int6
         begin += strspn(begin, " \t");
         if (!*begin)
             continue;
+        if (strchr(begin, '\r')) {
+            code =
+                complain(path, number, "the line", "it has a carriage return inside: end each line with a line feed");
+            break;
+        }
         ith_batch_line *longer = NULL;
         if (*count == ITH_BATCH_MOST_VIDEOS)
             code = ith_cli_error("%s:%lld: the line: one command makes %d videos at most", path, (long long)number,

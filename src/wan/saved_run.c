@@ -161,9 +161,8 @@ ith_status ith_saved_run_check_room(ith_context *context, const char *path, int6
     if (room >= needed || !disk.f_blocks) /* a device has no blocks */
         return ITH_OK;
     return ith_fail(context, ITH_ERR_IO,
-                    "cannot write %s: its disk has %.1f MB free, and the saved run takes %.1f MB, twice while it is "
-                    "replaced",
-                    path, room / 1e6, (double)bytes / 1e6);
+                    "cannot write %s: its disk has %.3g MB free, and the saved run takes %.3g MB while it is replaced",
+                    path, room / 1e6, needed / 1e6);
 }
 
 void ith_saved_attention(const ith_plan *plan, char text[ITH_SAVED_ATTENTION_BYTES])

@@ -530,6 +530,7 @@ static void files(void **state)
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_wisdom_save(context, paths[i]));
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_trace_save(context, paths[i]));
     }
+    REFUSED_AS(ITH_ERR_IO, context, "its name is empty", ith_trace_save(context, ""));
     REFUSED_AS(ITH_ERR_IO, context, "cannot open /nowhere/a?b?c",
                ith_wisdom_load(context, "/nowhere/a\nb\xc2\x85"
                                         "c"));

@@ -52,6 +52,7 @@ refuse() { # WORDS LINE
     expect 1 "$1" "${run[@]}" --quiet --prompts wrong
     [ ! -e clip-001.mp4 ] || fail "a video in spite of a wrong line: $2"
 }
+refuse 'wrong:3: the line: it has a carriage return inside' $'A circle.\rA square.'
 refuse 'wrong:3: no JSON object' '{"prompt": '
 refuse "wrong:3: steps: 'x' is not a whole number" '{"prompt": "x", "steps": "x"}'
 refuse 'wrong:3: nonsense: there is no such option' '{"prompt": "x", "nonsense": 1}'
