@@ -334,7 +334,7 @@ typedef struct ith_generate_options {
      * checkpoint_every steps (0: every step) and after the last one, and when a failure or an interruption ends the
      * denoising, with the state before the step that was not finished. The file is written beside its name and renamed,
      * so it is always whole. If the first write fails, the run ends; a later failure is a warning in the log, and the
-     * next save tries again. For this the run holds two copies of latents and solver state, which the prediction
+     * next save tries again. To save, the run holds two copies of latents and solver state, which the prediction
      * counts. NULL: the run is not saved. Not together with from_latents. */
     const char *checkpoint_file;
     int64_t checkpoint_every;
@@ -395,8 +395,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
 ITH_API ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                                int ranks_here, int64_t *bytes);
 /* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space
- * and of its control groups, and compares this prediction with it. ITH_ERR_MEMORY if the prediction is larger; the
- * sentence names options that fit. So it is with memory of the context's device. With `force` the memory always suffices. */
+ * and of its control groups, and compares the prediction of ith_pipeline_predict with it. ITH_ERR_MEMORY if the
+ * prediction is larger; the sentence names options that fit. The prediction of ith_pipeline_predict_device is compared
+ * with the memory of the context's device in the same way. With `force` the memory always suffices. */
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a

@@ -205,7 +205,7 @@ typedef struct ith_device_module {
     ith_status (*query_stats)(struct ith_device_stream *stream, const ith_device_query_stats *stats, char *said);
     ith_status (*offsets)(struct ith_device_stream *stream, const ith_device_offsets *offsets, char *said);
 
-    /* The kernels of attention, the usually fastest first; ends with NULL. */
+    /* The kernels of attention, ending with NULL. The kernel that is usually the fastest comes first. */
     const ith_device_kernel *const *kernels;
 
     /* The stream as the device's own library knows it (a cudaStream_t), for transports. */

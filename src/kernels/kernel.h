@@ -140,7 +140,7 @@ typedef struct ith_attn_kernel {
 #define ITH_ATTN_FUNCTIONS ITH_ATTN_SIZES, .pack = pack, .attend = attend
 
 /* Returns kernel number `index` of the library and its loaded modules; NULL beyond the last. Kernels of the library
- * come first, the usually fastest before the others. */
+ * come first; among them, kernels that are usually faster come before the others. */
 const ith_attn_kernel *ith_attn_kernel_at(int index);
 /* The kernel called `name`; NULL if there is none. */
 const ith_attn_kernel *ith_attn_kernel_named(const char *name);

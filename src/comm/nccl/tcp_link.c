@@ -22,8 +22,8 @@
 
 enum { BUFFERS = 4, DATAGRAM = 0x4d40 };
 
-/* The head of a datagram. It is as long as an AWAITS of the watch, which may precede the first datagram, since a process
- * sends it while others are still being connected. */
+/* The head of a datagram. It is as long as an AWAITS message of the watch (watch.h). An AWAITS may precede the first
+ * datagram on the connection, since a process sends it while others are still being connected. */
 typedef struct frame {
     uint16_t kind, awaits;
     uint32_t bytes;

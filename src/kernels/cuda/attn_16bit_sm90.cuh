@@ -18,8 +18,8 @@
  * makes p from the logits. Tiles are visited from the last to the first, so that only the first step of an item meets
  * columns without keys. While one warpgroup computes p, the matrix units work for the others.
  *
- * What a row becomes depends on its own numbers only: wherever a choice concerns a whole warp or warpgroup, rows that did
- * not ask for it get the same bits either way. */
+ * The result of a row depends on its own numbers only: wherever a choice concerns a whole warp or warpgroup, rows that
+ * did not ask for it get the same bits either way. */
 #ifndef ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 
@@ -154,7 +154,7 @@ __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[
 }
 
 /* p of a tile, from its logits s. With the online softmax, if a row of the warpgroup needs a larger m, the logits are
- * computed again, m is raised, and then p is. */
+ * computed again, m is raised, and p is computed from the new m. */
 template <typename T, int D, int KEYS>
 __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &a, uint32_t q, uint32_t k,
                                                         const thread_place &thread, float (&s)[KEYS / 2],
@@ -270,7 +270,8 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     advance(v_place);
 }
 
-/* The state before the first tile. `at` numbers the row in the arrays of the state, and counts only if it exists. */
+/* Reads the state of a thread's two rows before the first tile of a call. at[i]: number of row i in the arrays of the
+ * state; not used if the row does not exist. */
 template <int D>
 __device__ __forceinline__ void read_state(const attend_arguments &a, const int64_t (&at)[2], const bool (&exists)[2],
                                            const thread_place &thread, float (&o)[D / 2], row_state &rows)

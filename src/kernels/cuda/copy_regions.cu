@@ -13,8 +13,8 @@ enum {
     TOGETHER = 4, /* units that a thread loads before it stores the first */
     BLOCK_UNITS = THREADS * TOGETHER,
     PAIRS = 31, /* pairs of one launch: their list is an argument of the kernel, of at most 4 KB */
-    /* A pair with more units is copied with 64-bit divisions. Units are numbered from 0, also those that the last block
-     * has too many of. */
+    /* A pair with more units is copied with 64-bit divisions. The threads of the last block may have numbers of units
+     * beyond the last unit; these numbers must fit too. */
     SHORT_UNITS = INT32_MAX - BLOCK_UNITS
 };
 

@@ -13,9 +13,10 @@
 
 /* The small arrays of a sweep, which exist twice: in pinned memory of the host, and on the device. */
 typedef struct ith_device_small {
-    int32_t *keys;    /* [ring, batch]: numbers of keys of each shard before kv_lengths */
+    int32_t *keys;    /* [ring, batch]: number of keys of each shard before the end that kv_lengths sets */
     float *key_bias;  /* [batch, kv_len] */
-    float *own_means; /* [kv_heads, head_dim]; these three: ith_device_key_stats, ith_device_query_stats */
+    float *own_means; /* [kv_heads, head_dim]; this array and the next two belong to ith_device_key_stats,
+                       * ith_device_query_stats */
     float *stats;     /* [kv_heads, 4] */
     float *squares;   /* [heads] */
     float *means;     /* [kv_heads, head_dim]: the mean keys of all shards */
