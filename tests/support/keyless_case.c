@@ -179,7 +179,8 @@ void keyless_case_free(keyless_case *k)
 
 /* ---- The check ----------------------------------------------------------------------------------------------------- */
 
-/* Checks one row, and writes the truth over a row whose query is not finite. row: its number in o; lse_row: in lse. */
+/* Checks one row. If its query is not finite, replaces the row afterwards by the truth, so that later checks of all
+ * rows pass. row: the number of the row in o; lse_row: in lse. */
 static void check_row(keyless_case *k, int64_t row, int64_t lse_row)
 {
     attention_case *c = &k->c;
