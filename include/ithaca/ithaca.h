@@ -262,10 +262,11 @@ ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_
  * Several ranks may share a device; a cancelled execution then ends within a second. On a device rows of other ranks
  * always arrive as messages (ITH_EXCHANGE_COPY), and messages are not compressed.
  *
- * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU. */
+ * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU.
+ */
 
-/* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU) or
- * "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for another name, unless a module has it;
+/* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU)
+ * or "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for another name, unless a module has it;
  * ITH_ERR_UNSUPPORTED if there is no module, no driver or no such device, or if driver or device are too old: the
  * sentence says which. A device stays open as long as the process. Loading a driver takes about a second. */
 ITH_API ith_status ith_context_use_device(ith_context *context, const char *name);
@@ -668,9 +669,9 @@ ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool 
 ITH_API const char *ith_product_list(const ith_context *context, int index, bool *usable);
 
 /* Lists the shared modules that were found: returns the path of module number `index`, 0, 1, ..., and NULL behind the
- * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, ithaca_transport_NAME.so, which hold
- * transports (ithaca/transport.h), and ithaca_device_NAME.so, which serve devices (ith_context_use_device). They are
- * looked for in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: nowhere); without the
+ * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, ithaca_transport_NAME.so, which
+ * hold transports (ithaca/transport.h), and ithaca_device_NAME.so, which serve devices (ith_context_use_device). They
+ * are looked for in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: nowhere); without the
  * variable, in ithaca/ beside the library and beside the library itself. *refusal becomes the reason why the module
  * cannot be used, or "" if it can. refusal may be NULL. Both strings are valid as long as the process. May be called
  * from any thread. */
@@ -729,10 +730,10 @@ typedef struct ith_peak {
 ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
 /* Measures the peak of the instructions with which a kernel multiplies: the rate of attention if the kernel did nothing
  * else. The name is "f32_avx512" for example; "bf16_amx/6" if six products of bf16 make one of f32;
- * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. For a kernel of the context's device, the
- * peak is the rate of large matrix products there, of the type that the kernel multiplies, such as "bf16 products on
- * cuda:0"; `threads` does not matter. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not
- * run here, and for a device without matrix products. */
+ * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. For a kernel of the context's device,
+ * the peak is the rate of large matrix products there, of the type that the kernel multiplies, such as "bf16 products
+ * on cuda:0"; `threads` does not matter. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that
+ * does not run here, and for a device without matrix products. */
 ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak);
 
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */

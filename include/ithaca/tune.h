@@ -46,8 +46,8 @@ typedef struct ith_measure_options {
                       * each rate needs a few repeats */
     int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0: as
                       * many as the process has processors */
-    /* should_stop is called by one thread at a time, which need not be the caller's; on_progress by the caller's thread.
-     * NULL: not called. */
+    /* should_stop is called by one thread at a time, which need not be the caller's; on_progress by the caller's
+     * thread. NULL: not called. */
     bool (*should_stop)(void *user);
     void (*on_progress)(void *user, int64_t done, int64_t total); /* parts of the measurement */
     void *user;

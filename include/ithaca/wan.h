@@ -350,8 +350,9 @@ typedef struct ith_generate_options {
      * the same pixels. Without a height and a width, the video has the image's shape within `area` pixels; with one of
      * the two, the other follows from the image's shape. */
     const ith_image *image, *last_image;
-    /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area. Both sides are multiples
-     * of ith_model_info.size_multiple, at least one: an extremely long image may get more pixels and another shape */
+    /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area. Both sides are
+     * multiples of ith_model_info.size_multiple, at least one: an extremely long image may get more pixels and another
+     * shape */
     int64_t area;
     int64_t fit; /* an ith_fit */
     /* Gets a small preview of the video after every preview_every steps (0: never) and after the last one:
@@ -414,9 +415,9 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
- * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that none
- * of them is another file of the run. Until here a failure leaves the group as it was. A later failure ends the group
- * (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
+ * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that
+ * none of them is another file of the run. Until here a failure leaves the group as it was. A later failure ends the
+ * group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.
  *

@@ -29,8 +29,8 @@ ith_extents ith_extents_of(const ith_attn_setting *setting, const ith_attn_tenso
  * neither the same strides nor separate columns of one buffer. */
 bool ith_extents_overlap(const ith_extent *a, const ith_extent *b);
 
-/* Checks the tensors of an execution: none may be missing or misaligned, and outputs may not overlap other tensors. Sets
- * *all to their memory. */
+/* Checks the tensors of an execution: none may be missing or misaligned, and outputs may not overlap other tensors.
+ * Sets *all to their memory. */
 ith_status ith_attn_tensors_check(const ith_attn_setting *setting, const ith_attn_tensors *tensors, ith_extents *all);
 
 #endif

@@ -27,8 +27,8 @@ enum { WRAPPED_RANKS = 8 }; /* the most ranks of a group */
 /* Makes the contexts and the communicators of some ranks, clones of the fixture's context (support/fixture.h). */
 void wrapped_connect(const wrapper *w, int ranks, ith_context **contexts, ith_comm **comms);
 
-/* Runs fn on each rank of a group; self is a wrapper. Returns the number of ranks that failed. A rank that fails ends the
- * group, so that no other rank waits for it. */
+/* Runs fn on each rank of a group; self is a wrapper. Returns the number of ranks that failed. A rank that fails ends
+ * the group, so that no other rank waits for it. */
 int wrapped_run(void *self, int ranks, ith_rank_fn fn, void *user);
 
 /* A small attention problem for these ranks. */

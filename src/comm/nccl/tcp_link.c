@@ -220,9 +220,9 @@ static void link_wake(void *self)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Sends the remaining bytes, and reads until the other process closes its connection: a connection that is closed with unread
- * bytes is reset, which may overtake datagrams. Returns whether it may be closed. *arrived: the other system has all
- * datagrams. */
+/* Sends the remaining bytes, and reads until the other process closes its connection: a connection that is closed with
+ * unread bytes is reset, which may overtake datagrams. Returns whether it may be closed. *arrived: the other system has
+ * all datagrams. */
 static bool finish_peer(peer *p, bool *arrived)
 {
     int left = 0;

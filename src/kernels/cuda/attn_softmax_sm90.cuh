@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The softmax of the Hopper attention kernel (attn_16bit_sm90.cuh), on a tile of logits that a warpgroup holds in registers
- * as wgmma leaves them (wgmma_sm90.cuh): with KEYS columns, a thread has KEYS / 2 numbers, of two rows.
+/* The softmax of the Hopper attention kernel (attn_16bit_sm90.cuh), on a tile of logits that a warpgroup holds in
+ * registers as wgmma leaves them (wgmma_sm90.cuh): with KEYS columns, a thread has KEYS / 2 numbers, of two rows.
  *
  *     p_ij = 2^(c s_ij - m_i),   l_i = sum_j p_ij,   l'_i = sum_j p'_ij     p': p rounded to 16 bits */
 #ifndef ITH_KERNELS_CUDA_ATTN_SOFTMAX_SM90_H
@@ -117,8 +117,8 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
     return sums;
 }
 
-/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is negative,
- * so that p are ordered as their bits are, and NaN is above all. */
+/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is
+ * negative, so that p are ordered as their bits are, and NaN is above all. */
 template <typename T, int KEYS>
 __device__ __forceinline__ void find_excess(bool (&moves)[2], const float (&p)[KEYS / 2], const row_state &rows)
 {

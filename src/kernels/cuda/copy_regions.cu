@@ -4,8 +4,8 @@
  *
  * A pair is copied in units of 16, 8, 4, 2 or 1 bytes: the widest unit that divides all addresses, strides and runs of
  * both regions. Units are numbered along the runs. Unit n belongs to run r = n / U, where U is the number of units of a
- * run; in ith_region, this is run (r / C, r % C), where C is count[1]. Source and target are divided separately, because
- * their runs may have different lengths. */
+ * run; in ith_region, this is run (r / C, r % C), where C is count[1]. Source and target are divided separately,
+ * because their runs may have different lengths. */
 #include "cuda_rows.h"
 
 enum {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sweep on a device: the queries of some heads attend to a shard of keys and values, as run/cpu/sweep.h does it on the
- * processor. All work is enqueued to one stream; the host waits only for the statistics of fixed_m and for the end.
+/* A sweep on a device: the queries of some heads attend to a shard of keys and values, as run/cpu/sweep.h does it on
+ * the processor. All work is enqueued to one stream; the host waits only for the statistics of fixed_m and for the end.
  *
- * Keys and values are read where they lie. Only if some keys may be absent (kv_lengths, key_bias) are they packed first,
- * with zeros for absent keys. Partial results of a ring (o_sum, m, l) stay on the device from one hop to the next. */
+ * Keys and values are read where they lie. Only if some keys may be absent (kv_lengths, key_bias) are they packed
+ * first, with zeros for absent keys. Partial results of a ring (o_sum, m, l) stay on the device from one hop to the
+ * next. */
 #ifndef ITH_ATTENTION_DEVICE_SWEEP_H
 #define ITH_ATTENTION_DEVICE_SWEEP_H
 
