@@ -25,9 +25,9 @@ int ith_output_try(const char *path);
  * of the target's name, so that the whole is no longer than a name may be. Returns an error number, or 0. */
 int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX]);
 
-/* Creates an empty file, or a folder, in the folder of `target`: .NAME.partial-PID
- * (ith_output_beside). A file has the permissions of the file that it will replace; a file that may not be written to
- * is refused. Returns a descriptor, which the caller closes, or -1 with the reason in errno. */
+/* Creates an empty file, or a folder, in the folder of `target`: .NAME.partial-PID (ith_output_beside). A file has the
+ * permissions of the file that it will replace; a file that may not be written to is refused. Returns a descriptor,
+ * which the caller closes, or -1 with the reason in errno. */
 int ith_output_create(const char *target, bool folder, char partial[PATH_MAX]);
 
 #endif

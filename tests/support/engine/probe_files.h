@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of readers: each reads a file of any content, such as a file that was damaged on purpose, and uses all that
  * the file promises. The program ends if a promise is broken. */
-/* Reads a configuration of any content and asks it for every kind of value at keys of every kind. */
-/* Gives a reader of files the bytes that libFuzzer made. */
 #ifndef ITH_TESTS_PROBE_FILES_H
 #define ITH_TESTS_PROBE_FILES_H
 
@@ -18,8 +16,10 @@ ith_status probe_file(ith_context *ctx, const char *path);
 /* Reads a JSON configuration and returns the status. Asks for every kind of value at keys of every kind. */
 ith_status probe_json(ith_context *ctx, const char *path);
 
+/* The entry of libFuzzer, which every target in tools/ defines. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Calls a probe with a file that has the bytes that libFuzzer made. */
 int fuzz_file(const uint8_t *data, size_t size, ith_status (*probe)(ith_context *, const char *path));
 
 #endif
