@@ -27,7 +27,7 @@ typedef struct talk {
 } talk;
 
 /* The other process, played by the test. It follows the protocol, except that some of its datagrams are wrong (lies).
- *  */
+ */
 typedef struct liar {
     ith_link link;
     uint32_t random;
