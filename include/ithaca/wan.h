@@ -284,24 +284,29 @@ typedef struct ith_generate_report {
         sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0, 0, 0                    \
     }
 
-/* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
- * or to a process (`threads`, `force`, `keep_packed`). Zero and NULL mean "the model's default" or "none" unless a
- * comment says otherwise. */
+/* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a
+ * process (`threads`, `force`, `keep_packed`, `device_memory`). Zero and NULL mean "the model's default" or "none"
+ * unless a comment says otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
     const char *prompt;   /* UTF-8; required unless from_latents is given */
     const char *negative; /* the negative prompt; NULL: the model's default; "": none */
+    /* Frames of the video: one more than a multiple of ith_model_info.frame_stride. Pixels of a side: a multiple of
+     * ith_model_info.size_multiple. Denoising steps: at most 10000. */
     int64_t frames, height, width, steps;
-    double shift;
-    double guidance[2]; /* for high noise, for low noise; NAN: default; 1 or less: no negative branch */
+    double shift;       /* sigma becomes shift sigma / (1 + (shift - 1) sigma): 0.001 to 1000 */
+    double guidance[2]; /* for high noise, for low noise; -100 to 100; NAN: default; 1 or less: no negative branch */
     double boundary;    /* as in ith_model_info; NAN: default */
     ith_solver solver;
     ith_sigmas sigmas;
     ith_cfg cfg;
     ith_precision precision;
     uint64_t seed;
-    const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: noise from seed */
-    const char *dump_file;    /* rank 0 writes .safetensors with noise, latents [steps, ...], final, frames */
+    /* .safetensors with `noise`, of the latents' shape [channels, frames, height, width]; NULL: noise from seed */
+    const char *noise_file;
+    /* Rank 0 writes .safetensors with f32 `noise` and `final`, both of this shape, `latents` [steps, ...] after each
+     * step, and 8-bit `frames` [frames, height, width, 3]; with an image also what it was encoded to. NULL: no file */
+    const char *dump_file;
     const char *latents_file; /* rank 0 saves the latents here before it decodes them; NULL: they are not saved */
     const char *from_latents; /* a file with latents: rank 0 reads and decodes it, and nothing else is done */
     int threads;              /* of this process, divided among its ranks; 0: as many as it has processors */
