@@ -14,8 +14,8 @@ typedef struct bench_gpu {
     int32_t *halt; /* on the device: 0 */
 } bench_gpu;
 
-/* Random tensors q, o [batch, q_rows, heads, head_dim] and k, v [batch, kv_rows, heads / per_kv, head_dim], with a state
- * and lse, on the device. */
+/* Random tensors q, o [batch, q_rows, heads, head_dim] and k, v [batch, kv_rows, heads / per_kv, head_dim], with a
+ * state and lse, on the device. */
 typedef struct gpu_problem {
     ith_dtype dtype;
     int64_t head_dim, batch, heads, per_kv, q_rows, kv_rows;
@@ -24,8 +24,8 @@ typedef struct gpu_problem {
     float *o_sum, *m, *l, *lse;
 } gpu_problem;
 
-/* Opens GPU 0 with the module that ITHACA_DEVICE_MODULE names, or ithaca_device_cuda.so beside the program. Returns false,
- * after a sentence, if there is none. */
+/* Opens GPU 0 with the module that ITHACA_DEVICE_MODULE names, or ithaca_device_cuda.so beside the program. Returns
+ * false, after a sentence, if there is none. */
 bool gpu_open(bench_gpu *gpu, const char *kernel);
 
 /* Ends the program if error is not 0. */

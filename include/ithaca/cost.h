@@ -154,8 +154,8 @@ typedef struct ith_cost {
     /* the part of exchange_seconds in which the rank computes; 1 if nothing is exchanged */
     double hidden_share;
     double imbalance; /* work of the busiest rank over the mean of all ranks */
-    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation, otherwise a
-     * few (docs/cost.md). With uneven shares another rank may send more */
+    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation, otherwise
+     * a few (docs/cost.md). With uneven shares another rank may send more */
     int64_t sent_bytes;
     int64_t memory_bytes; /* as in ith_plan_info, of the rank that holds most */
     /* Messages of the busiest rank over each level of the machine: bytes sent, and time on the link without latency,
@@ -171,11 +171,12 @@ typedef struct ith_cost {
     }
 
 /* Predicts the plan that ith_plan_create would make on `ranks` ranks of the machine, as ith_plan_predict does, and its
- * cost. options may be NULL; process_ranks and host_ranks in it say how the ranks are started. The kernel is the one
- * that the options name; otherwise the one that the library would choose among the kernels that the machine has rates
- * of; or the fastest, if the library knows none of them. Then info->kernel is the machine's name of it, valid as long
- * as machine->attention. info and cost may be NULL. The same errors as ith_plan_predict and ith_machine_check, and
- * ITH_ERR_UNSUPPORTED if the machine has no rate for the type, or no level that joins two of the ranks. */
+ * cost. options may be NULL; process_ranks and host_ranks in it say how the ranks are started. The kernel is the kernel
+ * that the options name; otherwise the kernel that the library would choose among the kernels of which the machine has
+ * rates; or the fastest of them, if the library knows none. In the last case info->kernel is the machine's name of the
+ * kernel, valid as long as machine->attention. info and cost may be NULL. The same errors as ith_plan_predict and
+ * ith_machine_check, and ITH_ERR_UNSUPPORTED if the machine has no rate for the type, or no level that joins two of the
+ * ranks. */
 ITH_API ith_status ith_plan_cost(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                                  const ith_machine *machine, int ranks, ith_plan_info *info, ith_cost *cost);
 

@@ -72,8 +72,9 @@ ITH_API int64_t ith_tensor_file_count(const ith_tensor_file *file);
 ITH_API const ith_tensor *ith_tensor_file_at(const ith_tensor_file *file, int64_t index);
 /* Returns the tensor of that name; NULL if there is none. The tensor lives as long as the file. */
 ITH_API const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, const char *name);
-/* Returns the value of a key of the metadata as text: of "__metadata__", or in a GGUF file a string, a number or a
- * boolean. NULL if there is none. It lives as long as the file. */
+/* Returns the value of a key of the metadata as text: in a safetensors file the metadata are the strings of
+ * "__metadata__", in a GGUF file its strings, numbers and booleans. NULL if there is no such key. The text lives as
+ * long as the file. */
 ITH_API const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *key);
 
 /* Writes tensors to a file beside `path`, and renames it to `path` when it is complete; on failure the earlier file

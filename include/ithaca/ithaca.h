@@ -262,10 +262,11 @@ ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_
  * Several ranks may share a device; a cancelled execution then ends within a second. On a device rows of other ranks
  * always arrive as messages (ITH_EXCHANGE_COPY), and messages are not compressed.
  *
- * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU. */
+ * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU.
+ */
 
-/* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU) or
- * "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for another name, unless a module has it;
+/* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU)
+ * or "cuda:N". Plans that exist stay where they are. ITH_ERR_ARGUMENT for another name, unless a module has it;
  * ITH_ERR_UNSUPPORTED if there is no module, no driver or no such device, or if driver or device are too old: the
  * sentence says which. A device stays open as long as the process. Loading a driver takes about a second. */
 ITH_API ith_status ith_context_use_device(ith_context *context, const char *name);
@@ -291,7 +292,8 @@ ITH_API ith_status ith_device_describe(ith_context *context, ith_device_info *in
 ITH_API ith_status ith_device_allocate(ith_context *context, int64_t bytes, void **out);
 ITH_API void ith_device_release(ith_context *context, void *pointer);
 /* Copies bytes between memories of the host and of the context's device, in any direction, and returns when they are
- * copied. It follows work of plans that has ended, and no other work of the caller's streams. */
+ * copied. Executions of plans that have returned are complete before the copy begins. The copy does not wait for work
+ * in streams of the caller. */
 ITH_API ith_status ith_device_copy(ith_context *context, void *target, const void *source, int64_t bytes);
 
 /* ---- Ranks ----------------------------------------------------------------------------------------------------- */
@@ -532,9 +534,9 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
 /* The tensors of one rank: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o in
  * the shape of q. Neither o nor lse may overlap another tensor of this rank, or of another rank in the same process,
  * except that o may be this rank's q: with the same address and the same strides, o overwrites q. q, k, v and o may lie
- * in one buffer, each in its own columns: their row strides are then equal, and their batch strides are multiples of the
- * row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements; one of which this
- * rank has no rows may be NULL. |v| times the number of keys must stay below 3e38: beyond it, o may be infinite.
+ * in one buffer, each in its own columns: their row strides are then equal, and their batch strides are multiples of
+ * the row stride. The ranks' tensors may be parts of larger ones. All are aligned to their elements; a tensor of which
+ * this rank has no rows may be NULL. |v| times the number of keys must stay below 3e38: beyond it, o may be infinite.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the
@@ -549,10 +551,10 @@ typedef struct ith_attn_tensors {
     const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked, and their k and v are not
                                 * looked at. Only with has_kv_lengths */
     const float *key_bias; /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
-                            * then not looked at. Finite numbers beyond +-2.35e38 count as that. Only with
+                            * then not looked at. Finite numbers beyond +-2.35e38 count as +-2.35e38. Only with
                             * has_key_bias */
     const void *mask; /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must
-                         be finite. Finite numbers of ITH_MASK_ADDITIVE beyond +-2.35e38 count as that. A scaled
+                         be finite. Finite numbers of ITH_MASK_ADDITIVE beyond +-2.35e38 count as +-2.35e38. A scaled
                          logit with its key_bias and mask must not exceed 2.35e38; it may be as low as you like */
     /* On a device: the caller's stream, a cudaStream_t. The execution begins when the work that the stream has now has
      * ended. NULL: the device's default stream. Not used on the processor. */
@@ -575,11 +577,11 @@ typedef struct ith_attn_tensors {
  * called. Other failures end the group (see Ranks). */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
 
-/* Cancels the plan's execution that is under way, or else its next one; if the execution has just ended, it is the next
- * one. Once every rank is in its call of ith_plan_execute, the execution ends within a tenth of a second on all ranks,
- * with ITH_ERR_INTERRUPTED and a sentence that names the cancelled rank. Before that, a rank goes on waiting for the
- * others. The contents of o and lse are then undefined; the group and the plan work as before. May be called from any
- * thread, and from a signal handler. NULL does nothing. The plan must not be destroyed meanwhile. */
+/* Cancels the plan's execution that is under way. If none is under way, or if it has just ended, the next execution is
+ * cancelled. Once every rank is in its call of ith_plan_execute, the execution ends within a tenth of a second on all
+ * ranks, with ITH_ERR_INTERRUPTED and a sentence that names the cancelled rank. Before that, a rank goes on waiting for
+ * the others. The contents of o and lse are then undefined; the group and the plan work as before. May be called from
+ * any thread, and from a signal handler. NULL does nothing. The plan must not be destroyed meanwhile. */
 ITH_API void ith_plan_cancel(ith_plan *plan);
 
 /* How the kernel of a plan was chosen. */
@@ -667,9 +669,9 @@ ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool 
 ITH_API const char *ith_product_list(const ith_context *context, int index, bool *usable);
 
 /* Lists the shared modules that were found: returns the path of module number `index`, 0, 1, ..., and NULL behind the
- * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, ithaca_transport_NAME.so, which hold
- * transports (ithaca/transport.h), and ithaca_device_NAME.so, which serve devices (ith_context_use_device). They are
- * looked for in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: nowhere); without the
+ * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, ithaca_transport_NAME.so, which
+ * hold transports (ithaca/transport.h), and ithaca_device_NAME.so, which serve devices (ith_context_use_device). They
+ * are looked for in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: nowhere); without the
  * variable, in ithaca/ beside the library and beside the library itself. *refusal becomes the reason why the module
  * cannot be used, or "" if it can. refusal may be NULL. Both strings are valid as long as the process. May be called
  * from any thread. */
@@ -677,19 +679,20 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* Wisdom is a text with results of measurements on this machine: for a type, a head size and a softmax the
- * rates of kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest
- * strategy, mesh, direction and number of chunks. Rates and strategies are measured on the processor or on a model of
- * device, and count there only; a device's kernels have tiles of their own. A context and its clones share wisdom, and rank 0's wisdom decides
- * for all ranks.
+/* Wisdom is a text with results of measurements on this machine: for a type, a head size and a softmax the rates of
+ * kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest strategy, mesh,
+ * direction and number of chunks. Rates and strategies that were measured on the processor count on the processor only;
+ * rates and strategies that were measured on a device count on devices of the same model only. Kernels of devices have
+ * tiles of their own, about which there is no wisdom. A context and its clones share wisdom, and rank 0's wisdom
+ * decides for all ranks.
  *
  * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none
  * of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold, exchange and overlap open
  * and compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
- * ITH_EFFORT_ESTIMATE: a rule takes one that every rank's machine runs; docs/attention.md has it and the measurements
- * on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which takes milliseconds, and the result
- * becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only. A context and a file hold
- * 256 results: a further one replaces the oldest.
+ * ITH_EFFORT_ESTIMATE: a rule takes a kernel that every rank's machine runs; docs/attention.md has the rule and the
+ * measurements on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which takes milliseconds, and
+ * the result becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only. A context and a
+ * file hold 256 results: a further one replaces the oldest.
  *
  * So the same calls give the same bits, run after run, as long as nothing is measured and no wisdom is loaded. The bits
  * of a result are a function of the printed plan. A program that measures, and wants the same bits later, keeps its
@@ -727,10 +730,10 @@ typedef struct ith_peak {
 ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
 /* Measures the peak of the instructions with which a kernel multiplies: the rate of attention if the kernel did nothing
  * else. The name is "f32_avx512" for example; "bf16_amx/6" if six products of bf16 make one of f32;
- * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. For a kernel of the context's device, the
- * peak is the rate of large matrix products there, of the type that the kernel multiplies, such as "bf16 products on
- * cuda:0"; `threads` does not matter. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not
- * run here, and for a device without matrix products. */
+ * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. For a kernel of the context's device,
+ * the peak is the rate of large matrix products there, of the type that the kernel multiplies, such as "bf16 products
+ * on cuda:0"; `threads` does not matter. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that
+ * does not run here, and for a device without matrix products. */
 ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak);
 
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */

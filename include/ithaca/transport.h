@@ -233,7 +233,7 @@ typedef struct ith_transport {
  * ranks may make theirs later. The table is copied. On success the state belongs to the communicator, which leaves and
  * closes it when it is destroyed and no plan holds it any more; on failure it stays yours. ITH_ERR_ARGUMENT for a table
  * that lacks a required function or has half of a pair, for a number of requests out of range, and for a rank that is
- * not from 0 to size - 1; the sentence names it. */
+ * not from 0 to size - 1; the sentence names the fault. */
 ITH_API ith_status ith_comm_create(ith_context *context, const ith_transport *transport, void *state, int rank,
                                    int size, ith_comm **out);
 
@@ -247,8 +247,9 @@ typedef struct ith_request ith_request; /* owned by its communicator */
 /* Posts an exchange, which may send to this rank itself. On failure *out is NULL. */
 ITH_API ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
                                  const ith_transfer *receives, int64_t receive_count, ith_request **out);
-/* Moves data and returns at once. If the request is done or has failed, it is gone and *request is NULL. *done: it is
- * done; also true, with ITH_OK, if *request was NULL before, as after ith_comm_post on a comm of NULL. */
+/* Moves data and returns at once. If the request is done or has failed, it is gone and *request becomes NULL. *done:
+ * whether the request is done. If *request was NULL before, as after ith_comm_post on a comm of NULL, *done becomes
+ * true, and the result is ITH_OK. */
 ITH_API ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done);
 /* Returns when the request is done or has failed; it is gone in both cases. Accepts NULL, and a NULL in *request. */
 ITH_API ith_status ith_comm_wait(ith_comm *comm, ith_request **request);
@@ -257,18 +258,18 @@ ITH_API ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, 
                                      const ith_transfer *receives, int64_t receive_count);
 
 typedef enum ith_reduce { ITH_REDUCE_SUM = 0, ITH_REDUCE_MAX } ith_reduce;
-/* values[i] becomes the sum, in rank order, or the maximum over all ranks: the same bits on every rank. The result is
- * NaN if a rank's value is. */
+/* values[i] of `count` numbers becomes the sum, in rank order, or the maximum over all ranks: the same bits on every
+ * rank. The result is NaN if a rank's value is NaN. */
 ITH_API ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation);
-/* all [size][bytes]: `mine` of every rank, in rank order. */
+/* Fills all [size][bytes] with `mine` [bytes] of every rank, in rank order. */
 ITH_API ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all);
-/* `data` becomes the data of rank `root` on every rank. */
+/* The `bytes` bytes at data become the data of rank `root` on every rank. */
 ITH_API ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root);
 /* Returns when every rank has called it. */
 ITH_API ith_status ith_comm_barrier(ith_comm *comm);
-/* Ranks with the same colour form a sub-group, ordered by key, then by rank, with this communicator's time limit. It
- * ends when this rank destroys the communicator of the whole group. Sentences name its ranks by their numbers in the
- * whole group. NULL gives NULL. */
+/* Ranks with the same colour form a sub-group, ordered by key, then by rank, with this communicator's time limit. The
+ * sub-group ends when this rank destroys the communicator of the whole group. Sentences name its ranks by their numbers
+ * in the whole group. For a comm of NULL *out becomes NULL. The caller destroys *out. */
 ITH_API ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
 /* Fills in where rank `rank` of the group runs. comm may be NULL: this process. ITH_ERR_ARGUMENT if there is no such

@@ -46,8 +46,8 @@ typedef struct ith_measure_options {
                       * each rate needs a few repeats */
     int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0: as
                       * many as the process has processors */
-    /* should_stop is called by one thread at a time, which need not be the caller's; on_progress by the caller's thread.
-     * NULL: not called. */
+    /* should_stop is called by one thread at a time, which need not be the caller's; on_progress by the caller's
+     * thread. NULL: not called. */
     bool (*should_stop)(void *user);
     void (*on_progress)(void *user, int64_t done, int64_t total); /* parts of the measurement */
     void *user;
@@ -142,17 +142,18 @@ ITH_API ith_status ith_tiles_search(ith_context *context, const ith_tile_search 
  * does not take the tiles. */
 ITH_API ith_status ith_wisdom_put_tiles(ith_context *context, const ith_tile_search *search,
                                         const ith_tile_choice *tiles, double usual_gflops);
-/* Sets *tiles to the tiles that wisdom knows, or all of it to 0. search->kernel may not be NULL. */
+/* Sets *tiles to the tiles that wisdom knows; if it knows none, all members become 0. search->kernel may not be
+ * NULL. */
 ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_search *search, ith_tile_choice *tiles);
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------- */
 
 /* Makes the strategy, mesh, direction and chunks of *info wisdom. A plan takes these choices if its options leave all
  * of them open, and if its problem has this type, batch, heads, head size, softmax and classes of lengths, and its
- * group has info->ranks ranks, as many in each process and on each host as here. process_ranks, host_ranks: ranks of
- * each process, 0: all of its host; and of each host, 0: all. seconds: the time of an execution with these choices;
- * usual_seconds: the time of one with the choices that the library makes by its rules. ITH_ERR_ARGUMENT for choices
- * that no plan has, and for times that are not finite and above 0. */
+ * group has info->ranks ranks, as many in each process and on each host as here. process_ranks: ranks of each process;
+ * 0: all ranks of a host. host_ranks: ranks of each host; 0: all ranks. seconds: the time of an execution with these
+ * choices; usual_seconds: the time of an execution with the choices that the library makes by its rules.
+ * ITH_ERR_ARGUMENT for choices that no plan has, and for times that are not finite and above 0. */
 ITH_API ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem,
                                            const ith_plan_info *info, int process_ranks, int host_ranks, double seconds,
                                            double usual_seconds);

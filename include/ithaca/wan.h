@@ -286,24 +286,29 @@ typedef struct ith_generate_report {
         sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0, 0, -1, 0, 0, 0                    \
     }
 
-/* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
- * or to a process (`threads`, `force`, `keep_packed`). Zero and NULL mean "the model's default" or "none" unless a
- * comment says otherwise. */
+/* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a
+ * process (`threads`, `force`, `keep_packed`, `device_memory`). Zero and NULL mean "the model's default" or "none"
+ * unless a comment says otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
     const char *prompt;   /* UTF-8; required unless from_latents is given */
     const char *negative; /* the negative prompt; NULL: the model's default; "": none */
+    /* Frames of the video: one more than a multiple of ith_model_info.frame_stride. Pixels of a side: a multiple of
+     * ith_model_info.size_multiple. Denoising steps: at most 10000. */
     int64_t frames, height, width, steps;
-    double shift;
-    double guidance[2]; /* for high noise, for low noise; NAN: default; 1 or less: no negative branch */
+    double shift;       /* sigma becomes shift sigma / (1 + (shift - 1) sigma): 0.001 to 1000 */
+    double guidance[2]; /* for high noise, for low noise; -100 to 100; NAN: default; 1 or less: no negative branch */
     double boundary;    /* as in ith_model_info; NAN: default */
     ith_solver solver;
     ith_sigmas sigmas;
     ith_cfg cfg;
     ith_precision precision;
     uint64_t seed;
-    const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: noise from seed */
-    const char *dump_file;    /* rank 0 writes .safetensors with noise, latents [steps, ...], final, frames */
+    /* .safetensors with `noise`, of the latents' shape [channels, frames, height, width]; NULL: noise from seed */
+    const char *noise_file;
+    /* Rank 0 writes .safetensors with f32 `noise` and `final`, both of this shape, `latents` [steps, ...] after each
+     * step, and 8-bit `frames` [frames, height, width, 3]; with an image also what it was encoded to. NULL: no file */
+    const char *dump_file;
     const char *latents_file; /* rank 0 saves the latents here before it decodes them; NULL: they are not saved */
     const char *from_latents; /* a file with latents: rank 0 reads and decodes it, and nothing else is done */
     int threads;              /* of this process, divided among its ranks; 0: as many as it has processors */
@@ -336,7 +341,7 @@ typedef struct ith_generate_options {
      * checkpoint_every steps (0: every step) and after the last one, and when a failure or an interruption ends the
      * denoising, with the state before the step that was not finished. The file is written beside its name and renamed,
      * so it is always whole. If the first write fails, the run ends; a later failure is a warning in the log, and the
-     * next save tries again. For this the run holds two copies of latents and solver state, which the prediction
+     * next save tries again. To save, the run holds two copies of latents and solver state, which the prediction
      * counts. NULL: the run is not saved. Not together with from_latents. */
     const char *checkpoint_file;
     int64_t checkpoint_every;
@@ -352,8 +357,9 @@ typedef struct ith_generate_options {
      * the same pixels. Without a height and a width, the video has the image's shape within `area` pixels; with one of
      * the two, the other follows from the image's shape. */
     const ith_image *image, *last_image;
-    /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area. Both sides are multiples
-     * of ith_model_info.size_multiple, at least one: an extremely long image may get more pixels and another shape */
+    /* pixels of a frame, at most, if height and width are 0: 1 to 2^32; 0: the model's own area. Both sides are
+     * multiples of ith_model_info.size_multiple, at least one: an extremely long image may get more pixels and another
+     * shape */
     int64_t area;
     int64_t fit; /* an ith_fit */
     /* Gets a small preview of the video after every preview_every steps (0: never) and after the last one:
@@ -401,8 +407,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
 ITH_API ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                                int ranks_here, int64_t *bytes);
 /* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space
- * and of its control groups, and compares this prediction with it. ITH_ERR_MEMORY if the prediction is larger; the
- * sentence names options that fit. So it is with memory of the context's device. With `force` the memory always suffices. */
+ * and of its control groups, and compares the prediction of ith_pipeline_predict with it. ITH_ERR_MEMORY if the
+ * prediction is larger; the sentence names options that fit. The prediction of ith_pipeline_predict_device is compared
+ * with the memory of the context's device in the same way. With `force` the memory always suffices. */
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a
@@ -419,9 +426,9 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
- * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that none
- * of them is another file of the run. Until here a failure leaves the group as it was. A later failure ends the group
- * (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
+ * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that
+ * none of them is another file of the run. Until here a failure leaves the group as it was. A later failure ends the
+ * group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.
  *

@@ -51,7 +51,7 @@ ith_extents ith_extents_of(const ith_attn_setting *s, const ith_attn_tensors *te
 
 /* ---- Overlap --------------------------------------------------------------------------------------------------- */
 
-/* The end of a tensor's memory; its begin if it has none. */
+/* The end of a tensor's memory; its beginning if the tensor is empty. */
 static uintptr_t end_of(const ith_extent *e)
 {
     if (e->batches == 0 || e->rows == 0)

@@ -25,12 +25,12 @@ const char *ith_extent_name(int tensor);
 /* The memory of the tensors of an execution. */
 ith_extents ith_extents_of(const ith_attn_setting *setting, const ith_attn_tensors *tensors);
 
-/* Whether two tensors share a byte. Tensors whose ranges of addresses intersect count as sharing one if they have
+/* Whether two tensors share a byte. Tensors whose ranges of addresses intersect count as sharing a byte if they have
  * neither the same strides nor separate columns of one buffer. */
 bool ith_extents_overlap(const ith_extent *a, const ith_extent *b);
 
-/* Checks the tensors of an execution: none may be missing or misaligned, and outputs may not overlap other tensors. Sets
- * *all to their memory. */
+/* Checks the tensors of an execution: none may be missing or misaligned, and outputs may not overlap other tensors.
+ * Sets *all to their memory. */
 ith_status ith_attn_tensors_check(const ith_attn_setting *setting, const ith_attn_tensors *tensors, ith_extents *all);
 
 #endif

@@ -13,7 +13,7 @@
  * G is ceil(B), or ceil(2 B) if keys are not smoothed or if a mask differs between queries; t is 12 for bf16, otherwise
  * 24. A head fails if it has an additive mask or a finite key_bias other than 0. It also fails if its logits are so
  * large that their error in f32 exceeds the room that the second inequality leaves. Heads that fail use the online
- * softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/attention.md).
+ * softmax. Source: maxdiffusion #436; the gate here is stricter (docs/attention.md).
  *
  * Keys are summed in pieces of 512 from the beginning of each shard. So a result does not depend on which rank holds
  * which rows of the shard: ulysses has the bits of a single rank. */

@@ -77,7 +77,8 @@ long ith_context_note_team(const ith_context *context, long process);
 int ith_context_rank(const ith_context *context);
 void ith_context_set_rank(ith_context *context, int rank);
 
-/* The device that computes for the context (kernels/device_use.h); NULL: the processor. Clones made later inherit it. */
+/* The device that computes for the context (kernels/device_use.h); NULL: the processor. Clones made later inherit it.
+ */
 struct ith_device_use *ith_context_device_use(const ith_context *context);
 void ith_context_set_device_use(ith_context *context, struct ith_device_use *device);
 

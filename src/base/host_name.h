@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Writes the name of this host to `name`, which has room for `bytes` characters with the final 0. A longer name is cut. */
+/* Writes the name of this host to `name`, which has room for `bytes` characters with the final 0. A longer name is cut.
+ */
 static inline void ith_host_name(char *name, size_t bytes)
 {
     char whole[HOST_NAME_MAX + 1] = "";

@@ -26,8 +26,9 @@ static int module_name(const ith_module_kind *kind, const char *file, const char
     return (int)(length - before - after);
 }
 
-/* Loads the file of a module. Returns NULL with the reason in module->refusal. dlopen would wait for the writer of a
- * pipe. Its sentences may begin with the path, which the users of a refusal name themselves. */
+/* Loads the file of a module. Returns NULL with the reason in module->refusal. Other kinds of files are refused before
+ * dlopen, which would wait for the writer of a pipe. A path at the beginning of dlopen's sentence is cut off, because
+ * callers name the path themselves. */
 static void *load(ith_module *module)
 {
     struct stat info;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The place of an output: the file that it replaces, and the temporary file beside it that becomes the output when it is
- * complete. The functions return error numbers of the system, and need no context. */
+/* The place of an output: the file that it replaces, and the temporary file beside it that becomes the output when it
+ * is complete. The functions return error numbers of the system, and need no context. */
 #ifndef ITH_BASE_OUTPUT_PLACE_H
 #define ITH_BASE_OUTPUT_PLACE_H
 
 #include <limits.h>
 #include <stdbool.h>
 
-/* Writes the name of the file or folder behind symbolic links to `target`, whether it exists or not. The links stay when
- * the target is replaced. Returns an error number, or 0. */
+/* Writes the name of the file or folder behind symbolic links to `target`, whether it exists or not. The links stay
+ * when the target is replaced. Returns an error number, or 0. */
 int ith_output_target(const char *path, char target[PATH_MAX]);
 
 /* Writes the name of a file or folder without links, "." and "..". If it is not there, only the name of its folder is
@@ -21,13 +21,13 @@ bool ith_output_is_device(const char *path);
 /* Creates and removes the temporary file of an output. Returns an error number, or 0. */
 int ith_output_try(const char *path);
 
-/* Writes the name of a file that belongs to `target`: in the same folder, PREFIX NAME SUFFIX, where NAME is the start of
- * the target's name, so that the whole is no longer than a name may be. Returns an error number, or 0. */
+/* Writes the name of a file that belongs to `target`: in the same folder, PREFIX NAME SUFFIX, where NAME is the start
+ * of the target's name, so that the whole is no longer than a name may be. Returns an error number, or 0. */
 int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX]);
 
-/* Creates an empty file, or a folder, in the folder of `target`: .NAME.partial-PID
- * (ith_output_beside). A file has the permissions of the file that it will replace; a file that may not be written to is
- * refused. Returns a descriptor, which the caller closes, or -1 with the reason in errno. */
+/* Creates an empty file, or a folder, in the folder of `target`: .NAME.partial-PID (ith_output_beside). A file has the
+ * permissions of the file that it will replace; a file that may not be written to is refused. Returns a descriptor,
+ * which the caller closes, or -1 with the reason in errno. */
 int ith_output_create(const char *target, bool folder, char partial[PATH_MAX]);
 
 #endif

@@ -13,10 +13,10 @@
 typedef ith_status (*ith_write_fn)(FILE *file, void *user);
 
 /* Replaces the file at `path` by the output of `write`. On failure (ITH_ERR_IO, ITH_ERR_MEMORY, or the status of
- * `write`) an existing file stays unchanged. If `path` is a symbolic link, the link stays,
- * and the file behind it is replaced, or created if it does not exist. The new file has the permissions of the old one;
- * a write-protected file is refused. A character device (/dev/null) is written to directly. A folder, a pipe, a socket, a
- * disk or a terminal is refused; the call never waits for another process. */
+ * `write`) an existing file stays unchanged. If `path` is a symbolic link, the link stays, and the file behind it is
+ * replaced, or created if it does not exist. The new file has the permissions of the old one; a write-protected file is
+ * refused. A character device (/dev/null) is written to directly. A folder, a pipe, a socket, a disk or a terminal is
+ * refused; the call never waits for another process. */
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user);
 
 /* Checks that a file at `path` can be created or replaced now, with the errors of ith_replace_file. It leaves no file

@@ -13,8 +13,8 @@
 FILE *ith_input_open(const char *path);
 /* The reason in words for which ith_input_open has just failed. */
 const char *ith_input_fault(void);
-/* Reads the rest of the file `path`, of at most `most` bytes. The caller frees the text. Returns NULL after printing the
- * error. */
+/* Reads the rest of the file `path`, of at most `most` bytes. The caller frees the text. Returns NULL after printing
+ * the error. */
 char *ith_input_text(FILE *file, const char *path, size_t most, size_t *bytes);
 /* Reads a line without its newline into `line`, which has room for ITH_INPUT_LINE_BYTES bytes and a 0. Returns false at
  * the end of the file. *fault becomes NULL, or the reason why the line is no text that can be read. */

@@ -19,9 +19,9 @@
 /* fixed_m subtracts an offset of up to 192 in base 2 (the gate) from logits of as much. f32 rounds the difference, of
  * up to 384, by 2^-16, and then lse by half as much. */
 #define FIXED_M_LSE_BOUND 0x1p-15
-/* The relative error of n numbers is a root of the mean of n squares, and scatters by 1 / sqrt(2 n) of itself. Its ratio
- * to the error of a plain implementation, which scatters as much, does so by 1 / sqrt(n). Bounds grow by eight times
- * that, which matters for few numbers only. */
+/* The relative error of n numbers is a root of the mean of n squares, and scatters by 1 / sqrt(2 n) of itself. Its
+ * ratio to the error of a plain implementation, which scatters as much, does so by 1 / sqrt(n). Bounds grow by eight
+ * times that, which matters for few numbers only. */
 #define SCATTER 8
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */

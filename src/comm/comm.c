@@ -21,16 +21,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* seconds between two checks of the time limit and of cancellation while a rank waits, and the most of them */
+/* A rank that waits checks the time limit and cancellation every WAIT_SECONDS, or less often if its process has many
+ * ranks, but at least every MOST_WAIT_SECONDS. */
 #define WAIT_SECONDS 0.02
 #define MOST_WAIT_SECONDS 0.4
-/* Ranks of one process that check so often. More ranks check less often: one of them that hears of a cancellation ends
- * the group, and a thousand threads that wake up so often would leave no time for anything else. */
+/* Up to this many ranks of one process check every WAIT_SECONDS. More ranks check less often: a thousand threads that
+ * wake up so often would leave no time for anything else, and one rank that hears of a cancellation is enough to end
+ * the group. */
 #define WAITING_RANKS 32
 /* After this rank has ended the group, the next waits return its failure. If this many of them return none, the
  * transport is faulty, and the rank stops waiting. */
 #define MOST_ENDS 100
-/* A rank that checks again after half of the time limit, but not less than this, stood still. */
+/* If half of the time limit, and at least this time, passes between two checks beyond the usual pause, the rank stood
+ * still (stood_still). */
 #define LEAST_STANDSTILL_SECONDS 0.5
 
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */

@@ -79,7 +79,7 @@ static inline ith_comm *ith_comm_whole(ith_comm *comm)
 }
 
 /* The bytes that a communicator of `size` ranks holds on a transport with `requests` requests, without the transport's
- * own memory. one_process: all its ranks are threads of one process. part: it is of a sub-group. */
+ * own memory. one_process: all its ranks are threads of one process. part: the communicator is of a sub-group. */
 int64_t ith_comm_bytes(int64_t requests, int size, bool one_process, bool part);
 /* The bytes that a split of `parent` ranks holds on each of them while it is made, besides the new communicator. */
 int64_t ith_comm_split_bytes(int parent);

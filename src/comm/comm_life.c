@@ -15,8 +15,8 @@
 
 #define DEFAULT_TIMEOUT_SECONDS 600 /* time limit of a wait, unless ith_comm_set_timeout changes it */
 #define MOST_REQUESTS 4096
-/* The most values that one round of a reduction reduces, and of all ranks together, as long as each has
- * ITH_COMM_LEAST_PIECE. */
+/* The most values that one round of a reduction reduces, and the most values that it gathers from all ranks together.
+ * In large groups a round still reduces ITH_COMM_LEAST_PIECE values. */
 #define MOST_PIECE 256
 #define MOST_GATHERED 1024
 
@@ -343,8 +343,8 @@ static void unmark(ith_comm *comm)
         leave_group(comm);
 }
 
-/* Marks a communicator as used by a call, and the whole group's too. Returns the one that is used already, or was
- * destroyed; then neither is marked by this call. NULL: there is none. */
+/* Marks a communicator as used by a call, and the whole group's too. If one of the two is used already, or was
+ * destroyed, returns it, and marks neither. NULL: both are marked. */
 static ith_comm *mark(ith_comm *comm)
 {
     int idle = 0;

@@ -149,7 +149,7 @@ typedef struct flight_file {
 } flight_file;
 
 /* The seconds from 1970 to the zero of ith_clock_seconds. Reads the system's clock a few times between two readings of
- * the other clock, and takes the time between which the two readings are nearest. */
+ * the other clock, and takes the reading for which the two readings of the other clock are nearest to each other. */
 static double seconds_from_1970(void)
 {
     double fastest = INFINITY, seconds = 0;

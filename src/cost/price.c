@@ -47,8 +47,8 @@ static double follow(const attend_loop *l, const ith_sweep_tasks *tasks, int64_t
     return last;
 }
 
-/* The time of a loop whose tasks are taken by the units in turn. With many tasks the last ones, parts of blocks, leave
- * half of the units without work on average for the time of a task. */
+/* The time of a loop whose tasks are taken by the units in turn. With many tasks, the last tasks are parts of blocks.
+ * While they run, half of the units are without work on average. */
 static double loop_seconds(const attend_loop *l, int64_t units)
 {
     const ith_sweep_tasks tasks = ith_sweep_tasks_of(l->heads * l->blocks, units);

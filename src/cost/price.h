@@ -59,8 +59,8 @@ ith_traffic ith_price_traffic(const ith_price *price, const ith_schedule *schedu
 double ith_traffic_sent(const ith_traffic *traffic);
 /* Whether anything is sent or received over a level. */
 bool ith_traffic_uses(const ith_traffic *traffic, int level);
-/* The time for which the traffic occupies the rank's link of a level, without its latency. group: at least the time for
- * which all ranks of its group together occupy the link that they share. */
+/* The time for which the traffic occupies the rank's link of a level, without its latency. group: the result is at
+ * least the time for which all ranks of its group together occupy the link that they share. */
 double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level, bool group);
 /* The time that an exchange over a level takes besides the time of its bytes. */
 double ith_price_setup(const ith_price *price, int level);

@@ -47,8 +47,8 @@ static ith_walk_stop walk(const model *m, ith_walker *w)
 }
 
 /* Whether all ranks have the same hops, as they have round a ring. On a line (bidir) the ranks in the middle have two
- * shards in each of a few hops, and those at the ends one shard in each of many; each waits for its neighbours alone,
- * which are much like it. */
+ * shards in each of a few hops, and the ranks at the ends have one shard in each of many hops. A rank there waits for
+ * its neighbours alone, whose hops are much like its own. */
 static bool is_round(const model *m)
 {
     return m->price->setting.direction == ITH_DIRECTION_UNI;

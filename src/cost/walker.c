@@ -289,7 +289,7 @@ static bool is_under_way(const ith_walk_exchange *e)
     return e->active && works;
 }
 
-/* Two hops are compared with two, because buffers alternate. */
+/* Compares the last two hops with the two hops before them. Single hops could differ, because buffers alternate. */
 bool ith_walker_repeats(const ith_walker *w)
 {
     const double *now = (const double *)&w->sum, *middle = (const double *)&w->before[1],

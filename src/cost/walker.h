@@ -18,7 +18,7 @@ typedef struct ith_walk_sums {
     double exchange, waiting; /* as ith_plan_counters counts them */
     double sent;              /* bytes, as ith_schedule_sent_bytes counts them */
     double work;              /* pairs of queries and keys */
-    double rows, blocks;      /* in place: the shards since the first hop */
+    double rows, blocks;      /* in place: rows and KV blocks of the shards since the first hop */
     double level_bytes[ITH_MACHINE_LEVELS], level_seconds[ITH_MACHINE_LEVELS]; /* messages, as in ith_cost */
 } ith_walk_sums;
 enum { ITH_WALK_SUMS = sizeof(ith_walk_sums) / sizeof(double), ITH_WALK_HOPS = 4 };
@@ -30,7 +30,7 @@ typedef struct ith_walk_exchange {
     double posted, ready; /* when this rank has posted it, and when its peers have too; infinite: not known */
     bool used[ITH_MACHINE_LEVELS];
     double work[ITH_MACHINE_LEVELS];  /* seconds for which it still occupies the link of each level */
-    double end[ITH_MACHINE_LEVELS];   /* when that reached 0 */
+    double end[ITH_MACHINE_LEVELS];   /* when `work` reached 0 there */
     double least[ITH_MACHINE_LEVELS]; /* it ends no earlier, because a link of several ranks is occupied; 0: no limit */
     double copies;                    /* copies that this rank still has to make */
     double restore;                   /* time to restore compressed messages when they have arrived */

@@ -10,8 +10,8 @@ typedef struct ith_quoted {
     char text[128];
 } ith_quoted;
 
-/* Replaces control characters, and bytes that are not UTF-8, by '?'. Cuts long text between two UTF-8 characters and ends
- * it with "...". NULL gives "". Returns a struct to be used at once:
+/* Replaces control characters, and bytes that are not UTF-8, by '?'. Cuts long text between two UTF-8 characters and
+ * ends it with "...". NULL gives "". Returns a struct to be used at once:
  * ith_fail(context, status, "tensor '%s' ...", ith_quote(name).text). */
 ith_quoted ith_quote(const char *text);
 

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A wait asks whether a stream has ended without a pause for SPIN_SECONDS, because a nap takes the system more than 50
- * microseconds, and with naps later. */
+/* A wait asks again and again whether a stream has ended: without pauses for SPIN_SECONDS, because a nap takes more
+ * than 50 microseconds, and later with a nap before each question. */
 #define SPIN_SECONDS 1e-3
 #define NAP_NS 20000
 

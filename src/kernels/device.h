@@ -5,8 +5,8 @@
  *
  * Every function that can fail returns a status and, on failure, writes one sentence to `said`. The other functions
  * cannot fail. Functions that take a stream only enqueue work and return at once; work of one stream runs in order.
- * Sizes of tensors are in elements, unless the name says bytes. "On the device" means memory of ith_device_ops.allocate,
- * or any memory of the caller that the device can address. */
+ * Sizes of tensors are in elements, unless the name says bytes. "On the device" means memory of
+ * ith_device_ops.allocate, or any memory of the caller that the device can address. */
 #ifndef ITH_KERNELS_DEVICE_H
 #define ITH_KERNELS_DEVICE_H
 
@@ -16,7 +16,8 @@
 
 #include <ithaca/transport.h>
 
-/* The version of the interface between the library and its device modules. It goes up with every change to this file. */
+/* The version of the interface between the library and its device modules. It goes up with every change to this file.
+ */
 #define ITH_DEVICE_MODULE_ABI 1
 /* Bytes of a sentence of a failure, with its terminating zero. */
 #define ITH_DEVICE_SENTENCE 256
@@ -58,11 +59,12 @@ typedef struct ith_device_attend {
     ith_device_rows q, k, v, o;
     int64_t q_rows, kv_rows;
     /* The numbers of keys of each batch entry in this shard, [batch] on the device, each from 0 to kv_rows; NULL: all
-     * kv_rows. Rows of k and v behind them, up to the next multiple of ITH_DEVICE_KEYS, exist and are finite numbers. */
+     * kv_rows. Rows of k and v behind them, up to the next multiple of ITH_DEVICE_KEYS, exist and are finite numbers.
+     */
     const int32_t *keys;
-    /* [batch] rows, key_bias_stride apart, on the device: element 0 belongs to the first key of this shard. Added to the
-     * scaled logits, in units of the natural logarithm. -INFINITY hides a key, whose rows of k and v are then finite
-     * numbers. NULL: none. */
+    /* [batch] rows, key_bias_stride apart, on the device: element 0 belongs to the first key of this shard. Added to
+     * the scaled logits, in units of the natural logarithm. -INFINITY hides a key, whose rows of k and v are then
+     * finite numbers. NULL: none. */
     const float *key_bias;
     int64_t key_bias_stride;
     /* The entry of the mask for query i of head n and key j of this shard lies at element
@@ -78,8 +80,8 @@ typedef struct ith_device_attend {
     float *m, *l; /* [count, q_rows] each; offsets m in base 2 */
     float *lse;   /* [count] rows of q_rows numbers, lse_stride apart, natural logarithms; NULL: not wanted */
     int64_t lse_stride;
-    /* A number on the device. A block of threads that begins while it is not 0 does nothing: the call was cancelled, and
-     * its results are not used. */
+    /* A number on the device. A block of threads that begins while it is not 0 does nothing: the call was cancelled,
+     * and its results are not used. */
     const int32_t *halt;
 } ith_device_attend;
 
@@ -90,8 +92,8 @@ enum { ITH_DEVICE_KEYS = 256 };
 typedef struct ith_device_kernel {
     const char *name;
     /* Why the kernel cannot compute such a call on this device: a static sentence that names the rule; NULL: it can.
-     * Looks at the members up to mask_kind, but not at pointers except whether they are NULL; rows without data count as
-     * suitably aligned. */
+     * Looks at the members up to mask_kind, but not at pointers except whether they are NULL; rows without data count
+     * as suitably aligned. */
     const char *(*refuses)(const struct ith_device *device, const ith_device_attend *call);
     ith_status (*attend)(struct ith_device_stream *stream, const ith_device_attend *call, char *said);
 } ith_device_kernel;
@@ -99,8 +101,8 @@ typedef struct ith_device_kernel {
 /* ---- Preparation of keys and of fixed_m ------------------------------------------------------------------------ */
 
 /* Copies the rows of kv heads [first, first + count) to contiguous rows: to [count, padded_rows, head_dim], of the same
- * type. Rows of absent keys (behind `keys`, or with a key_bias of -INFINITY) and rows from kv_rows to padded_rows become
- * zeros. keys and key_bias: as in ith_device_attend. */
+ * type. Rows of absent keys (behind `keys`, or with a key_bias of -INFINITY) and rows from kv_rows to padded_rows
+ * become zeros. keys and key_bias: as in ith_device_attend. */
 typedef struct ith_device_pack {
     ith_dtype dtype;
     int64_t head_dim, first, count, kv_heads, kv_rows, padded_rows;
@@ -124,9 +126,9 @@ typedef struct ith_device_key_stats {
     /* [count, head_dim] on the device: the mean key of the shard; zeros if smoothed is false or there are no keys.
      * Groups of 64 rows are summed in f32, and their sums in f64. */
     float *means;
-    /* [count, 4] on the device: the number of keys; the largest |k_j - mean|^2; the largest |v_jd|; 1 if some key_bias is
-     * neither 0 nor -INFINITY, otherwise 0. The number of keys is exact up to 2^24. Squares have the error that keyops.h
-     * promises. */
+    /* [count, 4] on the device: the number of keys; the largest |k_j - mean|^2; the largest |v_jd|; 1 if some key_bias
+     * is neither 0 nor -INFINITY, otherwise 0. The number of keys is exact up to 2^24. Squares have the error that
+     * keyops.h promises. */
     float *stats;
     double *scratch; /* key_stats_scratch_bytes on the device */
 } ith_device_key_stats;
@@ -205,7 +207,7 @@ typedef struct ith_device_module {
     ith_status (*query_stats)(struct ith_device_stream *stream, const ith_device_query_stats *stats, char *said);
     ith_status (*offsets)(struct ith_device_stream *stream, const ith_device_offsets *offsets, char *said);
 
-    /* The kernels of attention, the usually fastest first; ends with NULL. */
+    /* The kernels of attention, ending with NULL. The kernel that is usually the fastest comes first. */
     const ith_device_kernel *const *kernels;
 
     /* The stream as the device's own library knows it (a cudaStream_t), for transports. */

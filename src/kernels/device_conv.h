@@ -71,9 +71,9 @@ typedef struct ith_device_pixels {
 
 enum { ITH_DEVICE_PIXEL_CHANNELS = 2048 };
 
-/* The colours of finished frames: rgb [frames][patch height][patch width][3] becomes y + bias, clamped to [-1, 1]; a NaN
- * stays a NaN. y is [frames][height][width][channels]. The first 3 patch^2 channels of its pixel hold a square of pixels,
- * [colour][column][row]. */
+/* The colours of finished frames: rgb [frames][patch height][patch width][3] becomes y + bias, clamped to [-1, 1]; a
+ * NaN stays a NaN. y is [frames][height][width][channels]. The first 3 patch^2 channels of its pixel hold a square of
+ * pixels, [colour][column][row]. */
 typedef struct ith_device_colours {
     int64_t frames, height, width, channels, patch;
     ith_dtype type; /* of y */

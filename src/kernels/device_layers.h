@@ -16,8 +16,8 @@ struct ith_device_products;
 
 /* y = act(x w^T + bias), with sums in f32. x [rows, in] and w [out, in] have the number type `type`; bias [out] and y
  * [rows, out] have the number type `y_type`, which is `type` or F32. F32 operands are multiplied as they are, without
- * TF32. Rows of w are contiguous. y overlaps neither x nor w. Where rows are not aligned, BF16 may be rounded before bias
- * and act too. */
+ * TF32. Rows of w are contiguous. y overlaps neither x nor w. Where rows are not aligned, BF16 may be rounded before
+ * bias and act too. */
 typedef struct ith_device_linear {
     int64_t rows, in, out;
     ith_dtype type, y_type;
@@ -43,10 +43,10 @@ typedef struct ith_device_vectors {
  *   n = LN(x) a + b           if n is not NULL; without `normed`, n = x
  *   LN(x) = (x - mean(x)) / sqrt(var(x) + eps)
  *
- * gate, a and b are vectors of the row's time step. Row r is token begin + r % share of batch entry r / share. With known
- * tokens (known > 0) its time step is number 2 (r / share) + 1 if the token is below `known`, and number 2 (r / share)
- * otherwise; without, it is number r / share. n may be y with the same type and stride. dim is at most 8192; dims that
- * are not a multiple of 8 are even and at most 2048. */
+ * gate, a and b are vectors of the row's time step. Row r is token begin + r % share of batch entry r / share. With
+ * known tokens (known > 0) its time step is number 2 (r / share) + 1 if the token is below `known`, and number
+ * 2 (r / share) otherwise; without, it is number r / share. n may be y with the same type and stride. dim is at most
+ * 8192; dims that are not a multiple of 8 are even and at most 2048. */
 typedef struct ith_device_row_update {
     int64_t rows, dim;
     float *x; /* [rows, dim] */

@@ -6,8 +6,8 @@
 
 #include "device_use.h"
 
-/* Fills memory of the context's device with nearly normal numbers: one block of them, and copies of it. Returns when the
- * numbers are there. stream: a stream of the device, for the copies. */
+/* Fills memory of the context's device with nearly normal numbers: one block of them, and copies of it. Returns when
+ * the numbers are there. stream: a stream of the device, for the copies. */
 ith_status ith_device_fill_random(ith_context *context, struct ith_device_stream *stream, ith_dtype dtype, void *memory,
                                   int64_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices in use: each device that a context has asked for is opened once in a process, and stays open. The functions of
- * its module are in device.h. */
+/* Devices in use: each device that a context has asked for is opened once in a process, and stays open. The functions
+ * of its module are in device.h. */
 #ifndef ITH_KERNELS_DEVICE_USE_H
 #define ITH_KERNELS_DEVICE_USE_H
 

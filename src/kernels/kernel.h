@@ -19,15 +19,15 @@
  *   - It accepts every q_rows from 0 to block_q, every number of keys >= 0 and every head_dim that `supports` accepts,
  *     and touches nothing outside the arrays.
  *   - A row whose keys are all masked has m = -inf (online), l = 0, o = 0; its output is o = 0, lse = -inf. Never NaN,
- *     unless its query has NaN or infinity: the state and the output may then be NaN, lse included. The caller finds such
- *     rows by lse, and writes their output itself (attention/run/cpu/sweep.c).
+ *     unless its query has NaN or infinity: the state and the output may then be NaN, lse included. The caller finds
+ *     such rows by lse, and writes their output itself (attention/run/cpu/sweep.c).
  *   - An absent key (NULL, or a bias of -inf) is never read. A key that only `mask` hides may be read, and must be
  *     finite.
  *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in a
  *     shorter type if its file says so.
  *   - log2(e) * scale is kept in f32 at least, and is not multiplied into a q of fewer bits.
- *   - A probability below 2^-126 may become zero. So may its product with v, if the values of a panel of keys reach 2^-60.
- *     The thread's floating-point mode is the same before and after a call.
+ *   - A probability below 2^-126 may become zero. So may its product with v, if the values of a panel of keys reach
+ *     2^-60. The thread's floating-point mode is the same before and after a call.
  *   - Against float64 on the same inputs, the error is at most twice the error of the plain implementation in the type
  *     (f32 logits, p rounded to the type of v, sums in f32), whatever the logits. */
 #ifndef ITH_KERNELS_KERNEL_H
@@ -116,8 +116,8 @@ typedef struct ith_instructions {
     int times;
 } ith_instructions;
 
-/* A kernel of attention: its name, its requirements, its limits and its functions. Every processor can call the functions
- * before `pack`, because plans are made for other machines too. */
+/* A kernel of attention: its name, its requirements, its limits and its functions. Every processor can call the
+ * functions before `pack`, because plans are made for other machines too. */
 typedef struct ith_attn_kernel {
     const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces; saved measurements (wisdom) refer to it */
     uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
@@ -134,13 +134,14 @@ typedef struct ith_attn_kernel {
 } ith_attn_kernel;
 
 /* Initialises the function pointers of an ith_attn_kernel with functions of the same names, which the kernel's file
- * defines. ITH_ATTN_SIZES initialises the pointers to the functions that every processor can call, except for `pays`. */
+ * defines. ITH_ATTN_SIZES initialises the pointers to the functions that every processor can call, except for `pays`.
+ */
 #define ITH_ATTN_SIZES                                                                                                 \
     .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes
 #define ITH_ATTN_FUNCTIONS ITH_ATTN_SIZES, .pack = pack, .attend = attend
 
 /* Returns kernel number `index` of the library and its loaded modules; NULL beyond the last. Kernels of the library
- * come first, the usually fastest before the others. */
+ * come first; among them, kernels that are usually faster come before the others. */
 const ith_attn_kernel *ith_attn_kernel_at(int index);
 /* The kernel called `name`; NULL if there is none. */
 const ith_attn_kernel *ith_attn_kernel_named(const char *name);

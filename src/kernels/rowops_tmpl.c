@@ -20,13 +20,14 @@
 #define LOWEST_BESIDE_ONE 0xc2a00000u
 
 /* Returns e^x with an error of at most 1.1 ulp, subnormal results included; a number if x is NaN. Below the number with
- * the bits `lowest`, x counts as that number. With x = n ln 2 + r and |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted
- * in two parts, the first short enough that n times it is exact. e^r = 1 + r + r^2 q(r), where q is the minimax
- * polynomial of degree 4 (error 4e-9). 2^n is applied in two factors, because neither 2^128 nor 2^-150 is a float.
+ * the bits `lowest`, x counts as that number. With x = n ln 2 + r and |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is
+ * subtracted in two parts, the first short enough that n times it is exact. e^r = 1 + r + r^2 q(r), where q is the
+ * minimax polynomial of degree 4 (error 4e-9). 2^n is applied in two factors, because neither 2^128 nor 2^-150 is a
+ * float.
  *
- * The code compares bits, because comparisons of floats may trap, which keeps gcc from vectorising. The bits of positive
- * floats, as signed numbers, have the order of the floats; the bits of negative floats, as unsigned numbers, have the
- * reverse order. */
+ * The code compares bits, because comparisons of floats may trap, which keeps gcc from vectorising. The bits of
+ * positive floats, as signed numbers, have the order of the floats; the bits of negative floats, as unsigned numbers,
+ * have the reverse order. */
 static inline float exp_or_number(float x, uint32_t lowest)
 {
     /* 1.5 * 2^23: the low bits of the sum x + round_to_integer are the integer nearest to x. */

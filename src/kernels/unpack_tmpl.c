@@ -5,8 +5,8 @@
  *
  * Quantisation blocks of 32 or 256 numbers are unpacked in groups of 32. In the formulas d, m and dmin are f16 scales
  * of the block, s and t are scales of a group or of half of it, and q is the code of a number. Codes are first brought
- * into bytes, then the compiler vectorises the loop that scales them. fp8 selects values by masks instead of conditions,
- * because gcc does not vectorise a product of floats that a condition guards. */
+ * into bytes, then the compiler vectorises the loop that scales them. fp8 selects values by masks instead of
+ * conditions, because gcc does not vectorise a product of floats that a condition guards. */
 #include "../base/dtype.h"
 #include "../base/size.h"
 #include "unpack.h"

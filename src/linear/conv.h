@@ -25,11 +25,11 @@
  * is packed once. There are three ways to compute them:
  *
  *   - Convolutions that multiply f32 use Winograd's transforms (kernels/winograd.h, conv_plane.c). Kernels of 3 x 3 or
- * 3 x 3 x 3 use F(2x2, 3x3) over the plane, with 4/9 of the multiplications. If frames come in pairs, kernels of 3 x 3
- * x 3 use F(2x2x2, 3x3x3), with 8/27. With few input channels, so that the filters are small, they use F(2x2x4, 3x3x3),
- *     with 2/9. If the input is doubled, 7 of 16 products are left out.
+ *     3 x 3 x 3 use F(2x2, 3x3) over the plane, with 4/9 of the multiplications. If frames come in pairs, kernels of
+ *     3 x 3 x 3 use F(2x2x2, 3x3x3), with 8/27. With few input channels, so that the filters are small, they use
+ *     F(2x2x4, 3x3x3), with 2/9. If the input is doubled, 7 of 16 products are left out.
  *   - Convolutions with very few output channels are folded (conv_direct.c): the taps of a row of the kernel become
- * columns of the product, so that fewer lanes of vectors are empty.
+ *     columns of the product, so that fewer lanes of vectors are empty.
  *   - All other convolutions follow the definition (conv_direct.c).
  *
  * A number of y has the same bits for any number of threads and any `strip`. A NaN or an infinity in a pixel reaches

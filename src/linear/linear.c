@@ -5,14 +5,14 @@
  *   1. PACK: the threads pack the rows of x into right panels of the product kernel.
  *   2. ADDED_FIRST: if the layer has separate low-rank additions (linear.h), they compute the packed rows
  *      t = factor down x. ADDED_GATE: the same for the gate of a feed-forward network.
- *   3. FIRST: they multiply the panels by the weights, and t by `up`, unit by unit (linear_unit.c). The results are rows
- *      of y, or packed hidden rows of a feed-forward network.
+ *   3. FIRST: they multiply the panels by the weights, and t by `up`, unit by unit (linear_unit.c). The results are
+ *      rows of y, or packed hidden rows of a feed-forward network.
  *   4. ADDED_SECOND and SECOND: they multiply the hidden rows, if there are any, in the same way.
  *   5. FINISH: they call the caller's `finish` for each row of y.
  *
  * No barrier lies between the stages (linear_work.h). Stages 1 and 2 of the next strip come before stage 4, so a thread
- * that has ended stage 3 or 4 earlier than the others finds work. A strip has enough rows that the conversion of weights
- * takes only a few percent of the time. */
+ * that has ended stage 3 or 4 earlier than the others finds work. A strip has enough rows that the conversion of
+ * weights takes only a few percent of the time. */
 #include "linear.h"
 
 #include "../base/file_fault.h"
@@ -216,9 +216,9 @@ static const ith_linear *layer_of(const task *t, int which)
     }
 }
 
-/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. The memory of rows t is free when
- * their operands are there. A thread makes the rows t of a strip before it finishes the strip before, so it may not wait
- * for that finish. */
+/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. The memory of rows t is free
+ * when their operands are there. A thread makes the rows t of a strip before it finishes the strip before, so it may
+ * not wait for that finish. */
 static void direct(task *t, int which, int64_t strip, ith_linear_product *p)
 {
     const ith_linear *added_to[] = {[ADDED_FIRST] = t->first, [ADDED_GATE] = t->gate, [ADDED_SECOND] = t->second};

@@ -16,9 +16,9 @@
  *   - As separate products, t = factor down x and then up t. For rank r they take the share r / in + r / out of the
  *     layer's operations.
  *   - Merged, in small layers, where this share is large: w + factor up down is computed once for each application of
- * the layer, or once for all applications if the set keeps it. The time is the time of the layer's products for r rows
- * in f32. If the sums become bf16, they are rounded stochastically (linear_left.c). Kernels that multiply f32 as sums
- * of bf16 never merge low-rank additions.
+ *     the layer, or once for all applications if the set keeps it. The time is the time of the layer's products for r
+ *     rows in f32. If the sums become bf16, they are rounded stochastically (linear_left.c). Kernels that multiply f32
+ *     as sums of bf16 never merge low-rank additions.
  *
  * Dense additions are always merged.
  *

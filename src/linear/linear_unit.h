@@ -13,7 +13,7 @@
 /* The product of a strip by a layer or, with a gate, by two layers of the same size. The result goes to `output`, or
  * becomes the packed hidden rows of a feed-forward network:
  *     y = w x + b    or    hidden = act(w x + b)    or    hidden = act(w x + b) * (w_gate x + b_gate)
- * Low-rank additions to w add up t to w x. */
+ * Separate low-rank additions to w add their products, `up` times t, to w x. */
 typedef struct ith_linear_product {
     const ith_linear *layer, *gate; /* gate NULL: there is one layer */
     const ith_rowops *rowops;

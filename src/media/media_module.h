@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures and videos as a module of the program, ithaca_media_libav.so: only processes that read or write one load FFmpeg
- * (load/media_load.h). The module exports an ith_media called ith_media_table. */
+/* Pictures and videos as a module of the program, ithaca_media_libav.so: only a process that reads or writes pictures
+ * or videos loads FFmpeg (load/media_load.h). The module exports an ith_media called ith_media_table. */
 #ifndef ITH_MEDIA_MEDIA_MODULE_H
 #define ITH_MEDIA_MEDIA_MODULE_H
 

@@ -21,9 +21,9 @@ typedef struct ith_kernel_decision {
     ith_kernel_origin origin;
 } ith_kernel_decision;
 
-/* Chooses one of the kernels: by earlier measurements (wisdom) if there are any; otherwise, if the effort is MEASURE and
- * there are several kernels, by the rates of `measure`, which become wisdom; otherwise the kernel number `estimated`.
- * Wisdom is locked meanwhile, so clones of this context wait and then use the same measurement. */
+/* Chooses one of the kernels: by earlier measurements (wisdom) if there are any; otherwise, if the effort is MEASURE
+ * and there are several kernels, by the rates of `measure`, which become wisdom; otherwise the kernel number
+ * `estimated`. Wisdom is locked meanwhile, so clones of this context wait and then use the same measurement. */
 ith_status ith_kernel_decide(const ith_attn_setting *setting, ith_effort effort, const ith_kernel_names *kernels,
                              int estimated, ith_kernel_timer *measure, ith_kernel_decision *decision);
 

@@ -21,8 +21,8 @@ struct ith_plan {
     void *on_device, *pinned; /* the memory of the executor on a device; NULL on the processor */
     /* number of the plan on its communicator; number of executions that all ranks began */
     int64_t number, begun;
-    /* whether some ranks of the group are threads of one process; the memory of this rank's tensors in the execution that
-     * opens, which these ranks read */
+    /* whether some ranks of the group are threads of one process; the memory of this rank's tensors in the execution
+     * that opens, which these ranks read */
     bool has_neighbours;
     ith_extents extents;
     ith_halt halt;      /* the request to stop an execution */

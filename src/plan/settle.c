@@ -285,7 +285,7 @@ static ith_status check_exchange(const ith_group *group, const ith_attn_setting 
     return ITH_OK;
 }
 
-/* On a device rows of other ranks arrive as messages. */
+/* Chooses the exchange on a device, where rows of other ranks always arrive as messages. */
 static ith_status choose_device_exchange(ith_attn_setting *s)
 {
     if (s->exchange == ITH_EXCHANGE_IN_PLACE || s->exchange == ITH_EXCHANGE_MIXED)

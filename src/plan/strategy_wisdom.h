@@ -6,8 +6,9 @@
 #include "settle.h"
 #include "wisdom.h"
 
-/* Remembers that the choices of `info` were the fastest for a setting's problem on its device, as measured by this process. seconds,
- * usual_seconds: the times of an execution with these choices and with those that a plan makes by its rule. */
+/* Remembers that the choices of `info` were the fastest for a setting's problem on its device, as measured by this
+ * process. seconds, usual_seconds: the times of an execution with these choices, and with the choices that a plan makes
+ * by its rules. */
 void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_setting *setting, const ith_group *group,
                              const ith_plan_info *info, double seconds, double usual_seconds);
 

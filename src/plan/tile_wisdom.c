@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of wisdom about tiles (tile_wisdom.h):
  *
- *     tiles KERNEL TYPE head_dim=D softmax=S keys=N: block_q A block_kv B block_kv_compute C block_kv_compute_in D
+ *     tiles KERNEL TYPE head_dim=D softmax=S keys=N: block_q A block_kv B block_kv_compute C block_kv_compute_in E
  *         rate R usual_rate U
  *
  * on one line, with rates in 10^6 operations a second. */

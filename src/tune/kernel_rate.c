@@ -17,7 +17,7 @@ enum {
     HEADS = 16,        /* heads of k and v: rows of a head lie as far apart as in a model's tensors */
     PIECE_KEYS = 256,  /* keys of a call of `pack`, as in a plan */
     STATISTICS = 512,  /* rows whose statistics are found together, as in attention/fixed_m.c */
-    SHORT = 8,         /* the short KV blocks have this part of the keys of a whole block */
+    SHORT = 8,         /* a short KV block has 1 / SHORT of the keys of a whole block */
     LEAST_REPEATS = 3, /* measured repeats, after one to warm up */
     MOST_REPEATS = 400,
     TICKS_TO_ASK = 64,      /* ticks between two questions whether to stop: some milliseconds at most */
@@ -258,7 +258,8 @@ typedef struct rate_work {
     double quiet, typical; /* the results */
 } rate_work;
 
-/* Fills the memory of a thread: queries are rows of the last head, keys and values of the head of its number. */
+/* Fills the memory of a thread. Queries are rows of the last head; keys and values are rows of the head whose number is
+ * the thread's (modulo the number of heads). */
 static void open_memory(const rate_run *r, int thread, rate_ticks *ticks, thread_memory *t)
 {
     const ith_rate_scene *s = r->scene;

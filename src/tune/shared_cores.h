@@ -7,8 +7,8 @@
 
 typedef struct ith_shared_cores {
     int64_t units; /* cores that the processes of rank 0's host may use */
-    int64_t hosts; /* consecutive hosts, rank 0's first, whose processes may use cores of rank 0's process: hosts can be
-                    * containers or namespaces of one machine */
+    int64_t hosts; /* number of consecutive hosts, from rank 0's host on, whose processes may use cores of rank 0's
+                    * process: hosts can be containers or namespaces of one machine */
 } ith_shared_cores;
 
 /* Collective. *found is the same on all ranks. */

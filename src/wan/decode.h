@@ -4,9 +4,9 @@
  * Each process decodes a band of rows of every frame, with all of its threads, and rank 0 gathers the frames. The
  * processes exchange nothing else: each process also computes the rows above and below its band on which the band
  * depends (vae/vae.h). Any number of processes gives the same bits. With from_latents the process of rank 0 decodes
- * alone. So it does if its context has a device that decodes (vae/vae_device.h); a process that has one while rank 0 has
- * none decodes whole frames, and passes on its band.
- */
+ * alone. It also decodes alone if its context has a device that decodes (vae/vae_device.h). If rank 0's process has no
+ * such device and another process has one, the other process decodes whole frames on its device, and passes on its
+ * band. */
 #ifndef ITH_WAN_DECODE_H
 #define ITH_WAN_DECODE_H
 

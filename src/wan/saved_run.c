@@ -82,8 +82,8 @@ static uint64_t hash_fields(uint64_t hash, const void *from, find_value *find, c
     return hash;
 }
 
-/* The hash of all keys and values but its own and the version, which is compared: a run that goes on from a file that was changed would give other
- * bits. */
+/* The hash of all keys and values of the metadata but the hash itself and the version, which is compared. A run that
+ * goes on from a file whose metadata were changed would give other bits. */
 static uint64_t hash_metadata(const void *from, find_value *find)
 {
     static const char *const keys[] = {"step", "model", "noise", "state", "plan", "attention"};

@@ -271,8 +271,8 @@ static void rows_in_place_count_in_full(void **state)
     }
 }
 
-/* Ulysses sends no row of a rank to itself: where all other rows fit the messages, and each rank keeps the outputs of its
- * own head and rows, the result has the bits of plain messages. */
+/* Ulysses sends no row of a rank to itself: where all other rows fit the messages, and each rank keeps the outputs of
+ * its own head and rows, the result has the bits of plain messages. */
 static void own_rows_are_not_rounded(void **state)
 {
     (void)state;

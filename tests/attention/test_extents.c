@@ -190,7 +190,7 @@ static void outputs_over_tensors_of_other_ranks_are_refused(void **state)
         }
 }
 
-/* ---- A rank that is stuck ----------------------------------------------------------------------------------------- */
+/* ---- A rank that is stuck ---------------------------------------------------------------------------------------- */
 
 enum { STUCK_LENGTH = 512 };
 #define STUCK_SECONDS 3.0

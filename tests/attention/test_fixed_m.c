@@ -36,7 +36,7 @@ typedef struct fixed_case {
     float *key_bias;
     /* How it is run: */
     int ring, segments, threads;
-    int64_t first, count; /* of its query problems */
+    int64_t first, count; /* the query heads that are measured; functions below call the number of one `problem` */
     int64_t cuts[MOST_RANKS + 1];
     /* The results of each rank: m [problems, q_len] for all queries, applies [problems] */
     float *m[MOST_RANKS];
@@ -64,7 +64,7 @@ static const float *q_row(const fixed_case *c, int64_t problem, int64_t row)
     return c->qf + ((problem / p->heads * p->q_len + row) * p->heads + problem % p->heads) * p->head_dim;
 }
 
-/* The place of a key of a query problem's, in elements. */
+/* The offset of a key of a query head, in elements. */
 static int64_t key_at(const fixed_case *c, int64_t problem, int64_t row)
 {
     const ith_attn_problem *p = &c->problem;
@@ -243,7 +243,7 @@ static void run(fixed_case *c, int ring)
 
 /* ---- The definition in double ---------------------------------------------------------------------------------- */
 
-/* Of one query problem. */
+/* The statistics of one query head, computed in double. */
 typedef struct truth {
     double *mean;                                  /* k' [D] */
     double bound, magnitude, largest_q, largest_k; /* max |k_j - k'|, max |v|, max |q_i|, max |k_j| */

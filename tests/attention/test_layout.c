@@ -97,8 +97,8 @@ static void heads_before_rows(void **state)
     free(all), free(turned), free(o);
 }
 
-/* Batch entries as near to one another as they may be, in [batch, rows, width] and in [rows, batch, width], and nearer by
- * one element. */
+/* Batch entries as near to one another as they may be, in [batch, rows, width] and in [rows, batch, width], and nearer
+ * by one element. */
 static void batch_entries_may_touch(void **state)
 {
     (void)state;

@@ -132,7 +132,7 @@ static void *attend(void *user)
     return NULL;
 }
 
-/* Runs two ranks whose contexts are strangers. */
+/* Runs two ranks whose contexts are not clones of one another. */
 static void attend_together(lone_rank *ranks)
 {
     ith_context *contexts[RANKS] = {ranks[0].context, ranks[1].context};

@@ -17,19 +17,19 @@
 
 enum { RANKS = 8, HEADS = 36, ROWS = 40, MOVES = 32, POSTS = 512 };
 
-/* A POST, as it was when its rank came to it. */
+/* The transfers of a POST step, copied when the walk of its rank came to it. */
 typedef struct posted {
     int sends, receives;
-    ith_move send[MOVES], receive[MOVES]; /* those that are not empty */
+    ith_move send[MOVES], receive[MOVES]; /* the moves that are not empty */
 } posted;
 
 typedef struct rank_state {
     ith_schedule schedule;
-    ith_step step; /* the next */
+    ith_step step; /* the next step */
     bool done;
     int16_t memory[ITH_PLACES][ITH_TENSORS][HEADS][ROWS]; /* the row of the sequence that lies there; -1: none */
     bool met[HEADS][ROWS][ROWS];                          /* query head, query, key */
-    posted posts[2][POSTS];                               /* on the ulysses axis and on the ring */
+    posted posts[2][POSTS];                               /* the posts on the ulysses axis, and on the ring axis */
     int posted[2];
     int under_way[ITH_EXCHANGES]; /* number of the POST; -1: none */
 } rank_state;

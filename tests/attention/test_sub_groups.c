@@ -34,8 +34,8 @@ typedef enum mishap {
     CANCELLED_WITHIN
 } mishap;
 
-/* The sentence of a mishap of rank 3 in the sub-group of ranks 1 and 3: begin, rank 3, between, rank 1 (if it is named),
- * end. */
+/* The sentence of a mishap of rank 3 in the sub-group of ranks 1 and 3: begin, rank 3, between, rank 1 (if it is
+ * named), end. */
 static const struct {
     const char *begin, *between;
     bool names_first;

@@ -272,7 +272,8 @@ static ith_status check_scene(int ranks, scene *s)
     const char *sentence = NULL;
     for (int rank = 0; rank < ranks; rank++) {
         if (s->seen[rank] == ITH_OK) {
-            /* The one that vanished; or a rank that the late one reached just before another's limit. */
+            /* With a fault only these may succeed: the rank that vanished; and, if a rank is late, a rank that the late
+             * rank reached just before the time limit of another one ended the group. */
             assert_true(s->fault == FAULT_NONE || s->fault == FAULT_LATE ||
                         (s->fault == FAULT_VANISH && rank == s->rank));
             continue;

@@ -26,12 +26,13 @@ typedef struct talk {
     int64_t asked, moved; /* the exchange whose data it has been asked for, -1: none; bytes of it that it has sent */
 } talk;
 
-/* The other process: it does what is right, but for a lie now and then. */
+/* The other process, played by the test. It follows the protocol, except that some of its datagrams are wrong (lies).
+ */
 typedef struct liar {
     ith_link link;
     uint32_t random;
     bool closed;
-    int lies;             /* one datagram in so many is a lie */
+    int lies;             /* one of this many datagrams is a lie */
     int due;              /* datagrams that arrive before the next pause */
     int64_t sent, posted; /* datagrams that were sent to it; exchanges that were posted */
     talk talks[2];
@@ -215,7 +216,7 @@ static ith_status post(void *state, int rank, int64_t request, int64_t bytes, ch
     return ith_wire_transport.exchange(state, &operation);
 }
 
-/* One life of a transport among lies: it posts, waits, and is closed. */
+/* Makes a transport whose peer sends wrong datagrams, posts exchanges, waits for them, and closes the transport. */
 static void live(uint32_t seed, char *memory, tally *t)
 {
     static liar l;

@@ -245,8 +245,8 @@ static double simulating_seconds(scene *s, int ranks)
     return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
 }
 
-/* Four times as many ranks take four times as many steps each. The time grows by these 16 times, and by up to 8 times as much
- * because of caches and other programs; each step must not look at all ranks or at all steps. */
+/* Four times as many ranks take four times as many steps each. The time grows by these 16 times, and by up to 8 times
+ * as much because of caches and other programs; each step must not look at all ranks or at all steps. */
 static void test_many_ranks(void **state)
 {
     (void)state;

@@ -231,9 +231,9 @@ static void allocations_of_the_host_may_fail(void **state)
     }
 }
 
-/* Runs a case again and again; each time call number n = 0, 1, .. after the beginning fails. calls, refuse: the count of
- * calls and the number of the one that fails, of fake_control_table. Each failure is a sentence with one of two texts on
- * all ranks, and leaves nothing. */
+/* Runs a case again and again; each time call number n = 0, 1, .. after the beginning fails. calls, refuse: the count
+ * of calls and the number of the one that fails, of fake_control_table. Each failure is a sentence with one of two
+ * texts on all ranks, and leaves nothing. */
 static void fail_each(int kind, atomic_long *calls, atomic_long *refuse, const char *words, const char *other)
 {
     attention_case c = kind_case(&kinds[kind], 20);

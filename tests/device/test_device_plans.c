@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans on a device against the definition in double, with the bounds of plans on the processor: every strategy on 1 to
- * 16 ranks that share the device, and every kind of problem. ITHACA_TEST_DEVICE names the device. On a GPU the groups of
- * cases stop after ITHACA_TEST_SECONDS (60) in all, and say how many cases there were. ITHACA_PLAN_STEP=n leaves out most
- * plans of the small problem: it takes those of one rank, and every n-th of the others. */
+ * 16 ranks that share the device, and every kind of problem. ITHACA_TEST_DEVICE names the device. On a GPU the groups
+ * of cases stop after ITHACA_TEST_SECONDS (60) in all, and say how many cases there were. ITHACA_PLAN_STEP=n leaves out
+ * most plans of the small problem: it takes those of one rank, and every n-th of the others. */
 #include "base/clock.h"
 #include "device/device_fixture.h"
 #include "support/attention_check.h"
@@ -138,7 +138,8 @@ static bool small_plan(int index, ith_attn_options *o, int *ranks, int *softmax)
     return !(mesh[1] == 1 && direction) && !(mesh[0] == 1 && (fold || chunk));
 }
 
-/* Plans of one rank first; then those of all other meshes in turn, so that a group that is cut short has some of each. */
+/* Plans of one rank first; then those of all other meshes in turn, so that a group that is cut short has some of each.
+ */
 static int plan_at(int position)
 {
     const int of_mesh = PLANS / MESHES;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans on a device that measure their kernel, and wisdom about devices. ITHACA_TEST_DEVICE names the device. On the fake
- * one, tests make its first kernel slow. */
+/* Plans on a device that measure their kernel, and wisdom about devices. ITHACA_TEST_DEVICE names the device. On the
+ * fake one, tests make its first kernel slow. */
 #include "device/device_fixture.h"
 #include "plan/strategy_wisdom.h"
 #include "support/in_rank.h"
@@ -93,7 +93,8 @@ static void other_subjects_are_estimated(void **state)
     assert_int_equal(t.info.kernel_origin, ITH_KERNEL_MEASURED);
 }
 
-/* The fastest kernel is passed over for a problem that it does not take, and nothing is measured for one kernel alone. */
+/* The fastest kernel is passed over for a problem that it does not take, and nothing is measured for one kernel alone.
+ */
 static void kernels_that_cannot_are_passed_over(void **state)
 {
     (void)state;
@@ -110,7 +111,8 @@ static void kernels_that_cannot_are_passed_over(void **state)
     assert_int_equal(t.info.kernel_origin, ITH_KERNEL_NAMED);
 }
 
-/* The processor and the device share one wisdom, in memory and in a file, and do not mistake each other's for theirs. */
+/* The processor and the device share one wisdom, in memory and in a file, and do not mistake each other's for theirs.
+ */
 static void wisdom_of_the_processor_is_another(void **state)
 {
     (void)state;

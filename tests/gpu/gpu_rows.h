@@ -13,8 +13,8 @@
 /* The most heads of a call, and about the most numbers of a tensor. */
 enum { GPU_HEADS_MAX = 32, GPU_NUMBERS_MAX = 400000 };
 
-/* Heads [first, first + count) of a tensor, with `heads` heads in each batch entry, and their absent keys. The tensor has
- * heads from tensor_first on, tensor_heads in each batch entry. Strides and offset are in numbers. */
+/* Heads [first, first + count) of a tensor, with `heads` heads in each batch entry, and their absent keys. The tensor
+ * has heads from tensor_first on, tensor_heads in each batch entry. Strides and offset are in numbers. */
 typedef struct gpu_heads {
     ith_dtype dtype;
     int64_t number; /* bytes */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of convolutional layers on a device (kernels/device_conv.h), each against its definition in float64, at
- * random and edge sizes; then their rates at the sizes of the published autoencoders. With the argument "short" without
- * the rates. */
+/* The operations of convolutional layers on a device (kernels/device_conv.h), each against its definition in float64,
+ * at random and edge sizes; then their rates at the sizes of the published autoencoders. With the argument "short"
+ * without the rates. */
 #include "gpu_numbers.h"
 #include "gpu_test.h"
 

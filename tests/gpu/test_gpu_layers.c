@@ -58,7 +58,7 @@ static double error_of(double y, double ref, ith_dtype type, double slack)
     return fabs(y - ref) / ((type == ITH_BF16 ? 0x1p-8 : 0x1p-22) * fabs(ref) + slack);
 }
 
-/* ---- Linear layers ------------------------------------------------------------------------------------------------ */
+/* ---- Linear layers ----------------------------------------------------------------------------------------------- */
 
 static double gelu(double v)
 {
@@ -161,7 +161,7 @@ static void test_linear(void)
            worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
 }
 
-/* ---- Residual sum and norm ---------------------------------------------------------------------------------------- */
+/* ---- Residual sum and norm --------------------------------------------------------------------------------------- */
 
 typedef struct update_case {
     int64_t dim, share, batch, begin, known;
@@ -277,7 +277,7 @@ static void test_updates(void)
     printf("residual sum and norm: worst error in units of the bound %.3f\n", worst);
 }
 
-/* ---- Heads -------------------------------------------------------------------------------------------------------- */
+/* ---- Heads ------------------------------------------------------------------------------------------------------- */
 
 typedef struct heads_case {
     int64_t rows, heads, head_dim, tokens;
@@ -391,7 +391,7 @@ static void test_refusals(void)
     gpu_wait();
 }
 
-/* ---- Rates -------------------------------------------------------------------------------------------------------- */
+/* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
 static const ith_device_linear *timed_linear;
 static int timed_parts = 1; /* products into which the outputs of the timed layer are cut */

@@ -31,8 +31,8 @@ static double least_error(int64_t n)
 
 /* ---- copy_regions ---------------------------------------------------------------------------------------------- */
 
-/* A region of `total` bytes in runs of `bytes`, whose offset in its memory is at least `offset`. *end: where it ends. The
- * strides leave gaps that keep the alignment `unit`. */
+/* A region of `total` bytes in runs of `bytes`, whose offset in its memory is at least `offset`. *end: where it ends.
+ * The strides leave gaps that keep the alignment `unit`. */
 static ith_region random_region(int64_t total, int64_t bytes, int64_t unit, int64_t offset, int64_t *end)
 {
     ith_region r = {.bytes = bytes};

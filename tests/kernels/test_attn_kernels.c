@@ -160,8 +160,8 @@ static void hard_logits(const subject *s)
     }
 }
 
-/* Keys far below a row's maximum, which is the first key, take no longer than others: their probabilities are zeros, not
- * subnormal numbers. The thread's mode is the same afterwards. */
+/* Keys far below a row's maximum, which is the first key, take no longer than others: their probabilities are zeros,
+ * not subnormal numbers. The thread's mode is the same afterwards. */
 static void far_keys(const subject *s)
 {
     const bool takes_f16 = s->kernel->cpu & ITH_CPU_AVX512_FP16; /* subnormal f16 numbers take no longer */

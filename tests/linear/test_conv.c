@@ -276,8 +276,8 @@ static void double_pixels(const ith_conv_shape *s, float *video)
         }
 }
 
-/* Doubled pixels make some products zero, which are left out. The results agree with float64. They keep their bits if the
- * convolution has tiles of the same width when it computes all products. */
+/* Doubled pixels make some products zero, which are left out. The results agree with float64. They keep their bits if
+ * the convolution has tiles of the same width when it computes all products. */
 static void doubled_pixels(void **state)
 {
     (void)state;

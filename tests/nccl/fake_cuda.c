@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for the driver of CUDA and for NCCL on machines without a GPU: the functions that the transport nccl and its
- * test call. A stream is a thread that does its operations in order. A communicator connects its processes by Unix
- * sockets, and never blocks the caller. As with NCCL, a send ends when its data are in a buffer, which may be before its
- * other end comes; a receive, or a send for which the buffer is too small, stays on the stream until its other end comes
- * or the communicator is aborted; and a peer that dies is an error of the communicator. */
+/* Stands in for the driver of CUDA and for NCCL on machines without a GPU: the functions that the transport nccl and
+ * its test call. A stream is a thread that does its operations in order. A communicator connects its processes by Unix
+ * sockets, and never blocks the caller. As with NCCL, a send ends when its data are in a buffer, which may be before
+ * its other end comes; a receive, or a send for which the buffer is too small, stays on the stream until its other end
+ * comes or the communicator is aborted; and a peer that dies is an error of the communicator. */
 #include <cuda.h>
 #include <nccl.h>
 

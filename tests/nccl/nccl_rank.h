@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of the transport nccl, in a process of its own that shares the one GPU with the others: its state, memory of the
- * device and a stream. NCCL takes processes with different NCCL_HOSTID for processes of different hosts, and so lets
- * them share a GPU. */
+/* A rank of the transport nccl, in a process of its own that shares the one GPU with the others: its state, memory of
+ * the device and a stream. NCCL takes processes with different NCCL_HOSTID for processes of different hosts, and so
+ * lets them share a GPU. */
 #ifndef ITH_TESTS_NCCL_RANK_H
 #define ITH_TESTS_NCCL_RANK_H
 

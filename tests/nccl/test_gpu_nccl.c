@@ -91,8 +91,8 @@ static void lay_out(const plan *p, int exchange, int rank, int size, bool sends,
 
 /* ---- Batches of exchanges ---------------------------------------------------------------------------------------- */
 
-/* The exchanges of a batch, as one rank sees them: `out` sends and `in` receives. Both use the bytes from begin to end of
- * the rank's memories. */
+/* The exchanges of a batch, as one rank sees them: `out` sends and `in` receives. Both use the bytes from begin to end
+ * of the rank's memories. */
 typedef struct lane {
     side out, in;
     int64_t begin, end;
@@ -214,7 +214,8 @@ static void exchanges(nccl_rank *r)
         printf("  %d ranks: %lld exchanges in %.2f s\n", r->size, (long long)posted, nccl_now() - start);
 }
 
-/* The sub-group of the ranks with the same parity, and that of each neighbouring pair, together with the whole group. */
+/* The sub-group of the ranks with the same parity, and that of each neighbouring pair, together with the whole group.
+ */
 static void sub_groups(nccl_rank *r)
 {
     void *parts[2] = {NULL, NULL};
@@ -360,9 +361,9 @@ static void death_later(nccl_rank *r)
     death(r, false);
 }
 
-/* Rank 1 dies without posting an exchange in which rank 0 sends to it and receives from rank 2. NCCL may have taken what
- * rank 0 sends before that, and then rank 0 needs nothing of rank 1: it succeeds, with the data of rank 2, and its next
- * exchange fails. */
+/* Rank 1 dies without posting an exchange in which rank 0 sends to it and receives from rank 2. NCCL may have taken
+ * what rank 0 sends before that, and then rank 0 needs nothing of rank 1: it succeeds, with the data of rank 2, and its
+ * next exchange fails. */
 static void death_of_receiver(nccl_rank *r)
 {
     const int64_t bytes = 1 << 20;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention on a GPU by several processes that share it, whose messages go over NCCL from memory of the device to memory
- * of the device: ring, ulysses and both. Each rank compares its rows with the attention of one rank on the processor. */
+/* Attention on a GPU by several processes that share it, whose messages go over NCCL from memory of the device to
+ * memory of the device: ring, ulysses and both. Each rank compares its rows with the attention of one rank on the
+ * processor. */
 #include "nccl_rank.h"
 
 #include <math.h>

@@ -34,7 +34,7 @@ static case_kind case_kind_of_head(const attention_case *c, int64_t kv_head)
     return c->kind == CASE_UNEVEN ? (case_kind)(kv_head % CASE_UNEVEN) : c->kind;
 }
 
-/* A query's or a key's numbers. A normal logit has a standard deviation of about 4 with scale 1/sqrt(D). */
+/* Makes the numbers of a query or of a key. A normal logit has a standard deviation of about 4 with scale 1/sqrt(D). */
 static void case_row(float *x, int64_t D, case_kind kind, bool is_key, uint64_t *r)
 {
     float size = kind == CASE_HUGE ? 40.0f : kind == CASE_TINY ? 1e-4f : kind == CASE_PEAKED ? 3.5f : 2.0f;
@@ -52,7 +52,7 @@ static void case_row(float *x, int64_t D, case_kind kind, bool is_key, uint64_t 
     }
 }
 
-/* [B, rows, heads, D], head by head of the kind that is asked for. */
+/* Makes queries or keys [B, rows, heads, D], each head of its kind of logits. */
 static void *case_rows(const attention_case *c, int64_t rows, int64_t heads, bool is_key, uint64_t *r)
 {
     int64_t D = c->problem.head_dim, all = c->problem.batch * rows * heads;
@@ -166,7 +166,7 @@ double case_bound(const attention_case *c)
     double chance = 2 * unit + (2 + c->largest_logit) * 0x1p-23;
     double bound = fmax(2 * c->plain_error, chance);
     double absolute = type == ITH_F32 ? 5e-6 : type == ITH_BF16 ? 0x1p-8 : 0x1p-10;
-    /* Where values cancel out, the plain implementation itself is beyond the absolute bound. */
+    /* Where values cancel out, the plain implementation itself exceeds the absolute bound. */
     return c->largest_logit <= 30 ? fmin(bound, fmax(absolute, c->plain_error)) : bound;
 }
 
@@ -183,7 +183,8 @@ void *case_share(const attention_case *c, const void *whole, int64_t length, int
     return share;
 }
 
-/* Puts this rank's rows of o and lse in their place; checks that nothing was written between rows. */
+/* Copies this rank's rows of o and lse to the whole tensors of the case, and checks that nothing was written between
+ * rows. */
 static ith_status case_collect(ith_context *context, attention_case *c, const char *o, const float *lse, int64_t begin,
                                int64_t rows)
 {

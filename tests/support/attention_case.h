@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A random attention problem with its tensors, whole; what float64 makes of it; and its way through a plan. */
+/* A random attention problem: its whole tensors, its exact result in float64, and its execution by a plan on some
+ * ranks. */
 #ifndef ITH_TESTS_ATTENTION_CASE_H
 #define ITH_TESTS_ATTENTION_CASE_H
 
@@ -7,16 +8,16 @@
 
 #include <ithaca/ithaca.h>
 
-/* What the logits are like. */
+/* The kinds of logits that the queries and keys of a case make. */
 typedef enum case_kind {
-    CASE_NORMAL,     /* up to 30 or so */
+    CASE_NORMAL,     /* magnitudes up to about 30 */
     CASE_PEAKED,     /* one key takes nearly all of a row's weight */
     CASE_OFFSET,     /* all keys share a large part, so that a row's logits are far from 0 and near one another */
     CASE_CONSTANT,   /* all keys are the same */
-    CASE_HUGE,       /* thousands */
-    CASE_TINY,       /* 1e-6 and less */
-    CASE_ORTHOGONAL, /* queries see nothing of keys that are long */
-    CASE_UNEVEN,     /* from head to head all of it */
+    CASE_HUGE,       /* magnitudes of thousands */
+    CASE_TINY,       /* magnitudes of 1e-6 and less */
+    CASE_ORTHOGONAL, /* 0, because long queries are orthogonal to long keys */
+    CASE_UNEVEN,     /* each kv head has one of the kinds above, in turn */
     CASE_KINDS
 } case_kind;
 
@@ -29,14 +30,15 @@ typedef struct attention_case {
     float *key_bias;
     int32_t *kv_lengths;
     void *mask;                        /* [mask_batch, mask_heads, Sq, Skv] */
-    double plain_error, largest_logit; /* set by case_oracle */
+    double plain_error, largest_logit; /* set by case_oracle: the plain implementation's error; the
+                                        * largest magnitude of a logit */
     float *o, *lse;                    /* whole, filled in by the ranks: [B, Sq, H, D], [B, H, Sq] */
-    void *o_bits;                      /* o as it was written */
+    void *o_bits;                      /* o in the problem's type, with the bits that the plan wrote */
     bool wants_lse;
     char plan[1024];
 } attention_case;
 
-/* About normal with a variance of 1, and below 3.4. */
+/* A nearly normal random number, with a variance of about 1 and a magnitude of at most 3.4. */
 float case_value(uint64_t *r);
 
 void *case_tensor(ith_dtype type, const float *values, int64_t count);
@@ -55,12 +57,14 @@ ith_attn_tensors case_tensors(const attention_case *c);
 /* The exact o [B, Sq, H, D] and lse [B, H, Sq], rounded to f32. Sets plain_error and largest_logit. */
 void case_oracle(attention_case *c, float *o, float *lse);
 
-/* The largest relative L2 error that is accepted: twice that of the plain implementation, which on few numbers may have
- * been lucky: not less than what the rounding of o, and of logits in f32, comes to. And, with logits up to 30, 2^-8 for
- * bf16, 5e-6 for f32. */
+/* The largest relative L2 error that is accepted: twice the error of the plain implementation. On few numbers that
+ * error may be small by chance, so the bound is at least the error that rounding o, and logits in f32, may cause. If
+ * logits are at most 30, the bound is also at most 2^-8 for bf16, 2^-10 for f16 and 5e-6 for f32, unless the plain
+ * implementation exceeds this. */
 double case_bound(const attention_case *c);
 
-/* This rank's rows of a whole tensor, each followed by the gap. */
+/* A copy of this rank's rows of a whole tensor, each followed by the gap, to be freed with free(). whole NULL: all
+ * NaN. */
 void *case_share(const attention_case *c, const void *whole, int64_t length, int64_t width, int64_t begin,
                  int64_t rows);
 
@@ -84,8 +88,8 @@ typedef struct case_placed {
 ith_status case_place(ith_context *context, ith_comm *comm, const attention_case *c, case_placed *out);
 void case_leave(case_placed *placed);
 
-/* One rank's part: its rows, a plan, two executions with the same bits, and a third whose o overwrites q, without
- * allocations. For ith_run_ranks. */
+/* An ith_rank_fn; user: an attention_case. Places the rank's rows, makes a plan and executes it three times, in the
+ * third execution with o over q. All three must give the same bits. Copies the rank's o and lse to the case. */
 ith_status case_in_rank(ith_context *context, ith_comm *comm, void *user);
 
 #endif

@@ -44,7 +44,7 @@ void check_result(const attention_case *c, const float *o, const float *lse, uin
                         : p->dtype == ITH_F16 ? 0x1p-10
                                               : 0);
     for (int64_t i = 0; c->wants_lse && i < rows; i++) {
-        bool endless = lse[i] < -1e30f; /* hidden, or by a bias whose base 2 is at the end of f32's range */
+        bool endless = lse[i] < -1e30f; /* all keys are hidden, or all have a bias near the end of f32's range */
         bool good = fabs((double)c->lse[i] - (double)lse[i]) <= tolerance;
         if (endless)
             good = c->lse[i] < -1e30f && isinf(c->lse[i]) == isinf(lse[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Relative L2 and its like, for tests that hold a result against an oracle. */
+/* The relative error of a result, for tests that compare it with an oracle. */
 #ifndef ITH_TESTS_COMPARE_H
 #define ITH_TESTS_COMPARE_H
 

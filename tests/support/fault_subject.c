@@ -75,7 +75,7 @@ void fault_subject_create(fault_subject *subject, uint32_t seed, int64_t longest
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     if (ith_plan_predict(context, p, &subject->options, ranks, 0, true, &info))
-        subject->options.kernel = "f32_ref"; /* the one that was drawn does not take the problem */
+        subject->options.kernel = "f32_ref"; /* the kernel that was drawn does not take the problem */
     ith_context_destroy(&context);
 }
 
@@ -166,7 +166,7 @@ void fault_expect_right(fault_scene *s, const char *after)
     }
 }
 
-/* Puts a rank's rows in their place of the whole. */
+/* Copies a rank's rows of o to the whole o of the case, as f32. */
 static void fault_collect(fault_subject *subject, int rank, int ranks)
 {
     const ith_attn_problem *p = &subject->c.problem;

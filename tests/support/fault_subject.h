@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The work on which faults are tried: two random problems with plans on one group of ranks, whose right results are
- * known. */
+/* The work of tests that provoke faults: two random problems with known results, and their plans on one group of
+ * ranks. */
 #ifndef ITH_TESTS_FAULT_SUBJECT_H
 #define ITH_TESTS_FAULT_SUBJECT_H
 
@@ -58,15 +58,16 @@ void fault_group_destroy(fault_scene *s);
 
 /* ---- Results --------------------------------------------------------------------------------------------------- */
 
-/* A rank's outputs are what they should be, or nobody has touched them. */
+/* Whether a rank's outputs have the right bits; whether nothing was written to them. */
 bool fault_is_right(const fault_subject *subject, int rank);
 
 bool fault_is_untouched(const fault_subject *subject, int rank);
 
-/* Both plans give the right bits on every rank. */
+/* Executes both plans, and checks that every rank has the right bits. after: the fault before, for messages. */
 void fault_expect_right(fault_scene *s, const char *after);
 
-/* Executes both plans for the first time, holds the results against the definition in double, and keeps their bits. */
+/* Executes both plans for the first time, compares the results with the oracle in float64, and keeps their bits as the
+ * right ones. */
 void fault_learn(fault_scene *s);
 
 #endif

@@ -14,7 +14,7 @@
 extern ith_context *context;
 
 int context_set_up(void **state);
-/* Fails if memory of the context is left. */
+/* Destroys the context. Fails if something still holds memory of it. */
 int context_tear_down(void **state);
 
 /* Ends the test with the sentence of a call that failed. */

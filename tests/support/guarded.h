@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that ends, or begins, at a page that cannot be touched. An access beyond it ends the test, also from code that
- * sanitizers do not see. */
+/* Memory that ends, or begins, at a protected page. An access beyond it ends the test, also from code that sanitizers
+ * do not check. */
 #ifndef ITH_TESTS_GUARDED_H
 #define ITH_TESTS_GUARDED_H
 

@@ -117,7 +117,7 @@ static void *stored(const problem *p, const float *x, int64_t count)
     return tensor;
 }
 
-/* The answers of the oracle so far: most kernels get the same problems. */
+/* The number of results of the oracle that are remembered, because most kernels get the same problems. */
 enum { REMEMBERED = 4096 };
 
 static struct {
@@ -140,7 +140,8 @@ static uint64_t key_of(const ith_attn_problem *whole, const ith_attn_tensors *t,
     return key ? key : 1;
 }
 
-/* The problem as the oracle takes it: one head, whose absent keys have a bias of -inf. The result stays the table's. */
+/* Asks the oracle about a problem: one head, whose absent keys have a bias of -inf. The result belongs to the table of
+ * remembered results. */
 static const ith_oracle_rows *ask_oracle(const problem *p, oracle_fn *fn)
 {
     ith_attn_problem whole = {.struct_size = sizeof whole, .batch = 1, .heads = 1, .kv_heads = 1, .head_dim = p->D};
@@ -155,7 +156,8 @@ static const ith_oracle_rows *ask_oracle(const problem *p, oracle_fn *fn)
                                 .v = stored(p, p->v, p->keys * p->D),
                                 .key_bias = bias,
                                 .mask = p->shown ? (const void *)p->shown : p->added};
-    if (p->scale == 0) /* to a kernel that is the number 0, to a plan and to the oracle the usual scale */
+    if (p->scale == 0) /* for a kernel 0 is the scale itself; for the oracle it stands for the default scale, so q
+                        * becomes 0 instead */
         memset((void *)t.q, 0, (size_t)(p->rows * p->D * ith_dtype_bytes(p->dtype)));
     const uint64_t key = key_of(&whole, &t, fn);
     ith_oracle_rows *rows = &remembered[key % REMEMBERED].rows;
@@ -248,7 +250,7 @@ void free_rows(scattered *r)
     free(r->row);
 }
 
-/* What lies between the rows of an output is still NaN. */
+/* Checks that the memory between the rows of an output still holds NaN. */
 static void check_gaps(const problem *p, const scattered *o)
 {
     int64_t size = ith_dtype_bytes(p->dtype);
@@ -259,7 +261,7 @@ static void check_gaps(const problem *p, const scattered *o)
     }
 }
 
-/* The calls that pack a KV block: one, or several from the last to the first. */
+/* Packs a KV block by one call, or by several from its end to its beginning. */
 static void call_pack(const ith_attn_kernel *kernel, const problem *p, ith_attn_pack whole)
 {
     int64_t step = p->tiles.block_kv_compute_in, end = whole.keys;
@@ -276,7 +278,7 @@ static void call_pack(const ith_attn_kernel *kernel, const problem *p, ith_attn_
     kernel->pack(&whole);
 }
 
-/* Keys [first, first + keys) packed. */
+/* Packs keys [first, first + keys) and their values as a KV block, in new memory. */
 static void *pack_block(const ith_attn_kernel *kernel, const problem *p, int64_t first, int64_t keys)
 {
     scattered k = make_rows_of(p, p->k + first * p->D, keys, p->D + 1);
@@ -341,7 +343,7 @@ ith_attn_call call_of(const problem *p, int64_t count)
                            .mask_kind = p->mask_kind};
 }
 
-/* Rows [begin, begin + count) of the problem, at most block_q of them, written from o and lse on. */
+/* Computes rows [begin, begin + count) of the problem, at most block_q of them, and writes them to o and lse. */
 static void attend_block(const ith_attn_kernel *kernel, const problem *p, int64_t begin, int64_t count, float *o,
                          float *lse)
 {
@@ -411,7 +413,7 @@ double bound_of(ith_dtype dtype)
 
 void check_lse(const problem *p, const float *mine, const float *truth)
 {
-    float slack = p->dtype == ITH_F32 ? 0.0f : 0x1p-9f; /* sums of weights of 16 bits */
+    float slack = p->dtype == ITH_F32 ? 0.0f : 0x1p-9f; /* lse may come from a sum of probabilities of 16 bits */
     for (int64_t i = 0; i < p->rows; i++) {
         if (truth[i] == -INFINITY)
             assert_true(mine[i] == -INFINITY);
@@ -424,7 +426,8 @@ void check_accuracy(const ith_attn_kernel *kernel, const problem *p, double boun
 {
     answer truth = exact(p), simple = plain(p), mine = attend(kernel, p);
     double error = relative_error(p, &mine, &truth), allowed = 2 * relative_error(p, &simple, &truth);
-    bool few = p->rows < 16 || p->rows * p->D < 512; /* a row errs as its logits do, all the same way */
+    bool few = p->rows < 16 || p->rows * p->D < 512; /* errors in few rows do not average out: all numbers of a row
+                                                      * share the errors of its logits */
     double luck = few ? 16 * unit(p->dtype) : unit(ITH_F32);
     if (few && p->dtype == ITH_F32)
         luck = 128 * unit(ITH_F32);

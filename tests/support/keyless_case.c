@@ -75,7 +75,7 @@ static void hide_columns_of_mask(attention_case *c)
             hide_by_mask(c, i);
 }
 
-/* ---- Numbers that must not matter, and numbers that must ----------------------------------------------------------- */
+/* ---- Numbers that must not matter, and numbers that must --------------------------------------------------------- */
 
 static void put(const attention_case *c, void *tensor, int64_t element, float x)
 {
@@ -123,7 +123,7 @@ static void spoil_queries(keyless_case *k, uint64_t *r)
     }
 }
 
-/* ---- Cases --------------------------------------------------------------------------------------------------------- */
+/* ---- Cases ------------------------------------------------------------------------------------------------------- */
 
 static void draw_problem(ith_attn_problem *p, int64_t longest, uint64_t *r)
 {
@@ -177,9 +177,10 @@ void keyless_case_free(keyless_case *k)
     case_free(&k->c);
 }
 
-/* ---- The check ----------------------------------------------------------------------------------------------------- */
+/* ---- The check --------------------------------------------------------------------------------------------------- */
 
-/* Checks one row, and writes the truth over a row whose query is not finite. row: its number in o; lse_row: in lse. */
+/* Checks one row. If its query is not finite, replaces the row afterwards by the truth, so that later checks of all
+ * rows pass. row: the number of the row in o; lse_row: in lse. */
 static void check_row(keyless_case *k, int64_t row, int64_t lse_row)
 {
     attention_case *c = &k->c;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which instruction sets a test may use, and a word about what it cannot test for want of them. */
+/* The instruction sets that a test may use. A test says what it leaves out because the machine lacks a set. */
 #ifndef ITH_TESTS_MACHINE_H
 #define ITH_TESTS_MACHINE_H
 
 #include "base/cpu.h"
 
-/* The sets of this machine within ITHACA_CPU. */
+/* The instruction sets of this machine that ITHACA_CPU allows, as ith_cpu_feature bits. */
 uint32_t machine_sets(void);
 
 /* The lists of sets from which different functions are chosen, as far as the machine has them: no set, AVX2, and all of
@@ -13,7 +13,8 @@ uint32_t machine_sets(void);
 enum { MACHINE_LISTS = 3 };
 int machine_lists(uint32_t lists[MACHINE_LISTS]);
 
-/* Whether the machine has the sets that something needs; if not, says so. tests/summary.sh reads these lines. */
+/* Whether the machine has the instruction sets `needs`. If not, prints a line that says that `what` is not tested;
+ * tests/summary.sh reads these lines. */
 bool machine_has(const char *what, uint32_t needs);
 
 #endif

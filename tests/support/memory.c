@@ -49,7 +49,7 @@ ith_context *failing_context(failing_allocator *self, long refuse)
 
 long refuse_every_allocation(allocating_fn fn, void *user, long step)
 {
-    for (long refuse = 1;; refuse += step) { /* 0 is the context's own */
+    for (long refuse = 1;; refuse += step) { /* call 0 allocates the context itself */
         failing_allocator allocator;
         ith_context *ctx = failing_context(&allocator, refuse);
         assert_non_null(ctx);

@@ -7,25 +7,28 @@
 
 #include <stdatomic.h>
 
-/* Held by everything that was made with the context and its clones; -1 if that cannot be asked. */
+/* The memory that everything made with the context and its clones holds (ith_context_memory); all -1 if the question
+ * fails. */
 ith_memory_use memory_of(ith_context *context);
 
 typedef struct failing_allocator {
-    atomic_long calls;   /* so far */
+    atomic_long calls;   /* number of calls of `allocate` so far */
     long refuse;         /* the number of the call that fails, from 0; -1: none */
-    atomic_long held;    /* blocks not yet given back */
+    atomic_long held;    /* number of blocks that are not released yet */
     ith_allocator table; /* for ith_context_options */
 } failing_allocator;
 
-/* A context on this allocator, which must outlive it; NULL if call number `refuse` was the one for the context. */
+/* Makes a context with this allocator, which must outlive it. NULL if the context could not be allocated, because
+ * `refuse` is 0. */
 ith_context *failing_context(failing_allocator *self, long refuse);
 
-/* Returns the status of what was tried, and holds nothing afterwards. */
+/* A function that tries something with a context. It returns the status, and holds no memory afterwards. */
 typedef ith_status (*allocating_fn)(ith_context *ctx, void *user);
 
-/* Calls fn with every step-th of its allocations refused, each time with a context of its own, and at last with none. A
- * refusal must end in ITH_ERR_MEMORY and a sentence that says so, or be got over; nothing may be lost. Returns how many
- * allocations fn makes. */
+/* Calls fn many times, each time with a new context whose allocator refuses one allocation: number 1, 1 + step, 1 + 2
+ * step and so on, until fn makes fewer allocations. If an allocation is refused, fn must fail with ITH_ERR_MEMORY and a
+ * sentence about memory, or succeed without it. No memory may be left. Returns the number of allocations that fn
+ * makes. */
 long refuse_every_allocation(allocating_fn fn, void *user, long step);
 
 #endif

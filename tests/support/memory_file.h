@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file in memory with a path of its own, to be filled again and again: thousands of small files cost no disk. */
+/* A file in memory that has a path and can be filled again and again, so that tests of thousands of small files need no
+ * disk. */
 #ifndef ITH_TESTS_MEMORY_FILE_H
 #define ITH_TESTS_MEMORY_FILE_H
 

@@ -25,7 +25,7 @@ void placed_evenly(int ranks_of_process, int processes_of_host)
     }
 }
 
-/* What the states of a rank have in common. */
+/* The data that all states of a rank share. */
 typedef struct placed_rank {
     int slices;                 /* of an exchange */
     _Atomic int64_t moved;      /* slices that have moved so far */
@@ -55,7 +55,7 @@ static int world_rank(const placed_state *s, int rank)
     return s->local->group->members[rank];
 }
 
-/* Whether a word may be an address of this program: of an address's length, and no text. */
+/* Whether a word may be an address of this program: it has the length of an address, and is no text. */
 static bool looks_like_address(uint64_t word)
 {
     bool text = true;
@@ -92,7 +92,7 @@ static bool crosses_processes(const placed_state *s, const ith_operation *operat
     return crosses;
 }
 
-/* When the link has sent the data of an operation. It lags behind its rate by a burst at most. */
+/* The time at which the link has sent the data of an operation. Unused rate is saved up to the size of a burst. */
 static double sent_at(placed_rank *rank, const ith_operation *operation)
 {
     double bytes = 0;

@@ -22,7 +22,7 @@ extern int placed_slices;
  * bytes are free: as with a token bucket, which fills at the same rate while nothing is sent. */
 extern double placed_bytes_per_second, placed_burst;
 
-/* A value of group_connect. */
+/* A function for group_connect (rank_group.h). */
 ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm **comms);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One attempt to plan and execute on every rank of a group, with what each rank was told. */
+/* An attempt to make a plan and execute it on every rank of a group, and the status and the sentence that each rank
+ * gets. */
 #ifndef ITH_TESTS_PLAN_TRIAL_H
 #define ITH_TESTS_PLAN_TRIAL_H
 
@@ -14,10 +15,11 @@ typedef void (*trial_spoiler)(ith_attn_problem *problem, ith_attn_options *optio
 typedef struct trial {
     ith_attn_problem problem;
     ith_attn_options options;
-    int odd_rank; /* does as `spoil` says; -1: all do */
+    int odd_rank; /* the rank whose arguments `spoil` and spoil_tensors change; -1: the arguments of all ranks */
     trial_spoiler spoil;
     void (*spoil_tensors)(ith_attn_tensors *tensors);
-    bool execute, may_write; /* may_write: o also by a call that fails, once the exchange of results has begun */
+    bool execute, may_write; /* may_write: a call that fails may have written o, because the exchange of results had
+                              * begun */
     char plan[1024];
     ith_plan_info info; /* of rank 0 */
     ith_status seen[TRIAL_RANKS];
@@ -26,10 +28,11 @@ typedef struct trial {
 
 trial new_trial(void);
 
-/* Plans, and executes on tensors of ones, whole on every rank so that no share reaches past their end. */
+/* An ith_rank_fn; user: a trial. Makes the plan, and executes it on tensors of ones. Every rank has whole tensors, so
+ * that no share reaches beyond their end. */
 ith_status trial_in_rank(ith_context *context, ith_comm *comm, void *user);
 
-/* The status of all ranks, which get the same one and the same sentence. */
+/* Runs the trial. Checks that all ranks get the same status and the same sentence, and returns the status. */
 ith_status run_trial_in(ith_context *context, trial *t, int ranks);
 
 ith_status run_trial(trial *t, int ranks);
@@ -44,7 +47,8 @@ void expect_refusal(trial *t, int ranks, ith_status status, const char *word);
         change;                                                                                                        \
     }
 
-/* The same on one to three ranks, of which all or any one is spoilt. */
+/* Expects the refusal with ITH_ERR_ARGUMENT on one to three ranks, if the arguments of all ranks or of any single rank
+ * are changed. */
 void expect_refusals(trial_spoiler spoil, const char *word);
 
 #endif

@@ -15,7 +15,7 @@ static uint32_t probe_byte(probe_bytes *b)
     return *b->data++;
 }
 
-/* Mostly `usual` and around it; sometimes anything that 64 bits hold. */
+/* A size: mostly from 0 to `usual`, sometimes any number of 64 bits. */
 static int64_t probe_size(probe_bytes *b, int64_t usual)
 {
     uint32_t how = probe_byte(b);
@@ -27,7 +27,7 @@ static int64_t probe_size(probe_bytes *b, int64_t usual)
     return (int64_t)(how < 244 ? value : value >> (how % 64));
 }
 
-/* 0 .. count - 1, sometimes out of it. */
+/* A number from 0 to count - 1, sometimes outside of this range. */
 static int probe_choice(probe_bytes *b, int count)
 {
     uint32_t value = probe_byte(b);
@@ -82,7 +82,7 @@ static bool probe_is_small(const ith_attn_problem *p)
            !p->q_row_stride && !p->v_batch_stride;
 }
 
-/* Only creation: most of these are refused. */
+/* An ith_rank_fn; user: an attention_case. Makes the plan and destroys it; most of these plans are refused. */
 static ith_status probe_create(ith_context *context, ith_comm *comm, void *user)
 {
     const attention_case *c = user;
@@ -107,7 +107,7 @@ bool probe_attention(ith_context *context, const uint8_t *data, size_t size)
     ith_status legal = ith_plan_predict(context, &c.problem, &c.options, ranks, 0, true, &info);
     if (legal || !probe_is_small(&c.problem)) {
         bool said = !legal || ith_context_error(context)[0];
-        bool held = !legal && info.memory_bytes > 1 << 26; /* would be taken from this machine */
+        bool held = !legal && info.memory_bytes > 1 << 26; /* the plan would take much memory, so it is not made */
         ith_status made = held ? legal : ith_run_ranks(context, ranks, ranks, probe_create, &c);
         return (said && !made == !legal) || made == ITH_ERR_MEMORY;
     }

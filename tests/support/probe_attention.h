@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as an attention problem with options and ranks: whatever they say, plans are made and executed or refused with
- * a sentence, and what is computed meets the oracle. */
+/* Reads any bytes as an attention problem with options and a number of ranks. Plans must be made and executed, or
+ * refused with a sentence, and results must agree with the oracle. */
 #ifndef ITH_TESTS_PROBE_ATTENTION_H
 #define ITH_TESTS_PROBE_ATTENTION_H
 
@@ -11,7 +11,7 @@ typedef struct probe_bytes {
     size_t size;
 } probe_bytes;
 
-/* True if all is as it should be; if not, what is wrong is in the context. */
+/* Returns true if this is so; otherwise the context has a sentence about the fault. */
 bool probe_attention(ith_context *context, const uint8_t *data, size_t size);
 
 #endif

@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 uint64_t random_bits(uint64_t *state);
-/* In [0, below) and [low, high]. */
+/* Random integers in [0, below), and in [low, high]. */
 uint32_t random_below(uint64_t *state, uint32_t below);
 int64_t random_between(uint64_t *state, int64_t low, int64_t high);
-/* Uniform in [0, 1) and [-1, 1), multiples of 2^-24 and 2^-23. */
+/* Uniform random numbers: in [0, 1), multiples of 2^-24; in [-1, 1), multiples of 2^-23. */
 float random_uniform(uint64_t *state);
 float random_signed(uint64_t *state);
-/* From the normal distribution with variance 1. */
+/* A normally distributed random number with variance 1. */
 float random_normal(uint64_t *state);
 
 /* `count` numbers of random_signed, to be freed with free(). */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* From 1 to `longest`, every order of magnitude alike; now and then 0. */
+/* A random length from 1 to `longest`, uniform on a logarithmic scale; sometimes 0. */
 static int64_t random_length(uint64_t *r, int64_t longest)
 {
     if (random_below(r, 24) == 0)

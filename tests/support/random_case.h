@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random attention problems, and plans for them drawn so that every pair of option values meets. */
+/* Random attention problems, and random plans for them. Plans are drawn so that in the end each pair of values of two
+ * options has occurred in one plan. */
 #ifndef ITH_TESTS_RANDOM_CASE_H
 #define ITH_TESTS_RANDOM_CASE_H
 
 #include "support/attention_case.h"
 
-/* A problem of odd sizes; some with strides, grouped queries, masks of every sort, fully masked, of every kind. */
+/* Makes a random problem of lengths up to `longest`: with or without strides, grouped queries, lengths, biases and
+ * masks, perhaps with all keys masked, and with any kind of logits. */
 attention_case random_case(uint32_t seed, int64_t longest);
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
@@ -25,17 +27,17 @@ typedef enum draw_factor {
 
 #define DRAW_MOST_VALUES 16
 
-/* Ulysses x ring. */
+/* The meshes: {ulysses, ring}. */
 static const int draw_meshes[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {1, 2}, {1, 3},
                                      {1, 4}, {2, 2}, {2, 3}, {3, 2}, {5, 1}, {1, 5}};
 
-/* One value of each factor. */
+/* A plan: a value for each factor (option). */
 typedef struct drawn_plan {
     int value[DRAW_FACTORS];
 } drawn_plan;
 
 typedef struct draw_table {
-    const char *kernels[DRAW_MOST_VALUES]; /* that this machine runs */
+    const char *kernels[DRAW_MOST_VALUES]; /* kernels that this machine can run */
     int values[DRAW_FACTORS];
     bool met[DRAW_FACTORS][DRAW_MOST_VALUES][DRAW_FACTORS][DRAW_MOST_VALUES];
 } draw_table;
@@ -44,7 +46,7 @@ void draw_init(ith_context *context, draw_table *table);
 
 void draw_mark(draw_table *table, const drawn_plan *plan);
 
-/* Of some random plans the one that brings together most values that have not met. */
+/* Draws some random plans, and returns the plan with the most pairs of values that have not occurred together yet. */
 drawn_plan draw_plan(const draw_table *table, uint64_t *r);
 
 /* The options of a plan; *ranks becomes its number of ranks. */

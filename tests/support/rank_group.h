@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks made by hand, with their contexts and communicators at hand: what outlives what is up to the test. */
+/* A group of ranks whose contexts and communicators the test itself makes and destroys, in any order. */
 #ifndef ITH_TESTS_RANK_GROUP_H
 #define ITH_TESTS_RANK_GROUP_H
 
@@ -15,10 +15,10 @@ typedef struct rank_group {
     ith_comm *comms[GROUP_RANKS];
 } rank_group;
 
-/* Connects the ranks: ith_comm_create_local unless a test sets another function. */
+/* The function that connects the ranks: ith_comm_create_local, unless a test sets another one. */
 extern ith_status (*group_connect)(ith_context *const *contexts, int ranks, ith_comm **comms);
 
-/* The first context is the caller's, who destroys it; the others are clones. */
+/* Makes a group. contexts[0] is `root`, which the caller destroys; the other contexts are clones of it. */
 ith_status group_create(rank_group *g, ith_context *root, int ranks);
 
 void group_destroy(rank_group *g);
@@ -33,7 +33,7 @@ typedef struct group_thread {
     void *user;
 } group_thread;
 
-/* fn for every rank, each in a thread of its own with one thread of OpenMP; returns when all have. */
+/* Calls fn for every rank, each in a separate thread with one OpenMP thread. Returns when all have returned. */
 void group_run(rank_group *g, group_fn fn, void *user);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "base/context.h"
 
-/* The call returns `wanted`, and a new sentence with `word` in it is in context c (NULL: the thread's). */
+/* Checks that the call returns `wanted`, and that it leaves a new sentence with `word` in it in context c (NULL: in the
+ * calling thread). */
 #define REFUSED_AS(wanted, c, word, call)                                                                              \
     (ith_fail((c), ITH_OK, "stale"), refused((wanted), (c), (word), (call), #call))
 
@@ -13,7 +14,8 @@
 
 void refused(ith_status wanted, const ith_context *c, const char *word, ith_status got, const char *call);
 
-/* A struct's size made wrong in every way, one after the other: the call is refused as long as it is. */
+/* Sets struct_size of a struct to several wrong sizes, one after the other, and checks that the call is refused with
+ * each. */
 #define REFUSED_SIZES(c, object, word, call)                                                                           \
     do {                                                                                                               \
         const size_t right = (object).struct_size;                                                                     \

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { HELD = 8 }; /* datagrams of a process that are late */
+enum { HELD = 8 }; /* the most datagrams of a process that are late at a time */
 
 typedef struct late {
     double due;
@@ -59,7 +59,7 @@ static int64_t rough_settled(void *self, int process)
     rough_link *r = self;
     int64_t settled = r->inner.settled(r->inner.self, process);
     if (r->settled[process] < settled)
-        r->settled[process]++; /* one for each call */
+        r->settled[process]++; /* each call lets one more datagram count as settled */
     return r->how.unsettled ? r->settled[process] : settled;
 }
 

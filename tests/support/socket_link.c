@@ -173,7 +173,8 @@ static void link_rest(void *self, double seconds)
         polls[count++] = (struct pollfd){.fd = l->to[p].data, .events = POLLIN};
         polls[count++] = (struct pollfd){.fd = l->to[p].control, .events = POLLIN};
     }
-    int limit = seconds < 1e-3 ? 1 : seconds < 0.005 ? (int)(seconds * 1000) : 5; /* room for datagrams is not seen */
+    /* the rest is short, since poll does not show when a socket has room for a waiting datagram */
+    int limit = seconds < 1e-3 ? 1 : seconds < 0.005 ? (int)(seconds * 1000) : 5;
     if (poll(polls, count, limit) > 0 && polls[0].revents)
         (void)!read(l->bell, &rings, sizeof rings);
     for (nfds_t i = 1; i < count; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links (comm/wire/link.h) over Unix sockets that keep the bounds of datagrams, between processes after a fork, or
- * between "processes" that are threads of one process. And a rough link over any other, which is slow, full or late at
- * random, as networks are. */
+/* Links (comm/wire/link.h) over Unix sockets, which keep datagrams whole. The processes of a link are forked, or are
+ * threads of one process that take the parts of processes. A rough link is built on any other link, and is slow, full
+ * or late at random, as networks are. */
 #ifndef ITH_TESTS_SOCKET_LINK_H
 #define ITH_TESTS_SOCKET_LINK_H
 
@@ -16,13 +16,13 @@ typedef struct link_scene {
     int sockets[LINK_PROCESSES][LINK_PROCESSES][2];
 } link_scene;
 
-/* Makes a scene of `ranks` ranks, `each` in each process and the rest in the last, two processes on a host. Returns
- * false if there are no more sockets. */
+/* Makes a scene of `ranks` ranks, with `each` ranks in each process, the rest in the last process, and two processes on
+ * each host. Returns false if the system has no more sockets. */
 bool link_scene_make(link_scene *scene, int ranks, int each);
 /* Closes the sockets of all processes but `process` (-1: of all), as a process does after a fork. */
 void link_scene_keep(const link_scene *scene, int process);
 
-/* The link of one process. It closes its sockets. NULL if there is no memory. */
+/* Makes the link of one process, which closes its sockets when it is closed. NULL if there is no memory. */
 ith_link *socket_link_new(const link_scene *scene, int process);
 /* Closes the sockets of a link as the system does when a process dies. */
 void socket_link_die(ith_link *link);
@@ -32,7 +32,7 @@ typedef struct roughness {
     unsigned seed;
     int full;            /* reserve fails this many times in 100 */
     double late_seconds; /* a datagram arrives up to this much later */
-    bool unsettled;      /* datagrams need calls for a while */
+    bool unsettled;      /* datagrams count as settled only after some calls of `settled` */
     double pause;        /* seconds between two long datagrams to a process */
 } roughness;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tells whether arithmetic of this thread has met subnormal numbers, for each of which x86 processors take a hundred
- * cycles and more. Other processors are never said to have met one. */
+ * cycles and more. On other processors the answer is always no. */
 #ifndef ITH_TESTS_SUBNORMAL_H
 #define ITH_TESTS_SUBNORMAL_H
 

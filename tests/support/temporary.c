@@ -77,7 +77,7 @@ int temporary_count(const char *folder)
 {
     DIR *entries = opendir(folder);
     temporary_require(entries != NULL, folder);
-    int count = -2; /* "." and ".." */
+    int count = -2; /* the entries "." and ".." do not count */
     while (readdir(entries))
         count++;
     closedir(entries);

@@ -13,12 +13,12 @@ char *temporary_folder(void);
 /* Removes the folder and all in it. */
 void temporary_remove(char *folder);
 
-/* folder/name, in one of a few places that are used in turn: valid for the next seven calls. */
+/* Returns the path folder/name. It stays valid during the next seven calls. */
 const char *temporary_path(const char *folder, const char *name);
 
 void temporary_write(const char *path, const void *data, size_t bytes);
 
-/* The whole of a file, with a NUL behind it, to be freed with free(); *bytes may be NULL. */
+/* Reads a whole file. Returns its contents with a NUL behind them, to be freed with free(). bytes may be NULL. */
 char *temporary_read(const char *path, size_t *bytes);
 
 /* The number of entries of a folder. */

@@ -8,10 +8,10 @@
 
 #include <ithaca/transport.h>
 
-/* ith_transport.place of the groups that are made from now on. */
+/* The function ith_transport.place of the groups that are made from now on. */
 extern void (*told_place)(void *state, int rank, ith_place *place);
 
-/* A value of group_connect. */
+/* A function for group_connect (rank_group.h). */
 ith_status told_group_create(ith_context *const *contexts, int ranks, ith_comm **comms);
 
 /* The number of a rank of a group among all ranks. state: as `place` gets it. */

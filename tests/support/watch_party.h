@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes with control connections, as threads of a test: how they meet and part. */
+/* Control connections between threads of a test that take the parts of processes. */
 #ifndef ITH_TESTS_WATCH_PARTY_H
 #define ITH_TESTS_WATCH_PARTY_H
 
@@ -16,32 +16,34 @@ typedef struct party {
     char sentences[MOST][SENTENCE];
     bool (*look[MOST])(void *user, char *sentence, size_t bytes); /* of ith_watch_patience; user: the party */
     bool absent[MOST];                                            /* never connects */
-    int looks;                                                    /* how many looks come before the one that fails */
+    int looks;                                                    /* the number of calls of `look` before the call that
+                                                                   * fails */
 } party;
 
 /* Opens the ports of `size` processes, which wait for each other for a minute. */
 void party_listen(party *p, int size);
 
-/* Connects all that are not absent, each in a thread of its own. */
+/* Connects all processes that are not absent, each in a separate thread. */
 void party_connect(party *p);
 
-/* Both, and the processes must be connected then. */
+/* Calls party_listen and party_connect, and checks that all processes are connected. */
 void party_meet(party *p, int size);
 
 /* Closes all watches at once, since each waits for the goodbyes of the others. */
 void party_part(party *p);
 
-/* The next event. Whom a process awaits before it is connected is of interest to one test alone. */
+/* Returns the next event (ith_watch_receive). Leaves out ITH_WATCH_AWAITS, which concerns one test alone. */
 ith_watch_event party_receive(ith_watch *w, int *from, const void **data, size_t *bytes);
 
-/* Waits for an event, at most a minute. */
+/* Waits for such an event, at most a minute. */
 ith_watch_event party_hear(ith_watch *w, int *from, const void **data, size_t *bytes);
 
-/* Makes processes look as if they ran on different hosts: the loopback is not tried by itself, and nobody looks up the
- * state of a process in the system. */
+/* Makes processes look as if they ran on different hosts: their boot ids and host names differ, and each has the
+ * address 127.0.0.1 alone. So they do not try the loopback besides, and do not look up one another's state in the
+ * system. */
 void party_separate(party *p);
 
-/* A clock. */
+/* Seconds on a monotonic clock. */
 double party_seconds(void);
 
 #endif

@@ -37,7 +37,7 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-/* The link of a process, as rough as the task has it. */
+/* Makes the link of a process, rough if the task asks for it. */
 static ith_link *make_link(const wire_task *t, const link_scene *scene, int process)
 {
     ith_link *link = socket_link_new(scene, process);
@@ -132,7 +132,7 @@ int wire_run_threads(const wire_task *task)
     return failed;
 }
 
-/* One process of a run. Returns its exit status. */
+/* Runs the ranks of one process. Returns the exit status of the process. */
 static int be_process(const wire_task *task, const link_scene *scene, int process)
 {
     rank_thread all[WIRE_GROUP_RANKS];

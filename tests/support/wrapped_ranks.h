@@ -10,7 +10,7 @@
 /* How a table makes its state of a rank from the local transport's. */
 typedef struct wrapper {
     const ith_transport *table;
-    void *(*wrap)(void *local); /* NULL: it is the same */
+    void *(*wrap)(void *local); /* NULL: the local transport's state itself */
 } wrapper;
 
 typedef struct rank_thread {
@@ -22,16 +22,16 @@ typedef struct rank_thread {
     bool failed;
 } rank_thread;
 
-enum { WRAPPED_RANKS = 8 }; /* the most of a group */
+enum { WRAPPED_RANKS = 8 }; /* the most ranks of a group */
 
 /* Makes the contexts and the communicators of some ranks, clones of the fixture's context (support/fixture.h). */
 void wrapped_connect(const wrapper *w, int ranks, ith_context **contexts, ith_comm **comms);
 
-/* Runs fn on each rank of a group; self is a wrapper. Returns the number of ranks that failed. A rank that fails ends the
- * group, so that no other rank waits for it. */
+/* Runs fn on each rank of a group; self is a wrapper. Returns the number of ranks that failed. A rank that fails ends
+ * the group, so that no other rank waits for it. */
 int wrapped_run(void *self, int ranks, ith_rank_fn fn, void *user);
 
-/* A small attention for them. */
+/* A small attention problem for these ranks. */
 ith_attn_problem wrapped_problem(void);
 
 #endif

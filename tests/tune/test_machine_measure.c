@@ -154,7 +154,8 @@ static bool should_stop(void *user)
     return w->asked++ >= w->stop_at;
 }
 
-/* A process that may have one thread only, as under OMP_THREAD_LIMIT=1, is measured without ranks beside one another. */
+/* A process that may have one thread only, as under OMP_THREAD_LIMIT=1, is measured without ranks beside one another.
+ */
 static void one_thread_will_do(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer on a device against diffusers: every stage on one rank, and the output on several, in f32 and bf16;
- * tokens with a condition, known tokens, prompts of different lengths; streamed layers; memory; failures. The device is the fake one
- * (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
+ * tokens with a condition, known tokens, prompts of different lengths; streamed layers; memory; failures. The device is
+ * the fake one (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
 #include "comm/comm.h"
 #include "device/device_fixture.h"
 #include "gpu/fake/fake_device.h"
@@ -41,7 +41,7 @@ typedef struct call {
 static const char *devices[] = {"fake:0", "fake:1"};
 static int device_count = 2;
 
-/* ---- Golden passes ------------------------------------------------------------------------------------------------ */
+/* ---- Golden passes ----------------------------------------------------------------------------------------------- */
 
 /* The rows of a prompt, which the golden file pads with zeros. */
 static int64_t count_rows(const float *rows, int64_t count, int64_t dim)
@@ -134,7 +134,7 @@ static void compare_stage(void *user, const char *stage, const float *rows, int6
     c->seen++;
 }
 
-/* ---- One rank's part ---------------------------------------------------------------------------------------------- */
+/* ---- One rank's part --------------------------------------------------------------------------------------------- */
 
 static ith_status run_rank(ith_context *own, ith_comm *comm, void *user)
 {
@@ -227,7 +227,7 @@ static void bf16_is_close(void **state)
     compare_passes(OPERANDS_BF16_IN_F32);
 }
 
-/* ---- One prompt after the other ----------------------------------------------------------------------------------- */
+/* ---- One prompt after the other ---------------------------------------------------------------------------------- */
 
 /* The branches one after the other, the shorter text padded by the run, give the numbers of the batch. */
 static void branches_in_turn_are_the_batch(void **state)
@@ -293,9 +293,10 @@ static void loras_are_merged(void **state)
     check(context, ith_context_use_device(context, "cpu"));
 }
 
-/* ---- Streamed layers ---------------------------------------------------------------------------------------------- */
+/* ---- Streamed layers --------------------------------------------------------------------------------------------- */
 
-/* Layers whose weights are copied in each pass give the bits of layers that stay, in whichever order the device works. */
+/* Layers whose weights are copied in each pass give the bits of layers that stay, in whichever order the device works.
+ */
 static void streamed_layers_change_no_bit(void **state)
 {
     (void)state;
@@ -374,7 +375,7 @@ static void a_pass_follows_one_that_failed(void **state)
     check(context, ith_context_use_device(context, "cpu"));
 }
 
-/* ---- Failures ----------------------------------------------------------------------------------------------------- */
+/* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 /* The whole of one rank: opens the expert, makes the text, and computes. */
 static ith_status run_whole(const float *const *rows, const int64_t *counts, call *c)

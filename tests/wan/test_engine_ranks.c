@@ -512,7 +512,7 @@ static void expect_other_model(team *t, const char *words)
     *t = (team){.ranks = 0};
 }
 
-/* Of the same shapes, but another file, or with other numbers in it. */
+/* Rank 1 opens a model of the same shapes with another configuration, or with other numbers in its weights. */
 static void another_model_is_refused(void **state)
 {
     (void)state;

@@ -28,7 +28,7 @@ static void philox_gives_the_known_answers(void **state)
     }
 }
 
-/* By the C library, from the same words. */
+/* The same number by the C library's functions, from the same random words. */
 static double reference(uint64_t seed, uint64_t i)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

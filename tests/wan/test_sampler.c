@@ -162,8 +162,8 @@ static void failed_allocations_are_survived(void **state)
     assert_int_equal(refuse_every_allocation(create, NULL, 1), 2);
 }
 
-/* Time step 875 belongs to the expert of high noise if the boundary is 0.875, as in the reference. Only the steps of this
- * expert are guided here. */
+/* Time step 875 belongs to the expert of high noise if the boundary is 0.875, as in the reference. Only the steps of
+ * this expert are guided here. */
 static void the_boundary_belongs_to_high_noise(void **state)
 {
     (void)state;

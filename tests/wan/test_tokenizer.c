@@ -255,8 +255,8 @@ static void tokenizer_json_alone_gives_the_same_ids(void **state)
     json_decref(prompts);
 }
 
-/* If a prompt contains the name of a special piece, such as </s>, the tokenizer gives the id of this piece. Transformers
- * 5.24 gives the same ids for these prompts with the same tokenizer.json. */
+/* If a prompt contains the name of a special piece, such as </s>, the tokenizer gives the id of this piece.
+ * Transformers 5.24 gives the same ids for these prompts with the same tokenizer.json. */
 static void names_of_special_pieces_are_pieces(void **state)
 {
     (void)state;

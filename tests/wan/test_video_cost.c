@@ -570,7 +570,7 @@ static void wrong_sizes_are_refused(void **state)
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
-/* What a list has passed on. */
+/* The plans that ith_video_list has passed to its callback. */
 typedef struct seen {
     const ith_video_problem *problem;
     const ith_machine *machine;

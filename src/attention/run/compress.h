@@ -6,8 +6,8 @@
  *   8bit   v: one scale s = max |x| / 127 in f32, then x / s rounded to 8 bits; q, k and o as with bf16
  *
  * In 8 bits, a vector with a NaN or an infinity arrives as NaNs. Along a ring a shard is rounded once for each hop:
- * bf16 stays the same from the second hop on, 8 bits may change a little more, by the rounding of the scale and of the
- * tensor's type. */
+ * numbers in bf16 do not change after the first hop; numbers in 8 bits may change a little at each hop, by the rounding
+ * of the scale and of the tensor's type. */
 #ifndef ITH_ATTENTION_COMPRESS_H
 #define ITH_ATTENTION_COMPRESS_H
 

@@ -20,7 +20,7 @@ typedef struct ith_in_place_record {
 } ith_in_place_record;
 
 /* The rows of all ranks, at the addresses that the ranks have shown: arrays of the ranks on this rank's ulysses axis,
- * and a shard for each index on the ring axis. The exchange `mixed` has only the first. */
+ * and a shard for each index on the ring axis. In the exchange `mixed` only the arrays are used. */
 typedef struct ith_in_place {
     const ith_attn_setting *setting;
     ith_q_segment *q_segments;   /* [ulysses]: queries of each rank on this rank's ulysses axis */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges among ranks that are threads of one process: one copy, from the sender's memory to the receiver's.
  *
- * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. The rank that
- * posts last copies small data between the two at once. Large data is copied by the first of them that waits: it marks
- * the transfers between the two ranks as moving, copies without the lock, and marks them as moved for both ranks. So a
- * wait depends only on the exchanges that the other ranks have posted, and not on anything that they do afterwards.
+ * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. The rank
+ * that posts last copies small data between the two at once. Large data is copied by the first of them that waits: it
+ * marks the transfers between the two ranks as moving, copies without the lock, and marks them as moved for both ranks.
+ * So a wait depends only on the exchanges that the other ranks have posted, and not on anything that they do
+ * afterwards.
  *
  * After the world has ended, no copy begins. A function returns the failure only when no copy uses its rank's memory
  * any more (`settle`), because the caller may then free that memory.

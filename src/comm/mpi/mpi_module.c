@@ -47,7 +47,7 @@ typedef struct meeting_place {
     ith_watch_address *addresses; /* [size]: of each process */
     MPI_Request *requests;        /* [2][size]: receives and sends of a gather */
     MPI_Status *statuses;         /* [2][size]: of the requests */
-    bool *heard;                  /* [size]: whose record has arrived */
+    bool *heard;                  /* [size]: whether the record of each MPI rank has arrived */
     int peer;                     /* the MPI rank of the last message that was begun; -1: none */
     bool abandoned;               /* MPI may still use the memory */
     mpi_party party;

@@ -246,7 +246,7 @@ void ith_mpi_presence_explain(mpi_presence *p, const bool *heard, char *text, si
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Sends the end of this process to the processes that have connected. A process connects once. */
+/* Tells the processes that have connected how this process has ended. A process connects once. */
 static void answer(mpi_presence *p, const char *text)
 {
     for (int socket; (socket = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0; close(socket)) {

@@ -22,7 +22,8 @@
 
 enum { PATH_BYTES = 4096, MOST_PROCESSES = 4096, COOKIE = ITH_WATCH_COOKIE };
 
-/* The beginning of a file. The cookies that the process has read follow: [processes][COOKIE], zeros if there is none. */
+/* The beginning of a file. The cookies that the process has read follow: [processes][COOKIE], zeros if there is none.
+ */
 typedef struct file_record {
     uint64_t magic;
     int32_t process, processes;

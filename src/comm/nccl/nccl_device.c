@@ -246,7 +246,7 @@ static ith_status await_records(nccl_state *s, nccl_request *r)
     return status;
 }
 
-/* Makes the communicator. All ranks do it now. */
+/* Makes the communicator of NCCL, together with all other ranks. */
 static ith_status make_communicator(nccl_state *s, nccl_request *r)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <time.h>
 
-/* If a rank dies, or sends what another one does not take, NCCL reports an error that names no rank. The inner transport
- * has this time to find the reason. */
+/* If a rank dies, or sends what another one does not take, NCCL reports an error that names no rank. The inner
+ * transport has this time to find the reason. */
 #define GRACE_SECONDS 0.5
 #define NAP_SECONDS 0.005
 

@@ -4,7 +4,8 @@
  *     file:PATH   a path in a folder that all processes see; each has a number in its environment (file_meeting.h)
  *     mpi         the processes of a launcher of MPI
  *
- * Without either, ITHACA_TRANSPORT_WHERE has one of them, or a launcher of MPI has started the processes. Messages between hosts' memories then go over TCP, or over that MPI. */
+ * Without either, ITHACA_TRANSPORT_WHERE has one of them, or a launcher of MPI has started the processes. Messages
+ * between hosts' memories then go over TCP, or over that MPI. */
 #include "file_meeting.h"
 #include "nccl_state.h"
 
@@ -93,7 +94,7 @@ static ith_status meet_over_mpi(const meeting *m, const ith_transport **inner)
     return module->connect(NULL, m->ranks, m->seconds, m->states, m->numbers, m->size, m->sentence, m->bytes);
 }
 
-/* ---- The module --------------------------------------------------------------------------------------------------- */
+/* ---- The module -------------------------------------------------------------------------------------------------- */
 
 /* Replaces the inner states by states of this transport. */
 static ith_status wrap(const meeting *m, const ith_transport *inner)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of the transport over NCCL.
  *
- * It stands on another transport, the *inner* one, between the same ranks. Exchanges of memory of the host, signs of
- * life, notices and failures are the inner transport's; NCCL carries memory of devices and nothing else. A `world` is
- * the view that one rank has of the whole group and its sub-groups, a `state` its view of one of them.
+ * It stands on another transport, the *inner* one, between the same ranks. The inner transport serves exchanges of
+ * memory of the host, signs of life, notices and failures; NCCL carries memory of devices and nothing else. A `world`
+ * is the view that one rank has of the whole group and its sub-groups, a `state` its view of one of them.
  *
  * An exchange of device memory is two exchanges. The inner transport carries a record of what each rank sends to each
  * other one, under the same request. So both have the same numbers, and a rank that dies, stops or posts something else
@@ -70,7 +70,7 @@ typedef struct nccl_world {
 
 /* Posts an exchange of device memory. */
 ith_status ith_nccl_post(nccl_state *s, const ith_operation *operation);
-/* Waits for one, as ith_transport.wait. */
+/* Waits for an exchange of device memory, as ith_transport.wait does. */
 ith_status ith_nccl_await(nccl_state *s, nccl_request *request, double seconds, bool *done);
 
 /* Takes the records of a request if they come within `seconds`, and compares them with this rank's lists. */

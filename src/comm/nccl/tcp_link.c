@@ -22,8 +22,8 @@
 
 enum { BUFFERS = 4, DATAGRAM = 0x4d40 };
 
-/* The head of a datagram. It is as long as an AWAITS of the watch, which may precede the first datagram, since a process
- * sends it while others are still being connected. */
+/* The head of a datagram. It is as long as an AWAITS message of the watch (watch.h). An AWAITS may precede the first
+ * datagram on the connection, since a process sends it while others are still being connected. */
 typedef struct frame {
     uint16_t kind, awaits;
     uint32_t bytes;
@@ -220,9 +220,9 @@ static void link_wake(void *self)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Sends the remaining bytes, and reads until the other process closes its connection: a connection that is closed with unread
- * bytes is reset, which may overtake datagrams. Returns whether it may be closed. *arrived: the other system has all
- * datagrams. */
+/* Sends the remaining bytes, and reads until the other process closes its connection: a connection that is closed with
+ * unread bytes is reset, which may overtake datagrams. Returns whether it may be closed. *arrived: the other system has
+ * all datagrams. */
 static bool finish_peer(peer *p, bool *arrived)
 {
     int left = 0;

@@ -15,9 +15,9 @@
  * broadcast. The right side has QUERIES columns and stays in the first-level cache. Maxima and sums need no step across
  * lanes.
  *
- * Packed: panels of PANEL keys, each head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The head has two numbers: whether
- * b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b = -inf, k =
- * v = 0), and D in v^T with zeros up to a whole tile.
+ * Packed: panels of PANEL keys, each head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The head has two numbers:
+ * whether b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b =
+ * -inf, k = v = 0), and D in v^T with zeros up to a whole tile.
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
  *     scores          for each TILE_ROWS rows of k: a tile of s, summed over D in registers

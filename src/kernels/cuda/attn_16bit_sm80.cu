@@ -4,14 +4,14 @@
  *     s_ij = c q_i . k_j + log2(e) (bias_j + mask_ij),   c = log2(e) scale
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   l'_i = sum_j p'_ij,   o_i = sum_j p'_ij v_j / l'_i
  *
- * where p' is p rounded to the type of v. So the weights p' / l' of o add up to 1. Logits and sums are f32. lse comes from
- * l, and o_sum leaves a call multiplied by l / l'.
+ * where p' is p rounded to the type of v. So the weights p' / l' of o add up to 1. Logits and sums are f32. lse comes
+ * from l, and o_sum leaves a call multiplied by l / l'.
  *
  * A block of 4 warps computes BQ queries of one head, and walks over the keys in tiles of BK. Each warp has M times 16
  * queries. Queries, and two tiles of keys and values, lie in shared memory: while one tile is used, cp.async brings the
- * next. The tile of logits and the output stay in registers. The fragments of the product m16n8k16 have the layout of the PTX
- * manual: thread t of a warp holds columns 2 (t % 4) and 2 (t % 4) + 1 of rows t / 4 and t / 4 + 8 of a 16 x 8 tile of
- * sums; two such tiles of probabilities, rounded, are a left operand of the next product.
+ * next. The tile of logits and the output stay in registers. The fragments of the product m16n8k16 have the layout of
+ * the PTX manual: thread t of a warp holds columns 2 (t % 4) and 2 (t % 4) + 1 of rows t / 4 and t / 4 + 8 of a 16 x 8
+ * tile of sums; two such tiles of probabilities, rounded, are a left operand of the next product.
  *
  * The head size is padded with zeros to HD, a multiple of 32. A row of shared memory is 8 numbers longer, so that the
  * rows that ldmatrix reads together begin in different banks. Source: FlashAttention-2, arXiv:2307.08691. */
@@ -153,8 +153,8 @@ __device__ void compute_logits(float (&s)[sizes<HD>::M][sizes<HD>::BK / 8][4], c
     }
 }
 
-/* Scales a tile of products to logits in base 2, adds biases and masks, and hides the keys behind the last. Keys `first`
- * to `first` + BK belong to the tile. */
+/* Scales a tile of products to logits in base 2, adds biases and masks, and hides the keys behind the last. Keys
+ * `first` to `first` + BK belong to the tile. */
 template <int M, int N>
 __device__ void finish_logits(float (&s)[M][N][4], const ith_device_attend &call, const logit_terms &terms,
                               int64_t first_row, int64_t first, int64_t keys)
@@ -183,7 +183,8 @@ __device__ void finish_logits(float (&s)[M][N][4], const ith_device_attend &call
             }
 }
 
-/* Raises the maximum of each row to the maximum of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
+/* Raises the maximum of each row to the maximum of its logits, and multiplies the sums l and o by 2^(old - new
+ * maximum). */
 template <int HD>
 __device__ void raise_maxima(warp_state<HD> &row, const float (&s)[sizes<HD>::M][sizes<HD>::BK / 8][4])
 {
@@ -204,7 +205,8 @@ __device__ void raise_maxima(warp_state<HD> &row, const float (&s)[sizes<HD>::M]
             row.l[x][half] = __fmul_rn(row.l[x][half], rescale[half]);
             row.rounded[x][half] = __fmul_rn(row.rounded[x][half], rescale[half]);
         }
-        /* A product with 1 changes nothing, so that the choice, which looks at all rows, does not change a row's bits. */
+        /* A product with 1 changes nothing, so that the choice, which looks at all rows, does not change a row's bits.
+         */
         if (!__any_sync(~0u, rescale[0] != 1.0f || rescale[1] != 1.0f))
             continue;
 #pragma unroll

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The launcher of 16bit_sm90, attention on Hopper (attn_16bit_sm90.cuh): which calls it takes, the maps of tensors for the
- * copy engine (TMA), and the start of the kernel. */
+/* The launcher of 16bit_sm90, attention on Hopper (attn_16bit_sm90.cuh): which calls it takes, the maps of tensors for
+ * the copy engine (TMA), and the start of the kernel. */
 #include "attn_16bit_sm90.cuh"
 #include "cuda_device.h"
 

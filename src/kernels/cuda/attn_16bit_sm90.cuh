@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on Hopper: bf16 or f16, head_dim 64 or 128, by the equations of kernels/kernel.h,
  *
- *     s_ij = c q_i . k_j,  p_ij = 2^(s_ij - m_i),  l_i = sum_j p_ij,  o_i = l_i / l'_i sum_j p'_ij v_j,  c = log2(e) scale,
+ *     s_ij = c q_i . k_j,  p_ij = 2^(s_ij - m_i),  l_i = sum_j p_ij,  o_i = l_i / l'_i sum_j p'_ij v_j
  *
- * where p' is p rounded to 16 bits and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and m need
- * not be the maximum of a row. With the online softmax, m is the maximum of the first tile of keys, and is raised only
- * when the probabilities of a later tile grow large (find_excess); that tile is then computed once more. l' is not kept
- * between calls: it starts as l.
+ * where c = log2(e) scale, p' is p rounded to 16 bits and l' the sum of p'. So o / l is a mean whose weights p' / l'
+ * add up to 1, and m need not be the maximum of a row. With the online softmax, m is the maximum of the first tile of
+ * keys, and is raised only when the probabilities of a later tile grow large (find_excess); that tile is then computed
+ * once more. l' is not kept between calls: it starts as l.
  *
  * A work item is GROUPS * 64 queries of one head. Blocks of threads live as long as the call, and take items in order,
  * head by head, so that the keys of a head stay in the L2 cache. A block has one warp that loads tiles of queries, keys
@@ -14,12 +14,12 @@
  * (attend_items).
  *
  * A warpgroup holds in registers the logits of one tile of keys [64, KEYS], which become p; p in 16 bits as an operand;
- * and o [64, D]. It issues the products for the logits of a tile, then p v of the tile before. While p v is computed, it
- * makes p from the logits. Tiles are visited from the last to the first, so that only the first step of an item meets
- * columns without keys. While one warpgroup computes p, the matrix units work for the others.
+ * and o [64, D]. It issues the products for the logits of a tile, then p v of the tile before. While p v is computed,
+ * it makes p from the logits. Tiles are visited from the last to the first, so that only the first step of an item
+ * meets columns without keys. While one warpgroup computes p, the matrix units work for the others.
  *
- * What a row becomes depends on its own numbers only: wherever a choice concerns a whole warp or warpgroup, rows that did
- * not ask for it get the same bits either way. */
+ * The result of a row depends on its own numbers only: wherever a choice concerns a whole warp or warpgroup, rows that
+ * did not ask for it get the same bits either way. */
 #ifndef ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_16BIT_SM90_H
 
@@ -138,8 +138,8 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int keys, const thread
     threads_sync<128>(GROUP_BARRIER + thread.group);
 }
 
-/* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next ones.
- * It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
+/* The end of a step: waits for the products p v of the step before, if there was one, and makes p ready for the next
+ * ones. It follows a wait or a branch, so that the compiler does not move the wait for the products up, before the
  * exponentials. */
 template <typename T, int D, int KEYS>
 __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 4], float (&o)[D / 2],
@@ -154,7 +154,7 @@ __device__ __forceinline__ void finish_step(float (&s)[KEYS / 2], uint32_t (&p)[
 }
 
 /* p of a tile, from its logits s. With the online softmax, if a row of the warpgroup needs a larger m, the logits are
- * computed again, m is raised, and then p is. */
+ * computed again, m is raised, and p is computed from the new m. */
 template <typename T, int D, int KEYS>
 __device__ __forceinline__ tile_sums make_probabilities(const attend_arguments &a, uint32_t q, uint32_t k,
                                                         const thread_place &thread, float (&s)[KEYS / 2],
@@ -270,7 +270,8 @@ __device__ __forceinline__ void attend_tiles(const attend_arguments &a, shared_s
     advance(v_place);
 }
 
-/* The state before the first tile. `at` numbers the row in the arrays of the state, and counts only if it exists. */
+/* Reads the state of a thread's two rows before the first tile of a call. at[i]: number of row i in the arrays of the
+ * state; not used if the row does not exist. */
 template <int D>
 __device__ __forceinline__ void read_state(const attend_arguments &a, const int64_t (&at)[2], const bool (&exists)[2],
                                            const thread_place &thread, float (&o)[D / 2], row_state &rows)

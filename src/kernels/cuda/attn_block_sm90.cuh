@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the Hopper attention kernel (attn_16bit_sm90.cuh) share: the arguments of a call, and the shared memory of
- * a block of threads with its tiles, rings and barriers. */
+/* What the parts of the Hopper attention kernel (attn_16bit_sm90.cuh) share: the arguments of a call, and the shared
+ * memory of a block of threads with its tiles, rings and barriers. */
 #ifndef ITH_KERNELS_CUDA_ATTN_BLOCK_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_BLOCK_SM90_H
 

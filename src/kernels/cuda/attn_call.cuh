@@ -18,8 +18,8 @@ namespace
 
 constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f;
 
-/* A row's bits may not depend on its place in the block. So products that are added to something are written as __fmul_rn
- * or fmaf: the compiler could fuse one of them with its sum and not another. */
+/* A row's bits may not depend on its place in the block. So products that are added to something are written as
+ * __fmul_rn or fmaf: the compiler could fuse one of them with its sum and not another. */
 
 /* ---- Numbers --------------------------------------------------------------------------------------------------- */
 

@@ -5,10 +5,10 @@
  *     s_ij = c q_i . k_j + log2(e) (bias_j + mask_ij),   c = log2(e) scale
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j / l_i
  *
- * There are two kernels. attend_block, for head sizes up to 256, keeps a tile of queries, of keys and of values in shared
- * memory and computes two products of small matrices: each thread has a tile of logits and a tile of outputs in its
- * registers. attend_wide, for larger heads, reads queries and keys from global memory, and computes WIDE_COLUMNS columns
- * of the output in one launch. It is slower. */
+ * There are two kernels. attend_block, for head sizes up to 256, keeps a tile of queries, of keys and of values in
+ * shared memory and computes two products of small matrices: each thread has a tile of logits and a tile of outputs in
+ * its registers. attend_wide, for larger heads, reads queries and keys from global memory, and computes WIDE_COLUMNS
+ * columns of the output in one launch. It is slower. */
 #include "attn_call.cuh"
 
 namespace
@@ -57,8 +57,8 @@ __device__ float logit(const ith_device_attend &call, const logit_terms &terms, 
 
 constexpr int THREADS = 128, ACROSS = 16, DOWN = THREADS / ACROSS;
 
-/* The sizes of a block. Thread t has the rows t / ACROSS + DOWN r of the tile of queries, the keys t % ACROSS + ACROSS c
- * of the tile of logits, and the columns 4 (t % ACROSS) + 64 u + e of the tile of outputs. */
+/* The sizes of a block. Thread t has the rows t / ACROSS + DOWN r of the tile of queries, the keys
+ * t % ACROSS + ACROSS c of the tile of logits, and the columns 4 (t % ACROSS) + 64 u + e of the tile of outputs. */
 template <int HD> struct sizes {
     static constexpr int BQ = HD <= 128 ? 64 : 32, BK = BQ;
     static constexpr int R = BQ / DOWN, C = BK / ACROSS, U = HD / 64;
@@ -164,7 +164,8 @@ __device__ void finish_logits(float (&s)[sizes<HD>::R][sizes<HD>::C], const ith_
         }
 }
 
-/* Raises the maximum of each row to the maximum of its logits, and multiplies the sums l and o by 2^(old - new maximum). */
+/* Raises the maximum of each row to the maximum of its logits, and multiplies the sums l and o by 2^(old - new
+ * maximum). */
 template <int HD> __device__ void raise_maxima(thread_state<HD> &row, const float (&s)[sizes<HD>::R][sizes<HD>::C])
 {
 #pragma unroll
@@ -339,7 +340,8 @@ struct wide_shared {
     float m[WIDE_ROWS], l[WIDE_ROWS], rescale[WIDE_ROWS];
 };
 
-/* Writes the products of the block's queries with the keys from `first` on. Rows behind the last are read as the last. */
+/* Writes the products of the block's queries with the keys from `first` on. Rows behind the last are read as the last.
+ */
 template <typename T>
 __device__ void wide_products(wide_shared *shared, const ith_device_attend &call, const block_place &place,
                               const T *k_from, int64_t first, int64_t keys)
@@ -482,8 +484,8 @@ __device__ void wide_store(const float (&o)[WIDE_ROWS][WIDE_EACH], const wide_sh
     }
 }
 
-/* Computes the columns [first_column, first_column + WIDE_COLUMNS) of the output. The launch for column 0 comes last, as
- * it stores the m and l that all launches load. */
+/* Computes the columns [first_column, first_column + WIDE_COLUMNS) of the output. The launch for column 0 comes last,
+ * as it stores the m and l that all launches load. */
 template <typename T>
 __global__ void __launch_bounds__(WIDE_THREADS)
     attend_wide(const __grid_constant__ ith_device_attend call, int64_t first_column)

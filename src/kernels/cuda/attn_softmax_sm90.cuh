@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The softmax of the Hopper attention kernel (attn_16bit_sm90.cuh), on a tile of logits that a warpgroup holds in registers
- * as wgmma leaves them (wgmma_sm90.cuh): with KEYS columns, a thread has KEYS / 2 numbers, of two rows.
+/* The softmax of the Hopper attention kernel (attn_16bit_sm90.cuh), on a tile of logits that a warpgroup holds in
+ * registers as wgmma leaves them (wgmma_sm90.cuh): with KEYS columns, a thread has KEYS / 2 numbers, of two rows.
  *
  *     p_ij = 2^(c s_ij - m_i),   l_i = sum_j p_ij,   l'_i = sum_j p'_ij     p': p rounded to 16 bits */
 #ifndef ITH_KERNELS_CUDA_ATTN_SOFTMAX_SM90_H
@@ -46,8 +46,8 @@ template <typename T> __device__ __forceinline__ float second_of_pair(uint32_t p
                       : __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
 }
 
-/* The state of a thread's two rows. l and l_rounded (l') are sums over the thread's own columns. shrink: what l and l' were,
- * and o is to be, multiplied with because m has grown. */
+/* The state of a thread's two rows. l and l_rounded (l') are sums over the thread's own columns. shrink: the factor
+ * that follows from a larger m. l and l' are multiplied by it already; o is not yet (shrink_outputs). */
 typedef struct row_state {
     float m[2], l[2], l_rounded[2], shrink[2];
 } row_state;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void raise_offsets(row_state &rows, const float (&s)[
     }
 }
 
-/* o of rows whose m has grown. */
+/* Multiplies o by `shrink`, which is not 1 in rows whose m has grown. */
 template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2], const row_state &rows)
 {
 #pragma unroll
@@ -90,7 +90,8 @@ template <int D> __device__ __forceinline__ void shrink_outputs(float (&o)[D / 2
         o[i] *= rows.shrink[i / 2 % 2];
 }
 
-/* s becomes p. Large m: the error of a rounded m could make c s - m positive and large where c s was not rounded. */
+/* Replaces s by p. Where |m| is large, c s is rounded before m is subtracted, because m comes from rounded c s: the
+ * difference from an unrounded c s could be positive and large. */
 template <int KEYS>
 __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const row_state &rows, float c)
 {
@@ -116,8 +117,8 @@ __device__ __forceinline__ tile_sums exponentiate(float (&s)[KEYS / 2], const ro
     return sums;
 }
 
-/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is negative,
- * so that p are ordered as their bits are, and NaN is above all. */
+/* Whether m must be raised: some p of the tile is too large, or there was no logit yet. f16 ends at 65504. No p is
+ * negative, so that p are ordered as their bits are, and NaN is above all. */
 template <typename T, int KEYS>
 __device__ __forceinline__ void find_excess(bool (&moves)[2], const float (&p)[KEYS / 2], const row_state &rows)
 {
@@ -130,7 +131,7 @@ __device__ __forceinline__ void find_excess(bool (&moves)[2], const float (&p)[K
         moves[i] = most[i] > __float_as_int(is_bf16<T> ? 0x1p32f : 0x1p15f) || rows.m[i] == -INFINITY;
 }
 
-/* Logits of columns from `keys` on become -infinity. */
+/* Sets the logits of columns from `keys` on to -infinity. */
 template <int KEYS>
 __device__ __forceinline__ void hide_columns(float (&s)[KEYS / 2], int keys, const thread_place &thread)
 {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void hide_columns(float (&s)[KEYS / 2], int keys, con
             s[i] = -INFINITY;
 }
 
-/* p becomes s in 16 bits. */
+/* Writes s, rounded to 16 bits, to p. */
 template <typename T, int KEYS>
 __device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float (&s)[KEYS / 2])
 {
@@ -149,8 +150,9 @@ __device__ __forceinline__ void round_tile(uint32_t (&p)[KEYS / 4], const float 
         p[i] = round_pair<T>(s[2 * i], s[2 * i + 1]);
 }
 
-/* The growth of l' by a tile. Sums of rounded p cost time, and only sums of few p differ much from the sums of p: l' grows
- * by them in a tile that has more than 1 / 16 of l over the thread's columns, and by the sum of p in other tiles. */
+/* The numbers that a tile adds to l'. A sum of rounded p costs time, and differs much from the sum of p only if few p
+ * make up most of it. So a tile adds the sum of rounded p if its p are more than 1 / 16 of l over the thread's columns,
+ * otherwise the sum of p. */
 template <typename T, int KEYS>
 __device__ __forceinline__ void add_rounded(float (&rounded)[2], const row_state &rows, const uint32_t (&p)[KEYS / 4],
                                             const tile_sums &sums)

@@ -275,7 +275,8 @@ static bool take_suggestion(struct ith_device_convs *convs, choice *c)
     return false;
 }
 
-/* Chooses an algorithm. Without a suitable suggestion it is one of the matrix products that cuDNN says it can compute. */
+/* Chooses an algorithm. Without a suitable suggestion it is one of the matrix products that cuDNN says it can compute.
+ */
 static ith_status choose(struct ith_device_convs *convs, choice *c, char *said)
 {
     static const char doing[] = "choosing the algorithm of a convolution";

@@ -4,8 +4,8 @@
  *
  * A pair is copied in units of 16, 8, 4, 2 or 1 bytes: the widest unit that divides all addresses, strides and runs of
  * both regions. Units are numbered along the runs. Unit n belongs to run r = n / U, where U is the number of units of a
- * run; in ith_region, this is run (r / C, r % C), where C is count[1]. Source and target are divided separately, because
- * their runs may have different lengths. */
+ * run; in ith_region, this is run (r / C, r % C), where C is count[1]. Source and target are divided separately,
+ * because their runs may have different lengths. */
 #include "cuda_rows.h"
 
 enum {
@@ -13,8 +13,8 @@ enum {
     TOGETHER = 4, /* units that a thread loads before it stores the first */
     BLOCK_UNITS = THREADS * TOGETHER,
     PAIRS = 31, /* pairs of one launch: their list is an argument of the kernel, of at most 4 KB */
-    /* A pair with more units is copied with 64-bit divisions. Units are numbered from 0, also those that the last block
-     * has too many of. */
+    /* A pair with more units is copied with 64-bit divisions. The threads of the last block may have numbers of units
+     * beyond the last unit; these numbers must fit too. */
     SHORT_UNITS = INT32_MAX - BLOCK_UNITS
 };
 

@@ -139,8 +139,9 @@ static void release_pinned(struct ith_device *device, void *pointer)
         cudaGetLastError();
 }
 
-/* Memory of this device, managed memory, and pinned or registered host memory. Registered memory counts only if the
- * device uses the same address for it. Other host memory does not count, not even where the device could reach it. */
+/* Whether an address lies in memory of this device, in managed memory, or in pinned or registered host memory.
+ * Registered memory counts only if the device uses the same address for it. Other host memory does not count, not even
+ * where the device could reach it. */
 static bool addresses(struct ith_device *device, const void *pointer)
 {
     struct cudaPointerAttributes attributes;

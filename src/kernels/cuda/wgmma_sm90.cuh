@@ -8,8 +8,8 @@
  * column in the lower half.
  *
  * Matrices in shared memory consist of strips. A strip holds 64 numbers (128 bytes) of each row. Its row r lies at byte
- * 128 r, and its 16-byte pieces are permuted: piece c lies at place c ^ (r % 8), as TMA writes it with the swizzle of 128
- * bytes. Strips begin at multiples of 1024 bytes. */
+ * 128 r, and its 16-byte pieces are permuted: piece c lies at place c ^ (r % 8), as TMA writes it with the swizzle of
+ * 128 bytes. Strips begin at multiples of 1024 bytes. */
 #ifndef ITH_KERNELS_CUDA_WGMMA_SM90_H
 #define ITH_KERNELS_CUDA_WGMMA_SM90_H
 
@@ -107,7 +107,8 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint
 #undef CASE
 }
 
-/* d += a b with a in registers. Rows of b count the 16 products that are summed; their N numbers lie in N / 64 strips. */
+/* d += a b with a in registers. Rows of b count the 16 products that are summed; their N numbers lie in N / 64 strips.
+ */
 template <typename T, int N>
 __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const uint32_t *a, uint64_t b)
 {

@@ -9,8 +9,8 @@
  * An expert is opened with the number types of its products and of its attention. The first and the last layer, the
  * time embedding, norms, modulation and the residual stream are always f32.
  *
- * If the context uses a device when an expert is opened, its layers are copied there, and passes compute there. The time
- * embedding and the prompts' keys are still made by the processor. */
+ * If the context uses a device when an expert is opened, its layers are copied there, and passes compute there. The
+ * time embedding and the prompts' keys are still made by the processor. */
 #ifndef ITH_WAN_DIT_H
 #define ITH_WAN_DIT_H
 
@@ -151,8 +151,8 @@ int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* The bytes that an expert takes on its device for its weights, of which `streamed` layers are streamed to each of `ranks`
- * ranks, and for the keys and values of `texts` prompts; 0 if it computes on the processor. */
+/* The bytes that an expert takes on its device for its weights, of which `streamed` layers are streamed to each of
+ * `ranks` ranks, and for the keys and values of `texts` prompts; 0 if it computes on the processor. */
 int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts, int64_t streamed, int ranks);
 /* The smallest number of layers that must be streamed so that these bytes are at most `room`; all layers if not even
  * that is enough; 0 on the processor. */

@@ -247,7 +247,7 @@ static ith_status add_text_and_ffn(const pass *p)
     return status;
 }
 
-/* ---- Weights of a layer ------------------------------------------------------------------------------------------------ */
+/* ---- Weights of a layer ------------------------------------------------------------------------------------------ */
 
 /* Asks the system for the weights of the next layer. After the last layer this is the first one, because the next pass
  * begins with it. */
@@ -276,7 +276,7 @@ static void end_layer(const pass *p)
         ith_dit_shards_end(p->w->shards, p->w->uses++);
 }
 
-/* ---- The first and the last layer -------------------------------------------------------------------------------------- */
+/* ---- The first and the last layer -------------------------------------------------------------------------------- */
 
 /* The rows of the patch embedding's input. */
 typedef struct patches {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A forward pass, and the functions that compute it: on the processor (dit_forward.c) or on a device (device/). The loop
- * over the layers is the same. */
+/* A forward pass, and the functions that compute it: on the processor (dit_forward.c) or on a device (device/). The
+ * loop over the layers is the same. */
 #ifndef ITH_WAN_DIT_PASS_H
 #define ITH_WAN_DIT_PASS_H
 
@@ -23,7 +23,8 @@ typedef struct ith_dit_pass {
 typedef struct ith_dit_engine {
     /* x = patch embedding(rows); the time embedding is complete */
     ith_status (*embed)(const ith_dit_pass *pass, const ith_linear_input *rows);
-    /* Waits for the weights of the current layer, and asks for the weights of the next one. NULL: there is nothing to do. */
+    /* Waits for the weights of the current layer, and asks for the weights of the next one. NULL: there is nothing to
+     * do. */
     ith_status (*begin_layer)(const ith_dit_pass *pass);
     ith_status (*stages[ITH_DIT_STAGES])(const ith_dit_pass *pass);
     void (*end_layer)(const ith_dit_pass *pass); /* NULL: nothing to do */

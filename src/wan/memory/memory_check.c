@@ -112,7 +112,8 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }
 
-/* Compares the predicted memory on the context's device, if it uses one, with the memory that the run may take there. */
+/* Compares the predicted memory on the context's device, if it uses one, with the memory that the run may take there.
+ */
 static ith_status check_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                                const ith_team *team)
 {

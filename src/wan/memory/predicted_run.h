@@ -26,8 +26,8 @@ ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *cont
 /* Sets *bytes to the peak memory of denoising: the memory of the larger expert, and the buffers of every rank. */
 ith_status ith_predict_denoising(const ith_predicted_run *run, int64_t *bytes);
 /* Sets *bytes to the memory of the device that the process takes for one expert: for its weights, for the prompts' keys
- * and values, and for the workspaces of its ranks. Sets *streamed to the number of layers that are streamed, because the
- * device has no room for them. Both are 0 on the processor. */
+ * and values, and for the workspaces of its ranks. Sets *streamed to the number of layers that are streamed, because
+ * the device has no room for them. Both are 0 on the processor. */
 ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_dit *dit, int64_t *streamed,
                                         int64_t *bytes);
 

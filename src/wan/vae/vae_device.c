@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding on a device (vae_device.h): enqueues the layers of one latent frame after the other. While the device computes
- * a latent frame, the caller takes the frames of the one before. */
+/* Decoding on a device (vae_device.h): enqueues the layers of one latent frame after the other. While the device
+ * computes a latent frame, the caller takes the frames of the one before. */
 #include "vae_device.h"
 
 #include "../../base/clock.h"
@@ -158,8 +158,8 @@ static ith_status multiply(const ith_vae_device *d, ith_dtype type, const void *
     return ith_device_check(d->context, d->use->module->layers->linear(d->stream, d->products, &call, said), said);
 }
 
-/* o = softmax(q k^T / sqrt(channels)) v + bias, some rows at a time: v without its bias is vt^T, and the probabilities of
- * a row sum to 1. */
+/* o = softmax(q k^T / sqrt(channels)) v + bias, some rows at a time: v without its bias is vt^T, and the probabilities
+ * of a row sum to 1. */
 static ith_status attend(const ith_vae_device *d, const float *bias)
 {
     const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;
@@ -177,8 +177,8 @@ static ith_status attend(const ith_vae_device *d, const float *bias)
     return status;
 }
 
-/* The attention over the pixels of a latent frame, f += proj(attention(qkv(norm(f)))). x: receives f. vt is a product of
- * the weights of v as rows with the pixels as weights. */
+/* The attention over the pixels of a latent frame, f += proj(attention(qkv(norm(f)))). x: receives f. vt is a product
+ * of the weights of v as rows with the pixels as weights. */
 static ith_status apply_attention(const ith_vae_device *d, float *x, flow *f)
 {
     const int64_t channels = d->qkv->filter->in, pixels = d->height * d->width;

@@ -17,7 +17,7 @@
 
 typedef struct traffic {
     uint32_t seed;
-    int64_t unit; /* sizes are multiples of it, or not, or 0 */
+    int64_t unit; /* a size is 0, or up to two units and up to 6 bytes more */
 } traffic;
 
 /* How many regions a sends to b, and the size of each: both sides know. */

@@ -69,7 +69,7 @@ static ith_status compute_alone(ith_context *context, whole *w)
     return ITH_OK;
 }
 
-/* Ulysses gives the very bits of one rank; a ring merges partial results, and its bits differ. */
+/* Ulysses must give the same bits as one rank. A ring merges partial results, so it need only agree to 1e-5. */
 static ith_status attend_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     const attention_case *c = user;

@@ -188,7 +188,7 @@ static void check_video(ith_operand_types types)
     ith_context_destroy(&context);
 }
 
-/* ---- Causality, bands, cancellation -------------------------------------------------------------------------------- */
+/* ---- Causality, bands, cancellation ------------------------------------------------------------------------------ */
 
 /* Latents of `count` frames that begin with the same frames whatever their number. */
 static float *make_latents(int64_t channels, int64_t count, int64_t pixels)
@@ -294,7 +294,7 @@ static void check_refused(const char *model, int64_t channels)
     dlclose(module);
 }
 
-/* ---- Published widths ---------------------------------------------------------------------------------------------- */
+/* ---- Published widths -------------------------------------------------------------------------------------------- */
 
 /* Decodes two latent frames with random weights on the processor in f32 and on the device, at the published widths. */
 static void check_published(bool wan_22, int64_t height, int64_t width)
@@ -330,7 +330,7 @@ static void check_published(bool wan_22, int64_t height, int64_t width)
     free(latents), free(reference.numbers);
 }
 
-/* ---- Rates --------------------------------------------------------------------------------------------------------- */
+/* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
 /* Adds up the operations of a list of work. */
 static void add_operations(void *user, const ith_work *work)

@@ -746,7 +746,8 @@ static const ith_device_kernel *const kernels[] = {&fake_16bit, &fake_f32, NULL}
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* Products need nothing here. They are counted as memory of the device, so that a test sees whether they are destroyed. */
+/* Products need nothing here. They are counted as memory of the device, so that a test sees whether they are destroyed.
+ */
 struct ith_device_products {
     struct ith_device *device;
     void *scratch;

@@ -6,9 +6,9 @@
  *   - New and released memory of the device is filled with NaN.
  *   - Rows that a kernel may read must exist, and hidden rows must be finite.
  * "fake:0" runs operations when they are enqueued. "fake:1" runs an operation of a stream only when the stream is
- * queried, or when another stream that waits for it is: a wait_for that is missing gives wrong results. "fake:2" runs the
- * operations of each stream on a thread of its own. "fake:3" runs all that other streams have before the operations of
- * the stream that is queried: work that should have waited comes too early. */
+ * queried, or when another stream that waits for it is: a wait_for that is missing gives wrong results. "fake:2" runs
+ * the operations of each stream on a thread of its own. "fake:3" runs all that other streams have before the operations
+ * of the stream that is queried: work that should have waited comes too early. */
 #ifndef ITH_TESTS_FAKE_DEVICE_H
 #define ITH_TESTS_FAKE_DEVICE_H
 
@@ -55,8 +55,8 @@ ith_status fake_colours(struct ith_device *device, const ith_device_colours *col
 ith_status fake_softmax(struct ith_device *device, const ith_device_softmax *softmax, char *said);
 
 enum { FAKE_TOGETHER = 8 };
-/* Weights [out, in] as f64 [out / FAKE_TOGETHER, in, FAKE_TOGETHER]; those of outputs that do not exist are 0. The caller
- * frees them. NULL: there is no memory. */
+/* Weights [out, in] as f64 [out / FAKE_TOGETHER, in, FAKE_TOGETHER]; those of outputs that do not exist are 0. The
+ * caller frees them. NULL: there is no memory. */
 double *fake_spread_weights(const void *w, ith_dtype type, int64_t out, int64_t in);
 /* Adds to each sum the products of `count` numbers of x and the weights of its output. */
 void fake_add_products(double sums[FAKE_TOGETHER], const void *x, ith_dtype type, int64_t count, const double *spread);

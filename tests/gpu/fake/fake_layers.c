@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of a transformer's layers (kernels/device_layers.h) of the fake device, in plain C with sums in f64. */
+/* The operations of a transformer's layers (kernels/device_layers.h) of the fake device, in plain C with sums in f64.
+ */
 #include "base/dtype.h"
 #include "fake_device.h"
 
@@ -28,7 +29,7 @@ static void *rows_at(struct ith_device *device, const void *pointer, ith_dtype t
     return fake_at(device, pointer, ((rows - 1) * stride + width) * ith_dtype_bytes(type), said);
 }
 
-/* ---- Linear layers ------------------------------------------------------------------------------------------------ */
+/* ---- Linear layers ----------------------------------------------------------------------------------------------- */
 
 static double gelu(double v)
 {
@@ -69,7 +70,7 @@ ith_status fake_linear(struct ith_device *device, const ith_device_linear *l, ch
     return ITH_OK;
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------------------------- */
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
 /* The arrays of an update as this module reaches them. */
 typedef struct update_arrays {
@@ -136,7 +137,7 @@ ith_status fake_update_rows(struct ith_device *device, const ith_device_row_upda
     return ITH_OK;
 }
 
-/* ---- Heads -------------------------------------------------------------------------------------------------------- */
+/* ---- Heads ------------------------------------------------------------------------------------------------------- */
 
 /* Normalises and rotates one vector. */
 static void norm_vector(const ith_device_heads *h, void *data, int64_t first, const float *weights,

@@ -2,11 +2,11 @@
 /* The instructions of AMX for processors with AVX-512 that lack them, so that tests can run the machine code of AMX
  * kernels there. Such a processor stops at each of these instructions with the signal SIGILL; the handler of the signal
  * computes the result (Intel SDM volume 2, chapter on AMX instructions) and goes on behind the instruction. A test
- * program is linked with this file and with -Wl,--wrap=ith_cpu_detect. Where AMX exists, or AVX512-BF16 does not, it ends
- * with 77: skipped.
+ * program is linked with this file and with -Wl,--wrap=ith_cpu_detect. Where AMX exists, or AVX512-BF16 does not, it
+ * ends with 77: skipped.
  *
- * Instructions that a processor would refuse end the process with a sentence: a tile that is not configured, tiles whose
- * shapes do not fit, an illegal configuration. */
+ * Instructions that a processor would refuse end the process with a sentence: a tile that is not configured, tiles
+ * whose shapes do not fit, an illegal configuration. */
 #include "base/cpu.h"
 
 #include <immintrin.h>

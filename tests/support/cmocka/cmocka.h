@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of cmocka that these tests use, for machines that a cross compiler builds for and cmocka is not installed
- * for. Where there is cmocka, it is taken instead: see tests/CMakeLists.txt. */
+/* The part of cmocka that these tests use, for cross builds to machines for which cmocka is not installed. Where cmocka
+ * is installed, it is used instead (tests/CMakeLists.txt). */
 #ifndef ITH_TESTS_CMOCKA_H
 #define ITH_TESTS_CMOCKA_H
 
@@ -24,7 +24,7 @@ struct CMUnitTest {
 
 enum { CMOCKA_PASSED, CMOCKA_FAILED, CMOCKA_SKIPPED };
 
-/* One of each in a program, which the helpers of tests/support share with the test. */
+/* A program has one copy of each, which the helpers of tests/support share with the test. */
 __attribute__((weak)) jmp_buf cmocka_test_end;
 __attribute__((weak)) volatile int cmocka_outcome; /* of the test that runs */
 
@@ -110,7 +110,7 @@ static inline int cmocka_run_test(const struct CMUnitTest *test, void *state)
     return cmocka_outcome;
 }
 
-/* How many tests failed; -1 if the group could not be set up. */
+/* Runs the tests. Returns how many failed; -1 if the group could not be set up. */
 static inline int cmocka_run_tests(const char *group, const struct CMUnitTest *tests, size_t count,
                                    int (*set_up)(void **state), int (*tear_down)(void **state))
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The demo's checkpoint as a folder of links, in which a test replaces one file at a time and sees it refused. The
- * context and the folder are the fixture's. */
+/* The demo's checkpoint as a folder of links. A test replaces one file at a time, and checks that the model is then
+ * refused. The context and the folder are the fixture's (support/folder_fixture.h). */
 #ifndef ITH_TESTS_ALTERED_MODEL_H
 #define ITH_TESTS_ALTERED_MODEL_H
 
@@ -19,26 +19,28 @@
 extern const char *const parts[];
 extern const size_t part_count;
 
-/* Makes a part the link that it was. */
+/* Makes a part a link to the file of the demo's checkpoint again. */
 void link_part(const char *part);
 
 /* The tear-down is folder_tear_down. */
 int altered_model_set_up(void **state);
 
-/* Puts a file of its own in the place of a part. */
+/* Replaces the link of a part by a file with these contents. */
 void replace_part(const char *part, const void *data, size_t bytes);
 
-/* Puts `to` for the first `from` of a part; in a weight file only in its header, whose length is made right. */
+/* Replaces the first `from` in a part by `to`. In a weight file `from` must stand in the header, whose length is
+ * adapted. */
 void edit_part(const char *part, const char *from, const char *to);
 
-/* One frame of 16 x 16 in two steps, one with each expert. */
+/* Generates one frame of 16 x 16 pixels in two steps, one with each expert. Adds the number of frames to *frames. */
 ith_status generate(ith_pipeline *pipeline, int *frames);
 
-/* Opens and checks the model and, if that went well, makes a frame, which must go well too: what is wrong with a
- * checkpoint is found before anything is loaded. */
+/* Opens and checks the model, and generates a frame if that succeeds. Fails if only the generation fails: every fault
+ * of a checkpoint must be found before anything is loaded. Returns the status of opening and checking. */
 ith_status attempt(void);
 
-/* FORMAT_OR_UNSUPPORTED: whether a value makes a file wrong or a model of another kind is a matter of taste. */
+/* Either of two statuses is right: a value may count as a fault of the file (ITH_ERR_FORMAT) or as a sign of another
+ * kind of model (ITH_ERR_UNSUPPORTED). */
 enum { FORMAT_OR_UNSUPPORTED = 1 };
 
 void assert_refused(int wanted, const char *file, const char *word);
@@ -46,7 +48,7 @@ void assert_refused(int wanted, const char *file, const char *word);
 typedef struct edit {
     const char *part, *from, *to;
     int status;
-    const char *file, *word; /* both in the sentence */
+    const char *file, *word; /* texts that the sentence must contain */
 } edit;
 
 void refuse_edits(const edit *edits, size_t count);

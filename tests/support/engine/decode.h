@@ -17,7 +17,7 @@ typedef struct decoded {
     int count;
 } decoded;
 
-/* False if anything in the file does not decode. */
+/* Decodes a whole file. Returns false if some part of it cannot be decoded. */
 bool decode_open(decoded *video, const char *path);
 
 void decode_close(decoded *video);

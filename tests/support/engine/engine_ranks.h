@@ -5,8 +5,8 @@
 
 #include <ithaca/wan.h>
 
-/* context: that of the pipeline, which has the sentence of a failure. One rank: without a communicator. report: of rank
- * 0. */
+/* Generates a video on `ranks` ranks. context: the context of the pipeline; it gets the sentence of a failure. A single
+ * rank runs without a communicator. report: gets the report of rank 0. */
 ith_status engine_generate(ith_context *context, ith_pipeline *pipeline, int ranks, const ith_generate_options *options,
                            ith_generate_report *report);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a file, which the test fails without. */
+/* Finds tensors in a file. The test fails if a tensor is missing. */
 #ifndef ITH_TESTS_FIND_TENSOR_H
 #define ITH_TESTS_FIND_TENSOR_H
 

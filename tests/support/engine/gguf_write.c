@@ -19,7 +19,7 @@ static void put(FILE *file, const void *data, size_t bytes)
     temporary_require(!bytes || fwrite(data, 1, bytes, file) == bytes, "a GGUF file");
 }
 
-/* Little-endian, as all machines of the tests. */
+/* Writes a number little-endian, which all machines of the tests are. */
 static void put_number(FILE *file, uint64_t number, size_t bytes)
 {
     put(file, &number, bytes);
@@ -94,7 +94,7 @@ static void replace(package *p, int64_t index, ith_dtype type, void *data, int64
     p->tensors[index].data = data, p->tensors[index].dtype = type, p->tensors[index].bytes = bytes;
 }
 
-/* Q8_0 as the reference packs it: d is the largest magnitude / 127. */
+/* Packs a block as Q8_0 as the reference does: d is the largest magnitude / 127. */
 static void pack_q8_0(const float *numbers, unsigned char *block)
 {
     float most = 0;
@@ -108,7 +108,7 @@ static void pack_q8_0(const float *numbers, unsigned char *block)
     }
 }
 
-/* Random codes, and scales that make numbers of about 1/16. */
+/* Fills a block with random codes, and with scales that make numbers of about 1/16. */
 static void pack_random(ith_dtype type, unsigned char *block, uint64_t *seed)
 {
     const int64_t bytes = ith_dtype_bytes(type);

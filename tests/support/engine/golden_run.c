@@ -20,7 +20,7 @@ static double golden_number(const ith_tensor_file *file, const char *key)
     return strtod(text, NULL);
 }
 
-/* A JSON string without escapes: its quotes are taken off. */
+/* Reads a JSON string without escapes from the metadata, and copies it without its quotes. */
 static void golden_text(const ith_tensor_file *file, const char *key, char *out, size_t out_bytes)
 {
     const char *text = ith_tensor_file_metadata(file, key);
@@ -45,7 +45,7 @@ void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
     options.height = (int64_t)golden_number(run->file, "height");
     options.width = (int64_t)golden_number(run->file, "width");
     options.shift = golden_number(run->file, "shift");
-    const bool one = ith_tensor_file_metadata(run->file, "guidance") != NULL; /* one expert */
+    const bool one = ith_tensor_file_metadata(run->file, "guidance") != NULL; /* the model has one expert */
     options.guidance[0] = golden_number(run->file, one ? "guidance" : "guidance_high");
     options.guidance[1] = golden_number(run->file, one ? "guidance" : "guidance_low");
     options.boundary = one ? NAN : golden_number(run->file, "boundary");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A golden denoising run: what it was asked for (its file's metadata) as options of the engine, and a generate call
- * whose dump is read back. */
+/* A golden denoising run. Its file's metadata, the settings with which the reference ran, become options of the engine.
+ * The engine then runs with them, and its dump file is opened for comparisons. */
 #ifndef ITH_TESTS_GOLDEN_RUN_H
 #define ITH_TESTS_GOLDEN_RUN_H
 
@@ -15,7 +15,7 @@ typedef struct golden_run {
 
 void golden_run_open(ith_context *ctx, const char *path, golden_run *run);
 
-/* Runs it on so many ranks and opens the dump. */
+/* Runs the engine with the options `asked` on `ranks` ranks, and opens its dump file. */
 ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, int ranks, const ith_generate_options *asked,
                                  ith_generate_report *report);
 

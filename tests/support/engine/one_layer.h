@@ -13,17 +13,17 @@ typedef struct one_layer {
 
 void one_layer_free(ith_context *context, one_layer *l);
 
-/* The weight stays where it is. */
+/* Makes the layer. The weight is not copied and must outlive it; the caller calls one_layer_free. */
 ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
                           const float *bias, ith_operand_types types, bool keeps_packed, one_layer *l);
 
-/* For products of up to `rows` rows by the team of now. */
+/* Makes a workspace for products of up to `rows` rows, for the present number of OpenMP threads. */
 ith_status one_workspace_make(ith_context *context, const ith_linear_set *set, int64_t rows,
                               ith_linear_workspace *workspace, ith_arena *arena);
 
 void one_workspace_free(ith_context *context, ith_linear_workspace *workspace, ith_arena *arena);
 
-/* In a workspace of its own. */
+/* Computes y = x w^T + b for `rows` rows, in a workspace that it makes and frees. */
 ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t rows, const float *x, float *y);
 
 #endif

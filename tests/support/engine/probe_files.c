@@ -9,15 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Ends the program: a fuzzer and a test both notice. */
+/* Ends the program if a condition does not hold: a fuzzer and a test both notice this. */
 static void probe_require(int holds)
 {
     if (!holds)
         abort();
 }
 
-/* Every byte of the data is read once, by whatever tensor holds it; names must be found again, and all data lie in one
- * piece that the file can hold. */
+/* Checks the promises of an open file: each tensor is found by its name, and all data lie in one piece that is no
+ * larger than the file. Reads every byte of the data once. */
 static void probe_tensors(const ith_tensor_file *file, int64_t file_bytes)
 {
     unsigned sum = 0;
@@ -43,10 +43,10 @@ static void probe_tensors(const ith_tensor_file *file, int64_t file_bytes)
         for (int64_t b = 0; b < tensor->bytes; b++)
             sum += ((const unsigned char *)tensor->data)[b];
     }
-    const bool padded = total && most - least > (uintptr_t)total; /* as in GGUF files */
+    const bool padded = total && most - least > (uintptr_t)total; /* there are gaps between tensors, as in GGUF files */
     probe_require(total <= file_bytes - 8 && (total == 0 || padded || most - least == (uintptr_t)total));
     probe_require(!padded || most - least <= (uintptr_t)file_bytes);
-    static volatile unsigned sink; /* so that the reads are made */
+    static volatile unsigned sink; /* so that the compiler keeps the reads */
     sink = sum;
     (void)sink;
 }

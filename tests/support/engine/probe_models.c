@@ -22,7 +22,7 @@ static void probe_require(int holds)
         abort();
 }
 
-/* A failure must have a sentence, in one line, with the name of the file. */
+/* Checks that a failure has a sentence of one line that names the file. Returns status. */
 static ith_status named(ith_context *ctx, const char *path, ith_status status)
 {
     const char *sentence = ith_context_error(ctx);
@@ -30,7 +30,7 @@ static ith_status named(ith_context *ctx, const char *path, ith_status status)
     return status;
 }
 
-/* The file in memory; the caller frees it. */
+/* Reads a whole file into memory, which the caller frees. */
 static char *read_whole(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");

@@ -21,7 +21,7 @@ void name_as_is(const char *canonical, char *out, size_t bytes)
     snprintf(out, bytes, "%s", canonical);
 }
 
-/* Replaces the first of the pairs that is part of the name. */
+/* Finds the first pair whose first text occurs in the name, and replaces this text by the second one. */
 static void replace(char *name, size_t bytes, const pair *pairs)
 {
     char copy[192];
@@ -124,8 +124,8 @@ void name_original_vae(const char *canonical, char *out, size_t bytes)
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a tensor as bf16, cut off, or as f16 from the same cut numbers, which f16 holds where they are not tiny.
- */
+/* Converts the numbers of a tensor to bf16 by cutting off bits; or to f16 from these bf16 numbers, which f16 holds
+ * exactly where they are not tiny. */
 static void convert(ith_tensor *tensor, ith_dtype type, void **owned)
 {
     int64_t count = 1;

@@ -6,11 +6,12 @@
 
 #include <ithaca/files.h>
 
-/* Writes the other name of a tensor. */
+/* Writes the name that another program gives to a tensor. */
 typedef void rename_fn(const char *canonical, char *out, size_t bytes);
 
 rename_fn name_as_is, name_original_dit, name_original_text, name_llama_text;
-/* The small checkpoint has one residual block in a level of its autoencoder: two in the decoder, and the upsampling. */
+/* For the small checkpoint, whose autoencoder has one residual block in each level of the encoder and two in each level
+ * of the decoder, followed by an upsampling. */
 rename_fn name_original_vae;
 
 /* The tensors of a file that is to be written. */
@@ -26,7 +27,7 @@ typedef struct package {
 /* Adds the tensors of all .safetensors files of a folder, renamed and with a prefix, as numbers of type `type`, or as
  * they are (ITH_DTYPE_NONE). */
 void package_add(package *p, const char *folder, rename_fn *rename, const char *prefix, ith_dtype type);
-/* Writes tensors part, part + parts, part + 2 parts, ... */
+/* Writes a safetensors file with tensors number part, part + parts, part + 2 parts, ... of the package. */
 void package_write(const package *p, const char *path, int part, int parts);
 void package_free(package *p);
 

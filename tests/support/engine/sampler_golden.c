@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 24 }; /* elements of a sampler here */
+enum { MOST = 24 }; /* the most elements of a sampler in these tests */
 
 void flow_velocity(float *v, const float *x, double t, int64_t count)
 {

@@ -12,12 +12,12 @@ void flow_velocity(float *v, const float *x, double t, int64_t count);
 
 /* The tensor RUN.WHAT of the file, which must be there. */
 const ith_tensor *golden_tensor(const ith_tensor_file *file, const char *run, const char *what);
-/* Checks the sigmas of a sampler of at most 24 elements, except UniPC's last and Euler's first one, and its time steps;
- * all must be equal. `run` is their name in messages. */
+/* Checks that the time steps and the sigmas of a sampler of at most 24 elements equal these. UniPC's last sigma and
+ * Euler's first one are not checked. `run`: the name of the run in messages. */
 void assert_sigmas(ith_sampler *sampler, ith_solver solver, const char *run, const float *sigmas,
                    const double *timesteps, int64_t steps);
-/* Checks the sigmas, and steps the file's noise along the trajectory `run`, twice with the same sampler: every step to
- * 1e-6. */
+/* Checks the sigmas, and steps the file's noise along the trajectory `run`, twice with the same sampler. Each step must
+ * agree with the file to 1e-6. */
 void replay_trajectory(ith_sampler *sampler, ith_solver solver, const ith_tensor_file *file, const char *run);
 
 #endif

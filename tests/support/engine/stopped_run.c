@@ -40,7 +40,7 @@ static float *final_latents(const stopped_run *r, int64_t *count)
     return all;
 }
 
-/* Runs to the end, and saves the latents. */
+/* Runs the engine to the end, and saves the final latents. */
 static ith_generate_report finish(const stopped_run *r, int ranks, const ith_generate_options *options)
 {
     ith_generate_options whole = *options;

@@ -79,7 +79,7 @@ static void write_asked(ith_context *ctx, uint64_t *seed, const char *path)
 
 /* ---- Components -------------------------------------------------------------------------------------------------- */
 
-/* FOLDER/NAME, whose folder is made; valid until the next call. */
+/* Returns the path FOLDER/NAME, and makes its folder. The path is valid until the next call. */
 static const char *place(const char *folder, const char *name)
 {
     static char path[512];

@@ -11,7 +11,7 @@
  * videos are multiples of 16. */
 typedef enum tiny_kind { TINY_TEXT, TINY_IMAGE, TINY_TEXT_IMAGE } tiny_kind;
 
-/* Writes the checkpoint into `folder`, which is there. */
+/* Writes the checkpoint into `folder`, which must exist. */
 void tiny_model_write(ith_context *ctx, tiny_kind kind, const char *folder);
 /* Writes a LoRA of rank 2 for its transformers. */
 void tiny_lora_write(ith_context *ctx, const char *path);

@@ -5,7 +5,7 @@
 
 #include "wan/vae/vae.h"
 
-/* An autoencoder, its number of latent channels, and the pixels per latent at each side. */
+/* An autoencoder, its number of latent channels, and the number of pixels of a latent in height and in width. */
 typedef struct vae_checkpoint {
     const char *folder;
     int64_t channels, stride;

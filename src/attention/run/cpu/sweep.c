@@ -301,8 +301,8 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
     b->call.first = false;
 }
 
-/* Whether a query may attend to some key: to one before the end of the keys that neither key_bias nor the mask hides. n:
- * the query head. number: the number of the query in the whole sequence. */
+/* Whether a query may attend to some key: to one before the end of the keys that neither key_bias nor the mask hides.
+ * n: the query head. number: the number of the query in the whole sequence. */
 static bool has_key(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number)
 {
     const ith_attn_problem *p = &s->problem;
@@ -367,8 +367,8 @@ static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begi
     *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* Describes the queries of a task. `blocks`: number of blocks of queries of a head. rows is at most 0 if the task has no
- * queries. */
+/* Describes the queries of a task. `blocks`: number of blocks of queries of a head. rows is at most 0 if the task has
+ * no queries. */
 static query_block block_of(const head_range *r, const ith_sweep_tasks *tasks, int64_t blocks, int64_t task)
 {
     const ith_sweep *s = r->sweep;

@@ -43,8 +43,8 @@ typedef struct ith_sweep {
 int64_t ith_sweep_heads_together(const ith_attn_problem *problem, int64_t kv_heads, int64_t q_rows, int64_t block_q,
                                  int64_t threads);
 
-/* The tasks of a loop in which threads take blocks of queries. A task is a whole block. Only the last blocks are cut into
- * parts, and each part is a task, so that threads end nearly together. */
+/* The tasks of a loop in which threads take blocks of queries. A task is a whole block. Only the last blocks are cut
+ * into parts, and each part is a task, so that threads end nearly together. */
 typedef struct ith_sweep_tasks {
     int64_t whole; /* number of tasks that are whole blocks: blocks 0 to whole - 1 */
     int64_t parts; /* number of parts of each other block; the last parts of a short block have no queries */

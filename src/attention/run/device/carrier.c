@@ -80,8 +80,9 @@ bool ith_carrier_unwanted(void *user)
     return stops;
 }
 
-/* Moves messages of the exchanges under way, and tells the device if the execution is to stop. Returns false: work that
- * the device has is waited for in any case. user: an ith_carrier. */
+/* Moves messages of the exchanges under way, and tells the device if the execution is to stop. Called while the host
+ * waits for the device (ith_device_wait). Returns false, so that the wait goes on: the work that the device has must
+ * end in any case. user: an ith_carrier. */
 static bool move_messages(void *user)
 {
     ith_carrier *c = user;

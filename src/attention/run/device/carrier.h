@@ -5,10 +5,10 @@
  *   - a transport that takes memory of devices (ith_transport.device_memory) moves these buffers itself;
  *   - any other transport moves copies of them in pinned memory of the host.
  *
- * Each exchange that may be under way has a stream of its own, so that messages travel while the device computes. Without
- * device_memory the host must see that a copy has ended before it can send it. It does not wait for that at once: the
- * exchange is posted when it, or a later one of them, is waited for. By then the device has more work to do. All ranks
- * post in the order of the schedule, so the exchanges of a group have the same order on every rank. */
+ * Each exchange that may be under way has a stream of its own, so that messages travel while the device computes.
+ * Without device_memory the host can send a copy only when the copy has ended. It does not wait for this end at once:
+ * an exchange is posted when the rank waits for this exchange or for a later one. By then the device has further work.
+ * All ranks post in the order of the schedule, so the exchanges of a group have the same order on every rank. */
 #ifndef ITH_ATTENTION_CARRIER_H
 #define ITH_ATTENTION_CARRIER_H
 
@@ -17,8 +17,8 @@
 
 #define ITH_CARRIER_ALIGNMENT 16 /* messages begin at multiples of this many bytes */
 
-/* The memory of a plan: of the host, of the device, and of the host for copies from and to the device (pinned). Only
- * the first is used on the processor. */
+/* The memory of a plan: of the host, of the device, and of the host for copies from and to the device (pinned). Plans
+ * on the processor use only the first kind. */
 typedef struct ith_plan_memory {
     ith_arena host, device, pinned;
 } ith_plan_memory;
@@ -82,7 +82,7 @@ ith_status ith_carrier_wait(ith_carrier *carrier, int exchange);
 /* Whether the execution is to stop, for communicators (ith_comm.unwanted): then the device learns it too, although this
  * rank waits for another one. user: an ith_carrier. Any thread may call this. */
 bool ith_carrier_unwanted(void *user);
-/* Waits until a stream has ended; meanwhile moves messages, and shows that this rank is alive. */
+/* Waits until all work of a stream has ended; meanwhile moves messages, and shows that this rank is alive. */
 ith_status ith_carrier_sync(ith_carrier *carrier, struct ith_device_stream *stream);
 
 #endif

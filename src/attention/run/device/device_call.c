@@ -35,7 +35,7 @@ ith_device_attend ith_device_call_of(const ith_attn_setting *s, ith_softmax soft
     };
 }
 
-/* Rows of as many heads in a buffer of an exchange as the whole batch has. */
+/* Rows in a buffer of an exchange that holds the heads of the whole batch. heads_of_entry: heads of one batch entry. */
 static ith_device_rows buffer_rows(const ith_attn_setting *s, int64_t heads_of_entry)
 {
     const int64_t heads = s->problem.batch * heads_of_entry;
@@ -62,7 +62,7 @@ const char *ith_device_call_refused(const ith_attn_setting *s, const ith_device_
     const char *reason = kernel->refuses(s->device->device, &call);
     if (reason || s->exchange == ITH_EXCHANGE_AUTO)
         return reason;
-    /* the same with rows in the buffers of an exchange */
+    /* the same question about a call with rows in the buffers of an exchange */
     call.q = call.o = buffer_rows(s, p->heads);
     call.k = call.v = buffer_rows(s, p->kv_heads);
     return kernel->refuses(s->device->device, &call);

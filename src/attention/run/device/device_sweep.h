@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sweep on a device: the queries of some heads attend to a shard of keys and values, as run/cpu/sweep.h does it on the
- * processor. All work is enqueued to one stream; the host waits only for the statistics of fixed_m and for the end.
+/* A sweep on a device: the queries of some heads attend to a shard of keys and values, as run/cpu/sweep.h does it on
+ * the processor. All work is enqueued to one stream; the host waits only for the statistics of fixed_m and for the end.
  *
- * Keys and values are read where they lie. Only if some keys may be absent (kv_lengths, key_bias) are they packed first,
- * with zeros for absent keys. Partial results of a ring (o_sum, m, l) stay on the device from one hop to the next. */
+ * Keys and values are read where they lie. Only if some keys may be absent (kv_lengths, key_bias) are they packed
+ * first, with zeros for absent keys. Partial results of a ring (o_sum, m, l) stay on the device from one hop to the
+ * next. */
 #ifndef ITH_ATTENTION_DEVICE_SWEEP_H
 #define ITH_ATTENTION_DEVICE_SWEEP_H
 
@@ -13,9 +14,10 @@
 
 /* The small arrays of a sweep, which exist twice: in pinned memory of the host, and on the device. */
 typedef struct ith_device_small {
-    int32_t *keys;    /* [ring, batch]: numbers of keys of each shard before kv_lengths */
+    int32_t *keys;    /* [ring, batch]: number of keys of each shard before the end that kv_lengths sets */
     float *key_bias;  /* [batch, kv_len] */
-    float *own_means; /* [kv_heads, head_dim]; these three: ith_device_key_stats, ith_device_query_stats */
+    float *own_means; /* [kv_heads, head_dim]; this array and the next two belong to ith_device_key_stats,
+                       * ith_device_query_stats */
     float *stats;     /* [kv_heads, 4] */
     float *squares;   /* [heads] */
     float *means;     /* [kv_heads, head_dim]: the mean keys of all shards */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats in two NEON registers each (AArch64), so that a tile of 4 rows x 3 vectors fills 24 registers.
- * ../attn_state.h lists the functions. */
+/* Vectors of eight floats in two NEON registers each (AArch64), so that a tile of 4 rows x 3 vectors fills 24
+ * registers. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H
 

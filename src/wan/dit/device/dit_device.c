@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies an expert's weights, and a prompt's keys and values, to a device: unpacked and rounded by the processor into
- * one of two blocks of pinned memory, while the other one travels. The weights of streamed layers travel in the same way
- * to pinned memory that stays. */
+ * one of two blocks of pinned memory, while the other one travels. The weights of streamed layers travel in the same
+ * way to pinned memory that stays. */
 #include "dit_device.h"
 
 #include "../../../base/context.h"
@@ -54,8 +54,8 @@ int64_t ith_dit_device_layer_bytes(const ith_dit *dit)
     return arena.overflow ? INT64_MAX : arena.used_bytes;
 }
 
-/* Lays out the weights: streamed layers in pinned memory, all others in memory of the device. device: NULL if the arenas
- * only count bytes. The expert need not have layers. */
+/* Lays out the weights: streamed layers in pinned memory, all others in memory of the device. device: NULL if the
+ * arenas only count bytes. The expert need not have layers. */
 static void lay_out(const ith_dit *dit, int64_t streamed, ith_arena *arena, ith_arena *pinned, ith_dit_device *device)
 {
     const ith_dit_config *c = &dit->config;

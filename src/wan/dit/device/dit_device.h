@@ -119,8 +119,8 @@ const ith_dit_device_layer *ith_dit_slots_layer(const ith_dit_device *device, co
                                                 int64_t index);
 
 /* Copies the keys and values of a text to the device of its expert: ITH_TEXT_LEN rows of each prompt, as in the
- * reference. The rows of padding are equal. On the processor one key with a bias stands for them, but the fastest kernels
- * of devices take no biases. */
+ * reference. The rows of padding are equal. On the processor one key with a bias stands for them, but the fastest
+ * kernels of devices take no biases. */
 ith_status ith_dit_device_take_text(ith_context *context, const ith_dit *dit, ith_dit_text *text);
 /* The bytes that this takes. */
 int64_t ith_dit_device_text_bytes(const ith_dit *dit, int64_t batch);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Brings streamed layers to the device (dit_device.h). A rank has two places there, which take turns. When the rank's
- * stream is given the work of a streamed layer, the copy of the next one begins: after all work that the stream has until
- * then, because that includes the last use of the other place. */
+ * stream is given the work of a streamed layer, the copy of the next one begins: after all work that the stream has
+ * until then, because that includes the last use of the other place. */
 #include "../../../base/context.h"
 #include "dit_device.h"
 
