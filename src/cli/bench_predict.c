@@ -25,7 +25,8 @@ static void predict_rows(ith_bench *bench, const ith_machine *machine)
         ith_bench_row *row = &bench->rows[i];
         ith_attn_options options = row->options;
         ith_cost cost = ITH_COST_INIT;
-        options.threads = bench->threads > row->ranks ? bench->threads / row->ranks : 1;
+        const int threads = row->ranks > 1 ? bench->threads : bench->threads_here; /* one rank runs in one process */
+        options.threads = threads > row->ranks ? threads / row->ranks : 1;
         if (!ith_plan_cost(bench->context, &row->problem->whole.problem, &options, machine, row->ranks, NULL, &cost))
             row->predicted_seconds = cost.seconds;
     }

@@ -208,29 +208,48 @@ static void axis_traffic(const ith_price *price, const ith_schedule *schedule, c
 
 /* ---- Traffic of the ring ----------------------------------------------------------------------------------------- */
 
-/* The traffic of a hop. Of a group of n consecutive ranks min(n, ulysses) send beyond its end; bidir sends both ways.
- */
-static void hop_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
+/* Adds the bytes that a rank sends in a hop, or receives, to bytes[level]. */
+static void add_moves(const ith_price *price, const ith_schedule *schedule, const ith_step *step, bool sent,
+                      double bytes[ITH_MACHINE_LEVELS])
 {
     const ith_attn_setting *s = &price->setting;
-    int64_t own = (int64_t)schedule->ring_index * s->ulysses + schedule->ulysses_index, begin, end;
-    double largest[ITH_MACHINE_LEVELS] = {0};
+    const int64_t own = (int64_t)schedule->ring_index * s->ulysses + schedule->ulysses_index;
     const double vectors = (double)(ith_travel_bytes(s, ITH_TENSOR_K) + ith_travel_bytes(s, ITH_TENSOR_V));
-    for (int i = 0; i < step->moves; i += 2) /* k, and v with the same rows */
-        for (int sent = 0; sent < 2; sent++) {
-            ith_move move = ith_schedule_move(schedule, step, sent, i);
-            double bytes = (double)move.rows.rows * (double)move.heads * vectors;
-            if (bytes == 0)
-                continue;
-            int64_t peer = (int64_t)move.peer * s->ulysses + schedule->ulysses_index;
-            int level = ith_machine_level_between(price->view, own, peer);
-            *(sent ? &out->sent[level] : &out->received[level]) += bytes;
-        }
-    for (int level = 0; level < price->view->machine.level_count; level++) {
-        largest[level] = fmax(out->sent[level], out->received[level]);
-        ith_machine_joined(price->view, level - 1, own, &begin, &end);
-        out->group_sent[level] = largest[level] * (double)ith_min64(end - begin, s->ulysses);
+    for (int i = 0; i < step->moves; i += 2) { /* k, and v with the same rows */
+        const ith_move move = ith_schedule_move(schedule, step, sent, i);
+        const int64_t peer = (int64_t)move.peer * s->ulysses + schedule->ulysses_index;
+        if (move.heads > 0)
+            bytes[ith_machine_level_between(price->view, own, peer)] +=
+                (double)move.rows.rows * (double)move.heads * vectors;
     }
+}
+
+/* The bytes that a rank's group of consecutive ranks sends over a level in a hop. The first ranks of the group send to
+ * the ranks before it (bidir), and the last ones to those behind it: as many as an axis has, or the whole group. */
+static double group_hop_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, int level)
+{
+    const int64_t ulysses = price->setting.ulysses;
+    double bytes[ITH_MACHINE_LEVELS] = {0};
+    ith_schedule end = *schedule;
+    int64_t first, behind;
+    ith_machine_joined(price->view, level - 1, schedule->ring_index * ulysses + schedule->ulysses_index, &first,
+                       &behind);
+    end.ring_index = (int)(first / ulysses);
+    add_moves(price, &end, step, true, bytes);
+    if (end.ring_index != (behind - 1) / ulysses) {
+        end.ring_index = (int)((behind - 1) / ulysses);
+        add_moves(price, &end, step, true, bytes);
+    }
+    return bytes[level] * (double)ith_min64(behind - first, ulysses);
+}
+
+static void hop_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
+{
+    add_moves(price, schedule, step, true, out->sent);
+    add_moves(price, schedule, step, false, out->received);
+    for (int level = 0; level < price->view->machine.level_count; level++)
+        if (ith_traffic_uses(out, level) && price->view->levels[level].group_bytes_per_second > 0)
+            out->group_sent[level] = group_hop_bytes(price, schedule, step, level);
 }
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */

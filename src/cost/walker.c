@@ -21,7 +21,7 @@ static bool by_messages(const ith_price *price, int exchange)
 ith_walker ith_walker_of(const ith_price *price, int rank, double now)
 {
     ith_walker w = {.price = price, .schedule = ith_schedule_of(&price->setting, rank)};
-    w.sum.now = w.covered = now;
+    w.sum.now = now;
     for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
         w.cursor[level] = now;
     return w;
@@ -188,7 +188,7 @@ void ith_walker_report(const ith_walker *w, double executions, ith_cost *cost)
     cost->copy_seconds = w->sum.copy / executions;
     cost->exchange_seconds = w->sum.exchange / executions;
     if (w->sum.exchange > 0)
-        cost->hidden_share = fmin(fmax(1 - w->sum.waiting / w->sum.exchange, 0), 1);
+        cost->hidden_share = fmax(1 - w->sum.waiting / w->sum.exchange, 0);
     for (int level = 0; level < ITH_MACHINE_LEVELS; level++) {
         cost->level_bytes[level] = w->sum.level_bytes[level] / executions;
         cost->level_seconds[level] = w->sum.level_seconds[level] / executions;
@@ -309,13 +309,9 @@ void ith_walker_end_hop(ith_walker *w, int skipped)
 {
     double *now = (double *)&w->sum;
     const double *middle = (const double *)&w->before[1];
-    const double begin = w->sum.now;
     for (int i = 0; i < ITH_WALK_SUMS && skipped; i++)
         now[i] += (now[i] - middle[i]) * (double)skipped / 2;
     ith_schedule_skip_hops(&w->schedule, skipped);
-    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
-        w->cursor[level] += w->sum.now - begin;
-    w->covered += w->sum.now - begin;
     memmove(w->before + 1, w->before, ITH_WALK_HOPS * sizeof *w->before);
     w->before[0] = w->sum;
     w->hops = skipped ? 0 : w->hops + 1;

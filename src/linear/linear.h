@@ -93,7 +93,8 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set);
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
 /* Sets the additions of a layer, as many as ith_linear_lay_out_with got, of the same sizes and in the same order. The
- * layer's weights must have been set. Matrices and files are as in ith_linear_attach. */
+ * layer's weights must have been set. Matrices and files are as in ith_linear_attach. ITH_ERR_ARGUMENT leaves the layer
+ * as it was. */
 ith_status ith_linear_add(ith_context *context, ith_linear *linear, const ith_linear_addition *additions,
                           int64_t count);
 /* Sets *matrices to the matrices that a layer reads, and returns their number. They belong to the layer. */

@@ -143,14 +143,29 @@ double ith_linear_added_operations(const ith_linear *linear, ith_linear_keep kee
 
 /* ---- Matrices -------------------------------------------------------------------------------------------------- */
 
-/* Checks the matrix, the rows and the types of an addition. */
-static ith_status check(ith_context *context, const ith_linear *linear, const ith_linear_addition *a)
+/* Whether an addition has the sizes of its place: number n of the separate additions, or of the merged ones. */
+static bool fits_place(const ith_linear *linear, const ith_linear_addition *a, int64_t n)
+{
+    if (is_separate(linear->size, a)) {
+        const ith_linear_added *added = &linear->added[n];
+        return a->matrix == added->matrix && a->down.rows == added->up->size->in && a->up.rows == added->up->size->out;
+    }
+    const ith_linear_addition *place = &linear->merged[n];
+    return a->matrix == place->matrix && a->down.rows == place->down.rows && a->up.rows == place->up.rows;
+}
+
+/* Checks the matrix, the sizes and the types of an addition, whose place has number n. */
+static ith_status check(ith_context *context, const ith_linear *linear, const ith_linear_addition *a, int64_t n)
 {
     const ith_operand_types *types = &linear->size->types;
     if (a->matrix < 0 || a->matrix >= linear->count || a->up.rows != linear->weights[a->matrix].rows)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "an addition of %lld rows to matrix %d of a linear layer: the layer has no such matrix",
                         (long long)a->up.rows, a->matrix);
+    if (!fits_place(linear, a, n))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s addition %lld of a linear layer has another matrix or rank than its place",
+                        a->down.rows ? "low-rank" : "dense", (long long)n);
     ith_status status = ith_operand_types_check(context, types, a->up.type, "an addition to a linear layer");
     if (!status && a->down.rows)
         status = ith_operand_types_check(context, types, a->down.type, "an addition to a linear layer");
@@ -166,30 +181,12 @@ static int64_t first_of(const ith_linear *linear, int matrix)
     return first;
 }
 
-static ith_status fail_place(ith_context *context, int64_t n)
-{
-    return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "low-rank addition %lld of a linear layer has another matrix or rank than its place", (long long)n);
-}
-
-/* Sets merged addition number n. */
-static ith_status take_merged(ith_context *context, ith_linear *linear, const ith_linear_addition *a, int64_t n)
-{
-    const ith_linear_addition *place = &linear->merged[n];
-    if (a->matrix != place->matrix || a->down.rows != place->down.rows || a->up.rows != place->up.rows)
-        return fail_place(context, n);
-    linear->merged[n] = *a;
-    return ITH_OK;
-}
-
 /* Sets the matrix `up` of separate addition number n, and its part of the matrices of `down` and of the factors. */
 static ith_status take_one(ith_context *context, ith_linear *linear, const ith_linear_addition *a, int64_t n,
                            ith_linear_weight *downs)
 {
     ith_linear_added *added = &linear->added[n];
     const int64_t rank = a->down.rows, steps = ith_round_up(rank, linear->size->kernel->step);
-    if (a->matrix != added->matrix || rank != added->up->size->in || a->up.rows != added->up->size->out)
-        return fail_place(context, n);
     added->first = first_of(linear, a->matrix);
     downs[2 * n] = a->down;
     downs[2 * n + 1] = (ith_linear_weight){.type = ITH_F32, .rows = steps - rank};
@@ -210,12 +207,13 @@ static ith_status take(ith_context *context, ith_linear *linear, const ith_linea
         if (is_separate(linear->size, &additions[i]))
             status = take_one(context, linear, &additions[i], separate++, downs);
         else
-            status = take_merged(context, linear, &additions[i], merged++);
+            linear->merged[merged++] = additions[i];
     if (!status && separate)
         status = ith_linear_take(context, linear->down, downs, (int)(2 * separate));
-    linear->merged_count = status ? 0 : merged;
-    if (!status && merged)
+    if (!status && merged) {
+        linear->merged_count = merged;
         status = ith_linear_take(context, linear, linear->weights, linear->count);
+    }
     ith_free(context, downs);
     return status;
 }
@@ -224,10 +222,11 @@ ith_status ith_linear_add(ith_context *context, ith_linear *linear, const ith_li
 {
     ith_status status = ITH_OK;
     const int64_t separate = count_separate(linear->size, additions, count);
+    int64_t checked[2] = {0, 0}; /* merged and separate additions */
     if (separate != linear->added_count || count - separate != linear->merged_places)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld additions to a linear layer with places for %lld",
                         (long long)count, (long long)(linear->added_count + linear->merged_places));
     for (int64_t i = 0; i < count && !status; i++)
-        status = check(context, linear, &additions[i]);
+        status = check(context, linear, &additions[i], checked[is_separate(linear->size, &additions[i])]++);
     return status || !count ? status : take(context, linear, additions, count);
 }

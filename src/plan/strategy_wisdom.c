@@ -21,11 +21,10 @@ static void subject_of(const ith_attn_setting *s, ith_softmax softmax, const ith
     snprintf(subject, ITH_WISDOM_SUBJECT_BYTES,
              "strategy %s batch=%lld heads=%lld kv_heads=%lld head_dim=%lld softmax=%s queries=%lld keys=%lld ranks=%d "
              "process=%d host=%d%s%s",
-             ith_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads,
-             (long long)(p->kv_heads ? p->kv_heads : p->heads), (long long)p->head_dim, ith_softmax_name(softmax),
-             (long long)ith_tile_class(p->q_len), (long long)ith_tile_class(p->kv_len), group->ranks,
-             group->blocks.process_ranks, group->blocks.host_ranks, s->device ? " device=" : "",
-             s->device ? s->device->model : "");
+             ith_dtype_name(p->dtype), (long long)p->batch, (long long)p->heads, (long long)p->kv_heads,
+             (long long)p->head_dim, ith_softmax_name(softmax), (long long)ith_tile_class(p->q_len),
+             (long long)ith_tile_class(p->kv_len), group->ranks, group->blocks.process_ranks, group->blocks.host_ranks,
+             s->device ? " device=" : "", s->device ? s->device->model : "");
 }
 
 void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_setting *setting, const ith_group *group,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The planner: every option refused or resolved, tiles, names, what is told of a plan. */
+#include "attention/schedule/chunk.h"
 #include "kernels/kernel.h"
+#include "plan/settle.h"
 #include "support/memory.h"
 
 #include <setjmp.h>
@@ -349,6 +351,39 @@ static void tiles_of_keys_are_those_of_the_whole(void **state)
     ith_context_destroy(&context);
 }
 
+/* No plan has more than 65536 chunks for a list of heads, nor more chunks than an int counts. */
+static void chunks_are_limited(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t batch, heads;
+        ith_choice fold;
+        int chunks, expected;
+    } rows[] = {{1, 200000, ITH_CHOICE_AUTO, 50000, 50000},
+                {1, 200000, ITH_CHOICE_AUTO, 65536, 65536},
+                {1, 200000, ITH_CHOICE_AUTO, 65537, 65536},
+                {1, 200000, ITH_CHOICE_AUTO, INT32_MAX, 65536},
+                {2, 200000, ITH_CHOICE_AUTO, INT32_MAX, 65536},
+                {2, 200000, ITH_CHOICE_OFF, INT32_MAX, 2 * 65536},
+                {100000, 200000, ITH_CHOICE_AUTO, INT32_MAX, 65536},
+                {100000, 200000, ITH_CHOICE_OFF, INT32_MAX, INT32_MAX / 100000 * 100000},
+                {INT32_MAX, 2, ITH_CHOICE_OFF, 5, INT32_MAX}};
+    ith_context *context = new_context();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const ith_group group = {.ranks = 2, .blocks = {2, 2}};
+        ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
+        ith_attn_options o = ITH_ATTN_OPTIONS_INIT, read;
+        ith_attn_setting setting;
+        p.batch = rows[i].batch, p.heads = rows[i].heads, p.head_dim = 1, p.q_len = p.kv_len = 2;
+        o.strategy = ITH_STRATEGY_ULYSSES, o.fold = rows[i].fold, o.chunks = rows[i].chunks;
+        assert_int_equal(ith_settle_request(context, &p, &o, &group, &read, &setting), ITH_OK);
+        assert_int_equal(ith_settle_choices(&read, &group, &setting), ITH_OK);
+        if (ith_chunk_count(&setting) != rows[i].expected)
+            fail_msg("row %d: %d chunks", (int)i, ith_chunk_count(&setting));
+    }
+    ith_context_destroy(&context);
+}
+
 /* ---- Names ----------------------------------------------------------------------------------------------------- */
 
 static void strategies_have_many_names(void **state)
@@ -475,6 +510,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_values_are_refused),
         cmocka_unit_test(options_are_resolved),
+        cmocka_unit_test(chunks_are_limited),
         cmocka_unit_test(printed_plans_name_every_choice),
         cmocka_unit_test(memory_that_is_not_shared_is_copied),
         cmocka_unit_test(predictions_check_their_arguments),

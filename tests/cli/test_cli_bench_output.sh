@@ -53,6 +53,14 @@ END
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,3 --strategy single --machine ./simple.yaml --softmax online,fixed_m --json
 jq -e 'all(.[] | select(.softmax == "online"); 4 * .batch * 4 * 64 * 64 * 32 / 2e9 / .predicted_seconds - 1 | fabs < 1e-4)' out \
     >/dev/null || fail "predictions: $(jq -c '.[] | [.batch, .softmax, .predicted_seconds]' out)"
+# Threads are shared out to the ranks, at least one to each: single has all of them.
+sed 's/host_units: 1/host_units: 8/; /rank_units/d' simple.yaml >threads.yaml
+for threads in 1 2 5; do
+    expect 0 "" "$ithaca" bench attention $small --seq 64 --threads $threads --ranks 2 --strategy single,ring --machine ./threads.yaml --json
+    jq -e --argjson all $threads 'length == 2 and all(.[]; (if .ranks == 1 then $all elif $all == 5 then 4 else 2 end) as $units |
+        4 * 4 * 64 * 64 * 32 / (2e9 * $units) / .predicted_seconds - 1 | fabs < 0.1)' out >/dev/null ||
+        fail "predictions for $threads threads: $(jq -c '.[] | [.name, .predicted_seconds]' out)"
+done
 expect 0 "" "$ithaca" bench attention $small --seq 64 --dtype f32 --strategy single --machine ./simple.yaml --json
 jq -e '.[0].predicted_seconds == null' out >/dev/null || fail "a prediction without a rate: $(cat out)"
 expect 1 "machine 'no-such'" "$ithaca" bench attention $small --machine no-such

@@ -64,6 +64,19 @@ silent 1 1
 jq -e 'length == 3 and ([.[] | .rel_l2 < 0.01] | all) and .[0].ranks == 1 and .[1].ranks == 2 and .[1].threads == 2 and
     .[1].sent_bytes == 4 * 128 * 4 * 32 * 2 / 2 and .[2].sent_bytes == 2 * 128 * 4 * 32 * 2 and
     ([.[] | .memory_bytes - .predicted_memory_bytes < 1000] | all)' out.0 >/dev/null || fail "bench --json: $(cat out.0)"
+# One rank is predicted with the threads of its own process.
+cat >rate.yaml <<'END'
+name: rate
+host_units: 8
+levels:
+  - {name: threads, shares_memory: true}
+  - {name: network, between_hosts: true}
+attention:
+  - {kernel: exact, dtype: bf16, softmax: online, head_dim: 32, block_q: 16, block_kv: 64, gflops: 2}
+END
+over_sockets 2 bench attention --seq 64 --heads 4 --head-dim 32 --repeat 1 --strategy single --machine ./rate.yaml --json --threads 1
+ended 0 2
+jq -e '4 * 4 * 64 * 64 * 32 / 2e9 / .[0].predicted_seconds - 1 | fabs < 1e-3' out.0 >/dev/null || fail "a rank alone: $(cat out.0 err.0)"
 
 # ---- Where they run
 

@@ -8,11 +8,14 @@
 
 #include "support/watch_party.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,6 +92,93 @@ static void a_full_connection_cuts_no_message(void **state)
         assert_int_equal(bytes, sizeof data);
         assert_memory_equal(got, data, sizeof data);
     }
+    party_part(&p);
+}
+
+/* ---- Sockets that take little ---------------------------------------------------------------------------------- */
+
+/* The most bytes that a call of sendmsg takes; 0: as many as the system does. Every other call takes none. */
+static size_t most_bytes;
+static int calls;
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *message, int flags);
+
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags)
+{
+    struct iovec parts[4];
+    struct msghdr part = *message;
+    size_t rest = most_bytes;
+    if (!most_bytes)
+        return __real_sendmsg(socket, message, flags);
+    if (calls++ % 2) {
+        errno = EAGAIN;
+        return -1;
+    }
+    assert_true(message->msg_iovlen <= 4);
+    part.msg_iov = memcpy(parts, message->msg_iov, message->msg_iovlen * sizeof *parts);
+    for (size_t i = 0; i < message->msg_iovlen; i++) {
+        parts[i].iov_len = parts[i].iov_len < rest ? parts[i].iov_len : rest;
+        rest -= parts[i].iov_len;
+    }
+    return __real_sendmsg(socket, &part, flags);
+}
+
+/* Process 1 hears messages [first, end) of process 0, which goes on sending meanwhile. */
+static void hear_all(party *p, int first, int end)
+{
+    char data[ITH_WATCH_BYTES];
+    const void *got = NULL;
+    size_t bytes = 0;
+    int from = 0, come = first;
+    for (double limit = party_seconds() + 10; come < end && party_seconds() < limit;) {
+        assert_int_equal(party_receive(p->watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+        if (party_receive(p->watches[1], &from, &got, &bytes) != ITH_WATCH_MESSAGE)
+            continue;
+        assert_int_equal(bytes, make_message(0, come++, data));
+        assert_memory_equal(got, data, bytes);
+    }
+    assert_int_equal(come, end);
+}
+
+/* A system that takes a part of a message, in its head or its bytes, or nothing: messages arrive whole and in order.
+ * A droppable message of which a part was taken arrives too. A rest is short while bytes wait, and only then. */
+static void messages_taken_in_parts_arrive_whole(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 2, 3, 4, 5, 7, 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int droppable = 0; droppable < 2; droppable++) {
+            const int first = 5, end = droppable ? 6 : 12;
+            party p;
+            char data[ITH_WATCH_BYTES];
+            party_meet(&p, 2);
+            most_bytes = sizes[i], calls = 0;
+            for (int number = first; number < end; number++)
+                assert_true(ith_watch_send(p.watches[0], 1, data, make_message(0, number, data), droppable));
+            double begin = party_seconds();
+            ith_watch_rest(p.watches[0], 20);
+            assert_true(party_seconds() - begin < 10);
+            hear_all(&p, first, end);
+            begin = party_seconds();
+            ith_watch_rest(p.watches[0], 0.01);
+            assert_true(party_seconds() - begin >= 0.009);
+            most_bytes = 0;
+            party_part(&p);
+        }
+}
+
+/* A droppable message follows queued bytes if there is room for all of them again. */
+static void room_is_used_at_once(void **state)
+{
+    (void)state;
+    party p;
+    char data[ITH_WATCH_BYTES];
+    party_meet(&p, 2);
+    most_bytes = 1, calls = 0;
+    assert_true(ith_watch_send(p.watches[0], 1, data, make_message(0, 5, data), false));
+    most_bytes = 0;
+    assert_true(ith_watch_send(p.watches[0], 1, data, make_message(0, 6, data), true));
+    hear_all(&p, 5, 7);
     party_part(&p);
 }
 
@@ -567,6 +657,8 @@ int main(void)
         cmocka_unit_test(a_process_that_fails_while_it_is_connected_is_named),
         cmocka_unit_test(messages_arrive_whole_and_in_order),
         cmocka_unit_test(a_full_connection_cuts_no_message),
+        cmocka_unit_test(messages_taken_in_parts_arrive_whole),
+        cmocka_unit_test(room_is_used_at_once),
         cmocka_unit_test(threads_send_at_once),
         cmocka_unit_test(a_rest_ends_with_an_event),
         cmocka_unit_test(a_goodbye_follows_all_messages),

@@ -184,6 +184,13 @@ static void test_levels(void **state)
     near(cost.level_bytes[1], 4 * across);
     near(cost.level_seconds[0], 4 * across / 4 * 3 / 1e9);
     near(cost.level_seconds[1], 4 * 4 * across / 2e7);
+    /* of 2 x 4 ranks, two of a host send their hop across, and two receive one */
+    b.options.strategy = ITH_STRATEGY_ULYSSES_RING, b.options.ulysses = 2;
+    levels[1].bytes_per_second = 4e7;
+    const double inside = shard / 2 / 2 / 1e9; /* of one tensor */
+    near(cost_of(&b, 8).seconds, 4 * inside + 2e-4 + compute_all / 32 + 3 * (2 * shard / 2e7 + 1e-3) + 2e-3);
+    levels[0].ranks = 1; /* a card for each rank */
+    near(cost_of(&b, 8).seconds, 4 * shard / 2 / 2 / 2e7 + 2e-3 + compute_all / 32 + 3 * (shard / 2e7 + 1e-3) + 2e-3);
     ith_context_destroy(&b.context);
 }
 
@@ -201,6 +208,10 @@ static void test_units(void **state)
     b.problem.heads = 5; /* 2, 1, 1, 1 */
     near(cost_of(&b, 4).imbalance, 8.0 / 5);
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2.5);
+    b.problem.batch = 2, b.problem.kv_len = LENGTH / 2; /* ten heads in one exchange, 3, 3, 2, 2; as much work */
+    near(cost_of(&b, 4).imbalance, 12.0 / 10);
+    near(cost_of(&b, 4).seconds, compute_all / HEADS * 2.5);
+    b.problem.batch = 1, b.problem.kv_len = LENGTH;
     b.machine.host_units = 4;
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2);
     b.machine.busy_share = 0.5; /* each unit is half as fast while all four compute */
@@ -273,13 +284,173 @@ static void test_packing(void **state)
     ith_context_destroy(&b.context);
 }
 
+/* With fewer kv heads, fewer keys are sent, packed and read in place, and have offsets. */
+static void test_kv_heads(void **state)
+{
+    (void)state;
+    enum { KV = 4 };
+    bed b;
+    make_bed(&b);
+    b.problem.kv_heads = KV;
+    b.rate.pack_bytes_per_second = b.rate.offset_bytes_per_second = 1e9;
+    b.options.softmax = ITH_SOFTMAX_FIXED_M;
+    const double row = (double)DIM * BYTES, keys = 2.0 * LENGTH * KV * row, queries = (double)LENGTH * HEADS * row;
+    ith_cost cost = cost_of(&b, 1);
+    near(cost.seconds, compute_all + keys / 1e9 + (queries + keys) / 1e9);
+    near(cost.pack_seconds, keys / 1e9);
+    near(cost.offset_seconds, (queries + keys) / 1e9);
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
+    near((double)cost_of(&b, 4).sent_bytes, (2 * queries + keys) / 4 * 3 / 4);
+    b.options.strategy = ITH_STRATEGY_RING;
+    near((double)cost_of(&b, 4).sent_bytes, keys / 4 * 3);
+    b.level.shares_memory = true; /* in place: other ranks read what would be sent */
+    cost = cost_of(&b, 4);
+    near((double)cost.sent_bytes, keys / 4 * 3);
+    near(cost.pack_seconds, keys / 4 / 1e9);
+    /* Of ten heads two ranks have three and two have two; the second one needs both kv heads. The first two share a
+     * host. The cost tells the times of the busiest rank. */
+    ith_machine_level levels[2] = {b.level, b.level};
+    levels[0].ranks = 2, levels[0].shares_memory = levels[1].shares_memory = false;
+    b.machine.levels = levels, b.machine.level_count = 2;
+    b.problem.heads = 10, b.problem.kv_heads = 2;
+    b.options.strategy = ITH_STRATEGY_ULYSSES;
+    near(cost_of(&b, 4).pack_seconds, 2.0 * LENGTH * 2 * row / 1e9);
+    /* a ring of 2731, 2731 and 2730 keys, of which one rank sends the first two shards */
+    b.machine.levels = &levels[1], b.machine.level_count = 1;
+    b.options.strategy = ITH_STRATEGY_RING;
+    near((double)cost_of(&b, 3).sent_bytes, 2.0 * 2 * 2731 * 2 * row);
+    ith_context_destroy(&b.context);
+}
+
+/* A kv head is packed, and its queries attend, before the next one is packed, if its queries give all units enough
+ * tasks. The last block of each unit is cut into quarters, so a loop of n blocks takes ceil(4 n / units) quarters. */
+static void test_heads_one_after_another(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, units, kv_heads, heads, quarters; /* in a loop for each kv head, unless noted */
+    } cases[] = {{1, 3, 3, 3, 3 * 43},               /* 32 blocks of 3 x 43 quarters at least */
+                 {1, 7, 3, 6, 3 * 37},               /* 64 */
+                 {2, 3, 3, 3, 4 * 48 / 3},           /* on a ring in place all heads are packed at once: 48 blocks */
+                 {0, 3, 3, 3, 43 + 22}};             /* half as long: two heads of 16 blocks together, and one */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bed b;
+        make_bed(&b);
+        const bool half = !cases[i].ranks;
+        b.problem.heads = cases[i].heads, b.problem.kv_heads = cases[i].kv_heads;
+        b.problem.q_len = half ? LENGTH / 2 : LENGTH;
+        b.level.shares_memory = true;
+        b.machine.rank_units = cases[i].units, b.options.strategy = ITH_STRATEGY_RING;
+        const double quarter = compute_all / HEADS / (LENGTH / 256) / 4;
+        near(cost_of(&b, half ? 1 : cases[i].ranks).compute_seconds, cases[i].quarters * quarter);
+        ith_context_destroy(&b.context);
+    }
+}
+
+/* Messages: with every shard after the first, all units of a rank load and store its partial results. */
+static void test_partial_results(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.problem.kv_heads = 4;
+    b.machine.rank_units = 2;
+    b.level.copy_bytes_per_second = 1e9;
+    b.options.strategy = ITH_STRATEGY_RING;
+    const double results = 4.0 * HEADS * LENGTH / 4 * (DIM + 2);
+    near(cost_of(&b, 4).compute_seconds, compute_all / 4 / 2 + 3 * results / (2 * 1e9));
+    ith_context_destroy(&b.context);
+}
+
+/* All ranks agree before and after an execution, and meet where they read the memory of others. */
+static void test_meetings(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.machine.start_seconds = 3e-3, b.rate.pack_bytes_per_second = 1e12, b.level.setup_seconds = 5e-3;
+    b.level.shares_memory = true;
+    const double latency = b.level.latency_seconds, pack = 2.0 * LENGTH * HEADS * DIM * BYTES / 1e12;
+    near(cost_of(&b, 1).seconds, compute_all + pack);
+    b.options.strategy = ITH_STRATEGY_ULYSSES;
+    ith_cost cost = cost_of(&b, 4);
+    near(cost.start_seconds, 3e-3 + 2 * latency);
+    near(cost.seconds, compute_all / 4 + pack / 4 + cost.start_seconds);
+    b.options.strategy = ITH_STRATEGY_RING; /* shards are packed before anyone reads them */
+    near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + latency + cost.start_seconds);
+    b.options.strategy = ITH_STRATEGY_ULYSSES_RING, b.options.ulysses = 2, b.options.chunks = 2;
+    /* and those of the next chunk when nobody reads them any more */
+    near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + 3 * latency + cost.start_seconds);
+    b.options.softmax = ITH_SOFTMAX_FIXED_M; /* statistics of each chunk are gathered */
+    near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + 5 * latency + cost.start_seconds);
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.ulysses = 0, b.options.chunks = 0;
+    near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + cost.start_seconds);
+    b.problem.replicated_kv = true; /* without exchanges, but statistics of all ranks are gathered */
+    const double gathered = cost_of(&b, 4).seconds;
+    b.options.softmax = ITH_SOFTMAX_ONLINE;
+    near(gathered, cost_of(&b, 4).seconds + latency);
+    b.problem.replicated_kv = false;
+    b.options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT; /* a message has the setup time too */
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.exchange = ITH_EXCHANGE_COPY, b.options.chunks = 1;
+    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9;
+    near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + 4 * sent + 2 * (latency + 5e-3) + cost.start_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* The share of the time of exchanges in which the rank does not wait for them. Exchanges that are under way together
+ * count once. */
+static void test_hidden_share(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.level.latency_seconds = 0;
+    near(cost_of(&b, 1).hidden_share, 1);
+    b.options.strategy = ITH_STRATEGY_RING; /* hops, as long as the shards that they bring are computed or longer */
+    const double shard = 2.0 * LENGTH * HEADS * DIM * BYTES / 4, part = compute_all / 16;
+    for (int times = 1; times <= 4; times *= 2) {
+        b.level.bytes_per_second = shard / part / times;
+        near(cost_of(&b, 4).exchange_seconds, 3 * part * times);
+        near(cost_of(&b, 4).hidden_share, 1.0 / times);
+    }
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 4; /* it waits for the first and the last tensors */
+    b.level.bytes_per_second = 1e9;
+    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9 / 4; /* of one tensor and chunk */
+    ith_cost cost = cost_of(&b, 4);
+    near(cost.exchange_seconds, 4 * 4 * sent);
+    near(cost.waiting_seconds, 4 * sent);
+    near(cost.hidden_share, 0.75);
+    b.options.chunks = 1;
+    near(cost_of(&b, 4).hidden_share, 0);
+    /* two chunks, whose tensors follow one another inside hosts, while short hops go from host to host */
+    ith_machine_level levels[2] = {b.level, b.level};
+    levels[0].ranks = 2, levels[1].bytes_per_second = 1e11;
+    b.machine.levels = levels, b.machine.level_count = 2;
+    b.rate.gflops = 1e12;
+    b.options.strategy = ITH_STRATEGY_ULYSSES_RING, b.options.ulysses = 2, b.options.chunks = 2;
+    cost = cost_of(&b, 4);
+    near(cost.exchange_seconds, 4.0 * LENGTH * HEADS * DIM * BYTES / 4 / 2 / 1e9);
+    assert_true(cost.hidden_share >= 0 && cost.hidden_share < 1e-3);
+    ith_context_destroy(&b.context);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),           cmocka_unit_test(test_ulysses),
-                                       cmocka_unit_test(test_compression),      cmocka_unit_test(test_ring),
-                                       cmocka_unit_test(test_ulysses_ring),     cmocka_unit_test(test_chunks),
-                                       cmocka_unit_test(test_levels),           cmocka_unit_test(test_units),
-                                       cmocka_unit_test(test_packing),          cmocka_unit_test(test_even_heads),
-                                       cmocka_unit_test(test_hosts_share_units)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),
+                                       cmocka_unit_test(test_ulysses),
+                                       cmocka_unit_test(test_compression),
+                                       cmocka_unit_test(test_ring),
+                                       cmocka_unit_test(test_ulysses_ring),
+                                       cmocka_unit_test(test_chunks),
+                                       cmocka_unit_test(test_levels),
+                                       cmocka_unit_test(test_units),
+                                       cmocka_unit_test(test_packing),
+                                       cmocka_unit_test(test_even_heads),
+                                       cmocka_unit_test(test_hosts_share_units),
+                                       cmocka_unit_test(test_kv_heads),
+                                       cmocka_unit_test(test_heads_one_after_another),
+                                       cmocka_unit_test(test_partial_results),
+                                       cmocka_unit_test(test_meetings),
+                                       cmocka_unit_test(test_hidden_share)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

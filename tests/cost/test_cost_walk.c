@@ -211,6 +211,8 @@ static void test_traffic(void **state)
             assert_memory_equal(expected.sent, found.sent, sizeof found.sent);
             assert_memory_equal(expected.received, found.received, sizeof found.received);
             assert_true(expected.kept == found.kept);
+            for (int level = 0; level < 3 && step.exchange != ITH_EXCHANGE_HOP; level++) /* all of an axis at most */
+                assert_true(found.group_sent[level] <= ulysses * found.sent[level]);
             sent += ith_traffic_sent(&found);
         }
         assert_true(sent == (double)ith_schedule_sent_bytes(&s.price.setting, rank));
@@ -218,9 +220,52 @@ static void test_traffic(void **state)
     }
 }
 
+/* What the ranks of a group send over the link that they share is the sum of their moves: with even shares, and groups
+ * that no axis cuts or that no axis leaves. */
+static void test_traffic_of_groups(void **state)
+{
+    (void)state;
+    int compared = 0;
+    for (int i = 0; i < 2 * 4 * 4; i++) {
+        scene s;
+        make_scene(&s, false);
+        const int ulysses = 1 << i / 2 % 4, ranks = 8 << i / 8 % 4 / 2, groups[3] = {1, 2, 4};
+        s.levels[0].ranks = 2, s.levels[1].ranks = 4;
+        for (int level = 0; level < 3; level++)
+            s.levels[level].group_bytes_per_second = 1e9;
+        s.problem.heads = s.problem.kv_heads = 16, s.problem.q_len = s.problem.kv_len = 320;
+        s.options.ulysses = ulysses, s.options.exchange = ITH_EXCHANGE_COPY, s.options.chunks = 1 + i / 16;
+        s.options.direction = i % 2 ? ITH_DIRECTION_UNI : ITH_DIRECTION_BIDIR;
+        price(&s, ranks);
+        for (int rank = 0; rank < ranks; rank++) {
+            ith_schedule schedule = ith_schedule_of(&s.price.setting, rank);
+            for (ith_step step; ith_schedule_next(&schedule, &step);) {
+                if (step.kind != ITH_STEP_POST)
+                    continue;
+                const ith_traffic found = ith_price_traffic(&s.price, &schedule, &step);
+                double sums[3] = {0};
+                for (int level = 0; level < 3; level++)
+                    for (int other = 0; other < ranks; other++) {
+                        const ith_schedule its = ith_schedule_of(&s.price.setting, other);
+                        if (other / groups[level] == rank / groups[level])
+                            sums[level] += count_moves(&s, &its, &step, other).sent[level];
+                    }
+                for (int level = 0; level < 3; level++)
+                    if (ith_traffic_uses(&found, level)) {
+                        near(found.group_sent[level], sums[level], 1e-9, "a group");
+                        compared++;
+                    }
+            }
+        }
+        ith_context_destroy(&s.context);
+    }
+    assert_true(compared > 500);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_hops_that_repeat), cmocka_unit_test(test_hops_in_place),
-                                       cmocka_unit_test(test_places_of_all_hops), cmocka_unit_test(test_traffic)};
+                                       cmocka_unit_test(test_places_of_all_hops), cmocka_unit_test(test_traffic),
+                                       cmocka_unit_test(test_traffic_of_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,7 @@ static void test_in_place(void **state)
             scene s;
             make_scene(&s);
             s.levels[0].ranks = 0, s.levels[0].shares_memory = true, s.machine.level_count = 1;
+            s.levels[0].latency_seconds = 0.05; /* a meeting takes a good part of the time */
             s.machine.host_units = 8;
             s.options.ulysses = meshes[i][0], s.options.ring = meshes[i][1], s.options.chunks = chunks;
             compare(&s, meshes[i][0] * meshes[i][1]);
@@ -142,6 +143,11 @@ static void test_a_shared_link(void **state)
     s.levels[1].group_bytes_per_second = 0;
     const double sent = (double)LENGTH * HEADS * DIM * 4 / 8 / 8 * 4; /* of one tensor, across, of one rank */
     assert_true(shared > 4 * 4 * sent / 1e8 && simulate(&s, 8).seconds < 4 * 4 * sent / 1e8);
+    s.options.strategy = ITH_STRATEGY_ULYSSES_RING, s.options.direction = ITH_DIRECTION_BIDIR;
+    s.levels[1].group_bytes_per_second = 1e8; /* hosts in the middle of a line send both ways */
+    for (s.options.ulysses = 1; s.options.ulysses <= 2; s.options.ulysses++)
+        for (int ranks = 8; ranks <= 16; ranks *= 2)
+            within(simulate(&s, ranks).seconds, predict(&s, ranks).seconds, 0.1);
     ith_context_destroy(&s.context);
 }
 
@@ -156,6 +162,22 @@ static void test_turns(void **state)
     const double four = simulate(&s, 4).seconds;
     s.machine.host_units = 2;
     within(simulate(&s, 4).seconds, 2 * four, 0.01);
+    ith_context_destroy(&s.context);
+}
+
+/* Of five heads one rank has two, and three have one. All ranks agree before the execution and after it. */
+static void test_uneven_work(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.problem.heads = 5;
+    s.options.strategy = ITH_STRATEGY_ULYSSES;
+    s.levels[0].shares_memory = true, s.levels[0].latency_seconds = 1e-3;
+    within(simulate(&s, 4).imbalance, 8.0 / 5, 1e-9);
+    within(simulate(&s, 4).start_seconds, 2e-3, 1e-9);
+    s.machine.start_seconds = 5e-3;
+    within(simulate(&s, 4).start_seconds, 7e-3, 1e-9);
     ith_context_destroy(&s.context);
 }
 
@@ -336,6 +358,7 @@ int main(void)
                                        cmocka_unit_test(test_in_place),
                                        cmocka_unit_test(test_a_shared_link),
                                        cmocka_unit_test(test_turns),
+                                       cmocka_unit_test(test_uneven_work),
                                        cmocka_unit_test(test_a_slow_rank),
                                        cmocka_unit_test(test_jitter),
                                        cmocka_unit_test(test_many_ranks),

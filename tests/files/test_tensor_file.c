@@ -2,7 +2,9 @@
 /* Safetensors files: what is written comes back, files of other software are read, odd but legal layouts too. */
 #include "base/context.h"
 #include "base/dtype.h"
+#include "files/tensor.h"
 #include "support/folder_fixture.h"
+#include "support/stop_at.h"
 
 #include <ithaca/files.h>
 
@@ -201,6 +203,39 @@ static void a_failed_write_leaves_what_was_there(void **state)
     ith_tensor_file_close(&file);
 }
 
+/* A stop is heard between pieces of at most 4 MiB, and leaves the earlier file. A file that may not be stopped is
+ * written whole. */
+static void a_stopped_write_leaves_what_was_there(void **state)
+{
+    (void)state;
+    enum { BYTES = 9 << 20, PIECES = 3 };
+    const char *path = temporary_path(folder, "stopped.safetensors");
+    char *data = calloc(1, BYTES);
+    assert_non_null(data);
+    ith_tensor small = tensor_of("small", ITH_U8, 1, (int64_t[]){16}, data);
+    ith_tensor large = tensor_of("large", ITH_U8, 1, (int64_t[]){BYTES}, data);
+    ith_tensor_file *file = NULL;
+    assert_int_equal(ith_tensor_file_write(context, path, &small, 1, NULL, NULL, 0), ITH_OK);
+    const int before = files_there();
+    for (int n = 1; n <= PIECES; n++) {
+        stop_at(n);
+        assert_int_equal(ith_tensor_file_write_stoppable(context, path, &large, 1), ITH_ERR_INTERRUPTED);
+        stop_at(0);
+        assert_int_equal(files_there(), before);
+        assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
+        assert_non_null(ith_tensor_file_find(file, "small"));
+        ith_tensor_file_close(&file);
+    }
+    stop_at(1);
+    assert_int_equal(ith_tensor_file_write(context, path, &large, 1, NULL, NULL, 0), ITH_OK);
+    stop_at(0);
+    assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
+    assert_non_null(ith_tensor_file_find(file, "large"));
+    ith_tensor_file_close(&file);
+    assert_int_equal(ith_tensor_file_write_stoppable(context, path, &small, 1), ITH_OK);
+    free(data);
+}
+
 static void places_that_cannot_be_written_are_named(void **state)
 {
     (void)state;
@@ -275,6 +310,7 @@ int main(void)
         cmocka_unit_test(long_unaligned_data_becomes_f32),
         cmocka_unit_test(files_of_other_software_are_read),
         cmocka_unit_test(a_failed_write_leaves_what_was_there),
+        cmocka_unit_test(a_stopped_write_leaves_what_was_there),
         cmocka_unit_test(places_that_cannot_be_written_are_named),
         cmocka_unit_test(links_stay_links),
         cmocka_unit_test(wrong_tensors_are_not_written),

@@ -8,6 +8,7 @@
 
 #include "support/memory.h"
 #include "support/random.h"
+#include "support/stop_at.h"
 
 #include <math.h>
 #include <omp.h>
@@ -488,6 +489,71 @@ static void test_interruption(void **state)
     ith_context_destroy(&context);
 }
 
+/* The pixels that a convolution has made, and how many questions came before the first of them. */
+typedef struct stopped_output {
+    int64_t pixels;
+    int questions;
+} stopped_output;
+
+static void count_pixels(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
+{
+    stopped_output *o = user;
+    (void)slot, (void)row, (void)first, (void)pixels;
+    assert_false(stop_was_told());
+    if (!o->pixels)
+        o->questions = stop_questions();
+    o->pixels += count;
+}
+
+/* Asks a convolution of one frame, which stops at question number n, or at none if n is 0. */
+static ith_status advance_until(packed_conv *conv, int n, stopped_output *made)
+{
+    const ith_conv_output output = {count_pixels, made};
+    *made = (stopped_output){0};
+    ith_conv_clear(conv->context, &conv->conv);
+    ith_conv_begin(&conv->conv);
+    stop_at(n);
+    const ith_status status =
+        ith_conv_advance(conv->context, &conv->conv, conv->conv.shape.height, &output, conv->scratch);
+    return status;
+}
+
+/* A block of pixels is given up while it is computed, with tiles and without: a block asks more than once, and makes no
+ * pixel after it was told to stop. What is cleared is not cleared then. */
+static void test_stop_in_a_block(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    const int threads = omp_get_max_threads();
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    omp_set_num_threads(1);
+    for (int wide = 0; wide < 2; wide++) {
+        const ith_conv_shape s = {8, wide ? 40 : 4, 3, 3, 24, 24, 24, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
+        numbers n = numbers_of(&s);
+        packed_conv conv;
+        stopped_output made;
+        assert_int_equal(packed_open(&conv, context, &s, n.w, ITH_F32, n.b), ITH_OK);
+        assert_int_equal(advance_until(&conv, 0, &made), ITH_OK);
+        assert_int_equal(made.pixels, s.height * s.width);
+        const int all = stop_questions();
+        assert_true(made.questions > 3);
+        for (int i = 1; i <= all; i++) {
+            assert_int_equal(advance_until(&conv, i, &made), ITH_ERR_INTERRUPTED);
+            assert_true(made.pixels < s.height * s.width || i == all);
+        }
+        stop_at(0);
+        conv.conv.rows[0] = 77;
+        stop_at(1);
+        ith_conv_clear(context, &conv.conv);
+        assert_int_equal(conv.conv.rows[0], 77);
+        stop_at(0);
+        packed_close(&conv);
+        numbers_free(&n);
+    }
+    omp_set_num_threads(threads);
+    ith_context_destroy(&context);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -531,6 +597,6 @@ int main(void)
                                        cmocka_unit_test(test_accuracy),        cmocka_unit_test(test_bits),
                                        cmocka_unit_test(test_weight_types),    cmocka_unit_test(test_nan),
                                        cmocka_unit_test(doubled_pixels),       cmocka_unit_test(test_interruption),
-                                       cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_stop_in_a_block), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

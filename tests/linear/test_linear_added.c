@@ -571,6 +571,51 @@ static void test_refusals(void **state)
     ith_context_destroy(&context);
 }
 
+/* Two matrices of 5 rows, each with an addition of rank 4. What does not fit a place is refused, and leaves the layer as
+ * it was: also where the first addition fits. */
+static void test_places(void **state)
+{
+    (void)state;
+    enum { IN = 64, HALF = 5, RANK = 4 };
+    ith_context *context = new_context();
+    float *numbers = random_floats(&seed, IN * 2 * HALF + (IN + 2 * HALF) * 2 * RANK), *x = random_floats(&seed, IN);
+    float before[2 * HALF], after[2 * HALF];
+    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
+        scene s = {.in = IN, .out = 2 * HALF, .apart = i % 2, .matrices = 2, .count = 2, .begins = {0, HALF, 2 * HALF}};
+        s.w = numbers, s.bias = numbers;
+        for (int n = 0; n < 2; n++)
+            s.additions[n] = (ith_linear_addition){
+                .matrix = n,
+                .down = {.data = numbers + IN * HALF, .type = ITH_F32, .rows = RANK},
+                .up = {.data = numbers + IN * 2 * HALF, .type = ITH_F32, .rows = HALF},
+                .factor = 1,
+            };
+        attach(context, &s, i / 2, ITH_LINEAR_KEEP_NONE);
+        assert_int_equal(one_layer_apply(context, &s.layer, 1, x, before), ITH_OK);
+        for (int change = 0; change < 3; change++) {
+            ith_linear_addition wrong[2] = {s.additions[0], s.additions[1]};
+            wrong[0].factor = 2;
+            wrong[1].down.rows += change == 0 ? 1 : change == 1 ? -1 : 0;
+            wrong[1].matrix -= change == 2;
+            assert_int_equal(ith_linear_add(context, s.layer.linear, wrong, 2), ITH_ERR_ARGUMENT);
+            assert_non_null(strstr(ith_context_error(context), "addition 1 of a linear layer"));
+            assert_int_equal(one_layer_apply(context, &s.layer, 1, x, after), ITH_OK);
+            assert_memory_equal(before, after, sizeof after);
+        }
+        const ith_linear_weight uneven[] = {{.data = numbers, .type = ITH_F32, .rows = HALF - 1},
+                                            {.data = numbers, .type = ITH_F32, .rows = HALF + 1}};
+        ith_linear_addition other[2] = {s.additions[0], s.additions[1]};
+        other[0].up.rows--, other[1].up.rows++;
+        assert_int_equal(ith_linear_attach(context, s.layer.linear, uneven, 2, NULL), ITH_OK);
+        assert_int_equal(ith_linear_add(context, s.layer.linear, other, 2), ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "addition 0 of a linear layer"));
+        one_layer_free(context, &s.layer);
+    }
+    free(numbers), free(x);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
 /* Number k of row j of the weights with all additions, in float64. */
 static double sum_of(const scene *s, int64_t j, int64_t k)
 {
@@ -623,7 +668,7 @@ int main(void)
         cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
         cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),     cmocka_unit_test(test_feed_forward),
         cmocka_unit_test(test_memory),          cmocka_unit_test(test_refusals), cmocka_unit_test(test_small_and_large),
-        cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),
+        cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),     cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -365,6 +365,49 @@ static void pictures_without_all_rows_are_refused(void **state)
     }
 }
 
+/* EXIF data whose directory has another entry, and an orientation of 6 of a type: 3 is SHORT, as
+ * the standard demands; 4 is LONG. Returns their length. */
+static int64_t write_exif(bool little, bool marked, int type, uint8_t out[64])
+{
+    enum { ENTRY = 12, VALUE = 8 };
+    static const uint8_t headers[2][8] = {{'M', 'M', 0, 42, 0, 0, 0, 8}, {'I', 'I', 42, 0, 8, 0, 0, 0}};
+    const int low = little ? 0 : 1; /* the place of the low byte of two */
+    uint8_t *tiff = out + (marked ? 6 : 0), *orientation = tiff + 8 + 2 + ENTRY;
+    memset(out, 0, 64);
+    memcpy(out, "Exif\0\0", 6);
+    memcpy(tiff, headers[little], 8);
+    tiff[8 + low] = 2;                                                 /* entries */
+    tiff[10 + low] = 0x0f, tiff[10 + !low] = 0x01, tiff[12 + low] = 2; /* the maker, as text */
+    orientation[low] = 0x12, orientation[!low] = 0x01, orientation[2 + low] = (uint8_t)type;
+    put_number(orientation + 4, 1, little);
+    if (type == 4)
+        put_number(orientation + VALUE, 6, little);
+    else
+        orientation[VALUE + low] = 6;
+    return orientation + ENTRY + 4 - out;
+}
+
+/* An orientation is of type SHORT, in either byte order, with or without the mark of EXIF. Others are not read. */
+static void orientations_are_short_numbers(void **state)
+{
+    (void)state;
+    static const int types[] = {3, 4, 1}; /* SHORT, LONG, BYTE */
+    for (int i = 0; i < 12; i++) {
+        const int type = types[i / 4];
+        made_file file = {.bytes = 0};
+        uint8_t exif[64], *rgb;
+        int64_t height, width;
+        write_rows((LONG_SIDE + 1) * SHORT_SIDE, &file);
+        file.bytes -= 12; /* before the end */
+        add_chunk(&file, "eXIf", exif, write_exif(i % 2, i % 4 / 2, type, exif));
+        add_chunk(&file, "IEND", (const uint8_t *)"", 0);
+        check(context, ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width));
+        free(rgb);
+        if (height != (type == 3 ? LONG_SIDE : SHORT_SIDE) || width != (type == 3 ? SHORT_SIDE : LONG_SIDE))
+            fail_msg("type %d, case %d: %d x %d", type, i, (int)height, (int)width);
+    }
+}
+
 static void damaged_files_do_no_harm(void **state)
 {
     (void)state;
@@ -431,6 +474,7 @@ int main(void)
                                        cmocka_unit_test(pictures_are_written_with_squares),
                                        cmocka_unit_test(other_files_are_refused),
                                        cmocka_unit_test(sizes_that_lie_are_refused),
+                                       cmocka_unit_test(orientations_are_short_numbers),
                                        cmocka_unit_test(cut_files_are_refused),
                                        cmocka_unit_test(pictures_cut_inside_are_refused),
                                        cmocka_unit_test(pictures_without_all_rows_are_refused),

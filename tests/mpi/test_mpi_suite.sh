@@ -12,4 +12,17 @@ while IFS=, read -r processes ranks; do
     [ "$(grep -c ': 0 failed' "$work/out")" = "$1" ] || { cat "$work/out"; exit 1; }
     grep -m1 ': 0 failed' "$work/out"
 done <"$work/shapes"
+
+# Processes of two hosts in turn, whose numbers are not their MPI ranks: every other one has a host name of its own.
+cat >"$work/in_turn" <<'END'
+#!/bin/sh
+[ $((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % 2)) = 0 ] || exec unshare -u sh -c 'hostname other && exec "$@"' sh "$@"
+exec "$@"
+END
+chmod +x "$work/in_turn"
+if unshare -u hostname other 2>/dev/null; then
+    echo "two hosts in turn"
+    launch 3 "$work/in_turn" "$build/mpi_suite" "$kind" 1 >"$work/out" 2>&1 </dev/null || { cat "$work/out"; exit 1; }
+    [ "$(grep -c ': 0 failed' "$work/out")" = 3 ] || { cat "$work/out"; exit 1; }
+fi
 check_nothing_left

@@ -244,6 +244,30 @@ static void strategies_become_wisdom(void **state)
     assert_int_equal(ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2), ITH_ERR_ARGUMENT);
 }
 
+/* Wisdom about a strategy is about one problem on one group: a change of any size is another subject. */
+static void wisdom_is_about_one_problem(void **state)
+{
+    (void)state;
+    enum { CHANGES = 9 };
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT, other;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    int known = -1;
+    problem.batch = 2, problem.heads = 8, problem.head_dim = 16, problem.q_len = problem.kv_len = 300;
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &info));
+    check(context, ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2));
+    for (int change = 0; change < CHANGES; change++) {
+        other = problem;
+        other.batch += change == 1, other.heads *= change == 2 ? 2 : 1, other.head_dim *= change == 4 ? 2 : 1;
+        other.q_len *= change == 5 ? 9 : 1, other.kv_len *= change == 6 ? 9 : 1;
+        other.kv_heads = change == 0 || change == 2 ? 8 : change == 3 ? 4 : 0;
+        other.dtype = change == 7 ? ITH_BF16 : problem.dtype;
+        check(context, ith_wisdom_has_strategy(context, &other, change == 8 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_AUTO, 4,
+                                               0, 0, &known));
+        if (known != (change == 0)) /* every query head has a kv head of its own, as if nothing were said */
+            fail_msg("change %d: known %d", change, known);
+    }
+}
+
 static void strategies_that_no_plan_has_are_refused(void **state)
 {
     (void)state;
@@ -282,9 +306,11 @@ int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        EACH(what_is_proposed_is_legal), EACH(earlier_rates_are_used),   EACH(it_ends_on_request_and_in_time),
-        EACH(it_ends_within_a_call),     EACH(rates_are_finite),         EACH(nonsense_is_refused),
-        EACH(tiles_become_wisdom),       EACH(strategies_become_wisdom), EACH(strategies_that_no_plan_has_are_refused),
+        EACH(wisdom_is_about_one_problem), EACH(what_is_proposed_is_legal),
+        EACH(earlier_rates_are_used),      EACH(it_ends_on_request_and_in_time),
+        EACH(it_ends_within_a_call),       EACH(rates_are_finite),
+        EACH(nonsense_is_refused),         EACH(tiles_become_wisdom),
+        EACH(strategies_become_wisdom),    EACH(strategies_that_no_plan_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 
 #include <ithaca/wan.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,6 +182,34 @@ static void merged_weights_are_kept_where_memory_allows(void **state)
     temporary_remove(folder);
 }
 
+/* One expert is in memory at a time, so the larger one counts, whichever it is: the one with merged weights. */
+static void the_larger_expert_counts(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    const ith_lora_expert experts[] = {ITH_LORA_BOTH, ITH_LORA_HIGH, ITH_LORA_LOW};
+    int64_t bytes[3], least = 0;
+    write_lora(path);
+    for (int i = 0; i < 3; i++) {
+        ith_pipeline *pipeline = NULL;
+        const ith_lora_file lora = lora_at(path, 0.02, experts[i]);
+        const ith_generate_options asked = small_run();
+        const char *const texts[] = {asked.prompt, asked.negative};
+        check(context, open_with(&lora, 1, &pipeline));
+        check(context, ith_pipeline_encode(pipeline, NULL, &asked, texts, 2));
+        pipeline->model->vae.levels = 0; /* as above */
+        bytes[i] = settled_bytes(pipeline, INT64_MAX, 1, true);
+        least = settled_bytes(pipeline, 0, 1, false);
+        ith_pipeline_close(&pipeline);
+    }
+    assert_true(bytes[0] > least + (1 << 20));
+    for (int i = 1; i < 3; i++)
+        if (fabs((double)bytes[i] / (double)bytes[0] - 1) > 1e-3)
+            fail_msg("both experts %lld bytes, expert %d alone %lld", (long long)bytes[0], i, (long long)bytes[i]);
+    temporary_remove(folder);
+}
+
 /* The first of the four steps belongs to high noise, the last to low noise. */
 static void a_lora_may_belong_to_one_expert(void **state)
 {
@@ -256,6 +285,7 @@ int main(void)
         TEST(memory_of_packed_weights_is_predicted),
         TEST(memory_without_kept_weights_is_predicted),
         TEST(merged_weights_are_kept_where_memory_allows),
+        TEST(the_larger_expert_counts),
         TEST(a_lora_may_belong_to_one_expert),
         TEST(mistakes_are_named),
         TEST(a_changed_lora_is_found),
