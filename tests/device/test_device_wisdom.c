@@ -170,11 +170,13 @@ static void strategies_belong_to_a_device(void **state)
 
 /* Whichever call of a measurement fails, all ranks learn of it, nothing is left, and the device works on. calls, refuse: the
  * count of calls and the number of the one that fails, of fake_control_table. A measurement is a loop of equal calls, so the
- * first ones fail one by one, and later ones at intervals. */
+ * first ones fail one by one, and later ones at intervals, which ITHACA_PLAN_STEP makes ten times as wide as it says. */
 static void fail_each(atomic_long *calls, atomic_long *refuse)
 {
+    const char *step = getenv("ITHACA_PLAN_STEP");
+    const long interval = step ? 10 * atol(step) : 13;
     bool refused = true;
-    for (long n = 0; refused; n += n < 24 ? 1 : 13) {
+    for (long n = 0; refused; n += n < 24 ? 1 : interval) {
         ith_context *fresh = NULL;
         trial t = device_trial(ITH_EFFORT_MEASURE);
         check(NULL, ith_context_create(NULL, &fresh));
