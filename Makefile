@@ -7,8 +7,7 @@ PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
-# Threads that wait leave the cores to the test beside them.
-CTEST   := OMP_WAIT_POLICY=passive ctest --output-on-failure --no-tests=error
+CTEST   := ctest --output-on-failure --no-tests=error
 
 .PHONY: help dependencies build demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
 
@@ -41,9 +40,9 @@ check-sanitized: dependencies
 check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; the models under every instruction set; more of everything over MPI
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz && \
 	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes && \
-	ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run
+	ITHACA_GOLDEN_RUNS=all ../$(BUILD)/test_pipeline_device && ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run
 	@cd $(BUILD) && $(CTEST) -C long -L cpu -j2
-	@cd tests && ITHACA_STRANGE=all bash cli/test_cli_options.sh ../$(BUILD)
+	@cd tests && ITHACA_STRANGE=all bash cli/test_cli_options.sh ../$(BUILD) && ITHACA_SIGNALS=27 bash cli/test_cli_signals.sh ../$(BUILD)
 	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
 	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=500 bash mpi/test_mpi_faults.sh" \
 	"env ITHACA_MPI_STARTS=all bash mpi/test_mpi_start_faults.sh" \

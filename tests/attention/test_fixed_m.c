@@ -295,6 +295,12 @@ static bool spec_gate(const fixed_case *c, const truth *t, double gate)
            88 + length + fmax(0, log2(t->magnitude)) < 127;
 }
 
+/* The query to check after query i: of many, every seventh and the last ones. */
+static int64_t next_checked(const fixed_case *c, int64_t i)
+{
+    return i + (c->problem.q_len > 40 && i + 8 < c->problem.q_len ? 7 : 1);
+}
+
 /* No logit exceeds its offset by more than 88; with one shard the offset is the specification's; the gate is. */
 static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *failed)
 {
@@ -309,7 +315,7 @@ static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *
     } else if (applies) /* a ring's bound is larger */
         assert_true(spec_gate(c, &t, ceil(t.gate - slack)));
     *passed += applies, *failed += !applies;
-    for (int64_t i = 0; applies && i < c->problem.q_len; i++) {
+    for (int64_t i = 0; applies && i < c->problem.q_len; i = next_checked(c, i)) {
         const float *q = q_row(c, problem, i);
         double m = (double)c->m[0][problem * c->problem.q_len + i], common = 0, exact = 0;
         for (int64_t j = 0; j < c->problem.kv_len; j++) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE 128
+#define SIDE 64
 #define LATENTS (SIDE / 8)
 #define FRAMES 17 /* five latent frames, of which three are shown */
 #define PREVIEW_BYTES (LATENTS * 3 * LATENTS * 3)
@@ -95,10 +95,12 @@ static void ranks_show_the_same(void **state)
     seen one = {.count = 0}, three = {.count = 0};
     ith_generate_options options = preview_run(&one);
     ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    options.steps = 4, options.preview_every = 3;
     check(context, engine_generate(context, pipeline, 1, &options, NULL));
     attention.strategy = ITH_STRATEGY_ULYSSES;
     options.attention = &attention, options.user = &three;
     check(context, engine_generate(context, pipeline, 3, &options, NULL));
+    assert_int_equal(one.count, 2);
     assert_int_equal(three.count, one.count);
     assert_memory_equal(three.preview, one.preview, PREVIEW_BYTES);
 }
@@ -208,11 +210,20 @@ static void a_callback_may_end_the_run(void **state)
     assert_non_null(strstr(ith_context_error(context), "preview_every is -1"));
 }
 
+static ith_status pass_by(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    (void)user, (void)step, (void)rgb, (void)height, (void)width;
+    return ITH_OK;
+}
+
+/* Of larger frames, whose buffers outweigh what is not predicted. */
 static void memory_is_predicted(void **state)
 {
     (void)state;
     seen s = {.count = 0};
     ith_generate_options options = preview_run(&s);
+    options.height = options.width = 2 * SIDE, options.steps = 2;
+    options.on_preview = pass_by, options.preview_every = 1, options.on_frame = NULL;
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     ith_context *own = NULL;
     ith_pipeline *fresh = NULL;
