@@ -258,7 +258,7 @@ static bool reaches(const ith_model *model, const ith_lora_file *lora, int exper
 static ith_status check_lora(ith_context *context, const ith_model *model, const ith_lora_file *lora)
 {
     if (!lora->file || !*lora->file)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a LoRA has no file name");
+        return ith_fail(context, ITH_ERR_ARGUMENT, "a LoRA without a file name");
     if (lora->expert < ITH_LORA_BY_NAME || lora->expert > ITH_LORA_LOW)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: expert %lld is no ith_lora_expert", lora->file,
                         (long long)lora->expert);

@@ -243,7 +243,7 @@ static void places_that_cannot_be_written_are_named(void **state)
     const char *missing = temporary_path(folder, "no/such/folder.safetensors");
     const struct {
         const char *path, *word;
-    } places[] = {{"/dev/full", "No space"}, {folder, "folder"}, {missing, "No such file"}, {"", "No such file"}};
+    } places[] = {{"/dev/full", "No space"}, {folder, "folder"}, {missing, "No such file"}, {"", "its name is empty"}};
     int before = files_there();
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         assert_int_equal(ith_tensor_file_write(context, places[i].path, &tensor, 1, NULL, NULL, 0), ITH_ERR_IO);
