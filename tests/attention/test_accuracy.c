@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random problems under random plans, compared with the definition in double. ITHACA_PROBLEMS sets the number of problems
- * (make check-long: 1200, of up to 4096 rows). With 300 or more, any two values of two options have been in one plan by the
- * end. */
+/* Random problems under random plans, compared with the definition in double. ITHACA_PROBLEMS sets the number of
+ * problems (make check-long: 1200, of up to 4096 rows). With 300 or more, any two values of two options have been in
+ * one plan by the end. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"
@@ -126,8 +126,8 @@ static bool is_twin(const drawn_plan *plan, bool every_tile)
            (!plan->value[DRAW_SOFTMAX] && plan->value[DRAW_SMOOTHING]) || (!every_tile && plan->value[DRAW_TILES]);
 }
 
-/* Runs a small problem under every legal plan. single and ulysses keep the keys in one piece, so their plans have the same
- * bits if kernel, tiles and softmax are the same. */
+/* Runs a small problem under every legal plan. single and ulysses keep the keys in one piece, so their plans have the
+ * same bits if kernel, tiles and softmax are the same. */
 static void every_plan(uint32_t seed, ith_dtype dtype, case_kind kind, bool every_tile)
 {
     draw_table *table = malloc(sizeof *table);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole plans with the fixed_m softmax on the hardest inputs. If queries are at right angles to all keys, every logit lies
- * B below its bound; if a query sees only keys opposite to it, its logits lie 2 B below. B is below the gate in some
- * heads, and above it in others. Results are compared with the definition in double and with the online softmax. */
+/* Whole plans with the fixed_m softmax on the hardest inputs. If queries are at right angles to all keys, every logit
+ * lies B below its bound; if a query sees only keys opposite to it, its logits lie 2 B below. B is below the gate in
+ * some heads, and above it in others. Results are compared with the definition in double and with the online softmax.
+ * */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"
@@ -24,8 +25,8 @@ static double gate_of(ith_dtype type)
     return type == ITH_BF16 ? 192 : 180;
 }
 
-/* Makes a key: a random vector of length 4 in the first half of the axes, or the opposite of `mirrored`, the key before it;
- * then 3 is added along the first axis. */
+/* Makes a key: a random vector of length 4 in the first half of the axes, or the opposite of `mirrored`, the key before
+ * it; then 3 is added along the first axis. */
 static void fill_key(float *k, int64_t D, const float *mirrored, uint64_t *seed)
 {
     double square = 0;
@@ -38,7 +39,8 @@ static void fill_key(float *k, int64_t D, const float *mirrored, uint64_t *seed)
     k[0] += mirrored ? 6 : 3; /* -mirrored has -3 there */
 }
 
-/* Queries have their numbers in the second half of the axes. Those of odd rows have small numbers in the first half too. */
+/* Queries have their numbers in the second half of the axes. Those of odd rows have small numbers in the first half
+ * too. */
 static void fill_rows(const attention_case *c, const double *bounds, float *q, float *k, float *v)
 {
     const ith_attn_problem *p = &c->problem;
@@ -95,8 +97,9 @@ static attention_case right_angles(ith_dtype type, int64_t D, int64_t kv_len, co
     return c;
 }
 
-/* Queries lie along the first axis. With a mask, half of the keys lie at 4 on this axis and half at -4, and the mask hides
- * the keys at 4. Without a mask there is no smoothing, and all keys lie at -4. bounds: the wanted 2 B of each head. */
+/* Queries lie along the first axis. With a mask, half of the keys lie at 4 on this axis and half at -4, and the mask
+ * hides the keys at 4. Without a mask there is no smoothing, and all keys lie at -4. bounds: the wanted 2 B of each
+ * head. */
 static attention_case opposites(ith_dtype type, int64_t D, int64_t kv_len, const double *bounds, bool masked)
 {
     attention_case c = empty_case(type, D, kv_len, masked ? ITH_MASK_BOOL : ITH_MASK_NONE);

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs one problem with all strategies and meshes of `fewest` to `most` ranks, by messages and in place. lines: also with
- * the meshes of ulysses_ring that have an axis of length one. */
+/* Runs one problem with all strategies and meshes of `fewest` to `most` ranks, by messages and in place. lines: also
+ * with the meshes of ulysses_ring that have an axis of length one. */
 static void check_all_meshes(attention_case *c, int fewest, int most, bool lines, uint32_t seed)
 {
     int64_t rows = c->problem.batch * c->problem.heads * c->problem.q_len, count = rows * c->problem.head_dim;
@@ -53,7 +53,8 @@ static void random_problems_on_every_mesh(void **state)
     }
 }
 
-/* Problems that are longer than the KV block and the block of queries of any kernel, also after a cut in two. */
+/* Problems so long that the keys are several blocks for every kernel, and in the first one the queries too, also after
+ * a cut in two. */
 static void long_problems_on_every_mesh(void **state)
 {
     (void)state;

@@ -179,8 +179,8 @@ static void execute_with_a_limit(rank_group *g, int rank, void *user)
     execute_in_rank(g, rank, user);
 }
 
-/* Executes ulysses with one head, so that rank 0 has all the work. Returns its seconds, or -1 if a rank waited for longer
- * than the limit. */
+/* Executes ulysses with one head, so that rank 0 has all the work. Returns its seconds, or -1 if a rank waited for
+ * longer than the limit. */
 static double compute_on_one(int64_t length, ith_exchange_mode exchange, double limit)
 {
     scene s = {.options = ITH_ATTN_OPTIONS_INIT, .odd = -1};
@@ -226,8 +226,9 @@ static int64_t long_enough(double wanted, double *seconds)
     return length;
 }
 
-/* A rank that computes gives signs of life, so a time limit shorter than the computation does not end it. On a busy machine
- * a rank may have no processor, and so give no sign of life, for as long as the limit; then longer times are tried. */
+/* A rank that computes gives signs of life, so a time limit shorter than the computation does not end it. On a busy
+ * machine a rank may have no processor, and so give no sign of life, for as long as the limit; then longer times are
+ * tried. */
 static void who_computes_is_alive(void **state)
 {
     (void)state;

@@ -199,8 +199,8 @@ enum { STUCK_LENGTH = 512 };
 static _Thread_local int rank_of_thread;
 static atomic_bool gets_stuck;
 
-/* Runs tasks one after the other, in place of the caller's threads (ith_parallel_fn). If gets_stuck is set, the tasks of
- * rank 1 begin late, once. */
+/* Runs tasks one after the other, in place of the caller's threads (ith_parallel_fn). If gets_stuck is set, the tasks
+ * of rank 1 begin late, once. */
 static void run_tasks(void *user, int count, ith_task_fn task, void *task_user)
 {
     (void)user;

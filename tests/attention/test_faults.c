@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random faults in the calls of random plans never lead to a crash, a hang, or ITH_OK with wrong numbers. After a fault that
- * the group must survive, the next right execution has the right bits. ITHACA_FAULT_PLANS and ITHACA_FAULTS set the numbers
- * of plans and of faults of each (make check-long: 40 and 1,000). */
+/* Random faults in the calls of random plans never lead to a crash, a hang, or ITH_OK with wrong numbers. After a fault
+ * that the group must survive, the next right execution has the right bits. ITHACA_FAULT_PLANS and ITHACA_FAULTS set
+ * the numbers of plans and of faults of each (make check-long: 40 and 1,000). */
 #include <omp.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ typedef struct act {
     uint32_t odds; /* a bit for each rank that makes the fault */
     ith_plan *made[GROUP_RANKS];
     atomic_bool odd_waits, intruder_waits, helper_waits,
-        others_wait;  /* these threads are in a call, or about to make it */
+        others_wait;  /* whether these threads are in a call, or near it */
     atomic_int plan;  /* the plan that the others execute */
     ith_status other; /* the status of the intruding thread */
 } act;
@@ -186,8 +186,8 @@ static size_t mask_bytes(const ith_attn_problem *p)
     return (size_t)(rows * p->kv_len) * (p->mask == ITH_MASK_BOOL ? 1 : sizeof(float));
 }
 
-/* Executes with copies of kv_lengths, key_bias and mask, which must be the same on all ranks. On the odd rank one of them
- * differs, or only this rank asks for lse, or does not. */
+/* Executes with copies of kv_lengths, key_bias and mask, which must be the same on all ranks. On the odd rank one of
+ * them differs, or only this rank asks for lse, or does not. */
 static void execute_copies(rank_group *g, int rank, void *user)
 {
     act *a = user;
@@ -330,8 +330,8 @@ static void start(pthread_t *thread, atomic_bool *runs, void *(*function)(void *
     pthread_create(thread, NULL, function, a);
 }
 
-/* If one side waits alone for a while, the other side helps it to go on: the other ranks help the odd rank's threads, and
- * one more thread of the odd rank helps the other ranks. */
+/* If one side waits alone for a while, the other side helps it to go on: the other ranks help the odd rank's threads,
+ * and one more thread of the odd rank helps the other ranks. */
 static void help_each_other(act *a, pthread_t *others)
 {
     pthread_t helper;
@@ -581,8 +581,8 @@ static void nothing_goes_wrong_in_silence(void **state)
     print_message("%d plans, %d faults each\n", plans, faults);
 }
 
-/* Without an argument, ranks are threads of one process. With "sockets", sockets connect them. With "processes" and "wire"
- * they behave as if each two of them ran in a process of their own; with "wire" on the transport over links. */
+/* Without an argument, ranks are threads of one process. With "sockets", sockets connect them. With "processes" and
+ * "wire" they behave as if each two of them ran in a process of their own; with "wire" on the transport over links. */
 int main(int argc, char **argv)
 {
     placed_evenly(2, 1);

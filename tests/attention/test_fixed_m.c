@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The offsets and the gate of fixed_m, which are computed outside the kernels, compared with float64. Ranks, segments and
- * threads do not change them. */
+/* The offsets and the gate of fixed_m, which are computed outside the kernels, compared with float64. Ranks, segments
+ * and threads do not change them. */
 #include "attention/fixed_m.h"
 #include "base/dtype.h"
 #include "support/fixture.h"
@@ -36,8 +36,7 @@ typedef struct fixed_case {
     float *key_bias;
     /* How the case is run: */
     int ring, segments, threads;
-    int64_t first,
-        count; /* the query heads that are measured; `problem` in the functions below is the number of a query head */
+    int64_t first, count; /* the query heads that are measured; `problem` below is the number of one of them */
     int64_t cuts[MOST_RANKS + 1];
     /* The results of each rank: m [problems, q_len] for all queries, applies [problems] */
     float *m[MOST_RANKS];
@@ -173,9 +172,7 @@ static void take_offsets(const fixed_case *c, const ith_attn_setting *s, const i
         applies[n] = ith_fixed_m_applies(fixed, n);
         for (int64_t i = 0; i < c->problem.q_len; i++)
             q[i] = ith_rows_at(s, all_q, n, i);
-        int64_t cut = applies[n]
-                          ? c->problem.q_len / 3
-                          : 0; /* two calls: a row's offset does not depend on how rows are divided between calls */
+        int64_t cut = applies[n] ? c->problem.q_len / 3 : 0; /* a row's offset does not depend on the rows beside it */
         if (applies[n]) {
             ith_fixed_m_offsets(fixed, n, q, cut, m + n * c->problem.q_len);
             ith_fixed_m_offsets(fixed, n, q + cut, c->problem.q_len - cut, m + n * c->problem.q_len + cut);
@@ -304,8 +301,8 @@ static int64_t next_checked(const fixed_case *c, int64_t i)
     return i + (c->problem.q_len > 40 && i + 8 < c->problem.q_len ? 7 : 1);
 }
 
-/* Checks a head: no logit exceeds its offset by more than 88. With one shard, offset and gate are those of the specification.
- * With several, the bound may be larger, so the offset may be larger, and the gate may fail more heads. */
+/* Checks a head: no logit exceeds its offset by more than 88. With one shard, offset and gate are those of the
+ * specification. With several, the bound may be larger; then the offset is larger, and more heads may fail the gate. */
 static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *failed)
 {
     truth t = truth_of(c, problem);
@@ -561,8 +558,8 @@ static void sums_do_not_overflow(void **state)
     }
 }
 
-/* The share of a row's sum or output that is lost if probabilities, or their products with v, become 0 where they are below
- * 2^-126. s: the logits of the row. v: a number of each value. */
+/* The share of a row's sum or output that is lost if probabilities, or their products with v, become 0 where they are
+ * below 2^-126. s: the logits of the row. v: a number of each value. */
 static double lost_share(const double *s, const float *v, int64_t keys, double m)
 {
     double l = 0, lost_l = 0, lost_o = 0, magnitude = 0;
@@ -576,8 +573,8 @@ static double lost_share(const double *s, const float *v, int64_t keys, double m
     return fmax(lost_l / l, lost_o / (l * magnitude));
 }
 
-/* Keys are unit vectors in a plane. Queries are unit vectors nearly or exactly at right angles to it. So every query has the
- * same bound, and logits far below it. */
+/* Keys are unit vectors in a plane. Queries are unit vectors nearly or exactly at right angles to it. So every query
+ * has the same bound, and logits far below it. */
 static fixed_case plane_case(ith_dtype dtype, float magnitude)
 {
     fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
@@ -654,8 +651,8 @@ static fixed_case mild_case(ith_dtype dtype)
     return c;
 }
 
-/* Checks on one rank and on three, of which one has an empty shard, that the expected heads pass the gate. `expected` has
- * a bit for each of the eight (batch entry, head) pairs. */
+/* Checks on one rank and on three, of which one has an empty shard, that the expected heads pass the gate. `expected`
+ * has a bit for each of the eight (batch entry, head) pairs. */
 static void assert_passing(fixed_case *c, unsigned expected)
 {
     case_round(c);
@@ -725,8 +722,7 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
         fixed_case c = mild_case(i % 2 ? ITH_F32 : ITH_BF16);
         c.problem.replicated_kv = i > 9;
         c.keeps_mean = i % 3 == 0;
-        int64_t q = q_row(&c, 2, 20) - c.qf,
-                key = key_at(&c, 5, 60); /* the key of heads 4 and 5 of the list of (batch entry, head) pairs */
+        int64_t q = q_row(&c, 2, 20) - c.qf, key = key_at(&c, 5, 60); /* heads 4 and 5 share this key */
         float old_q = c.qf[q + 7], old_k = c.kf[key], old_v = c.vf[key + 19], value = wild[i % 5];
         c.qf[q + 7] = value;
         assert_passing(&c, 0xfb);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel that a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose machines
- * differ. */
+/* The kernel that a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose
+ * machines differ. */
 #include "kernels/kernel.h"
 #include "plan/kernel_wisdom.h"
 #include "plan/measure.h"
@@ -269,7 +269,8 @@ static void ranks_agree_on_the_effort(void **state)
 
 static uint32_t odd_sets; /* the instruction sets of the odd rank's machine */
 
-/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets `odd_sets`. */
+/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets `odd_sets`.
+ * */
 static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
 {
     (void)parent;
@@ -378,8 +379,8 @@ static void a_later_kernel_must_be_clearly_faster(void **state)
     }
 }
 
-/* Invented rates. Kernel 0 is slow in the later turns, as if it were disturbed; kernel 1 in the first turn that counts, the
- * second. Kernel 2 is so slow in that turn that it is not measured again. */
+/* Invented rates. Kernel 0 is slow in the later turns, as if it were disturbed; kernel 1 in the first turn that counts,
+ * the second. Kernel 2 is so slow in that turn that it is not measured again. */
 static ith_status rate_in_turn(void *user, int index, double *rate)
 {
     static const double rates[][5] = {{250, 900, 300, 1, 2}, {250, 300, 900, 1, 800}, {250, 100, 1e6, 1e6, 1e6}};

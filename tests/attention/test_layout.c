@@ -97,8 +97,8 @@ static void heads_before_rows(void **state)
     free(all), free(turned), free(o);
 }
 
-/* Batch entries may lie side by side in [batch, rows, width] and in [rows, batch, width]. If they overlap by one element,
- * they are refused. */
+/* Batch entries may lie side by side in [batch, rows, width] and in [rows, batch, width]. If they overlap by one
+ * element, they are refused. */
 static void batch_entries_may_touch(void **state)
 {
     (void)state;
