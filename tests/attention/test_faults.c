@@ -56,10 +56,9 @@ typedef struct act {
     double delay;
     uint32_t odds; /* a bit for each rank that makes the fault */
     ith_plan *made[GROUP_RANKS];
-    atomic_bool odd_waits, intruder_waits, helper_waits,
-        others_wait;  /* whether these threads are in a call, or near it */
-    atomic_int plan;  /* the plan that the others execute */
-    ith_status other; /* the status of the intruding thread */
+    atomic_bool odd_waits, intruder_waits, helper_waits, others_wait; /* they are in a call, or near it */
+    atomic_int plan;                                                  /* the plan that the others execute */
+    ith_status other;                                                 /* the status of the intruding thread */
 } act;
 
 static char where[128]; /* what is being tested: the watchdog prints it */

@@ -431,8 +431,7 @@ static void strategies_have_many_names(void **state)
     }
     ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
     o.direction = ITH_DIRECTION_BIDIR, o.softmax = ITH_SOFTMAX_ONLINE;
-    assert_int_equal(ith_strategy_parse(context, "ring", &o),
-                     ITH_OK); /* the name says nothing about direction or softmax */
+    assert_int_equal(ith_strategy_parse(context, "ring", &o), ITH_OK); /* sets neither direction nor softmax */
     assert_int_equal(o.direction, ITH_DIRECTION_BIDIR);
     assert_int_equal(o.softmax, ITH_SOFTMAX_ONLINE);
     ith_context_destroy(&context);
