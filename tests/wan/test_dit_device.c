@@ -179,7 +179,7 @@ static ith_status run_rank(ith_context *own, ith_comm *comm, void *user)
 }
 
 /* The fake device takes a second for a pass of the demo's model. Its two experts differ only in their weights, so on
- * the fake device all groups of ranks run with the first expert alone. */
+ * the fake device only the first expert runs with all groups of ranks. */
 static const struct {
     const char *golden, *model;
     int stages;  /* stages of the golden file, which a watched pass compares */
