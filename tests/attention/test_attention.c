@@ -53,8 +53,7 @@ static void random_problems_on_every_mesh(void **state)
     }
 }
 
-/* Problems so long that the keys are several blocks for every kernel, and in the first one the queries too, also after
- * a cut in two. */
+/* Problems of many tiles: nearly 9,000 keys and, in the first problem, 801 queries. */
 static void long_problems_on_every_mesh(void **state)
 {
     (void)state;

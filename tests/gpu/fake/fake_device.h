@@ -7,8 +7,8 @@
  *   - Rows that a kernel may read must exist, and hidden rows must be finite.
  * "fake:0" runs operations when they are enqueued. "fake:1" runs an operation of a stream only when the stream is
  * queried, or when another stream that waits for it is: a wait_for that is missing gives wrong results. "fake:2" runs
- * the operations of each stream on a thread of its own. If a stream of "fake:3"
- * is queried, the operations of all other streams run first, so work that should have waited comes too early. */
+ * the operations of each stream on a thread of its own. If a stream of "fake:3" is queried, the operations of all other
+ * streams run first, so work that should have waited comes too early. */
 #ifndef ITH_TESTS_FAKE_DEVICE_H
 #define ITH_TESTS_FAKE_DEVICE_H
 
