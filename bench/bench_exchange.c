@@ -19,7 +19,7 @@
 
 enum { REPEATS = 400, ROW = 512, STRIDE = 1024 };
 static const int64_t MOST_BYTES = 16 << 20;
-static const double MOST_SECONDS = 1; /* for each line */
+static const double MOST_SECONDS = 1; /* of each line */
 
 /* A barrier (bytes 0), or an exchange of `bytes` bytes each way. */
 static ith_status once(ith_comm *comm, char *const data[2], int64_t bytes, bool strided)

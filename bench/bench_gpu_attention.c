@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel of attention on a GPU, called through the device module (kernels/device.h).
  *
- *     bench_gpu_attention [--kernel 16bit_sm90] [--seq 16384,32768] [--heads 16] [--head-dim 128] [--dtype bf16|f16|f32]
- *                         [--softmax online|fixed_m|both] [--rounds 5] [--json]
+ *     bench_gpu_attention [--kernel 16bit_sm90] [--seq 16384,32768] [--heads 16] [--head-dim 128]
+ *                         [--dtype bf16|f16|f32] [--softmax online|fixed_m|both] [--rounds 5] [--json]
  *
  * Times calls of random q, k, v [1, S, H, D], without a mask: the median over the rounds, in which both softmaxes take
  * turns. A head takes 4 S^2 D operations. tools/bench_gpu_sdpa.py compares the rates with PyTorch's. */
@@ -26,7 +26,7 @@ typedef struct settings {
 /* One softmax that is measured. */
 typedef struct series {
     ith_softmax softmax;
-    int calls; /* of a sample */
+    int calls; /* calls of a sample */
     double seconds[ROUNDS_MOST];
 } series;
 
@@ -103,7 +103,7 @@ static int list_series(const settings *s, series list[2])
     int count = 0;
     for (int fixed = 0; fixed < 2; fixed++) {
         if (fixed && !strcmp(s->dtype, "f16"))
-            continue; /* no kernel computes it */
+            continue; /* no kernel computes this softmax */
         if (strcmp(s->softmax, "both") && strcmp(s->softmax, fixed ? "fixed_m" : "online"))
             continue;
         list[count++] = (series){.softmax = fixed ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE};

@@ -37,14 +37,14 @@ typedef struct settings {
     const char *kernel;
     ith_dtype dtype;
     bool wanted[SOFTMAXES];
-    int64_t head_dim, seq; /* 0: the usual ones */
+    int64_t head_dim, seq; /* 0: the default sizes */
     int threads, repeats;
 } settings;
 
 /* The kernel of one thread is a copy whose calls are timed. */
 enum { CALLS_MAX = 1 << 16 };
 static const ith_attn_kernel *timed;
-static int calls;                             /* number of calls of this attention so far */
+static int calls;                             /* number of calls in this attention so far */
 static double shortest[SOFTMAXES][CALLS_MAX]; /* the shortest time of each call, over all repeats; 0: none */
 
 static void timed_attend(const ith_attn_call *call)

@@ -10,7 +10,7 @@ typedef struct bench_option {
     const char *name; /* "--threads" */
     const char **text;
     ith_dtype *dtype;   /* F32, BF16 or F16 */
-    ith_dtype *weights; /* these, or a quantised type (kernels/unpack.h) */
+    ith_dtype *weights; /* F32, BF16, F16 or a quantised type (kernels/unpack.h) */
     int64_t *number;
     int *count;
 } bench_option;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* The status of a call of the module, whose sentence is `said`. */
+/* Ends the program if a call of the module has failed. said: the sentence of the module. */
 static void check_status(ith_status status, const char *said)
 {
     if (status) {

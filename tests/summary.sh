@@ -3,7 +3,7 @@
 # Passes on the output of ctest. Before its closing lines it lists the tests that were skipped, with the reasons, and prints
 # the last 40 lines of each test that failed:
 #   (cd BUILD && ctest) | tests/summary.sh BUILD
-# A test NAME@SET is told of only where all of it was skipped: NAME runs what SET leaves out.
+# A test NAME@SET is listed only if all of it was skipped, because the test NAME runs the parts that SET leaves out.
 set -eu
 log=$1/Testing/Temporary/LastTest.log
 closing=$(mktemp)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark run by Ithaca and by diffusers in float32, turn by turn on the same cores, medians of each.
+"""Runs the same benchmark in Ithaca and in diffusers in float32, in turn on the same cores, and prints medians.
 
     bench_peer.py [--rounds 5] [--ithaca build/ithaca] [--model models/shapes] [--threads 2]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make random small Wan models, and hold the videos of ithaca against those of diffusers.
+"""Make random small Wan models, and compare the videos of ithaca with those of diffusers.
 
     check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--forms] [--keep FOLDER]
 
@@ -8,7 +8,7 @@ A seed gives a model (random_wan.py): kind, sizes, autoencoder, text encoder, sc
 frames, size, steps, guidance, prompts, images. diffusers and `ithaca generate` make its video in f32 from the same noise,
 ithaca on one rank and on two with other options. Per seed a line with the relative L2 error of the latents after the last
 step (at most 1e-3), and the share of pixels that differ by more than 1 of 255 (at most 1 in 10,000). The status is 1 if a
-seed fails: it is reproduced by --seeds K, and --keep keeps its files. With --forms, the model is also written under the
+seed fails: --seeds K repeats it, and --keep keeps its files. With --forms, the model is also written under the
 names of the original code, as repackaged files, and as GGUF of three kinds (model_forms.py): the bits must be those of a
 folder with the same numbers. Needs torch, diffusers, transformers, sentencepiece, ftfy and gguf."""
 import argparse
@@ -83,7 +83,7 @@ def theirs(case, folder):
     rows = [embed({"sp": pieces, "text": text}, case[key])[None] for key in ("prompt", "negative")]
     if case["sigmas"] == "official":
         official_grid(pipe.scheduler)
-    adds_one = case["vae"]["scale_factor_temporal"] == 1  # diffusers then adds a frame to those that it is asked for
+    adds_one = case["vae"]["scale_factor_temporal"] == 1  # then diffusers makes one frame more than it is asked for
     options = dict(prompt_embeds=rows[0], negative_prompt_embeds=rows[1], output_type="latent", height=case["height"],
                    width=case["width"], num_frames=case["frames"] - adds_one, num_inference_steps=case["steps"],
                    guidance_scale=case["guidance"][0], latents=load_file(f"{folder}/noise.safetensors")["noise"][None])
@@ -96,7 +96,7 @@ def theirs(case, folder):
 
 
 def ours(case, folder, program, extra, model=None):
-    """The same of ithaca, or its message."""
+    """The latents after the last step, and the frames, of ithaca; or its message."""
     command = [program, "generate", "--model", model or f"{folder}/model", "--prompt", case["prompt"], "--negative", case["negative"],
                "--frames", case["frames"], "--height", case["height"], "--width", case["width"], "--steps", case["steps"],
                "--guidance", ",".join(map(str, case["guidance"][:len(case["dits"])])), "--sigmas", case["sigmas"],
@@ -114,7 +114,7 @@ def ours(case, folder, program, extra, model=None):
 
 
 def compare(mine, reference):
-    """Whether they agree, the relative error of the latents, and the share of differing pixels."""
+    """Whether the videos agree, the relative error of the latents, and the share of pixels that differ."""
     error = float((mine[0] - reference[0]).norm() / reference[0].norm())
     pixels = (mine[1].int() - reference[1].int()).abs().amax(-1) > LEVELS
     share = float(pixels.float().mean())
@@ -122,7 +122,7 @@ def compare(mine, reference):
 
 
 def check_forms(case, args, folder):
-    """Whether other forms of the model give the bits of a folder with the same numbers; and a line for each that fails."""
+    """Whether other forms of the model give the bits of a folder with the same numbers, and a line for each that fails."""
     lines = []
     for form in FORMS:
         model, files = f"{folder}/{form}/model", f"{folder}/{form}/files"
@@ -147,7 +147,7 @@ def describe(case):
 
 
 def check(seed, args, folder):
-    """Runs a case. Returns whether it is good, its largest error, and its line."""
+    """Runs a case. Returns whether it succeeds, its largest error, and its line."""
     case, started = make_case(seed), time.time()
     write_model(case, args.tokenizer, f"{folder}/model")
     write_inputs(case, folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The cost model beside measurements on this machine: ithaca bench attention for every strategy, ranks 1, 2 and 4, and
-lengths of 4,096 to 32,768, in place and as messages.
+"""Compares the cost model with measurements on this machine: ithaca bench attention for every strategy, ranks 1, 2 and
+4, and lengths of 4,096 to 32,768, in place and as messages.
 
     tools/check_prediction.py [--ithaca build/ithaca] [--machine FILE] [--seq 4096,8192] [--ranks 1,2,4] [--launch CMD]
     tools/check_prediction.py --ranks 1 --exchange copy --seq 4096 --launch 'tests/hosts/hosts.sh -r 1gbit -d 5 -n 2'
@@ -70,7 +70,7 @@ def show(row, ratio, figure):
 
 
 def choices(cells, figure):
-    """The plan that is predicted to be the fastest of each problem, beside the fastest. Returns the largest loss."""
+    """Compares the predicted fastest plan of each problem with the fastest plan. Returns the largest loss."""
     worst = 1.0
     for key, rows in cells.items():
         chosen = min(rows, key=lambda row: row["predicted_seconds"])

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Set every field of diffusers' scheduler classes to other values, one at a time, and hold ithaca against diffusers.
+"""Set every field of diffusers' scheduler classes to other values, one at a time, and compare ithaca with diffusers.
 
     check_scheduler_fields.py --ithaca build/ithaca --model models/shapes [--only PATTERN]
 
 For every value, diffusers' WanPipeline and `ithaca generate` make the latents of the same noise and prompt from a folder
 with that scheduler_config.json. A line says "equal" with the largest relative error over the steps, or "refused" with
-ithaca's sentence, and whether diffusers itself fails. "DIFFERENT" ends the program with status 1. The fields are those
-of the installed diffusers' signatures, so that a new one is met; one without values here is an error.
+ithaca's sentence, and whether diffusers itself fails. "DIFFERENT" ends the program with status 1. The fields come
+from the signatures of the installed diffusers, so new fields are found; a field without values here is an error.
 """
 import argparse, inspect, json, os, re, subprocess, sys, tempfile
 
@@ -67,7 +67,7 @@ def config_of(kind, change):
 
 
 def folder_with(model, work, kind, config):
-    """The model as links, but for the scheduler and its name in the index."""
+    """Makes a folder of links to the model, with another scheduler and its name in the index."""
     folder = tempfile.mkdtemp(dir=work)
     for name in os.listdir(model):
         if name not in ("scheduler", "model_index.json", "ithaca.yaml"):
@@ -81,7 +81,7 @@ def folder_with(model, work, kind, config):
 
 
 def theirs(parts, folder, kind, noise, rows):
-    """[steps, ...] of diffusers, or its exception."""
+    """The latents [steps, ...] of diffusers, or its exception."""
     trace = []
 
     def keep(pipeline, step, t, found):
@@ -103,7 +103,7 @@ def theirs(parts, folder, kind, noise, rows):
 
 
 def ours(program, folder, noise_file):
-    """[steps, ...] of ithaca, or its sentence."""
+    """The latents [steps, ...] of ithaca, or its sentence."""
     dump = os.path.join(folder, "dump.safetensors")
     command = [program, "generate", "--model", folder, "--prompt", PROMPTS[0], "--negative", "", "--frames", FRAMES,
                "--height", SIZE, "--width", SIZE, "--steps", STEPS, "--guidance", "3,2", "--sigmas", "diffusers",

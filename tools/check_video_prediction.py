@@ -51,7 +51,7 @@ def main():
     args, rest = parser.parse_known_args()
     good = True
     with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, XDG_CACHE_HOME=folder)  # no kept description of the machine
+        environment = dict(os.environ, XDG_CACHE_HOME=folder)  # an empty cache, without a description of the machine
         for ranks in args.ranks.split(","):
             command = [args.ithaca, "generate", "--model", args.model, "--prompt", args.prompt, "--steps", args.steps,
                        "--ranks", ranks, "--json", "--output", os.path.join(folder, "clip.mp4"), *rest]

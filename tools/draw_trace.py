@@ -16,7 +16,7 @@ COLOURS = {"attend": "#56b4e9", "pack": "#0072b2", "offsets": "#009e73", "waitin
 
 
 def read(path, last, ranks):
-    """The spans of the trace as (rank, lane, name, begin, end), in milliseconds from the first that is drawn."""
+    """The spans of the trace as (rank, lane, name, begin, end), in milliseconds from the first span that is drawn."""
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}

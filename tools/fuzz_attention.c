@@ -9,8 +9,8 @@
  *         build-fuzz/src/libith_{oracle,attention,kernels,comm,base}.a -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=128 found tests/attention/corpus
  *
- * What it finds goes to that corpus, under a name that says what it is: tests/attention/test_fuzz.c replays all of it,
- * and random bytes besides. */
+ * Add inputs that it finds to this corpus, under names that describe them. tests/attention/test_fuzz.c replays the
+ * corpus, and random bytes. */
 #include "base/context.h"
 #include "support/probe_attention.h"
 
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static ith_context *context; /* one for all: what a plan leaves behind would add up */
+    static ith_context *context; /* one for all inputs, so that memory that is lost adds up */
     if (!context && ith_context_create(NULL, &context))
         return 0;
     if (!probe_attention(context, data, size) || ith_context_bytes(context)) {

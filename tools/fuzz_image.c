@@ -5,8 +5,8 @@
  *         src/media/image*.c $(find src/base -name '*.c') -fopenmp -lavcodec -lswscale -lavutil -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=20000 found tests/golden/pictures
  *
- * What it finds goes to tests/media/corpus, under a name that says what it is, which begins with "valid" if the file is a
- * picture: tests/media/test_image.c replays all of it. */
+ * Add inputs that it finds to tests/media/corpus, under names that describe them; the name of a right picture begins
+ * with "valid". tests/media/test_image.c replays the corpus. */
 #include "media/image.h"
 
 #include <stdlib.h>

@@ -2,10 +2,11 @@
 /* A libFuzzer target for the reader of configuration files. From the root of the tree:
  *
  *     clang -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests tools/fuzz_json.c \
- *         $(find src/files src/base -name '*.c') tests/support/{memory_file,engine/probe_files}.c build/src/libith_kernels.a -fopenmp -ljansson -ldl -lm -o fuzz
+ *         $(find src/files src/base -name '*.c') tests/support/{memory_file,engine/probe_files}.c \
+ *         build/src/libith_kernels.a -fopenmp -ljansson -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz found tests/files/corpus/json
  *
- * What it finds goes to that corpus, under a name that says what it is: tests/files/test_corpus.c replays all of it. */
+ * Add inputs that it finds to this corpus, under names that describe them. tests/files/test_corpus.c replays it. */
 #include "support/engine/probe_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -9,8 +9,7 @@
  *         -fopenmp -ljansson -lsentencepiece -lutf8proc -lstdc++ -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=8192 found tests/wan/corpus/lora
  *
- * What it finds goes to that corpus, under a name that says what it is: tests/wan/test_model_corpus.c replays all of
- * it. */
+ * Add inputs that it finds to this corpus, under names that describe them. tests/wan/test_model_corpus.c replays it. */
 #include "support/engine/probe_files.h"
 #include "support/engine/probe_models.h"
 

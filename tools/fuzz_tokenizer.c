@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libFuzzer target for the readers of tokenizers: tokenizer.json, spiece.model and GGUF metadata. From the root of the tree, with CC and CXX clang:
+/* A libFuzzer target for the readers of tokenizers: tokenizer.json, spiece.model and GGUF metadata. From the root of
+ * the tree, with CC and CXX clang:
  *
  *     cmake -S . -B build-fuzz -G Ninja -DITHACA_SANITIZE=address,undefined -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
  *     ninja -C build-fuzz ith_wan
@@ -9,8 +10,7 @@
  *         -fopenmp -ljansson -lsentencepiece -lutf8proc -lstdc++ -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=8192 found tests/wan/corpus/tokenizer
  *
- * What it finds goes to that corpus, under a name that says what it is: tests/wan/test_model_corpus.c replays all of
- * it. */
+ * Add inputs that it finds to this corpus, under names that describe them. tests/wan/test_model_corpus.c replays it. */
 #include "support/engine/probe_files.h"
 #include "support/engine/probe_models.h"
 

@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests of GPUs from a build folder that may come from another machine: tools/gpu_run.sh BUILD LOGS [NAME..]
 #
-# Called from the root of the project. Each program build/test_gpu_*, test_device_* and test_*_device runs on the first GPU,
-# one after the other; with names, only those whose name has one of them in it. A line is printed for each program: its
-# name, seconds, the outcome. Whole outputs are in LOGS/NAME.log. Libraries that this machine lacks are found in
-# BUILD/gpu_libraries, where `tools/gpu_run.sh --pack BUILD` copies those of the machine that built the programs.
-# ITHACA_TEST_SECONDS: how long the groups of cases of test_device_plans may take together (60). The exit status is 1 if a
-# program failed.
+# Call it from the root of the project. The programs build/test_gpu_*, test_device_* and test_*_device run on the first
+# GPU, one after the other. If NAMEs are given, only programs run whose names contain one of them. A line is printed for
+# each program: its name, its seconds, the outcome. Whole outputs are in LOGS/NAME.log. Libraries that this machine
+# lacks are found in BUILD/gpu_libraries, where `tools/gpu_run.sh --pack BUILD` copies those of the machine that built
+# the programs. ITHACA_TEST_SECONDS: how long the groups of cases of test_device_plans may take together (60). The exit
+# status is 1 if a program failed.
 set -u
 
 programs_of() { # BUILD
     find "$1" -maxdepth 1 -type f -perm -u+x \( -name 'test_gpu_*' -o -name 'test_device_*' -o -name 'test_*_device' \) | sort
 }
 
-# Copies the libraries of the programs that are not in every Linux: all but the compiler's.
+# Copies the libraries of the programs that other Linux systems may lack: all but the compiler's.
 pack() { # BUILD
     mkdir -p "$1/gpu_libraries"
     for program in $(programs_of "$1") "$1"/ithaca; do

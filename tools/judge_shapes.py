@@ -5,10 +5,11 @@
     ithaca generate --model models/shapes --prompts FILE --output clip/    first: clip-001/, clip-002/ ... of PNGs
     judge_shapes.py FOLDER FILE                                            then: the figures of these folders
 
-Each frame is cut at half way from the colour of the ground to the colour of the shape. The figure of a frame is the
-intersection of this area and a true shape, divided by their union (IoU, 1 for a perfect shape); the centre and the size
+Pixels of a frame belong to the shape if their colour is beyond half way from the colour of the ground to the colour of
+the shape. The figure of a frame is the intersection of this area and a true shape, divided by their union (IoU, 1 for a
+perfect shape); the centre and the size
 of the true shape are fitted to the frame. Parts of a shape beyond the frame do not count. --strip FILE writes a picture
-of every fourth frame of the videos, one a line.
+with every fourth frame of the videos, one video on each line.
 
 Needs what tiny_wan.py needs, and Pillow.
 """
@@ -34,7 +35,7 @@ def area(frame, colour, ground):
 
 
 def fit(mask, shape):
-    """The best IoU, and [x, y, size] of that shape, by steps that become smaller."""
+    """The best IoU, and [x, y, size] of its shape, found by a search whose steps become smaller."""
     if not mask.any():
         return 0.0, np.zeros(3)
     size = mask.shape[0]

@@ -7,7 +7,7 @@
 5 heads of 10 (RoPE parts 6, 2, 2), 2 layers, 3 channels in and 5 out: nothing is a multiple of a vector. Most weights
 are F16, some F32 or BF16. Beside config.json and the weights lies run.safetensors: `latents` [2, 3, 3, 6, 10], `timestep`
 [2] (not integers, and different), `text_0` and `text_1` (rows without padding: 3 and 512) and `out`, all computed in
-float64 from the stored weights but for the float32 sinusoid of the time step, which is replaced by a float64 one.
+float64 from the stored weights. diffusers computes the sinusoid of the time step in float32; here it is float64 too.
 """
 import math
 import os

@@ -18,7 +18,7 @@ writer.add_bool("a.bool", True)
 writer.add_string("a.string", "Grüße")
 writer.add_array("tokenizer.ggml.tokens", ["<pad>", "", "▁wan"])
 writer.add_array("tokenizer.ggml.scores", [0.0, -1.5, -2.0])
-# Numbers that each type holds exactly: the largest magnitude makes the scale of a quantisation block 1.
+# Numbers that each type holds exactly: with this largest magnitude the scale of a quantisation block is 1.
 column = np.arange(64, dtype=np.float32)
 eight = np.stack([column % 32 - 127, 127 - column % 32])
 four = (np.arange(64, dtype=np.float32) % 16 - 8).reshape(1, 64)

@@ -16,7 +16,7 @@ HEAD = '''/* SPDX-License-Identifier: Apache-2.0 */
 
 
 def literal(text):
-    """A C string: what is printable ASCII as it is, the rest as universal character names."""
+    """A C string: printable ASCII stays as it is, all other characters become universal character names."""
     named = {"\t": "\\t", "\n": "\\n", '"': '\\"', "\\": "\\\\"}
     out = ""
     for c in text:

@@ -75,7 +75,7 @@ def make(form, model, folder):
     for i, (name, weight) in enumerate(modules(model, form != "kohya")):
         rank = 3 if form == "peft" else 1 + i % 5 if form == "plain" else 2 ** (i % 3)
         down, up = random_pair(weight, rank, types[form])
-        alpha = torch.tensor(2.0 ** (i % 4 - 1), dtype=types[form])  # diffusers scales in bf16: without a rounding
+        alpha = torch.tensor(2.0 ** (i % 4 - 1), dtype=types[form])  # powers of two, which bf16 does not round
         body = "diffusion_model." + original(name)
         if form == "peft":
             file[f"transformer.{name}.lora_A.weight"], file[f"transformer.{name}.lora_B.weight"] = down, up

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the man pages of the program from what its --help says: tools/make_man.sh BUILD_FOLDER [OUTPUT_FOLDER]
+# Makes the man pages of the program from its --help: tools/make_man.sh BUILD_FOLDER [OUTPUT_FOLDER]
 set -euo pipefail
 command -v help2man >/dev/null || { echo "tools/make_man.sh needs help2man" >&2; exit 1; }
 build=$(realpath "$1")
@@ -10,7 +10,7 @@ cd "$build"
 # The date would make every run differ.
 export SOURCE_DATE_EPOCH=0 LC_ALL=C PATH="$build:$PATH"
 
-page() { # its name, what it does, the command
+page() { # NAME DESCRIPTION COMMAND
     local page=$1 purpose=$2 command=$3
     help2man --no-info --version-string="$(ithaca --version)" --name="$purpose" "$command" |
         sed -e '1s/.*/.\\" Made from --help by tools\/make_man.sh: change the program, not this page./' \

@@ -6,9 +6,9 @@ tests/golden/published.json: the shapes of their tensors, of one layer for all t
     tools/make_name_golden.py WAN2.2-CHECKOUT OUT-NAMES OUT-SHAPES
 
 Makes small models from the original code (github.com/Wan-Video/Wan2.2) and lists their tensors. diffusers' own
-conversion of single files gives the canonical names; for the autoencoder of Wan 2.2, which it does not know, rules do,
-and diffusers must then decode as the original code does. gguf's table gives the names of llama.cpp. Needs torch,
-diffusers, einops, ftfy and gguf."""
+conversion of single files gives the canonical names. It does not know the autoencoder of Wan 2.2, for which rules here
+give the names; with them diffusers must decode as the original code does. gguf's table gives the names of llama.cpp.
+Needs torch, diffusers, einops, ftfy and gguf."""
 import importlib.util
 import json
 import re
@@ -74,7 +74,7 @@ def original_vae_22(name):
 
 
 def check_vae_22(original, renamed):
-    """diffusers' autoencoder with the renamed weights decodes as the original one does."""
+    """Checks that diffusers' autoencoder with the renamed weights decodes as the original autoencoder does."""
     theirs = AutoencoderKLWan(base_dim=8, decoder_base_dim=8, z_dim=4, dim_mult=[1, 2, 4, 4], num_res_blocks=2,
                               temperal_downsample=[False, True, True], is_residual=True, in_channels=12,
                               out_channels=12, patch_size=2, latents_mean=[0.0] * 4, latents_std=[1.0] * 4)
@@ -106,7 +106,7 @@ def write_shapes(checkout, out):
 
 def main():
     checkout, out, out_shapes = sys.argv[1:]
-    torch.cuda.current_device = lambda: 0  # t5.py asks for it when it is loaded
+    torch.cuda.current_device = lambda: 0  # t5.py calls it when it is loaded
     model, t5 = load(checkout, "model"), load(checkout, "t5")
     dit = model.WanModel(model_type="t2v", dim=24, ffn_dim=8, freq_dim=8, text_dim=8, num_heads=2, num_layers=2)
     encoder = t5.T5Encoder(16, 8, 8, 8, 2, 2, 32, shared_pos=False)

@@ -4,8 +4,8 @@
 
     make_prompt_golden.py > ../tests/golden/prompts.json
 
-Random strings of whatever cleaning touches, [text, clean] each; those that the repair of mojibake would change are left
-out, as that repair is not part of the cleaning here.
+Random strings of everything that cleaning changes, each with the result: [text, clean]. Strings that the repair of mojibake
+would change are left out, because this repair is not part of the cleaning here.
 """
 import html
 import json

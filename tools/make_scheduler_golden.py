@@ -5,9 +5,9 @@
     make_scheduler_golden.py OUTPUT
 
 Every case is a scheduler_config.json (in the metadata, by the case's name) and a number of steps. The scheduler is loaded
-from that file and makes its own list of sigmas, as diffusers' pipeline has it do; the velocity is that of
-make_sampler_golden.py. Sigmas are f32, as diffusers keeps them; everything made from them is float64 here. Tensors: `noise` [24],
-and for each case `.sigmas`, `.timesteps` (float64) and `.x` [steps, 24] after every step.
+from that file and makes its own list of sigmas, as in diffusers' pipeline; the velocity is the same as in
+make_sampler_golden.py. Sigmas are f32, as diffusers keeps them; everything made from them is float64 here. Tensors:
+`noise` [24], and for each case `.sigmas`, `.timesteps` (float64) and `.x` [steps, 24] after every step.
 """
 import json, os, sys, tempfile
 
@@ -21,7 +21,7 @@ UNIPC = {"_class_name": "UniPCMultistepScheduler", "prediction_type": "flow_pred
          "flow_shift": 3.0}
 EULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}
 TRAINED = [0.001 + 0.00001 * i for i in range(1000)]
-CASES = [  # what is changed, and the numbers of steps
+CASES = [  # the fields that are changed, and the numbers of steps
     (UNIPC, {}, (1, 2, 8)),
     (UNIPC, {"flow_shift": 1.0}, (5,)),
     (UNIPC, {"flow_shift": 7.5}, (5,)),
@@ -43,7 +43,7 @@ CASES = [  # what is changed, and the numbers of steps
     (UNIPC, {"solver_type": "midpoint"}, (6,)),
     (UNIPC, {"solver_type": "heun"}, (6,)),
     (UNIPC, {"solver_type": "logrho"}, (6,)),
-    # what changes nothing
+    # fields without effect
     (UNIPC, {"beta_start": 0.01}, (6,)),
     (UNIPC, {"beta_end": 0.5}, (6,)),
     (UNIPC, {"beta_schedule": "scaled_linear"}, (6,)),
@@ -66,7 +66,7 @@ CASES = [  # what is changed, and the numbers of steps
     (EULER, {"num_train_timesteps": 7, "shift": 5.0}, (6,)),
     (EULER, {"shift_terminal": 0.1}, (2, 6)),
     (EULER, {"shift_terminal": 0.02, "num_train_timesteps": 2000}, (6,)),
-    # what changes nothing
+    # fields without effect
     (EULER, {"base_shift": 0.1, "max_shift": 7.0}, (6,)),
     (EULER, {"base_image_seq_len": 1, "max_image_seq_len": 2}, (6,)),
     (EULER, {"time_shift_type": "linear"}, (6,)),

@@ -26,7 +26,7 @@ def blocks(name, random):
     packed = random.integers(0, 256, (ELEMENTS // run, size), dtype=np.uint8)
     for number, offset in enumerate(SCALES[name]):
         scales = random.normal(0, 0.05, len(packed)).astype(np.float16).view(np.uint16)
-        for i, extreme in enumerate(EXTREME):  # the first blocks are ordinary; other scales of a block change places
+        for i, extreme in enumerate(EXTREME):  # the first blocks are ordinary; in the others an extreme scale moves
             if 2 + i < len(packed):
                 scales[2 + (i + number * 5) % len(EXTREME)] = extreme
         packed[:, offset:offset + 2] = scales.view(np.uint8).reshape(-1, 2)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training pass of WanTransformer3DModel in fewer passes over memory: bf16 between the products, f32 in the residual
-stream. On processors with AMX the products of the small model take a tenth of a step; its time is that of the rest.
+stream. On processors with AMX the products of the small model take only a tenth of the time of a step.
 
     processor = quicken(model)     processor.bias [B, rows of text] is added to the logits of cross attention
 """
@@ -143,7 +143,7 @@ def block_forward(self, hidden_states, encoder_hidden_states, temb, rotary_emb):
 
 
 def quicken(model):
-    """Makes the blocks of a model do their arithmetic here. Returns the processor of cross attention."""
+    """Makes the blocks of a model compute with the functions above. Returns the processor of cross-attention."""
     own, cross = SelfAttention(), CrossAttention()
     for block in model.blocks:
         block.attn1.set_processor(own)

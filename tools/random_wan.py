@@ -2,7 +2,8 @@
 """Random small Wan models in the layout of diffusers, and a random run for each (check_models.py uses them).
 
 A case is a function of its seed. The sizes come from Python's generator, the weights from torch's. The weights are
-scaled so that activations, latents and pixels have a spread near 1: errors anywhere reach the latents and the frames."""
+scaled so that activations, latents and pixels have a spread near 1. Then an error anywhere shows in the latents and
+frames."""
 import json
 import math
 import os
@@ -21,7 +22,7 @@ MOST_PIXELS = 130_000     # of a video
 
 
 def some_vae_fields(r, wan22, encodes_video):
-    """Fields of AutoencoderKLWan. diffusers encodes a video in pieces of 4 frames, which strides above 4 contradict."""
+    """Fields of AutoencoderKLWan. diffusers encodes a video in pieces of 4 frames, so strides over time are at most 4."""
     levels = r.choice((2, 3, 4, 4))
     down = [r.random() < 0.6 for _ in range(levels - 1)]
     if encodes_video:
@@ -40,7 +41,7 @@ def some_vae_fields(r, wan22, encodes_video):
 
 
 def vae_fields(*how):
-    """Fields whose numbers of channels divide as the shortcuts of Wan 2.2's autoencoder need."""
+    """Fields with numbers of channels that the shortcuts of Wan 2.2's autoencoder can divide."""
     while True:
         fields = some_vae_fields(*how)
         try:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random problems under random plans against the definition in double. ITHACA_PROBLEMS sets how many (make check-long:
- * 1200, up to 4096 long); with 300 or more, every pair of option values has met by the end. */
+/* Random problems under random plans, compared with the definition in double. ITHACA_PROBLEMS sets the number of
+ * problems (make check-long: 1200, of up to 4096 rows). With 300 or more, any two values of two options have been in
+ * one plan by the end. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"
@@ -11,10 +12,10 @@
 #include <string.h>
 
 enum { PLANS_PER_PROBLEM = 3, FEW_PROBLEMS = 90, ENOUGH_FOR_PAIRS = 300 };
-static const int64_t MOST_PRODUCTS =
-    60000000; /* queries x keys x head_dim x heads: what the oracle takes a second for */
+static const int64_t MOST_PRODUCTS = 60000000; /* queries x keys x head_dim x heads: about a second of the oracle */
 
-/* A plan's kernel must take the problem; if it does not, the next one. Small tiles are of the kernel's steps. */
+/* If a plan's kernel does not take the problem, the plan gets the next kernel that does. Small tiles have the smallest
+ * sizes that the kernel takes. */
 static void fit_to_kernel(const draw_table *table, drawn_plan *plan, attention_case *c)
 {
     const ith_attn_problem *p = &c->problem;
@@ -91,7 +92,8 @@ static void random_problems_under_random_plans(void **state)
     free(table);
 }
 
-/* The next plan in the order of an odometer; false after the last. */
+/* Changes a plan into the next one, as an odometer counts: the first option changes fastest. Returns false after the
+ * last plan. */
 static bool next_plan(const draw_table *table, drawn_plan *plan)
 {
     for (int f = 0; f < DRAW_FACTORS; f++) {
@@ -102,7 +104,8 @@ static bool next_plan(const draw_table *table, drawn_plan *plan)
     return false;
 }
 
-/* Plans on one rank: which of them a plan of ulysses must not differ from. */
+/* The number of combinations of kernel, tiles, smoothing and softmax. A ulysses plan must have the bits of the plan on
+ * one rank with the same combination. */
 enum { SINGLES = DRAW_MOST_VALUES * 3 * 2 * 2 };
 
 static size_t like_single(const drawn_plan *plan)
@@ -112,7 +115,7 @@ static size_t like_single(const drawn_plan *plan)
                     value[DRAW_SOFTMAX]);
 }
 
-/* Whether a plan says something that it has no use for, and so is another's twin. */
+/* Whether a plan sets an option that it does not use. Such a plan is the same as one without the option. */
 static bool is_twin(const drawn_plan *plan, bool every_tile)
 {
     const int *mesh = draw_meshes[plan->value[DRAW_MESH]];
@@ -123,8 +126,8 @@ static bool is_twin(const drawn_plan *plan, bool every_tile)
            (!plan->value[DRAW_SOFTMAX] && plan->value[DRAW_SMOOTHING]) || (!every_tile && plan->value[DRAW_TILES]);
 }
 
-/* A small problem under every legal plan; all plans of one kernel with the same tiles and softmax that keep the keys in
- * one piece (single and ulysses) have the same bits. */
+/* Runs a small problem under every legal plan. single and ulysses keep the keys in one piece, so their plans have the
+ * same bits if kernel, tiles and softmax are the same. */
 static void every_plan(uint32_t seed, ith_dtype dtype, case_kind kind, bool every_tile)
 {
     draw_table *table = malloc(sizeof *table);
@@ -198,8 +201,8 @@ static void hops_add_no_error(void **state)
     case_free(&c);
 }
 
-/* A ring in place has the bits of one by messages, also where shards have no keys: fewer keys than ranks, or lengths
- * that hide the last shards. */
+/* A ring in place gives the bits of a ring by messages, also where shards have no keys: with fewer keys than ranks, or
+ * with kv_lengths that hide the last shards. */
 static void a_ring_has_the_same_bits_in_place(void **state)
 {
     (void)state;

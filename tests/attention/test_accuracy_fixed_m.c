@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fixed-m softmax from plan to output, where it is hardest: queries at right angles to all keys, so that every
- * logit lies B below its bound, and queries that see only keys opposite to them, 2 B below; on both sides of the gate.
- * Against the definition in double and against online. */
+/* Whole plans with the fixed_m softmax on the hardest inputs. If queries are at right angles to all keys, every logit
+ * lies B below its bound; if a query sees only keys opposite to it, its logits lie 2 B below. B is below the gate in
+ * some heads, and above it in others. Results are compared with the definition in double and with the online softmax.
+ * */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"
@@ -15,8 +16,8 @@ enum { HEADS = 8 };
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
-/* What each head brings to the gate, which is at 192 for bf16, 180 for f32 and f16, with up to 1024 keys. */
-static const double passing[HEADS] = {5, 60, 100, 130, 150, 165, 173, 178}; /* in every type */
+/* The largest B of each head. With up to 1024 keys the gate is at 192 for bf16, and at 180 for f32 and f16. */
+static const double passing[HEADS] = {5, 60, 100, 130, 150, 165, 173, 178}; /* with every type */
 static const double mixed[HEADS] = {150, 210, 172, 186, 196, 158, 185, 204};
 
 static double gate_of(ith_dtype type)
@@ -24,7 +25,8 @@ static double gate_of(ith_dtype type)
     return type == ITH_BF16 ? 192 : 180;
 }
 
-/* A key of length 4 along random axes of the first half, or what mirrors the key before it; then 3 along the first. */
+/* Makes a key: a random vector of length 4 in the first half of the axes, or the opposite of `mirrored`, the key before
+ * it; then 3 is added along the first axis. */
 static void fill_key(float *k, int64_t D, const float *mirrored, uint64_t *seed)
 {
     double square = 0;
@@ -34,10 +36,11 @@ static void fill_key(float *k, int64_t D, const float *mirrored, uint64_t *seed)
     }
     for (int64_t d = 0; d < D; d++)
         k[d] = d >= D / 2 ? 0 : mirrored ? -mirrored[d] : k[d] * 4 / (float)sqrt(square);
-    k[0] += mirrored ? 6 : 3; /* the mirrored one has it already */
+    k[0] += mirrored ? 6 : 3; /* -mirrored has -3 there */
 }
 
-/* Queries have numbers in the second half: of odd rows a little leaks into the first. */
+/* Queries have their numbers in the second half of the axes. Those of odd rows have small numbers in the first half
+ * too. */
 static void fill_rows(const attention_case *c, const double *bounds, float *q, float *k, float *v)
 {
     const ith_attn_problem *p = &c->problem;
@@ -94,8 +97,9 @@ static attention_case right_angles(ith_dtype type, int64_t D, int64_t kv_len, co
     return c;
 }
 
-/* Queries along the first axis, keys about 4 along it and, if masked, hidden from them all that are not at -4. 2 B is
- * as asked for. Unsmoothed: all are at -4. */
+/* Queries lie along the first axis. With a mask, half of the keys lie at 4 on this axis and half at -4, and the mask
+ * hides the keys at 4. Without a mask there is no smoothing, and all keys lie at -4. bounds: the wanted 2 B of each
+ * head. */
 static attention_case opposites(ith_dtype type, int64_t D, int64_t kv_len, const double *bounds, bool masked)
 {
     attention_case c = empty_case(type, D, kv_len, masked ? ITH_MASK_BOOL : ITH_MASK_NONE);
@@ -149,7 +153,7 @@ static ith_status count_in_rank(ith_context *rank_context, ith_comm *comm, void 
     return status;
 }
 
-/* Heads whose B is below the gate by the factor. */
+/* The number of heads whose B times the factor is below the gate. */
 static int64_t below_gate(const attention_case *c, const double *bounds, double factor)
 {
     int64_t count = 0;
@@ -158,7 +162,7 @@ static int64_t below_gate(const attention_case *c, const double *bounds, double 
     return count;
 }
 
-/* Every head counts once on the ranks of a ring that share it, and all of them say the same. */
+/* Each rank of a ring counts the heads that it shares with the others, and all of them count the same. */
 static void check_counts(attention_case *c, int ranks, const double *bounds)
 {
     head_count out = {.c = c};
@@ -172,7 +176,7 @@ static void check_counts(attention_case *c, int ranks, const double *bounds)
         assert_int_equal(fixed, 0);
     else if (ring == 1)
         assert_int_equal(fixed, below_gate(c, bounds, 1));
-    else /* the bound of a ring is larger: by the distance of the shards' means */
+    else /* the bound of a ring is larger by the distance between the mean keys of the shards */
         assert_true(fixed / ring <= below_gate(c, bounds, 1) && fixed / ring >= below_gate(c, bounds, 1.25));
 }
 
@@ -221,7 +225,7 @@ static const char *next_kernel(const attention_case *c, int *index)
     return NULL;
 }
 
-/* One kernel, both softmaxes: right, and next to one another. */
+/* Runs one kernel with both softmaxes. Each result is right, and the two are near to each other. */
 static void check_way(attention_case *c, int ranks, const double *bounds, const float *o, const float *lse)
 {
     int64_t count = c->problem.q_len * HEADS * c->problem.head_dim;
@@ -238,7 +242,7 @@ static void check_way(attention_case *c, int ranks, const double *bounds, const 
     free(online);
 }
 
-/* All ways with one kernel, and one rank with every kernel. */
+/* Checks all ways with one kernel, and every kernel on one rank. */
 static void check_all(attention_case c, const double *bounds)
 {
     int64_t rows = c.problem.q_len * HEADS, D = c.problem.head_dim;

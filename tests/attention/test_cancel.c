@@ -21,8 +21,8 @@
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 
-#define LONG_LENGTH 60000 /* keys: minutes of work in plain C, which is cut short by kv_lengths where it must end */
-#define SOON 1.0          /* seconds; a tenth of one on a machine that does nothing else */
+#define LONG_LENGTH 60000 /* keys: minutes of work in plain C; kv_lengths shortens runs that must end by themselves */
+#define SOON 1.0          /* seconds; an idle machine takes a tenth of a second */
 
 typedef struct cancelling {
     scene *scene;
@@ -36,11 +36,11 @@ static void execute_until_cancelled(rank_group *g, int rank, void *user)
 {
     cancelling *c = user;
     scene *s = c->scene;
-    if (rank == g->ranks - 1) /* the last thread cancels */
+    if (rank == g->ranks - 1) /* from now on the cancel may come */
         atomic_store(&c->begun, true);
     execute_in_rank(g, rank, s);
     double now = ith_clock_seconds();
-    if (now > atomic_load(&c->latest)) /* nearly */
+    if (now > atomic_load(&c->latest)) /* no exact maximum if two ranks end at the same time, but near enough */
         atomic_store(&c->latest, now);
 }
 
@@ -122,7 +122,7 @@ static void executions_are_cancelled(void **state)
             expect_soon(&g, &s, i % ranks, i * 0.03);
         s.samples[0].kv_length = 9;
         run_again(&g, &s);
-        ith_plan_cancel(s.plans[0][ranks - 1]); /* the next one */
+        ith_plan_cancel(s.plans[0][ranks - 1]); /* cancels the next execution */
         group_run(&g, execute_in_rank, &s);
         for (int rank = 0; rank < ranks; rank++)
             assert_int_equal(s.seen[rank], ITH_ERR_INTERRUPTED);
@@ -179,7 +179,8 @@ static void execute_with_a_limit(rank_group *g, int rank, void *user)
     execute_in_rank(g, rank, user);
 }
 
-/* Of one head rank 0 has all the work. Returns how long it took; -1: a rank waited for longer than the limit. */
+/* Executes ulysses with one head, so that rank 0 has all the work. Returns its seconds, or -1 if a rank waited for
+ * longer than the limit. */
 static double compute_on_one(int64_t length, ith_exchange_mode exchange, double limit)
 {
     scene s = {.options = ITH_ATTN_OPTIONS_INIT, .odd = -1};
@@ -213,7 +214,7 @@ static double compute_on_one(int64_t length, ith_exchange_mode exchange, double 
     return seconds;
 }
 
-/* A length of which computing takes so many seconds; *seconds: how many it does. */
+/* Returns a length whose execution takes at least the wanted seconds, and sets *seconds to the time that it took. */
 static int64_t long_enough(double wanted, double *seconds)
 {
     int64_t length = 1000;
@@ -225,8 +226,9 @@ static int64_t long_enough(double wanted, double *seconds)
     return length;
 }
 
-/* A limit of a part of the time is no failure. A busy machine may leave a rank without a processor, and so without a
- * sign of life, for such a part, so longer times are tried as well. */
+/* A rank that computes gives signs of life, so a time limit shorter than the computation does not end it. On a busy
+ * machine a rank may have no processor, and so give no sign of life, for as long as the limit; then longer times are
+ * tried. */
 static void who_computes_is_alive(void **state)
 {
     (void)state;
@@ -239,7 +241,8 @@ static void who_computes_is_alive(void **state)
         }
 }
 
-/* What a forked child sees; 0: what it should. */
+/* Runs in a forked child. Returns 0 if all calls there behave as they should, otherwise the number of the one that does
+ * not. */
 static int in_child(ith_context *context, ith_plan *plan, const ith_attn_problem *problem, ith_attn_tensors *tensors)
 {
     ith_context *own = NULL;

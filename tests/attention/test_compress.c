@@ -96,7 +96,8 @@ static void round_numbers(float *x, int64_t count)
         x[i] = ith_round_to_bf16(x[i]);
 }
 
-/* Makes each row of each head of v multiples of a power of two, of which the largest is 127. */
+/* Makes the numbers of each row of v whole multiples of a power of two, at most 127 times it, and the first one 127
+ * times it. */
 static void level_numbers(void *v, ith_dtype type, int64_t count, int64_t dim)
 {
     float *x = malloc((size_t)count * sizeof *x);
@@ -226,8 +227,8 @@ static report new_report(ith_exchange_mode exchange, ith_compress compress)
     return r;
 }
 
-/* Rounding errors are even over the last bit: for bf16 a root mean square of 2^-9 / sqrt(3) to 2^-8 / sqrt(3) of a
- * number, less where numbers are near a power of two. */
+/* Rounding errors are spread evenly over half of the last bit. So in bf16 their root mean square is from 2^-9 / sqrt(3)
+ * to 2^-8 / sqrt(3) of a number, according to its place between two powers of two. */
 static void the_error_is_measured(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Execution that goes wrong is an error on every rank, and the next right one works. */
+/* If an execution goes wrong, every rank gets an error, and the next right execution works. */
 #include <omp.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -211,7 +211,7 @@ static void *execute_all_the_time(void *argument)
 static void only_one_thread_at_a_time(void **state)
 {
     (void)state;
-    /* One plan of one rank; one plan on a communicator; two plans on a communicator. */
+    /* kind 0: one plan of one rank; 1: one plan on a communicator; 2: two plans on a communicator. */
     for (int kind = 0; kind < 3; kind++) {
         ith_context *root = NULL;
         rank_group g;
@@ -256,7 +256,7 @@ static void only_one_thread_at_a_time(void **state)
 
 enum { CONTEXTS = 0, COMMS = 2, PLANS = 4, THINGS = 6 };
 
-/* The n-th order of THINGS things. */
+/* Sets `order` to permutation number n of THINGS things. */
 static void permute(int n, int order[THINGS])
 {
     int left[THINGS] = {0, 1, 2, 3, 4, 5};

@@ -15,7 +15,7 @@
 
 enum { BYTES = 4096 };
 
-/* Marks the bytes of an extent. Returns whether one was marked. */
+/* Marks the bytes of an extent. Returns whether any of them was marked before. */
 static bool mark(char bytes[BYTES], const ith_extent *e)
 {
     bool marked = false;
@@ -89,7 +89,8 @@ static void no_overlap_is_overlooked(void **state)
 
 enum { RANKS = 4, BATCH = 2, HEADS = 4, DIM = 8, LENGTH = 22, ROW = HEADS * DIM, COUNT = BATCH * LENGTH * ROW };
 
-/* Where the ranks' tensors lie. */
+/* Where the ranks' tensors lie, above all the rank's o: NEXT_Q in the next rank's q, NEXT_O in rank 0's o. ONE_LSE: all
+ * ranks have the same lse. */
 typedef enum place { APART, GLOBAL, ROWS_FIRST, FUSED, O_IS_Q, NEXT_Q, NEXT_O, ONE_LSE, PLACES } place;
 
 /* The tensors of all ranks in common buffers. */
@@ -146,7 +147,7 @@ static ith_status attend(ith_context *rank_context, ith_comm *comm, void *user)
     return status;
 }
 
-/* The words of the refusal of a place; NULL: it is taken. */
+/* The words with which a place is refused; NULL: it is not refused. */
 static const char *refusal(place where)
 {
     switch (where) {
@@ -198,7 +199,8 @@ enum { STUCK_LENGTH = 512 };
 static _Thread_local int rank_of_thread;
 static atomic_bool gets_stuck;
 
-/* Runs tasks as threads of the caller would (ith_parallel_fn). Once, the tasks of rank 1 begin late. */
+/* Runs tasks one after the other, in place of the caller's threads (ith_parallel_fn). If gets_stuck is set, the tasks
+ * of rank 1 begin late, once. */
 static void run_tasks(void *user, int count, ith_task_fn task, void *task_user)
 {
     (void)user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random faults in the calls of random plans: never a crash, a hang, or ITH_OK with wrong numbers; and where the group
- * is promised to live, the next right execution has the right bits. ITHACA_FAULT_PLANS and ITHACA_FAULTS set how many
- * (make check-long: 40 and 1,000). */
+/* Random faults in the calls of random plans never lead to a crash, a hang, or ITH_OK with wrong numbers. After a fault
+ * that the group must survive, the next right execution has the right bits. ITHACA_FAULT_PLANS and ITHACA_FAULTS set
+ * the numbers of plans and of faults of each (make check-long: 40 and 1,000). */
 #include <omp.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ typedef enum fault {
     FAULT_THREADS, /* another thread executes a plan of the communicator at the same time */
     FAULT_MAKE,    /* one rank makes a plan, the others execute; or one asks for another plan than the others */
     FAULT_LATE,    /* ranks come late: no fault at all */
-    FAULT_DESTROY, /* everything goes, in any order */
+    FAULT_DESTROY, /* everything is destroyed, in any order */
     FAULT_LEAVE,   /* one rank destroys its communicator, before the others execute or meanwhile */
     FAULT_ABORT,   /* one rank ends the group, before the others execute or meanwhile */
     FAULTS
@@ -54,14 +54,14 @@ typedef struct act {
     fault fault;
     int kind, subject, odd;
     double delay;
-    uint32_t odds; /* a bit for each rank */
+    uint32_t odds; /* a bit for each rank that makes the fault */
     ith_plan *made[GROUP_RANKS];
-    atomic_bool odd_waits, intruder_waits, helper_waits, others_wait; /* in a call, or on the way there */
-    atomic_int plan;                                                  /* that the others execute */
-    ith_status other;                                                 /* of the intruding thread */
+    atomic_bool odd_waits, intruder_waits, helper_waits, others_wait; /* they are in a call, or near it */
+    atomic_int plan;                                                  /* the plan that the others execute */
+    ith_status other;                                                 /* the status of the intruding thread */
 } act;
 
-static char where[128]; /* for the watchdog */
+static char where[128]; /* what is being tested: the watchdog prints it */
 
 static void bark(int number)
 {
@@ -81,7 +81,8 @@ static void nap(double seconds)
 
 /* ---- What is expected ------------------------------------------------------------------------------------------ */
 
-/* All ranks have the same status. ITH_OK: the right bits; another: one sentence, and nothing was written. */
+/* Checks that all ranks have the same status and the same sentence. With ITH_OK they have the right bits; with an error
+ * nothing was written, unless may_write is set. */
 static void expect_alike(fault_scene *s, const act *a, bool may_write)
 {
     for (int rank = 0; rank < s->ranks; rank++) {
@@ -173,7 +174,7 @@ static void try_tensors(fault_scene *s, act *a)
     a->odds |= 1u << a->odd;
     a->kind = (int)fault_draw(s, 11);
     group_run(&s->g, execute_wrong_tensors, a);
-    expect_alike(s, a, false); /* a rank without rows needs no tensors: then it is right */
+    expect_alike(s, a, false); /* ITH_OK is right too: a rank without rows needs no tensors */
     if (a->kind == 4 || a->kind == 10)
         expect(s, ITH_ERR_ARGUMENT);
 }
@@ -184,7 +185,8 @@ static size_t mask_bytes(const ith_attn_problem *p)
     return (size_t)(rows * p->kv_len) * (p->mask == ITH_MASK_BOOL ? 1 : sizeof(float));
 }
 
-/* Copies of what must be the same everywhere; on the odd rank with one byte, or one length, changed. */
+/* Executes with copies of kv_lengths, key_bias and mask, which must be the same on all ranks. On the odd rank one of
+ * them differs, or only this rank asks for lse, or does not. */
 static void execute_copies(rank_group *g, int rank, void *user)
 {
     act *a = user;
@@ -222,7 +224,7 @@ static void try_differ(fault_scene *s, act *a)
     bool lengths = p->has_kv_lengths && p->kv_len > 0, bias = p->has_key_bias && p->kv_len > 0;
     bool there[4] = {lengths, bias, p->mask && mask_bytes(p) > 0, true};
     a->kind = (int)fault_draw(s, 4);
-    a->odd = s->ranks > 1 ? a->odd : -1; /* alone a rank is right whatever it brings */
+    a->odd = s->ranks > 1 ? a->odd : -1; /* nothing can differ on a single rank */
     group_run(&s->g, execute_copies, a);
     expect_alike(s, a, false);
     expect(s, s->ranks > 1 && there[a->kind] ? ITH_ERR_ARGUMENT : ITH_OK);
@@ -251,14 +253,14 @@ static void try_cancel(fault_scene *s, act *a)
     pthread_join(thread, NULL);
     expect_alike(s, a, true);
     expect(s, s->seen[0] ? ITH_ERR_INTERRUPTED : ITH_OK);
-    if (s->seen[0]) /* the one after it is not */
+    if (s->seen[0]) /* this execution was cancelled, so the next one is not */
         return;
-    group_run(&s->g, execute_plainly, a); /* it came too late, and ends the next one */
+    group_run(&s->g, execute_plainly, a); /* the cancel came too late, and ends the next execution */
     expect_alike(s, a, true);
     expect(s, ITH_ERR_INTERRUPTED);
 }
 
-/* Executes a plan of the odd rank's with outputs of its own. */
+/* Executes a plan of the odd rank, with outputs that nothing else uses. */
 static ith_status execute_aside(const act *a, int plan)
 {
     const fault_subject *subject = &a->scene->subjects[plan];
@@ -319,7 +321,7 @@ static void *be_helper(void *argument)
     return NULL;
 }
 
-/* Starts what does not run, and has ended before. */
+/* Starts a function again in a thread, after its last run in this thread has ended. */
 static void start(pthread_t *thread, atomic_bool *runs, void *(*function)(void *), act *a)
 {
     pthread_join(*thread, NULL);
@@ -327,8 +329,8 @@ static void start(pthread_t *thread, atomic_bool *runs, void *(*function)(void *
     pthread_create(thread, NULL, function, a);
 }
 
-/* Whichever side waits alone for a while is helped by the other: the odd rank's threads by the other ranks, these by
- * one more thread of the odd rank. */
+/* If one side waits alone for a while, the other side helps it to go on: the other ranks help the odd rank's threads,
+ * and one more thread of the odd rank helps the other ranks. */
 static void help_each_other(act *a, pthread_t *others)
 {
     pthread_t helper;
@@ -426,7 +428,7 @@ static void try_late(fault_scene *s, act *a)
 
 /* ---- Faults that end the group --------------------------------------------------------------------------------- */
 
-/* Whoever got ITH_OK has the right bits; the others got an error. */
+/* Checks that ranks that got ITH_OK have the right bits. */
 static void expect_no_lies(fault_scene *s, const act *a)
 {
     for (int rank = 0; rank < s->ranks; rank++) {
@@ -553,7 +555,7 @@ static void nothing_goes_wrong_in_silence(void **state)
             if (i == 0)
                 s.ranks = ranks;
             draw_mark(&table, &drawn);
-            if (i > 0 && ranks != s.ranks) { /* the second plan is of the first one's ranks */
+            if (i > 0 && ranks != s.ranks) { /* the second plan has as many ranks as the first */
                 options.strategy = ITH_STRATEGY_AUTO;
                 options.ulysses = options.ring = 0;
                 options.exchange = s.ranks == 1 ? ITH_EXCHANGE_AUTO : options.exchange;
@@ -578,8 +580,8 @@ static void nothing_goes_wrong_in_silence(void **state)
     print_message("%d plans, %d faults each\n", plans, faults);
 }
 
-/* With the argument "sockets", ranks are connected by sockets; with "processes", ranks pretend to run in processes of
- * two; with "wire", they do so over the transport over links. */
+/* Without an argument, ranks are threads of one process. With "sockets", sockets connect them. With "processes" and
+ * "wire" they behave as if each two of them ran in a process of their own; with "wire" on the transport over links. */
 int main(int argc, char **argv)
 {
     placed_evenly(2, 1);

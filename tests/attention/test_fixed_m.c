@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fixed-m softmax outside the kernels: offsets and gate against float64, on every rank, segment and thread alike.
- */
+/* The offsets and the gate of fixed_m, which are computed outside the kernels, compared with float64. Ranks, segments
+ * and threads do not change them. */
 #include "attention/fixed_m.h"
 #include "base/dtype.h"
 #include "support/fixture.h"
@@ -34,9 +34,9 @@ typedef struct fixed_case {
     float *qf, *kf, *vf; /* the same as f32 */
     int32_t kv_lengths[4];
     float *key_bias;
-    /* How it is run: */
+    /* How the case is run: */
     int ring, segments, threads;
-    int64_t first, count; /* the query heads that are measured; functions below call the number of one `problem` */
+    int64_t first, count; /* the query heads that are measured; `problem` below is the number of one of them */
     int64_t cuts[MOST_RANKS + 1];
     /* The results of each rank: m [problems, q_len] for all queries, applies [problems] */
     float *m[MOST_RANKS];
@@ -163,7 +163,7 @@ static void make_shard(const fixed_case *c, const ith_attn_setting *s, const ith
     }
 }
 
-/* Offsets of all queries, whoever's they are. */
+/* Computes the offsets of all queries, not only of this rank's. */
 static void take_offsets(const fixed_case *c, const ith_attn_setting *s, const ith_fixed_m *fixed,
                          const ith_rows *all_q, float *m, bool *applies)
 {
@@ -172,7 +172,7 @@ static void take_offsets(const fixed_case *c, const ith_attn_setting *s, const i
         applies[n] = ith_fixed_m_applies(fixed, n);
         for (int64_t i = 0; i < c->problem.q_len; i++)
             q[i] = ith_rows_at(s, all_q, n, i);
-        int64_t cut = applies[n] ? c->problem.q_len / 3 : 0; /* a row's offset does not depend on the call */
+        int64_t cut = applies[n] ? c->problem.q_len / 3 : 0; /* a row's offset does not depend on the rows beside it */
         if (applies[n]) {
             ith_fixed_m_offsets(fixed, n, q, cut, m + n * c->problem.q_len);
             ith_fixed_m_offsets(fixed, n, q + cut, c->problem.q_len - cut, m + n * c->problem.q_len + cut);
@@ -199,7 +199,7 @@ static ith_status prepare_in_rank(ith_context *rank_context, ith_comm *comm, voi
                                 .key_bias = c->key_bias};
     shard_parts parts;
     make_shard(c, &s, &tensors, rank, &parts);
-    int64_t q_begin, q_rows; /* this rank's queries in one segment: their cut is not this code's business */
+    int64_t q_begin, q_rows; /* this rank's queries, in one segment: this test does not divide them */
     ith_share(c->problem.q_len, c->ring, rank, &q_begin, &q_rows);
     ith_rows all_q = ith_rows_of(&s, ITH_TENSOR_Q, &tensors), own_q = all_q;
     own_q.data = (char *)own_q.data + q_begin * c->problem.heads * c->problem.head_dim * s.element_bytes;
@@ -215,7 +215,7 @@ static ith_status prepare_in_rank(ith_context *rank_context, ith_comm *comm, voi
     memset(arena.base, 0xff, (size_t)bytes);
     ith_fixed_m_lay_out(&s, &shape, &arena, &fixed);
     RANK_CHECK(rank_context, arena.used_bytes == bytes && !arena.overflow);
-    for (int again = 0; again < 2; again++) /* what the first left behind does not matter */
+    for (int again = 0; again < 2; again++) /* the second call must not depend on what the first left behind */
         RANK_TRY(ith_fixed_m_prepare(&fixed, &heads, &queries, &parts.shard, &tensors));
     take_offsets(c, &s, &fixed, &all_q, c->m[rank], c->applies[rank]);
     free(arena.base);
@@ -232,7 +232,7 @@ static void run_as_it_is(fixed_case *c)
     assert_int_equal(status, ITH_OK);
 }
 
-/* On `ring` ranks with equal shares. */
+/* Runs the case on `ring` ranks with equal shares. */
 static void run(fixed_case *c, int ring)
 {
     c->ring = ring;
@@ -301,7 +301,8 @@ static int64_t next_checked(const fixed_case *c, int64_t i)
     return i + (c->problem.q_len > 40 && i + 8 < c->problem.q_len ? 7 : 1);
 }
 
-/* No logit exceeds its offset by more than 88; with one shard the offset is the specification's; the gate is. */
+/* Checks a head: no logit exceeds its offset by more than 88. With one shard, offset and gate are those of the
+ * specification. With several, the bound may be larger; then the offset is larger, and more heads may fail the gate. */
 static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *failed)
 {
     truth t = truth_of(c, problem);
@@ -312,7 +313,7 @@ static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *
     else if (c->ring == 1 && fabs(C) * t.largest_q * t.largest_k < 1000) {
         if (spec_gate(c, &t, ceil(t.gate - slack)) == spec_gate(c, &t, ceil(t.gate + slack)))
             assert_int_equal(applies, spec_gate(c, &t, ceil(t.gate)));
-    } else if (applies) /* a ring's bound is larger */
+    } else if (applies) /* the bound of a ring is larger */
         assert_true(spec_gate(c, &t, ceil(t.gate - slack)));
     *passed += applies, *failed += !applies;
     for (int64_t i = 0; applies && i < c->problem.q_len; i = next_checked(c, i)) {
@@ -343,8 +344,8 @@ typedef enum data_kind {
     DATA_OFFSET, /* keys far from zero */
     DATA_HUGE,
     DATA_TINY,
-    DATA_ORTHOGONAL, /* queries to all keys */
-    DATA_CONSTANT,   /* one key, again and again */
+    DATA_ORTHOGONAL, /* every query is at right angles to every key */
+    DATA_CONSTANT,   /* all keys are the same */
     DATA_KINDS
 } data_kind;
 
@@ -380,12 +381,12 @@ static void mask_keys(fixed_case *c)
 {
     c->problem.has_kv_lengths = draw(3) == 0;
     c->problem.has_key_bias = draw(3) == 0;
-    uint32_t hidden = draw(5); /* of 4 */
+    uint32_t hidden = draw(5); /* of 4 keys, on average, so many are hidden by the bias */
     for (int64_t b = 0; b < c->problem.batch; b++)
         c->kv_lengths[b] = (int32_t)draw((uint32_t)c->problem.kv_len + 1);
     for (int64_t i = 0; i < c->problem.batch * c->problem.kv_len; i++)
         c->key_bias[i] = draw(4) < hidden ? -INFINITY : 0;
-    float *bad = c->kf; /* what is masked may be anything */
+    float *bad = c->kf; /* hidden keys may hold anything */
     for (int64_t j = 0; j < c->problem.kv_len; j++)
         if (!key_counts(c, 0, j))
             bad[key_at(c, 0, j)] = j % 2 ? NAN : INFINITY;
@@ -405,7 +406,7 @@ static fixed_case random_case(uint32_t seed)
     c.problem.kv_len = 1 + draw(seed % 8 ? 300 : 1800);
     c.problem.dtype = types[seed % 3];
     c.keeps_mean = draw(4) == 0;
-    c.problem.mask = draw(4) == 0 ? ITH_MASK_BOOL : ITH_MASK_NONE; /* it is not looked at */
+    c.problem.mask = draw(4) == 0 ? ITH_MASK_BOOL : ITH_MASK_NONE; /* the content of the mask is not read here */
     case_alloc(&c);
     fill(&c, (data_kind)draw(DATA_KINDS));
     choose_scale(&c, exp2(draw(1024) * 10.0 / 1024 - 1));
@@ -426,7 +427,7 @@ static void assert_equal_ranks(const fixed_case *c)
     }
 }
 
-/* One shard, and rings with shares of any size, empty ones too. */
+/* Runs cases with one shard, and on rings with shares of any size, some of them empty. */
 static void random_problems_match_float64(void **state)
 {
     (void)state;
@@ -450,7 +451,7 @@ static void random_problems_match_float64(void **state)
         assert_true(passed[i] > 100 && failed[i] > 100);
 }
 
-/* Any cut into segments, number of threads, or share of the heads. */
+/* The bits do not depend on the cut into segments, on the number of threads, or on which heads a call measures. */
 static void bits_do_not_depend_on_who_measures(void **state)
 {
     (void)state;
@@ -543,7 +544,7 @@ static void gate_stands_where_it_should(void **state)
     }
 }
 
-/* 88 + log2 Skv + max(0, log2 max|v|) < 127 */
+/* The second condition of the gate is 88 + log2 Skv + max(0, log2 max|v|) < 127. */
 static void sums_do_not_overflow(void **state)
 {
     (void)state;
@@ -557,7 +558,8 @@ static void sums_do_not_overflow(void **state)
     }
 }
 
-/* Of a row with logits s and values v the share that is lost where weights, or their products, below 2^-126 are 0. */
+/* The share of a row's sum or output that is lost if probabilities, or their products with v, become 0 where they are
+ * below 2^-126. s: the logits of the row. v: a number of each value. */
 static double lost_share(const double *s, const float *v, int64_t keys, double m)
 {
     double l = 0, lost_l = 0, lost_o = 0, magnitude = 0;
@@ -571,7 +573,8 @@ static double lost_share(const double *s, const float *v, int64_t keys, double m
     return fmax(lost_l / l, lost_o / (l * magnitude));
 }
 
-/* Unit keys in a plane, and unit queries that leave it nearly or wholly: all at the gate, their logits far below. */
+/* Keys are unit vectors in a plane. Queries are unit vectors nearly or exactly at right angles to it. So every query
+ * has the same bound, and logits far below it. */
 static fixed_case plane_case(ith_dtype dtype, float magnitude)
 {
     fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
@@ -595,7 +598,7 @@ static fixed_case plane_case(ith_dtype dtype, float magnitude)
     return c;
 }
 
-/* q_i . k_j of a case of one head, in base 2, and the first number of v_j. */
+/* Sets s to the logits of query i in base 2, and v to the first number of each value, in a case of one head. */
 static void logits_of(const fixed_case *c, int64_t i, double *s, float *v)
 {
     int64_t D = c->problem.head_dim;
@@ -637,7 +640,7 @@ static void what_is_flushed_does_not_matter(void **state)
 
 /* ---- Masked, empty and not finite ------------------------------------------------------------------------------ */
 
-/* Two entries of four heads over two; every head passes. */
+/* A case with two batch entries of four heads over two kv heads. Every head passes the gate. */
 static fixed_case mild_case(ith_dtype dtype)
 {
     fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
@@ -648,7 +651,8 @@ static fixed_case mild_case(ith_dtype dtype)
     return c;
 }
 
-/* On one rank and on three, with an empty shard: `expected` has a bit for each of the eight problems that pass. */
+/* Checks on one rank and on three, of which one has an empty shard, that the expected heads pass the gate. `expected`
+ * has a bit for each of the eight (batch entry, head) pairs. */
 static void assert_passing(fixed_case *c, unsigned expected)
 {
     case_round(c);
@@ -677,7 +681,7 @@ static void masks_count_as_they_should(void **state)
         assert_passing(&c, 0x0f);
     }
     c.problem.has_kv_lengths = true;
-    c.kv_lengths[0] = 61, c.kv_lengths[1] = 60; /* past the end it does not count */
+    c.kv_lengths[0] = 61, c.kv_lengths[1] = 60; /* the bias of a key beyond the length does not count */
     assert_passing(&c, 0xff);
     c.kv_lengths[0] = 0;
     assert_passing(&c, 0xf0);
@@ -718,7 +722,7 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
         fixed_case c = mild_case(i % 2 ? ITH_F32 : ITH_BF16);
         c.problem.replicated_kv = i > 9;
         c.keeps_mean = i % 3 == 0;
-        int64_t q = q_row(&c, 2, 20) - c.qf, key = key_at(&c, 5, 60); /* the key of problems 4 and 5 */
+        int64_t q = q_row(&c, 2, 20) - c.qf, key = key_at(&c, 5, 60); /* heads 4 and 5 share this key */
         float old_q = c.qf[q + 7], old_k = c.kf[key], old_v = c.vf[key + 19], value = wild[i % 5];
         c.qf[q + 7] = value;
         assert_passing(&c, 0xfb);
@@ -732,7 +736,8 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
     }
 }
 
-/* Replicated keys: each rank has all of them, and its own queries; all take the branch of the largest query. */
+/* With replicated keys each rank has all keys and its own queries. Gate and offsets are those of one rank, because the
+ * largest query of all ranks decides about the gate. */
 static void replicated_keys_are_counted_once(void **state)
 {
     (void)state;

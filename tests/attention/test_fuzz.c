@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fuzzer's probe on random bytes and on its corpus. ITHACA_PROBES sets how many. */
+/* Runs the function that the fuzzer calls (tools/fuzz_attention.c) on random bytes and on its corpus. ITHACA_PROBES
+ * sets the number of random inputs. */
 #include "support/memory.h"
 #include "support/probe_attention.h"
 #include "support/random.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernel a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose machines
- * differ. */
+/* The kernel that a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose
+ * machines differ. */
 #include "kernels/kernel.h"
 #include "plan/kernel_wisdom.h"
 #include "plan/measure.h"
@@ -85,7 +85,7 @@ static int candidates_for(uint32_t cpu, ith_dtype dtype, int64_t head_dim)
     return candidates;
 }
 
-/* The first plan measures, those that follow know; so do predictions. */
+/* The first plan measures kernels. Later plans and predictions recall its choice. */
 static void kernels_are_measured_once(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void kernels_are_measured_once(void **state)
     assert_int_equal(calls[1], calls[2]);
     assert_true(several ? calls[0] > calls[1] : calls[0] >= calls[1]);
     ith_context_destroy(&context);
-    /* A machine without the instructions: plain C, and it works. */
+    /* A machine without vector instructions takes the kernel in plain C. */
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.cpu_mask = ITH_CPU_BASELINE;
     assert_int_equal(ith_context_create(&options, &context), ITH_OK);
@@ -125,7 +125,7 @@ static void kernels_are_measured_once(void **state)
     ith_context_destroy(&context);
 }
 
-/* A prediction that is asked to measure estimates: it comes before the plan, and sends and times nothing. */
+/* A prediction whose options ask to measure kernels estimates instead: it sends and times nothing. */
 static void predictions_measure_nothing(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static ith_status plan_alone(ith_context *context, ith_comm *comm, void *user)
     return ITH_OK;
 }
 
-/* Contexts of one family that plan at the same time: one measures, the others wait for it. */
+/* Contexts that share wisdom plan at the same time. One of them measures, and the others wait for it. */
 static void one_context_measures_for_all(void **state)
 {
     (void)state;
@@ -162,13 +162,13 @@ static void one_context_measures_for_all(void **state)
         assert_int_equal(ith_run_ranks(context, 4, 4, plan_alone, &t), ITH_OK);
         calls[i] = atomic_load(&allocator.calls) - before;
     }
-    assert_true(calls[0] - calls[1] <= 2); /* memory for wisdom, memory for timing */
+    assert_true(calls[0] - calls[1] <= 2); /* one allocation for wisdom, one for timing */
     ith_context_destroy(&context);
 }
 
 /* ---- By the rule ----------------------------------------------------------------------------------------------- */
 
-/* The kernels that are estimated to be the fastest on machines with these sets and all below them. */
+/* The kernel that is estimated to be the fastest on a machine with these instruction sets. */
 typedef struct expectation {
     uint32_t sets;
     ith_dtype dtype;
@@ -192,7 +192,7 @@ static const expectation expectations[] = {
     {AVX512, ITH_F32, 1, "f32_avx512"},
     {AVX512, ITH_BF16, 128, "f32_avx512"},
     {AVX512_BF16, ITH_F32, 128, "f32_avx512"},
-    {AVX512_BF16, ITH_BF16, 128, NULL}, /* by the processor's maker */
+    {AVX512_BF16, ITH_BF16, 128, NULL}, /* depends on the processor's maker */
     {AVX512_FP16, ITH_BF16, 63, "f32_avx512"},
     {AVX512_FP16, ITH_BF16, 64, "bf16_avx512fp16"},
     {AVX512_FP16, ITH_F16, 128, "f32_avx512"},
@@ -267,9 +267,10 @@ static void ranks_agree_on_the_effort(void **state)
 
 /* ---- On machines that differ ----------------------------------------------------------------------------------- */
 
-static uint32_t odd_sets; /* of the odd rank's machine */
+static uint32_t odd_sets; /* the instruction sets of the odd rank's machine */
 
-/* Ranks on machines that differ take a kernel that all of them run. */
+/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets `odd_sets`.
+ * */
 static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
 {
     (void)parent;
@@ -290,7 +291,7 @@ static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
     return ITH_OK;
 }
 
-/* Each lesser machine in turn as the odd one: all ranks take the kernel that is estimated for it alone. */
+/* If one rank's machine has fewer instruction sets, all ranks take the kernel that is estimated for this machine. */
 static void machines_that_differ_take_what_all_run(void **state)
 {
     (void)state;
@@ -338,7 +339,7 @@ static void machines_that_differ_agree(void **state)
             fprintf(stderr, "skipped: every machine runs plain C, and this one nothing else\n");
             skip();
         }
-        t.options.kernel = first->name; /* which the odd one lacks */
+        t.options.kernel = first->name; /* the odd rank's machine cannot run it */
         assert_int_equal(ith_run_ranks(context, 3, 3, differ, &t), ITH_OK);
         for (int rank = 0; rank < 3; rank++) {
             assert_int_equal(t.seen[rank], ITH_ERR_UNSUPPORTED);
@@ -348,7 +349,7 @@ static void machines_that_differ_agree(void **state)
     ith_context_destroy(&context);
 }
 
-/* Rates that nobody measures: of the kernels a and b. */
+/* Invented rates of two kernels: 1000 for a, and this for b. */
 static int32_t rate_of_b;
 
 static ith_status two_rates(const ith_attn_setting *setting, ith_wisdom_entry *entry)
@@ -378,7 +379,8 @@ static void a_later_kernel_must_be_clearly_faster(void **state)
     }
 }
 
-/* Kernel 0 is disturbed in later turns, kernel 1 in the first one that counts, kernel 2 is hopeless after it. */
+/* Invented rates. Kernel 0 is slow in the later turns, as if it were disturbed; kernel 1 in the first turn that counts,
+ * the second. Kernel 2 is so slow in that turn that it is not measured again. */
 static ith_status rate_in_turn(void *user, int index, double *rate)
 {
     static const double rates[][5] = {{250, 900, 300, 1, 2}, {250, 300, 900, 1, 800}, {250, 100, 1e6, 1e6, 1e6}};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where tensors may lie: all four in one buffer, and heads before rows. */
+/* Tensors may lie all four in one buffer, and with heads before rows. */
 #include "support/random.h"
 
 #include <ithaca/ithaca.h>
@@ -29,7 +29,7 @@ static ith_status attend(const ith_attn_problem *problem, const ith_attn_tensors
     return status;
 }
 
-/* q, k, v and o as usual, [B, S, H, D]. */
+/* q, k, v and o in four tensors [B, S, H, D]. */
 static float *plain(void)
 {
     float *all = malloc(4 * COUNT * sizeof *all);
@@ -62,7 +62,7 @@ static void all_in_one_buffer(void **state)
     for (int row = 0; row < BATCH * LENGTH; row++)
         for (int which = 0; which < 4; which++)
             assert_memory_equal(fused + (row * 4 + which) * ROW, all + which * COUNT + row * ROW, ROW * sizeof *all);
-    t.o = fused + 3 * ROW - 1; /* one column too early, one too late, and columns of another stride */
+    t.o = fused + 3 * ROW - 1; /* refused: one column too early, one too late, and with another row stride */
     assert_int_equal(attend(&problem, &t), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "o overlaps v in memory; both may lie in one buffer only with"));
     t.o = fused + 3 * ROW + 1;
@@ -97,8 +97,8 @@ static void heads_before_rows(void **state)
     free(all), free(turned), free(o);
 }
 
-/* Batch entries as near to one another as they may be, in [batch, rows, width] and in [rows, batch, width], and nearer
- * by one element. */
+/* Batch entries may lie side by side in [batch, rows, width] and in [rows, batch, width]. If they overlap by one
+ * element, they are refused. */
 static void batch_entries_may_touch(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void batch_entries_may_touch(void **state)
     }
 }
 
-/* o may begin where another tensor ends, and not before. */
+/* o may begin where another tensor ends, but not before its end. */
 static void each_tensor_is_seen_to_its_end(void **state)
 {
     (void)state;

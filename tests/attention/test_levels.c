@@ -29,7 +29,7 @@ typedef struct layout {
 } layout;
 
 static const layout layouts[] = {
-    /* one host */
+    /* ranks of one host */
     {"aaaa", "1111", 12, ITH_STRATEGY_AUTO, 4, 1, ITH_EXCHANGE_IN_PLACE},
     {"aabb", "1111", 12, ITH_STRATEGY_AUTO, 4, 1, ITH_EXCHANGE_COPY},
     {"abcd", "1111", 12, ITH_STRATEGY_AUTO, 4, 1, ITH_EXCHANGE_COPY},
@@ -51,7 +51,7 @@ static const layout layouts[] = {
     /* the ranks of a process, or of a host, do not follow one another */
     {"abab", "1111", 12, ITH_STRATEGY_AUTO, 4, 1, ITH_EXCHANGE_COPY},
     {"abab", "1212", 12, ITH_STRATEGY_AUTO, 1, 4, ITH_EXCHANGE_COPY},
-    /* strategies that are asked for */
+    /* strategies that the options name */
     {"aabb", "1122", 12, ITH_STRATEGY_ULYSSES, 4, 1, ITH_EXCHANGE_COPY},
     {"aabb", "1122", 12, ITH_STRATEGY_RING, 1, 4, ITH_EXCHANGE_COPY},
     {"aabb", "1122", 12, ITH_STRATEGY_ULYSSES_RING, 2, 2, ITH_EXCHANGE_MIXED},
@@ -68,7 +68,7 @@ static int settle_layout(const layout *l)
     return ranks;
 }
 
-/* What each rank is given. */
+/* The problem and options of every rank, and what each rank gets for them. */
 typedef struct choice {
     ith_attn_problem problem;
     ith_attn_options options;
@@ -109,7 +109,7 @@ static choice choose(int64_t heads, const ith_attn_options *options, int ranks)
     return c;
 }
 
-/* A plan and its prediction, of which the places of ranks decide these members. */
+/* Checks that a plan and its prediction agree in the members that depend on the places of ranks. */
 static void expect_alike(const ith_plan_info *made, const ith_plan_info *predicted)
 {
     assert_int_equal(made->strategy, predicted->strategy);
@@ -174,7 +174,7 @@ static void mixed_is_printed(void **state)
     choice c = choose(12, &options, 4);
     if (!strstr(c.printed, "ulysses 2 x ring 2, exchange mixed (ulysses in place, ring copied) in 1 chunk, uni"))
         fail_msg("%s", c.printed);
-    options.exchange = ITH_EXCHANGE_MIXED; /* an axis of length 1 leaves nothing to mix */
+    options.exchange = ITH_EXCHANGE_MIXED; /* with an axis of length 1, `mixed` becomes `copy` or `in_place` */
     options.ulysses = 1;
     assert_int_equal(choose(12, &options, 4).infos[0].exchange, ITH_EXCHANGE_COPY);
     placed_evenly(4, 1);
@@ -209,7 +209,7 @@ static void run_case(attention_case *c, int ranks, uint32_t seed)
             fail_msg("problem %u, rank %d: %s\n%s", seed, rank, j.sentences[rank], c->plan);
 }
 
-/* Meshes that may be mixed, with the numbers of ranks that processes may have. */
+/* Meshes on which `mixed` is legal, with the numbers of ranks of the first processes. */
 static const struct {
     int ulysses, ring, process_ranks[3];
 } mixed_meshes[] = {{2, 2, {2}}, {2, 3, {2}}, {3, 2, {3}}, {2, 3, {2, 4}}, {2, 3, {4, 2}}};
@@ -226,8 +226,8 @@ static void place_in_processes(const int *process_ranks, int ranks)
     }
 }
 
-/* The mixed exchange has the bits of messages, and those of threads of one process that use all memory in place; so
- * have messages that nothing hides. */
+/* The mixed exchange gives the bits of an exchange by messages, with overlap and without, and of an exchange in place
+ * between threads of one process. */
 static void mixed_has_the_bits_of_messages(void **state)
 {
     (void)state;

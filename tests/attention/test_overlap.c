@@ -21,10 +21,10 @@ typedef struct subject {
     ith_attn_problem problem;
     ith_attn_options options;
     ith_status seen[GROUP_RANKS];
-    /* of rank 0 */
+    /* These members are rank 0's. */
     ith_plan_info info;
     ith_plan_counters counters;
-    double cpu_seconds; /* time of the processor that the execution took */
+    double cpu_seconds; /* processor time that the execution took */
 } subject;
 
 static double cpu_clock(void)
@@ -66,7 +66,7 @@ static subject execute(const ith_attn_options *options, int ranks, int64_t lengt
     rank_group g;
     s.problem.heads = HEADS, s.problem.head_dim = DIM, s.problem.q_len = s.problem.kv_len = length;
     s.problem.dtype = ITH_F32;
-    s.options.kernel = "f32_ref"; /* slow enough on every machine that computing takes many milliseconds */
+    s.options.kernel = "f32_ref"; /* so slow that computing takes many milliseconds on every machine */
     s.options.threads = 1;
     placed_slices = slices;
     assert_int_equal(group_create(&g, context, ranks), ITH_OK);
@@ -77,7 +77,7 @@ static subject execute(const ith_attn_options *options, int ranks, int64_t lengt
     return s;
 }
 
-/* A length with which an execution takes long enough to be measured: 50 ms of each rank's processor. */
+/* Returns a length with which an execution takes long enough to be measured: 50 ms of processor time on each rank. */
 static int64_t long_enough(void)
 {
     static int64_t length;
@@ -89,17 +89,17 @@ static int64_t long_enough(void)
     return length ? length : LONGEST;
 }
 
-/* The slices, of a millisecond each, that move in three quarters of the time in which rank 0 computes a part of an
- * execution. */
+/* Returns a number of slices. The links move a slice in a millisecond, so these slices take three quarters of the time
+ * in which rank 0 computes one of `parts` parts of an execution. */
 static int slices_of_part(const ith_attn_options *options, int ranks, int parts)
 {
     int slices = (int)(execute(options, ranks, long_enough(), 0).cpu_seconds * 1e3 / parts * 0.75);
     return slices > 1 ? slices : 1;
 }
 
-/* In a ring of two a hop that takes half as long as computing hides behind it. If data moved only while a rank waits, a
- * third would not. A busy machine may stop one rank for so long that another one waits: the best of a few attempts
- * counts. */
+/* In a ring of two the one hop takes less time than computing with one shard of keys, and hides behind it. If data
+ * moved only while a rank waits, much of the hop would not be hidden. A busy machine may stop one rank for so long that
+ * another waits, so the best of a few attempts counts. */
 static void expect_hidden(const ith_attn_options *options, int ranks, ith_exchange_mode exchange)
 {
     double best = 0;
@@ -132,8 +132,9 @@ static void hops_over_slow_links_hide_behind_computing(void **state)
     expect_hidden(&options, 4, ITH_EXCHANGE_MIXED);
 }
 
-/* Of four chunks only the inputs of the first and the outputs of the last are waited for: a quarter of what one chunk
- * waits for, which has nothing to hide behind. If data moved only while a rank waits, it would be five eighths. */
+/* With four chunks a rank waits only for the inputs of the first chunk and the outputs of the last. With one chunk it
+ * waits for the whole exchange, four times as long. If data moved only while a rank waits, it would wait five eighths
+ * of the time that one chunk takes. */
 static void chunks_over_slow_links_hide_behind_one_another(void **state)
 {
     (void)state;
@@ -155,7 +156,7 @@ static void chunks_over_slow_links_hide_behind_one_another(void **state)
         fail_msg("%d chunks wait for %.3f of the time of one", CHUNKS, best);
 }
 
-/* A busy machine may stop a rank before it waits: the most of a few attempts counts. */
+/* A busy machine may stop a rank before it waits, so the longest waiting of a few attempts counts. */
 static void expect_waiting(const ith_attn_options *options, int ranks, int64_t length, double share)
 {
     double most = 0;
@@ -170,7 +171,7 @@ static void expect_waiting(const ith_attn_options *options, int ranks, int64_t l
         fail_msg("strategy %s waits for %.3f of its exchanges", ith_strategy_name(options->strategy), most);
 }
 
-/* The counters see what is not hidden. */
+/* waiting_seconds counts the part of an exchange that is not hidden. */
 static void what_is_not_hidden_is_counted(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void what_is_not_hidden_is_counted(void **state)
     expect_waiting(&options, 2, 8, 0.5);
 }
 
-/* Plans for comparison hide nothing, also where there is computing enough to hide behind. */
+/* With overlap off a plan hides nothing, even if computing takes long enough to hide the exchange. */
 static void nothing_is_hidden_if_so_wanted(void **state)
 {
     (void)state;

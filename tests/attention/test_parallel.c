@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops on a pool of the caller's: whatever it does, the bits are those of OpenMP's threads. */
+/* Loops on a pool of threads of the caller. In whatever order the pool runs the tasks, the bits are those of OpenMP's
+ * threads. */
 #include "base/parallel.h"
 #include "support/random.h"
 
@@ -25,7 +26,7 @@ static void note(pool *p, int threads)
     atomic_fetch_add(&p->tasks, threads);
 }
 
-/* Tasks in turn, the last first. */
+/* Runs the tasks one after the other, the last first. */
 static void in_turn(void *user, int threads, ith_task_fn task, void *task_user)
 {
     note(user, threads);
@@ -47,7 +48,7 @@ static void *run_one(void *user)
     return NULL;
 }
 
-/* A thread for each task. */
+/* Runs each task in a thread of its own. */
 static void in_threads(void *user, int threads, ith_task_fn task, void *task_user)
 {
     one_task all[16];
@@ -60,7 +61,7 @@ static void in_threads(void *user, int threads, ith_task_fn task, void *task_use
         pthread_join(all[thread].id, NULL);
 }
 
-/* Runs one task twice, others not at all, and some that do not exist. */
+/* A wrong pool: it runs one task twice, leaves out others, and asks for tasks that do not exist. */
 static void badly(void *user, int threads, ith_task_fn task, void *task_user)
 {
     note(user, threads);
@@ -171,7 +172,7 @@ static void too_many_threads_are_refused(void **state)
     problem.heads = 1, problem.head_dim = 8, problem.q_len = problem.kv_len = 8;
     options.threads = 65536;
     assert_int_equal(ith_plan_create(context, &problem, &options, NULL, &plan), ITH_ERR_ARGUMENT);
-    int most = 0; /* the sentence names a number that is taken */
+    int most = 0; /* the error message names the largest legal number */
     if (!strstr(ith_context_error(context), "threads is 65536, and ") ||
         sscanf(strstr(ith_context_error(context), "at most "), "at most %d", &most) != 1)
         fail_msg("%s", ith_context_error(context));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans: what is chosen, what is refused and how, ranks that disagree. */
+/* Plans: the choices that they make, the problems and options that they refuse, and ranks that disagree. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,8 +29,8 @@ static void choices_are_made(void **state)
     } rows[] = {
         {1, 3, ITH_STRATEGY_AUTO, 0, 0, "single over 1 rank, ulysses 1 x ring 1"},
         {1, 3, ITH_STRATEGY_ULYSSES_RING, 1, 1, "single over 1 rank, ulysses 1 x ring 1"},
-        {4, 4, ITH_STRATEGY_AUTO, 0, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"},      /* 8 problems */
-        {4, 3, ITH_STRATEGY_AUTO, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"}, /* 6 */
+        {4, 4, ITH_STRATEGY_AUTO, 0, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"},      /* 8 heads with the batch */
+        {4, 3, ITH_STRATEGY_AUTO, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"}, /* 6 heads */
         {4, 1, ITH_STRATEGY_AUTO, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"},
         {3, 1, ITH_STRATEGY_AUTO, 0, 0, "ring over 3 ranks, ulysses 1 x ring 3"},
         {4, 1, ITH_STRATEGY_AUTO, 4, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"},
@@ -313,7 +313,7 @@ static void bad_tensors_name_the_parameter(void **state)
                     t.odd_rank = odd;
                     t.spoil_tensors = rows[i].spoil;
                     t.options.strategy = (ith_strategy)strategy;
-                    if (odd < 0) { /* all fail alike */
+                    if (odd < 0) { /* all ranks make the same mistake */
                         assert_int_equal(run_trial(&t, ranks), ITH_ERR_ARGUMENT);
                         assert_non_null(strstr(t.sentences[0], rows[i].word));
                         continue;

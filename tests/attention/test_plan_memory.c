@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of plans: predicted, refused to one rank at a time, and none in execution. */
+/* The memory of plans: a plan holds the memory that was predicted; all ranks get an error if one rank gets no memory;
+ * an execution allocates nothing. */
 #include "comm/comm.h"
 #include "kernels/kernel.h"
 #include "support/in_rank.h"
@@ -66,7 +67,7 @@ static ith_attn_options options_of(const plan_kind *kind)
     return o;
 }
 
-/* The first kernel of the table that runs on this machine and takes all that is asked for here. */
+/* The first kernel of the table that runs on this machine and takes every problem of this file. */
 static const char *usable_kernel(void)
 {
     ith_context *context = NULL;
@@ -89,7 +90,7 @@ typedef struct meter {
     trial trial;
 } meter;
 
-/* Counts what execution allocates, between two barriers so that no other rank is still planning. */
+/* Counts the allocations of an execution. It lies between two barriers, so that no other rank is still planning. */
 static ith_status meter_execution(ith_context *context, ith_comm *comm, void *user)
 {
     meter *m = user;
@@ -162,7 +163,7 @@ static void picky_release(void *user, void *block)
     free(block);
 }
 
-/* Plans and fails, or not, with all others; then the group is as good as before. */
+/* Makes a plan. It succeeds on all ranks or fails on all, and afterwards the group still works. */
 static ith_status plan_picky(ith_context *context, ith_comm *comm, void *user)
 {
     picky_allocator *self = user;
@@ -183,7 +184,8 @@ static ith_status plan_picky(ith_context *context, ith_comm *comm, void *user)
     return ITH_OK;
 }
 
-/* Every allocation of one rank, one after the other. */
+/* Makes the plan again and again, and refuses one allocation of a rank each time: the first, then the second, and so
+ * on. */
 static void refuse_each(const plan_kind *kind, const char *kernel, int rank)
 {
     for (long refuse = 0, done = 0; !done; refuse++) {
@@ -217,7 +219,7 @@ static void every_allocation_may_fail(void **state)
     for (int i = 0; i < KINDS; i++)
         for (int rank = 0; rank < kinds[i].ranks; rank++)
             refuse_each(&kinds[i], kernel, rank);
-    refuse_each(&kinds[0], NULL, 0); /* measured */
+    refuse_each(&kinds[0], NULL, 0); /* without a name, kernels are measured if the options ask for it */
     for (int rank = 0; rank < 3; rank++)
         refuse_each(&kinds[2], NULL, rank);
 }
@@ -264,7 +266,7 @@ static ith_status measure_axes(ith_context *context, ith_comm *comm, const ith_p
     return ith_comm_barrier(comm);
 }
 
-/* The memory that the plans of all ranks together predict, and the memory that they then hold. */
+/* Adds up the memory that is predicted for the plans of all ranks, and the memory that the plans then hold. */
 static ith_status foresee(ith_context *context, ith_comm *comm, void *user)
 {
     const forecast *f = user;
@@ -319,7 +321,7 @@ static void predictions_come_true(void **state)
         }
 }
 
-/* More chunks hold less of the exchange at a time: at most three of them. */
+/* At most three chunks are in memory at a time, so more chunks take less memory. */
 static void chunks_save_memory(void **state)
 {
     (void)state;

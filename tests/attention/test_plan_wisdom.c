@@ -53,16 +53,16 @@ static void tiles_are_taken(void **state)
         check(context, run_trial_in(context, &t, ranks));
         assert_true(has_tiles(&t.info, &small));
     }
-    t.options.softmax = ITH_SOFTMAX_FIXED_M; /* another subject */
+    t.options.softmax = ITH_SOFTMAX_FIXED_M; /* wisdom has no entry for this softmax */
     check(context, run_trial_in(context, &t, 1));
     assert_int_equal(t.info.block_q, usual.block_q);
     t = plain_trial();
-    t.problem.kv_len = t.problem.q_len = 30; /* the same class */
+    t.problem.kv_len = t.problem.q_len = 30; /* lengths of the same class, so the same entry */
     check(context, run_trial_in(context, &t, 1));
     assert_true(has_tiles(&t.info, &small));
 }
 
-/* A size that the options name leaves the others to the kernel, as without wisdom. */
+/* If the options name one tile size, wisdom is not used, and the other sizes are the kernel's usual ones. */
 static void sizes_that_are_asked_for_come_first(void **state)
 {
     (void)state;
@@ -86,7 +86,8 @@ static void tiles_fit_the_problem(void **state)
     assert_int_equal(t.info.block_kv_compute, 4);
 }
 
-/* Tiles that the kernel cannot take, which only a defect or a changed kernel could leave in memory, are passed over. */
+/* Wisdom in memory may hold tiles that the kernel cannot take, after a change of the kernel or through a defect. Such
+ * tiles are not used. */
 static void illegal_tiles_are_passed_over(void **state)
 {
     (void)state;
@@ -225,7 +226,7 @@ static void strategies_are_taken(void **state)
     assert_int_equal(t.info.strategy, ITH_STRATEGY_SINGLE);
 }
 
-/* An entry that is not of this many ranks, which only a changed file could hold, is passed over. */
+/* An entry whose mesh does not have the plan's number of ranks, as a file that was edited may hold, is not used. */
 static void illegal_strategies_are_passed_over(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void illegal_strategies_are_passed_over(void **state)
     assert_int_equal(t.info.ring, usual.ring);
 }
 
-/* Two classes meet at their geometric mean. */
+/* A number of keys belongs to the class that is nearest by ratio: the border of two classes is their geometric mean. */
 static void keys_fall_into_the_nearest_class(void **state)
 {
     (void)state;

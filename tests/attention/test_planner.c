@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner: every option refused or resolved, tiles, names, what is told of a plan. */
+/* The planner: how it resolves or refuses every option, chooses tiles, reads names, and describes a plan. */
 #include "attention/schedule/chunk.h"
 #include "kernels/kernel.h"
 #include "plan/settle.h"
@@ -125,7 +125,7 @@ static void options_are_resolved(void **state)
     assert_int_equal(resolve(1, ring_bidir).info.direction, ITH_DIRECTION_UNI);
     assert_int_equal(resolve(2, copied).info.exchange, ITH_EXCHANGE_COPY);
     assert_int_equal(resolve(2, in_place).info.exchange, ITH_EXCHANGE_IN_PLACE);
-    assert_int_equal(resolve(3, many_chunks).info.chunks, 2); /* 6 problems, 3 ranks */
+    assert_int_equal(resolve(3, many_chunks).info.chunks, 2); /* 6 heads with the batch, 3 ranks */
     assert_int_equal(resolve(1, most_chunks).info.chunks, 1);
     t = resolve(3, chunks_of_entries); /* 3 heads, 3 ranks: one chunk for each of two entries */
     assert_int_equal(t.info.chunks, 2);
@@ -172,7 +172,7 @@ static void printed_plans_name_every_choice(void **state)
     assert_string_equal(t.plan, expected);
 }
 
-/* Ranks that do not share memory copy. */
+/* Ranks that do not share memory exchange by messages. */
 static void memory_that_is_not_shared_is_copied(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void memory_that_is_not_shared_is_copied(void **state)
     assert_int_equal(info.chunks, 2);
     assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, 1, true, &info), ITH_OK);
     assert_int_equal(info.exchange, ITH_EXCHANGE_IN_PLACE);
-    t.options.host_ranks = 2; /* 2 processes, a host each */
+    t.options.host_ranks = 2; /* 2 processes, each on a host of its own */
     t.options.process_ranks = 2;
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 4, 1, false, &info), ITH_OK);
     assert_int_equal(info.ulysses, 2);
@@ -278,7 +278,7 @@ static void expect_tile(ith_context *context, const ith_attn_kernel *kernel, ith
     assert_non_null(strstr(ith_context_error(context), sentence));
 }
 
-/* For every kernel: its best, lowered for small problems, and the limits of each tile. */
+/* For every kernel: the usual tiles, smaller tiles for small problems, and the limits of each size. */
 static void tiles_keep_their_limits(void **state)
 {
     (void)state;
@@ -298,7 +298,7 @@ static void tiles_keep_their_limits(void **state)
         t = tiles_for(context, k, 0, 0, (ith_attn_tiles){0});
         assert_true(t.block_q > 0 && t.block_kv > 0);
         t = tiles_for(context, k, 10, 10, l.most);
-        assert_memory_equal(&t, &l.most, sizeof t); /* what is asked for stays */
+        assert_memory_equal(&t, &l.most, sizeof t); /* sizes that the options name stay as they are */
         if (l.step.block_q > 1) {
             snprintf(text, sizeof text, "block_q is %lld, and must be a multiple of %lld up to %lld with kernel %s",
                      (long long)l.step.block_q + 1, (long long)l.step.block_q, (long long)l.most.block_q, k->name);
@@ -319,16 +319,16 @@ static void tiles_keep_their_limits(void **state)
                         (ith_attn_tiles){.block_kv = l.step.block_kv, .block_kv_compute = l.most.block_kv_compute},
                         text);
         t = tiles_for(context, k, 5000, 5000, (ith_attn_tiles){.block_kv = l.step.block_kv});
-        assert_int_equal(t.block_kv, l.step.block_kv); /* and those inside shrink */
+        assert_int_equal(t.block_kv, l.step.block_kv); /* the sizes inside it shrink */
         assert_true(t.block_kv_compute <= t.block_kv && t.block_kv_compute_in <= t.block_kv_compute);
         t = tiles_for(context, k, 10, 10, (ith_attn_tiles){.block_kv_compute = l.most.block_kv_compute});
-        assert_int_equal(t.block_kv_compute, l.most.block_kv_compute); /* and the one around it grows */
+        assert_int_equal(t.block_kv_compute, l.most.block_kv_compute); /* the size around it grows */
         assert_true(t.block_kv >= t.block_kv_compute);
     }
     ith_context_destroy(&context);
 }
 
-/* Tiles of keys decide about bits, and are the same for one rank and for many. */
+/* The tiles of keys decide the bits of a result, so they are the same on one rank and on many. */
 static void tiles_of_keys_are_those_of_the_whole(void **state)
 {
     (void)state;
@@ -431,7 +431,7 @@ static void strategies_have_many_names(void **state)
     }
     ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
     o.direction = ITH_DIRECTION_BIDIR, o.softmax = ITH_SOFTMAX_ONLINE;
-    assert_int_equal(ith_strategy_parse(context, "ring", &o), ITH_OK); /* which says nothing of either */
+    assert_int_equal(ith_strategy_parse(context, "ring", &o), ITH_OK); /* sets neither direction nor softmax */
     assert_int_equal(o.direction, ITH_DIRECTION_BIDIR);
     assert_int_equal(o.softmax, ITH_SOFTMAX_ONLINE);
     ith_context_destroy(&context);

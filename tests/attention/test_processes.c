@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are processes, over the sockets of examples/socket_transport.h. Plans of every strategy give the bits of
- * ranks that are threads. Whatever becomes of one rank, the others never crash, hang, or return ITH_OK with wrong
+/* Ranks that are processes, connected by examples/socket_transport.h. Plans of every strategy give the same bits as on
+ * ranks that are threads. Whatever happens to one rank, the others never crash, hang, or return ITH_OK with wrong
  * numbers. ITHACA_FAULT_PLANS sets the number of plans. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,10 +27,10 @@
 
 #define LONGEST 96
 #define ROUNDS 12
-#define LIMIT_SECONDS 1.0 /* of the ranks, for one that is stopped */
+#define LIMIT_SECONDS 1.0 /* time limit of the other ranks if one is stopped */
 #define EXIT_TOO_LATE 3
-#define MOST_SECONDS 100     /* from a fault to the end of the others */
-#define WATCHDOG_SECONDS 300 /* of each process */
+#define MOST_SECONDS 100     /* most time from a fault to the end of the other ranks */
+#define WATCHDOG_SECONDS 300 /* most time of each process */
 
 /* The faults that the group survives, up to LAST_LIVED, and then the faults that end it. */
 typedef enum fault {
@@ -39,11 +39,11 @@ typedef enum fault {
     FAULT_ORDER,   /* a rank executes the other plan */
     FAULT_CANCEL,
     FAULT_MEMORY, /* a rank has no memory for a new plan */
-    FAULT_KILL,   /* SIGKILL */
-    FAULT_EXIT,   /* the process ends without a word */
-    FAULT_STOP,   /* SIGSTOP: a rank that gives no sign of life */
+    FAULT_KILL,   /* a process gets SIGKILL */
+    FAULT_EXIT,   /* a process exits without a message to the others */
+    FAULT_STOP,   /* a process gets SIGSTOP, and gives no sign of life */
     FAULT_ABORT,
-    FAULT_LEAVE, /* the communicator is destroyed */
+    FAULT_LEAVE, /* a rank destroys its communicator */
     FAULTS
 } fault;
 #define LAST_LIVED FAULT_MEMORY
@@ -55,7 +55,7 @@ static const char *const fault_names[FAULTS] = {"a late rank", "wrong tensors", 
 /* What a process saw of one fault. */
 typedef struct sight {
     ith_status status;
-    bool wrong; /* ITH_OK with other bits, or an error that has written */
+    bool wrong; /* ITH_OK with other bits, or an error after which outputs are changed */
     double seconds;
     char sentence[FAULT_SENTENCE];
 } sight;
@@ -70,9 +70,9 @@ typedef struct board {
 } board;
 
 typedef struct scene {
-    fault_scene base; /* the group's members are not used */
+    fault_scene base; /* without its group of threads, which is not used */
     board *board;
-    fault ending; /* what ends the group, or FAULT_LATE: nothing does */
+    fault ending; /* the fault that ends the group; FAULT_LATE: none */
     int odd;
     double delay;
 } scene;
@@ -144,7 +144,7 @@ static void *cancel_later(void *argument)
     return NULL;
 }
 
-/* A plan for which the odd rank has memory for a few allocations only. */
+/* Makes a plan. On the odd rank allocations fail after the first `refuse`. */
 static ith_status plan_without_memory(member *m, int subject, bool odd, long refuse)
 {
     const fault_subject *x = &m->scene->base.subjects[subject];
@@ -160,7 +160,7 @@ static ith_status plan_without_memory(member *m, int subject, bool odd, long ref
     return status;
 }
 
-/* One fault that the group survives. The draws are the same in every process. */
+/* Makes a fault that the group survives. All processes draw the same random numbers. */
 static void try_fault(member *m, int round, uint64_t *random)
 {
     scene *s = m->scene;
@@ -188,11 +188,11 @@ static void try_fault(member *m, int round, uint64_t *random)
     see(m, round, subject, status, kind == FAULT_CANCEL);
     if (kind == FAULT_CANCEL && is_odd)
         pthread_join(c.thread, NULL);
-    if (kind == FAULT_CANCEL && !status) /* it came too late, or ends the next one */
+    if (kind == FAULT_CANCEL && !status) /* the cancel came too late, and may end the next execution */
         execute(m, subject, false);
 }
 
-/* Both plans give the right bits. */
+/* Returns whether both plans give the right bits. */
 static bool all_right(member *m)
 {
     for (int i = 0; i < SUBJECTS; i++) {
@@ -249,7 +249,7 @@ static void meet_the_end(member *m)
 
 static board *watched;
 
-/* Too late: a process that is stopped would be waited for for ever. */
+/* Called when the time is over. Kills the stopped process, for which its parent would wait for ever, and exits. */
 static void bark(int number)
 {
     (void)number;
@@ -290,7 +290,7 @@ static int be_rank(int rank, const char *folder, void *user)
     }
     if (!failed)
         wait_for_plans(&m);
-    /* Of plans that exist, too. */
+    /* The limit holds for plans that were made before, too. */
     ith_comm_set_timeout(m.comm, s->ending == FAULT_STOP ? LIMIT_SECONDS : WATCHDOG_SECONDS);
     if (s->ending == FAULT_LATE && !failed)
         failed = !all_right(&m);
@@ -335,7 +335,7 @@ static void expect_ended(const scene *s, int plan)
     snprintf(words, sizeof words, "rank %d", s->odd);
     if (s->ending == FAULT_ABORT)
         expected = ITH_ERR_IO;
-    if (s->ending == FAULT_STOP) { /* who waits for a rank that waits for the one that is stopped names the former */
+    if (s->ending == FAULT_STOP) { /* a rank may name another rank that itself waits for the stopped one */
         expected = ITH_ERR_TIMEOUT;
         snprintf(words, sizeof words, "no sign of life");
     }
@@ -352,14 +352,14 @@ static void expect_ended(const scene *s, int plan)
 
 /* ---- Scenes ---------------------------------------------------------------------------------------------------- */
 
-/* The right results, from ranks that are threads: in a process of its own, for this one may have no threads before it
- * forks. */
+/* Computes the right results on ranks that are threads. This runs in a process of its own, because the test's process
+ * must have no threads before it forks. */
 static int learn(int rank, const char *folder, void *user)
 {
     fault_scene *s = &((scene *)user)->base;
     (void)rank, (void)folder;
     fault_group_create(s);
-    fault_learn(s); /* against float64, too */
+    fault_learn(s); /* compares them with float64, too */
     fault_group_destroy(s);
     return 0;
 }
@@ -411,7 +411,7 @@ static void free_scene(scene *s)
     munmap(s->board, sizeof *s->board);
 }
 
-/* Runs the ranks; only the odd one may fail, and only where it is meant to. */
+/* Runs the ranks. Only the odd rank may fail, and only if the scene makes it fail. */
 static void run_scene(scene *s, int plan)
 {
     int statuses[GROUP_RANKS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules of all ranks, run together on symbols instead of numbers: memory holds which row of which head lies where.
- * A step may use only rows that are there, and only memory that no exchange under way writes to. In the end every query
- * has met every key once and its output lies with its owner. */
+/* Runs the schedules of all ranks together, on symbols instead of numbers: for each place in memory the test keeps
+ * which row of which head lies there. A step may use only rows that are there, and only memory that no exchange under
+ * way writes to. In the end every query has met every key once, and its output lies with its owner. */
 #include "attention/schedule/schedule.h"
 
 #include <setjmp.h>
@@ -77,7 +77,7 @@ static bool overlap(const ith_move *a, const ith_move *b)
            b->first < a->first + a->heads && a->at < b->at + b->rows.rows && b->at < a->at + a->rows.rows;
 }
 
-/* No exchange under way writes these rows, nor reads them if they are to be written. */
+/* Checks that no exchange under way writes these rows and, if they will be written, that none reads them. */
 static void check_free(const rank_state *r, const ith_move *m, bool written)
 {
     for (int e = 0; e < ITH_EXCHANGES; e++) {
@@ -116,7 +116,7 @@ static void post(rank_state *r)
     r->under_way[r->step.exchange] = r->posted[axis]++;
 }
 
-/* The i-th move that `from` sends to `to` in a POST; NULL: there are fewer. */
+/* The i-th move of a POST that goes to rank `to` of the axis; NULL if there are fewer. */
 static const ith_move *sent_to(const posted *p, int to, int i)
 {
     for (int n = 0; n < p->sends; n++)
@@ -125,7 +125,7 @@ static const ith_move *sent_to(const posted *p, int to, int i)
     return NULL;
 }
 
-/* False if a peer has not come to this exchange yet. */
+/* Takes a rank through the WAIT of its step. Returns false if a peer has not come to this exchange yet. */
 static bool wait_for(rank_state *r, int rank)
 {
     int number = r->under_way[r->step.exchange], axis = axis_of(r->step.exchange);
@@ -188,7 +188,7 @@ static void compute(rank_state *r)
     }
 }
 
-/* False if it has to wait. */
+/* Takes the next step of a rank. Returns false if the rank has to wait. */
 static bool take_step(rank_state *r, int rank)
 {
     if (r->step.kind == ITH_STEP_WAIT && !wait_for(r, rank))
@@ -235,7 +235,7 @@ static void end_rank(int rank)
     }
 }
 
-/* Ranks take turns of a random number of steps. */
+/* Runs all schedules to their ends: ranks in random order take a few steps each. */
 static void run_all(uint64_t *seed)
 {
     int ranks = setting.ulysses * setting.ring, left = ranks;
@@ -253,7 +253,7 @@ static void run_all(uint64_t *seed)
             left -= group[rank].done;
         }
         idle = moved ? 0 : idle + 1;
-        assert_true(idle < 1000 * RANKS); /* or they wait for one another */
+        assert_true(idle < 1000 * RANKS); /* otherwise they wait for one another */
     }
     for (int rank = 0; rank < ranks; rank++)
         end_rank(rank);
@@ -300,8 +300,8 @@ static void schedules_fit_together(void **state)
     free(group);
 }
 
-/* Any rank of many: nothing is held per rank, and a hop takes no longer than in a small ring. The formula is that of
- * even shares (docs/attention.md). */
+/* The schedule of any one of very many ranks can be walked without memory for each rank, and a hop takes no longer than
+ * in a small ring. With even shares a formula gives the bytes (docs/attention.md). */
 static void a_rank_of_a_hundred_thousand(void **state)
 {
     (void)state;
@@ -320,7 +320,7 @@ static void a_rank_of_a_hundred_thousand(void **state)
         if (step.kind == ITH_STEP_COMPUTE)
             computed += step.heads.count * step.q.rows * step.kv.rows;
     assert_int_equal(computed, 80 * rows * P * rows);
-    int64_t share = rows * 80 * 128 * 2; /* of q; k and v are a fifth each */
+    int64_t share = rows * 80 * 128 * 2; /* bytes of a rank's q; k and v have a fifth of them each */
     setting.exchange = ITH_EXCHANGE_COPY;
     assert_int_equal(ith_schedule_sent_bytes(&setting, 54321), share * 12 / 5 * (U - 1) / U + share * 2 / 5 * (R - 1));
     setting.exchange = ITH_EXCHANGE_MIXED;
@@ -329,7 +329,8 @@ static void a_rank_of_a_hundred_thousand(void **state)
     assert_int_equal(ith_schedule_sent_bytes(&setting, 54321), share * 12 / 5 * (U - 1) / U + share * 2 / 5 * (R - 1));
 }
 
-/* No memory bounds the heads of a problem without queries: its schedules must not walk over them. */
+/* A problem without queries may have any number of heads, because it takes no memory. So its schedule must not loop
+ * over them. */
 static void without_queries_there_are_no_steps(void **state)
 {
     (void)state;
@@ -353,7 +354,7 @@ static void without_queries_there_are_no_steps(void **state)
     }
 }
 
-/* The bytes of a rank, hop by hop. */
+/* Adds up the bytes that a rank sends, hop by hop. */
 static int64_t sent_hop_by_hop(int rank)
 {
     const ith_attn_problem *p = &setting.problem;
@@ -374,7 +375,8 @@ static int64_t sent_hop_by_hop(int rank)
     return sent;
 }
 
-/* Hops that are alike are multiplied when bytes are counted. Shares are uneven, and rings long enough to skip hops. */
+/* ith_schedule_sent_bytes counts equal hops once and multiplies. Here shares are uneven, and rings so long that it
+ * skips hops; its count must be the sum over all hops. */
 static void bytes_of_long_rings(void **state)
 {
     (void)state;

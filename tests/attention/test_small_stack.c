@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread with a small stack, as programs with very many threads have them, makes, executes and destroys plans: in
- * three quarters of the stack that ithaca.h asks for. An overflow ends this program. */
+/* A thread with a small stack, as in programs with very many threads, makes, executes and destroys plans. Its stack is
+ * three quarters of the size that ithaca.h asks for. An overflow ends this program. */
 #include "support/attention_case.h"
 #include "support/fixture.h"
 
@@ -52,7 +52,7 @@ static void a_small_stack_will_do(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* a sanitizer's frames are several times as large */
+    skip(); /* stack frames are several times as large with a sanitizer */
 #endif
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
     static const ith_mask masks[] = {ITH_MASK_NONE, ITH_MASK_BOOL, ITH_MASK_ADDITIVE};

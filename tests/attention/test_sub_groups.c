@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans of a sub-group: sentences name ranks by their numbers in the whole group, with their hosts if there are
+/* Plans of a sub-group: error messages name ranks by their numbers in the whole group, and name the hosts if there are
  * several. */
 #include "support/fixture.h"
 #include "support/told_group.h"
@@ -34,8 +34,8 @@ typedef enum mishap {
     CANCELLED_WITHIN
 } mishap;
 
-/* The sentence of a mishap of rank 3 in the sub-group of ranks 1 and 3: begin, rank 3, between, rank 1 (if it is
- * named), end. */
+/* The error message after a mishap of rank 3 in the sub-group of ranks 1 and 3. It is made of begin, the name of rank
+ * 3, between, the name of rank 1 (if names_first is set), and end. */
 static const struct {
     const char *begin, *between;
     bool names_first;
@@ -59,7 +59,7 @@ typedef struct scene {
     char told[RANKS][SENTENCE];
 } scene;
 
-/* The plan that the pool of this thread cancels. */
+/* The plan that this thread's pool cancels when it runs tasks. */
 static _Thread_local ith_plan *to_cancel;
 
 static void run_tasks(void *user, int threads, ith_task_fn task, void *task_user)

@@ -60,8 +60,8 @@ static void test_every_query_once(void **state)
     }
 }
 
-/* The thread that is free first takes the next task. No thread ends more than the time of a part before another, unless
- * a whole block is longer than its share. */
+/* The thread that is free first takes the next task. If there are at least as many blocks as threads, the last thread
+ * ends at most the time of one part after the mean. */
 static void test_threads_end_together(void **state)
 {
     (void)state;

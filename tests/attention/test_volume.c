@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that ranks send: predicted from the schedule, and counted where they move. Both are compared with the formulas
- * for even shares, and with a count made here, row by row, for any shares. */
+/* The bytes that ranks send, as predicted from the schedule and as counted where they move. Both are compared with the
+ * formulas for even shares, and with a count that this test makes row by row for any shares. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ typedef struct census {
     const volume_case *c;
     int64_t kv_heads;
     int ranks, ulysses, ring;
-    int64_t sent[TRIAL_RANKS]; /* in rows of heads */
+    int64_t sent[TRIAL_RANKS]; /* by each rank: the number of rows, each of one head */
 } census;
 
 typedef struct head_range {
@@ -97,8 +97,8 @@ static bool by_entry(const census *s)
     return s->c->options.fold == ITH_CHOICE_OFF && s->ulysses > 1;
 }
 
-/* Heads are dealt out in groups, each a multiple of the ulysses axis and of the queries of a kv head, if there are
- * enough heads for one. */
+/* Ranks of a ulysses axis get heads in groups. The size of a group is the product of the axis and of the query heads of
+ * a kv head; if there are too few heads for one such group, it is the axis. */
 static int64_t group_of(const census *s, int64_t heads)
 {
     int64_t whole = s->ulysses * (s->c->problem.heads / s->kv_heads);
@@ -116,7 +116,8 @@ static int64_t chunks_of(const census *s)
     return groups < 1 ? 1 : groups < wanted ? groups : wanted;
 }
 
-/* The heads of a chunk that a rank of the ulysses axis computes; the last chunk takes what is left over. */
+/* The heads of a chunk that a rank of the ulysses axis computes. The last chunk has the heads that are left over, too.
+ * */
 static head_range heads_of(const census *s, int64_t entry, int64_t chunk, int u)
 {
     int64_t heads = listed_heads(s), group = group_of(s, heads), chunks = chunks_of(s), first, groups, begin, count;
@@ -138,8 +139,8 @@ static int64_t rows_of(const census *s, int64_t length, int rank)
     return rows;
 }
 
-/* Queries from their owner to whoever computes them, results back; and keys and values, within a group of the ulysses
- * axis. */
+/* Counts rows that ranks of a ulysses axis exchange: q, k and v from their owner to the rank that computes with them,
+ * and o back. */
 static void count_all_to_all(census *s, int64_t entry, int64_t chunk)
 {
     const ith_attn_problem *p = &s->c->problem;
@@ -158,7 +159,7 @@ static void count_all_to_all(census *s, int64_t entry, int64_t chunk)
         }
 }
 
-/* Rows of a shard: what a group of the ulysses axis holds together. */
+/* The rows of a shard: all keys that the ranks of a ulysses axis hold together. */
 static int64_t shard_rows(const census *s, int index)
 {
     int64_t rows = 0;
@@ -167,7 +168,7 @@ static int64_t shard_rows(const census *s, int index)
     return rows;
 }
 
-/* Shards travel hop by hop, as far as there is a rank that has not seen them. */
+/* Counts rows of shards that travel hop by hop, each until all ranks have seen it. */
 static void count_hops(census *s, int64_t entry, int64_t chunk)
 {
     bool both_ways = s->c->options.direction == ITH_DIRECTION_BIDIR;
@@ -183,7 +184,8 @@ static void count_hops(census *s, int64_t entry, int64_t chunk)
         }
 }
 
-/* In place: each rank packs the shard of its group for its own heads, and the other ranks of its ring read it there. */
+/* Counts rows that are read in place: each rank packs the shard of its ulysses axis for its own heads, and the other
+ * ranks of its ring read it there. */
 static void count_reads(census *s, int64_t entry, int64_t chunk)
 {
     for (int packer = 0; packer < s->ranks; packer++)
@@ -222,7 +224,7 @@ static const struct {
 };
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
-/* Even shares: the formulas, for one direction. S h b / P is a rank's share of q. */
+/* With even shares and one direction, formulas give the bytes. S h b / P is a rank's share of q. */
 static void even_shares_meet_the_formulas(void **state)
 {
     (void)state;
@@ -250,7 +252,8 @@ static void even_shares_meet_the_formulas(void **state)
         }
 }
 
-/* Odd everything: shares that differ, heads that no axis divides, groups of queries, both directions, chunks. */
+/* Everything is uneven: shares differ, no axis divides the heads, query heads share kv heads; with both directions and
+ * chunks. */
 static void any_shares_meet_the_count(void **state)
 {
     (void)state;
@@ -273,7 +276,7 @@ static void any_shares_meet_the_count(void **state)
         c.options.direction = random_below(&seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
         c.options.exchange = (ith_exchange_mode)random_between(&seed, ITH_EXCHANGE_IN_PLACE, ITH_EXCHANGE_MIXED);
         if (c.options.exchange == ITH_EXCHANGE_MIXED && meshes[mesh].ulysses == 1)
-            c.options.exchange = ITH_EXCHANGE_COPY; /* what it comes to */
+            c.options.exchange = ITH_EXCHANGE_COPY; /* with such a mesh `mixed` is the same as `copy` */
         if (c.options.exchange == ITH_EXCHANGE_MIXED && meshes[mesh].ring == 1)
             c.options.exchange = ITH_EXCHANGE_IN_PLACE;
         run_volume(&c, meshes[mesh].ulysses * meshes[mesh].ring);
@@ -281,7 +284,7 @@ static void any_shares_meet_the_count(void **state)
     }
 }
 
-/* By message shards travel whole; in place, keys behind kv_lengths are not read. */
+/* By messages whole shards travel. In place, keys beyond kv_lengths are not read. */
 static void keys_behind_lengths(void **state)
 {
     (void)state;
@@ -306,7 +309,7 @@ static void keys_behind_lengths(void **state)
     }
 }
 
-/* Keys that every rank has, and one rank, send nothing. */
+/* A single rank sends nothing, and ranks send no keys that every rank has. */
 static void nothing_is_sent_for_nothing(void **state)
 {
     (void)state;

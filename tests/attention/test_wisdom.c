@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wisdom: kept, written, read back; and files that are not what they claim to be. */
+/* Wisdom is kept in memory, written to files and read back. Damaged and foreign files are refused. */
 #include "base/hash.h"
 #include "kernels/kernel.h"
 #include "plan/wisdom.h"
@@ -68,7 +68,7 @@ static void every_kernel_can_be_kept(void **state)
 {
     (void)state;
     const ith_attn_kernel *kernel;
-    assert_null(ith_attn_kernel_at(ITH_WISDOM_FIGURES)); /* more would never be measured */
+    assert_null(ith_attn_kernel_at(ITH_WISDOM_FIGURES)); /* an entry could not hold the figures of more kernels */
     for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++) {
         assert_true(strlen(kernel->name) < ITH_ATTN_NAME_BYTES);
         assert_null(strchr(kernel->name, ' '));
@@ -81,7 +81,7 @@ static void the_oldest_gives_way(void **state)
     ith_context *context = new_context(0);
     for (int i = 1; i <= ITH_WISDOM_ENTRIES + 5; i++)
         put(context, entry_of(i, i));
-    put(context, entry_of(20, 777)); /* known: in its own place */
+    put(context, entry_of(20, 777)); /* replaces the entry with this subject */
     assert_int_equal(count_of(context), ITH_WISDOM_ENTRIES);
     ith_wisdom *wisdom = NULL;
     assert_int_equal(ith_wisdom_open(context, &wisdom), ITH_OK);
@@ -95,7 +95,7 @@ static void the_oldest_gives_way(void **state)
     ith_context_destroy(&context);
 }
 
-/* Clones have one wisdom together, whoever made it. */
+/* Contexts that are clones of one another share wisdom, whichever of them adds it. */
 static void clones_share_it(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void write_text(const char *text, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Every test of files begins without one. */
+/* Every test of files begins without a file. */
 static int no_file(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void what_is_saved_is_loaded(void **state)
     const ith_wisdom_entry *x;
     for (int64_t i = 0; (x = ith_wisdom_at(a, i)); i++) {
         ith_wisdom_entry read = *ith_wisdom_at(b, i);
-        assert_false(read.own); /* another process may know better by now */
+        assert_false(read.own); /* when saved, an entry from a file must not replace a newer entry of another process */
         read.own = x->own;
         assert_memory_equal(x, &read, sizeof *x);
     }
@@ -186,7 +186,7 @@ static void what_is_saved_is_loaded(void **state)
     assert_ptr_equal(info.kernel, t.info.kernel);
     char before[65536];
     snprintf(before, sizeof before, "%s", read_text());
-    assert_int_equal(ith_wisdom_save(two, path), ITH_OK); /* over what is there */
+    assert_int_equal(ith_wisdom_save(two, path), ITH_OK); /* onto the file that is there */
     assert_string_equal(before, read_text());
     ith_context_destroy(&one);
     ith_context_destroy(&two);
@@ -221,8 +221,8 @@ static void write_entries(ith_context *context, const char *entries)
     write_text(text, strlen(text));
 }
 
-/* The wisdom of a file decides, whatever a measurement would say; named kernels do not ask it. The first kernel of a
- * line that this machine runs is taken, wherever the table has it. */
+/* Wisdom from a file decides, whatever a measurement would find; if the options name a kernel, it is not asked. Of the
+ * kernels in a line, the first that this machine runs is taken, in whatever order the table of kernels has them. */
 static void wisdom_decides(void **state)
 {
     (void)state;
@@ -254,7 +254,8 @@ static void wisdom_decides(void **state)
     }
 }
 
-/* Kernels of plugins that are not loaded, and other operations, change nothing and are not lost. */
+/* Entries about unknown operations, and rates of kernels in plugins that are not loaded, have no effect, but are kept
+ * when the file is saved. */
 static void what_is_unknown_is_kept(void **state)
 {
     (void)state;
@@ -273,8 +274,8 @@ static void what_is_unknown_is_kept(void **state)
     ith_context_destroy(&context);
 }
 
-/* Of the kernels that were measured together, the preferred one that runs is taken: here, on a machine that has less.
- */
+/* Of the kernels that were measured together, the preferred one that this machine runs is taken. Here the machine lacks
+ * instructions that the fastest needs. */
 static void the_preferred_of_what_runs_is_taken(void **state)
 {
     (void)state;
@@ -289,7 +290,7 @@ static void the_preferred_of_what_runs_is_taken(void **state)
     ith_context_destroy(&plain);
 }
 
-/* A plan that only estimates leaves none; one that measures does. */
+/* A plan that only estimates adds no wisdom; a plan that measures does. */
 static void wisdom_comes_from_measuring(void **state)
 {
     (void)state;
@@ -370,7 +371,7 @@ static void hostile_lines_change_nothing(void **state)
     snprintf(empty, sizeof empty, "%s", read_text());
     int header = header_length(empty);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        /* after a line that is right, and must not count either */
+        /* the line before is right, and must not count either */
         snprintf(text, sizeof text, "%.*sattention f32 head_dim=7 softmax=online: f32_ref 5\n%s\n", header, empty,
                  rows[i].line);
         expect_hostile(context, text, strlen(text), rows[i].word);
@@ -393,15 +394,15 @@ static void hostile_files_change_nothing(void **state)
     ith_context *other = new_context(0);
     assert_int_equal(ith_wisdom_load(other, path), ITH_OK);
     ith_context_destroy(&other);
-    for (int cut = 0; cut < length; cut++) /* wherever it is cut off */
+    for (int cut = 0; cut < length; cut++) /* the file is cut off at every place */
         expect_hostile(context, good, (size_t)cut, "line ");
-    for (int i = 0; i < length; i++) { /* any character spoilt */
+    for (int i = 0; i < length; i++) { /* each character is spoilt in turn */
         memcpy(text, good, (size_t)length);
         text[i] = (char)(text[i] ^ 0x80);
         expect_hostile(context, text, (size_t)length, "line ");
         text[i] = '\0';
         expect_hostile(context, text, (size_t)length, "line ");
-        text[i] = (char)(good[i] ^ 1); /* may be a number or a name like another */
+        text[i] = (char)(good[i] ^ 1); /* may become another number, or another name */
         expect_hostile(context, text, (size_t)length, "line ");
     }
     int longer = snprintf(text, sizeof text, "%s\n", good);
@@ -426,7 +427,7 @@ static void hostile_files_change_nothing(void **state)
     ith_context_destroy(&context);
 }
 
-/* Another machine: here, one that has less. */
+/* Wisdom of another machine, here of one with fewer instruction sets, is refused. */
 static void wisdom_of_another_machine_is_refused(void **state)
 {
     (void)state;
@@ -491,7 +492,7 @@ static void every_allocation_may_fail(void **state)
 
 /* ---- Merging --------------------------------------------------------------------------------------------------- */
 
-/* An entry of this process. */
+/* An entry that this process has measured. */
 static ith_wisdom_entry own_entry(int64_t head_dim, int32_t rate)
 {
     ith_wisdom_entry entry = entry_of(head_dim, rate);
@@ -511,7 +512,8 @@ static int32_t rate_in_file(ith_context *like, int64_t head_dim)
     return (int32_t)rate;
 }
 
-/* Two processes that read the same file: what one of them measured survives when the other saves what it read. */
+/* Two processes read the same file. Entries that one of them measures and saves stay when the other saves the older
+ * entries that it has read. */
 static void what_was_measured_last_stays(void **state)
 {
     (void)state;
@@ -532,7 +534,8 @@ static void what_was_measured_last_stays(void **state)
     ith_context_destroy(&two);
 }
 
-/* Wisdom of an earlier version is of no use, and is replaced. A file that is damaged, or is not wisdom, is not. */
+/* Saving replaces wisdom of an earlier version, which is of no use. It does not replace a file that is damaged or is no
+ * wisdom. */
 static void only_wisdom_is_replaced(void **state)
 {
     (void)state;
@@ -558,7 +561,7 @@ static void only_wisdom_is_replaced(void **state)
 
 enum { SAVERS = 8, SUBJECTS = 12 };
 
-/* Saves SUBJECTS entries one after the other, each as soon as it is "measured". Process 0 is killed at any moment. */
+/* Saves SUBJECTS entries one after the other, as if each were measured. Process 0 is killed at any moment. */
 static void save_many(int process)
 {
     for (int i = 0; i < SUBJECTS; i++) {
@@ -571,8 +574,8 @@ static void save_many(int process)
     _exit(0);
 }
 
-/* Eight processes save to one file at the same time, and one of them is killed: all that the others measured is there,
- * and what the killed one saved before. */
+/* Eight processes save to one file at the same time, and one of them is killed. The file has all entries of the others,
+ * and those that the killed process had saved. */
 static void processes_lose_nothing(void **state)
 {
     (void)state;
@@ -595,13 +598,13 @@ static void processes_lose_nothing(void **state)
         }
         for (int i = SUBJECTS; i < SAVERS * SUBJECTS; i++)
             assert_int_equal(rate_in_file(context, 1 + i), 7);
-        for (int i = 1; i < SUBJECTS; i++) /* in the order in which they were saved */
+        for (int i = 1; i < SUBJECTS; i++) /* an entry is there if a later entry is */
             assert_true(rate_in_file(context, i) == 7 || rate_in_file(context, i + 1) == 0);
     }
     ith_context_destroy(&context);
 }
 
-/* Neither a good nor a bad file stays open. */
+/* Good and bad files are closed after loading. */
 static void files_are_closed(void **state)
 {
     (void)state;

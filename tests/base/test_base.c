@@ -43,7 +43,7 @@ static void failures_keep_their_sentence(void **state)
     assert_int_equal(ith_fail(context, ITH_ERR_IO, "no %s", "disk"), ITH_ERR_IO);
     assert_int_equal(ith_fail_in(context, ITH_ERR_IO, "writing %d", 7), ITH_ERR_IO);
     assert_string_equal(ith_context_error(context), "writing 7: no disk");
-    /* Sentences show '?' for control characters, which a terminal may obey, and for bytes that are not UTF-8. */
+    /* Messages show '?' for control characters, which a terminal may obey, and for bytes that are not UTF-8. */
     ith_fail(context, ITH_ERR_IO,
              "a\x1b[b\xc2\x9b\x9b\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xc0\x80\xed\xa0\x80\xe2\x82");
     assert_string_equal(ith_context_error(context), "a?[b??\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80???????");
@@ -106,7 +106,7 @@ static void an_allocator_may_refuse(void **state)
 static void sixteen_bits_round_to_even(void **state)
 {
     (void)state;
-    for (uint32_t bits = 0; bits < 0x10000; bits++) { /* every value survives the way there and back */
+    for (uint32_t bits = 0; bits < 0x10000; bits++) { /* every value survives conversion to f32 and back */
         float f16 = ith_f32_from_f16((uint16_t)bits), bf16 = ith_f32_from_bf16((uint16_t)bits);
         if (isnan(f16))
             assert_true(isnan(ith_f32_from_f16(ith_f16_from_f32(f16))));
@@ -172,7 +172,7 @@ static void masks_hide_instruction_sets(void **state)
     ith_context_destroy(&context);
 }
 
-/* What the variable `names` leaves of a machine's sets: those of a machine that has all of them. */
+/* The instruction sets that ITHACA_CPU=`names` leaves of a machine that has all sets. */
 static uint32_t limit_of(const char *names)
 {
     uint32_t allowed = 0;

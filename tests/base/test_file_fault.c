@@ -175,7 +175,7 @@ static void nothing(void *user)
 static int read_without_guard(void)
 {
     scene s = make_scene();
-    signal(SIGBUS, SIG_DFL); /* a sanitizer's handler would hide the signal from the parent */
+    signal(SIGBUS, SIG_DFL); /* otherwise a sanitizer's handler would hide the signal from the parent */
     if (!ith_file_fault_guard(nothing, NULL))
         return 1;
     cut(&s, 0);
@@ -187,7 +187,7 @@ static int read_with_signal_ignored(void)
 {
     signal(SIGBUS, SIG_IGN);
     ith_file_fault_guard(nothing, NULL);
-    raise(SIGBUS); /* is ignored as before */
+    raise(SIGBUS); /* the signal is ignored as before */
     scene s = make_scene();
     cut(&s, 0);
     read_pages(&s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are not regular ones, as inputs and as outputs: refused with a sentence, and never waited for.
- * Outputs under links, with long names, and in place of files with permissions. */
+/* Files that are not regular are refused as inputs and as outputs with a sentence, and no call waits for them. Outputs
+ * that are links, that have long names, and that replace files with permissions. */
 #include "base/file_lock.h"
 #include "base/open_file.h"
 #include "base/replace_file.h"
@@ -25,7 +25,7 @@ static char *folder;
 static int set_up(void **state)
 {
     (void)state;
-    alarm(60); /* a wait ends this program */
+    alarm(60); /* ends this program if a call waits */
     folder = temporary_folder();
     return ith_context_create(NULL, &context);
 }
@@ -67,7 +67,7 @@ static void pipes_are_refused(void **state)
     assert_refused(path, "a pipe");
     assert_int_equal(symlink(path, link), 0);
     assert_refused(link, "a pipe");
-    int reader = open(path, O_RDONLY | O_NONBLOCK); /* nor is one written to that has a reader */
+    int reader = open(path, O_RDONLY | O_NONBLOCK); /* a pipe with a reader is refused too */
     assert_refused(path, "a pipe");
     char byte;
     assert_int_equal(read(reader, &byte, 1), 0);
@@ -149,7 +149,7 @@ static void assert_word(const char *path, const char *word)
     free(text);
 }
 
-/* A link stays, whether the file behind it is there or not, and that file is written. */
+/* If an output is a link, the link stays, and the file behind it is written, whether it exists or not. */
 static void links_are_followed(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void links_are_followed(void **state)
     assert_int_equal(lstat(nowhere, &info), 0);
 }
 
-/* The longest name that a file may have is not too long for the temporary file beside it, nor for a lock. */
+/* With the longest name that a file may have, the temporary file and the lock beside it can still be made. */
 static void the_longest_name_will_do(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void the_longest_name_will_do(void **state)
     assert_non_null(strstr(ith_context_error(context), strerror(ENAMETOOLONG)));
 }
 
-/* A lock holds whichever link names the file. */
+/* A file has one lock, through whichever link it is named. */
 static void a_link_has_the_lock_of_its_file(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void permissions_are_kept(void **state)
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_int_equal(chmod(path, 0444), 0);
     assert_int_equal(chmod(folder, 0777), 0);
-    const bool root = geteuid() == 0; /* who may write everywhere */
+    const bool root = geteuid() == 0; /* root may write everywhere */
     assert_int_equal(root ? seteuid(NOBODY) : 0, 0);
     ith_status status = ith_replace_file(context, path, write_word, "third");
     assert_int_equal(root ? seteuid(0) : 0, 0);
@@ -234,7 +234,7 @@ static void permissions_are_kept(void **state)
 }
 
 static int syncs, sync_error;
-static const char *sync_path; /* a file that is still the old one while the new one is flushed to the disk */
+static const char *sync_path; /* a file that must still be the old file while the new file is flushed to the disk */
 
 int __real_fsync(int file);
 int __wrap_fsync(int file);
@@ -250,7 +250,7 @@ int __wrap_fsync(int file)
     return sync_error ? -1 : __real_fsync(file);
 }
 
-/* A disk may refuse the data as late as in fsync. */
+/* A disk may refuse the data only in fsync. */
 static void files_reach_the_disk_before_they_replace(void **state)
 {
     (void)state;

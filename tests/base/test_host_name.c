@@ -15,7 +15,7 @@ int __wrap_gethostname(char *name, size_t bytes);
 
 static const char *system_name; /* NULL: the system does not answer */
 
-/* As the C library: a name that does not fit is an error. */
+/* Like the C library's function: a name that does not fit is an error. */
 int __wrap_gethostname(char *name, size_t bytes)
 {
     errno = system_name ? ENAMETOOLONG : EPERM;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that lie in memory in the place of a path: they are opened like other files, and go with the family of
- * contexts.
- */
+/* Lent files: memory takes the place of a file's path. They are opened like other files. A context and its clones share
+ * them, and the last of these frees them. */
 #include "base/lent_files.h"
 #include "base/open_file.h"
 
@@ -46,7 +45,7 @@ static void a_lent_file_is_opened_by_its_path(void **state)
     assert_int_equal(hole, 0);
     close(file);
 
-    /* Another family, and other paths, do not see it. */
+    /* A context that is no clone does not see it, and other paths do not give it. */
     assert_int_equal(ith_open_file(other, name, &file, &bytes), ITH_ERR_IO);
     assert_int_equal(ith_open_file(root, "no/such/folder/file2", &file, &bytes), ITH_ERR_IO);
     assert_string_equal(ith_lent_path(root, "/etc/hosts"), "/etc/hosts");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Observers: when they are asked and told, and by whom. */
+/* Observers: when, and from which threads, should_stop is called and progress is shown. */
 #include "base/clock.h"
 #include "base/observer.h"
 #include "support/fixture.h"
@@ -21,7 +21,7 @@ static void enter(account *a)
         a->overlap = true;
     if (omp_get_thread_num())
         a->foreign = true;
-    double end = ith_clock_seconds() + 0.001; /* long enough for another to come */
+    double end = ith_clock_seconds() + 0.001; /* long enough for another thread to come */
     while (ith_clock_seconds() < end)
         ;
     atomic_fetch_sub(&a->inside, 1);

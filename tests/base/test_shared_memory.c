@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that processes share: all see what one writes, the system frees it however they end, and a process that may
- * not map it is told why. */
+/* Memory that processes share: all see the numbers that one writes, the system frees it however they end, and a process
+ * that may not map it gets the reason. */
 #include "base/clock.h"
 #include "base/shared_memory.h"
 
@@ -18,9 +18,9 @@
 #include <cmocka.h>
 
 #define BYTES 10000
-#define LIMIT_BYTES ((rlim_t)1 << 30) /* of what the test may write to a file, which shared memory is */
+#define LIMIT_BYTES ((rlim_t)1 << 30) /* limit of the size of files; shared memory is a file */
 
-/* What the tests keep in shared memory. */
+/* The contents of the shared memory. */
 typedef struct contents {
     _Atomic uint32_t counter;
     char text[64];
@@ -58,7 +58,7 @@ static void answer(const ith_shared_handle *handle)
 {
     ith_context *own = NULL;
     ith_shared_memory memory;
-    alarm(120); /* if the test dies */
+    alarm(120); /* in case the test dies */
     if (ith_context_create(NULL, &own) || ith_shared_memory_open(own, handle, BYTES, &memory))
         _exit(1);
     contents *shared = memory.data;
@@ -93,7 +93,7 @@ static void processes_see_what_one_writes(void **state)
     ith_shared_memory_free(context, &memory);
 }
 
-/* No file system has the memory under a name, and it is gone when its last mapping is. */
+/* The memory has no name in a file system, and is freed with its last mapping. */
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ static void nothing_is_left(void **state)
     assert_int_equal(ith_context_bytes(context), 0);
 }
 
-/* A process of another container may have the number that is looked for. */
+/* In another container another process may have the same number. */
 static void another_file_is_refused(void **state)
 {
     (void)state;
@@ -125,7 +125,8 @@ static void another_file_is_refused(void **state)
     ith_shared_memory_free(context, &second);
 }
 
-/* The memory is not taken page by page until the machine has none left: set_up allows this process little. */
+/* Too much memory is refused at once, and not taken page by page until the machine has none left. set_up limits this
+ * process. */
 static void too_much_is_an_error(void **state)
 {
     (void)state;
@@ -141,7 +142,7 @@ static void a_wait_ends(void **state)
     (void)state;
     _Atomic uint32_t counter = 7;
     double begin = ith_clock_seconds();
-    ith_counter_wait(&counter, 6, 100); /* it differs already */
+    ith_counter_wait(&counter, 6, 100); /* the counter has another value already */
     ith_counter_wait(&counter, 7, 0.05);
     double took = ith_clock_seconds() - begin;
     assert_true(took >= 0.049 && took < 50);

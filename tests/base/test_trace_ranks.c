@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace: what is recorded is in the file, once, on a row where it overlaps nothing; recording from many threads. */
+/* The trace: every recorded span is in the file once, on a row where it overlaps no other; many threads record at once.
+ * */
 #include "base/clock.h"
 #include "base/trace.h"
 #include "support/memory.h"
@@ -88,17 +89,17 @@ static ith_context *traced(int64_t events)
 
 #define SPANS 300
 
-/* Spans that begin at some time before: they end in the order of the calls, and overlap those before by chance. */
+/* Spans with begin times in the past. They end in the order of the calls, and overlap earlier spans at random. */
 static void spans_are_drawn_where_they_were(void **state)
 {
     (void)state;
     static const char *const names[] = {"attend", "pack", "wait", "fetch"};
     static const char *const categories[] = {"compute", "exchange", "wait", "exchange"};
     ith_context *context = traced(10 * SPANS);
-    double begin[SPANS], ends[2][SPANS]; /* the end lies between the two */
+    double begin[SPANS], ends[2][SPANS]; /* the end lies between these times */
     srand(3);
     for (int i = 0; i < SPANS; i++) {
-        int back = i < 12 ? 0 : rand() % 12; /* at most six of a kind at a time */
+        int back = i < 12 ? 0 : rand() % 12; /* so that at most six of a kind overlap */
         begin[i] = back ? ends[1][i - back] : ith_trace_begin(context);
         ith_context_set_rank(context, i / 20 % 3);
         ends[0][i] = ith_clock_seconds();
@@ -109,7 +110,7 @@ static void spans_are_drawn_where_they_were(void **state)
     assert_int_equal(count_events(&file, "X", NULL), SPANS);
     assert_true(file.lost == 0);
     check_rows(&file);
-    /* Against the first span's beginning, in microseconds: times are rounded to a thousandth. */
+    /* Times are compared relative to the first span's beginning, in microseconds. They are rounded to a thousandth. */
     double first = 0;
     for (int i = 0; i < SPANS; i++) {
         int found = 0;
@@ -205,7 +206,7 @@ static void threads_record_at_once(void **state)
 {
     (void)state;
     record_in_threads(THREADS * EACH);
-    record_in_threads(1000); /* the rest is lost, and counted */
+    record_in_threads(1000); /* the other spans are lost, and counted */
     record_in_threads(1);
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of the program share. A test is run in tests/ with the build folder as its argument.
+# Functions for the tests of the program. A test is run in tests/ with the build folder as its argument.
 set -u
 build=$(realpath "$1")
 ithaca=$build/ithaca
@@ -8,7 +8,7 @@ golden=$(realpath golden)
 root=$(realpath ..)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache # no test reads what the user has measured
+export XDG_CACHE_HOME=$work/cache # no test reads the user's wisdom and machine description
 failures=0
 
 fail() {
@@ -26,25 +26,25 @@ expect() {
     [ -z "$words" ] || grep -qE -- "$words" "$work/err" || fail "no '$words' on standard error: $* ($(head -c 300 "$work/err"))"
 }
 
-# same FILE FILE
+# same FILE FILE: the files must be equal.
 same() {
     cmp -s "$1" "$2" || fail "$1 and $2 differ"
 }
 
-# heeds PROCESS SIGNAL: whether the program runs in a process and no longer ends by the signal alone: it has blocked it, to
-# wait for it.
+# heeds PROCESS SIGNAL: whether a process runs the program and handles the signal itself. The program blocks a signal
+# that it waits for.
 heeds() {
     local mask
     mask=$(sed -n 's/^SigBlk:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
     [ "/proc/$1/exe" -ef "$ithaca" ] && [ $((0x${mask:-0} >> ($(kill -l "$2") - 1) & 1)) = 1 ]
 }
 
-# await_heed PROCESS SIGNAL: waits until it does, or has ended.
+# await_heed PROCESS SIGNAL: waits until the process heeds the signal, or has ended.
 await_heed() {
     while kill -0 "$1" 2>/dev/null && ! heeds "$1" "$2"; do sleep 0.01; done
 }
 
-# know_machine: the description of a machine in the user's cache, so that no benchmark measures the machine first.
+# know_machine: puts the description of a machine into the user's cache, so that no command measures the machine first.
 know_machine() {
     export XDG_CACHE_HOME=$work/cache
     mkdir -p "$work/cache/ithaca"

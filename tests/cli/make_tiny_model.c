@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make_tiny_model FOLDER: writes FOLDER/model from images, FOLDER/lora.safetensors and FOLDER/first.png. Runs in
- * tests/.
- */
+/* make_tiny_model FOLDER: writes FOLDER/model (a model that makes videos from images), FOLDER/lora.safetensors and
+ * FOLDER/first.png. Runs in tests/. */
 #include "media/picture.h"
 #include "support/engine/tiny_model.h"
 #include "support/fixture.h"

@@ -21,7 +21,7 @@ over_sockets() {
     wait "${pids[@]}"
 }
 
-# start_process NUMBER PROCESSES ARGUMENT...
+# start_process NUMBER PROCESSES ARGUMENT...: starts process NUMBER.
 start_process() {
     local number=$1 processes=$2 more=() status=0
     shift 2

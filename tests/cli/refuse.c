@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to be preloaded: one call of the program, or of a library that it uses, fails. REFUSE=memory:N: the N-th
- * allocation from the beginning of main, counted from 1, has no memory. REFUSE=files:N: the N-th call that makes,
- * opens, reads, writes or renames a file fails, with the error of a full or broken disk. With N = 0 nothing fails, and
- * the file that REFUSE_LIST names gets the numbers of calls of this kind, one from each place: a place is a list of
- * return addresses. Calls of libraries that are being loaded do not count, as before main. */
+/* A library for LD_PRELOAD, which makes one call of the program, or of a library that it uses, fail. REFUSE=memory:N:
+ * the N-th allocation from the beginning of main, counted from 1, has no memory. REFUSE=files:N: the N-th call that
+ * makes, opens, reads, writes or renames a file fails, with the error of a full or broken disk. With N = 0 nothing
+ * fails, and the file that REFUSE_LIST names gets the numbers of calls of this kind, one from each place: a place is a
+ * list of return addresses. Calls of libraries that are being loaded do not count, as before main. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -77,7 +77,7 @@ static int refused(int of_kind, int error)
     return 1;
 }
 
-/* The function behind this library. */
+/* The function that this library replaces: the C library's. */
 static void *next(const char *name)
 {
     return dlsym(RTLD_NEXT, name);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ithaca attend on the golden files (o within 2^-8, lse within 1e-5 of a float64 softmax), strategies against one
+# ithaca attend on the golden files (o within 2^-8, lse within 1e-5 of a float64 softmax), strategies compared with one
 # another, and files that it must refuse.
 . cli/lib.sh
 
@@ -39,7 +39,7 @@ raw() {
     tail -c +$((9 + $(od -An -t u8 -N 8 "$1"))) "$1"
 }
 
-# golden NAME OPTION...: within the bounds of the golden file.
+# golden NAME OPTION...: the output must be within the bounds of the golden file.
 golden() {
     local name=$1
     shift
@@ -47,7 +47,7 @@ golden() {
     close_to "$golden/attention/$name.safetensors" "$work/$name" o 0.00390625 1000
     close_to "$golden/attention/$name.safetensors" "$work/$name" lse 1 1e-5
 }
-# Every file once plain, and once each with options that go together in one way or another.
+# Every golden file without options, and with several combinations of options.
 for file in "$golden"/attention/*.safetensors; do
     name=$(basename "$file" .safetensors)
     golden "$name"
@@ -87,11 +87,11 @@ attend plain
 attend f --precision f32
 close_to "$golden/attention/keymask_d64.safetensors" "$work/f" o 0.00390625 1000
 attend b --precision bf16
-same <(raw "$work/plain") <(raw "$work/b") # it is bf16 already
+same <(raw "$work/plain") <(raw "$work/b") # the file's tensors are bf16
 attend twice
 same "$work/plain" "$work/twice"
 
-# Compressed messages change the result: only if that is asked for, and the error is printed.
+# Messages are compressed only if an option asks for it. They change the result, and the error is printed.
 attend p --ranks 2 --strategy ring --exchange copy
 grep -q "compress" "$work/err" && fail "compression that nobody asked for: $(cat "$work/err")"
 attend c --ranks 2 --strategy ring --exchange copy --compress 8bit
@@ -101,7 +101,7 @@ cmp -s <(raw "$work/p") <(raw "$work/c") && fail "compression changes nothing"
 expect 1 "compress is bf16, which is for tensors of f32" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" \
     --output "$work/c" --ranks 2 --strategy ring --compress bf16
 
-# The lines about the plan.
+# --plan prints lines about the plan.
 attend p --ranks 3 --strategy ring --direction bidir --plan --quiet
 grep -q ring "$work/err" && grep -q bidir "$work/err" || fail "--plan says: $(cat "$work/err")"
 grep -q "attention in" "$work/err" && fail "--quiet tells the time"
@@ -136,7 +136,7 @@ put() {
 # some COUNT BYTES: BYTES (as printf writes them) COUNT times.
 some() { [ "$1" = 0 ] || printf "$2%.0s" $(seq "$1"); }
 
-# The same lengths as a mask, as a bias of the keys and as numbers; whatever the strategy.
+# Lengths given as a mask, as a bias of the keys and as numbers have the same result, with every strategy.
 keys=140 queries=100 none='\0\0\200\377' # -infinity
 lengths=$(values "$golden/attention/keymask_d64.safetensors" kv_lengths)
 for length in $lengths; do some $queries "$(some "$length" '\\1')$(some $((keys - length)) '\\0')"; done >"$work/bool"
@@ -154,7 +154,8 @@ for way in bool f32 bias; do
     done
 done
 
-# A mask that differs between queries and heads: a query that sees fewer keys is one of a problem with fewer keys.
+# A mask that differs between queries and heads. A query that sees fewer keys has the result of a problem with fewer
+# keys.
 few=37
 for head in 1 2 3; do
     for query in $(seq $queries); do
@@ -209,7 +210,7 @@ refuse "scale" "{\"__metadata__\":{\"scale\":\"0\"},$q,$k,$v}" 24
 refuse "in: metadata 'scale' is '1e39'" "{\"__metadata__\":{\"scale\":\"1e39\"},$q,$k,$v}" 24
 refuse "in: metadata 'scale' is '\?\[2J'" "{\"__metadata__\":{\"scale\":\"\\u001b[2J\"},$q,$k,$v}" 24
 
-# Everything masked: o = 0 and lse = -inf, from lengths of 0 as from a mask of false.
+# With all keys masked o = 0 and lse = -inf, with lengths of 0 and with a mask of false alike.
 for mask in '"kv_lengths":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}' \
     '"mask":{"dtype":"BOOL","shape":[1,1,1,1],"data_offsets":[24,25]}'; do
     make "{\"__metadata__\":{\"scale\":\"0.5\"},$q,$k,$v,$mask}" "$(echo "$mask" | sed -E 's/.*,([0-9]+)\].*/\1/')"
@@ -218,7 +219,7 @@ for mask in '"kv_lengths":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}' \
     [ "$(values "$work/empty" o | tr -d ' \n')" = 00 ] || fail "o of nothing is $(values "$work/empty" o)"
 done
 
-# No key at all, and no query.
+# Problems without keys and without queries.
 k0='"k":{"dtype":"F32","shape":[1,0,1,2],"data_offsets":[8,8]}'
 make "{$q,$k0,\"v\":{\"dtype\":\"F32\",\"shape\":[1,0,1,2],\"data_offsets\":[8,8]}}" 8
 expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty"
@@ -227,7 +228,7 @@ make '{"q":{"dtype":"F32","shape":[1,0,1,2],"data_offsets":[0,0]},"k":{"dtype":"
 expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty" --ranks 2
 header "$work/empty" | jq -e '.o.shape == [1,0,1,2] and .lse.shape == [1,1,0]' >/dev/null || fail "no queries"
 
-# No query, and more heads than anybody could walk over: a file of 300 bytes claims them.
+# A file of 300 bytes without queries claims so many heads that a loop over them would never end.
 for shape in 1,0,1099511627776,1 1099511627776,0,1,1; do
     none="{\"dtype\":\"F32\",\"shape\":[$shape],\"data_offsets\":[0,0]}"
     make "{\"q\":$none,\"k\":$none,\"v\":$none}" 0
@@ -238,7 +239,7 @@ done
 none='{"dtype":"F32","shape":[1,0,4611686018427387904,4],"data_offsets":[0,0]}'
 refuse "'q' is of shape \[1, 0, 4611686018427387904, 4\]; it must be smaller" "{\"q\":$none,\"k\":$none,\"v\":$none}" 0
 
-# A tensor whose name is misspelled is not used, and named.
+# A tensor with a misspelled name is not used, and a message names it.
 lengths='{"dtype":"I32","shape":[1],"data_offsets":[24,28]}'
 make "{$q,$k,$v,\"kv_length\":$lengths}" 28
 expect 0 "warning: $work/in: not used: tensor 'kv_length'; .*kv_lengths" "$ithaca" attend --input "$work/in" --output "$work/empty"
@@ -247,7 +248,8 @@ expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty" --quiet
 expect 0 "" "$ithaca" attend --input "$golden/attention/one_row.safetensors" --output "$work/empty"
 grep -q warning "$work/err" && fail "o and lse beside the inputs: $(cat "$work/err")"
 
-# f16: two keys alike have the mean of 1 and 2, and an lse of log 2, on more ranks than there are rows.
+# f16: two equal keys with the values 1 and 2 give the mean of the values, and an lse of log 2. There are more ranks
+# than rows.
 make '{"q":{"dtype":"F16","shape":[1,1,1,1],"data_offsets":[0,2]},"k":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[2,6]},"v":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[6,10]}}' 6
 printf '\x00\x3c\x00\x40' >>"$work/in"
 for options in "" "--precision f32" "--precision bf16" "--ranks 3 --strategy ring --softmax fixed_m"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Several videos with one command: --prompts and --count. Each video is the one that a command of its own makes; a video
-# that fails does not lose the others; a batch that was stopped goes on.
+# Several videos with one command: --prompts and --count. Each video is the same as from a command of its own. If a
+# video fails, the others are made all the same. A batch that was stopped can go on.
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
@@ -26,7 +26,7 @@ grep -q '3 of 3 videos made, 0 were there, 0 failed' out || fail "no summary: $(
 left=$(ls -A | grep -vxE 'clip-00[12].mp4|own.gif|one.mp4|two.mp4|three.gif|prompts|out|err|cache')
 [ -z "$left" ] || fail "left behind: $left"
 
-# what is there is left out
+# videos that are there already are skipped
 rm clip-002.mp4
 expect 0 "own.gif is there already: skipped" "${run[@]}" --prompts prompts --resume run.st
 same clip-002.mp4 two.mp4
@@ -46,7 +46,7 @@ grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry r
 grep -q '^3 videos' out || fail "dry run: $(cat out)"
 [ ! -e clip-001.mp4 ] || fail "a dry run made a video"
 
-# errors are found before the first video, with their line
+# errors are found before the first video, and named with their line
 refuse() { # WORDS LINE
     printf 'A red circle.\n\n%s\n' "$2" >wrong
     expect 1 "$1" "${run[@]}" --quiet --prompts wrong
@@ -84,7 +84,7 @@ expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dum
 expect 2 "--prompt is needed" "${run[@]}" --count 3
 expect 2 "must have the same name" "${run[@]}" --prompts prompts --checkpoint a --resume b
 
-# a video whose noise cannot be read does not lose the others
+# if the noise of a video cannot be read, the others are made all the same
 printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "noise": "none"}' '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
 expect 1 "none: No such file" "${run[@]}" --prompts broken
 grep -q 'clip-002.mp4 was not made' err || fail "the video that failed is not named: $(cat err)"
@@ -93,7 +93,7 @@ same clip-001.mp4 one.mp4
 same clip-003.mp4 two.mp4
 rm clip-*
 
-# stop_in_second OPTION...: stops a batch in its second video. The exit status in $status.
+# stop_in_second OPTION...: stops a batch in its second video. $status: its exit status.
 stop_in_second() {
     : >err
     set -m
@@ -106,7 +106,7 @@ stop_in_second() {
     wait $process || status=$?
 }
 
-# stopped in the second video, it goes on there
+# a batch that was stopped in the second video goes on there
 stop_in_second --steps 40 --checkpoint run.st
 [ $status = 1 ] || [ $status = 0 ] || fail "SIGTERM: exit status $status"
 cp clip-001.mp4 first.mp4
@@ -117,7 +117,8 @@ same clip-002.mp4 whole.mp4
 [ -z "$(ls run*.st 2>/dev/null)" ] || fail "saved runs are left: $(ls run*)"
 rm clip-* own.gif
 
-# stopped in the second video without saved runs: the first one is there, and nobody is told that nothing was written
+# a batch without saved runs that was stopped in the second video: the first video is there, so no message may say that
+# nothing was written
 stop_in_second --steps 400
 [ $status = 1 ] && [ -e clip-001.mp4 ] || fail "SIGTERM in the second video: exit status $status: $(tail -3 err)"
 grep -q 'Nothing was written' err && fail "a video is there: $(tail -4 err)"
@@ -131,7 +132,7 @@ same clip-001.mp4 one.mp4
 same clip-002.mp4 two.mp4
 rm clip-* own.gif
 
-# over processes a video for which no machine has the memory does not lose the others
+# in several processes, too, if no machine has the memory for a video, the others are made all the same
 printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "height": 8192, "width": 8192, "frames": 4001, "output": "large/"}' \
     '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
 over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/broken" --output "$work/clip.mp4" --strategy ulysses
@@ -144,7 +145,7 @@ same clip-001.mp4 one.mp4
 same clip-003.mp4 two.mp4
 rm clip-*
 
-# a process that dies in the second video: the first one stays, the others are named
+# if a process dies in the second video, the first video stays, and the videos that were not made are named
 for steps in 3 400; do
     printf '{"prompt": "A red circle moves to the right.", "steps": %s}\n' $steps
 done >mortal

@@ -5,8 +5,8 @@
 know_machine
 small="--heads 2 --head-dim 32 --repeat 2"
 
-# steady TEST COMMAND...: measures, and again up to four times while the test of jq is false of the figures, because other
-# programs disturb them.
+# steady TEST COMMAND...: measures, and measures again up to four times while TEST (for jq) is false for the figures,
+# because other programs may disturb a measurement.
 steady() {
     local test=$1 n
     shift
@@ -40,7 +40,7 @@ jq -e 'length == 2 and all(.[]; .rel_l2 < 5e-6 and .kernel == "f32_ref" and .ker
     [.[].softmax] == ["online", "fixed_m"]' "$work/out" >/dev/null || fail "options: $(cat "$work/out")"
 [ -s "$work/wisdom" ] && jq -e .traceEvents "$work/trace" >/dev/null || fail "wisdom and trace"
 
-# What is measured is wisdom from then on. Where a kernel has no rival, nothing is measured.
+# Measurements become wisdom for later commands. If only one kernel can run, nothing is measured.
 for origin in measured wisdom; do
     expect 0 "" "$ithaca" bench attention $small --seq 33 --effort measure --wisdom "$work/measured" --json
     jq -e --arg origin $origin 'all(.[]; .kernel_from == $origin or .kernel_from == "estimate")' "$work/out" >/dev/null ||
@@ -50,7 +50,7 @@ if grep -q '^attention ' "$work/measured"; then
     jq -e '.[0].kernel_from == "wisdom"' "$work/out" >/dev/null || fail "wisdom is not used"
 fi
 
-# Plans to compare with, which hide nothing: the same bytes and the same error
+# Plans without overlap send the same bytes and have the same error.
 steady 'all(.[1, 3]; .hidden_share < 0.05)' "$ithaca" bench attention --heads 4 --head-dim 32 --repeat 2 --seq 64 --ranks 2 \
     --exchange copy --strategy ring,ring_unhidden,ulysses:2,ulysses_unhidden:2 --json
 jq -e '([.[].overlap] == [null, "off", null, "off"]) and .[3].chunks == 2 and
@@ -99,7 +99,7 @@ jq -e "$figures" "$work/out" >/dev/null ||
 jq -e '[.[].stage] == ["latents", "attention", "picture", "level 1", "level 2", "level 3", "level 4", "norms", "rest",
     "encode"]' "$work/out" >/dev/null || fail "the stages of an encoder"
 
-# No rate is above the peak by more than the noise, except where fewer operations are done than counted.
+# No rate is above the peak by more than the noise, except in stages that do fewer operations than are counted.
 steady '.[-1].quiet_share < 1.1' "$ithaca" bench block --heads 4 --head-dim 64 --ffn-dim 1024 --seq 512 --threads 1 \
     --precision f32 --json
 
@@ -132,11 +132,11 @@ expect 1 "/none" "$ithaca" bench generate --model /none
 expect 2 "--model is needed" "$ithaca" bench generate
 expect 1 "frames" "$ithaca" bench generate --model "$model" --frames 6
 
-# On a terminal progress is shown; Ctrl-C ends the command within a second, with nothing on standard output.
+# A terminal shows progress. Ctrl-C ends the command within a second, without a line on standard output.
 if command -v script >/dev/null; then
     script -qec "'$ithaca' bench block $tiny --json >'$work/out'" /dev/null >"$work/screen" </dev/null || fail "on a terminal"
     grep -q 'run 3/3 in' "$work/screen" || fail "no progress on a terminal: $(cat "$work/screen")"
-    # The bar has room on a narrow terminal; a terminal that cannot draw a line again gets lines.
+    # The bar fits a narrow terminal. A terminal that cannot overwrite a line gets a new line each time.
     video="'$ithaca' generate --model '$model' --prompt x --steps 3 --output '$work/bar.mp4' >/dev/null"
     script -qec "stty cols 50; export TERM=xterm; $video" /dev/null 2>&1 >"$work/screen" </dev/null || fail "narrow terminal"
     tr '\r' '\n' <"$work/screen" | grep -aE '^(text|denoise|decode) *\[' | sed 's/\x1b\[K//' >"$work/bars"

@@ -6,7 +6,7 @@ know_machine
 cd "$work"
 small="--heads 4 --head-dim 32 --repeat 2 --threads 2"
 
-# The suite: eight strategies at four batch sizes on four ranks; what the user says counts more.
+# The suite: eight strategies at four batch sizes on four ranks, unless options say otherwise.
 expect 0 "" "$ithaca" bench attention --suite $small --seq 64 --svg suite.svg --json
 cp out suite.json
 jq -e 'length == 32 and ([.[].batch] | unique) == [1, 2, 4, 8] and all(.[]; .seq == 64 and .bench == "attention" and
@@ -26,7 +26,7 @@ for name in ulysses: ulysses:x ulysses:0 ulysses:-1 ulysses:2x; do
     expect 2 "--strategy: '$name' is not NAME:N" "$ithaca" bench attention $small --seq 64 --ranks 2 --strategy $name
 done
 
-# CSV holds what JSON holds.
+# CSV has the same figures as JSON.
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,2 --ranks 2 --strategy single,ulysses:2 --csv
 tr -d '\r' <out >rows.csv
 [ "$(wc -l <rows.csv)" = 5 ] || fail "CSV: $(cat rows.csv)"
@@ -53,7 +53,7 @@ END
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,3 --strategy single --machine ./simple.yaml --softmax online,fixed_m --json
 jq -e 'all(.[] | select(.softmax == "online"); 4 * .batch * 4 * 64 * 64 * 32 / 2e9 / .predicted_seconds - 1 | fabs < 1e-4)' out \
     >/dev/null || fail "predictions: $(jq -c '.[] | [.batch, .softmax, .predicted_seconds]' out)"
-# Threads are shared out to the ranks, at least one to each: single has all of them.
+# The ranks share the threads equally, with at least one for each; `single` has one rank, and so all threads.
 sed 's/host_units: 1/host_units: 8/; /rank_units/d' simple.yaml >threads.yaml
 for threads in 1 2 5; do
     expect 0 "" "$ithaca" bench attention $small --seq 64 --threads $threads --ranks 2 --strategy single,ring --machine ./threads.yaml --json
@@ -69,7 +69,7 @@ expect 0 "measuring it takes about a second" env XDG_CACHE_HOME="$work/empty" "$
     --ranks 2 --strategy ring --trace measured.json --json
 jq -e '.[0].predicted_seconds > 0' out >/dev/null || fail "no prediction from a measurement: $(cat out)"
 
-# Comparison. The earlier run is made from this one, so that each verdict is known: one repeat has no spread of its own.
+# Comparison. The earlier run is made from this run's figures, so each verdict is known. One repeat has no spread.
 measure=("$ithaca" bench attention $small --repeat 1 --seq 64 --ranks 2 --strategy single,ulysses,ring,ring_bidir --json)
 expect 0 "" "${measure[@]}"
 jq '[(.[0] | .seconds = 1e3 | .spread = 0.001), (.[1] | .seconds = 1e-9 | .spread = 0.1), (.[2] | .seconds = 1e3 | .spread = 2),
@@ -111,7 +111,7 @@ for batch in 1 2 4 8; do grep -q ">batch $batch, 64 tokens<" suite.svg || fail "
 [ "$(grep -c '>ulysses_ring_bidir<' suite.svg)" = 4 ] || fail "names of the picture"
 grep -qE '>4 heads of 32, bf16; 4 ranks, [0-9]* threads?; 2 repeats<' suite.svg || fail "the sizes of the picture"
 grep -qE '>(seconds|milliseconds|microseconds)<' suite.svg || fail "no unit"
-# The widths of the bars of a panel are in proportion to the medians. The widest is the measure.
+# The widths of the bars of a panel are in proportion to the medians. They are compared with the widest bar.
 sed -n '/<g class="panel">/,/<\/g>/p' suite.svg | sed -nE 's/.*<rect class="bar[^>]* width="([0-9.]+)".*<title>([^:]+(:2)?): .*/\2 \1/p' >widths
 jq -r '.[] | "\(.name) \(.seconds) \(.batch)"' suite.json | paste -d' ' - widths |
     awk '$1 != $4 { print "names differ: " $0 }
@@ -128,7 +128,7 @@ expect 0 "" "$ithaca" bench block --heads 2 --head-dim 32 --ffn-dim 96 --seq 70 
 grep -q '>self attention<' block.svg || fail "the picture of a block"
 expect 1 "'none/a.svg' cannot be written: No such file" timeout 100 "$ithaca" bench attention --seq 100000 --heads 40 --svg none/a.svg
 
-# The trace of one batch holds one execution of its rows: as many computations of batch 2 as there are ranks.
+# The trace of a batch size holds one execution of each of its rows: for batch 2, one computation of each rank.
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,2 --ranks 2 --strategy ring --trace all.json --json
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,2 --ranks 2 --strategy ring --trace two.json --trace-batch 2 --json
 computed() { jq '[.traceEvents[] | select(.ph == "X" and .name == "attend")] | length' "$1"; }

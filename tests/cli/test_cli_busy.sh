@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Threads that wait do not burn a busy machine: beside as many endless loops as there are processors, a run takes about
-# as long as it takes with OMP_WAIT_POLICY=passive. With threads that spin it takes 5 to 12 times as long.
+# Waiting threads do not take processors from a busy machine. Beside as many endless loops as there are processors, a
+# run takes about as long as with OMP_WAIT_POLICY=passive. If waiting threads spin, it takes 5 to 12 times as long.
 . cli/lib.sh
 cd "$work"
 
@@ -29,6 +29,6 @@ compare() {
     echo "milliseconds beside loops: $(median adapted), with OMP_WAIT_POLICY=passive $(median passive)"
     [ "$(median adapted)" -le $((2 * $(median passive) + 400)) ]
 }
-# other programs may come in between
+# other programs may disturb it
 compare || compare || compare || fail "threads that wait burn the processors"
 finish

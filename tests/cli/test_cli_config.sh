@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# --config and --print-config: every option of every command can stand in a file, errors name file and line, the command
-# line counts more than the file and the file more than the model folder, and what is printed can be read again.
+# --config and --print-config: every option of every command can stand in a file; errors name file and line; the command
+# line counts more than the file, and the file more than the model folder; a printed configuration can be read again.
 . cli/lib.sh
 cd "$work"
 commands=("generate" "attend" "verify" "plan" "tune" "bench attention" "bench block" "bench decode" "bench encode" "bench generate" "info" "tokenize")
@@ -20,7 +20,7 @@ value_for() {
     SECONDS | MB) echo 5 ;;
     TYPE | "T["*) echo f32 ;;
     S,* | "S["*) echo online ;;
-    NAME) echo ring ;; # a strategy, and any text where a kernel is asked for
+    NAME) echo ring ;; # a strategy, or the name of a kernel, which may be any text here
     *\|*) echo "${2##*|}" ;;
     *) echo "text-of-$1" ;;
     esac
@@ -31,7 +31,7 @@ without_sources() { sed -E 's/ *# .*//' "$1" | grep -v '^$'; }
 
 for command in "${commands[@]}"; do
     options "$command" >names
-    sed -i -e 's/^no-fold$/no-fold no|false/' -e 's/^slow-factor X$/slow-factor 1|3/' names # excludes fold; is at least 1
+    sed -i -e 's/^no-fold$/no-fold no|false/' -e 's/^slow-factor X$/slow-factor 1|3/' names # excludes fold; at least 1
     [ -s names ] || fail "no options: $command"
     while read -r name argument; do
         printf '%s: %s\n' "$name" "$(value_for "$name" "$argument")"
@@ -44,7 +44,7 @@ for command in "${commands[@]}"; do
         line=$((line + 1))
         grep -qE "^$name: .+ # all.yaml:$line\$" printed.yaml || fail "$command: no line of $name ($(grep "^$name:" printed.yaml))"
     done <names
-    # What is printed can be read again, and gives the same values.
+    # The printed configuration can be read again, and gives the same values.
     expect 0 "" "$ithaca" $command --config printed.yaml --print-config
     without_sources out >second
     without_sources printed.yaml >first
@@ -88,7 +88,7 @@ done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
 
-# Every mistake is told with its file and its line, and with the nearest thing that works.
+# Every mistake is reported with its file and its line, and with the nearest thing that works.
 # mistake TEXT WORDS: line 2 of a file is TEXT (as printf writes it).
 mistake() {
     printf "steps: 3\n$1\n" >mistake.yaml
@@ -110,7 +110,7 @@ mistake 'seed: [3]' 'seed: its value is not a single one'
 mistake 'seed: x' "seed: 'x' is not a whole number from 0 to 18446744073709551615"
 mistake 'steps: 4' 'steps: it is set twice'
 
-# A value that other parts of the program refuse is told with its line too.
+# If another part of the program refuses a value, its line is reported too.
 # refused STATUS TEXT WORDS: a run with a file whose line 2 is TEXT. The kernel in plain C takes every block_q.
 refused() {
     printf "steps: 3\n$2\n" >refused.yaml
@@ -129,7 +129,7 @@ cp -r "$model" own && sed -i 's/^height: .*/height: 30/' own/ithaca.yaml
 expect 1 'height is 30; .* 16 and 32 \(ithaca.yaml of the model folder, line 2, sets height\)$' "$ithaca" generate --model own \
     --prompt x --dry-run --quiet
 
-# The choices of a plan, its exchange too
+# The choices of a plan, with its exchange
 expect 0 "" "$ithaca" bench attention --seq 64 --ranks 2 --machine avx2-1gbit --print-config
 grep -qE '^exchange: in_place +# chosen' out || fail "no exchange in force: $(grep exchange out)"
 
@@ -142,7 +142,7 @@ grep '^prompt' printed.yaml | sed 's/ *# command line$//' >first
 grep '^prompt' out | sed 's/ *# printed.yaml:[0-9]*$//' >second
 same first second
 
-# Command line, file, model folder, the model's own values, default.
+# Values come from the command line, the file, the model folder, the model itself, or the defaults, in this order.
 printf 'steps: 9\nguidance: [5, 4]\n' >run.yaml
 expect 0 "" "$ithaca" generate --config run.yaml --model "$model" --guidance 2 --print-config
 for line in 'guidance: \[2, 2\] +# command line' 'steps: 9 +# run.yaml:1' 'shift: 3 +# ithaca.yaml of the model folder, line 7' \
@@ -156,7 +156,7 @@ expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --mo
 grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
-# What the library chooses is printed too, by wisdom if there is any; a run with the printed choices makes the same ones.
+# The library's own choices are printed too, with those from wisdom. A run with the printed choices has the same plan.
 tiny="--heads 4 --head-dim 32 --seq 100 --repeat 1 --threads 2 --wisdom wisdom"
 for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --strategy ulysses --chunks 2 --softmax fixed_m"; do
     expect 0 "" "$ithaca" bench attention $tiny $options --effort measure --json
@@ -175,7 +175,7 @@ for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --str
     done
 done
 
-# An option from the file has effect, and the command line counts more.
+# An option from the file has an effect, and the command line counts more.
 printf 'heads: 2\nhead-dim: 32\nseq: 40\nrepeat: 1\njson: true\nthreads: 1\n' >small.yaml
 expect 0 "" "$ithaca" bench attention --config small.yaml --seq 50
 jq -e '.[0].heads == 2 and .[0].head_dim == 32 and .[0].seq == 50 and .[0].threads == 1' out >/dev/null || fail "$(cat out)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# --device: on a machine without one each command says so in one sentence. On the fake device (tests/gpu/fake) attend,
-# verify, bench and info compute as on the processor.
+# --device: on a machine without a device each command says so in one sentence. On the fake device (tests/gpu/fake)
+# attend, verify, bench and info compute as on the processor.
 . cli/lib.sh
 cd "$work"
 know_machine
@@ -10,7 +10,7 @@ commands=("attend --input $input --output o" "verify --seq 8" "bench attention -
 
 one_line() { [ "$(wc -l <err)" = 1 ] || fail "$(wc -l <err) lines on standard error: $(head -c 300 err)"; }
 
-# No module, and a name that is none.
+# Without a module, and with a name that is no device.
 for command in "${commands[@]}"; do
     expect 1 "no module ithaca_device_cuda.so was found" env ITHACA_PLUGIN_PATH= "$ithaca" $command --device cuda
     one_line
@@ -21,7 +21,7 @@ expect 2 "--machine describes processors" "$ithaca" bench attention --device cud
 expect 0 "" env ITHACA_PLUGIN_PATH= "$ithaca" info
 grep -A1 '^devices' out | grep -q 'cuda .*no module ithaca_device_cuda.so' || fail "info does not say why there is no device"
 
-# The module for NVIDIA GPUs on a machine that hides them.
+# The module for NVIDIA GPUs when all GPUs are hidden.
 if [ -e "$build/ithaca_device_cuda.so" ]; then
     for command in "${commands[@]}"; do
         expect 1 "cuda:0: " env CUDA_VISIBLE_DEVICES= ITHACA_PLUGIN_PATH="$build" "$ithaca" $command --device cuda
@@ -46,7 +46,7 @@ assert kernels["f32_fake"]["f32_gflops"] > 0 and kernels["f32_fake"]["peak_gflop
 assert kernels["16bit_fake"]["bf16_gflops"] > 0 and "f32_gflops" not in kernels["16bit_fake"]
 END
 
-# Results: every plan within its bounds, on the device in every way in which its operations may run.
+# Every plan is within its bounds, in each of the orders in which the fake devices run operations.
 for device in fake:0 fake:1 fake:2 fake:3; do
     expect 0 "" "$ithaca" verify --device $device --seq 23 --heads 3 --head-dim 16 --ranks 3 --mask lengths
 done
@@ -85,7 +85,7 @@ expect 1 "exchange is in_place, and on the device fake:0" "$ithaca" attend --inp
 expect 1 "no kernel of the device fake:0 is named 'f32_ref'" "$ithaca" attend --input "$input" --output o --device fake \
     --kernel f32_ref
 
-# Benchmarks: rows of a device name it, and have no prediction; their peak is the rate of its matrix products.
+# Rows of a benchmark on a device name the device and have no prediction. Their peak is the rate of its matrix products.
 expect 0 "" "$ithaca" bench attention --device fake:2 --seq 24 --heads 4 --head-dim 16 --ranks 2 --strategy single,ring,ulysses \
     --repeat 2 --json
 cp out rows.json
@@ -115,7 +115,7 @@ expect 0 "" "$ithaca" attend --input "$input" --output o --config device.yaml --
 grep -q 'on fake:1' err || fail "the plan names no device: $(cat err)"
 grep -q '"attend"' trace.json || fail "the trace has no computing"
 
-# A run that may take less of the device than the weights need streams layers.
+# A run streams layers if it may take less memory of the device than the weights need.
 expect 2 "--device-memory needs --device" "$ithaca" generate --model "$model" --prompt x --device-memory 30
 expect 0 "" "$ithaca" generate --model "$model" --prompt "a red square" --frames 1 --height 32 --width 32 --steps 1 --device fake:2 \
     --precision f32 --device-memory 20 --output small.gif --json --verbose

@@ -24,12 +24,12 @@ for words in "9 frames of 64 x 64" "plan .*single over 1 rank" "kernel" "predict
 done
 [ -z "$(ls | grep -vE '^(out|err|cache)$')" ] || fail "a dry run wrote $(ls)"
 
-# A description of this machine that is kept counts; most runs here have one, because measuring takes time.
+# A description of this machine in the cache is used. Most runs here have one, because measuring takes time.
 know_machine
 dry 0 ""
 grep -q "ithaca tune keeps" out || fail "the kept description does not count: $(cat out)"
 
-# The parts add up, and the memory is what a run predicts and holds.
+# The parts add up to the whole, and the memory is the same as in the prediction of a run.
 for options in "" "--ranks 2 --strategy ulysses" "--ranks 4 --strategy ring --cfg parallel" "--cfg sequential --precision f32"; do
     dry 0 "" --json $options
     cp out dry.json
@@ -54,14 +54,14 @@ END
 done
 rm -f clip.mp4
 
-# Saved latents: nothing but their decoding is predicted.
+# With saved latents only decoding is predicted.
 expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 64 --width 64 --frames 9 --steps 1 --output clip.mp4 --keep-latents --quiet
 expect 0 "" "$ithaca" generate --model "$model" --from-latents clip.mp4.latents.safetensors --output other.mp4 --dry-run --json
 python3 -c 'import json; p = json.load(open("out"))["predicted"]; assert p["denoise"] == 0 and p["decode_compute"] > 0' ||
     fail "the prediction of saved latents: $(cat out)"
 [ ! -e other.mp4 ] || fail "a dry run wrote a video"
 
-# The weights are not read: files that have nothing but holes behind their headers do. A file that is too short is named.
+# The weights are not read: files whose weights are holes are enough. A file that is too short is named.
 mkdir -p copy/vae
 cp -rs "$model"/* copy/ 2>/dev/null
 weights=copy/vae/diffusion_pytorch_model.safetensors
@@ -101,7 +101,7 @@ kill -TERM $process
 wait $process
 grep -q "predicted peak memory.*predicted time" out || fail "no predicted time of a long run: $(cat out)"
 
-# A kept description that is broken is named, and the run goes on.
+# If the description in the cache is broken, a message names it, and the run goes on.
 printf 'host_units: many\n' >"$XDG_CACHE_HOME/ithaca/machine.yaml"
 dry 0 "machine.yaml:1"
 grep -q "predicted time" out || fail "a broken description ends the prediction: $(cat out)"

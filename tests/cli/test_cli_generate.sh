@@ -6,21 +6,21 @@ cd "$work"
 small="--model $model --height 64 --width 64 --frames 5 --steps 3 --threads 2"
 prompt="A red circle moves to the right on a black background."
 
-# generate STATUS WORDS OUTPUT OPTION...
+# generate STATUS WORDS OUTPUT OPTION...: makes a small video; status and words as for `expect`.
 generate() {
     local status=$1 words=$2 output=$3
     shift 3
     expect "$status" "$words" "$ithaca" generate $small --prompt "$prompt" --output "$output" "$@"
 }
 
-# Nothing but these names is in the folder, beside what the tests keep.
+# left NAME...: the folder holds only these names, and files of the tests.
 left() {
     local there want=$*
     there=$(echo $(ls -A | grep -vxE 'out|err' | sort))
     [ "$there" = "$want" ] || fail "left behind: $there instead of $want"
 }
 
-# mp4, with what it was made from in its metadata, and the summary.
+# An mp4 whose metadata say how it was made, and the summary.
 generate 0 "denoise: step 3 of 3" clip.mp4 --seed 7 --precision f32
 grep -q "decode: frame 5 of 5" err || fail "no line about the last frame"
 grep -q "predicted peak memory" err || fail "no predicted memory"
@@ -42,7 +42,7 @@ generate 0 "" clip.mp4 --seed 8 --precision f32
 cmp -s clip.mp4 first.mp4 && fail "another seed gives the same video"
 rm ./*.mp4
 
-# bf16 without instructions for it; auto says why it chose, and what.
+# bf16 on a machine without bf16 instructions. auto prints its choice and the reason.
 ITHACA_CPU=baseline generate 0 "precision bf16: .*multiplied in f32" clip.gif --precision bf16
 ITHACA_CPU=baseline generate 0 "precision f32: chosen because" clip.gif
 cp clip.gif first.gif
@@ -60,7 +60,7 @@ jq -e '.frames == 5 and .height == 64 and .width == 64 and .fps == 12 and .outpu
     fail "the JSON lacks something: $(cat out)"
 rm clip.gif
 
-# PNGs; the same ones on any number of ranks with ulysses.
+# PNGs. With ulysses they are the same on any number of ranks.
 generate 0 "" one/ --precision f32
 [ "$(ls one | tr '\n' ' ')" = "frame_0000.png frame_0001.png frame_0002.png frame_0003.png frame_0004.png " ] ||
     fail "PNGs: $(ls one)"
@@ -71,7 +71,7 @@ generate 0 "" ring/ --ranks 2 --strategy ring --cfg sequential
 rm -r one two ring
 left
 
-# Every option of attention, on the command line and in a file: the plan has what was asked for.
+# Every option of attention, on the command line and in a file, is found in the plan.
 generate 0 "" clip.gif --json --ranks 4 --strategy ulysses_ring_bidir --ulysses 2 --ring 2 --softmax fixed_m \
     --no-smoothing --exchange copy --chunks 3 --no-fold --kernel f32_ref --block-q 64 --block-kv 128 \
     --block-kv-compute 32 --block-kv-compute-in 1 --direction uni --effort measure --wisdom wisdom
@@ -108,7 +108,7 @@ generate 1 "abacus" clip.gif --kernel abacus
 generate 1 "wisdom" clip.gif --wisdom c.yaml
 rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
-# Options in files: the command line counts more than --config, and that more than the model's ithaca.yaml.
+# Options in files: the command line counts more than --config, and --config more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
 expect 0 "step 2 of 2" "$ithaca" generate --model "$model" --config c.yaml --prompt x --height 32 --width 32 --frames 1 \
     --fps 30 --json
@@ -117,12 +117,12 @@ jq -e '.fps == 30 and .sampling.steps == 2 and .sampling.guidance == [1, 1] and 
 left c.yaml from_config.gif
 rm c.yaml from_config.gif
 
-# Latents: kept, gone on from, dumped.
+# Latents that are kept, decoded later, and dumped.
 generate 0 "" whole/ --keep-latents --dump dump.safetensors --precision f32
 left dump.safetensors whole whole.latents.safetensors
 cp whole.latents.safetensors kept
 mv whole first
-generate 0 "" whole/ --seed 9 --precision f32 # what an earlier run kept stays, and this one's do not
+generate 0 "" whole/ --seed 9 --precision f32 # latents of an earlier run stay, and this run keeps none
 cmp whole.latents.safetensors kept || fail "a run without --keep-latents touched latents that an earlier one kept"
 rm -r kept whole
 mv first whole
@@ -139,7 +139,7 @@ truncate -s -1 dump.safetensors
 expect 1 "dump.safetensors" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output cut.mp4
 rm -r dumped noise again clip.mp4 whole dump.safetensors
 
-# A trace: what each rank did when.
+# A trace of all ranks.
 generate 0 "" clip.mp4 --ranks 2 --trace trace.json
 jq -e '[.traceEvents[] | select(.ph == "X") | .name] | (map(select(. == "step")) | length == 6) and
     (map(select(. == "block")) | length == 36) and (map(select(. == "decode")) | length == 2) and
@@ -148,7 +148,7 @@ jq -e '[.traceEvents[] | select(.ph == "X") | .name] | (map(select(. == "step"))
 left clip.mp4 trace.json whole.latents.safetensors
 rm clip.mp4 trace.json
 
-# Without standard streams their numbers do not fall to files, into which messages would go then.
+# If the standard streams are closed, no file of the run gets their numbers, because messages would be written into it.
 generate 0 "" a.mp4 --dump a --trace t --verbose
 ("$ithaca" generate $small --prompt "$prompt" --output b.mp4 --dump b --trace t --verbose --json <&- >&- 2>&-) &&
     fail "a closed standard output is no failure"
@@ -157,7 +157,7 @@ same a b
 jq -e . t >/dev/null || fail "the trace holds something else"
 rm a.mp4 b.mp4 a b t
 
-# A run that keeps no latents leaves alone those that an earlier one kept.
+# A run that keeps no latents does not touch latents that an earlier run kept.
 cp whole.latents.safetensors clip.mp4.latents.safetensors
 generate 0 "" clip.mp4 --seed 5
 same whole.latents.safetensors clip.mp4.latents.safetensors
@@ -166,18 +166,19 @@ generate 0 "" clip.mp4 --seed 5 --keep-latents
 cmp -s whole.latents.safetensors clip.mp4.latents.safetensors && fail "--keep-latents keeps older latents"
 rm clip.mp4 clip.mp4.latents.safetensors
 
-# Threads have room where the shell allows the main thread little.
+# Threads have enough stack even if the shell gives the main thread little.
 expect 0 "" bash -c 'ulimit -s 64; exec "$@"' - "$ithaca" generate $small --prompt x --output narrow/ --quiet --frames 1
 rm -r narrow
 
-# A disk that is full while the video is written, and while latents are.
+# A disk that becomes full while the video or the latents are written.
 expect 1 "'full.mp4' cannot be written: .*File too large" bash -c 'ulimit -f 1; exec "$@"' - "$ithaca" generate \
     --model "$model" --from-latents whole.latents.safetensors --output full.mp4 --quiet --crf 0
 expect 1 "full.mp4.latents.safetensors" bash -c 'ulimit -f 4; exec "$@"' - "$ithaca" generate $small --prompt x \
     --output full.mp4 --quiet --frames 17
 left whole.latents.safetensors
 
-# on_small_disk KB STATUS WORDS LEFT OPTION...: the same on a file system of so many kB, and what is left there.
+# on_small_disk KB STATUS WORDS LEFT OPTION...: the same on a file system of KB kB. LEFT: the files that must be left
+# there.
 on_small_disk() {
     local kb=$1 status=$2 words=$3 want=$4
     shift 4
@@ -242,7 +243,7 @@ grep -q -- "--from-latents 'clip.mp4.latents.safetensors'" err || fail "not told
 left clip.mp4.latents.safetensors trace.json
 jq -e 'any(.traceEvents[]; .name == "decode")' trace.json >/dev/null || fail "no trace of a run that was stopped"
 
-# A bar on a terminal.
+# Progress on a terminal is a bar.
 if command -v script >/dev/null; then
     script -qec "$ithaca generate $small --prompt x --output bar.mp4" /dev/null </dev/null >out 2>&1
     grep -qE '\[=+> *\] step 1/3, .* left' out || fail "no bar on a terminal"

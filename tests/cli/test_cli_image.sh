@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ithaca generate --image: the size of the video, the same bits on ranks and processes, what is refused.
+# ithaca generate --image: the size of the video, the same bits on ranks and processes, and refusals.
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
@@ -9,7 +9,7 @@ i2v=(generate --model "$golden/i2v/model" --prompt "A red circle" --frames 9 --s
 ti2v=(generate --model "$golden/ti2v/model" --prompt "A red circle" --frames 9 --steps 3 --threads 1 --precision f32 --quiet)
 first=$pictures/turned_jpg_6.jpg last=$pictures/alpha.webp
 
-# ---- Size: an upright picture of 24 x 40 pixels
+# ---- The size of a video from an upright picture of 24 x 40 pixels
 
 size() { # WIDTH HEIGHT OPTIONS...
     local width=$1 height=$2
@@ -23,7 +23,7 @@ size 64 112 --width 64
 size 32 48 --height 48
 size 32 32 --height 32 --width 32
 
-# The sizes that the model's folder sets leave room for given ones: a square picture, and 128 x 128 in ithaca.yaml.
+# Given sizes count more than the sizes in the model's folder: the picture is square, and ithaca.yaml has 128 x 128.
 square() { # WIDTH HEIGHT OPTIONS...
     local width=$1 height=$2
     shift 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a run may not replace, and what it leaves: files that it reads, frames of its own folder, unfinished runs, weights
-# that make no picture, and the command that goes on.
+# A run does not replace files that it reads, or frames of its own folder. Unfinished runs leave a saved run and print
+# the command that goes on. If weights make no picture, the latents are kept.
 . cli/lib.sh
 cp -r "$model" "$work/model"
 cp "$golden/lora/kohya.safetensors" "$work/style.safetensors"
@@ -9,7 +9,7 @@ cp "$golden/lora/plain.safetensors" "$work/other.safetensors"
 cd "$work"
 run=("$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 2 --quiet)
 
-# The sums of all files but the output of commands.
+# Checksums of all files except the output of commands.
 sums() { find . -type f ! -name out ! -name err ! -name sums -exec md5sum {} + | sort; }
 sums >sums
 expect 1 "--dump and a LoRA name the same file" "${run[@]}" --output o.gif --lora style.safetensors:0.5 --dump ./style.safetensors
@@ -23,7 +23,7 @@ mkdir frames
 expect 1 "--preview 'frames/frame_0000.png' has the name of a frame in the folder of --output" "${run[@]}" --output frames/ --preview frames/frame_0000.png
 (cd frames && expect 1 "--dump 'frame_0003.png' has the name of a frame" "$ithaca" generate --model ../model --prompt x --output ./ --dump frame_0003.png)
 sums | cmp -s - sums || fail "refused outputs have changed files: $(sums | diff - sums)"
-# Outputs of an earlier run in the model's folder may be replaced.
+# The output of an earlier run may be replaced, even if it lies in the model's folder.
 for _ in 1 2; do expect 0 "" "${run[@]}" --output model/o.gif --keep-latents; done
 rm model/o.gif*
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Long runs: --checkpoint and --resume after signals, after kill -9, on a full disk, over several processes. The video is
-# the one of a run in one piece. ITHACA_KILLS: how many runs are killed (4).
+# the same as from a run in one piece. ITHACA_KILLS: the number of runs that are killed (4).
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
@@ -12,7 +12,7 @@ prompt='A red circle moves to the right on a black background.'
 size=(--height 64 --width 64 --frames 9 --steps 8 --seed 5)
 run=("$ithaca" generate --model "$model" --quiet)
 
-# wait_for_step N: until the run has been saved after step N or later, or has ended.
+# wait_for_step N: waits until the run was saved after step N or later, or has ended.
 wait_for_step() {
     local i step
     for ((i = 0; i < 12000; i++)); do
@@ -23,7 +23,7 @@ wait_for_step() {
     fail "step $1 was not saved: $(head -c 300 err)"
 }
 
-# start COMMAND...: in the background, its number in $process.
+# start COMMAND...: starts the command in the background. $process: its number.
 start() {
     set -m # so that the process does not inherit an ignored SIGINT
     "$@" >out 2>err </dev/null &
@@ -33,7 +33,7 @@ start() {
 
 expect 0 "" "${run[@]}" --prompt "$prompt" "${size[@]}" --output whole.mp4
 
-# A run that is stopped by a signal says how it goes on. Nothing is given again.
+# A run that a signal stops prints the command that goes on with it. No option needs to be given again.
 for signal in INT TERM HUP; do
     start "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --checkpoint run --checkpoint-every 3
     wait_for_step 3
@@ -48,14 +48,14 @@ for signal in INT TERM HUP; do
     rm -f clip.mp4 run
 done
 
-# A run that is saved behind a link: the link stays, and the file is removed.
+# If the saved run is a link, the link stays, and the file behind it is removed.
 mkdir far
 ln -s far/run link
 expect 0 "" "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --checkpoint link
 [ -L link ] && [ -z "$(ls -A far)" ] || fail "a saved run behind a link: $(ls -A . far)"
 rm -r clip.mp4 link far
 
-# A run that is killed again and again at any moment comes to its end.
+# A run that is killed again and again at random moments comes to its end.
 start "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --checkpoint run
 for ((i = 0; i < kills; i++)); do
     wait_for_step 0
@@ -71,7 +71,7 @@ wait $process || status=$?
 same clip.mp4 whole.mp4
 rm -f clip.mp4 run .clip* clip*latents* run.*
 
-# What the command line must not say.
+# Options that contradict the saved run are refused.
 start "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --checkpoint run
 wait_for_step 1
 kill -s TERM $process
@@ -79,7 +79,7 @@ wait $process
 if [ -e run ]; then
     expect 1 "steps is 9, and 8 in the saved run run" "${run[@]}" --output clip.mp4 --resume run --steps 9
     expect 1 "seed is 0, and 5 in the saved run run" "${run[@]}" --output clip.mp4 --resume run --seed 0
-    sed 's/"frames":"9"/"frames":"3"/' run >changed # the file is to blame, and not ithaca.yaml of the model
+    sed 's/"frames":"9"/"frames":"3"/' run >changed # the message must blame the file, and not the model's ithaca.yaml
     expect 1 "^ithaca: changed: its metadata was changed or is damaged\$" "${run[@]}" --output clip.mp4 --resume changed
     rm changed
     expect 1 "prompt is not the same in the saved run" "${run[@]}" --output clip.mp4 --resume run --prompt x
@@ -88,7 +88,7 @@ if [ -e run ]; then
     step=$(grep -aoE '"step":"[0-9]+"' run | tr -cd 0-9)
     jq -e --argjson left $((8 - step)) '.predicted | (.denoise / .denoise_per_step - $left | fabs) < 1e-6' out >/dev/null ||
         fail "the steps that are done are predicted again: $(cat out)"
-    # defaults of the model's folder do not contradict
+    # defaults of the model's folder are no contradiction
     cp -r "$model" other && chmod -R u+w other && sed -i 's/^steps:.*/steps: 3/' other/ithaca.yaml
     expect 0 "" "$ithaca" generate --quiet --model other --resume run --output clip.mp4
     same clip.mp4 whole.mp4
@@ -101,7 +101,7 @@ expect 2 "--resume is about denoising" "${run[@]}" --resume run --from-latents l
 expect 1 "it is no saved run" "${run[@]}" --resume "$model/vae/diffusion_pytorch_model.safetensors"
 rm -f clip.mp4 run
 
-# A preview: a PNG that is replaced after each step; a folder that cannot be written is found first.
+# A preview is a PNG that is replaced after steps. If its folder cannot be written, the run does not begin.
 expect 0 "" "${run[@]}" --prompt "$prompt" "${size[@]}" --output clip.mp4 --preview small.png --preview-every 3
 same clip.mp4 whole.mp4
 [ "$(head -c 8 small.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "the preview is no PNG"
@@ -110,7 +110,8 @@ expect 2 "--preview-every needs --preview" "${run[@]}" --prompt x --preview-ever
 expect 2 "--preview is about denoising" "${run[@]}" --from-latents latents --preview small.png
 expect 1 "nowhere/small.png" "${run[@]}" --prompt x --preview nowhere/small.png
 
-# Over processes rank 0 alone writes it, with the pixels of one process; with the autoencoder of Wan 2.2 too.
+# In several processes rank 0 alone writes the preview, with the pixels of one process; also with the autoencoder of Wan
+# 2.2.
 for previewed in "$model" "$golden/ti2v/model"; do
     preview=(generate --model "$previewed" --prompt "$prompt" --height 64 --width 64 --frames 9 --steps 3 --precision f32 --quiet)
     expect 0 "" "$ithaca" "${preview[@]}" --output one.gif --preview one.png
@@ -122,7 +123,7 @@ for previewed in "$model" "$golden/ti2v/model"; do
 done
 rm -f clip.mp4
 
-# Processes: saved by two, resumed by three, and by one.
+# Two processes save a run, and three processes, or one, resume it.
 for processes in 3 1; do
     signal_to="TERM all" signal_after="step [3-8] of" over_sockets 2 generate --model "$model" --prompt "$prompt" \
         "${size[@]}" --output "$work/clip.mp4" --checkpoint "$work/run" --strategy ulysses
@@ -133,8 +134,8 @@ for processes in 3 1; do
     rm -f clip.mp4 run
 done
 
-# A run from images: the command that is printed goes on with them, in one process and in three. Other pictures than those
-# of the run are refused.
+# A run from images: the printed command goes on with the same images, in one process and in three. Other images are
+# refused.
 cp "$golden/pictures/rgb.png" first.png
 cp "$golden/pictures/alpha.webp" last.webp
 from_images=(--prompt "$prompt" --image first.png --last-image last.webp --height 64 --width 96 --frames 9 --steps 300
@@ -162,14 +163,14 @@ if [ -e run ]; then
 fi
 rm -f clip.mp4 run kept
 
-# A disk that is full is found before the first step.
+# A full disk is found before the first step.
 if mkdir disk && mount -t tmpfs -o size=64k none disk 2>/dev/null; then
     expect 1 "its disk has .* free" "${run[@]}" --prompt x "${size[@]}" --output clip.mp4 --checkpoint disk/run
     ln -s disk/run link # the disk is the one behind the link
     expect 1 "its disk has .* free" "${run[@]}" --prompt x "${size[@]}" --output clip.mp4 --checkpoint link
     [ -z "$(ls disk)" ] || fail "a full disk: left behind: $(ls disk)"
     umount disk
-    # and a disk that becomes full in the middle of a run does not end it
+    # a disk that becomes full in the middle of a run does not end the run
     mount -t tmpfs -o size=512k none disk
     start "$ithaca" generate --model "$model" --prompt "$prompt" "${size[@]}" --steps 40 --output clip.mp4 --checkpoint disk/run
     for ((i = 0; i < 5000; i++)); do [ -e disk/run ] && break; sleep 0.02; done

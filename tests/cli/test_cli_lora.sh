@@ -9,7 +9,7 @@ cp "$golden/lora/kohya.safetensors" "$work/style.safetensors"
 cp "$golden/lora/plain.safetensors" "$work/other.safetensors"
 cp "$golden/lora/kohya.safetensors" "$work/Wan2.2-Lightning/high_noise_model.safetensors"
 
-# Several options and lists have all files; a file of options is overridden.
+# Files of several options and of lists are all used. The command line counts more than a configuration file.
 "${run[@]}" --print-config --lora a --lora b:0.5,c >"$work/out"
 grep -q '^lora: "a,b:0.5,c"' "$work/out" || fail "lora in $(cat "$work/out")"
 printf 'lora: [d, "e:2"]\nlora-low: f\n' >"$work/run.yaml"
@@ -27,7 +27,7 @@ expect 1 "/a:b.safetensors: .*another size" "${run[@]}" --lora "$work/a:b.safete
 expect 1 "/a:b.safetensors: .*another size" "${run[@]}" --lora "$work/a:b.safetensors"
 expect 1 "model.safetensors.*no part of a LoRA" "${run[@]}" --lora "$model/text_encoder/model.safetensors"
 
-# Advice names what is not in force, and no more.
+# Advice names only options whose values are not the advised ones.
 lora=$work/Wan2.2-Lightning/high_noise_model.safetensors
 expect 1 "Lightning.*needs --steps 4 --shift 5 --guidance 1 --solver euler" "${run[@]}" --lora "$lora" --steps 9 --shift 3 \
     --guidance 4 --solver unipc
@@ -36,8 +36,8 @@ expect 1 "another size" "${run[@]}" --lora "$lora" --steps 4 --shift 5 --guidanc
 grep -q "needs" "$work/err" && fail "advice where all is in force: $(cat "$work/err")"
 [ -e "$work/c.mp4" ] && fail "a refused run wrote a video"
 
-# The first lines of a run say which transformers each file changes, and how much. A colon that is part of a name is no
-# strength.
+# The first lines of a run say which transformers each file changes, and how much. A colon that is part of a name does
+# not begin a strength.
 "$build/make_tiny_model" "$work" || fail "no tiny model"
 cd "$work"
 mkdir 12:30

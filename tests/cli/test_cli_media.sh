@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# FFmpeg is loaded with a module, and only by a process that reads a picture or writes a video. A module that is missing,
-# damaged or of another version is named before the run begins.
+# A module brings FFmpeg, and only a process that reads a picture or writes a video loads it. If the module is missing,
+# damaged or of another version, a message names it before the run begins.
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
 first=$golden/pictures/alpha.png
 small=(generate --model "$model" --prompt circle --height 32 --width 32 --frames 1 --steps 1 --precision f32 --quiet)
 
-# ---- Who loads it
+# ---- The processes that load it
 
 # The dynamic loader writes what it loads to loads.PROCESS.
 loader=(env LD_DEBUG=files LD_DEBUG_OUTPUT="$work/loads")
 
-# spared STATUS COMMAND...: it ends with this status, and FFmpeg is not loaded.
+# spared STATUS COMMAND...: the command ends with this status, and does not load FFmpeg.
 spared() {
     local want=$1
     shift

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every option of every command, as --help lists them: strange numbers are refused with a sentence, the man page names
-# the same options, and no file that is not a regular one is waited for. ITHACA_STRANGE=all: each option gets every strange
-# text, and not two of them in turn.
+# Every option of every command, as --help lists them: strange values are refused with a sentence; the man page names
+# the same options; a command does not wait for files that are not regular. ITHACA_STRANGE=all: each option gets every
+# strange value, otherwise two of them in turn.
 . cli/lib.sh
 cd "$work"
 commands="generate attend verify plan bench info tokenize"
@@ -10,7 +10,7 @@ commands="generate attend verify plan bench info tokenize"
 # options COMMAND: "NAME ARGUMENT" for each long option.
 options() { "$ithaca" "$1" --help | grep -oE -- '--[a-z][a-z-]*(=[^ ]+)?' | sed -E 's/^--//; s/=/ /' | sort -u; }
 
-# The rest of a command line that ends before any work.
+# The other arguments of each command, with which it ends before it computes.
 declare -A rest=([generate]="--model /none --prompt x" [attend]="--input /none --output o" [verify]="--kernel none"
                  [plan]="--seq 16 --machine none"
                  [bench]="attention --kernel none" [info]="--model /none" [tokenize]="--model /none x")
@@ -32,7 +32,7 @@ for command in $commands; do
     done < <(options $command)
 done
 
-# More threads than the table takes, than OpenMP may be told, than the system gives.
+# More threads than --threads allows, than OMP_NUM_THREADS may ask for, and than the system can start.
 for command in generate attend verify bench info; do
     expect 2 "--threads: '65536' is not a whole number from 1 to 4096" "$ithaca" $command ${rest[$command]} --threads 65536
     [ $command = info ] || expect 1 "OMP_NUM_THREADS asks for 100000 threads: at most 4096" env OMP_NUM_THREADS=100000 OMP_THREAD_LIMIT=100000 \
@@ -73,15 +73,15 @@ expect 1 "'clip.mp4' cannot be written: it is not an ordinary file" timeout 60 "
 rm clip.mp4
 [ -p pipe ] || fail "the pipe was replaced"
 
-# Names that are too long once something is added to them, and folders that are not there, are told of before any work.
+# Names that become too long with an ending, and missing folders, are reported before the command computes.
 long=$(printf 'x%.0s' $(seq 240))
 expect 1 "$long.mp4.latents.safetensors' cannot be written: File name too long" timeout 60 "$ithaca" generate --model "$model" \
     --prompt x --output "$long.mp4" --quiet
 expect 1 "$long-0123456789.json' cannot be written: File name too long" timeout 60 "$ithaca" generate --model /none --prompt x \
     --trace "$long-0123456789.json"
-expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # names beside it are shortened
+expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # its temporary file gets a shorter name
 expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
-expect 1 "'none/[?]x' cannot be written" "$ithaca" attend --input /none --output $'none/\x9bx' # no UTF-8, or a command
+expect 1 "'none/[?]x' cannot be written" "$ithaca" attend --input /none --output $'none/\x9bx' # a byte that is no UTF-8
 expect 1 "cannot open [?]x" "$ithaca" attend --input $'\x9bx' --output o
 for option in output noise lora resume config image prompts; do
     expect 2 "--$option: an empty text names no file" "$ithaca" generate --model "$model" --prompt x --$option ""
@@ -97,7 +97,7 @@ touch folder/notes
 expect 1 "'folder' is a folder that holds files: 'folder/' writes frames" "$ithaca" generate --model /none --prompt x --output folder
 [ "$(ls -A folder)" = notes ] || fail "a file was left in the folder"
 
-# Outputs that are one file, and outputs that would replace an input.
+# Two outputs must not be the same file, and no output may replace an input.
 expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
 expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d
 expect 1 "--dump and --trace name the same file" "$ithaca" generate --model "$model" --prompt x --dump d --trace ./d
@@ -132,7 +132,7 @@ expect 1 "--dump and the latents name the same file" "$ithaca" generate --model 
 rm link
 expect 0 "" "$ithaca" attend --input "$input" --output o
 
-# A file behind a link is replaced or, if it is not there, made; the link stays.
+# If an output is a link, the link stays. The file behind it is replaced, or made if it is not there.
 mkdir far
 for name in there missing; do
     ln -s far/$name $name

@@ -5,7 +5,7 @@
 export XDG_CACHE_HOME=$work/cache
 cd "$work"
 
-# Every machine that is shipped can be planned for, by name and by file, and README.md has a row of it.
+# Plans can be made for every machine in machines/, by name and by file, and its README.md has a row for each.
 for file in "$root"/machines/*.yaml; do
     name=$(basename "$file" .yaml)
     expect 0 "" "$ithaca" plan --machine "$name" --seq 75600 --ranks 8 --json
@@ -20,14 +20,14 @@ expect 2 "--problem or --seq is needed" "$ithaca" plan --machine h100-8
 expect 2 "--problem excludes --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --seq 16
 expect 2 "need --problem" "$ithaca" plan --machine h100-8 --seq 16 --cfg batch
 expect 2 "need --problem" "$ithaca" plan --machine h100-8 --seq 16 --lora-rank 16
-# A LoRA costs time in a large model, where it is not merged.
+# A LoRA costs time in a large model, because it is not merged there.
 for rank in 0 64; do
     expect 0 "" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --lora-rank $rank --json
     grep -o '"seconds_step": [0-9.]*' out | head -1 | cut -d' ' -f2 >step-$rank
 done
 awk '{ step[NR] = $1 } END { exit !(step[2] > 1.003 * step[1] && step[2] < 1.1 * step[1]) }' step-0 step-64 ||
     fail "a LoRA of rank 64 changes a step from $(cat step-0) to $(cat step-64) s"
-# An option that would have no effect is refused.
+# Options that would have no effect are refused.
 for option in "--heads 8" "--head-dim 64" "--batch 2" "--dtype f32"; do
     expect 2 "--problem excludes ${option% *}" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p $option
 done
@@ -43,7 +43,7 @@ expect 0 "" "$ithaca" plan --config c.yaml
 expect 2 "--problem: no problem is called spiral; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
 "$ithaca" plan --problem spiral 2>&1 | grep -q "measuring" && fail "the machine is measured for a problem that is not there"
 
-# Every key of a description is explained.
+# machines/README.md explains every key of a description.
 for key in name source like ranks host_units rank_units busy_share memory_bytes row_bytes_per_second start_seconds even_heads unit_hosts levels \
     attention products shares_memory between_hosts bytes_per_second group_bytes_per_second latency_seconds setup_seconds \
     copy_bytes_per_second overlap kernel dtype softmax head_dim block_q block_kv block_kv_compute block_kv_compute_in gflops \
@@ -97,7 +97,7 @@ refused ":2: " <<<"name: [m"
 refused ":5: the machine: a key is not a word" <<<"${good}? [a]
 : 1"
 
-# A chain of machines; a file that is like itself, like nothing, or like a path.
+# The key `like`: a chain of machines, and wrong values: the file itself, a missing machine, a path.
 printf 'name: n\nlike: m\nhost_units: 4\n' >n.yaml
 printf '%s' "$good" >m.yaml
 expect 0 "" "$ithaca" plan --machine n.yaml --seq 16 --explain
@@ -109,7 +109,7 @@ expect 1 "other.yaml: No such file" "$ithaca" plan --machine n.yaml --seq 16
 printf 'name: n\nlike: ../m\n' >n.yaml
 expect 1 "n.yaml:2: like: '../m' is not the name of a machine" "$ithaca" plan --machine n.yaml --seq 16
 
-# Large files, many rows, aliases of aliases.
+# Large files, many rows, and YAML aliases of aliases.
 { printf '%s' "$good"; yes '# filler' | head -c 1100000; } >m.yaml
 expect 1 "m.yaml: it is longer than" "$ithaca" plan --machine m.yaml --seq 16
 { printf '%s' "$good"; for i in $(seq 4096); do echo "  - {kernel: k, dtype: bf16, softmax: online, head_dim: 128, gflops: 1}"; done; } >m.yaml
@@ -135,7 +135,7 @@ jq -e '[.[] | select(.legal) | .seconds_attention] as $s | ($s | sort) == $s and
 jq -e 'all(.[]; if .legal then .rule == null and .ulysses * .ring == 64 and .memory_bytes > 0 and .sent_bytes > 0 and
     .hidden_share >= 0 and .hidden_share <= 1 else (.rule | length) > 9 and .seconds_attention == null end)' out >/dev/null ||
     fail "fields of the JSON"
-# Of a video there are the three ways to compute the guidance branches, and seconds of a step and of the video.
+# The list for a video has the three ways to compute the guidance branches, and seconds of a step and of the video.
 expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 16 --json
 jq -e '([.[] | select(.legal) | .cfg] | unique) == ["batch", "parallel", "sequential"]' out >/dev/null || fail "cfg: $(head -c 300 out)"
 jq -e '[.[] | select(.legal) | .seconds_video] as $s | ($s | sort) == $s' out >/dev/null || fail "order of videos"
@@ -163,7 +163,8 @@ jq -e 'any(.[]; .legal) and all(.[] | select(.cfg == "parallel"); (.legal | not)
 expect 0 "" bash -c 'ulimit -t 5; exec "$@"' - "$ithaca" plan --machine avx2-10gbit --problem wan2.2-a14b-720p --ranks 100000 --json
 jq -e 'any(.[]; .legal and .ulysses == 8 and .ring == 12500)' out >/dev/null || fail "100,000 ranks: $(head -c 300 out)"
 
-# The best plan, simulated: as predicted without jitter; slower with a slow rank; the same seed gives the same times.
+# A simulation of the best plan takes the predicted time without jitter, and longer with a slow rank. The same seed
+# gives the same times.
 simulated() { expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --simulate --json "$@"; }
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --json
 jq '.[0]' out >predicted
@@ -179,7 +180,7 @@ same first out
 jq -e '.traceEvents | length > 20' trace.json >/dev/null || fail "the trace of a simulation: $(head -c 300 trace.json)"
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --simulate
 grep -qE "^Simulated on all ranks, .* 1\.0[0-9]* times|^Simulated on all ranks, .* 0\.99" out || fail "the table of a simulation: $(tail -3 out)"
-# The layers of a video: as predicted; the linear layers of a slow rank hold the others up, with each cfg.
+# A simulation of a video takes the predicted time. With each cfg the linear layers of a slow rank hold up the others.
 for cfg in batch parallel; do
     of_video="$ithaca plan --machine h100-8 --problem wan2.2-a14b-480p --ranks 8 --cfg $cfg --json"
     expect 0 "" $of_video
@@ -194,17 +195,17 @@ done
 expect 2 "--trace needs --simulate" "$ithaca" plan --machine h100-8 --seq 16 --trace t
 expect 1 "cannot be written" "$ithaca" plan --machine h100-8 --seq 16 --simulate --trace /none/t
 
-# A choice that is made leaves out the others.
+# If an option makes a choice, the list has only plans with this choice.
 expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy ring --direction uni --softmax online --json
 jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null || fail "--strategy ring: $(cat out)"
-# The table has as many rows as asked, and says how many there are.
+# The table has as many rows as --rows says, and gives the number of the others.
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --rows 3
 [ "$(grep -c flash3 out)" = 3 ] && grep -qE '^[0-9]+ more legal plans' out || fail "--rows 3: $(cat out)"
 expect 1 "at most 8, the ranks of the machine h100-8" "$ithaca" plan --machine h100-8 --seq 16 --ranks 9
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32 --strategy single
 grep -q "no rate of .*f32" out || fail "a type without rates: $(cat out)"
 
-# This machine is measured where it has no description.
+# This machine is measured if the cache has no description of it.
 expect 0 "measuring it" "$ithaca" plan --seq 4096 --heads 4 --ranks 2
 grep -q "ulysses" out || fail "a plan of this machine: $(cat out)"
 expect 0 "measuring it" "$ithaca" plan --problem wan2.1-1.3b-480p --ranks 2 --json

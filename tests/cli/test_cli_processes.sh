@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The program as several processes, which Unix sockets connect: the bits of ranks in one process; what is printed once and
-# by whom; errors of one process alone; processes that are killed or interrupted; shares of the cores.
+# The program as several processes, which Unix sockets connect: they give the bits of ranks in one process; one process
+# prints each message; errors of a single process; processes that are killed or interrupted; shares of the cores.
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
@@ -20,7 +20,7 @@ for strategy in ulysses ring; do
     silent 0 2
     same <(raw one) <(raw several)
 done
-# The process of rank 0 alone needs the input.
+# Only the process of rank 0 needs the input.
 for file in "$golden"/attention/*.safetensors; do
     expect 0 "" "$ithaca" attend --input "$file" --output one --ranks 2 --strategy ulysses --quiet
     processes_differ="1 --input $work/nowhere" over_sockets 2 attend --input "$file" --output several --strategy ulysses --quiet
@@ -60,11 +60,11 @@ jq -e '.failed == 0 and ([.problems[].plans[] | select(.ranks == 2)] | length > 
 over_sockets 2 bench attention --seq 256 --heads 4 --head-dim 32 --repeat 2 --strategy single,ulysses,ring --json --threads 1
 ended 0 2
 silent 1 1
-# Keys and values of half of the sequence for a ring; for ulysses half of the rows of q, k, v and o each.
+# A ring sends the keys and values of half of the sequence. ulysses sends half of a rank's rows of q, k, v and o.
 jq -e 'length == 3 and ([.[] | .rel_l2 < 0.01] | all) and .[0].ranks == 1 and .[1].ranks == 2 and .[1].threads == 2 and
     .[1].sent_bytes == 4 * 128 * 4 * 32 * 2 / 2 and .[2].sent_bytes == 2 * 128 * 4 * 32 * 2 and
     ([.[] | .memory_bytes - .predicted_memory_bytes < 1000] | all)' out.0 >/dev/null || fail "bench --json: $(cat out.0)"
-# One rank is predicted with the threads of its own process.
+# The prediction for one rank counts the threads of its own process.
 cat >rate.yaml <<'END'
 name: rate
 host_units: 8
@@ -78,7 +78,7 @@ over_sockets 2 bench attention --seq 64 --heads 4 --head-dim 32 --repeat 1 --str
 ended 0 2
 jq -e '4 * 4 * 64 * 64 * 32 / 2e9 / .[0].predicted_seconds - 1 | fabs < 1e-3' out.0 >/dev/null || fail "a rank alone: $(cat out.0 err.0)"
 
-# ---- Where they run
+# ---- Where the processes run
 
 over_sockets 2 attend --input "$input" --output several --map --quiet
 ended 0 2
@@ -95,7 +95,7 @@ ended 0 3
 awk 'NR > 1 && $5 != 2 { bad = 1 } END { exit bad }' err.0 || fail "--threads is not the number of a process: $(cat err.0)"
 expect 0 "^0 .* 0-2 " "$ithaca" attend --input "$input" --output one --ranks 3 --map --quiet
 
-# ---- Errors on which all agree, before anything is computed
+# ---- Errors that are found before anything is computed
 
 over_sockets 2 "${small[@]}" --no-such-option
 ended 2 2
@@ -117,7 +117,8 @@ silent 1 1
 grep -q "^ithaca: cannot open nowhere" err.0 || fail "an error of all processes: $(cat err.0)"
 [ "$(wc -l <err.0)" = 1 ] || fail "more than one line: $(cat err.0)"
 
-# refused WORDS DIFFERENCE ARGUMENT...: process 1 of 2 has other arguments at its end; one sentence names it.
+# refused WORDS DIFFERENCE ARGUMENT...: process 1 of 2 gets the arguments DIFFERENCE too. One sentence names this
+# process.
 refused() {
     local words=$1 difference=$2
     shift 2
@@ -150,7 +151,8 @@ cp -r "$model" changed
 printf x >>"$(ls changed/vae/*.safetensors | head -1)"
 refused "rank 1.* on " "--model changed" "${small[@]}" --quiet
 
-# Another command. A process that may open no more files than its standard ones speaks nevertheless.
+# Process 1 runs another command, or may open hardly more files than its standard streams. Then it still prints a
+# sentence.
 cat >other <<'END'
 #!/bin/sh
 [ "$ITHACA_PROCESS" = 1 ] || exec "$ITHACA" "$@"
@@ -183,15 +185,15 @@ ITHACA_MPI=nompi expect 1 "openmpi or mpich" "$ithaca" attend --input "$input" -
 
 # ---- Failures of a run
 
-# during WORDS SIGNAL PROCESS ARGUMENT...: sends a signal to one process, or to all, of a run over two that has printed
-# WORDS.
+# during WORDS SIGNAL PROCESS ARGUMENT...: runs the program as two processes. Sends a signal to one of them, or to all,
+# after WORDS were printed.
 during() {
     local words=$1 signal=$2 process=$3
     shift 3
     signal_after=$words signal_to="$signal $process" over_sockets 2 "$@"
 }
-# during_soon MILLISECONDS WORDS SIGNAL PROCESS ARGUMENT...: the same. All end within the time; other programs may come in
-# between, so the best of a few attempts counts.
+# during_soon MILLISECONDS WORDS SIGNAL PROCESS ARGUMENT...: the same; all must end within the time. Other programs may
+# hold them up, so the best of a few attempts counts.
 during_soon() {
     local most=$1 n
     shift
@@ -225,7 +227,7 @@ done
 
 # ---- Traces and flight records
 
-# One trace of all processes: each rank is named with its host, and has its rows.
+# All processes write one trace. It names each rank with its host, and has the rank's rows.
 over_sockets 3 attend --input "$input" --output several --strategy ring --quiet --trace trace.json --flight-record flight
 ended 0 3
 silent 0 2
@@ -234,7 +236,7 @@ jq -e '.traceEvents as $e | [range(3)] | all(. as $rank | [$e[] | select(.pid ==
     ([.[] | select(.name == "thread_name") | .args.name] | contains(["computing", "waiting"])))' trace.json >/dev/null ||
     fail "the trace lacks a rank or a row: $(head -c 600 trace.json)"
 [ -z "$(ls flight* trace.json.* 2>/dev/null)" ] || fail "a run that succeeded left $(ls flight* trace.json.*)"
-# After a failure each process that lives writes its own.
+# After a failure each process that still lives writes a trace and a flight record of its own.
 during "denoise: step" KILL 1 "${long[@]}" --trace trace.json --flight-record flight
 [ -z "$(ls flight.* trace.json.* 2>/dev/null)" ] || fail "a process that was killed wrote $(ls flight.* trace.json.*)"
 jq -e '.traceEvents | any(.name == "step")' trace.json >/dev/null || fail "no trace of a run that failed"

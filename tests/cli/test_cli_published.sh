@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Published times of Wan on TPU v7x, H100 and GB200, against `ithaca plan` on the machines that are shipped. Each machine
-# has one rate for all rows of its table (machines/README.md), so these rows check the shape of the model: which plan is
-# ahead, and how times scale.
+# Published times of Wan on TPU v7x, H100 and GB200, compared with `ithaca plan` for the machines in machines/. Each
+# machine has one rate for all rows of its table (machines/README.md), so these rows check which plan the cost model
+# finds faster, and how its times scale.
 . cli/lib.sh
 export XDG_CACHE_HOME=$work/cache
 a14b=wan2.2-a14b-720p
 
-# best MACHINE RANKS FIELD OPTION...: a field of the best plan.
+# best MACHINE RANKS FIELD OPTION...: prints a field of the best plan.
 best() {
     local machine=$1 ranks=$2 field=$3
     shift 3
     "$ithaca" plan --machine "$machine" --ranks "$ranks" --json "$@" | jq -r ".[0].$field"
 }
-# step MACHINE RANKS CFG ULYSSES RING OPTION...: seconds of a step.
+# step MACHINE RANKS CFG ULYSSES RING OPTION...: prints the seconds of a step.
 step() {
     local machine=$1 ranks=$2 cfg=$3 ulysses=$4 ring=$5
     shift 5
@@ -25,12 +25,13 @@ within() {
     echo "$4: predicted $2, reported $3, $(jq -n "100 * ($2 / $3 - 1) | round")%"
     [ "$(jq -n "$2 > 0 and ($2 / $3 - 1 | fabs) <= $1")" = true ] || fail "$4: $2 instead of $3"
 }
-# ahead A B NAME: A is less than B.
+# ahead A B NAME: time A must be less than time B.
 ahead() {
     [ "$(jq -n "$1 < $2")" = true ] || fail "$3: $1 is not ahead of $2"
 }
 
-# TPU v7x (maxdiffusion 430, 436, 452). Guidance branches side by side: 4 ranks of 8, and 8 ranks of 16, for each.
+# TPU v7x (maxdiffusion 430, 436, 452). The guidance branches are computed in parallel: each has 4 of 8 ranks, or 8 of
+# 16.
 u2r2=$(step tpu-v7x-8 8 parallel 2 2) u4=$(step tpu-v7x-8 8 parallel 4 1)
 u4r2=$(step tpu-v7x-16 16 parallel 4 2) u8=$(step tpu-v7x-16 16 parallel 8 1)
 within 0.15 "$u2r2" 2.74 "TPU, 4 ranks, 2 x 2"
@@ -44,7 +45,7 @@ within 0.15 "$(best tpu-v7x-8 8 seconds_step --problem $a14b --cfg batch --ulyss
 within 0.15 "$(best tpu-v7x-8 8 seconds_step --problem $a14b --cfg batch --ulysses 8 --ring 1 --chunks 1 --softmax fixed_m)" 2.95 \
     "TPU, the same with fixed_m"
 within 0.15 "$(step tpu-v7x-8 8 parallel 2 2 --softmax fixed_m)" 2.633 "TPU, 4 ranks, 2 x 2, fixed_m"
-# 16 ranks for a branch.
+# 16 ranks for each branch.
 expect 0 "" "$ithaca" plan --machine tpu-v7x-16 --ranks 16 --problem $a14b --cfg sequential --chunks 1 --softmax online --json
 jq -e '.[0] | .ulysses == 8 and .ring == 2' "$work/out" >/dev/null || fail "16 ranks: $(jq -c '.[0]' "$work/out")"
 jq -e 'any(.[]; .ulysses == 16 and (.legal | not) and (.rule | test("must divide the 40 heads.* as 8 does")))' "$work/out" >/dev/null ||
@@ -55,8 +56,8 @@ jq -e 'any(.[]; .ulysses == 16 and .legal and .seconds_step > 0)' "$work/out" >/
 two=$(best tpu-v7x-16 16 seconds_step --problem $a14b --cfg parallel --ulysses 8 --ring 1 --softmax online --chunks 2)
 within 0.02 "$(jq -n "$two / $u8")" 0.97 "TPU, 8 ranks, 8 x 1: time with 2 chunks over the time without"
 
-# Whole runs of 40 steps, whose frames one device decodes; and seconds of a step.
-# decode MACHINE: seconds of decoding on one device.
+# Whole runs of 40 steps, in which one device decodes the frames; and seconds of a step.
+# decode MACHINE: prints the seconds of decoding on one device.
 decode() { "$ithaca" plan --machine "$1" --problem $a14b --cfg sequential --softmax online --json |
     jq '.[0] | .seconds_video - 40 * .seconds_step'; }
 h100=$(decode h100-8) gb200=$(decode gb200-nvl72)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # One allocation or one call on a file fails, somewhere in a whole run of the program or of a library that it uses
-# (refuse.c): a video from an image, with a LoRA, a saved run and previews. The run ends with a sentence or gets over it;
-# an earlier video is kept until the new one is whole; nothing else is left; the command that is printed makes the video.
-# Calls from one place count once. ITHACA_REFUSALS=all: every place, otherwise a sample.
+# (refuse.c): a video from an image, with a LoRA, a saved run and previews. The run ends with a sentence, or succeeds
+# all the same. An earlier video is kept until the new video is whole. No other file is left. If the run prints a
+# command that goes on, this command makes the video. Calls from the same place count once. ITHACA_REFUSALS=all: every
+# place, otherwise a sample.
 . cli/lib.sh
 if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
     echo "skipped: a sanitizer has the allocations of the program"
@@ -16,7 +17,7 @@ run=(generate --model model --lora lora.safetensors --image first.png --prompt c
     --width 16 --steps 2 --guidance 2,2 --precision f32 --threads 1 --quiet --checkpoint made/run --preview made/small.png
     --output made/clip.mp4)
 
-# begin: the folder before a run, with an earlier video
+# begin: makes the folder before a run, with an earlier video
 begin() {
     rm -rf made
     mkdir made
@@ -27,15 +28,15 @@ begin
 expect 0 "" "$ithaca" "${run[@]}"
 cp made/clip.mp4 whole.mp4
 
-# go_on COMMAND...: the rest of a run, as its sentence says
+# go_on COMMAND...: runs the command with which a stopped run goes on
 go_on() {
     local status=0
     bash -c "${*/ithaca/$ithaca} --quiet" >/dev/null 2>more || status=$?
     [ $status = 0 ] && cmp -s made/clip.mp4 whole.mp4 || fail "$case: it does not go on: $(cat more)"
 }
 
-# judge STATUS: what is left of a run that has ended with this status, its sentence in the file err. An allocation of a
-# library that is not Ithaca's may end the process, or be called damage.
+# judge STATUS: checks the files that a run has left, which ended with this status; its sentence is in the file err. If
+# the failed allocation belongs to a foreign library, the process may end, or the message may call the file damaged.
 judge() {
     local left more own=1
     [[ $case != memory* ]] || grep -E '^/.*\(' err | grep -vE '/(refuse|libc|libstdc\+\+)\.so' | head -1 | grep -q ithaca || own=

@@ -8,7 +8,8 @@ cp -r "$model" own
 part=own/transformer/diffusion_pytorch_model-00001-of-00002.safetensors
 size=$(stat -c %s "$part")
 
-# begin NAME RANKS: starts a run that would take minutes, and waits for its second step. Its number is $process.
+# begin NAME RANKS: starts a run that would take minutes, and waits for its second step. $process: the number of its
+# process.
 begin() {
     "$ithaca" generate --model own --prompt x --height 48 --width 48 --frames 1 --steps 10000 --boundary 0 --ranks "$2" \
         --verbose --output "$1.mp4" >"$1.out" 2>"$1.err" </dev/null &
@@ -19,7 +20,7 @@ begin() {
     done
 }
 
-# held PROCESS FIELD: the bytes of a field of /proc/PROCESS/smaps, over all mappings of the weight file.
+# held PROCESS FIELD: the bytes of a field of /proc/PROCESS/smaps, summed over all mappings of the weight file.
 held() {
     awk -v part="$part" -v field="$2:" '/^[0-9a-f]+-[0-9a-f]+ / { wanted = index($0, part) }
         wanted && $1 == field { bytes += $2 * 1024 } END { print bytes + 0 }' "/proc/$1/smaps"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# SIGINT, SIGTERM and SIGHUP at random moments of a run with large frames and weights that load slowly: it ends within a
-# second with exit status 1 (0 if it was done just then), no file stands half written under its name, saved latents are
-# kept, nothing temporary is left. ITHACA_SIGNALS: how many moments (3; with 9 each signal meets each kind of output and each
-# command); ITHACA_SIDE: pixels of a frame's side (512).
+# SIGINT, SIGTERM and SIGHUP come at random moments of a run with large frames and weights that load slowly. The run
+# ends within a second with exit status 1 (0 if it had just finished). No incomplete file has the name of an output,
+# saved latents are kept, and no temporary file is left. ITHACA_SIGNALS: the number of moments (3; with 9 each signal is
+# tried with each kind of output and each command). ITHACA_SIDE: pixels of a frame's side (512).
 . cli/lib.sh
 cd "$work"
 moments=${ITHACA_SIGNALS:-3}
@@ -11,11 +11,12 @@ signals=(INT TERM HUP)
 RANDOM=${ITHACA_SEED:-$$}
 echo "seed $RANDOM"
 
-# now: milliseconds.
+# now: prints the time in milliseconds.
 now() { echo $(($(date +%s%N) / 1000000)); }
 
-# end SIGNAL AFTER COMMAND...: the exit status in $status, the time it took to end in $took. +AFTER: milliseconds from the
-# moment at which the command heeds the signal. $unheeded: whether the signal came before that moment.
+# end SIGNAL AFTER COMMAND...: starts the command, and sends the signal AFTER milliseconds later; with +AFTER, this long
+# after the command heeds the signal. $status: the exit status. $took: the milliseconds from the signal to the end.
+# $unheeded: whether the signal came before the command heeded it.
 end() {
     local signal=$1 after=${2#+} process begin
     local from=${2%"$after"}
@@ -35,7 +36,7 @@ end() {
     took=$(($(now) - begin))
 }
 
-# end_soon SIGNAL AFTER COMMAND...: the same; again if it took too long, because other programs may have come in between.
+# end_soon SIGNAL AFTER COMMAND...: the same, repeated if it took too long, because other programs may have held it up.
 end_soon() {
     local n
     for ((n = 0; n < 5; n++)); do
@@ -45,8 +46,8 @@ end_soon() {
     done
 }
 
-# A run that is not disturbed: what it writes, how long it takes, and what the machine is doing besides. A second is
-# enough where the run has the processors to itself; on a busy machine it takes as many seconds as other work makes of one.
+# A run without signals shows the files that it writes, its time, and how busy the machine is. $enough: a second if the
+# run has the processors to itself, and longer on a busy machine, as other work slows the run down.
 side=${ITHACA_SIDE:-512}
 large=(--model "$model" --prompt x --height "$side" --width "$side" --frames 5 --steps 2 --quiet)
 outputs=(clip.mp4 clip.gif clip/)
@@ -128,7 +129,7 @@ done
 rm -r slow
 echo "$moments signals while it converts weights, the slowest end after $slowest ms ($enough are enough)"
 
-# A run that computes attention alone, and one that only reads. On a busy machine they begin later.
+# Commands that compute attention alone. On a busy machine they begin late, so the signal waits until they heed it.
 head=$(printf '{"q":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[0,122880000]},"k":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[122880000,245760000]},"v":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[245760000,368640000]}}')
 { printf "$(printf '\\x%02x\\x%02x' $((${#head} % 256)) $((${#head} / 256)))\\0\\0\\0\\0\\0\\0"; printf '%s' "$head"; } >input
 truncate -s $((8 + ${#head} + 368640000)) input
@@ -148,14 +149,15 @@ for ((i = 0; i < 3 && i < moments; i += moments < 9 ? 3 : 1)); do
 done
 ls -A | grep -q tmp && fail "something temporary is left: $(ls -A)"
 
-# Many ranks: while their start is measured for the predicted time, while they agree, and while they compute.
+# Many ranks: the signal comes while their start is measured for the prediction, while they agree, or while they
+# compute.
 for after in 500 1500 4000; do
     end_soon TERM +$after "$ithaca" generate --model "$model" --prompt x --ranks 400 --steps 200 --output clip.mp4
     [ $status = 1 ] || fail "400 ranks, SIGTERM after $after ms: exit status $status, $(tail -1 err)"
     [ $took -le $enough ] || fail "400 ranks, SIGTERM after $after ms: it ended after $took ms"
 done
 
-# The second one of a kind ends at once, as the system does it; nohup keeps SIGHUP away.
+# A second signal of the same kind ends the process at once, as the system does. With nohup the program ignores SIGHUP.
 mkfifo lines
 set -m
 "$ithaca" generate "${large[@]}" --steps 1000 --output clip.mp4 >out 2>err &

@@ -16,7 +16,7 @@ same "$work/want" "$work/out"
 printf 'last line without an end' | "$ithaca" tokenize --model "$model" | grep -q ' 1$' || fail "the last line"
 [ -z "$("$ithaca" tokenize --model "$model" </dev/null)" ] || fail "no line in, a line out"
 
-# A reader that leaves ends the command, whatever else it could read.
+# If the reader of the output goes away, the command ends, although it has more input.
 yes | timeout 20 "$ithaca" tokenize --model "$model" 2>"$work/err" | head -1 >"$work/out"
 status=${PIPESTATUS[1]}
 [ "$status" = 1 ] && [ ! -s "$work/err" ] || fail "its reader has left: exit status $status, $(cat "$work/err")"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ithaca tune: what it writes and what later commands make of it; budgets, signals, kills, several at once; refusals.
+# ithaca tune: the files that it writes, and later commands that use them; budgets, signals, kills, several at once;
+# refusals.
 . cli/lib.sh
 cache=$XDG_CACHE_HOME/ithaca
 small="--seq 256 --heads 2 --head-dim 16 --ffn-dim 32 --threads 1 --dtype f32"
@@ -72,7 +73,7 @@ END
 cat "$work/rest" >>"$work/kept.yaml"
 tune 0 "" --budget 40 --attention-only --machine "$work/kept.yaml"
 grep -q 'head_dim: 16' "$work/kept.yaml" || fail "nothing was measured"
-# rows that were measured stand before the old ones
+# new rows stand before the old rows
 for section in levels products; do
     same <(sed -n "/^$section:/,/^$/p" "$work/rest") <(sed -n "/^$section:/,/^$/p" "$work/kept.yaml")
 done
@@ -80,7 +81,7 @@ same <(sed -n '/kernel: "unknown"/,/^$/p' "$work/rest") <(sed -n '/kernel: "unkn
 
 echo "other commands read the wisdom, and leave it alone"
 bench="bench attention --seq 256 --heads 2 --head-dim 16 --dtype f32 --threads 1 --repeat 1 --json"
-spoil() { # FILE [EDIT]: a file of wisdom with another size of block_q, and the checksum that it says it should have
+spoil() { # FILE [EDIT]: writes wisdom with another block_q, and with the checksum that the error message expects
     sed 's/: block_q [0-9]*/: block_q 48/; '"${2:-}" "$work/wisdom" >"$1"
     "$ithaca" $bench --wisdom "$1" >/dev/null 2>"$work/err"
     local sum

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Commands that make no sense, numbers that are none, configuration files, help and man pages: all without a model's
-# weights.
+# Senseless commands, wrong numbers, configuration files, help and man pages: all without a model's weights.
 . cli/lib.sh
 
 expect 2 "a command is needed" "$ithaca"
 expect 2 "no command 'paint'" "$ithaca" paint
 expect 2 "unrecognized option" "$ithaca" --nonsense
-for command in "" verify; do # argp has options for its own tests
+for command in "" verify; do # argp has hidden options for its own tests
     expect 2 "unrecognized option '--HANG'" timeout 20 "$ithaca" $command --HANG
     expect 2 "unrecognized option '--program-name=x'" "$ithaca" $command --program-name=x
     expect 0 "" "$ithaca" $command --usage
@@ -23,7 +22,7 @@ for command in generate attend verify plan bench info tokenize; do
     expect 0 "" "$ithaca" $command --version
 done
 
-# What is misspelled is told with the nearest thing that works; -h is --help.
+# A message about a misspelled word names the nearest word that works. -h is --help.
 expect 2 "no command 'generat'; the nearest is generate\$" "$ithaca" generat
 expect 2 "no command 'paint'; there are generate, attend, .* and tune\$" "$ithaca" paint
 while read -r word nearest; do
@@ -62,7 +61,7 @@ expect 2 "not an option; text with spaces needs quotes" "$ithaca" generate --mod
 expect 2 "not an option; a model's folder is named by --model" "$ithaca" info "$model"
 expect 1 "preview '$work/p.jpg' .* must end in .png" "$ithaca" generate --model "$model" --prompt x --preview "$work/p.jpg"
 
-# Numbers: all of it, in range, finite.
+# Numbers must have nothing after them, lie in their range, and be finite.
 while read -r option value; do
     expect 2 "--$option: '${value/+/.}' is no" "$ithaca" generate --model "$model" --prompt x --output "$work/c.mp4" \
         "--$option=$value"
@@ -143,7 +142,7 @@ expect 2 "--strategy: .*spiral" "$ithaca" bench attention --strategy single,spir
 expect 2 "--strategy: " "$ithaca" bench attention --strategy single,
 expect 2 "--strategy: .*spiral" "$ithaca" generate --model "$model" --prompt x --output "$work/c.mp4" --strategy spiral
 
-# The output is looked at before the model.
+# The output is checked before the model.
 expect 1 "no known kind" "$ithaca" generate --model /none --prompt x --output "$work/clip.avi"
 expect 1 "its folder does not exist" "$ithaca" generate --model /none --prompt x --output "$work/none/clip.mp4"
 expect 1 "not an ordinary file|Not a directory" "$ithaca" generate --model /none --prompt x --output /dev/full/clip.mp4
@@ -154,7 +153,7 @@ expect 2 "--model is needed" "$ithaca" info --vae "$model/vae"
 expect 1 "folder is an empty name" "$ithaca" info --model ""
 expect 1 "/none" "$ithaca" tokenize --model /none x
 
-# config CONTENT WORDS: the configuration file is refused, with its line.
+# config CONTENT WORDS: a configuration file with this content is refused, with its line.
 config() {
     printf "$1" >"$work/c.yaml"
     expect 1 "$2" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4" --config "$work/c.yaml"
@@ -198,7 +197,7 @@ echo 'output: /etc/passwd' >"$work/model/ithaca.yaml"
 expect 1 "model/ithaca.yaml:1: output: a model folder may not set it" \
     "$ithaca" generate --model "$work/model" --prompt x --output "$work/c.mp4"
 
-# The example names every option that a file may set, and is one.
+# examples/ithaca.yaml names every option that a file may set, and is itself a legal file.
 expect 1 "/none" "$ithaca" generate --config "$root/examples/ithaca.yaml" --model /none --prompt x --output "$work/c.mp4"
 for option in $("$ithaca" generate --help | grep -oE -- '--[a-z-]+' | sort -u | cut -c3-); do
     case $option in config | print-config | help | usage | version) continue ;; esac
@@ -227,7 +226,7 @@ done
     all(.kernels[] | select(.f32_gflops); (.f32_share * .peak_gflops / .f32_gflops - 1 | fabs) < 1e-9)' >/dev/null ||
     fail "info --json lacks something"
 
-# Modules: used or refused with the reason.
+# `info` lists modules as used, or as refused with the reason.
 echo text >"$work/ithaca_kernel_text.so"
 ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '(.modules | length) == 1 and
     (.modules[0].name | endswith("/ithaca_kernel_text.so")) and .modules[0].about != "used"' >/dev/null ||
@@ -235,7 +234,8 @@ ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '(.mo
 ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$build/tests/modules/plain "$ithaca" info --json | jq -e '.modules[0].about == "used" and
     any(.kernels[]; .name == "f32_module" and .usable)' >/dev/null || fail "info lists no module that is used"
 
-# Transports: one that was found, one that cannot be used and why, and those for MPI that are not there.
+# `info` lists transports: those that were found, those that cannot be used, with the reason, and the missing ones for
+# MPI.
 cp "$build"/tests/modules/transports/ithaca_transport_*.so "$work"
 echo text >"$work/ithaca_transport_text.so"
 ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '[.transports[] | {(.name): .about}] | add |
@@ -243,7 +243,7 @@ ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '[.tr
     .text == "cannot be used: file too short" and .hollow == "cannot be used: it lacks its table or connect" and .mpich == "cannot be used: its module was not found" and
     .openmpi == .mpich' >/dev/null || fail "info does not say which transports there are, or why others are not"
 
-# A model is described from its configurations: no weights are looked at, and no kernel is measured.
+# `info --model` describes a model from its configurations. No weights are read, and no kernel is measured.
 cp -r "$model" "$work/described"
 rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"
 "$ithaca" info --model "$work/described" --json | jq -e '.model.experts == 2 and .machine.processors >= 1 and
@@ -253,7 +253,7 @@ rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"
     and .transformer.types == "bf16" and .text_encoder.types == "bf16" and .vae.tensors == 146 and .vae.bytes == 10311948)' \
     >/dev/null || fail "info --dit describes the files otherwise"
 expect 1 "spiece.model" "$ithaca" tokenize --model "$work/described" x
-# Its defaults are the ones with which a run begins: those of its folder.
+# It shows the defaults with which a run would begin, those of the model's folder.
 sed -i 's/^height: .*/height: 96/; s/^guidance: .*/guidance: [2, 1]/' "$work/described/ithaca.yaml"
 "$ithaca" info --model "$work/described" --json | jq -e '.model.defaults | .height == 96 and .width == 128 and .frames == 17 and
     .steps == 16 and .fps == 12 and .guidance == [2, 1] and .shift_source == "ithaca.yaml of the model folder"' >/dev/null ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ithaca verify: every kind of problem passes, every kind of plan is among the plans, and what it says is what it counts.
+# ithaca verify: every kind of problem passes, the plans are of every kind, and the figures agree with one another.
 . cli/lib.sh
 
 # verify OPTION...: all plans pass.
@@ -18,14 +18,14 @@ verify --heads 5 --batch 1 --seq 3 --ranks 5 --head-dim 1
 verify $small --seq 20 --kv-seq 0
 verify --heads 1 --batch 1 --seq 50 --ranks 1
 for dtype in bf16 f16 f32; do
-    for heads in 1 2 3; do # few keys: the plain softmax has hardly an error, fixed_m the rounding of its offset
+    for heads in 1 2 3; do # few keys: online has hardly an error, and fixed_m the rounding of its offset
         verify --seq 8 --kv-seq 1 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype
         verify --seq 8 --kv-seq 2 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype
         verify --seq 8 --kv-seq 6 --heads $heads --head-dim 16 --ranks 2 --dtype $dtype --seed 6
     done
 done
 for dtype in bf16 f16 f32; do
-    for sizes in "2 1" "3 1" "5 1" "12 1" "40 1" "5 2" "1 64"; do # few numbers, whose errors scatter
+    for sizes in "2 1" "3 1" "5 1" "12 1" "40 1" "5 2" "1 64"; do # few numbers, so that their errors vary much
         for seed in 0 1 2 5 8 10; do
             verify --seq ${sizes% *} --head-dim ${sizes#* } --ranks 1 --threads 1 --batch 4 --heads 8 --dtype $dtype --seed $seed
         done
@@ -33,7 +33,7 @@ for dtype in bf16 f16 f32; do
 done
 verify --head-dim 1 --seq 5 --ranks 2
 
-# Every value of every option is there, and figures are what they should be.
+# The plans have every value of every option, and their figures are right.
 expect 0 "" "$ithaca" verify $small --seq 40 --json --threads 3
 jq -e '.failed == 0 and .plans == ([.problems[].plans[]] | length) and (.problems | length) == 1 and
     .problems[0].queries == 40 and .problems[0].dtype == "bf16"' "$work/out" >/dev/null || fail "JSON: $(head -c 300 "$work/out")"

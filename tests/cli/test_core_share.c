@@ -13,7 +13,7 @@
 
 enum { MOST = 12 };
 
-/* A mask from bits: bit i stands for core i. */
+/* The set of cores of which bit i of the mask stands for core i. */
 static cpu_set_t mask_of(unsigned bits)
 {
     cpu_set_t mask;
@@ -41,7 +41,7 @@ static bool divide(const unsigned *masks, int count, unsigned *parts)
         sets[i] = mask_of(masks[i]);
     for (int i = 0; i < count; i++) {
         bool one = ith_cores_divide(sets, count, i, &part);
-        assert_true(i == 0 || one == divided); /* all processes come to the same result */
+        assert_true(i == 0 || one == divided); /* all processes find the same division */
         divided = one;
         parts[i] = bits_of(&part);
     }
@@ -98,7 +98,7 @@ static void more_processes_than_cores_keep_their_masks(void **state)
     assert_memory_equal(masks, parts, sizeof masks);
 }
 
-/* Every core that some process may use belongs to exactly one, which may use it. */
+/* Every core that some process may use belongs to exactly one process, and this process may use it. */
 static void random_masks_are_covered(void **state)
 {
     (void)state;

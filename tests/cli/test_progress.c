@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time that is left, as lines of the progress display show it, by a clock of this test. */
+/* The remaining time in the lines of the progress display. The clock is this test's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ double ith_cli_seconds(void)
     return now;
 }
 
-/* Reports progress at a time, and returns the line that is shown; "" if there is none. */
+/* Reports progress at a time, and returns the line that is shown, or "" if none is shown. */
 static const char *show(double time, int stage, int64_t done, int64_t total)
 {
     static char line[256];
@@ -55,7 +55,7 @@ static void the_second_expert_does_not_spoil_the_estimate(void **state)
     assert_string_equal(show(0.5, LOAD, 1, 1), "");
     assert_string_equal(show(2.5, DENOISE, 1 * UNIT, total), "denoise: step 1 of 10, 10.0 %, 0:18 left");
     assert_string_equal(show(4.5, DENOISE, 2 * UNIT, total), "denoise: step 2 of 10, 20.0 %, 0:16 left");
-    /* An expert is opened in two seconds. The first parts of its step, whose time says little, do not count alone. */
+    /* An expert is opened in two seconds. The time of the first parts of its step says too little to be used alone. */
     show(5.5, LOAD, 0, 1);
     show(6.5, LOAD, 1, 1);
     assert_string_equal(show(8.05, DENOISE, 2 * UNIT, total), "denoise: step 2 of 10, 20.0 %, 0:22 left");

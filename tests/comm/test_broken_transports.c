@@ -38,7 +38,7 @@ static ith_status odd_split(void *state, const ith_subgroup *subgroup, void **ou
     return (ith_status)42;
 }
 
-/* Returns ITH_OK if an operation fails with the status that user points to. */
+/* Returns ITH_OK if an operation fails with the status that `user` points to. */
 static ith_status fails_so(ith_context *rank_context, ith_comm *comm, void *user)
 {
     ith_comm *part = NULL;
@@ -49,8 +49,8 @@ static ith_status fails_so(ith_context *rank_context, ith_comm *comm, void *user
     return status == *(const ith_status *)user ? ITH_OK : ITH_ERR_ARGUMENT;
 }
 
-/* A wait that never ends, although its group has ended, ends by the time limit. A number that is no status is an
- * internal error. */
+/* If a transport's wait does not end when the group ends, the time limit ends it. If a function of a transport returns
+ * a number that is no status, this is an internal error. */
 static void broken_promises_are_failures(void **state)
 {
     (void)state;
@@ -67,7 +67,7 @@ static void broken_promises_are_failures(void **state)
         assert_int_equal(wrapped_run(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
 }
 
-static atomic_int freezes; /* waits that are to stand still */
+static atomic_int freezes; /* the number of waits that will stand still */
 
 static ith_status frozen_wait(void *state, int64_t request, double seconds, bool *done)
 {
@@ -88,8 +88,7 @@ static ith_status meets_late(ith_context *rank_context, ith_comm *comm, void *us
     return ITH_OK;
 }
 
-/* A process that is stopped for longer than the time limit, and goes on together with the others, has not waited so
- * long. */
+/* All processes are stopped for longer than the time limit, and go on together. This time does not count as waiting. */
 static void a_standstill_is_no_wait(void **state)
 {
     (void)state;
@@ -100,7 +99,7 @@ static void a_standstill_is_no_wait(void **state)
     assert_int_equal(wrapped_run(&table, 2, meets_late, NULL), 0);
 }
 
-static atomic_int calls_left; /* of rank 1, until a function fails */
+static atomic_int calls_left; /* the number of rank 1's calls until one fails */
 
 static bool fails_now(const void *state)
 {
@@ -144,7 +143,7 @@ static ith_status hears_of_failure(ith_context *rank_context, ith_comm *comm, vo
     return ITH_OK;
 }
 
-/* A function that fails on one rank, of a transport that does not end the group: the library ends it. */
+/* A function of the transport fails on one rank, and the transport does not end the group. Then the library ends it. */
 static void a_failure_of_one_rank_ends_the_group(void **state)
 {
     (void)state;
@@ -161,7 +160,7 @@ static void a_failure_of_one_rank_ends_the_group(void **state)
 static int64_t odd_noticed(void *state)
 {
     (void)state;
-    return ((int64_t)1 << 20) + 2; /* the halt of execution 1 by rank 2 (halt.c) */
+    return ((int64_t)1 << 20) + 2; /* means: rank 2 stops execution 1 (halt.c) */
 }
 
 static ith_status computes_ones(ith_context *rank_context, ith_comm *comm, void *user)
@@ -183,7 +182,7 @@ static ith_status computes_ones(ith_context *rank_context, ith_comm *comm, void 
     return ITH_OK;
 }
 
-/* A number that a group of two ranks never sends does not stop an execution. */
+/* A notice with a number that no rank of the group can have sent does not stop an execution. */
 static void a_notice_of_no_rank_is_not_heard(void **state)
 {
     (void)state;
@@ -219,7 +218,8 @@ static void release_full(void *user, void *block)
     free(block);
 }
 
-/* A transport that delivers nothing, and says that it has: the other rank's verdict is whatever the memory held. */
+/* A transport reports that an exchange is done, but delivers nothing. So the library reads random memory instead of the
+ * other rank's status, and must report an error. */
 static void what_never_arrived_is_a_failure(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void what_never_arrived_is_a_failure(void **state)
     liar.exchange = no_exchange, liar.wait = done_at_once;
     check(own, ith_comm_create(own, &liar, states[0], 0, 2, &comm));
     assert_int_equal(ith_comm_split(comm, 0, 0, &part), ITH_ERR_INTERNAL);
-    assert_non_null(strchr(ith_context_error(own), '?')); /* bytes that are no UTF-8 */
+    assert_non_null(strchr(ith_context_error(own), '?')); /* stands for bytes that are no UTF-8 */
     ith_comm_destroy(&comm);
     check(both[1], ith_comm_create(both[1], &ith_local_transport, states[1], 1, 2, &comm));
     ith_comm_destroy(&comm);

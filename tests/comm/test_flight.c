@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flight records: what the file says about operations that are known; after a failure, when the group is gone; while
- * ranks work; and between processes. Error sentences that name hosts. */
+/* Flight records: the file is right about known operations, after a failure when the group is gone, while ranks work,
+ * and in several processes. Error messages name hosts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +104,7 @@ static record save(ith_context *context)
     return r;
 }
 
-/* The value of a key as it stands in the line; "" if there is no such key. In one of a few places, used in turn. */
+/* The text of a key's value in the line; "" if there is no such key. The memory is used again after eight calls. */
 static const char *value(const char *line, const char *key)
 {
     static char values[8][2048], quoted[64];
@@ -122,7 +122,7 @@ static double number(const char *line, const char *key)
     return strtod(value(line, key), NULL);
 }
 
-/* The line of a rank, or with n >= 0 of its n-th operation in the file; NULL if there is none. */
+/* With n < 0 the line about a rank; otherwise the line about its n-th operation in the file. NULL if there is none. */
 static const char *line_of(const record *r, int rank, int n)
 {
     for (int i = 1; i < r->count; i++)
@@ -238,7 +238,8 @@ static void the_last_operations_are_kept(void **state)
     ith_context_destroy(&context);
 }
 
-/* An operation that ends late, when a newer one has replaced it in the record, changes nothing there. */
+/* An operation may end after a newer operation has taken its place in the record. Then its end does not change the
+ * record. */
 static void a_late_end_changes_no_newer_operation(void **state)
 {
     (void)state;
@@ -257,7 +258,7 @@ static void a_late_end_changes_no_newer_operation(void **state)
     EXPECT(line_of(&r, 0, 255), {"state", "\"posted\""});
     free(r.text);
     ith_flight_close(flight, context);
-    assert_null(ith_context_activity(context)); /* a later group may free the record */
+    assert_null(ith_context_activity(context)); /* a later group may free the record, so nothing points to it */
     ith_context_destroy(&context);
 }
 
@@ -270,18 +271,18 @@ static ith_status fail_in_rank_1(ith_context *context, ith_comm *comm, void *use
         return ith_fail(context, ITH_ERR_IO, "%s", (const char *)user);
     for (int i = 0; i < 3 && !status; i++)
         status = ith_comm_barrier(comm);
-    ith_comm_barrier(comm); /* nothing that comes after the failure is noted */
+    ith_comm_barrier(comm); /* the record does not get operations after the failure */
     return status;
 }
 
-/* The group is gone when its record is saved. The next group takes the place of the record. */
+/* A record can be saved after its group is gone. The record of the next group then replaces it. */
 static void a_failure_is_written(void **state)
 {
     (void)state;
     failing_allocator allocator;
     ith_context *context = failing_context(&allocator, -1);
-    /* Control characters become '?'. The ends are no UTF-8 (RFC 3629): an overlong form, a surrogate, a number past
-     * U+10FFFF. */
+    /* Control characters become '?'. So do bytes that are no UTF-8 (RFC 3629), here at the end: an overlong form, a
+     * surrogate, and a number past U+10FFFF. */
     char sentence[] =
         "rank 1: \"C:\\x\"\n\x01 \xff\xc3\xa4\xc3 lost \xe2\x82\xac \xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80";
     assert_int_equal(ith_run_ranks(context, 3, 3, fail_in_rank_1, sentence), ITH_ERR_IO);
@@ -289,7 +290,7 @@ static void a_failure_is_written(void **state)
     for (int rank = 0; rank < 3; rank += 2) {
         EXPECT(line_of(&r, rank, -1), {"status", "\"ITH_ERR_IO\""},
                {"failure", "\"rank 1: \\\"C:\\\\x\\\"?? ?\xc3\xa4? lost \xe2\x82\xac ??? ??? ????\""});
-        int last = (int)number(line_of(&r, rank, -1), "operations") - 1; /* it may fail in the first barrier, too */
+        int last = (int)number(line_of(&r, rank, -1), "operations") - 1; /* may be the first barrier already */
         assert_in_range(last, 0, 1);
         EXPECT(line_of(&r, rank, last), {"name", "\"a barrier\""}, {"state", "\"failed\""}, {"peer_count", "2"});
     }
@@ -340,7 +341,7 @@ static void wrong_arguments_are_named(void **state)
     REFUSED(NULL, "context is NULL", ith_flight_save(NULL, "x"));
     REFUSED(context, "path is NULL", ith_flight_save(context, NULL));
     assert_int_equal(ith_flight_save(context, "/nowhere/flight"), ITH_ERR_IO);
-    record r = save(context); /* no ranks yet */
+    record r = save(context); /* before there are ranks */
     assert_int_equal(r.count, 1);
     free(r.text);
     ith_context_destroy(&context);
@@ -390,8 +391,8 @@ static void tell_endless_name(void *state, int rank, ith_place *place)
     memset(place->name, 'x', sizeof place->name);
 }
 
-/* A failure in a group of 4 ranks, in the sub-group of ranks 1 and 3: `fn` runs in rank 3; rank 1 gets a sentence with
- * these parts. */
+/* A failure in the sub-group of ranks 1 and 3 of a group of 4 ranks. `fn` runs in rank 3. Rank 1 gets a sentence that
+ * has these parts. */
 typedef struct mishap {
     ith_status (*fn)(ith_context *context, ith_comm *part);
     const char *parts[2];
@@ -511,7 +512,7 @@ static int be_process(int rank, const char *folder, void *user)
     snprintf(name, sizeof name, "flight.%d", rank);
     status = comm ? work(context, comm, NULL) : ITH_ERR_INTERNAL;
     if (!status)
-        status = ith_comm_barrier(comm); /* so that all ranks have done what was before */
+        status = ith_comm_barrier(comm); /* all ranks have finished the earlier operations */
     if (!status && rank == 2)
         status = ith_fail(context, ITH_ERR_NUMERIC, "a number is infinite"), ith_comm_abort(comm, status);
     else if (!status)

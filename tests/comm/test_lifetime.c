@@ -24,7 +24,7 @@ static void nap(double seconds)
 
 /* ---- Any order of destruction ---------------------------------------------------------------------------------- */
 
-/* All orders in which two contexts and two communicators can be destroyed; nothing is lost. */
+/* Destroys two contexts and two communicators in all orders. No memory is lost. */
 static void groups_outlive_their_contexts(void **state)
 {
     (void)state;
@@ -46,7 +46,7 @@ static void groups_outlive_their_contexts(void **state)
     }
 }
 
-/* A family of contexts lives as long as its last member. */
+/* What a context and its clones share lives until the last of them is destroyed. */
 static void clones_outlive_their_parent(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static ith_status return_nonsense(ith_context *context, ith_comm *comm, void *us
     (void)context;
     if (ith_comm_rank(comm) == 1)
         return (ith_status) * (int *)user;
-    return ith_comm_barrier(comm); /* for which rank 1 never comes */
+    return ith_comm_barrier(comm); /* rank 1 does not come to it */
 }
 
 static void nonsense_is_a_failure(void **state)
@@ -165,7 +165,7 @@ typedef struct signs {
     double limit; /* seconds */
 } signs;
 
-/* Rank 1 keeps the others waiting for twice the limit, and says that it is alive or does not. */
+/* Rank 1 keeps the others waiting for twice the limit. It gives signs of life only if `alive` is set. */
 static ith_status compute_for_long(ith_context *context, ith_comm *comm, void *user)
 {
     const signs *s = user;
@@ -192,7 +192,7 @@ static bool is_seen(signs s)
     return right;
 }
 
-/* A busy machine may leave a rank without a processor for the limit, so a longer one is tried as well. */
+/* A busy machine may leave a rank without a processor for longer than the limit, so longer limits are tried as well. */
 static void who_gives_signs_of_life_is_not_dead(void **state)
 {
     (void)state;

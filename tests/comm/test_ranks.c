@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_run_ranks: a failure of one rank is returned on all ranks, with one status and one sentence, and no memory is
- * left; threads are shared out; either all ranks run or none. What any transport must do is in suite/. */
+ * left; threads are shared out; either all ranks run or none. The tests for every transport are in suite/. */
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "support/in_rank.h"
@@ -43,7 +43,7 @@ typedef struct mishap {
 
 #define OPERATIONS 6
 
-/* Operation number n, all of them in turn; `odd` makes this rank's part unlike the others'. */
+/* Takes part in operation number n % OPERATIONS. odd: with other arguments than the other ranks. */
 static ith_status operate(ith_comm *comm, int n, float *memory, bool odd)
 {
     int ranks = comm->size;
@@ -72,7 +72,7 @@ static ith_status go_wrong(ith_context *context, ith_comm *comm, const mishap *m
         return ith_comm_barrier(comm);
     case MANNER_LEAVE: return ITH_OK;
     case MANNER_MISMATCH: return operate(comm, m->at, memory, true);
-    default: return operate(comm, m->at + 2, memory, false); /* another operation than the others' */
+    default: return operate(comm, m->at + 2, memory, false); /* takes part in another operation than the others */
     }
 }
 
@@ -162,7 +162,7 @@ static ith_status dawdle(ith_context *context, ith_comm *comm, void *user)
     return m->seen[rank];
 }
 
-/* Whether the rank that dawdles is the one that is named. */
+/* Whether the error message names the late rank. */
 static bool names_the_last(int ranks, double limit)
 {
     mishap m = {.rank = ranks - 1, .limit = limit};
@@ -208,7 +208,7 @@ static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
 
 /* ---- What the ranks do together ------------------------------------------------------------------------------- */
 
-/* Values that other ranks wrote before a barrier are there after it. */
+/* After a barrier a rank sees the values that other ranks wrote before it. */
 static ith_status barrier_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     int *seen = user;
@@ -231,10 +231,10 @@ static void barriers_order_memory(void **state)
     }
 }
 
-/* Every set of failing ranks: all ranks get the failure of the lowest. */
+/* If several ranks fail, all ranks get the failure of the lowest of them. `user` points to the set of failing ranks. */
 static ith_status agree_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    int failing = *(int *)user, rank = ith_comm_rank(comm); /* bits */
+    int failing = *(int *)user, rank = ith_comm_rank(comm); /* a bit for each rank */
     ith_status mine = ITH_OK;
     if (failing & (1 << rank))
         mine = ith_fail(context, rank ? ITH_ERR_IO : ITH_ERR_FORMAT, "rank %d is to blame", rank);
@@ -248,7 +248,7 @@ static ith_status agree_in_rank(ith_context *context, ith_comm *comm, void *user
     snprintf(expected, sizeof expected, "rank %d is to blame", lowest);
     RANK_CHECK(context, status == (lowest ? ITH_ERR_IO : ITH_ERR_FORMAT));
     RANK_CHECK(context, !strcmp(ith_context_error(context), expected));
-    return ith_comm_barrier(comm); /* the group lives on */
+    return ith_comm_barrier(comm); /* the group can still be used */
 }
 
 static void ranks_agree(void **state)
@@ -271,7 +271,7 @@ static ith_status split_and_meet(ith_context *context, ith_comm *comm, void *use
     return status;
 }
 
-/* One allocation after the other is refused. */
+/* Refuses one allocation of each run: the first, then the second, and so on. */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void contexts_know_their_rank(void **state)
         assert_int_equal(run_quietly(ranks, check_context_rank, NULL), ITH_OK);
 }
 
-/* Threads of one process, also in sub-groups. */
+/* All ranks are threads of one process, also in sub-groups. */
 static ith_status check_places(ith_context *context, ith_comm *comm, void *user)
 {
     ith_comm *half = NULL;
@@ -388,7 +388,7 @@ static ith_status never(ith_context *context, ith_comm *comm, void *user)
     return ith_fail(context, ITH_ERR_INTERNAL, "ran although not all ranks could");
 }
 
-/* No room for the stacks of all threads. Sanitizers take the address space for themselves. */
+/* There is no room for the stacks of all threads. Sanitizers skip this test, because they need the address space. */
 static void a_thread_may_not_start(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Sizes, stretches and copies of regions, right and wrong ones. */
+/* Sizes, contiguous stretches and copies of right and wrong regions. */
 static void regions_are_walked(void **state)
 {
     (void)state;
@@ -28,13 +28,13 @@ static void regions_are_walked(void **state)
     assert_string_equal(packed, "abcdefgh");
     assert_int_equal(ith_region_stretch(&region, 5, &at), 1);
     assert_int_equal(*(char *)at, 'f');
-    region.stride[1] = 2; /* runs side by side are one stretch */
+    region.stride[1] = 2; /* runs that lie side by side are one stretch */
     assert_int_equal(ith_region_stretch(&region, 1, &at), 3);
     ith_region_copy(&target, &region);
     assert_string_equal(packed, "ab.cef.g");
     target.bytes = 7;
     memset(packed, '-', 8);
-    ith_region_copy(&target, &region); /* sizes differ */
+    ith_region_copy(&target, &region); /* the sizes differ, so nothing is copied */
     ith_region_copy(NULL, &region);
     ith_region_copy(&target, NULL);
     assert_string_equal(packed, "--------");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that look at one another's memory: what they see is what was shared, and none of it goes while one looks,
- * whatever happens to the others. */
+/* Ranks read and write one another's memory between `share` and `unshare`. They see the values that were shared, and no
+ * memory is freed while a rank still reads it, whatever happens to the other ranks. */
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "support/in_rank.h"
@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define MOST_RANKS 6
-#define FIELD 64 /* values that a rank leaves in another's block */
+#define FIELD 64 /* the number of values that a rank writes into another rank's block */
 
 static void nap(double seconds)
 {
@@ -43,7 +43,7 @@ static ith_status run(int ranks, ith_rank_fn fn, void *user)
     return status;
 }
 
-/* The records of all ranks, of `bytes` bytes each, go to `all`. */
+/* Opens a call. `all` receives the records of all ranks, of `bytes` bytes each. */
 static ith_status share(ith_comm *comm, const void *mine, int64_t bytes, void *all)
 {
     ith_status status = ith_comm_begin_call(comm, mine, bytes);
@@ -72,7 +72,8 @@ static float value_of(int group_tag, int rank, int64_t i)
     return (float)(mix((uint32_t)(group_tag * 64 + rank), (uint32_t)i) % 10000);
 }
 
-/* Reads what every rank of the group shares and writes a field of each, in an order of its own. */
+/* Reads the block of every rank of the group, and writes this rank's field in it. Each rank does so in another order.
+ * */
 static ith_status look_round(ith_context *context, ith_comm *comm, const record *records, int tag)
 {
     for (int i = 0; i < comm->size; i++) {
@@ -96,7 +97,7 @@ static ith_status share_block(ith_context *context, ith_comm *comm, int tag, rec
     return share(comm, mine, sizeof *mine, records);
 }
 
-/* What the others wrote is there, and the memory may go. */
+/* Closes the call, checks the values that the others wrote, and frees the block. */
 static ith_status unshare_block(ith_context *context, ith_comm *comm, int tag, record *mine)
 {
     RANK_TRY(unshare(comm));
@@ -109,7 +110,8 @@ static ith_status unshare_block(ith_context *context, ith_comm *comm, int tag, r
     return ITH_OK;
 }
 
-/* Shares of the whole group and of a part of it in turn, one inside the other, with other operations under way. */
+/* Shares memory in the whole group and in a part of it, in turn or one inside the other, with other operations under
+ * way. */
 static ith_status share_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     uint32_t seed = *(uint32_t *)user;
@@ -159,34 +161,34 @@ static void ranks_see_what_others_share(void **state)
 
 /* ---- Sharing that ends badly ----------------------------------------------------------------------------------- */
 
-/* Every rank shares two values and looks at the others' for a while; what goes wrong with one of them, and when. */
+/* Every rank shares two values, and reads those of the others for a while. One rank does something wrong: */
 typedef enum fault {
     FAULT_NONE,
-    FAULT_ABORT,   /* ends the group, and unshares */
-    FAULT_RETURN,  /* its function returns an error while it shares */
-    FAULT_VANISH,  /* the same, but with ITH_OK */
-    FAULT_DESTROY, /* destroys the part of the group in which it shares */
+    FAULT_ABORT,   /* ends the group, then unshares */
+    FAULT_RETURN,  /* returns an error from its function without unsharing */
+    FAULT_VANISH,  /* returns ITH_OK without unsharing */
+    FAULT_DESTROY, /* destroys the communicator of the sub-group in which it shares */
     FAULT_ABSENT,  /* returns instead of sharing */
-    FAULT_LATE,    /* looks for longer than the others wait */
+    FAULT_LATE,    /* reads for longer than the others wait */
     FAULTS
 } fault;
 
 typedef struct scene {
     fault fault;
-    int rank;    /* of which */
-    double late; /* seconds for which a late rank looks */
+    int rank;    /* the rank that does something wrong */
+    double late; /* seconds for which a late rank reads */
     bool split, reduce;
     uint32_t seed;
     int memory[MOST_RANKS][2];
     atomic_bool looking[MOST_RANKS];
-    atomic_int broken; /* somebody saw memory that was gone, or returned while others looked at its own */
+    atomic_int broken; /* how often a rank read memory that was gone, or unshared while others still read its memory */
     ith_status seen[MOST_RANKS];
     char sentences[MOST_RANKS][ITH_ERROR_BYTES];
 } scene;
 
 #define GONE (-1)
 
-/* Reads the memory of all ranks several times. A value that is gone, or half written, counts as broken. */
+/* Reads the memory of all ranks several times, and counts values that are gone or half written. */
 static void look_for_a_while(scene *s, int world_rank, int *const *records, int size, double seconds)
 {
     atomic_store(&s->looking[world_rank], true);
@@ -199,7 +201,7 @@ static void look_for_a_while(scene *s, int world_rank, int *const *records, int 
     atomic_store(&s->looking[world_rank], false);
 }
 
-/* This rank's memory goes: no rank that has its address may look at it any more. */
+/* Called when this rank's memory may be freed: no other rank may still read it. */
 static void forget(scene *s, int world_rank, const int *first_and_count)
 {
     for (int peer = first_and_count[0]; peer < first_and_count[0] + first_and_count[1]; peer++)
@@ -208,7 +210,7 @@ static void forget(scene *s, int world_rank, const int *first_and_count)
     s->memory[world_rank][0] = s->memory[world_rank][1] = GONE;
 }
 
-/* One rank's part: opens a call, looks, fails in its manner if it is the faulty one, and closes the call. */
+/* One rank's part: opens a call, reads, does its fault if it is the faulty rank, and closes the call. */
 static ith_status share_and_look(ith_context *context, ith_comm **group, scene *s, int world_rank, bool faulty)
 {
     ith_comm *comm = *group;
@@ -257,7 +259,7 @@ static ith_status act(ith_context *context, ith_comm *comm, void *user)
         status = ith_comm_barrier(comm);
     s->seen[rank] = status;
     snprintf(s->sentences[rank], ITH_ERROR_BYTES, "%s", ith_context_error(context));
-    if (dies && status) /* before it leaves the part, which would be the reason otherwise */
+    if (dies && status) /* before it destroys `part`, which would otherwise be the reason for the failure */
         ith_comm_abort(comm, status);
     ith_comm_destroy(&part);
     return status;
@@ -297,12 +299,12 @@ static void memory_stays_while_others_look(void **state)
         scene s = {.fault = (fault)(seed % FAULTS), .seed = seed, .rank = (int)((h >> 8) % (uint32_t)ranks)};
         s.reduce = (h >> 16) % 2;
         s.split = (h >> 20) % 2 || s.fault == FAULT_DESTROY;
-        if (s.fault == FAULT_LATE && s.split && ranks < 4) /* somebody must be there to wait for it */
+        if (s.fault == FAULT_LATE && s.split && ranks < 4) /* its half would have no other rank that waits for it */
             s.split = false;
         s.late = 0.1;
         scene again = s;
         ith_status status = check_scene(ranks, &s);
-        /* on a busy machine the others may be later than the late one */
+        /* on a busy machine the others may be later than the late rank */
         for (; s.fault == FAULT_LATE && !status && again.late < 20; status = check_scene(ranks, &s))
             again.late *= 4, s = again;
         assert_int_equal(status, expected[s.fault]);
@@ -313,13 +315,13 @@ static void memory_stays_while_others_look(void **state)
 
 typedef struct moments {
     atomic_int failed;      /* number of ranks whose reduction has failed */
-    atomic_bool finished;   /* the slow rank has ended to look */
-    bool early[MOST_RANKS]; /* the reduction failed before that */
-    bool late[MOST_RANKS];  /* unshare returned after it */
+    atomic_bool finished;   /* the slow rank no longer reads */
+    bool early[MOST_RANKS]; /* the reduction failed before `finished` was set */
+    bool late[MOST_RANKS];  /* unshare returned after `finished` was set */
 } moments;
 
-/* The last rank looks until the reduction of all others has failed, and a little longer. They fail in time although
- * each holds a lease on all others, and their unshare returns when the last rank has finished. */
+/* The last rank reads until the reduction of all others has failed, and a little longer. Their reductions fail in time,
+ * although all ranks still share memory; but their unshare returns only when the last rank has finished. */
 static ith_status outlast(ith_context *context, ith_comm *comm, void *user)
 {
     moments *m = user;
@@ -354,7 +356,8 @@ static void a_failed_wait_returns_before_unshare(void **state)
     }
 }
 
-/* A share that times out on some ranks may have succeeded on others, or not at all; it never lasts for ever. */
+/* Ranks come to a share at random times around the time limit. The share succeeds or fails with a timeout on each rank,
+ * and always ends. */
 static ith_status come_late(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context;
@@ -385,7 +388,7 @@ static void late_shares_end(void **state)
 
 /* ---- Misuse ---------------------------------------------------------------------------------------------------- */
 
-/* A rank gathers while the others open a call, or leaves a call that it has not closed. */
+/* Rank 0 gathers while the others share memory, or it leaves without unsharing. */
 static ith_status misuse(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context;
@@ -393,7 +396,7 @@ static ith_status misuse(ith_context *context, ith_comm *comm, void *user)
     if (*(int *)user == 0)
         return comm->rank ? share(comm, &value, 4, all) : ith_comm_allgather(comm, &value, 4, all);
     RANK_TRY(share(comm, &value, 4, all));
-    return comm->rank ? unshare(comm) : ith_comm_barrier(comm); /* and leaves */
+    return comm->rank ? unshare(comm) : ith_comm_barrier(comm); /* rank 0 then leaves */
 }
 
 static void misuse_is_an_error(void **state)

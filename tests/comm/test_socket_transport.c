@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WATCHDOG_SECONDS 300 /* of each process */
+#define WATCHDOG_SECONDS 300 /* the most seconds of each process */
 
 /* ---- Processes ------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ typedef struct task {
     void *user;
 } task;
 
-/* A failure of the function, and memory that is not given back, is a failure of the process. */
+/* The process fails if the function fails, or if memory is not freed. */
 static int be_rank(int rank, const char *folder, void *user)
 {
     const task *t = user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One trace of several processes, whose clocks differ by hours and drift: in the file every span lies where it was, by
- * rank 0's clock, as exactly as the file says. The oracle is the clock of this machine, which the test shifts for the
- * library. */
+/* One trace of several processes, whose clocks differ by hours and drift. In the file every span has its true time on
+ * rank 0's clock, within the error that the file gives. The oracle is the clock of this machine; the library sees a
+ * shifted clock in each process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,9 +54,9 @@ int clock_gettime(clockid_t clock, struct timespec *time)
 
 enum { PROCESSES = 3, SPANS = 12 };
 
-#define DRIFT 0.02 /* by so much is the clock of rank r faster, times r */
+#define DRIFT 0.02 /* the clock of rank r is faster by r times this share */
 
-/* The true times of the spans of each process: begin before and after, end before and after. */
+/* For each span of each process: the true times just before and after it began, and just before and after it ended. */
 typedef struct board {
     double times[PROCESSES][SPANS][4];
     const char *folder;
@@ -134,7 +134,7 @@ static const trace_event *find_event(const trace_file *file, const char *ph, con
     return NULL;
 }
 
-/* The error of a rank's clock in seconds, as the file says it. */
+/* The error of a rank's clock in seconds, as the file gives it. */
 static double told_error(const trace_file *file, int rank)
 {
     const trace_event *labels = find_event(file, "M", "process_labels", rank);
@@ -146,8 +146,8 @@ static double told_error(const trace_file *file, int rank)
     return microseconds * 1e-6;
 }
 
-/* Every span of a rank lies where it was. zero: the true time at which the file's time begins is between zero[0] and
- * zero[1]. */
+/* Checks that every span of a rank has its true time in the file, within `error`. The true time at which the file's
+ * time begins lies between zero[0] and zero[1]. */
 static void check_spans(const board *b, const trace_file *file, int rank, const double *zero, double error)
 {
     for (int i = 0; i < SPANS; i++) {
@@ -162,7 +162,8 @@ static void check_spans(const board *b, const trace_file *file, int rank, const 
     }
 }
 
-/* Between which true times the file's time begins, from the spans of rank 0, whose clock is the true one. */
+/* Sets zero[0] and zero[1], between which the file's time begins, from the spans of rank 0, whose clock is the true
+ * clock. */
 static void find_zero(const board *b, const trace_file *file, double *zero)
 {
     zero[0] = -INFINITY, zero[1] = INFINITY;
@@ -184,14 +185,14 @@ static void check_files(const board *b)
     for (int rank = 0; rank < PROCESSES; rank++) {
         double error = told_error(&file, rank);
         assert_true(error < 0.05);
-        /* without a first comparison the drift remains */
+        /* if the processes do not compare clocks at their start, the drift is not corrected */
         check_spans(b, &file, rank, zero, b->aligned ? error : error + DRIFT * rank * 5);
         snprintf(expected, sizeof expected, "rank %d (%s)", rank, host);
         assert_string_equal(find_event(&file, "M", "process_name", rank)->arg_name, expected);
         assert_non_null(find_event(&file, "C", "hidden", rank));
         snprintf(name, sizeof name, "own.%d", rank);
         trace_file own = read_trace(temporary_path(b->folder, name));
-        if (b->aligned) /* as after a failure; the drift since then is not known */
+        if (b->aligned) /* a process's own file, as after a failure: it does not know the drift since the start */
             check_spans(b, &own, rank, zero, told_error(&own, rank) + DRIFT * rank * 5);
         free(own.events);
     }
@@ -209,7 +210,7 @@ static double largest_error(const board *b)
     return largest;
 }
 
-/* On a busy machine clocks are compared badly, and may drift for long: then the processes run again. */
+/* On a busy machine the comparison of clocks may be inexact, and runs may be long; then the processes run again. */
 static void spans_lie_where_they_were(void **state)
 {
     (void)state;
@@ -252,8 +253,8 @@ static int count_spans(const trace_file *file, int rank)
     return count;
 }
 
-/* Ranks of one process have one trace, and nothing is sent: names without a host, no errors of clocks. Waits have a row
- * of their own. */
+/* Ranks of one process have one trace, so nothing is sent. Their names have no host, and there are no errors of clocks.
+ * Waits have a row of their own. */
 static void threads_have_one_trace(void **state)
 {
     (void)state;
@@ -283,7 +284,8 @@ static void trace_in_group(rank_group *g, int rank, void *user)
     ((ith_status *)user)[rank] = trace_in_rank(g->contexts[rank], g->comms[rank], NULL);
 }
 
-/* Ranks of one process whose contexts are not of one family have traces of their own. One of them records none. */
+/* If the contexts of a process's ranks are not clones of one another, each has a trace of its own. One rank here
+ * records none. */
 static void traces_of_one_process_are_gathered(void **state)
 {
     (void)state;
@@ -329,7 +331,8 @@ static void a_trace_is_needed(void **state)
     assert_int_equal(ith_trace_gather(NULL), ITH_OK);
 }
 
-/* A package that is cut anywhere, or has other numbers, is refused or taken, and never read behind its end. */
+/* A message with a trace that is cut off anywhere, or has wrong numbers, may be refused or accepted, but is never read
+ * beyond its end. */
 static void damaged_packages_are_refused(void **state)
 {
     (void)state;

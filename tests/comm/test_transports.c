@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The suite of transports on threads, over three tables: the library's own; one with the required functions alone, so
- * that everything else is the library's; and one that checks that the library keeps its half of the contract. Then
- * tables that no communicator may be made of. */
+/* The suite of transports on threads, with three tables: the library's own; a table with the required functions alone,
+ * so that the library does all the rest; and a table that checks the library's calls against the contract of
+ * transports. Then tables that must be refused. */
 #include "comm/local/local.h"
 #include "comm/suite/suite.h"
 #include "support/fixture.h"
@@ -33,7 +33,7 @@ static void local_passes(void **state)
 
 /* ---- The required functions alone ------------------------------------------------------------------------------ */
 
-/* Without `leave` it is `close` that takes the rank out of the group. */
+/* A table without `leave` takes the rank out of the group in `close`. */
 static void close_and_leave(void *state)
 {
     const local_state *self = state;
@@ -62,11 +62,11 @@ static void a_table_of_required_functions_passes(void **state)
 typedef struct strict_state {
     void *local;
     struct strict_state *whole;
-    int open_parts; /* states of sub-groups; of the whole group's state */
+    int open_parts; /* the number of states of sub-groups; kept in the whole group's state */
     bool in_flight[LOCAL_REQUESTS];
-    int under_way; /* of all groups; of the whole group's state */
+    int under_way; /* the number of requests of all groups; kept in the whole group's state */
     bool left, sharing, shared;
-    atomic_int inside; /* calls that one thread at a time makes; of the whole group's state */
+    atomic_int inside; /* running calls that only one thread at a time may make; kept in the whole group's state */
 } strict_state;
 
 static atomic_int breaches;
@@ -78,7 +78,7 @@ static void demand(bool kept, const char *what)
         print_error("the library: %s\n", what);
 }
 
-/* Around the functions that one thread at a time may call, and none after leave. */
+/* Called at the beginning of functions that only one thread at a time may call, and nobody after `leave`. */
 static void enter(strict_state *s)
 {
     demand(atomic_fetch_add(&s->whole->inside, 1) == 0, "two threads in one rank's calls");
@@ -129,7 +129,7 @@ static ith_status strict_wait(void *state, int64_t request, double seconds, bool
     demand(seconds >= 0 && seconds < 1, "a wait is longer than a second");
     *done = false;
     ith_status status = ITH_OK;
-    if (request % 2 == 0 || seconds == 0 || rand() % 4) /* a wait may return too early */
+    if (request % 2 == 0 || seconds == 0 || rand() % 4) /* in some calls: a wait may return before its time is over */
         status = ith_local_transport.wait(s->local, request, seconds, done);
     if (*done || status) {
         s->in_flight[request] = false;
@@ -274,7 +274,7 @@ static void the_library_keeps_the_contract(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
-/* A sub-group after its rank has left the whole group: every call is refused, and the transport sees none. */
+/* After a rank has left the whole group, every call on its sub-group is refused, and none reaches the transport. */
 static void a_part_ends_with_the_whole(void **state)
 {
     (void)state;
@@ -316,7 +316,7 @@ static void *split_in_two(void *argument)
     return NULL;
 }
 
-/* Gives each of two ranks the communicator at whose barrier it is to wait: the whole group's, or a sub-group's. */
+/* Gives each of two ranks the communicator in which it will wait at a barrier: the whole group's, or a sub-group's. */
 static void split_both(ith_context **contexts, ith_comm **comms, rank_thread *all, bool of_part)
 {
     for (int i = 0; i < 2; i++) {
@@ -337,8 +337,8 @@ static void *wait_at_barrier(void *argument)
     return NULL;
 }
 
-/* While rank 0 waits at a barrier of `which`, the whole group or a sub-group of it, another thread makes a plan, which
- * is refused on this rank alone, or destroys the communicators, which ends the barrier first. */
+/* Rank 0 waits at a barrier of the whole group or of a sub-group. Meanwhile another thread makes a plan, which is
+ * refused on this rank alone, or destroys the communicators, which ends the barrier first. */
 static void interrupt_barrier(bool of_part, bool destroy)
 {
     wrapper strict = {&strict_table, strict_wrap};
@@ -378,7 +378,7 @@ static void a_call_ends_before_its_rank_leaves(void **state)
         interrupt_barrier(i % 2, i / 2);
 }
 
-/* A request that is gone, or another communicator's. */
+/* Waiting for a request that has ended, or that belongs to another communicator, is refused. */
 static void a_request_is_waited_for_once(void **state)
 {
     (void)state;
@@ -396,7 +396,7 @@ static void a_request_is_waited_for_once(void **state)
     check(own, ith_comm_wait(comm, &request));
     done = false;
     check(own, ith_comm_test(comm, &request, &done));
-    assert_true(done); /* so that a loop which asks until it is done ends */
+    assert_true(done); /* so that a loop until `done` ends */
     REFUSED(own, "not in flight on this communicator", ith_comm_wait(comm, &copy));
     REFUSED(own, "not in flight on this communicator", ith_comm_test(comm, &copy, &done));
     check(own, ith_comm_barrier(comm));
@@ -406,7 +406,7 @@ static void a_request_is_waited_for_once(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
-/* One operation more than the transport has requests, while none is waited for. */
+/* Posts one operation more than the transport has requests, without a wait. */
 static void requests_are_limited(void **state)
 {
     (void)state;
@@ -450,7 +450,7 @@ static void (**function_at(ith_transport *t, int i, const char **name))(void)
     return all[i].at;
 }
 
-/* A table without a required function, with half of a pair, and numbers out of range. */
+/* Tables without a required function, with one function of a pair, or with numbers out of range are refused. */
 static void wrong_tables_are_refused(void **state)
 {
     (void)state;
@@ -502,7 +502,7 @@ static void a_shorter_table_is_taken(void **state)
 
 /* ---- One rank --------------------------------------------------------------------------------------------------- */
 
-/* Every public operation with a communicator of NULL: one rank, and the same refusals. */
+/* With NULL as the communicator every public operation works as on one rank, and refuses the same arguments. */
 static void one_rank_needs_no_communicator(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control connections. The processes are threads with a watch each, or forked where one has to die. */
+/* Control connections between processes (ith_watch). The processes of a test are threads, each with a watch, or they
+ * are forked if one of them must die. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
-/* Message `number` from a process: its length and bytes follow from both. */
+/* Makes message `number` of a process. Its length and its bytes depend on both numbers alone. */
 static size_t make_message(int from, int number, char *data)
 {
     size_t bytes = (size_t)(number * 37 + from * 11) % ITH_WATCH_BYTES + 1;
@@ -61,9 +62,9 @@ static void messages_arrive_whole_and_in_order(void **state)
     }
 }
 
-/* A process that does not read: droppable messages are dropped, others are queued until the queue is full. The
- * messages that were taken arrive, whole and in order. Where the system has made room meanwhile, some of the droppable
- * messages follow, whole too. */
+/* If a process does not read, droppable messages to it are dropped, and others are queued until the queue is full.
+ * Later the queued messages arrive, whole and in order. If the system has made room meanwhile, some of the droppable
+ * messages follow, also whole. */
 static void a_full_connection_cuts_no_message(void **state)
 {
     (void)state;
@@ -97,7 +98,7 @@ static void a_full_connection_cuts_no_message(void **state)
 
 /* ---- Sockets that take little ---------------------------------------------------------------------------------- */
 
-/* The most bytes that a call of sendmsg takes; 0: as many as the system does. Every other call takes none. */
+/* The most bytes that a call of sendmsg takes, and then each second call takes none; 0: no limit. */
 static size_t most_bytes;
 static int calls;
 
@@ -123,7 +124,7 @@ ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags)
     return __real_sendmsg(socket, &part, flags);
 }
 
-/* Process 1 hears messages [first, end) of process 0, which goes on sending meanwhile. */
+/* Checks that process 1 receives messages [first, end) of process 0, which sends its queued bytes meanwhile. */
 static void hear_all(party *p, int first, int end)
 {
     char data[ITH_WATCH_BYTES];
@@ -140,8 +141,9 @@ static void hear_all(party *p, int first, int end)
     assert_int_equal(come, end);
 }
 
-/* A system that takes a part of a message, in its head or its bytes, or nothing: messages arrive whole and in order.
- * A droppable message of which a part was taken arrives too. A rest is short while bytes wait, and only then. */
+/* The system may take only a part of a message's head or bytes, or nothing. Messages still arrive whole and in order.
+ * If a part of a droppable message was taken, the message arrives too. ith_watch_rest returns early only while bytes
+ * wait. */
 static void messages_taken_in_parts_arrive_whole(void **state)
 {
     (void)state;
@@ -167,7 +169,7 @@ static void messages_taken_in_parts_arrive_whole(void **state)
         }
 }
 
-/* A droppable message follows queued bytes if there is room for all of them again. */
+/* If there is room for all queued bytes again, a droppable message is sent after them. */
 static void room_is_used_at_once(void **state)
 {
     (void)state;
@@ -263,7 +265,7 @@ static void a_rest_ends_with_an_event(void **state)
     assert_true(party_seconds() - begin < 20);
     assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
     begin = party_seconds();
-    ith_watch_rest(p.watches[0], 0.05); /* the wake has been taken */
+    ith_watch_rest(p.watches[0], 0.05); /* the wake was used up before */
     assert_true(party_seconds() - begin >= 0.049);
     party_part(&p);
 }
@@ -341,7 +343,7 @@ static void a_death_is_seen_at_once(void **state)
     }
 }
 
-/* Runs process 1, which does nothing but send pulses. */
+/* Starts process 1, which only sends pulses. */
 static pid_t start_sleeper(party *p)
 {
     pid_t child = fork();
@@ -371,7 +373,7 @@ static double longest_silence(party *p, double seconds)
     return longest;
 }
 
-/* A busy machine may leave the processes without a processor for a while, but not for ever. */
+/* Checks that pulses arrive. A busy machine may hold up the processes for a while, so several attempts are made. */
 static void expect_pulses(party *p)
 {
     for (int n = 0; n < 20; n++)
@@ -397,7 +399,7 @@ static void a_process_that_is_stopped_is_silent(void **state)
     kill(child, SIGSTOP);
     assert_true(longest_silence(&p, 1.0) > 0.6);
     kill(child, SIGCONT);
-    nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL); /* nobody reads, and pulses gather */
+    nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL); /* nobody reads meanwhile, and several pulses wait */
     expect_pulses(&p);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -419,7 +421,7 @@ static bool strike_once(void *user, char *sentence, size_t bytes)
 
 enum { GUESTS = 4, MOMENTS = 4, PARTIES = 2 * MOMENTS };
 
-/* Whether a process that is connected hears of the victim. */
+/* Whether a connected process gets the news that the victim has failed. */
 static bool hears_of(ith_watch *w, int victim, const char *name)
 {
     const void *data = NULL;
@@ -427,12 +429,12 @@ static bool hears_of(ith_watch *w, int victim, const char *name)
     int from = -1;
     ith_watch_event event;
     while ((event = party_hear(w, &from, &data, &bytes)) == ITH_WATCH_BYE)
-        ; /* a process that has heard of the victim already */
+        ; /* goodbyes of processes that have heard of the victim already */
     return event == ITH_WATCH_FAILED ? strstr(data, name) != NULL : event == ITH_WATCH_LOST && from == victim;
 }
 
-/* Runs process `number` as a child, which ends with 0 if it names the victim. A victim that is stopped after it was
- * connected does not show here. */
+/* Runs process `number` as a child, which ends with 0 if it names the victim. If the victim is stopped after the
+ * process has connected, the child cannot notice it here, and ends with 0 too. */
 static pid_t start_guest(party *p, int number, int victim, strike s, double seconds)
 {
     pid_t child = fork();
@@ -457,8 +459,8 @@ static pid_t start_guest(party *p, int number, int victim, strike s, double seco
     _exit(!right);
 }
 
-/* Whether all others name a process that dies or stops at one of the first moments of its meeting, soon after the given
- * seconds, and none that gave up because of it. */
+/* A victim dies or stops at one of the first moments of its meeting. Returns whether all others name the victim, and
+ * not a process that gave up because of it, soon after the given seconds. */
 static bool is_named(int victim, double seconds)
 {
     pid_t children[PARTIES][GUESTS];
@@ -486,7 +488,7 @@ static bool is_named(int victim, double seconds)
     return wrong == 0 && party_seconds() - begin < 6 * seconds;
 }
 
-/* A busy machine may hold up other processes too, so a longer limit is tried as well. */
+/* A busy machine may hold up other processes too, so longer limits are tried as well. */
 static void a_process_that_fails_while_it_is_connected_is_named(void **state)
 {
     (void)state;
@@ -500,7 +502,7 @@ static void a_process_that_fails_while_it_is_connected_is_named(void **state)
 
 #define REASON "the reason that the test gives"
 
-/* Gives each step of the meeting time, and up after some. */
+/* Waits a little at each step of the meeting, and gives up after some steps. */
 static bool give_up(void *user, char *sentence, size_t bytes)
 {
     party *p = user;
@@ -509,8 +511,8 @@ static bool give_up(void *user, char *sentence, size_t bytes)
     return p->looks-- > 0;
 }
 
-/* Process i % 3 gives up in a meeting of the given limit. Whether all learn its reason long before the limit. Counts
- * the processes that learn it before (ends[0]) and after they are connected. */
+/* Process i % 3 gives up in a meeting with the given time limit. Returns whether all learn its reason long before the
+ * limit. Counts the processes that learn it before (ends[0]) and after (ends[1]) they are connected. */
 static bool all_learn_the_reason(int i, double seconds, int *ends)
 {
     party p;
@@ -533,9 +535,9 @@ static bool all_learn_the_reason(int i, double seconds, int *ends)
     return right;
 }
 
-/* One process gives up at any moment of its meeting: before it is connected with others, or when others are at their
- * end. All learn its reason, as processes that are connected do before its connections close. A busy machine may hold
- * up the others, so a longer limit is tried as well. */
+/* One process gives up at some moment of its meeting: before it is connected to others, or when others have finished.
+ * All learn its reason; connected processes learn it before its connections close. A busy machine may hold up the
+ * others, so longer limits are tried as well. */
 static void the_reason_of_a_process_that_gives_up_reaches_all(void **state)
 {
     (void)state;
@@ -556,7 +558,7 @@ static bool look_slowly(void *user, char *sentence, size_t bytes)
     return true;
 }
 
-/* Process 0 is connected when process 1 has not read its answer yet. */
+/* Process 0 has finished its meeting before process 1 has read its answer. */
 static void a_process_that_is_not_connected_yet_says_for_whom_it_waits(void **state)
 {
     (void)state;
@@ -575,7 +577,8 @@ static void a_process_that_is_not_connected_yet_says_for_whom_it_waits(void **st
     party_part(&p);
 }
 
-/* Processes 1 and 2 wait for process 0, so that they are not connected when process 2 gives up. Whether 1 learns it. */
+/* Processes 1 and 2 wait for process 0, so they are not connected when process 2 gives up. Returns whether process 1
+ * learns the reason. */
 static bool reaches_behind(double seconds)
 {
     party p;
@@ -600,7 +603,7 @@ static void a_process_that_gives_up_reaches_those_behind_its_target(void **state
     assert_true(seconds < 20);
 }
 
-/* Reads nothing at first, and then all. */
+/* Reads nothing for a while, and then everything. */
 static void *read_late(void *argument)
 {
     sender *s = argument;
@@ -614,8 +617,8 @@ static void *read_late(void *argument)
     return (void *)(intptr_t)event;
 }
 
-/* A process that closes in haste waits longer for a connection that has not taken all messages. Whether all of them and
- * the goodbye arrive. */
+/* A process closes its watch in haste. If a connection has not taken all messages yet, it waits longer. Returns whether
+ * all messages and the goodbye arrive. */
 static bool all_arrive_late(void)
 {
     party p;
@@ -643,7 +646,7 @@ static void a_goodbye_follows_messages_that_wait(void **state)
 {
     (void)state;
     bool arrived = all_arrive_late();
-    for (int n = 0; n < 5 && !arrived; n++) /* a busy machine may make the reader too late */
+    for (int n = 0; n < 5 && !arrived; n++) /* on a busy machine the reader may be too late */
         arrived = all_arrive_late();
     assert_true(arrived);
 }
@@ -651,7 +654,7 @@ static void a_goodbye_follows_messages_that_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* before any thread is started */
+        /* these fork, so they run before any thread is started */
         cmocka_unit_test(a_death_is_seen_at_once),
         cmocka_unit_test(a_process_that_is_stopped_is_silent),
         cmocka_unit_test(a_process_that_fails_while_it_is_connected_is_named),

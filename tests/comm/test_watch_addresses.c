@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control connections: who is let in, which addresses are tried, and which processes are of one host. */
+/* Control connections (ith_watch): which connections are accepted, which addresses are tried, and which processes count
+ * as processes of one host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@ static int knock(uint16_t port)
     return descriptor;
 }
 
-/* Connections that say nothing, too little, nonsense, or end at once do not disturb the meeting. */
+/* Foreign connections that send nothing, too little or nonsense, or close at once, do not disturb the meeting. */
 static void strangers_are_ignored(void **state)
 {
     (void)state;
@@ -57,7 +58,7 @@ static void strangers_are_ignored(void **state)
     party_part(&p);
 }
 
-/* An address of process 0: 127.0.0.`last`, or ::1. */
+/* Adds an address of process 0: 127.0.0.`last`, or ::1. */
 static void add_address(party *p, bool ipv6, uint8_t last)
 {
     ith_watch_interface *to = &p->all[0].interface[p->all[0].interfaces++];
@@ -84,7 +85,7 @@ static double try_addresses(bool ipv6)
     party_listen(&p, 2);
     party_separate(&p);
     p.all[0].interfaces = 0;
-    /* documentation addresses (RFC 5737) go nowhere */
+    /* an address for documentation (RFC 5737), which leads nowhere */
     p.all[0].interface[p.all[0].interfaces++] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
     add_address(&p, ipv6, 1);
     double begin = party_seconds();
@@ -121,7 +122,7 @@ static int listen_at(uint8_t last, uint16_t *port)
     return listener;
 }
 
-/* A way to a port on which the first connection is lost. */
+/* A way to a port. The first connection over it is lost, and the second one works. */
 typedef struct rough_way {
     int listener;
     uint16_t port; /* where it leads to */
@@ -154,8 +155,8 @@ static void *forward(void *user)
     return NULL;
 }
 
-/* The first connection over the only way that leads to process 0 is lost, and at its other address a machine takes
- * connections and says nothing. */
+/* Only one address leads to process 0, and the first connection over it is lost. At its other address a socket takes
+ * connections and sends nothing. */
 static void an_address_is_tried_again(void **state)
 {
     (void)state;
@@ -185,7 +186,7 @@ static void an_address_is_tried_again(void **state)
 
 /* ---- Descriptors ----------------------------------------------------------------------------------------------- */
 
-/* Lets this process open descriptors below `limit` alone. Returns the limit before. */
+/* Lets this process open only descriptors below `limit`. Returns the old limit. */
 static struct rlimit limit_descriptors(rlim_t limit)
 {
     struct rlimit before, now;
@@ -218,7 +219,7 @@ static void few_descriptors_suffice(void **state)
     party_part(&p);
 }
 
-/* A process that can open no descriptor says so, when it connects (1) and when it accepts (0). */
+/* A process that can open no descriptor says so: process 1 when it connects, process 0 when it accepts. */
 static void a_process_without_descriptors_says_so(void **state)
 {
     (void)state;
@@ -227,7 +228,7 @@ static void a_process_without_descriptors_says_so(void **state)
         char name[32];
         party_listen(&p, 2);
         p.absent[1 - number] = true;
-        p.seconds = 1; /* it stays until then, to tell the other one */
+        p.seconds = 1; /* the process stays for this time to tell the other process */
         int visitor = number ? -1 : knock(p.all[0].port);
         struct rlimit before = limit_descriptors(next_descriptor());
         party_connect(&p);
@@ -253,7 +254,7 @@ static void a_missing_connection_is_named(void **state)
     p.all[2].interfaces = 0;
     add_address(&p, false, 1);
     p.all[1].interface[p.all[1].interfaces++] = p.all[0].interface[0];
-    p.all[0].cookie[3] ^= 1; /* process 0 refuses whoever comes with this cookie */
+    p.all[0].cookie[3] ^= 1; /* process 1 comes with a wrong cookie, so process 0 refuses it */
     double begin = party_seconds();
     party_connect(&p);
     assert_in_range((party_seconds() - begin) * 1000, 400, 20000);

@@ -41,8 +41,8 @@ typedef struct variant {
     wire_task task;
 } variant;
 
-/* Runs the suite in some variants at the same time, each in a process of its own: most of its time is spent in naps.
- * The list ends with a name of NULL. */
+/* Runs the suite in some variants, each in a process of its own. They run at the same time, because the suite mostly
+ * sleeps. The last entry of the list has the name NULL. */
 static void pass(const variant *variants)
 {
     pid_t pids[8];
@@ -76,7 +76,7 @@ static void pass(const variant *variants)
 #define SANITIZES_THREADS false
 #endif
 
-/* ThreadSanitizer sees one process at a time: the ranks of threads_pass show it more. */
+/* ThreadSanitizer sees only one process, so threads_pass, where ranks are threads, tells it more. */
 static void processes_pass(void **state)
 {
     const variant variants[] = {{"processes of 2 ranks", run_processes, {.each = 2}},
@@ -128,14 +128,14 @@ static ith_status mismatch_in_rank(ith_context *context, ith_comm *comm, void *u
     ith_comm_set_timeout(comm, 20);
     double begin = suite_seconds();
     ith_status status = ith_comm_exchange(comm, &transfer, sends && bytes >= 0, &transfer, !sends && bytes >= 0);
-    for (int i = 0; i < 2 && !status; i++) /* a rank that expects nothing, or has sent its data, learns it here */
+    for (int i = 0; i < 2 && !status; i++) /* a rank that expects nothing, or has sent, gets the error here */
         status = ith_comm_barrier(comm);
     free(memory);
     SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && suite_seconds() - begin < 10);
     return ITH_OK;
 }
 
-/* Sizes below and above the limit up to which an offer carries the data. */
+/* Sizes lie below and above the limit up to which an offer carries the data. */
 static void mismatches_end_the_group(void **state)
 {
     static const mismatch all[] = {{100, 101},   {100, 200000}, {200000, 100}, {200000, 250000},
@@ -152,7 +152,7 @@ static void mismatches_end_the_group(void **state)
 
 /* ---- More than 2^31 bytes -------------------------------------------------------------------------------------- */
 
-/* The same MiB again and again: no memory could hold the rest. */
+/* The region is the same MiB again and again, because no memory could hold so many bytes. */
 static ith_status huge_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     const int64_t run = 1 << 20, runs = (1 << 11) + 1;
@@ -179,7 +179,7 @@ static void more_than_2_31_bytes_arrive(void **state)
 
 /* ---- Senders that run ahead ------------------------------------------------------------------------------------ */
 
-/* Rank 0 sends far more small exchanges than wait in any memory, to ranks that come late and in different ways. */
+/* Rank 0 posts far more small exchanges than the transport can keep for ranks that come late. */
 static ith_status run_ahead_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     enum { COUNT = 500, DEPTH = 8 };
@@ -194,7 +194,7 @@ static ith_status run_ahead_in_rank(ith_context *context, ith_comm *comm, void *
         values[i] = rank ? 0 : 7 * i;
         for (int peer = 1; peer < ranks; peer++)
             transfers[i][peer] = suite_whole(rank ? 0 : peer, &values[i], sizeof values[i]);
-        int count = i % 3 ? 1 : 0; /* each third exchange is empty */
+        int count = i % 3 ? 1 : 0; /* every third exchange is empty */
         SUITE_TRY(context, ith_comm_post(comm, &transfers[i][1], rank ? 0 : count * (ranks - 1), &transfers[i][1],
                                          rank ? count : 0, &requests[i % DEPTH]));
     }
@@ -271,7 +271,7 @@ static int fail_in_chain(doom d)
     return failed;
 }
 
-/* A busy machine may hold up other ranks too, so a longer limit is tried as well. */
+/* A busy machine may hold up other ranks too, so longer limits are tried as well. */
 static void the_dead_and_the_stopped_are_named(void **state)
 {
     (void)state;
@@ -285,8 +285,8 @@ static void the_dead_and_the_stopped_are_named(void **state)
 
 /* ---- Slow links ------------------------------------------------------------------------------------------------ */
 
-/* Data travel for three times the time limit, which is ten times the pause that user points to. Both ranks only wait
- * meanwhile. */
+/* Data travel for three times the time limit. The limit is ten times the pause that `user` points to. Both ranks only
+ * wait meanwhile. */
 static ith_status slow_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     const double pause = *(const double *)user;
@@ -316,7 +316,8 @@ static void data_that_move_are_no_silence(void **state)
 
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
-/* Two ranks in a process and two processes on a host: where each rank is, and which groups are of one process. */
+/* Checks the place of each rank, and which groups lie in one process. A process has two ranks, and a host two
+ * processes. */
 static ith_status place_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     char name[16];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport of comm/wire over a link that brings wrong datagrams and messages. Whatever comes, the transport
- * touches no memory that is not its own and never waits for ever; a wrong datagram ends the group. The same on a system
- * without memory. */
+ * touches no memory that is not its own and never waits for ever; a wrong datagram ends the group. The same holds
+ * if allocations fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,11 +19,11 @@ enum { ROUNDS = 5000, STEPS = 40, MEMORY = 300000 };
 
 /* ---- A link that lies ------------------------------------------------------------------------------------------ */
 
-/* How far the data between rank `to` of this process and rank 2 + to of the other have come. */
+/* The state of the datagrams between rank `to` of this process and rank 2 + to of the other, the far rank. */
 typedef struct talk {
-    int64_t next;         /* the exchange for which the far rank speaks next */
-    int64_t offers, told; /* offers that the far rank has sent; offers that it has got */
-    int64_t asked, moved; /* the exchange whose data it has been asked for, -1: none; bytes of it that it has sent */
+    int64_t next;         /* the exchange for which the far rank sends its next offer or ask */
+    int64_t offers, told; /* numbers of offers that the far rank has sent, and that it has received */
+    int64_t asked, moved; /* the exchange whose data it was asked for, -1: none; bytes of them that it has sent */
 } talk;
 
 /* The other process, played by the test. It follows the protocol, except that some of its datagrams are wrong (lies).
@@ -86,7 +86,7 @@ static int64_t liar_settled(void *self, int process)
     return l->sent;
 }
 
-/* Writes the next datagram of a talk that is right. Returns the bytes behind its head; -1 if there is none now. */
+/* Writes the next right datagram of a far rank. Returns the bytes after its head; -1 if no datagram is due. */
 static int64_t tell_truth(liar *l, int to, wire_head *head)
 {
     talk *t = &l->talks[to];
@@ -151,7 +151,7 @@ static bool liar_tell(void *self, int process, const void *data, size_t bytes, b
     return process == 1 && bytes <= ITH_WATCH_BYTES;
 }
 
-/* Seldom an event; its message is noise behind a kind and a rank. */
+/* Returns an event now and then. Its message has a kind and a rank, and then random bytes. */
 static ith_watch_event liar_hear(void *self, int *process, const void **data, size_t *bytes)
 {
     liar *l = self;
@@ -195,7 +195,7 @@ static void liar_init(liar *l, uint32_t seed)
 
 /* ---- Lies ------------------------------------------------------------------------------------------------------ */
 
-/* What became of the rounds. */
+/* How the rounds ended. */
 typedef struct tally {
     int argument, internal, aborted, other, whole, done;
 } tally;
@@ -264,7 +264,7 @@ static void live(uint32_t seed, char *memory, tally *t)
     assert_true(l.closed);
 }
 
-/* The memory of the ranks is allocated with nothing behind it, so that AddressSanitizer sees a write too far. */
+/* The memory of the ranks is an allocation of the exact size, so that AddressSanitizer sees a write beyond its end. */
 static void lies_end_the_group(void **state)
 {
     tally t = {0};
@@ -281,7 +281,7 @@ static void lies_end_the_group(void **state)
 
 /* ---- Circles of waits -------------------------------------------------------------------------------------------- */
 
-/* A message that says that a rank lives and for which rank it waits (-1: for none), as wire_life.c sends it. */
+/* The message of wire_life.c that a rank lives, with the rank for which it waits (-1: none). */
 typedef struct life_message {
     int32_t kind, rank, status, waits_for;
     int64_t group, number;
@@ -308,9 +308,9 @@ static void give_life(void *state, int rank, int waits_for)
     assert_false(message_there);
 }
 
-/* Rank 0 waits for ranks 2 and 3. Rank 2 has moved data later than rank 3, and then says nothing more; `last` is the
- * rank for which it waited. Rank 3 waits for the rank `other`. Rank 2 is to blame, also for a time limit that is short.
- */
+/* Rank 0 waits for ranks 2 and 3. Rank 2 has moved data later than rank 3, and then is silent; its last message said
+ * that it waits for rank `last`. Rank 3 waits for rank `other`. The error must name rank 2, also with a short time
+ * limit. */
 static void name_silent_rank(int last, int other)
 {
     static liar l;
@@ -370,8 +370,8 @@ static ith_watch_event hear_wait(void *self, int *process, const void **data, si
     return ITH_WATCH_AWAITS;
 }
 
-/* Rank 1 waits for rank 2, whose process is not connected yet, since process 2 does not answer: its rank is to blame.
- */
+/* Rank 1 waits for rank 2. The process of rank 2 is not connected yet, because process 2 does not answer. The error
+ * must name the rank of process 2. */
 static void the_process_for_which_another_waits_at_the_start_is_named(void **state)
 {
     static liar l;
@@ -409,7 +409,8 @@ static ith_watch_event hear_failure(void *self, int *process, const void **data,
     return ITH_WATCH_FAILED;
 }
 
-/* A process that this one takes for connected has given up. Its sentence names the process that is to blame. */
+/* A process gives up after this process has connected to it. Its sentence, which names the guilty process, ends the
+ * group. */
 static void the_sentence_of_a_process_that_gave_up_ends_the_group(void **state)
 {
     static liar l;
@@ -433,7 +434,7 @@ static void the_sentence_of_a_process_that_gave_up_ends_the_group(void **state)
 void *__real_calloc(size_t count, size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 
-static int budget = -1; /* allocations that succeed; -1: all */
+static int budget = -1; /* the number of allocations that succeed; -1: all */
 
 void *__wrap_calloc(size_t count, size_t size)
 {
@@ -443,8 +444,8 @@ void *__wrap_calloc(size_t count, size_t size)
     return __real_calloc(count, size);
 }
 
-/* Without memory a group, or a sub-group, is not made; nothing is lost, and the link and the group stay as they were.
- */
+/* If an allocation fails, a group or sub-group is not made. No memory is lost, and the link and the group stay as they
+ * were. */
 static void without_memory_nothing_is_made(void **state)
 {
     static liar l;
@@ -503,7 +504,8 @@ static ith_watch_event hear_loss(void *self, int *process, const void **data, si
     return ITH_WATCH_LOST;
 }
 
-/* The failure of a group whose process 1, with ranks 2 and 3, sends next_message, or is lost. Returns its sentence. */
+/* Makes a group fail: its process 1, with ranks 2 and 3, sends next_message or is lost. Returns the sentence of the
+ * failure. */
 static const char *fail_group(ith_watch_event (*hear)(void *, int *, const void **, size_t *), ith_status *status)
 {
     static liar l;
@@ -528,7 +530,7 @@ static void control_messages_are_checked(void **state)
     (void)state;
     static const struct {
         life_message message;
-        const char *word; /* NULL: it is right */
+        const char *word; /* NULL: it must be accepted */
     } rows[] = {
         {{.kind = 1, .rank = 2, .waits_for = 3}, NULL},
         {{.kind = 1, .rank = 3, .waits_for = -1}, NULL},

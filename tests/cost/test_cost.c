@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cost of plans against the equations of docs/cost.md, worked out here for even shares. */
+/* The cost of plans compared with the equations of docs/cost.md, which are computed here for even shares. */
 #include <ithaca/cost.h>
 
 #include <math.h>
@@ -87,13 +87,13 @@ static void test_ulysses(void **state)
     }
 }
 
-/* Compression costs time of its own: sent and received rows are read and written in both forms, by all units. */
+/* Compression takes time: all units read and write sent and received rows in both forms. */
 static void test_compression(void **state)
 {
     (void)state;
     bed b;
     make_bed(&b);
-    const double numbers = 2.0 * LENGTH * HEADS * DIM / 2; /* of k and v that a rank of two sends, and receives */
+    const double numbers = 2.0 * LENGTH * HEADS * DIM / 2; /* of k and v, that each rank sends and receives */
     b.problem.dtype = b.rate.dtype = ITH_F32;
     b.options.strategy = ITH_STRATEGY_RING, b.options.compress = ITH_COMPRESS_BF16;
     near(cost_of(&b, 2).copy_seconds, 0);
@@ -104,7 +104,7 @@ static void test_compression(void **state)
     ith_context_destroy(&b.context);
 }
 
-/* A hop travels while its shard is computed: R - 1 times the longer of the two, and once the computing. */
+/* A hop travels while a shard is computed. The time is R - 1 times the longer of the two, and once the computing. */
 static void test_ring(void **state)
 {
     (void)state;
@@ -127,7 +127,8 @@ static void test_ring(void **state)
         }
 }
 
-/* U ranks exchange q, k, v inside, and k, v of U shards travel outside; only the hops are hidden. */
+/* U ranks of a ulysses axis exchange q, k, v, and the k, v of U shards travel along the ring. Only the hops are hidden.
+ * */
 static void test_ulysses_ring(void **state)
 {
     (void)state;
@@ -146,7 +147,7 @@ static void test_ulysses_ring(void **state)
     }
 }
 
-/* With C chunks, the inputs of the next chunk and the outputs of the one before travel while a chunk is computed. */
+/* With C chunks, the inputs of the next chunk and the outputs of the chunk before travel while a chunk is computed. */
 static void test_chunks(void **state)
 {
     (void)state;
@@ -154,7 +155,7 @@ static void test_chunks(void **state)
     make_bed(&b);
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 4;
     b.level.latency_seconds = 0;
-    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9 / 4; /* of one tensor and chunk */
+    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9 / 4; /* time for one tensor of a chunk */
     const double part = compute_all / 4 / 4;
     assert_true(part > 4 * sent);
     near(cost_of(&b, 4).seconds, 3 * sent + 4 * part + sent);
@@ -177,24 +178,24 @@ static void test_levels(void **state)
     /* all four ranks of a host send across at once, over one card */
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
     levels[1].group_bytes_per_second = 2e7;
-    const double across = (double)LENGTH * HEADS * DIM * BYTES / 8 / 8 * 4; /* of one tensor, of one rank */
+    const double across = (double)LENGTH * HEADS * DIM * BYTES / 8 / 8 * 4; /* bytes of a tensor of a rank */
     ith_cost cost = cost_of(&b, 8);
     near(cost.seconds, compute_all / 8 + 4 * 4 * across / 2e7 + 2e-3 + 2e-3);
-    near(cost.level_bytes[0], 4 * across / 4 * 3); /* to three ranks of this host, and to four of the other */
+    near(cost.level_bytes[0], 4 * across / 4 * 3); /* to three ranks of this host, and to four of the other host */
     near(cost.level_bytes[1], 4 * across);
     near(cost.level_seconds[0], 4 * across / 4 * 3 / 1e9);
     near(cost.level_seconds[1], 4 * 4 * across / 2e7);
-    /* of 2 x 4 ranks, two of a host send their hop across, and two receive one */
+    /* of 2 x 4 ranks, two of each host send their hop to the other host, and two receive a hop from it */
     b.options.strategy = ITH_STRATEGY_ULYSSES_RING, b.options.ulysses = 2;
     levels[1].bytes_per_second = 4e7;
-    const double inside = shard / 2 / 2 / 1e9; /* of one tensor */
+    const double inside = shard / 2 / 2 / 1e9; /* time for one tensor */
     near(cost_of(&b, 8).seconds, 4 * inside + 2e-4 + compute_all / 32 + 3 * (2 * shard / 2e7 + 1e-3) + 2e-3);
     levels[0].ranks = 1; /* a card for each rank */
     near(cost_of(&b, 8).seconds, 4 * shard / 2 / 2 / 2e7 + 2e-3 + compute_all / 32 + 3 * (shard / 2e7 + 1e-3) + 2e-3);
     ith_context_destroy(&b.context);
 }
 
-/* Four ranks on two units take turns; a fifth of the heads too many makes the busiest rank late, not all of them. */
+/* Four ranks on two units take turns. With a fifth head only the rank with two heads is late. */
 static void test_units(void **state)
 {
     (void)state;
@@ -208,7 +209,7 @@ static void test_units(void **state)
     b.problem.heads = 5; /* 2, 1, 1, 1 */
     near(cost_of(&b, 4).imbalance, 8.0 / 5);
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2.5);
-    b.problem.batch = 2, b.problem.kv_len = LENGTH / 2; /* ten heads in one exchange, 3, 3, 2, 2; as much work */
+    b.problem.batch = 2, b.problem.kv_len = LENGTH / 2; /* ten heads in one exchange, 3, 3, 2, 2; the same work */
     near(cost_of(&b, 4).imbalance, 12.0 / 10);
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2.5);
     b.problem.batch = 1, b.problem.kv_len = LENGTH;
@@ -216,7 +217,7 @@ static void test_units(void **state)
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2);
     b.machine.busy_share = 0.5; /* each unit is half as fast while all four compute */
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 4);
-    b.machine.busy_share = 1e-30; /* the least that a description may have */
+    b.machine.busy_share = 1e-30; /* the smallest value of a description */
     near(cost_of(&b, 4).seconds, compute_all / HEADS * 2 * 1e30);
     b.options.strategy = ITH_STRATEGY_AUTO, b.options.threads = 2; /* five heads of 32 blocks on two units */
     b.machine.host_units = 2, b.machine.busy_share = 0;
@@ -236,12 +237,12 @@ static void test_hosts_share_units(void **state)
     const double alone = cost_of(&b, 4).seconds;
     b.machine.unit_hosts = 2;
     near(cost_of(&b, 4).seconds, alone + compute_all / 4);
-    b.machine.unit_hosts = 8; /* there are only four */
+    b.machine.unit_hosts = 8; /* there are only four hosts */
     near(cost_of(&b, 4).seconds, alone + 3 * compute_all / 4);
     ith_context_destroy(&b.context);
 }
 
-/* An engine that exchanges even numbers of heads refuses a ulysses axis that does not divide them. */
+/* With even_heads a ulysses axis that does not divide the heads is refused. */
 static void test_even_heads(void **state)
 {
     (void)state;
@@ -263,7 +264,7 @@ static void test_even_heads(void **state)
     ith_context_destroy(&b.context);
 }
 
-/* In place a rank packs its own shard alone; as messages it packs every shard that comes. */
+/* In place a rank packs only its own shard. By messages it packs every shard that arrives. */
 static void test_packing(void **state)
 {
     (void)state;
@@ -303,12 +304,12 @@ static void test_kv_heads(void **state)
     near((double)cost_of(&b, 4).sent_bytes, (2 * queries + keys) / 4 * 3 / 4);
     b.options.strategy = ITH_STRATEGY_RING;
     near((double)cost_of(&b, 4).sent_bytes, keys / 4 * 3);
-    b.level.shares_memory = true; /* in place: other ranks read what would be sent */
+    b.level.shares_memory = true; /* in place: other ranks read the rows that would be sent */
     cost = cost_of(&b, 4);
     near((double)cost.sent_bytes, keys / 4 * 3);
     near(cost.pack_seconds, keys / 4 / 1e9);
     /* Of ten heads two ranks have three and two have two; the second one needs both kv heads. The first two share a
-     * host. The cost tells the times of the busiest rank. */
+     * host. The cost has the times of the busiest rank. */
     ith_machine_level levels[2] = {b.level, b.level};
     levels[0].ranks = 2, levels[0].shares_memory = levels[1].shares_memory = false;
     b.machine.levels = levels, b.machine.level_count = 2;
@@ -328,11 +329,11 @@ static void test_heads_one_after_another(void **state)
 {
     (void)state;
     static const struct {
-        int ranks, units, kv_heads, heads, quarters; /* in a loop for each kv head, unless noted */
+        int ranks, units, kv_heads, heads, quarters; /* quarters in the loops over kv heads, unless noted */
     } cases[] = {{1, 3, 3, 3, 3 * 43},               /* 32 blocks of 3 x 43 quarters at least */
                  {1, 7, 3, 6, 3 * 37},               /* 64 */
                  {2, 3, 3, 3, 4 * 48 / 3},           /* on a ring in place all heads are packed at once: 48 blocks */
-                 {0, 3, 3, 3, 43 + 22}};             /* half as long: two heads of 16 blocks together, and one */
+                 {0, 3, 3, 3, 43 + 22}};             /* half as long: two heads of 16 blocks together, and one alone */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bed b;
         make_bed(&b);
@@ -347,7 +348,7 @@ static void test_heads_one_after_another(void **state)
     }
 }
 
-/* Messages: with every shard after the first, all units of a rank load and store its partial results. */
+/* By messages, for every shard after the first, all units of a rank load and store its partial results. */
 static void test_partial_results(void **state)
 {
     (void)state;
@@ -379,26 +380,26 @@ static void test_meetings(void **state)
     b.options.strategy = ITH_STRATEGY_RING; /* shards are packed before anyone reads them */
     near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + latency + cost.start_seconds);
     b.options.strategy = ITH_STRATEGY_ULYSSES_RING, b.options.ulysses = 2, b.options.chunks = 2;
-    /* and those of the next chunk when nobody reads them any more */
+    /* shards of the next chunk are packed when nobody reads the old shards any more */
     near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + 3 * latency + cost.start_seconds);
-    b.options.softmax = ITH_SOFTMAX_FIXED_M; /* statistics of each chunk are gathered */
+    b.options.softmax = ITH_SOFTMAX_FIXED_M; /* the ranks gather statistics for each chunk */
     near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + 5 * latency + cost.start_seconds);
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.ulysses = 0, b.options.chunks = 0;
     near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + cost.start_seconds);
-    b.problem.replicated_kv = true; /* without exchanges, but statistics of all ranks are gathered */
+    b.problem.replicated_kv = true; /* no exchanges, but the ranks gather statistics */
     const double gathered = cost_of(&b, 4).seconds;
     b.options.softmax = ITH_SOFTMAX_ONLINE;
     near(gathered, cost_of(&b, 4).seconds + latency);
     b.problem.replicated_kv = false;
-    b.options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT; /* a message has the setup time too */
+    b.options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT; /* an exchange by messages has the setup time too */
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.exchange = ITH_EXCHANGE_COPY, b.options.chunks = 1;
     const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9;
     near(cost_of(&b, 4).seconds, compute_all / 4 + pack / 4 + 4 * sent + 2 * (latency + 5e-3) + cost.start_seconds);
     ith_context_destroy(&b.context);
 }
 
-/* The share of the time of exchanges in which the rank does not wait for them. Exchanges that are under way together
- * count once. */
+/* The hidden share is the share of the time of exchanges in which the rank does not wait for them. The time of
+ * exchanges that are under way together counts once. */
 static void test_hidden_share(void **state)
 {
     (void)state;
@@ -406,7 +407,7 @@ static void test_hidden_share(void **state)
     make_bed(&b);
     b.level.latency_seconds = 0;
     near(cost_of(&b, 1).hidden_share, 1);
-    b.options.strategy = ITH_STRATEGY_RING; /* hops, as long as the shards that they bring are computed or longer */
+    b.options.strategy = ITH_STRATEGY_RING; /* hops take as long as the computing of a shard, or longer */
     const double shard = 2.0 * LENGTH * HEADS * DIM * BYTES / 4, part = compute_all / 16;
     for (int times = 1; times <= 4; times *= 2) {
         b.level.bytes_per_second = shard / part / times;
@@ -415,7 +416,7 @@ static void test_hidden_share(void **state)
     }
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 4; /* it waits for the first and the last tensors */
     b.level.bytes_per_second = 1e9;
-    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9 / 4; /* of one tensor and chunk */
+    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9 / 4; /* time for one tensor of a chunk */
     ith_cost cost = cost_of(&b, 4);
     near(cost.exchange_seconds, 4 * 4 * sent);
     near(cost.waiting_seconds, 4 * sent);

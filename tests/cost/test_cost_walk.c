@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk of the cost model: hops that are multiplied give the cost of a walk over every hop; traffic that is summed
- * by level is the traffic of the schedule's moves, one by one; a plan's memory holds the rows of every hop. */
+/* The walk of the cost model. It counts equal hops once and multiplies, which gives the cost of a walk over every hop.
+ * Its traffic of each level is the sum of the schedule's moves. A plan's memory holds the rows of every hop. */
 #include "attention/run/execute.h"
 #include "cost/walk.h"
 #include "support/random.h"
@@ -158,7 +158,7 @@ static void test_places_of_all_hops(void **state)
 
 /* ---- Traffic --------------------------------------------------------------------------------------------------- */
 
-/* The same as ith_price_traffic, move by move. */
+/* Computes the result of ith_price_traffic move by move. */
 static ith_traffic count_moves(const scene *s, const ith_schedule *schedule, const ith_step *step, int rank)
 {
     const ith_attn_setting *set = &s->price.setting;
@@ -211,7 +211,7 @@ static void test_traffic(void **state)
             assert_memory_equal(expected.sent, found.sent, sizeof found.sent);
             assert_memory_equal(expected.received, found.received, sizeof found.received);
             assert_true(expected.kept == found.kept);
-            for (int level = 0; level < 3 && step.exchange != ITH_EXCHANGE_HOP; level++) /* all of an axis at most */
+            for (int level = 0; level < 3 && step.exchange != ITH_EXCHANGE_HOP; level++) /* at most all of an axis */
                 assert_true(found.group_sent[level] <= ulysses * found.sent[level]);
             sent += ith_traffic_sent(&found);
         }
@@ -220,8 +220,8 @@ static void test_traffic(void **state)
     }
 }
 
-/* What the ranks of a group send over the link that they share is the sum of their moves: with even shares, and groups
- * that no axis cuts or that no axis leaves. */
+/* The traffic of a group of ranks over their common link is the sum of their moves, with even shares, and if each axis
+ * either contains the group or lies inside it. */
 static void test_traffic_of_groups(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of plans: every legal plan, the fastest first, and the others with their rule; up to 100,000 ranks. Machines
- * that make no sense are refused. A better machine is never slower. */
+/* Lists of plans, for up to 100,000 ranks: every legal plan, the fastest first, and then all others, each with the rule
+ * that forbids it. Senseless machines are refused. A better machine is never slower. */
 #include "support/memory.h"
 #include "support/refused.h"
 
@@ -115,7 +115,7 @@ static void test_all_plans(void **state)
     assert_int_equal(found.legal, 2 * (2 + 2 * 2 * 4 + 4));
     assert_int_equal(found.illegal, 1);
     assert_true(found.single_refused);
-    /* the best of the list is the plan of its options */
+    /* a plan with the options of the best entry has its cost */
     ith_cost cost = ITH_COST_INIT;
     assert_int_equal(ith_plan_cost(s.context, &s.problem, &found.best, &s.machine, 8, NULL, &cost), ITH_OK);
     assert_true(cost.seconds == found.first);
@@ -252,7 +252,7 @@ static void test_wrong_sizes(void **state)
         REFUSED(s.context, "must be", ith_machine_check(s.context, &s.machine));
         *sizes[i] = kept;
     }
-    for (int i = 1; i < 3; i++) { /* products of units and ranks have to be int64_t */
+    for (int i = 1; i < 3; i++) { /* products of units and ranks need int64_t */
         const int64_t kept = *sizes[i];
         *sizes[i] = 1000001;
         REFUSED(s.context, "to 1000000", ith_plan_cost(s.context, &s.problem, NULL, &s.machine, 8, NULL, NULL));

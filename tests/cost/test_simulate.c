@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulator against the cost model where ranks do not disturb one another, against sums worked out here where they
- * do, and its trace. */
+/* The simulator and its trace. If ranks do not disturb one another, it is compared with the cost model, otherwise with
+ * sums that are computed here. */
 #include "support/memory.h"
 #include "support/refused.h"
 #include "support/temporary.h"
@@ -130,7 +130,7 @@ static void test_in_place(void **state)
 
 /* ---- What the model leaves out ----------------------------------------------------------------------------------- */
 
-/* The four ranks of a host send across one card: as long as the sum of what they send. */
+/* The four ranks of a host send over one network card. It takes the time of all their bytes together. */
 static void test_a_shared_link(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_a_shared_link(void **state)
     within(simulate(&s, 8).seconds, predict(&s, 8).seconds, 0.02);
     const double shared = simulate(&s, 8).seconds;
     s.levels[1].group_bytes_per_second = 0;
-    const double sent = (double)LENGTH * HEADS * DIM * 4 / 8 / 8 * 4; /* of one tensor, across, of one rank */
+    const double sent = (double)LENGTH * HEADS * DIM * 4 / 8 / 8 * 4; /* a rank's bytes of a tensor to the other host */
     assert_true(shared > 4 * 4 * sent / 1e8 && simulate(&s, 8).seconds < 4 * 4 * sent / 1e8);
     s.options.strategy = ITH_STRATEGY_ULYSSES_RING, s.options.direction = ITH_DIRECTION_BIDIR;
     s.levels[1].group_bytes_per_second = 1e8; /* hosts in the middle of a line send both ways */
@@ -195,8 +195,7 @@ static void test_a_slow_rank(void **state)
     ith_context_destroy(&s.context);
 }
 
-/* One unit of a rank copies messages while the others compute: also if the peers post during that computing, as they do
- * round a long ring. */
+/* One unit of a rank copies messages while its other units compute, even if the peers post later, as in a long ring. */
 static void test_copies_while_computing(void **state)
 {
     (void)state;
@@ -213,7 +212,8 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
-/* The other work of the ranks comes first, takes longer on a slow rank, and shares the units of a host. */
+/* The ranks' other work comes before attention, takes longer on a slow rank, and uses the units that ranks of a host
+ * share. */
 static void test_other_work(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void test_jitter(void **state)
 
 /* ---- Sizes, traces and errors ------------------------------------------------------------------------------------ */
 
-/* The seconds of the processor that a simulation of `ranks` ranks takes, whose result is near the prediction. */
+/* Simulates `ranks` ranks, and checks that the result is near the prediction. Returns the seconds of processor time. */
 static double simulating_seconds(scene *s, int ranks)
 {
     struct timespec begin, end;
@@ -267,8 +267,8 @@ static double simulating_seconds(scene *s, int ranks)
     return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
 }
 
-/* Four times as many ranks take four times as many steps each. The time grows by these 16 times, and by up to 8 times
- * as much because of caches and other programs; each step must not look at all ranks or at all steps. */
+/* Four times as many ranks take four times as many steps each. So the time grows 16 times, or up to 8 times more
+ * because of caches and other programs. It would grow much more if each step looped over all ranks or all steps. */
 static void test_many_ranks(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans on a device where something is wrong or short: memory as predicted, none in execution, allocations and device
- * calls that fail, cancellation, misuse, and the caller's stream. ITHACA_TEST_DEVICE names the device. */
+/* Plans on a device: they hold the predicted memory, and executions allocate nothing; allocations and calls of the
+ * device that fail; cancellation; misuse; the caller's stream. ITHACA_TEST_DEVICE names the device. */
 #include "base/clock.h"
 #include "device/device_fixture.h"
 #include "support/attention_case.h"
@@ -39,7 +39,7 @@ static const plan_kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, MOST_RANKS = 4 };
 
-/* A case of a kind with `length` queries and keys, without numbers. */
+/* A case of a kind with `length` queries and keys. Its tensors are not filled. */
 static attention_case kind_case(const plan_kind *kind, int64_t length)
 {
     attention_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .wants_lse = true};
@@ -53,10 +53,10 @@ static attention_case kind_case(const plan_kind *kind, int64_t length)
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* What plans of all ranks are to hold together, and what is held. */
+/* The predicted memory of the plans of all ranks. */
 typedef struct forecast {
     attention_case c;
-    int64_t host, device; /* predicted, of all ranks */
+    int64_t host, device; /* predicted bytes of all ranks */
 } forecast;
 
 static int64_t device_held(void)
@@ -84,7 +84,7 @@ static ith_status measure_axes(ith_context *rank_context, ith_comm *comm, const 
     return ith_comm_barrier(comm);
 }
 
-/* Sums of the memory of all ranks' plans. */
+/* Adds up the predicted memory of all ranks' plans. */
 static ith_status sum_predictions(ith_comm *comm, const ith_plan_info *info, forecast *f)
 {
     int64_t mine[2] = {info->memory_bytes, info->device_bytes}, all[MOST_RANKS][2];
@@ -146,7 +146,7 @@ static void memory_is_as_predicted(void **state)
     (void)state;
     for (int i = 0; i < KINDS; i++) {
         forecast f = {.c = kind_case(&kinds[i], device_fake ? 300 : 20000)};
-        f.c.problem.mask = ITH_MASK_NONE; /* a mask is the caller's */
+        f.c.problem.mask = ITH_MASK_NONE; /* the mask would be memory of the caller */
         if (ith_run_ranks(context, kinds[i].ranks, 0, foresee, &f))
             fail_msg("kind %d: %s", i, ith_context_error(context));
     }
@@ -154,7 +154,7 @@ static void memory_is_as_predicted(void **state)
 
 /* ---- Executions -------------------------------------------------------------------------------------------------- */
 
-/* Plans and executes once. user: an attention_case. */
+/* Makes a plan and executes it once. user: an attention_case. */
 static ith_status plan_and_execute(ith_context *rank_context, ith_comm *comm, void *user)
 {
     const attention_case *c = user;
@@ -231,9 +231,9 @@ static void allocations_of_the_host_may_fail(void **state)
     }
 }
 
-/* Runs a case again and again; each time call number n = 0, 1, .. after the beginning fails. calls, refuse: the count
- * of calls and the number of the one that fails, of fake_control_table. Each failure is a sentence with one of two
- * texts on all ranks, and leaves nothing. */
+/* Runs a case again and again; each time another call fails: number n = 0, 1, ... from the beginning. calls, refuse:
+ * fields of fake_control_table, the count of calls and the number of the call that fails. After each failure all ranks
+ * have a sentence with one of two texts, and no memory is lost. */
 static void fail_each(int kind, atomic_long *calls, atomic_long *refuse, const char *words, const char *other)
 {
     attention_case c = kind_case(&kinds[kind], 20);
@@ -257,8 +257,8 @@ static void fail_each(int kind, atomic_long *calls, atomic_long *refuse, const c
     case_free(&c);
 }
 
-/* Calls of the module fail at once. Operations fail when the device comes to them; then other operations may fail for
- * want of their results, so that any sentence about the device will do. */
+/* Calls of the module fail at once. Operations fail when the device runs them. Then other operations may fail because
+ * they need their results, so any sentence about the device is right. */
 static void calls_of_the_device_may_fail(void **state)
 {
     (void)state;
@@ -298,11 +298,11 @@ typedef struct long_run {
     int32_t kv_length;
     ith_plan *plans[MOST_RANKS];
     atomic_int begun;
-    int canceller; /* the rank that is cancelled */
-    double after;  /* seconds after which it is cancelled */
-    /* NULL, or the caller's stream of one rank, which is busy when it is cancelled */
+    int canceller; /* the rank whose plan is cancelled */
+    double after;  /* seconds until its plan is cancelled */
+    /* NULL, or the caller's stream of one rank, which has work when the plan is cancelled */
     struct ith_device_stream *busy;
-    _Atomic double cancelled, ended; /* cancelled: or when `busy` has ended, if that is later */
+    _Atomic double cancelled, ended; /* cancelled: if `busy` ends later, the time of its end */
 } long_run;
 
 static void *cancel_soon(void *user)
@@ -343,7 +343,8 @@ static ith_status check_ones(ith_context *rank_context, const float *o, int64_t 
     return ITH_OK;
 }
 
-/* Executes with the tensors of this rank: cancelled from another thread, then cancelled before it begins, then not. */
+/* Executes three times with the tensors of this rank: cancelled by another thread, cancelled before it begins, not
+ * cancelled. */
 static ith_status execute_cancelled(ith_context *rank_context, ith_comm *comm, long_run *run, ith_attn_tensors *tensors,
                                     int64_t count)
 {
@@ -355,7 +356,7 @@ static ith_status execute_cancelled(ith_context *rank_context, ith_comm *comm, l
         pthread_create(&thread, NULL, cancel_soon, run);
     atomic_fetch_add(&run->begun, 1);
     const ith_status status = ith_plan_execute(run->plans[rank], tensors);
-    atomic_store(&run->ended, ith_clock_seconds()); /* the last one's, nearly */
+    atomic_store(&run->ended, ith_clock_seconds()); /* nearly the time at which the last rank ended */
     if (rank == 0)
         pthread_join(thread, NULL);
     RANK_CHECK(rank_context, status == ITH_ERR_INTERRUPTED);
@@ -410,7 +411,7 @@ static double cancel_long(int ranks, int ulysses, ith_softmax softmax, double af
     return atomic_load(&run.ended) - atomic_load(&run.cancelled);
 }
 
-/* On fake:0 and fake:1 the thread that would notice the cancellation runs the device's work itself. */
+/* fake:0 and fake:1 are left out: their work runs in the thread that should notice the cancellation. */
 static void executions_are_cancelled(void **state)
 {
     (void)state;
@@ -460,7 +461,7 @@ static void waiting_executions_are_cancelled(void **state)
 
 /* ---- Misuse ------------------------------------------------------------------------------------------------------ */
 
-/* An execution with a wrong tensor, on one rank of several. */
+/* An execution with a wrong tensor on one rank, or on all. */
 typedef struct misuse {
     attention_case c;
     int tensor, odd; /* the number of the tensor in `names`; the rank that has it, -1: all */
@@ -515,7 +516,7 @@ static void memory_of_the_host_is_refused(void **state)
     void *host = calloc(1, 64);
     const bool addressed = device_use->module->addresses(device_use->device, host);
     free(host);
-    if (addressed) { /* by page faults */
+    if (addressed) { /* the device reaches memory of the host by page faults */
         printf("the device addresses all memory of the host, so that nothing is refused\n");
         return;
     }
@@ -568,7 +569,7 @@ static void choices_that_a_device_lacks_are_refused(void **state)
     }
 }
 
-/* Two ranks, of which one computes on the processor. */
+/* Makes a plan on two ranks, of which one computes on the processor. */
 static void *create_in_thread(void *user)
 {
     group_thread *self = user;
@@ -589,7 +590,7 @@ static void ranks_on_a_device_and_on_the_processor_are_refused(void **state)
     void *seen[2];
     check(context, group_create(&group, context, 2));
     check(group.contexts[1], ith_context_use_device(group.contexts[1], "cpu"));
-    for (int again = 0; again < 2; again++) { /* the group works as before */
+    for (int again = 0; again < 2; again++) { /* the group can still be used */
         group_thread threads[2];
         for (int rank = 0; rank < 2; rank++) {
             threads[rank] = (group_thread){.group = &group, .rank = rank, .user = &c};
@@ -612,7 +613,7 @@ static void ranks_on_a_device_and_on_the_processor_are_refused(void **state)
 
 /* ---- The caller's stream ----------------------------------------------------------------------------------------- */
 
-/* An execution begins when the work of the caller's stream has ended: q arrives by it. */
+/* An execution begins when the work of the caller's stream has ended. Here this work copies q. */
 static void executions_follow_the_callers_stream(void **state)
 {
     (void)state;
@@ -633,7 +634,7 @@ static void executions_follow_the_callers_stream(void **state)
     assert_int_equal(module->allocate_pinned(device, (int64_t)placed.o_bytes, &pinned, said), ITH_OK);
     memcpy(pinned, c.q, placed.o_bytes);
     assert_int_equal(module->create_stream(device, &stream, said), ITH_OK);
-    for (int i = 0; i < 20; i++) /* q is wrong for as long as this takes */
+    for (int i = 0; i < 20; i++) /* while this work lasts, q is wrong */
         assert_int_equal(module->fill(stream, placed.q, 0x11 * i, (int64_t)placed.o_bytes, said), ITH_OK);
     assert_int_equal(module->copy(stream, placed.q, pinned, (int64_t)placed.o_bytes, said), ITH_OK);
     placed.tensors.stream = module->raw_stream(stream);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans on a device against the definition in double, with the bounds of plans on the processor: every strategy on 1 to
  * 16 ranks that share the device, and every kind of problem. ITHACA_TEST_DEVICE names the device. On a GPU the groups
- * of cases stop after ITHACA_TEST_SECONDS (60) in all, and say how many cases there were. ITHACA_PLAN_STEP=n leaves out
- * most plans of the small problem: it takes those of one rank, and every n-th of the others. */
+ * of cases stop after ITHACA_TEST_SECONDS (60) in all, and print the number of cases that ran. ITHACA_PLAN_STEP=n
+ * leaves out most plans of the small problem: it takes those of one rank, and every n-th of the others. */
 #include "base/clock.h"
 #include "device/device_fixture.h"
 #include "support/attention_check.h"
@@ -24,7 +24,7 @@ enum { MOST_RANKS = 16 };
 typedef struct case_group {
     const char *name;
     int done, all;
-    double begin, seconds; /* seconds: after which no further case begins; 0: all cases are done */
+    double begin, seconds; /* seconds: no case begins after this time; 0: no limit */
     double worst;          /* the largest error in units of its bound */
 } case_group;
 
@@ -35,7 +35,7 @@ static case_group begin_group(const char *name, int all, double share)
     return (case_group){name, 0, all, ith_clock_seconds(), device_fake ? 0 : share * seconds, 0};
 }
 
-/* Whether the next case is to be done. */
+/* Whether the time of the group allows another case. */
 static bool goes_on(const case_group *g)
 {
     return g->done < g->all && (g->seconds == 0 || ith_clock_seconds() - g->begin < g->seconds);
@@ -93,7 +93,8 @@ static bool takes(const attention_case *c, const char *kernel, int ranks)
     return ith_plan_predict(context, &problem, &options, ranks, 0, true, &info) == ITH_OK;
 }
 
-/* The kernel of the device with a number, counted round and round from `number`, that takes the case. */
+/* The first kernel of the device that takes the case, from kernel number `number` on; after the last comes the first.
+ * */
 static const char *kernel_for(const attention_case *c, int number, int ranks)
 {
     const ith_device_kernel *const *kernels = device_use->module->kernels;
@@ -117,7 +118,8 @@ enum {
     PLANS = MESHES * 2 * CHUNKS * 2 * SOFTMAXES
 };
 
-/* The options of plan number `index`. Returns false for a plan that has a twin. *softmax: from 0 to SOFTMAXES - 1. */
+/* Sets the options of plan number `index`. Returns false if another number has the same plan. *softmax: 0 to SOFTMAXES
+ * - 1. */
 static bool small_plan(int index, ith_attn_options *o, int *ranks, int *softmax)
 {
     const int *mesh = meshes[index / (2 * CHUNKS * 2 * SOFTMAXES)];
@@ -138,8 +140,8 @@ static bool small_plan(int index, ith_attn_options *o, int *ranks, int *softmax)
     return !(mesh[1] == 1 && direction) && !(mesh[0] == 1 && (fold || chunk));
 }
 
-/* Plans of one rank first; then those of all other meshes in turn, so that a group that is cut short has some of each.
- */
+/* The plan at a position of the order: first plans of one rank, then plans of all other meshes in turn, so that a group
+ * that ends early has run some of each. */
 static int plan_at(int position)
 {
     const int of_mesh = PLANS / MESHES;
@@ -149,7 +151,7 @@ static int plan_at(int position)
     return (1 + position % (MESHES - 1)) * of_mesh + position / (MESHES - 1) * 5 % of_mesh;
 }
 
-/* All plans of one kernel. Plans that keep the keys in one piece (single, ulysses) have the same bits. */
+/* Runs all plans of one kernel. Plans that keep the keys in one piece (single, ulysses) have the same bits. */
 static void every_plan(ith_dtype dtype, case_kind kind, int kernel, double share)
 {
     attention_case c = {
@@ -171,7 +173,7 @@ static void every_plan(ith_dtype dtype, case_kind kind, int kernel, double share
         if (group.done >= PLANS / MESHES && group.done % step)
             continue;
         if (!small_plan(plan_at(group.done), &c.options, &ranks, &softmax) || !takes(&c, c.options.kernel, ranks))
-            continue; /* a kernel that is named may refuse a softmax */
+            continue; /* a named kernel may refuse a softmax */
         run_case(&group, &c, ranks, t.o, t.lse, 0);
         if (ranks == 1)
             memcpy(singles + (size_t)softmax * bytes, c.o_bits, bytes);
@@ -193,7 +195,7 @@ static void every_legal_plan(void **state)
         int kernel;
     } all[] = {{ITH_BF16, CASE_UNEVEN, 0}, {ITH_F32, CASE_UNEVEN, 0}, {ITH_F16, CASE_NORMAL, 0},
                {ITH_BF16, CASE_OFFSET, 1}, {ITH_F16, CASE_UNEVEN, 1}, {ITH_BF16, CASE_UNEVEN, 2}};
-    const size_t count = device_fake ? 3 : sizeof all / sizeof *all; /* the fake device's kernels have one code */
+    const size_t count = device_fake ? 3 : sizeof all / sizeof *all; /* the fake device's kernels share their code */
     for (size_t i = 0; i < count; i++)
         every_plan(all[i].dtype, all[i].kind, all[i].kernel, 0.08);
 }
@@ -263,7 +265,7 @@ static void hops_add_no_error(void **state)
         run_case(&group, &c, hops, t.o, t.lse, 4);
         const double error = relative_l2(c.o, t.o, count);
         first = hops == 1 ? error : first;
-        assert_true(error <= fmax(1.5 * first, 0x1p-22)); /* the fake device's own sums are in f64 */
+        assert_true(error <= fmax(1.5 * first, 0x1p-22)); /* the fake device sums in f64 */
     }
     end_group(&group);
     free_truth(&t);
@@ -322,7 +324,7 @@ static void rows_may_have_no_keys(void **state)
 
 /* ---- Counts ------------------------------------------------------------------------------------------------------ */
 
-/* What the ranks of a run have counted. */
+/* The counts of the ranks of a run. */
 typedef struct count_run {
     const attention_case *c;
     ith_plan_counters counters[MOST_RANKS];

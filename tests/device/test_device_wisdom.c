@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans on a device that measure their kernel, and wisdom about devices. ITHACA_TEST_DEVICE names the device. On the
- * fake one, tests make its first kernel slow. */
+ * fake device tests can make the first kernel slow. */
 #include "device/device_fixture.h"
 #include "plan/strategy_wisdom.h"
 #include "support/in_rank.h"
@@ -34,14 +34,14 @@ static const char *first_kernel(void)
     return t.info.kernel;
 }
 
-/* Makes the first kernel of the fake device slow, or as fast as it is. */
+/* Makes the first kernel of the fake device slow, or no longer slow. */
 static void slow_down(bool slow)
 {
     if (device_fake)
         atomic_store(&device_fake->delay_us, slow ? 5000 : 0);
 }
 
-/* Makes a plan on `ranks` ranks, whose kernel is to have this origin. */
+/* Makes a plan on `ranks` ranks, and checks the origin of its kernel. */
 static trial plan(ith_context *c, ith_effort effort, int ranks, ith_kernel_origin origin)
 {
     trial t = device_trial(effort);
@@ -72,10 +72,10 @@ static void kernels_are_measured_once(void **state)
     check(context, ith_plan_predict(context, &t.problem, NULL, 2, 1, true, &info));
     assert_string_equal(info.kernel, measured);
     assert_int_equal(info.kernel_origin, ITH_KERNEL_RECALLED);
-    assert_string_equal(first_kernel(), first); /* a context of its own knows nothing */
+    assert_string_equal(first_kernel(), first); /* a new context has no wisdom */
 }
 
-/* Wisdom about a type, a head size or a softmax says nothing about others. */
+/* Wisdom about a type, a head size and a softmax is not used for others. */
 static void other_subjects_are_estimated(void **state)
 {
     (void)state;
@@ -93,8 +93,8 @@ static void other_subjects_are_estimated(void **state)
     assert_int_equal(t.info.kernel_origin, ITH_KERNEL_MEASURED);
 }
 
-/* The fastest kernel is passed over for a problem that it does not take, and nothing is measured for one kernel alone.
- */
+/* The fastest kernel is not used for a problem that it does not take. If only one kernel takes a problem, nothing is
+ * measured. */
 static void kernels_that_cannot_are_passed_over(void **state)
 {
     (void)state;
@@ -111,8 +111,8 @@ static void kernels_that_cannot_are_passed_over(void **state)
     assert_int_equal(t.info.kernel_origin, ITH_KERNEL_NAMED);
 }
 
-/* The processor and the device share one wisdom, in memory and in a file, and do not mistake each other's for theirs.
- */
+/* The processor and the device have their entries in the same wisdom, in memory and in a file, and do not use each
+ * other's. */
 static void wisdom_of_the_processor_is_another(void **state)
 {
     (void)state;
@@ -170,9 +170,10 @@ static void strategies_belong_to_a_device(void **state)
     assert_int_equal(t.info.strategy, ITH_STRATEGY_ULYSSES);
 }
 
-/* Whichever call of a measurement fails, all ranks learn of it, nothing is left, and the device works on. calls, refuse: the
- * count of calls and the number of the one that fails, of fake_control_table. A measurement is a loop of equal calls, so the
- * first ones fail one by one, and later ones at intervals, which ITHACA_PLAN_STEP makes ten times as wide as it says. */
+/* Whichever call of a measurement fails, all ranks get an error, no memory is lost, and the device still works. calls,
+ * refuse: fields of fake_control_table, the count of calls and the number of the call that fails. A measurement is a
+ * loop of equal calls, so each of the first calls is tried, and later ones at intervals of ten times ITHACA_PLAN_STEP.
+ * */
 static void fail_each(atomic_long *calls, atomic_long *refuse)
 {
     const char *step = getenv("ITHACA_PLAN_STEP");

@@ -135,7 +135,7 @@ static void every_change_is_found(void **state)
         const char *path = path_of("b.safetensors");
         write_model("b.safetensors");
         check(context, ith_mapping_open(context, path, &mapping));
-        usleep(20000); /* the clock of the file system may tick 100 times a second */
+        usleep(20000); /* the clock of the file system may tick only 100 times a second */
         check(context, ith_mapping_check(context, path, &mapping));
         changes[i](path);
         assert_int_equal(ith_mapping_check(context, path, &mapping), ITH_ERR_IO);

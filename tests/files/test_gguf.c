@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GGUF files: one that the package gguf has written (tools/make_gguf_golden.py), and files that lie, each of which is
- * refused with the right status and a sentence. */
+/* GGUF files: one that the package gguf wrote (tools/make_gguf_golden.py), and wrong files, each of which is refused
+ * with the right status and a sentence. */
 #include "base/context.h"
 #include "files/gguf.h"
 #include "files/store.h"
@@ -108,7 +108,8 @@ static void metadata_are_read(void **state)
     assert_int_equal(memory_of(context).current_bytes, 0);
 }
 
-/* ggml keeps four sizes and no size of 1 at the end: writers flatten filters, and leave out sizes. */
+/* ggml has at most four dimensions, and drops sizes of 1 at the end. So writers flatten filters, and leave out sizes.
+ * */
 static void stores_take_flattened_shapes(void **state)
 {
     (void)state;
@@ -265,7 +266,7 @@ static const struct {
     {HEAD "sx i2 l16 l16 i12 l0 p z144", F, "rows of 16 numbers of type q4_k"},
     {HEAD "l2 b120 b0 i1 l4 i0 l0 p z16", F, "zero byte"},
     {"GGUF i3 l2 l0 sx i1 l4 i0 l0 sx i1 l4 i0 l32 p z48", F, "'x' is there twice"},
-    /* places */
+    /* places of tensors */
     {HEAD "sx i1 l4 i0 l0", F, "it is cut"},
     {HEAD "sx i1 l4 i0 l0 p z15", F, "ends beyond the file"},
     {HEAD "sx i1 l5 i0 l0 p z16", F, "ends beyond the file"},
@@ -279,7 +280,7 @@ static const struct {
     {"GGUF i3 l2 l0 sx i1 l4 i0 l0 sy i1 l4 i0 l0 p z64", F, "overlaps"},
     {"GGUF i3 l2 l0 sx i1 l4 i0 l0 sy i1 l4 i0 l64 p z80", F, "'y' starts at byte 64 of the data, and leaves a gap"},
     {"GGUF i3 l2 l1 sgeneral.alignment i4 i64 sx i1 l4 i0 l0 sy i1 l4 i0 l32 p z64", F, "no multiple of 64"},
-    /* names meant for the terminal */
+    /* names with characters that a terminal would obey */
     {"GGUF i3 l1 l0 s\033[2J\r i1 l4 i99 l0 p z16", U, "'?[2J?'"},
     {"GGUF i3 l1 l0 s\x9b"
      "2J\xff\xc3\xa4\xe2\x82 i1 l4 i99 l0 p z16",
@@ -358,7 +359,7 @@ static void memory_runs_out(void **state)
     assert_true(refuse_every_allocation(read_golden, NULL, 1) >= 7);
 }
 
-/* Writes a header of nearly 100 MB, all zeros behind `head`: the file is sparse. */
+/* Writes a sparse file with a header of nearly 100 MB, zeros after its beginning. Returns the seconds to open it. */
 static double seconds_to_open(const char *description, int64_t bytes, ith_status wanted)
 {
     unsigned char head[256];

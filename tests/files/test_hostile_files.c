@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Safetensors files that lie: each is refused with the right status and a sentence that names file, tensor and lie. */
+/* Wrong safetensors files: each is refused with the right status and a sentence that names file, tensor and mistake. */
 #include "base/context.h"
 #include "support/engine/probe_files.h"
 #include "support/folder_fixture.h"
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A file of a claimed header length, a header, and data of so many bytes. */
+/* Writes a file: a claimed length of the header, the header, and data of data_bytes bytes. */
 static void write_raw(const char *path, uint64_t claimed, const char *header, size_t header_bytes, size_t data_bytes)
 {
     unsigned char *file = calloc(1, 8 + header_bytes + data_bytes);
@@ -92,7 +92,7 @@ static const struct {
     {"{\"x\":" T("F32", "[8]", "[0,32]") "}", F, "'x'", "ends at byte 32"},
     {"{\"x\":" T("F32", "[4]", "[16,32]") "}", F, "'x'", "ends at byte 32"},
     {"{\"x\":" T("U8", "[16]", "[9223372036854775791,9223372036854775807]") "}", F, "'x'", "ends at byte"},
-    /* the whole */
+    /* the file as a whole */
     {"{\"x\":" T("F32", "[2]", "[0,8]") "}", F, "", "its tensors take 8"},
     {"{}", F, "", "its tensors take 0"},
     {"{\"x\":" T("F32", "[2]", "[8,16]") "}", F, "'x'", "gap"},
@@ -104,7 +104,7 @@ static const struct {
     /* metadata */
     {"{\"__metadata__\":3,\"x\":" T("F32", "[4]", "[0,16]") "}", F, "__metadata__", "not a JSON object"},
     {"{\"__metadata__\":{\"steps\":8},\"x\":" T("F32", "[4]", "[0,16]") "}", F, "steps", "not a string"},
-    /* names meant for the terminal */
+    /* names with characters that a terminal would obey */
     {"{\"\\u001b[2J\\r\\u009b\":3}", F, "'?[2J?\?'", "not described"},
 };
 
@@ -167,7 +167,7 @@ static void lengths_that_lie_are_refused(void **state)
     char *whole = calloc(1, 8 + bytes + 16);
     whole[0] = (char)bytes;
     memcpy(whole + 8, header, bytes);
-    for (size_t cut = 0; cut < 8 + bytes + 16; cut++) { /* wherever it is cut */
+    for (size_t cut = 0; cut < 8 + bytes + 16; cut++) { /* cut at every place */
         temporary_write(path, whole, cut);
         assert_refused(path, ITH_ERR_FORMAT, "", "");
     }
@@ -205,7 +205,7 @@ static void lfs_pointers_are_recognised(void **state)
     }
 }
 
-/* A file whose header alone is believable: 3 TB claimed in a few bytes, and a sparse file that really is that long. */
+/* Headers that claim 3 TB of data: in a file of a few bytes, and in a sparse file of this length. */
 static void large_claims_cost_nothing(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void headers_of_100_megabytes_take_little_time(void **state)
     assert_true(seconds_to_open(1, 99000000) < 2);
 }
 
-/* Each 0 takes two bytes in the file, and forty in the parser of all JSON. */
+/* A 0 takes two bytes in the file, and would take forty in a parser for all of JSON. */
 static void headers_of_many_values_are_not_parsed(void **state)
 {
     (void)state;

@@ -64,7 +64,7 @@ static void all_kinds_are_read(void **state)
     ith_json_close(&json);
 }
 
-/* Absent and null are the same. */
+/* An absent key and null both give the default. */
 static void what_is_absent_has_a_default(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void what_is_absent_has_a_default(void **state)
     ith_json_close(&json);
 }
 
-/* The last failure must be about this key of this file, and say this. */
+/* Checks that the last failure has this status, and names the file, this key and this word. */
 static void assert_refused(ith_status status, const char *key, const char *word)
 {
     const char *sentence = ith_context_error(context);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Damage by chance: files with bytes changed, cut, doubled or swapped are valid or refused, and never read outside. The
- * same numbers every time; run under AddressSanitizer this is a small fuzzer. */
+/* Random damage: files with bytes changed, cut, doubled or swapped are valid or refused, and no byte outside of them is
+ * read. The random numbers are the same every time. Under AddressSanitizer this is a small fuzzer. */
 #include "base/context.h"
 #include "files/store.h"
 #include "support/engine/probe_files.h"
@@ -88,7 +88,7 @@ static void damage(unsigned char *text, size_t from, size_t *bytes)
         memmove(text + at + span, text + at, *bytes - at);
         *bytes += span;
         break;
-    default: /* put a word there instead of as many bytes as it has, or between */
+    default: /* write a word over the bytes there, or insert it */
         if (chance(2) && at + length <= *bytes) {
             memcpy(text + at, word, length);
         } else if (*bytes + length <= MOST_BYTES) {
@@ -210,7 +210,7 @@ static void gguf_files_with_changed_bytes(void **state)
     assert_true(seen.valid > ROUNDS / 100 && seen.refused > ROUNDS / 4);
 }
 
-/* The header alone, its length made right again and the data left whole: the checks behind the first are reached. */
+/* Changes only the header, and corrects its length, so that the checks after the first ones are reached. */
 static void files_with_changed_headers(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every allocation of readers, writer and store fails in turn: a status, a sentence, nothing lost, no half file. */
+/* Every allocation of readers, writer and store fails in turn. Each gives a status and a sentence, loses no memory, and
+ * leaves no incomplete file. */
 #include "base/context.h"
 #include "files/json.h"
 #include "files/store.h"
@@ -103,7 +104,7 @@ static void writing_a_file(void **state)
 {
     (void)state;
     assert_true(refuse_every_allocation(write_over, NULL, 1) >= 3);
-    assert_int_equal(temporary_count(folder), 1); /* the whole one */
+    assert_int_equal(temporary_count(folder), 1); /* the complete file */
 }
 
 int main(void)

@@ -214,7 +214,7 @@ static void scales_that_are_not_finite_are_refused(void **state)
     ith_store_close(&store);
 }
 
-/* Scales without their weight are tensors like others. */
+/* Scales without a weight are unknown tensors, as any others. */
 static void scales_of_nothing_are_unknown(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static void scales_of_nothing_are_unknown(void **state)
     ith_store_close(&store);
 }
 
-/* The name of a layer is a module's, and not only the end of another module's. */
+/* A layer's name must be the whole name of the module, not only the end of another module's name. */
 static void layers_of_like_names_are_apart(void **state)
 {
     (void)state;

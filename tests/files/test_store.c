@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A component's tensors: one file or shards, exactly those that the index names, each taken or named as unknown. */
+/* A component's tensors in one file or in shards. They are exactly the tensors that the index names, and each is taken,
+ * or named as unknown. */
 #include "base/context.h"
 #include "base/dtype.h"
 #include "files/store.h"
@@ -12,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A shard of the f32 tensors named, separated by spaces, each [2] and holding (first, first + 1). */
+/* Writes a shard with f32 tensors. `tensors`: their names, separated by spaces. Each has [2] numbers: first, first + 1.
+ * */
 static void write_shard(const char *name, const char *tensors, float first)
 {
     ith_tensor list[8];
@@ -125,7 +127,7 @@ static void a_file_beside_an_index(void **state)
     ith_store_close(&store);
 }
 
-/* The checkpoint of the tree: every tensor of both shards, found with the shape that its file gives it. */
+/* Every tensor of both shards of models/shapes is found, with the shape that its file gives. */
 static void a_real_component_is_taken(void **state)
 {
     (void)state;
@@ -208,7 +210,7 @@ static void what_was_not_asked_for_is_refused(void **state)
     ith_store_close(&store);
 }
 
-/* A byte in front puts everything out of step; what is handed out is aligned all the same, and goes back. */
+/* A byte before the data makes all data unaligned. The store gives aligned copies, which can be released. */
 static void unaligned_data_is_taken(void **state)
 {
     (void)state;
@@ -244,7 +246,7 @@ static void unaligned_data_is_taken(void **state)
             ith_store_release(store, tensor);
         assert_true(round == 1 || memory_of(context).current_bytes == before);
     }
-    ith_store_close(&store); /* with a tensor that was not released */
+    ith_store_close(&store); /* although a tensor was not released */
 }
 
 static void indexes_that_lie_are_refused(void **state)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Safetensors files: what is written comes back, files of other software are read, odd but legal layouts too. */
+/* Safetensors files: tensors that are written are read back; files of other software and unusual legal layouts are
+ * read. */
 #include "base/context.h"
 #include "base/dtype.h"
 #include "files/tensor.h"
@@ -91,7 +92,7 @@ static void nothing_is_legal(void **state)
     assert_int_equal(ith_tensor_elements(ith_tensor_file_find(file, "empty")), 0);
     assert_int_equal(ith_tensor_elements(ith_tensor_file_find(file, "scalar")), 1);
     ith_tensor_file_close(&file);
-    assert_int_equal(ith_tensor_file_write(context, path, NULL, 0, NULL, NULL, 0), ITH_OK); /* over the old one */
+    assert_int_equal(ith_tensor_file_write(context, path, NULL, 0, NULL, NULL, 0), ITH_OK); /* replaces the old file */
     assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
     assert_int_equal(ith_tensor_file_count(file), 0);
     assert_null(ith_tensor_file_find(file, "scalar"));
@@ -129,7 +130,7 @@ static void any_address_becomes_f32(void **state)
     assert_non_null(strstr(ith_context_error(context), "ids"));
 }
 
-/* Longer than the piece that is converted at a time. */
+/* Data that are longer than the piece that is converted at a time. */
 static void long_unaligned_data_becomes_f32(void **state)
 {
     (void)state;
@@ -155,7 +156,7 @@ static void files_of_other_software_are_read(void **state)
     assert_int_equal(frames->dtype, ITH_U8);
     assert_int_equal(frames->dims, 4);
     assert_memory_equal(frames->shape, ((int64_t[]){17, 128, 128, 3}), 32);
-    int64_t sum = 0; /* as NumPy adds them up */
+    int64_t sum = 0; /* compared with NumPy's sum */
     for (int64_t i = 0; i < frames->bytes; i++)
         sum += ((const unsigned char *)frames->data)[i];
     assert_int_equal(sum, 18755814);
@@ -203,8 +204,8 @@ static void a_failed_write_leaves_what_was_there(void **state)
     ith_tensor_file_close(&file);
 }
 
-/* A stop is heard between pieces of at most 4 MiB, and leaves the earlier file. A file that may not be stopped is
- * written whole. */
+/* A write can stop after each piece of at most 4 MiB, and then leaves the earlier file. A write that may not be stopped
+ * writes the whole file. */
 static void a_stopped_write_leaves_what_was_there(void **state)
 {
     (void)state;

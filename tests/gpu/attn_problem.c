@@ -50,7 +50,7 @@ static void cut_shards(attn_problem *p, uint64_t *random)
             p->keys[i * s->batch + b] = (int32_t)random_between(random, 0, p->cut[i + 1] - p->cut[i]);
 }
 
-/* Keys of the kind that the problem asks for. */
+/* Changes the keys to the kind that the problem asks for. */
 static void change_keys(attn_problem *p)
 {
     const attn_spec *s = &p->spec;
@@ -102,7 +102,8 @@ static void add_mask(attn_problem *p, uint64_t *random)
     }
 }
 
-/* Offsets from which a row's largest logit is between 2^-40 and 2^80, all whole numbers apart, as for like keys. */
+/* Sets offsets of fixed_m so that each row's largest probability is between 2^-40 and 2^80. If all keys are the same,
+ * its exponent is a whole number. */
 static void set_offsets(attn_problem *p, uint64_t *random)
 {
     const attn_spec *s = &p->spec;
@@ -110,7 +111,7 @@ static void set_offsets(attn_problem *p, uint64_t *random)
     p->m = take(s->count * s->q_rows, sizeof *p->m);
     for (int64_t i = 0; i < s->count * s->q_rows; i++) {
         double most = exact.lse[i] == -INFINITY ? 0.0 : (double)exact.lse[i] * M_LOG2E;
-        if (s->logits != LOGITS_ALIKE) /* keys that are alike have a power of two as their weight */
+        if (s->logits != LOGITS_ALIKE) /* if all keys are the same, their probability is a power of two */
             most = ceil(most);
         else
             most -= log2((double)s->kv_rows);

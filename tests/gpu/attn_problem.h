@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention problems for the kernels of a device module, and two answers to each on the CPU: float64, and the plain way
- * of computing the same in the same type (f32 logits and sums, probabilities rounded to the type of v). */
+/* Attention problems for the kernels of a device module, and two results for each, computed on the CPU: one in float64,
+ * and a plain one in the same types as a kernel (f32 logits and sums, probabilities rounded to the type of v). */
 #ifndef ITH_TESTS_ATTN_PROBLEM_H
 #define ITH_TESTS_ATTN_PROBLEM_H
 
@@ -17,18 +17,18 @@ typedef enum rows_layout {
     LAYOUTS
 } rows_layout;
 
-/* Which keys a problem has. */
+/* The kind of keys of a problem. */
 typedef enum logit_kind {
     LOGITS_NORMAL, /* normally distributed */
     LOGITS_PEAKED, /* each row has a key that outweighs the others, and keys share an offset */
     LOGITS_ALIKE   /* all keys are the same */
 } logit_kind;
 
-/* What a problem is made of. 0 means none, or the first value. */
+/* The parameters of a problem. 0 means none, or the first value. */
 typedef struct attn_spec {
     ith_dtype dtype;
     ith_softmax softmax; /* ONLINE or FIXED_M */
-    bool mixed;          /* some heads use the other softmax: `fixed` says which */
+    bool mixed;          /* some heads use the other softmax, as `fixed` says */
     int64_t batch, heads, per_kv, head_dim, q_rows, kv_rows;
     int64_t first, count; /* the heads of the call; count 0: all */
     int shards;
@@ -67,7 +67,7 @@ void free_answer(attn_answer *a);
 
 /* Whether head `index` of the call uses fixed_m. */
 bool uses_fixed_m(const attn_problem *p, int64_t index);
-/* Whether the key is present for query i of head first + index, and what is added to its scaled logit. */
+/* Whether key j is present for query i of head first + index. *added: the number that is added to its scaled logit. */
 bool sees(const attn_problem *p, int64_t index, int64_t i, int64_t j, double *added);
 
 attn_answer compute_exact(const attn_problem *p);

@@ -31,7 +31,7 @@ typedef struct gpu_heads {
     const float *bias_data;
 } gpu_heads;
 
-/* Where number d of a row lies. */
+/* The place of number d of a row. */
 static int64_t gpu_place(const gpu_heads *h, int64_t head, int64_t row, int64_t d)
 {
     int64_t n = h->first + head - h->tensor_first;
@@ -92,7 +92,7 @@ static const char *gpu_describe(const gpu_heads *h)
     return text;
 }
 
-/* Brings the numbers to the device, `offset` numbers behind an address that is aligned to 256 bytes. */
+/* Copies the numbers to the device, to `offset` numbers after an address that is aligned to 256 bytes. */
 static void gpu_place_data(gpu_heads *h, int64_t offset)
 {
     if (h->data.whole)
@@ -116,7 +116,7 @@ static void gpu_skip_row(gpu_heads *h)
     h->rows--;
 }
 
-/* Changes one number of a head, here and on the device. */
+/* Changes one number of a head, on the host and on the device. */
 static void gpu_set_number(gpu_heads *h, int64_t head, int64_t row, int64_t d, float value)
 {
     int64_t place = gpu_place(h, head, row, d);
@@ -156,7 +156,7 @@ static void gpu_draw_sizes(gpu_heads *h, uint64_t *seed, int index)
         h->rows /= 2;
 }
 
-/* Draws strides and numbers. Numbers have a mean that differs by column, and seldom such a scale that squares
+/* Draws strides and numbers. Each column has another mean. In a few cases the numbers are so small that squares
  * underflow. Rows without a key are NaN. */
 static void gpu_draw_numbers(gpu_heads *h, uint64_t *seed)
 {
@@ -210,8 +210,8 @@ static gpu_heads gpu_random_heads(uint64_t *seed, int index, bool with_keys)
     return h;
 }
 
-/* Values for keys: the same heads and rows, with other numbers and strides. The arrays of absent keys stay those of
- * `keys`. */
+/* Makes values for keys: the same heads and rows, with other numbers and strides. The arrays of absent keys are those
+ * of `keys`. */
 static gpu_heads gpu_like(uint64_t *seed, const gpu_heads *keys)
 {
     gpu_heads h = *keys;

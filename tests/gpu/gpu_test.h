@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Bytes before and behind a guarded buffer, their value, and the value that outputs have before a call: NaN in every
- * number type. */
+/* The bytes before and after a guarded buffer, their value, and the value of the bytes of outputs before a call, which
+ * is NaN in every number type. */
 enum { GPU_GUARD = 1024, GPU_GUARD_BYTE = 0xa5, GPU_POISON = 0xff };
-/* Failures that are printed; others are only counted. Seconds after which a stream counts as hung. */
+/* The number of failures that are printed; others are only counted. Seconds after which a stream counts as hung. */
 enum { GPU_PRINTED = 40, GPU_PATIENCE = 60 };
 
 /* The module under test, its device and the stream of all calls. */
@@ -29,7 +29,7 @@ static ith_device_facts gpu_facts;
 static char gpu_said[ITH_DEVICE_SENTENCE];
 static int gpu_failures;
 
-/* Ends the program if a call of the module fails: all else would follow from this failure. */
+/* Ends the program if a call of the module fails, because later failures would only follow from it. */
 #define GPU_OK(call)                                                                                                   \
     do {                                                                                                               \
         ith_status gpu_status = (call);                                                                                \
@@ -127,7 +127,7 @@ static void gpu_wait(void)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Memory of the device with guard bytes before and behind it. */
+/* Memory of the device with guard bytes before and after it. */
 typedef struct gpu_buffer {
     char *whole, *data;
     int64_t bytes;

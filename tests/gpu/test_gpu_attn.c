@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every attention kernel of the device module against float64 and against the plain way of computing the same in the
- * same type: sizes around the tiles, head sizes, layouts, masks, several shards, hostile logits; rows alone, calls that
- * are cancelled. Outputs are NaN before a call, and nothing else may be written. Arguments choose groups of cases;
+/* Every attention kernel of the device module, compared with float64 and with a plain computation in the same types:
+ * sizes around the tiles, head sizes, layouts, masks, several shards, extreme logits; rows alone, calls that are
+ * cancelled. Outputs are NaN before a call, and nothing else may be written. Arguments choose groups of cases;
  * `test_gpu_attn speed` measures rates. */
 #include "base/size.h"
 #include "gpu/attn_problem.h"
@@ -27,7 +27,7 @@ typedef struct host_rows {
     const float *x; /* NULL: outputs, which are NaN */
     int64_t heads, per_entry, all, from, count;
     int64_t first, some; /* heads of the call */
-    int64_t padded;      /* rows behind `count` up to this number are finite */
+    int64_t padded;      /* rows after `count` up to this number are finite */
 } host_rows;
 
 /* The element at which row i of head n begins. */
@@ -75,7 +75,7 @@ static placed place(const attn_problem *problem, const host_rows *h)
     return p;
 }
 
-/* What a run has on the device. */
+/* The memory of a run on the device. */
 typedef struct run_memory {
     placed q, o, k[SHARDS_MAX], v[SHARDS_MAX];
     gpu_buffer keys, bias, fixed, mask, o_sum, m, l, lse, halt;
@@ -118,7 +118,7 @@ static void upload(run_memory *r, const attn_problem *p, int64_t begin, int64_t 
     r->l = gpu_poisoned(s->count * rows * (int64_t)sizeof(float));
     r->lse = gpu_poisoned(s->count * lse_stride(rows) * (int64_t)sizeof(float));
     r->m = gpu_poisoned(s->count * rows * (int64_t)sizeof(float));
-    for (int64_t n = 0; n < s->count; n++) /* offsets of heads that use fixed_m; other heads have none to read */
+    for (int64_t n = 0; n < s->count; n++) /* offsets of heads that use fixed_m; a kernel must not read others */
         if (uses_fixed_m(p, n))
             GPU_OK(gpu_module->copy(gpu_stream, r->m.data + n * rows * 4, p->m + n * s->q_rows + begin, rows * 4,
                                     gpu_said));
@@ -220,7 +220,7 @@ static const char *collect(const run_memory *r, const attn_problem *p, int64_t r
     return fault;
 }
 
-/* Whether the offsets of heads with fixed_m are as they were. */
+/* Whether the offsets of heads with fixed_m have not changed. */
 static bool has_offsets(const run_memory *r, const attn_problem *p, int64_t begin, int64_t rows)
 {
     bool same = true;
@@ -273,17 +273,17 @@ static bool run(const ith_device_kernel *kernel, const attn_problem *p, int64_t 
 
 /* ---- Accuracy -------------------------------------------------------------------------------------------------- */
 
-/* What a group of cases came to, for each kernel. */
+/* The results of a group of cases, for each kernel. */
 typedef struct tally {
     int cases, refused;
     double worst[DTYPES]; /* relative errors of heads that are large enough to judge */
-    double ratio;         /* the largest error in units of the plain one, where that is not nearly 0 */
+    double ratio;         /* the largest error divided by the plain result's, where this is not nearly 0 */
 } tally;
 
 enum { KERNELS_MAX = 16 };
 static tally tallies[KERNELS_MAX];
 
-/* What a relative error may be, whatever the logits. Infinite where only the plain error counts. */
+/* The bound of the relative error for all logits. Infinite if only the comparison with the plain result counts. */
 static double bound_of(const attn_problem *p)
 {
     double bounds[] = {5e-6, 0x1p-8, 0x1p-11};
@@ -295,7 +295,7 @@ static void check_head(const ith_device_kernel *kernel, const attn_problem *p, c
 {
     const attn_spec *s = &p->spec;
     double error = head_error(p, mine, exact, n), simple = head_error(p, plain, exact, n), unit = unit_of(s->dtype);
-    bool few = s->q_rows < 16 || s->q_rows * s->head_dim < 512; /* a row errs as its logits do, all the same way */
+    bool few = s->q_rows < 16 || s->q_rows * s->head_dim < 512; /* errors of logits change a row's numbers alike */
     double luck = few ? (s->dtype == ITH_F32 ? 128 : 16) * unit : unit_of(ITH_F32);
     if (!((few || error <= bound_of(p)) && error <= fmax(2 * simple, luck)))
         gpu_fail("%s head %lld: error %.3g, of the plain way %.3g, bound %.3g: %s", kernel->name, (long long)n, error,
@@ -321,7 +321,7 @@ static void check(const attn_spec *spec, uint64_t seed)
         }
         for (int64_t n = 0; n < p.spec.count; n++)
             check_head(kernel, &p, &mine, &exact, &plain, n, &tallies[k]);
-        double slack = p.spec.dtype == ITH_F32 ? 4e-6 : 4e-6 + 0x1p-9 / 4; /* sums of weights of 16 bits */
+        double slack = p.spec.dtype == ITH_F32 ? 4e-6 : 4e-6 + 0x1p-9 / 4; /* for sums of 16-bit probabilities */
         double difference = lse_error(&p, &mine, &exact);
         if (!(difference <= slack))
             gpu_fail("%s lse: error %.3g: %s", kernel->name, difference, describe(&p));
@@ -383,7 +383,7 @@ static void test_head_sizes(void)
     report("head_sizes");
 }
 
-/* A random problem with everything that a call may have. */
+/* A random problem, which may have everything that a call may have. */
 static attn_spec draw(uint64_t *random, int n)
 {
     static const int64_t dims[] = {8, 40, 64, 64, 80, 96, 128, 128, 128, 192, 256, 300};
@@ -417,7 +417,7 @@ static void test_random(void)
     report("random");
 }
 
-/* Logits of +-30 and +-300, all the same, nearly 0, peaked; keys that are all alike; ten thousand. */
+/* Logits of +-30 and +-300, equal logits, logits near 0, peaked logits; equal keys; ten thousand keys. */
 static void test_logits(void)
 {
     static const float spreads[] = {8.0f, 80.0f, 1e-20f, -5.0f, 1e4f};
@@ -482,7 +482,7 @@ static void test_bits(void)
     printf("%-16s %d comparisons\n", "same bits", compared);
 }
 
-/* NaN in a query makes its row NaN, and leaves the other rows as they are. */
+/* NaN in a query makes its row NaN, and does not change other rows. */
 static void test_nan(void)
 {
     for (int n = 0; n < 2 * DTYPES; n++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of convolutional layers on a device (kernels/device_conv.h), each against its definition in float64,
- * at random and edge sizes; then their rates at the sizes of the published autoencoders. With the argument "short"
- * without the rates. */
+/* The operations of convolutional layers on a device (kernels/device_conv.h), each compared with its definition in
+ * float64, with random and extreme sizes; then their rates with the sizes of the published autoencoders. The argument
+ * "short" leaves out the rates. */
 #include "gpu_numbers.h"
 #include "gpu_test.h"
 
@@ -60,7 +60,8 @@ static void drop(numbers *n)
     *n = (numbers){0};
 }
 
-/* The error of a result in units of what its type allows, |y - ref| / (unit |ref| + slack). slack: of the sums. */
+/* The error of a result as a multiple of the allowed error, |y - ref| / (unit |ref| + slack). slack: allowed for the
+ * sums. */
 static double error_of(double y, double ref, ith_dtype type, double slack)
 {
     return fabs(y - ref) / ((type == ITH_BF16 ? 0x1.02p-8 : 0x1p-23) * fabs(ref) + slack);
@@ -84,7 +85,7 @@ static ith_device_conv call_of(const conv_case *c, ith_dtype type)
                              .kernel = c->kernel};
 }
 
-/* Number `out` of pixel (f, i, j) of y in float64; *size becomes the sum of the products' sizes. */
+/* Number `out` of pixel (f, i, j) of y in float64. *size: the sum of the products without signs. */
 static double conv_at(const conv_case *c, const numbers *x, const numbers *w, int64_t pixel, int64_t out, double *size)
 {
     const int64_t edge = (c->kernel - 1) / 2, f = pixel / c->width / c->height;
@@ -179,7 +180,7 @@ static void check_convolutions(void)
 typedef struct pixel_case {
     int64_t frames, height, width, channels, pieces;
     bool x, y, bias, in_place, sum, plain, doubled, normed, silu;
-    int64_t dealt_channels, skipped; /* 0: nothing is dealt */
+    int64_t dealt_channels, skipped; /* 0: channels are not dealt out */
     bool time;
 } pixel_case;
 
@@ -209,7 +210,7 @@ static double sum_at(const pixel_case *p, const pixel_arrays *a, int64_t f, int6
     return s;
 }
 
-/* The worst error of one pixel of all outputs. */
+/* The largest error of a pixel in all outputs. */
 static double pixel_error(const pixel_case *p, const pixel_arrays *a, ith_dtype type, int64_t f, int64_t inside)
 {
     const int64_t area = p->height * p->width, i = inside / p->width, j = inside % p->width;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of a transformer's layers on a device (kernels/device_layers.h), each against its definition in
- * float64, at random and edge sizes; then their rates at the sizes of Wan 2.2 A14B. With the argument "short" without
- * the rates. */
+/* The operations of a transformer's layers on a device (kernels/device_layers.h), each compared with its definition in
+ * float64, with random and extreme sizes; then their rates with the sizes of Wan 2.2 A14B. The argument "short" leaves
+ * out the rates. */
 #include "gpu_numbers.h"
 #include "gpu_test.h"
 
@@ -41,7 +41,7 @@ static numbers download(const gpu_buffer *buffer, ith_dtype type)
     return n;
 }
 
-/* Whether all numbers of rows behind their first `width` are untouched (poison), in a buffer of rows `stride` apart. */
+/* Whether the numbers of rows after the first `width` are untouched (poison), in a buffer of rows `stride` apart. */
 static bool gaps_kept(const numbers *n, int64_t rows, int64_t width, int64_t stride)
 {
     const unsigned char *bytes = n->data;
@@ -52,7 +52,8 @@ static bool gaps_kept(const numbers *n, int64_t rows, int64_t width, int64_t str
     return true;
 }
 
-/* The error of a result in units of what its type and its sums allow: |y - ref| / (unit |ref| + slack). */
+/* The error of a result as a multiple of the error that its type and its sums allow: |y - ref| / (unit |ref| + slack).
+ * */
 static double error_of(double y, double ref, ith_dtype type, double slack)
 {
     return fabs(y - ref) / ((type == ITH_BF16 ? 0x1p-8 : 0x1p-22) * fabs(ref) + slack);
@@ -71,7 +72,8 @@ typedef struct linear_case {
     bool bias, gelu;
 } linear_case;
 
-/* Row `row`, column `column` of y in float64; *size becomes the sum of the products' sizes, *product the product. */
+/* Row `row`, column `column` of y in float64. *size: the sum of the products without signs. *product: the product
+ * alone. */
 static double linear_at(const linear_case *c, const numbers *x, const numbers *w, const numbers *bias, int64_t row,
                         int64_t column, double *size, double *product)
 {
@@ -176,7 +178,7 @@ static int64_t time_of(const update_case *c, int64_t row)
     return c->known ? 2 * (row / c->share) + (c->begin + row % c->share < c->known) : row / c->share;
 }
 
-/* The worst error of one row. vectors: gate, a and b, [times][3][dim]. */
+/* The largest error of a row. vectors: gate, a and b, [times][3][dim]. */
 static double check_row(const update_case *c, int64_t row, const numbers *x, const numbers *y, const numbers *vectors,
                         const numbers *got_x, const numbers *got_n)
 {
@@ -187,7 +189,7 @@ static double check_row(const update_case *c, int64_t row, const numbers *x, con
         double ref = at(x, row * dim + i);
         if (c->y)
             ref += (c->gate ? (double)at(vectors, v) : 1.0) * at(y, row * (dim + GAP) + i);
-        sum[i] = at(got_x, row * dim + i); /* the norm is that of the rounded sums */
+        sum[i] = at(got_x, row * dim + i); /* the norm is computed from the rounded sums */
         worst = gpu_larger(worst, error_of(sum[i], ref, ITH_F32, 1e-6));
         largest = gpu_larger(largest, fabs(sum[i]));
         mean += sum[i] / (double)dim;
@@ -286,7 +288,7 @@ typedef struct heads_case {
     bool rope;
 } heads_case;
 
-/* The worst error of one vector. */
+/* The largest error of a vector. */
 static double check_vector(const heads_case *c, int64_t row, int vector, const numbers *data, const numbers *weights,
                            const numbers *cosines, const numbers *sines, const numbers *got)
 {
@@ -377,7 +379,7 @@ static void test_refusals(void)
 {
     ith_device_row_update update = {.rows = 1, .dim = 8200};
     ith_device_heads heads = {.rows = 1, .heads = 1, .head_dim = 9000};
-    if (!gpu_facts.capability) /* the stand-in of tests/gpu/fake takes all sizes */
+    if (!gpu_facts.capability) /* the fake device takes all sizes */
         return;
     if (layers->update_rows(gpu_stream, &update, gpu_said) != ITH_ERR_UNSUPPORTED)
         gpu_fail("rows of 8200 numbers are not refused");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The module's devices, memory and streams. Without a GPU: opening one fails with a sentence that says why. With a GPU:
  * facts, memory of the device and of the host, streams that wait for one another, copies, fills, and requests for more
- * memory than there is, after which everything still works. */
+ * memory than there is. After these everything still works. */
 #include "gpu_test.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ static void check(bool holds, const char *what)
         gpu_fail("%s", what);
 }
 
-/* Opening device `index` fails with ITH_ERR_UNSUPPORTED and a sentence that contains `word`. */
+/* Checks that opening device `index` fails with ITH_ERR_UNSUPPORTED and a sentence that contains `word`. */
 static void check_refusal(int index, const char *word)
 {
     struct ith_device *device = (struct ith_device *)gpu_said;
@@ -92,7 +92,7 @@ static void check_copies(void)
     free(host);
 }
 
-/* Starts a kernel. Its launch fails if a failure that was reported before is still CUDA's last error. */
+/* Starts a kernel. Its launch would fail if an earlier failure were still CUDA's last error. */
 static void check_launch(void)
 {
     gpu_buffer a = gpu_filled(64, 3), b = gpu_poisoned(64);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of the module beside attention: copy_regions and pack against byte loops, key_stats, query_stats and
- * offsets against float64, over random sizes, types and strides, with absent keys, biases, NaN and infinity, and guard
- * bytes around every output. Results must have the same bits on every run and at every alignment. At the end it prints
- * the bandwidths at the sizes of Wan 2.1 (S = 75,600, 16 heads, head_dim 128). */
+/* The operations of the module besides attention. copy_regions and pack are compared with byte loops, key_stats,
+ * query_stats and offsets with float64, with random sizes, types and strides, absent keys, biases, NaN and infinity,
+ * and guard bytes around every output. Results must have the same bits in every run and at every alignment. At the end
+ * the test prints the bandwidths with S = 75,600, 16 heads and head_dim 128. */
 #include "gpu_rows.h"
 
 #include "base/count.h"
@@ -31,8 +31,8 @@ static double least_error(int64_t n)
 
 /* ---- copy_regions ---------------------------------------------------------------------------------------------- */
 
-/* A region of `total` bytes in runs of `bytes`, whose offset in its memory is at least `offset`. *end: where it ends.
- * The strides leave gaps that keep the alignment `unit`. */
+/* A region of `total` bytes in runs of `bytes` bytes, whose offset in its memory is at least `offset`. *end: the offset
+ * of its end. The strides leave gaps that keep the alignment `unit`. */
 static ith_region random_region(int64_t total, int64_t bytes, int64_t unit, int64_t offset, int64_t *end)
 {
     ith_region r = {.bytes = bytes};
@@ -44,7 +44,7 @@ static ith_region random_region(int64_t total, int64_t bytes, int64_t unit, int6
     r.stride[1] = bytes + unit * random_below(&seed, 4);
     r.stride[0] = r.stride[1] * inner + unit * random_below(&seed, 4);
     *end = offset + r.stride[0] * r.count[0];
-    if (random_below(&seed, 8) == 0) { /* backwards */
+    if (random_below(&seed, 8) == 0) { /* negative strides */
         offset += r.stride[0] * (r.count[0] - 1);
         r.stride[0] = -r.stride[0];
     }
@@ -107,7 +107,7 @@ static void check_list(int kind, int pairs)
     free(found);
 }
 
-/* More than 2^31 units of one byte: three bytes, again and again. Some stretches of the target are compared. */
+/* More than 2^31 units of one byte: three bytes, again and again. Only some stretches of the target are compared. */
 static void check_huge(void)
 {
     const int64_t times = ((int64_t)1 << 31) / 3 + 1000, total = 3 * times, piece = 30000;
@@ -286,7 +286,8 @@ static bool same_results(const gpu_heads *k, const key_results *a, const key_res
            !memcmp(a->stats, b->stats, (size_t)k->count * 16);
 }
 
-/* NaN or infinity in a present key or value of a head makes its statistics NaN or infinite, and no others. */
+/* NaN or infinity in a present key or value of a head makes the statistics of this head NaN or infinite, and no others.
+ * */
 static void check_infection(gpu_heads *k, gpu_heads *v, bool smoothed, const key_results *clean)
 {
     const int64_t head = random_below(&seed, (uint32_t)k->count);
@@ -420,7 +421,8 @@ static void offsets_of(const gpu_heads *q, const offset_inputs *in, float *m)
     gpu_free(&found);
 }
 
-/* Compares the offset of a row. The whole number in it may be that of any norm within the error of the square. */
+/* Compares the offset of a row. Its whole number may come from any norm within the error of the
+ * square. */
 static void compare_offset(const gpu_heads *q, const offset_inputs *in, int64_t head, int64_t row, float m,
                            errors *worst)
 {

@@ -2,8 +2,8 @@
 /* A network whose packets take a given time: delay_line MILLISECONDS CARD...
  *
  * Makes a network card (TUN) of each name, to be moved to the namespace of a host. A packet that a host sends, to the
- * address that ends in n, is handed to card n - 1 after the delay. For kernels without netem; rates are the business of
- * tc. Packets keep their order. Large packets pass whole, as a card with segmentation offload takes them. */
+ * address that ends in n, is handed to card n - 1 after the delay. It is for kernels without netem. It does not limit
+ * rates, as tc does. Packets keep their order. Large packets pass whole, as on a card with segmentation offload. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

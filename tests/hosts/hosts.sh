@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a command under mpirun on several hosts of this machine's making: network namespaces with host names of their own,
+# Runs a command under mpirun on several made-up hosts: network namespaces of this machine with host names of their own,
 # joined by a switch whose links have a rate and a delay. Each host has its own part of the cores; if there are more hosts than
 # cores, some hosts have the same core. Removes them at the end. Needs root.
 #
@@ -12,11 +12,11 @@
 #   -r 1gbit     rate of each host's link, each way, as tc spells it
 #   -d 0         delay of each packet in milliseconds; netem does it where the kernel has it, tests/hosts/delay_line.c
 #                otherwise
-#   -m openmpi   whose mpirun
-#   -t reno      TCP's congestion control on the hosts, as sysctl spells it; this machine's own if left out. A usual one has the
-#                whole rate at any time; bbr stops for 0.2 s in each 10 s and learns the rate of each connection by trying
+#   -m openmpi   the MPI whose mpirun is used
+#   -t reno      TCP's congestion control on the hosts, as sysctl spells it; this machine's own if left out. Most have the
+#                whole rate at any time, but bbr stops for 0.2 s in each 10 s, and finds the rate of each connection by trial
 #   -c 5:1       cuts the link of host 1 after 5 seconds. Output of that host is lost then, as mpirun carries it
-#   -w           ends mpirun when all processes of the command have ended; it may wait for ever if one has died
+#   -w           ends mpirun when all processes of the command have ended; otherwise it may wait for ever if one has died
 #
 # ITHACA_HOSTS_MPIRUN: more options for mpirun.
 # Exit status: the command's; 77 where namespaces cannot be made, with the reason.
@@ -64,8 +64,8 @@ remove_all() {
     rm -rf "$work" /etc/netns/"$group"-*
 }
 
-# Gives a host's link its rate, and its delay where netem exists. The burst has room for one packet of 64 KiB: a larger one would
-# pass as fast as the memory after each rest, which no network does.
+# Gives a host's link its rate, and its delay where netem exists. The burst has room for one packet of 64 KiB: a larger
+# burst would pass at the speed of memory after each pause, as on no network.
 shape() { # SPACE DEVICE
     ip netns exec "$1" tc qdisc add dev "$2" root handle 1: tbf rate "$rate" burst 70k latency 200ms
     [ "$how" != netem ] || ip netns exec "$1" tc qdisc add dev "$2" parent 1: netem delay "${delay}ms" limit 100000
@@ -165,7 +165,7 @@ run_command() {
         mpirun=(mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm_rsh_agent "$work/agent" --mca
             btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --bind-to none --host "$list")
     else
-        # UCX knows hosts by the kernel's boot id, which all of these share: only TCP makes it use the links.
+        # UCX tells hosts apart by the kernel's boot id, which is the same here. So only TCP makes UCX use the links.
         mpirun=(mpirun.mpich -launcher ssh -launcher-exec "$work/agent" -iface eth0 -genv UCX_TLS tcp,self
             -genv UCX_NET_DEVICES eth0 -hosts "$list")
     fi
@@ -195,12 +195,12 @@ cut_link() {
     ip -n "$(space_of "${cut##*:}")" link set eth0 down
 }
 
-# Ends mpirun when all processes of the command have ended: it may wait for ever for a host that it has lost. If a link is cut
-# before they have begun, they never begin.
+# Ends mpirun when all processes of the command have ended, because it may wait for ever for a host that it has lost. If
+# a link is cut before the processes have begun, they never begin.
 end_mpirun() { # PID-OF-MPIRUN NAME-OF-COMMAND
     while [ -z "$cut" ] && kill -0 "$1" 2>/dev/null && ! runs_somewhere "$2"; do sleep 0.1; done
     while runs_somewhere "$2"; do sleep 0.1; done
-    sleep 1 # for mpirun itself
+    sleep 1 # lets mpirun end by itself
     kill -9 "$1" 2>/dev/null
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every attention kernel of the table that this machine runs, with every softmax that it supports, held against float64
- * and against the plain way of computing the same in the same type: sizes at and around the tiles, hostile logits,
- * masks, packing in pieces, several KV blocks. */
+/* Compares every attention kernel of the table that this machine runs, with every softmax that it supports, with
+ * float64 and with a plain computation in the same type: sizes at and around the tiles, extreme logits, masks, packing
+ * in pieces, several KV blocks. */
 #include "base/dtype.h"
 #include "base/size.h"
 #include "support/kernel_problem.h"
@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-/* What is tested. */
+/* A kernel and a softmax that are tested. */
 typedef struct subject {
     const ith_attn_kernel *kernel;
     ith_softmax softmax;
@@ -37,7 +37,7 @@ static bool takes(const subject *s, ith_dtype dtype, int64_t D)
     return s->kernel->supports(dtype, D, s->softmax);
 }
 
-/* Nothing, where the kernel does not take the problem. */
+/* Compares the kernel's result with float64. Does nothing if the kernel does not take the problem. */
 static void check(const subject *s, problem *p, double bound)
 {
     if (!takes(s, p->dtype, p->D))
@@ -82,7 +82,7 @@ static void head_sizes(const subject *s)
         }
 }
 
-/* A random multiple of `step`, near `step` as a rule. */
+/* A random multiple of `step`, mostly a small one. */
 static int64_t random_tile(int64_t step, int64_t most)
 {
     return ith_min64(step * random_between(&random_state, 1, 6), most);
@@ -138,7 +138,8 @@ static void random_problems(const subject *s)
 
 /* ---- Logits ---------------------------------------------------------------------------------------------------- */
 
-/* Logits of +-30, of +-300 (no bound of its own), all the same, nearly 0; far from 0 by an offset of all keys. */
+/* Logits of +-30, logits of +-300 (without a bound of their own), equal logits, logits near 0, and logits that an
+ * offset of all keys moves far from 0. */
 static void hard_logits(const subject *s)
 {
     static const float spreads[] = {8.0f, 80.0f, 0.0f, 1e-20f, -5.0f};
@@ -160,11 +161,11 @@ static void hard_logits(const subject *s)
     }
 }
 
-/* Keys far below a row's maximum, which is the first key, take no longer than others: their probabilities are zeros,
- * not subnormal numbers. The thread's mode is the same afterwards. */
+/* If the first key has a row's maximum and all other keys lie far below it, the kernel takes no longer: probabilities
+ * become zeros, not subnormal numbers. Afterwards the thread's mode for subnormal numbers is as before. */
 static void far_keys(const subject *s)
 {
-    const bool takes_f16 = s->kernel->cpu & ITH_CPU_AVX512_FP16; /* subnormal f16 numbers take no longer */
+    const bool takes_f16 = s->kernel->cpu & ITH_CPU_AVX512_FP16; /* then subnormal f16 numbers take no longer */
     for (int n = 0; n < 2 && s->kernel->cpu != ITH_CPU_BASELINE; n++) {
         problem p = make_problem(s->kernel, n ? ITH_BF16 : ITH_F32, 40, 777, 64, 30.0f);
         p.bias = allocate(p.keys, sizeof *p.bias);
@@ -182,7 +183,7 @@ static void far_keys(const subject *s)
     }
 }
 
-/* Each row has one key that outweighs the others; the keys share an offset, as those of real models do. */
+/* Each row has one key that outweighs the others. All keys have a common offset, as in real models. */
 static void peaked_and_offset(const subject *s)
 {
     for (int n = 0; n < 6; n++) {
@@ -200,7 +201,7 @@ static void peaked_and_offset(const subject *s)
     }
 }
 
-/* Logits up to 10^36: each row picks its largest, found in double, and nothing overflows. */
+/* Logits up to 10^36. Each row must take the value of its largest logit, found in double, and nothing may overflow. */
 static void extreme_logits(const subject *s)
 {
     if (s->softmax != ITH_SOFTMAX_ONLINE || !takes(s, ITH_F32, 32))
@@ -218,8 +219,8 @@ static void extreme_logits(const subject *s)
 
 /* ---- Masks ----------------------------------------------------------------------------------------------------- */
 
-/* A bias or a mask as low as a float goes is not -inf: the keys stay, and all alike. (lse may be cut to what base 2 can
- * hold.) */
+/* A bias or a mask of the lowest float is not -inf: the keys still count, and all equally. (lse may be limited to
+ * numbers that it can have in base 2.) */
 static void lowest_bias(const subject *s)
 {
     if (s->softmax != ITH_SOFTMAX_ONLINE)
@@ -243,7 +244,8 @@ static void lowest_bias(const subject *s)
     }
 }
 
-/* Whatever lies in absent keys does no harm, also where a whole KV block is absent: by bias, by NULL, by both. */
+/* Absent keys may hold anything, also if a whole KV block is absent: because of its bias, of a NULL pointer, or of
+ * both. */
 static void absent_keys(const subject *s)
 {
     static const float poison[] = {NAN, INFINITY, -INFINITY, 3e38f};
@@ -276,7 +278,7 @@ static void absent_keys(const subject *s)
     }
 }
 
-/* A score that overflows, even to NaN, does no harm behind a mask. */
+/* If a logit overflows, even to NaN, and a mask hides its key, the result is not changed. */
 static void hidden_scores_overflow(const subject *s)
 {
     for (int n = 0; n < 4; n++) {
@@ -298,7 +300,7 @@ static void hidden_scores_overflow(const subject *s)
     }
 }
 
-/* Tensors far from 1, up to the largest and down to the smallest numbers, whose logits are ordinary all the same. */
+/* Tensors of very large or very small numbers, whose logits are ordinary all the same. */
 static void far_magnitudes(const subject *s)
 {
     static const struct {
@@ -308,7 +310,7 @@ static void far_magnitudes(const subject *s)
     for (size_t n = 0; n < 2 * sizeof exponents / sizeof *exponents; n++) {
         ith_dtype dtype = n % 2 ? ITH_BF16 : ITH_F32;
         if (exponents[n / 2].v > 40 && s->softmax == ITH_SOFTMAX_FIXED_M)
-            continue; /* its gate closes: weights above 1 times such values overflow */
+            continue; /* the gate fails: probabilities above 1 times such values overflow */
         problem p = make_problem(s->kernel, dtype, 20, 300, 40, 1.0f);
         for (int64_t i = 0; i < p.rows * p.D; i++)
             p.q[i] = rounded(dtype, ldexpf(p.q[i], exponents[n / 2].q));
@@ -329,7 +331,7 @@ static void tiny_values(const subject *s)
     static const int exponents[] = {-90, -110, -120, -124};
     for (size_t n = 0; n < sizeof exponents / sizeof *exponents; n++) {
         if (s->softmax == ITH_SOFTMAX_FIXED_M)
-            continue; /* its gate closes */
+            continue; /* the gate fails */
         problem p = make_problem(s->kernel, ITH_F32, 20, 300, 40, 1.0f);
         for (int64_t i = 0; i < p.keys * p.D; i++)
             p.v[i] = ldexpf(p.v[i], exponents[n]);
@@ -338,7 +340,8 @@ static void tiny_values(const subject *s)
     }
 }
 
-/* Rows whose keys are all hidden, some with queries of NaN or infinity: such a row may be NaN, and then lse is. */
+/* Rows whose keys are all hidden. Some queries are NaN or infinity; then the row may be NaN, and lse must be NaN too.
+ * */
 static void check_hidden_from_specials(const subject *s, problem *p)
 {
     const float specials[] = {NAN, INFINITY, -INFINITY};
@@ -439,7 +442,7 @@ static void rows_alone(const subject *s)
     }
 }
 
-/* However packing is cut into calls. */
+/* Packing in several calls gives the same bytes as packing in one. */
 static void packed_in_pieces(const subject *s)
 {
     for (int n = 0; n < 12; n++) {
@@ -465,7 +468,7 @@ static void packed_in_pieces(const subject *s)
 
 /* ---- Calls that continue one another -------------------------------------------------------------------------- */
 
-/* Many KV blocks are as good as one. */
+/* Many KV blocks give a result as good as one. */
 static void many_kv_blocks(const subject *s)
 {
     for (int t = 0; t < DTYPES; t++) {
@@ -487,8 +490,8 @@ static void many_kv_blocks(const subject *s)
     }
 }
 
-/* The state that a call leaves, unless it is the last: o_sum / l is o, m + log2 l the lse in base 2. With the same
- * fixed m, parts of the keys add up. */
+/* Checks the state that a call leaves if it is not the last: o_sum / l is o, and m + log2 l is lse in base 2. With the
+ * same m (fixed_m) the states of parts of the keys can be added. */
 static void state_is_what_it_says(const subject *s)
 {
     for (int t = 0; t < DTYPES; t++) {
@@ -618,7 +621,7 @@ static void for_each_subject(void (*test)(const subject *s))
     }
 TEST_LIST(DEFINE_TEST)
 
-/* Counts as skipped where there are any. */
+/* Counts as skipped if there are kernels that this machine cannot run. */
 static void kernels_that_do_not_run_here(void **state)
 {
     (void)state;

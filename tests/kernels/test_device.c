@@ -42,7 +42,7 @@ static void devices_that_are_absent_are_refused(void **state)
     REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "no fake device number 7", ith_context_use_device(context, "fake:7"));
     ith_device_info info = ITH_DEVICE_INFO_INIT;
     check(context, ith_device_describe(context, &info));
-    assert_string_equal(info.name, "cpu"); /* a refusal changes nothing */
+    assert_string_equal(info.name, "cpu"); /* after a refusal the context is as before */
 }
 
 static void a_context_tells_its_device(void **state)
@@ -55,7 +55,7 @@ static void a_context_tells_its_device(void **state)
     assert_string_equal(info.name, "fake:0");
     assert_true(strlen(info.description) > 0 && info.processors == 1 && info.memory_bytes == (int64_t)1 << 30);
     assert_true(info.free_bytes > 0 && info.free_bytes <= info.memory_bytes);
-    check(context, ith_context_clone(context, &clone)); /* a clone takes it on */
+    check(context, ith_context_clone(context, &clone)); /* a clone uses the same device */
     check(context, ith_context_use_device(context, "fake:1"));
     check(clone, ith_device_describe(clone, &info));
     assert_string_equal(info.name, "fake:0");
@@ -137,8 +137,8 @@ static void the_processor_cannot_read_memory_of_the_fake_device(void **state)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        fclose(stderr);           /* of a sanitizer's report */
-        signal(SIGSEGV, SIG_DFL); /* instead of cmocka's */
+        fclose(stderr);           /* without a sanitizer's report */
+        signal(SIGSEGV, SIG_DFL); /* without cmocka's handler */
         _exit(*(volatile char *)memory & 0);
     }
     int ending = 0;
@@ -178,7 +178,7 @@ static void *upload_rows(const problem *p, const float *x, int64_t rows)
     return memory;
 }
 
-/* Keys and values of one shard: rows [from, from + rows) and behind them zeros up to a multiple of ITH_DEVICE_KEYS. */
+/* Keys or values of a shard: rows [from, from + rows), and then zeros up to a multiple of ITH_DEVICE_KEYS. */
 static void *upload_shard(const problem *p, const float *x, int64_t from, int64_t rows)
 {
     const int64_t padded = (rows + ITH_DEVICE_KEYS - 1) / ITH_DEVICE_KEYS * ITH_DEVICE_KEYS;
@@ -189,7 +189,7 @@ static void *upload_shard(const problem *p, const float *x, int64_t from, int64_
     return memory;
 }
 
-/* The fake device's answer: a call for each shard of the problem. */
+/* The fake device's result, with a call for each shard of the problem. */
 static answer fake_answer(const problem *p)
 {
     answer a = make_answer(p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Key operations of every instruction set against float64, and against one another bit for bit. */
+/* Key operations of every instruction set, compared with float64. All instruction sets give the same bits. */
 #include "base/dtype.h"
 #include "base/size.h"
 #include "kernels/keyops.h"
@@ -29,7 +29,7 @@ static struct {
     ith_dtype dtype;
     int64_t rows, n;
     void *blocks[MOST_ROWS];
-    const void *x[MOST_ROWS]; /* NULL: does not count */
+    const void *x[MOST_ROWS]; /* NULL: the row does not count */
     double values[MOST_ROWS][MOST_N];
 } set;
 
@@ -147,7 +147,7 @@ static void check_dots(const ith_keyops *ops, const ith_keyops *first, const flo
     }
 }
 
-/* Counts as skipped where there are any. */
+/* Counts as skipped if there are tables that this machine cannot run. */
 static void tables_that_do_not_run_here(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void many_rows_are_summed_in_f64(void **state)
     }
 }
 
-/* Squares that overflow or underflow, and every kind of value that is none, in any place of any row. */
+/* Squares that overflow or underflow, NaN and infinity show in the result, in any place of any row. */
 static void extremes_show(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void extremes_show(void **state)
             ops[table]->dots(dot, square, NULL, set.x, set.rows, set.dtype, set.n);
             for (int64_t i = 0; i < set.rows; i++)
                 assert_true((bool)isfinite(square[i]) == (i != row));
-            set.x[row] = NULL; /* and is not looked at where it does not count */
+            set.x[row] = NULL; /* a row that does not count is not read */
             assert_true(isfinite(ops[table]->most_distance(NULL, set.x, set.rows, set.dtype, set.n)));
             assert_true(isfinite(ops[table]->most_magnitude(set.x, set.rows, set.dtype, set.n)));
             clear();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where modules with kernels are looked for, which are taken, and the reason where one is not. Each case is a process
- * of its own, for a process looks once. */
+/* The search for modules with kernels: the folders, the modules that are taken, and the reasons for those that are not.
+ * Each case runs in a process of its own, because a process searches only once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 enum { THREADS = 8 };
 
 static char *folder;
-static char report[16384]; /* of the last look: lines "FILE: REFUSAL" and "kernel NAME" */
+static char report[16384]; /* of the last search: lines "FILE: REFUSAL" and "kernel NAME" */
 
 static int set_up(void **state)
 {
@@ -37,7 +37,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Puts a link called `name` to one of the modules that were built into the folder. */
+/* Adds a link `name` in the folder to one of the built modules. */
 static void add_link(const char *module, const char *name)
 {
     char target[512];
@@ -52,7 +52,7 @@ static void *count_modules(void *count)
     return NULL;
 }
 
-/* Whether threads that look at the same time all find the same number of modules. */
+/* Whether threads that search at the same time all find the same number of modules. */
 static bool threads_agree(void)
 {
     pthread_t threads[THREADS];
@@ -88,7 +88,7 @@ static void look(const char *path)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(60); /* a module that is waited for ends the test */
+        alarm(60); /* ends the test if a module makes it wait */
         int failed = path ? setenv("ITHACA_PLUGIN_PATH", path, 1) : unsetenv("ITHACA_PLUGIN_PATH");
         FILE *out = fdopen(ends[1], "w");
         failed = failed || !out || !threads_agree();
@@ -156,8 +156,8 @@ static void the_reason_of_a_refusal_is_kept(void **state)
     expect("ithaca_kernel_folder.so: it is a folder, not a file\n");
     expect("ithaca_kernel_pipe.so: it is a pipe, not a file\n");
     expect("ithaca_kernel_null.so: it is a device, not a file\n");
-    expect_none(folder);                 /* who shows a refusal names the path */
-    expect("ithaca_kernel_idle.so: \n"); /* the others did not keep it away */
+    expect_none(folder);                 /* the caller adds the path to a refusal */
+    expect("ithaca_kernel_idle.so: \n"); /* other refused modules do not matter */
     expect("kernel idle\n");
 }
 

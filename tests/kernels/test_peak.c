@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Peak rates: which rows a machine has, and the peak of a kernel, which is that of its own instructions. */
+/* Peak rates: the rows that a machine has, and the peak of a kernel, which is the peak of its own instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static ith_context *new_context(uint32_t cpu_mask)
     return context;
 }
 
-/* The rows of a machine with these instruction sets (0: all that there are). */
+/* Lists the rows of a machine with these instruction sets (0: all sets of this machine). */
 static int list(uint32_t cpu_mask, ith_peak rows[ROWS_MAX])
 {
     ith_context *context = new_context(cpu_mask);
@@ -56,7 +56,7 @@ static void rows_have_names_and_rates(void **state)
     }
 }
 
-/* Without its instruction sets a machine is left with plain C. */
+/* Without instruction sets a machine has only the row of plain C. */
 static void masks_hide_rows(void **state)
 {
     (void)state;
@@ -65,12 +65,12 @@ static void masks_hide_rows(void **state)
     assert_string_equal(rows[0].name, "f32_ref");
 }
 
-/* The instructions of each kernel that runs on a machine with these sets. */
+/* Checks the name of the peak of a kernel on a machine with these instruction sets. */
 static void expect_peak(const char *kernel, uint32_t cpu, const char *peak)
 {
     char text[64];
     const ith_attn_kernel *found = ith_attn_kernel_named(kernel);
-    if (!found) /* of another processor, or a plugin that was not built */
+    if (!found) /* a kernel of another processor, or of a plugin that was not built */
         return;
     assert_string_equal(ith_peak_describe(found, ITH_CPU_BASELINE | cpu, text, sizeof text), peak);
 }
@@ -92,7 +92,7 @@ static void peaks_are_of_the_instructions_used(void **state)
     expect_peak("f32_neon", ITH_CPU_NEON, "f32_neon");
 }
 
-/* With rates of 240 for the logits' row and 480 for the outputs'. */
+/* Checks the peak of a kernel if the row for logits has a rate of 240, and the row for outputs 480. */
 static void expect_combined(const char *kernel, double peak)
 {
     const ith_attn_kernel *found = ith_attn_kernel_named(kernel);
@@ -121,7 +121,7 @@ static void a_product_has_the_peak_of_its_instructions(void **state)
     assert_string_equal(ith_peak_describe_product(&none, ITH_CPU_BASELINE, text, sizeof text), "none");
     double whole = 0, part = 0;
     bool fits = false;
-    for (int i = 0; i < 20 || (!fits && i < 1000); i++) { /* in turn, since the processor may slow down or be busy */
+    for (int i = 0; i < 20 || (!fits && i < 1000); i++) { /* in turn, because the processor may slow down or be busy */
         whole = fmax(whole, ith_peak_of_product(&plain, ITH_CPU_BASELINE, 1, 0.002));
         part = fmax(part, ith_peak_of_product(&split, ITH_CPU_BASELINE, 1, 0.002));
         fits = part > whole / 12 && part < whole / 3;

@@ -338,7 +338,7 @@ static void parts_hold_the_number(const ith_product_kernel *kernel)
 {
     for (int n = 0; n < 12; n++) {
         product p = make(kernel, any(1, 2 * kernel->rows), kernel->columns, kernel->columns, dtypes[n % DTYPES]);
-        for (int64_t i = 0; i < p.rows * p.steps; i++) /* f16 reaches from 2^-14 to 2^15 without losing bits */
+        for (int64_t i = 0; i < p.rows * p.steps; i++) /* f16 has numbers from 2^-14 to 2^15 with all bits */
             p.left[i] = ldexpf(p.left[i], (int)any(-12, 15));
         store_as(p.left, p.dtype, p.rows * p.steps);
         for (int64_t j = 0; j < p.columns; j++)
@@ -362,7 +362,7 @@ static void columns_in_pieces(const ith_product_kernel *kernel)
         left_operand left = pack_left(&p);
         void *whole = new_panel(&p), *pieces = new_panel(&p);
         pack_columns(&p, whole, 0, kernel->columns);
-        for (int64_t j = p.columns, count; j > 0; j -= count) { /* from the last to the first */
+        for (int64_t j = p.columns, count; j > 0; j -= count) { /* the last columns first */
             count = any(1, j);
             pack_columns(&p, pieces, j - count, count);
         }

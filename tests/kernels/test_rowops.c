@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Row operations of every instruction set against float64, and against one another bit for bit. */
+/* Row operations of every instruction set, compared with float64. All instruction sets give the same bits. */
 #include "base/context.h"
 #include "base/dtype.h"
 #include "kernels/rowops.h"
@@ -22,7 +22,7 @@
 static const int64_t sizes[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 100, 257, 1536, 5120, MOST};
 #define SIZES ((int)(sizeof sizes / sizeof sizes[0]))
 
-/* Arrays with guards behind, remade for every case. */
+/* Arrays with guard numbers after them, filled anew for every case. */
 static float x[MOST + GUARD], y[MOST + GUARD], a[MOST + GUARD], b[MOST + GUARD];
 static double want[MOST];
 static uint64_t random_state = 1;
@@ -45,7 +45,7 @@ static void assert_guard(const float *values, int64_t n)
         assert_true(values[i] == 12345.0f);
 }
 
-/* |y - want| <= bound * (|want| + scale), everywhere. */
+/* Checks that |y - want| <= bound * (|want| + scale) for all numbers. */
 static void assert_near(const float *got, int64_t n, double bound, double scale)
 {
     for (int64_t i = 0; i < n; i++)
@@ -63,7 +63,7 @@ static int tables(const ith_rowops *out[MACHINE_LISTS])
     return count;
 }
 
-/* Counts as skipped where there are any. */
+/* Counts as skipped if there are tables that this machine cannot run. */
 static void tables_that_do_not_run_here(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void activations_are_right(void **state)
                     want[i] = gelu_tanh((double)x[i]);
                 poison(y);
                 ops[t]->gelu_tanh(y, x, n);
-                assert_near(y, n, 4e-7, 0.1); /* the tail's argument is rounded: absolute error */
+                assert_near(y, n, 4e-7, 0.1); /* the argument is rounded, so the bound is absolute in the tail */
                 assert_guard(y, n);
             }
 }
@@ -237,7 +237,7 @@ static void activations_take_extremes(void **state)
     }
 }
 
-/* No number takes longer than others, because none gives a subnormal number on the way. */
+/* No number takes longer than others, because no intermediate result is subnormal. */
 static void activations_meet_no_subnormal(void **state)
 {
     (void)state;
@@ -313,8 +313,8 @@ static void softmax_is_right(void **state)
             }
 }
 
-/* Every power of two's neighbourhood down to the smallest subnormal: softmax of (0, v) is 1/(1 + e^v), e^v/(1 + e^v).
- */
+/* Numbers around every power of two down to the smallest subnormal. The softmax of (0, v) is 1/(1 + e^v), e^v/(1 +
+ * e^v). */
 static void softmax_takes_extremes(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static void bf16_goes_both_ways(void **state)
         ops[t]->bf16_from_f32(back, values, ALL);
         for (uint32_t i = 0; i < ALL; i++)
             assert_true(isnan(values[i]) ? isnan(ith_f32_from_bf16(back[i])) : back[i] == i);
-        for (uint32_t i = 0; i < ALL; i++) /* between two: ties, NaN with low bits, overflow to infinity */
+        for (uint32_t i = 0; i < ALL; i++) /* between two bf16 numbers: ties, NaN with low bits, overflow to infinity */
             values[i] = ith_f32_from_bits(i << 16 | (i % 3 ? 0x8000u : i % 2 ? 0x7fffu : 0x8001u));
         ops[t]->bf16_from_f32(back, values, ALL);
         for (uint32_t i = 0; i < ALL; i++)
@@ -368,8 +368,9 @@ static void bf16_goes_both_ways(void **state)
     free(bits), free(back), free(values);
 }
 
-/* Stochastic rounding gives a bf16 number beside each number, the same on every instruction set and however a row is
- * cut. Its mean error vanishes, for any number and for one at all places. */
+/* Stochastic rounding gives one of the two bf16 numbers beside a number. The choice depends neither on the instruction
+ * set nor on the cut of a row into pieces. Its mean error is zero, both over many numbers and for one number at many
+ * places. */
 static void stochastic_rounding_keeps_the_mean(void **state)
 {
     (void)state;
@@ -380,7 +381,7 @@ static void stochastic_rounding_keeps_the_mean(void **state)
     assert_true(from && to && cut);
     for (int kind = 0; kind < 5; kind++) {
         double sum = 0, most = 0;
-        for (int i = 0; i < ALL; i++) /* kind 0: any number of [1, 2); others: 1 and a part of the unit of 2^-7 */
+        for (int i = 0; i < ALL; i++) /* kind 0: any number in [1, 2); others: 1 and a part of 2^-7 */
             from[i] = (i % 2 ? -1.0f : 1.0f) * (kind ? 1 + 0x1p-7f * (float[]){0, 0.01f, 0.25f, 0.5f, 0.97f}[kind]
                                                      : 1 + random_uniform(&random_state));
         for (int t = 0; t < count; t++) {
@@ -409,7 +410,8 @@ static void stochastic_rounding_keeps_the_mean(void **state)
     free(from), free(to), free(cut);
 }
 
-/* Every number of a matrix of `rows` rows and `columns` columns, between others that stay. */
+/* Transposes a matrix of `rows` rows and `columns` columns, and checks every number. Numbers around it must not change.
+ * */
 static void check_turn(const ith_rowops *ops, int64_t rows, int64_t columns)
 {
     enum { STRIDE = 53, MANY = STRIDE * STRIDE };
@@ -441,7 +443,7 @@ static void matrices_are_turned(void **state)
                 check_turn(ops[t], rows, columns);
 }
 
-/* The same numbers through one table; results of all operations in turn. */
+/* Runs all operations of one table on the same numbers, and appends their results. */
 static void run_all(const ith_rowops *ops, int64_t n, float *out)
 {
     random_state = 7;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unpacking of every quantised type, on every instruction set, against the numbers that other people's code gives
- * (tools/make_unpack_golden.py). A golden file holds packed numbers, and behind them the same numbers as f32. */
+/* Unpacking of every quantised type, on every instruction set, compared with the numbers that other software gives
+ * (tools/make_unpack_golden.py). A golden file holds packed numbers, and then the same numbers as f32. */
 #include "base/context.h"
 #include "base/dtype.h"
 #include "kernels/unpack.h"
@@ -22,7 +22,7 @@ enum { ELEMENTS = 16 * 256 };
 /* A quantised type, and its golden numbers. */
 typedef struct golden {
     ith_dtype type;
-    int64_t bytes; /* of `packed` */
+    int64_t bytes; /* bytes of `packed` */
     unsigned char packed[2 * ELEMENTS];
     float values[ELEMENTS];
 } golden;

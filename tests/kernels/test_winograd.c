@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transforms of every instruction set, for tiles 2 and 4 pixels wide, without and with time: together they are a
- * convolution in float64, and each has the bits of plain C. */
+/* The transforms of every instruction set, for tiles 2 and 4 pixels wide, for convolutions without time and over time.
+ * Together they make a convolution, which is compared with float64. Each gives the bits of plain C. */
 #include "base/dtype.h"
 #include "kernels/winograd.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions, fed with frames a few rows at a time, against sums in float64. */
+/* Convolutions that get frames a few rows at a time, compared with sums in float64. */
 #include "kernels/rowops.h"
 #include "kernels/unpack.h"
 #include "linear/conv.h"
@@ -207,7 +207,7 @@ static void check_shape(ith_context *context, ith_conv_shape s, int kind)
     numbers_free(&n);
 }
 
-/* Channels, depth, kernel, sizes and strips. */
+/* Compares convolutions of many channels, depths, kernels, sizes and strips. */
 static void test_against_float64(void **state)
 {
     (void)state;
@@ -267,7 +267,7 @@ static void halves_against_float64(void **state)
     omp_set_num_threads(threads);
 }
 
-/* Makes squares of 2 x 2 equal pixels: of the upper left one of each. */
+/* Gives all pixels of each square of 2 x 2 the value of its upper left pixel. */
 static void double_pixels(const ith_conv_shape *s, float *video)
 {
     for (int64_t row = 0; row < VIDEO_FRAMES * s->height; row++)
@@ -362,7 +362,7 @@ static void check_weight_types(ith_context *context, int kind)
         if (types[i] == ITH_BF16)
             ith_from_f32(narrow, ITH_BF16, n.w, WEIGHTS);
         for (size_t k = 0; ith_unpack_has(types[i]) && k < sizeof narrow;
-             k++) /* bytes of f16 as codes, none of them NaN */
+             k++) /* the bytes of f16 numbers serve as codes; none is NaN */
             ((unsigned char *)narrow)[k] &= 0xbf;
         ith_unpack_ref(types[i], narrow, 0, WEIGHTS, n.w);
         packed_conv wide, conv;
@@ -429,8 +429,8 @@ static void test_bits(void **state)
     omp_set_num_threads(threads);
 }
 
-/* A NaN in frame 1 or 2, at place `at` of it, stays near its pixel: in the frame and the two after it, pixels of y from
- * 2 rows before to 2 after it and from 3 columns before to 3 after it may become NaN, no others. */
+/* Puts a NaN at place `at` of frame 1 or 2. In this frame and the two after it, pixels of y within 2 rows and 3 columns
+ * may become NaN; no others may. */
 static void check_nan(ith_context *context, ith_conv_shape s, int64_t nan_frame, int64_t at)
 {
     numbers n = numbers_of(&s);
@@ -489,7 +489,7 @@ static void test_interruption(void **state)
     ith_context_destroy(&context);
 }
 
-/* The pixels that a convolution has made, and how many questions came before the first of them. */
+/* The pixels that a convolution has made, and the number of calls of should_stop before the first of them. */
 typedef struct stopped_output {
     int64_t pixels;
     int questions;
@@ -505,7 +505,7 @@ static void count_pixels(void *user, int64_t slot, int64_t row, int64_t first, i
     o->pixels += count;
 }
 
-/* Asks a convolution of one frame, which stops at question number n, or at none if n is 0. */
+/* Computes a convolution of one frame, which stops at call number n of should_stop, or at none if n is 0. */
 static ith_status advance_until(packed_conv *conv, int n, stopped_output *made)
 {
     const ith_conv_output output = {count_pixels, made};
@@ -518,8 +518,8 @@ static ith_status advance_until(packed_conv *conv, int n, stopped_output *made)
     return status;
 }
 
-/* A block of pixels is given up while it is computed, with tiles and without: a block asks more than once, and makes no
- * pixel after it was told to stop. What is cleared is not cleared then. */
+/* A stop ends a block of pixels while it is computed, with tiles and without. A block calls should_stop more than once,
+ * and makes no pixel after it returned true. */
 static void test_stop_in_a_block(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers and feed-forward networks: against sums in float64; the same bits for a row wherever it stands,
- * whatever the team; every row and every number through the caller's functions once. */
+/* Linear layers and feed-forward networks are compared with sums in float64. A row has the same bits at any place and
+ * with any number of threads. Every row and every number passes through the caller's functions once. */
 #include "kernels/rowops.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
@@ -49,7 +49,7 @@ static float *floats(int64_t count)
     return numbers;
 }
 
-/* x rounded as operands of that kind. */
+/* x rounded to operands of this kind. */
 static double *operands(const float *x, int64_t count, int kind)
 {
     double *rounded = malloc((size_t)count * sizeof *rounded);
@@ -80,7 +80,7 @@ static double worst_error(int64_t rows, int64_t in, int64_t out, const float *x,
 
 static void check_shape(ith_context *context, int64_t rows, int64_t in, int64_t out, bool has_bias, int kind)
 {
-    enum { GUARD = 70 }; /* numbers behind y, which stay */
+    enum { GUARD = 70 }; /* numbers after y, which must not change */
     float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, rows * in);
     float *y = floats(rows * out + GUARD);
     for (int64_t i = 0; i < rows * out + GUARD; i++)
@@ -119,7 +119,7 @@ static void test_against_float64(void **state)
 
 /* ---- Bits ------------------------------------------------------------------------------------------------------ */
 
-/* A row alone, and among others, in workspaces for few rows and for many: the same bits. */
+/* Checks that a row has the same bits alone and among others, in workspaces for few rows and for many. */
 static void check_bits(ith_context *context, int64_t most, int64_t in, int64_t out, int kind)
 {
     float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, most * in);
@@ -134,7 +134,7 @@ static void check_bits(ith_context *context, int64_t most, int64_t in, int64_t o
             assert_int_equal(
                 ith_linear_apply_rows(context, layer.linear, &workspace, 1, x + i * in, one_by_one + i * out), ITH_OK);
         for (int64_t rows = 1; rows <= most; rows += rows < 5 ? 1 : most / 5 - 1) {
-            int64_t begin = (most - rows) / threads; /* other rows at other places */
+            int64_t begin = (most - rows) / threads; /* other rows than before, at other places */
             memset(together, 255, (size_t)(rows * out) * sizeof *together);
             assert_int_equal(ith_linear_apply_rows(context, layer.linear, &workspace, rows, x + begin * in, together),
                              ITH_OK);
@@ -205,7 +205,7 @@ static void test_weight_types_and_parts(void **state)
     ith_context *context = new_context();
     float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN);
     float *expected = floats(ROWS * OUT), *y = floats(ROWS * OUT);
-    for (int64_t i = 0; i < IN * OUT; i++) /* numbers that all types have */
+    for (int64_t i = 0; i < IN * OUT; i++) /* numbers that every type can hold */
         w[i] = (float)(int)(w[i] * 128) / 128;
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, kind);
@@ -221,7 +221,8 @@ static void test_weight_types_and_parts(void **state)
     ith_context_destroy(&context);
 }
 
-/* Weights that bf16 or f16 does not have: packed weights are those that are converted anew. */
+/* Weights that must be rounded to bf16: weights that are kept packed have the same bits as weights that are converted
+ * anew. */
 static void test_packed_weights_have_the_same_bits(void **state)
 {
     (void)state;
@@ -405,7 +406,7 @@ static double sum64(const float *x, const float *w, const float *b, int64_t in, 
     return sum;
 }
 
-/* The definition in float64, for one row. */
+/* Computes one row in float64, by the definition. */
 static void network_row64(const network *n, const float *x, double *hidden, double *y)
 {
     for (int64_t j = 0; j < n->wide; j++) {
@@ -421,7 +422,7 @@ static void network_row64(const network *n, const float *x, double *hidden, doub
     }
 }
 
-/* The layers one after the other, with the hidden rows as a matrix. */
+/* Computes the layers one after the other, with the hidden rows as a matrix. */
 static void network_plain(ith_context *context, const network *n, const ith_linear_workspace *workspace, int64_t rows,
                           const float *x, float *y)
 {
@@ -490,7 +491,8 @@ static void test_feed_forward(void **state)
 
 /* ---- A file that is cut ----------------------------------------------------------------------------------------- */
 
-/* A file that loses its second half after it was mapped: an error that names it, also where weights are packed. */
+/* If a file loses its second half after it was mapped, there is an error that names it, also if weights are kept
+ * packed. */
 static void test_cut_file(void **state)
 {
     (void)state;
@@ -523,7 +525,7 @@ static void test_cut_file(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Two layers of one size and one of another: what was counted is what is taken. Only packed weights take memory. */
+/* Two layers of one size and one of another take the memory that was counted. Only packed weights take memory. */
 static void check_memory(ith_context *context, bool keeps_packed, int kind)
 {
     enum { WIDTH = 1536 };
@@ -570,7 +572,7 @@ static void ignore(void *user, int64_t row, int64_t first, int64_t count, const 
     (void)user, (void)row, (void)first, (void)count, (void)y;
 }
 
-/* However many rows a workspace was made for. */
+/* For workspaces for few and for many rows. */
 static void test_applying_allocates_nothing(void **state)
 {
     (void)state;
@@ -603,7 +605,7 @@ static void test_applying_allocates_nothing(void **state)
 
 /* ---- Two ways to multiply bf16 --------------------------------------------------------------------------------- */
 
-/* bf16 instructions and f32 ones on the same operands: sums differ in rounding alone. */
+/* bf16 instructions and f32 instructions give the same sums of the same operands, up to rounding. */
 static void test_both_ways_agree(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Low-rank and dense additions to linear layers, against sums in float64: one matrix or three, several additions to
- * one, ranks from 1 to more than a block of k; the same bits for a row wherever it stands, packed or not, and in a
- * feed-forward network. */
+/* Low-rank and dense additions to linear layers, compared with sums in float64: one matrix or three, several additions
+ * to one matrix, ranks from 1 to more than a block of k. A row has the same bits at any place, with weights packed or
+ * not, and in a feed-forward network. */
 #include "kernels/product.h"
 #include "kernels/rowops.h"
 #include "linear/linear_set.h"
@@ -48,7 +48,7 @@ static float *floats(int64_t count)
     return all;
 }
 
-/* Random numbers that `type` has. *stored: a copy in this type. */
+/* Random numbers that `type` can hold. *stored: a copy in this type. */
 static float *numbers(int64_t count, ith_dtype type, void **stored)
 {
     float *x = random_floats(&seed, count);
@@ -70,7 +70,7 @@ static void lay_out(scene *s, int kind)
     assert_int_equal(ith_linear_set_status(s->layer.set), ITH_OK);
 }
 
-/* Makes the layer of a scene whose numbers are there. */
+/* Makes the layer of a scene, whose numbers must be set. */
 static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
 {
     ith_linear_weight weights[MATRICES];
@@ -122,7 +122,7 @@ static void scene_free(ith_context *context, scene *s)
     }
 }
 
-/* sum x[k] w[k], where x is rounded as an operand, and the sum of the terms' sizes. */
+/* The sum of x[k] w[k], with x rounded to operands. *size: the sum of the terms without signs. */
 static double sum64(const float *x, const double *w, int64_t count, int kind, double *size)
 {
     double sum = 0;
@@ -185,7 +185,7 @@ static double allowed(int kind, bool merged)
     return kind == OPERANDS_F32 ? 1e-6 : merged ? 1.0 / 127 : 1.0 / 512;
 }
 
-/* The largest error of y, as a share of the allowed one. Looks at some of the outputs of wide layers. */
+/* The largest error of y, as a share of the allowed error. Checks only some outputs of wide layers. */
 static double worst_error(const scene *s, int64_t rows, const float *x, const float *y, int kind)
 {
     double worst = 0, *row = malloc((size_t)s->in * sizeof *row);
@@ -219,7 +219,7 @@ static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, i
     float *x = random_floats(&seed, rows * in), *y = floats(rows * out), *again = floats(rows * out);
     assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_OK);
     assert_true(worst_error(&s, rows, x, y, kind) < 1);
-    one_layer_free(context, &s.layer); /* once more, with packed weights where additions are merged, and everywhere */
+    one_layer_free(context, &s.layer); /* again, with packed weights for merged additions, then for all */
     attach(context, &s, kind, ITH_LINEAR_KEEP_MERGED);
     assert_int_equal(ith_linear_is_packed(s.layer.linear), s.layer.linear->merges);
     ith_linear_prefetch(s.layer.linear);
@@ -282,8 +282,8 @@ static double added_operations(ith_context *context, int kind, int64_t width, in
     return operations;
 }
 
-/* Additions to a small layer are merged if a weight has one part: their cost does not grow with the rows. Those to a
- * large layer are products of their own, and have the same precision. */
+/* Additions to a small layer are merged if a weight has one part, so their cost does not grow with the rows. Additions
+ * to a large layer are products of their own, with the same precision. */
 static void test_small_and_large(void **state)
 {
     (void)state;
@@ -342,7 +342,8 @@ static void test_small_additions(void **state)
     ith_context_destroy(&context);
 }
 
-/* A row alone, and among others, in workspaces for few rows and for many, with teams of several sizes. */
+/* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of threads.
+ * */
 static void test_bits(void **state)
 {
     (void)state;
@@ -475,7 +476,7 @@ static void test_feed_forward(void **state)
 
 /* ---- Memory and refusals --------------------------------------------------------------------------------------- */
 
-/* What was counted is what is taken, and an addition takes little memory unless it is kept packed. */
+/* Layers take the memory that was counted. An addition takes little memory unless it is kept packed. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -516,7 +517,7 @@ static ith_status try_sizes(ith_context *context, const ith_linear_addition *add
     return status;
 }
 
-/* A LoRA file that is cut after it was mapped: an error that names it, for one strip of rows and for several. */
+/* If a LoRA file is cut after it was mapped, there is an error that names it, for one strip of rows and for several. */
 static void test_cut_file(void **state)
 {
     (void)state;
@@ -571,8 +572,8 @@ static void test_refusals(void **state)
     ith_context_destroy(&context);
 }
 
-/* Two matrices of 5 rows, each with an addition of rank 4. What does not fit a place is refused, and leaves the layer as
- * it was: also where the first addition fits. */
+/* Two matrices of 5 rows, each with an addition of rank 4. An addition that does not fit its place is refused, and the
+ * layer stays as it was, even if an addition before it fits. */
 static void test_places(void **state)
 {
     (void)state;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the threads of a call share its work: every item once and in an order in which its operands are there; threads
- * that sleep are woken by an item's end and by a failure; and layers with several strips, with and without low-rank
- * additions, have the same bits when the caller's functions are slow in some threads, and when threads find no work in
- * the last strip. */
+/* The threads of a call share its work. Every item is done once, after its operands were computed. The end of an item
+ * and a failure wake threads that sleep. Layers with several strips, with and without low-rank additions, have the same
+ * bits if the caller's functions are slow in some threads, and if threads find no work in the last strip. */
 #include "kernels/rowops.h"
 #include "linear/linear_set.h"
 #include "linear/linear_work.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers whose weights have quantised types (kernels/unpack.h): the same bits as layers with the unpacked
- * numbers as f32, and the products that float64 gives. test_unpack.c compares the unpacked numbers with a reference. */
+/* Linear layers whose weights have quantised types (kernels/unpack.h) give the bits of layers with the unpacked numbers
+ * as f32, and are compared with float64. test_unpack.c compares the unpacked numbers with a reference. */
 #include "kernels/unpack.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
@@ -37,7 +37,7 @@ static void *memory(int64_t bytes)
     return data;
 }
 
-/* Where the f16 scales of a quantisation block lie; 0: the type has no scale there. */
+/* Writes finite f16 scales to their places in a quantisation block. */
 static void write_scales(ith_dtype type, unsigned char *block)
 {
     const bool has_minimum = type == ITH_Q4_1 || type == ITH_Q5_1 || (type >= ITH_Q2_K && type <= ITH_Q5_K);
@@ -71,7 +71,7 @@ static void discard(matrix *m)
     free(m->packed), free(m->scale), free(m->numbers);
 }
 
-/* Applies a layer of these matrices, as they are or as f32. */
+/* Applies a layer of these matrices, with the packed numbers or with the f32 numbers. */
 static void apply(const matrix *matrices, int64_t in, int64_t out, bool as_f32, bool keeps_packed, int kind,
                   const float *x, float *y)
 {

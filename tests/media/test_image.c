@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of every kind against the pixels that Pillow gives for them; all orientations; files that are no pictures,
- * are cut, or are damaged. */
+/* Pictures of every kind, compared with the pixels that Pillow gives for them; all orientations; files that are no
+ * pictures, are cut, or are damaged. */
 #include "media/image.h"
 #include "media/picture.h"
 #include "support/corpus.h"
@@ -33,8 +33,8 @@ static uint8_t *read_all(const char *path, int64_t *bytes)
     return data;
 }
 
-/* The mean and the largest difference that a picture may have: of lossy ones, the filters of the colours and the cosine
- * transforms are not the same. */
+/* Compares a picture with Pillow's pixels. Lossy pictures may differ a little on average and at most, because the
+ * filters of colours and the cosine transforms are not the same. */
 static void compare(const char *path, const uint8_t *rgb)
 {
     char name[256];
@@ -113,7 +113,7 @@ static ith_status decode(const uint8_t *data, int64_t bytes)
     const ith_status status = ith_image_decode(context, "it", data, bytes, &rgb, &height, &width);
     assert_true(!status == (rgb != NULL));
     for (int64_t i = 0; rgb && i < height * width * 3; i += 3)
-        assert_true(rgb[i] <= 255); /* the memory is there */
+        assert_true(rgb[i] <= 255); /* reads the memory */
     free(rgb);
     return status;
 }
@@ -125,7 +125,7 @@ static void forms_that_are_not_built_in_are_refused(void **state)
     (void)state;
     int64_t bytes, at = 2;
     uint8_t *data = read_all(PICTURES "cmyk.jpg", &bytes);
-    while (data[at + 1] < 0xc0 || data[at + 1] > 0xc2) /* to the sizes of the frame */
+    while (data[at + 1] < 0xc0 || data[at + 1] > 0xc2) /* finds the segment with the sizes of the frame */
         at += 2 + data[at + 2] * 256 + data[at + 3];
     assert_int_equal(data[at + 11], 0x11); /* the columns and rows of the first colour */
     data[at + 11] = 0x21;
@@ -145,7 +145,7 @@ static uint32_t checksum(const uint8_t *data, int count)
     return ~sum;
 }
 
-/* A PNG whose header announces more pixels than its data have. */
+/* A PNG whose header gives more pixels than its data have. */
 static void sizes_that_lie_are_refused(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void sizes_that_lie_are_refused(void **state)
     free(data);
 }
 
-/* Every beginning of a picture is refused, except one that lacks only what follows the picture. */
+/* A picture that is cut off anywhere is refused, unless only bytes after the picture are missing. */
 static void cut_files_are_refused(void **state)
 {
     (void)state;
@@ -233,8 +233,8 @@ static void add_chunk(made_file *file, const char *kind, const uint8_t *data, in
     add(file, number, 4);
 }
 
-/* Makes the file that a program writes which lost all compressed data but the first `length` bytes. Returns false if
- * there are no more. */
+/* Makes a complete PNG with only the first `length` bytes of the compressed data. Returns false if there are no more
+ * bytes. */
 static bool cut_png(const uint8_t *data, int64_t bytes, int64_t length, made_file *file)
 {
     made_file packed = {.bytes = 0};
@@ -277,7 +277,7 @@ static bool cut_webp(const uint8_t *data, int64_t bytes, int64_t length, made_fi
     return true;
 }
 
-/* Reads a made file, whose pixels are those of `whole` if it is read at all. */
+/* Whether a made file is refused, or read with the pixels of `whole`. */
 static bool is_refused_or_same(const made_file *file, const uint8_t *whole)
 {
     uint8_t *rgb;
@@ -314,7 +314,7 @@ static int wrong_cuts(const char *path, cut_function *cut)
     return wrong;
 }
 
-/* Pictures whose data end early in a frame of parts with fitting sizes, checksums and end marks. */
+/* Pictures whose data end early, although sizes, checksums and end marks are right. */
 static void pictures_cut_inside_are_refused(void **state)
 {
     (void)state;
@@ -344,14 +344,14 @@ static void write_rows(int64_t count, made_file *file)
     header[8] = 8;
     for (int i = 0; i < 2; i++)
         stream[3 + i] = (uint8_t)(count >> 8 * i), stream[5 + i] = (uint8_t)~stream[3 + i];
-    put_number(stream + 7 + count, (uint32_t)(count << 16 | 1), false); /* the rows are 0: no filter, black */
+    put_number(stream + 7 + count, (uint32_t)(count << 16 | 1), false); /* all bytes are 0: no filter, black */
     add(file, "\x89PNG\r\n\x1a\n", 8);
     add_chunk(file, "IHDR", header, sizeof header);
     add_chunk(file, "IDAT", stream, count + 11);
     add_chunk(file, "IEND", (const uint8_t *)"", 0);
 }
 
-/* A PNG whose compressed data are complete, and hold fewer rows than its header says. */
+/* A PNG whose compressed data are complete, but hold fewer rows than its header says. */
 static void pictures_without_all_rows_are_refused(void **state)
 {
     (void)state;
@@ -365,13 +365,13 @@ static void pictures_without_all_rows_are_refused(void **state)
     }
 }
 
-/* EXIF data whose directory has another entry, and an orientation of 6 of a type: 3 is SHORT, as
- * the standard demands; 4 is LONG. Returns their length. */
+/* Writes EXIF data with two entries: the maker, and an orientation of 6 with a type: 3 is SHORT, as the standard
+ * demands; 4 is LONG. Returns their length. */
 static int64_t write_exif(bool little, bool marked, int type, uint8_t out[64])
 {
     enum { ENTRY = 12, VALUE = 8 };
     static const uint8_t headers[2][8] = {{'M', 'M', 0, 42, 0, 0, 0, 8}, {'I', 'I', 42, 0, 8, 0, 0, 0}};
-    const int low = little ? 0 : 1; /* the place of the low byte of two */
+    const int low = little ? 0 : 1; /* the place of the low byte in a 16-bit number */
     uint8_t *tiff = out + (marked ? 6 : 0), *orientation = tiff + 8 + 2 + ENTRY;
     memset(out, 0, 64);
     memcpy(out, "Exif\0\0", 6);
@@ -398,7 +398,7 @@ static void orientations_are_short_numbers(void **state)
         uint8_t exif[64], *rgb;
         int64_t height, width;
         write_rows((LONG_SIDE + 1) * SHORT_SIDE, &file);
-        file.bytes -= 12; /* before the end */
+        file.bytes -= 12; /* removes the end chunk */
         add_chunk(&file, "eXIf", exif, write_exif(i % 2, i % 4 / 2, type, exif));
         add_chunk(&file, "IEND", (const uint8_t *)"", 0);
         check(context, ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width));

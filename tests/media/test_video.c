@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the writers make is read back with libav's decoders and held against the frames that went in; the colours
- * against BT.709 as ITU-R writes it, computed here. */
+/* Videos are read back with libav's decoders and compared with the frames that were written. Colours are compared with
+ * BT.709, computed here from ITU-R's definition. */
 #include "media/media.h"
 #include "support/engine/decode.h"
 #include "support/memory.h"
@@ -82,7 +82,7 @@ static ith_video_options options_for(const fixture *f)
     return (ith_video_options){f->width, f->height, 12, 4, "A red \"circle\", ünïcode", "seed 42; steps 16", NULL};
 }
 
-/* Writes FRAMES frames; the first failure is returned. */
+/* Writes FRAMES frames. Returns the first failure. */
 static ith_status write_video(fixture *f, const char *path, const ith_video_options *options)
 {
     ith_video_writer *writer = NULL;
@@ -115,7 +115,8 @@ static double bt709(int plane, double r, double g, double b)
     return 128 + 224.0 / 255 * (plane == 1 ? (b - y) / 1.8556 : (r - y) / 1.5748);
 }
 
-/* Mean square error of a plane against BT.709 of what was painted, chroma averaged over 2 x 2 pixels. */
+/* The mean square error of a plane, compared with the painted frame in BT.709 with chroma averaged over 2 x 2 pixels.
+ * */
 static double plane_error(const fixture *f, const AVFrame *frame, int index, int plane)
 {
     uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
@@ -240,7 +241,7 @@ static void crf_and_fps_are_obeyed(void **state)
     assert_true(fabs(av_q2d(video.file->streams[0]->avg_frame_rate) - options.fps) < 1e-3);
     decode_close(&video);
     options.crf = 45;
-    assert_written(f, f->path, &options); /* and replaces what was there */
+    assert_written(f, f->path, &options); /* replaces the earlier file */
     assert_true(file_bytes(f->path) < good);
 }
 
@@ -354,11 +355,11 @@ static void pngs_are_exact(void **state)
 {
     fixture *f = *state;
     ith_video_options options = options_for(f);
-    assert_written(f, in_folder(f, "new//"), &options); /* a folder that is not there yet */
+    assert_written(f, in_folder(f, "new//"), &options); /* a folder that does not exist yet */
     assert_pngs(f, f->path);
     assert_int_equal(temporary_count(f->folder), 1);
     assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
-    assert_written(f, f->path, &options); /* one that is there, without '/' */
+    assert_written(f, f->path, &options); /* an existing folder, without '/' */
     assert_pngs(f, f->path);
     assert_int_equal(temporary_count(f->folder), 2);
 }
@@ -432,7 +433,7 @@ static void options_that_make_no_video(void **state)
     ith_video_writer *writer = NULL;
     options = options_for(f);
     assert_int_equal(ith_video_open(f->context, in_folder(f, "clip.mp4"), &options, &writer), ITH_OK);
-    assert_int_equal(ith_video_finish(&writer), ITH_ERR_ARGUMENT); /* no frame */
+    assert_int_equal(ith_video_finish(&writer), ITH_ERR_ARGUMENT); /* without a frame */
     assert_null(writer);
     ith_video_discard(&writer);
     ith_video_discard(NULL);
@@ -445,14 +446,15 @@ static void frames_of_others_are_kept(void **state)
     ith_video_options options = options_for(f);
     assert_int_equal(mkdir(in_folder(f, "frames"), 0777), 0);
     fclose(fopen(in_folder(f, "frames/notes.txt"), "w"));
-    assert_written(f, in_folder(f, "frames/"), &options); /* other files are no obstacle */
+    assert_written(f, in_folder(f, "frames/"), &options); /* other files in the folder do not matter */
     assert_int_equal(temporary_count(f->path), FRAMES + 1);
     assert_refused(f, f->path, &options, ITH_ERR_IO, "already holds frames");
     assert_int_equal(temporary_count(f->path), FRAMES + 1);
     assert_refused(f, in_folder(f, "frames/notes.txt/"), &options, ITH_ERR_IO, "a file, not a folder");
 }
 
-/* A folder of other things, named without '/', may be meant for something else; with '/' it is meant. */
+/* A folder with other files is refused if it is named without '/', because the name may be a mistake; with '/' it is
+ * taken. */
 static void a_folder_named_by_mistake_is_refused(void **state)
 {
     fixture *f = *state;
@@ -466,7 +468,7 @@ static void a_folder_named_by_mistake_is_refused(void **state)
     assert_int_equal(temporary_count(f->path), FRAMES + 1);
 }
 
-/* An output behind a link is made there, whether it exists or not, and the link stays. */
+/* If an output is a link, the file behind it is written, whether it exists or not, and the link stays. */
 static void links_are_followed(void **state)
 {
     static const char *const names[] = {"clip.mp4", "clip.gif", "frames/"};
@@ -499,7 +501,7 @@ static void the_longest_name_will_do(void **state)
     assert_int_equal(temporary_count(f->folder), 2);
 }
 
-/* A limit on the size of files stands for a disk that fills up: as there, write fails in the middle. */
+/* A limit on the size of files takes the place of a full disk: write fails in the middle of the file, too. */
 static void full_disk(void **state)
 {
     fixture *f = *state;
@@ -515,7 +517,7 @@ static void full_disk(void **state)
             ith_status status = write_video(f, in_folder(f, names[i]), &options);
             assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
             if (i == 2 && !status)
-                break; /* a PNG is as small as that */
+                break; /* the PNGs are smaller than the limit */
             assert_int_equal(status, ITH_ERR_IO);
             assert_non_null(strstr(ith_context_error(f->context), strerror(EFBIG)));
             assert_int_equal(temporary_count(f->folder), 0);
@@ -537,7 +539,7 @@ static void a_failure_keeps_the_old_file(void **state)
     assert_int_equal(temporary_count(f->folder), 2);
     assert_int_equal(file_bytes(in_folder(f, "clip.mp4")), before);
     options.crf = 40;
-    assert_written(f, in_folder(f, "link.mp4"), &options); /* through the link, which stays one */
+    assert_written(f, in_folder(f, "link.mp4"), &options); /* through the link, which stays */
     assert_true(file_bytes(in_folder(f, "clip.mp4")) < before);
     assert_int_equal(temporary_count(f->folder), 2);
 }
@@ -545,7 +547,7 @@ static void a_failure_keeps_the_old_file(void **state)
 typedef struct trial {
     fixture *fixture;
     const char *name;
-    int entries; /* in the folder without this video */
+    int entries; /* number of entries in the folder before the video */
 } trial;
 
 static ith_status write_one(ith_context *poor, void *user)
@@ -560,7 +562,7 @@ static ith_status write_one(ith_context *poor, void *user)
 }
 
 static int syncs, sync_error;
-static const char *sync_path; /* a file that is not there yet while the new one is flushed to the disk */
+static const char *sync_path; /* a file that must not exist yet while the new file is flushed to the disk */
 
 int __real_fsync(int file);
 int __wrap_fsync(int file);
@@ -573,7 +575,7 @@ int __wrap_fsync(int file)
     return sync_error ? -1 : __real_fsync(file);
 }
 
-/* A disk may refuse the data as late as in fsync. */
+/* A disk may refuse the data only in fsync. */
 static void videos_reach_the_disk_before_they_have_their_name(void **state)
 {
     static const char *const names[] = {"clip.mp4", "clip.gif", "frames/"};

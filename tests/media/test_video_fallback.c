@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where FFmpeg has no H.264 encoder an mp4 holds MPEG-4 part 2, with a warning; where it has neither, a sentence says
- * so. The writer finds this program's versions of libavcodec's searches before the library's. */
+/* If FFmpeg has no H.264 encoder, an mp4 holds MPEG-4 part 2, with a warning; if it has neither, there is an error.
+ * This program replaces libavcodec's functions that search for encoders. */
 #include "media/media.h"
 #include "support/engine/decode.h"
 #include "support/temporary.h"

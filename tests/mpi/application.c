@@ -14,7 +14,7 @@ static ith_status add(ith_context *context, ith_comm *comm, void *user)
     ith_status status = ith_comm_allreduce(comm, &sum, 1, ITH_REDUCE_SUM);
     if (ith_comm_rank(comm) == 1)
         all = 1;
-    MPI_Bcast(&all, 1, MPI_INT, 1, MPI_COMM_WORLD); /* beside the group */
+    MPI_Bcast(&all, 1, MPI_INT, 1, MPI_COMM_WORLD); /* while the group exists */
     if (!status)
         status = ith_comm_barrier(comm);
     *(float *)user = sum + (float)all;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the tests of this folder, which are called with the build folder and the kind of MPI:
+# Functions for the tests of this folder. A test is called with the build folder and the kind of MPI:
 #   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
 #   launch N PROGRAM ...       runs N processes, under the time limit `limit` (300 s)
 #   launch_unsupervised N ...  the same, but the launcher learns only a second later that a process has died: each runs in
@@ -9,12 +9,12 @@
 #   complain SENTENCE          fails, with the output of the last run: the files out and err of $work
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 #   build_start_fault          compiles tests/mpi/start_fault.c as $work/start_fault.so
-# Where that can be, the test has a /dev/shm of its own, so that it sees no segments of other programs.
+# If the system allows it, the test has a /dev/shm of its own, so that it sees no segments of other programs.
 if [ ! "${ITHACA_OWN_SHM:-}" ] && unshare -m true 2>/dev/null; then
     ITHACA_OWN_SHM=1 exec unshare -m bash -c 'mount -t tmpfs tmpfs /dev/shm; exec bash "$0" "$@"' "$0" "$@"
 fi
 build=$1 kind=$2 limit=300
-export XDG_CACHE_HOME=$build/no_cache # no test reads what the user has measured
+export XDG_CACHE_HOME=$build/no_cache # no test reads the user's wisdom and machine description
 skip() { echo "skipped: $*"; exit 77; }
 complain() {
     echo "$*"
@@ -22,7 +22,7 @@ complain() {
     exit 1
 }
 
-# The launcher of this kind, which mpirun or mpiexec may be.
+# The launcher of this kind of MPI. mpirun or mpiexec may belong to it.
 find_launcher() {
     local name
     for name in "mpirun.$kind" "mpiexec.$kind" mpirun mpiexec; do
@@ -91,7 +91,7 @@ check_nothing_left() {
     [ -z "$left" ] || { echo "processes are left: $left"; return 1; }
     left=$(find "$work/tmp" -type f -o -type s | head -3)
     [ -z "$left" ] || { echo "files are left: $left"; return 1; }
-    # a segment that a process has mapped belongs to another program that uses MPI
+    # a segment that a process still has mapped belongs to another program that uses MPI
     for ((wait = 0; wait < 100; wait++)); do
         left=""
         for segment in $(comm -13 <(echo "$segments_before") <(segments)); do

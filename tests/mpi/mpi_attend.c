@@ -22,10 +22,10 @@ static uint32_t mix(uint32_t seed, uint32_t i)
 typedef struct random_plan {
     ith_attn_problem problem;
     ith_attn_options options;
-    int64_t q_row, kv_row, size; /* elements of a row of q and o, of k and v; bytes of an element */
+    int64_t q_row, kv_row, size; /* elements of a row of q and o; of k and v; bytes of an element */
     char *q, *k, *v, *o;         /* o: the output of ranks of one process */
     float *key_bias;
-    int32_t length; /* kv_lengths of the one entry */
+    int32_t length; /* kv_lengths of the only batch entry */
 } random_plan;
 
 typedef struct job {
@@ -43,14 +43,14 @@ static void *numbers(uint32_t seed, int64_t count, ith_dtype dtype)
         uint32_t bits = mix(seed, (uint32_t)i);
         if (dtype == ITH_F32)
             all[i] = (float)(bits % 4001) / 1000.0f - 2.0f;
-        else /* sign, exponents of 1/8 to 2, any fraction */
+        else /* any sign, any fraction, an exponent of 1/8 to 2 */
             half[i] = (uint16_t)(dtype == ITH_BF16 ? (bits & 0x807f) | (124 + (bits >> 16) % 4) << 7
                                                    : (bits & 0x83ff) | (12 + (bits >> 16) % 4) << 10);
     }
     return all;
 }
 
-/* The mesh of a plan: ulysses divides the kv heads. */
+/* Draws the mesh of a plan, whose ulysses axis divides the kv heads. */
 static void draw_mesh(uint32_t seed, int all, ith_attn_options *options, int64_t kv_heads)
 {
     int ulysses = 1;
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
         return 2;
     alarm(WATCHDOG_SECONDS);
     uint32_t seed = (uint32_t)atoi(argv[4]);
-    _Atomic int mixed = 0; /* on all ranks of this process */
+    _Atomic int mixed = 0; /* counted on all ranks of this process */
     job j = {.count = atoi(argv[5]), .all = atoi(argv[3]), .local = true, .mixed = &mixed};
     j.plans = calloc((size_t)j.count, sizeof *j.plans);
     for (int i = 0; i < j.count; i++)

@@ -36,8 +36,8 @@ typedef struct fault {
     int victim;
     char how;
     double seconds, limit;
-    int keeper; /* a pipe to the process that kills a stopped one */
-    int ranks;  /* of each process */
+    int keeper; /* a pipe to the process that kills this process after it was stopped */
+    int ranks;  /* ranks of each process */
     const char *work;
     atomic_bool connected;
 } fault;
@@ -69,7 +69,7 @@ static void nap(double seconds)
     nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
 }
 
-/* Forks a process that kills this one some time after a byte in the pipe. */
+/* Forks a process that waits for a byte in the pipe, and kills this process some time later. */
 static int start_keeper(double seconds)
 {
     int ends[2];
@@ -129,7 +129,7 @@ static ith_status exchange_round(ith_comm *comm, labour *l, int round)
     return round % 3 ? ith_comm_allreduce(comm, &value, 1, ITH_REDUCE_MAX) : ith_comm_barrier(comm);
 }
 
-/* Makes plan number i. A mixed plan has ulysses inside each process and ring across. */
+/* Makes plan number i. A mixed plan has ulysses inside each process, and rings across processes. */
 static ith_status make_plan(ith_context *context, ith_comm *comm, const fault *f, int i, ith_plan **out)
 {
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
@@ -151,7 +151,7 @@ static ith_status make_plan(ith_context *context, ith_comm *comm, const fault *f
     if (!status)
         status = ith_plan_describe(*out, &info);
     if (!status && (mixed ? info.exchange != ITH_EXCHANGE_MIXED : info.compress != (int64_t)options.compress))
-        status = ITH_ERR_INTERNAL; /* not the plan that this program is about */
+        status = ITH_ERR_INTERNAL; /* the plan is not the kind that this program tests */
     return status;
 }
 
@@ -190,7 +190,7 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     labour l = {.numbers = NULL};
     atomic_store(&f->connected, true);
     ith_status status = begin_labour(context, comm, f, &l);
-    if (f->how == 'n') /* another program strikes, perhaps now */
+    if (f->how == 'n') /* another program makes the fault, perhaps now */
         ith_comm_set_timeout(comm, f->limit);
     if (!status)
         status = ith_comm_barrier(comm);

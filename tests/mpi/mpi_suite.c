@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_suite TRANSPORT RANKS[,RANKS...]: the suite of transports in processes that a launcher has started. Process n has
- * the n-th number of ranks, or the last. Tests run with as many ranks as there are in all; others are left out. */
+ * the n-th number of ranks, or the last. Only tests with the number of all ranks run. */
 #include "comm/suite/suite.h"
 
 #include <stdio.h>
@@ -13,11 +13,11 @@ enum { WATCHDOG_SECONDS = 280 };
 typedef struct job {
     ith_context *context;
     const char *transport;
-    int ranks, all; /* of this process; of all processes */
-    int runs;       /* how many runs had the right number of ranks */
+    int ranks, all; /* numbers of ranks: of this process, of all processes */
+    int runs;       /* number of runs with the right number of ranks */
 } job;
 
-/* A number of this process, and the sum of the numbers of all processes. */
+/* A number of each process, and their sum over all processes. */
 typedef struct total {
     int mine, all;
 } total;

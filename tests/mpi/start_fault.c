@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to be preloaded into one process: it kills (START_FAULT=kill) or stops (stop) the process when a transport
+/* A library for LD_PRELOAD in one process: it kills (START_FAULT=kill) or stops (stop) the process when a transport
  * module calls the function START_POINT for the START_COUNT-th time, or right after that call (START_COUNT < 0). A
  * process that is stopped is killed START_SECONDS (6) later. START_FAULT=sleep: the call lasts START_SECONDS longer;
  * fail: it fails, as if the process could open no more descriptors.
- * shm_unlink counts whoever calls it: MPI does so while it starts.
- * The file START_MARK shows that the library has struck. */
+ * Calls of shm_unlink count whoever makes them, because MPI calls it while it starts.
+ * The library makes the file START_MARK when it makes the fault. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static void end_later(void)
     _exit(0);
 }
 
-/* Strikes if this is the call that is asked for. Returns whether the call is to fail. */
+/* Makes the fault if this is the right call. Returns whether the call must fail. */
 static int strike_call(const char *function, int after)
 {
     static atomic_int calls;
@@ -72,8 +72,7 @@ static int strike(const char *function, int after, const void *caller)
     return is_from_module(caller) && strike_call(function, after);
 }
 
-/* The function that stands behind this library: of the C library, or of MPI, which may be visible to the module alone.
- */
+/* The function that this library replaces: of the C library, or of MPI, which only the module may see. */
 static void *real(const char *name, const void *caller)
 {
     Dl_info about;
@@ -117,7 +116,7 @@ WRAP(int, connect, (int descriptor, const struct sockaddr *address, socklen_t by
 WRAP(int, epoll_ctl, (int epoll, int operation, int descriptor, struct epoll_event *event), epoll, operation,
      descriptor, event)
 
-/* Of the requests of a gather alone, which are several. */
+/* Only calls with several requests count, which are those of a gather. */
 int MPI_Testall(int count, void *requests, int *done, void *statuses);
 int MPI_Testall(int count, void *requests, int *done, void *statuses)
 {
@@ -129,7 +128,8 @@ int MPI_Testall(int count, void *requests, int *done, void *statuses)
 }
 
 /* Whether a message on a control connection says that the process has given up, or leaves (watch_state.h). On a busy
- * machine that may come before the point; a fault after it is not why the run ends. */
+ * machine this may come before the point of the fault; a fault after such a message is not the reason for the end of
+ * the run. */
 static int is_last(const struct msghdr *message)
 {
     unsigned short kind = 0;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A process dies, ends without a word, or stops, at a random time: every other rank ends within the time limit, with a
-# sentence that names the right rank, whether or not the launcher ends the others. Nothing is left behind.
-# ITHACA_MPI_FAULTS: how many random faults follow the fixed ones (0).
+# A process dies, exits without a message, or stops, at a random time. Every other rank ends within the time limit, with
+# a sentence that names the right rank, whether or not the launcher ends the others. Nothing is left behind.
+# ITHACA_MPI_FAULTS: the number of random faults after the fixed faults (0).
 set -eu
 . mpi/launch.sh
 random=${ITHACA_MPI_FAULTS:-0} seed=${ITHACA_SEED:-$(date +%N)}
@@ -11,7 +11,7 @@ echo "ITHACA_SEED=$seed"
 limit_of_start=20 faults=0
 
 # fault LAUNCH PROCESSES RANKS HOW WORK: RANKS ranks in each process, of which a random one suffers the fault. A busy
-# machine may hold up other ranks too, so a longer limit is tried as well.
+# machine may hold up other ranks too, so longer limits are tried as well.
 fault() {
     local victim=$((RANDOM % $2 * $3)) seconds=0.$((RANDOM % 300 + 100))
     for limit_of_group in 1 4 16; do
@@ -23,7 +23,7 @@ fault() {
     exit 1
 }
 
-# suffer ARGUMENT...: those of fault, whose variables it reads
+# suffer ARGUMENT...: makes the fault; the arguments and the variables are those of `fault`
 suffer() {
     local how=$4 begin=$(date +%s%N) named lines
     local case="$1, $2 processes of $3 ranks, $5, $how at rank $victim after $seconds s"
@@ -41,7 +41,7 @@ suffer() {
     named="rank $victim \\("
     [ "$3" = 1 ] || named="ranks $victim to $((victim + $3 - 1)) \\("
     [ "$how" != stop ] || named="for rank ($(seq -s '|' "$victim" $((victim + $3 - 1))))[^0-9]"
-    # a launcher may end some ranks, whose death others see
+    # a launcher may end some ranks, and others may see their deaths
     [ "$1" = launch ] || ! grep -vE "$named" "$work/lines" || complain "$case: the wrong rank"
     awk -v at="$seconds" -v limit="$limit_of_group" '$4 > at + limit + 1 { exit 1 }' "$work/lines" ||
         complain "$case: too late"
@@ -51,7 +51,7 @@ suffer() {
     check_nothing_left || complain "$case"
 }
 
-# draw CHOICE...: `drawn` becomes a random one
+# draw CHOICE...: sets `drawn` to a random choice
 draw() {
     local choices=("$@")
     drawn=${choices[RANDOM % $#]}

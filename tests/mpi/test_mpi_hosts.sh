@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Several hosts, which are network namespaces of this machine (tests/hosts/hosts.sh): the video of one process, ulysses
-# inside hosts and ring across them by default, and the end of a run when a link is cut.
+# Several hosts, which are network namespaces of this machine (tests/hosts/hosts.sh). Runs give the video of one
+# process; the default is ulysses inside hosts and a ring across them; a run ends when a link is cut.
 set -eu
 . mpi/launch.sh
 ithaca=$build/ithaca program=$build/ithaca model=$(realpath ../models/shapes) hosts=$(realpath hosts/hosts.sh)
@@ -16,10 +16,10 @@ complain() {
 # on_hosts OPTION... -- ARGUMENT...: runs the program on hosts; each process has a file for standard error.
 cat >each <<'END'
 #!/bin/bash
-trap '' USR1 # by which MPICH's launcher tells of a death; it ends a process in which MPI has not begun
+trap '' USR1 # MPICH's launcher reports a death by it, which would end a process before MPI_Init
 name=$(hostname).${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 exec 2>"err.$name"
-kill_at_work() { # when the process shares the weights with the others of its host
+kill_at_work() { # kills it when it shares the weights with other processes of its host
     local pid
     until pid=$(pgrep -P $$ -x ithaca) && grep -q memfd:ithaca "/proc/$pid/maps"; do sleep 0.1; done
     sleep 1
@@ -81,14 +81,14 @@ on_hosts -n 2 -p 2 -r 1gbit -- "${small[@]}" --steps 1 --output several.mp4 --ma
 grep -q "ulysses_ring over 4 ranks, ulysses 2 x ring 2" out || complain "not ulysses inside hosts and ring across them"
 grep -hE "^ *[0-9]+ +host1 " err.* | wc -l | grep -qx 2 || complain "--map does not show two processes on host1"
 
-# Launchers may end the other processes when the first has ended, before they have said why; these are told not to.
+# If one process ends, launchers may end the others before these print their sentences. Options forbid it.
 case $kind in
 openmpi) export ITHACA_HOSTS_MPIRUN=--enable-recovery ;;
 mpich) export ITHACA_HOSTS_MPIRUN=-disable-auto-cleanup ;;
 esac
 
-# The process that loads the layers of a host is killed, or one that reads them from its memory.
-shared() { # memory of this test's processes that still run, which no file system names
+# Kills the process that loads the layers of a host, or a process that reads them from its memory.
+shared() { # shared memory without a name of those processes of this test that still run
     local maps
     for maps in $(grep -lE "memfd:ithaca" /proc/[0-9]*/maps 2>/dev/null); do
         ! tr '\0' '\n' 2>/dev/null <"${maps%maps}environ" | grep -xF "$mark" || true
@@ -104,8 +104,8 @@ for kill_name in host1.2 host0.1; do
 done
 unset kill_name
 
-# A process stops after the end of its work, where the others wait for it before they finalise MPI: they end with their own
-# status, though nothing on their host shows it. It is killed 9 s after it has stopped.
+# A process stops after the end of its work, when the others wait for it before they finalise MPI. They end with their
+# own status, although nothing on their host shows that it stopped. It is killed 9 s after it has stopped.
 for stop_name in host1.1 host0.0; do
     export stop_name
     on_hosts -n 2 -r 1gbit -w -- "${small[@]}" --steps 2 --output stopped.mp4 --timeout 4 --quiet
@@ -117,7 +117,8 @@ done
 unset stop_name
 
 # Host 1 is cut off. Every process ends within the limit, and names the rank of the other side.
-# cut SECONDS ARGUMENT...: before the processes begin there is nothing to see, and after their end neither.
+# cut SECONDS ARGUMENT...: cuts the link after this time. A cut before the processes begin, or after their end, has no
+# effect.
 cuts=0 connected=0 named=0
 cut() {
     local begin=$(date +%s) host other
@@ -138,16 +139,16 @@ cut() {
     done
     [ ! -e lost.mp4 ] && ! ls -A | grep -qE "partial|tmp\\." || complain "cut after $1 s: a file is left: $(ls -A)"
 }
-for limit_of_cut in 2 4 8; do # a machine that is busy takes longer to connect the processes
+for limit_of_cut in 2 4 8; do # a busy machine takes longer to connect the processes
     [ $connected != 0 ] || cut $((limit_of_cut + 1)) --steps 10000
 done
 [ $connected = 1 ] || complain "nothing was cut"
 limit_of_cut=2
-# ITHACA_HOSTS_CUTS: how many links are cut at random moments of a whole run (0)
+# ITHACA_HOSTS_CUTS: the number of runs whose link is cut at a random moment (0)
 RANDOM=${ITHACA_SEED:-$$}
 for ((i = 0; i < ${ITHACA_HOSTS_CUTS:-0}; i++)); do
     cut $((RANDOM % 4)).$((RANDOM % 900 + 100)) --frames 33 --height 128 --width 128 --steps 40
 done
 echo "$cuts links were cut, $connected of them between connected processes; $named processes name the right one"
-# another hosts.sh, of another tree, may be at work
+# a hosts.sh of another tree may be running
 ! ip netns list | grep -q "^ithaca-" || pgrep -f hosts/hosts.sh >/dev/null || complain "a namespace is left"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The program over processes that mpirun starts: attention and denoising have the bits of ranks of one process; what is
-# printed, and how a run fails. ITHACA_MPI_SHAPES=all: every number of processes and ranks.
+# The program in processes that mpirun starts. Attention and denoising have the bits of ranks of one process; one
+# process prints each message; a failing run ends with a sentence. ITHACA_MPI_SHAPES=all: every number of processes and
+# ranks.
 set -eu
 . mpi/launch.sh
 ithaca=$build/ithaca golden=$(realpath golden) model=$(realpath ../models/shapes)
@@ -66,7 +67,7 @@ jq -e 'length == 2 and .[1].ranks == 2 and (.[1].rel_l2 < 0.01)' out >/dev/null 
 expect 0 "^1 .* [0-9-]+" 2 attend --input "$golden/attention/one_row.safetensors" --output several --map
 [ "$(wc -l <err)" = 4 ] || complain "--map"
 
-# Links between processes go into the description of the machine, and nothing else changes there.
+# The rates of links between processes are written into the machine's description, which does not change otherwise.
 expect 1 "has no description yet" 2 tune --machine lacking.yaml
 printf 'name: "m"\nhost_units: 7\nattention:\n  - kernel: "k"\n    dtype: bf16\n    softmax: online\n    head_dim: 128\n    gflops: 9\n' >m.yaml
 expect 0 "" 2 tune --machine m.yaml --budget 3 --json
@@ -82,13 +83,13 @@ expect 2 "f32, bf16 and f16 can be tuned for" 2 tune --machine m.yaml --dtype au
 expect 0 "" 2 generate "${small[@]}" --output dry.gif --dry-run --json
 jq -e '.predicted.denoise > 0' out >/dev/null && [ ! -e dry.gif ] || complain "a dry run"
 
-# Errors of all processes and of one: a line each (launchers add theirs).
+# An error of all processes, or of one, gives one line (launchers add their own lines).
 spoken=("${small[@]:0:${#small[@]}-1}") # without --quiet
 expect 0 "^no time is predicted: the links between these processes are not known" 2 generate "${spoken[@]}" --output several.gif
 expect 2 "unrecognized option" 2 generate --no-such-option
 expect 1 "^ithaca: cannot open nowhere" 2 generate --prompt x --model nowhere
 
-# Processes that a launcher has bound to one core while others are idle.
+# The launcher binds all processes to one core, while other cores are idle.
 if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
     core=$(taskset -cp $$ | sed -E 's/.*: *([0-9]+).*/\1/')
     for bound in 0 1; do
@@ -111,9 +112,9 @@ launch 2 ./one_alone "$ithaca" generate "${small[@]}" --output several.gif >out 
 [ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
 ITHACA_PLUGIN_PATH= expect 1 "number [01] of 2, and no transport can connect them.*$kind: not found" 2 generate "${small[@]}"
 
-# A process that is killed, and a signal to the launcher.
-# during HOW STATUSES: what is done to a long run two seconds after both processes have begun, and the exit statuses of its processes. A launcher may
-# end the shell of a process before it notes the status.
+# A process is killed, or the launcher gets a signal.
+# during HOW STATUSES: does HOW to a long run two seconds after both processes have begun, and expects these exit
+# statuses of its processes. A launcher may end the shell of a process before the shell notes the status.
 during() {
     local run i
     rm -f several.gif* statuses
@@ -127,7 +128,7 @@ during() {
     grep -qxE "$2" <<<"$(echo $(sort -n statuses))" || complain "$1: exit statuses $(echo $(sort -n statuses)) instead of $2"
     [ ! -e several.gif ] || complain "$1: a video"
 }
-# pids PROCESSES of the program in this launch
+# pids PROCESSES: the ids of the program's processes in this launch
 pids() {
     local file
     for file in /proc/[0-9]*/environ; do
@@ -136,7 +137,7 @@ pids() {
     done
 }
 
-# A process is killed while all decode: fewer processes go on from the latents, and one process too, with the same bits.
+# A process is killed while all decode. Fewer processes, or one, go on from the latents, with the same bits.
 decoding=(--model "$model" --prompt "A red circle" --height 128 --width 128 --frames 33 --steps 2 --threads 1 --quiet)
 "$ithaca" generate "${decoding[@]}" --output whole/
 cat >numbered <<'END'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A run over processes that is stopped by a signal, or loses a process, goes on from its checkpoint with the same bits, over
-# as many processes or fewer. mpirun itself gets SIGINT or SIGTERM, as from a terminal or a batch system; or each process
-# does; or one process is killed.
+# A run in several processes that a signal stops, or that loses a process, goes on from its saved run with the same
+# bits, in as many processes or fewer. mpirun itself gets SIGINT or SIGTERM, as from a terminal or a batch system; or
+# each process gets it; or one process is killed.
 set -eu
 . mpi/launch.sh
 ithaca=$build/ithaca model=$(realpath ../models/shapes)
@@ -25,12 +25,12 @@ signal_launcher() { kill -s "$1" $(pids 'orterun|prterun|prte|mpirun.*|mpiexec.*
 signal_processes() { kill -s "$1" $(pids ithaca); }
 kill_last() { kill -9 "$(pids ithaca | tail -1)"; }
 
-# stop HOW STEP PROCESSES...: a run over three processes, in which that happens after that step is saved. It goes on over each
+# stop HOW STEP PROCESSES...: HOW happens to a run in three processes after this step was saved. The run goes on in each
 # of these numbers of processes.
 stop() {
     local run_pid status step i
     rm -rf run.st clip
-    set -m # the launcher does not inherit an ignored SIGINT
+    set -m # so that the launcher does not inherit an ignored SIGINT
     launch 3 "${command[@]}" "${sizes[@]}" --output clip/ --checkpoint run.st --timeout 10 >out 2>err </dev/null &
     run_pid=$!
     set +m
@@ -42,7 +42,7 @@ stop() {
     $1 || complain "$1: the run ended too early"
     status=0
     wait $run_pid || status=$?
-    [ ! -e clip ] || complain "$1: the run came to its end (status $status)" # which launchers may give as 0
+    [ ! -e clip ] || complain "$1: the run came to its end (status $status)" # launchers may give 0 after a failure, too
     [ -e run.st ] && [ "$(saved_step)" -ge "$2" ] && [ "$(saved_step)" -lt 80 ] || complain "$1: no checkpoint: $(ls)"
     check_nothing_left || complain "$1"
     echo "$1 after step $2: saved at step $(saved_step) of 80"

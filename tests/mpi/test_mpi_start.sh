@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# How groups over MPI begin: beside an application that uses MPI itself; refused for one with calls of one thread only,
-# under the launcher of another MPI, and if a process has another version of the library.
+# How groups over MPI begin: they work in an application that uses MPI itself. They are refused if the application
+# allows MPI calls in one thread only, under the launcher of another MPI, and if a process has another version of the
+# library.
 set -eu
 . mpi/launch.sh
 
@@ -10,15 +11,16 @@ launch 2 "$build/application_$kind" "$kind" >"$work/out" 2>&1 || complain "an ap
 ! grep refused "$work/out" || complain "an application was refused"
 
 launch 2 "$build/application_$kind" "$kind" single >"$work/out" 2>&1 || complain "an application of one thread"
-# an MPI may offer more than the application asked for
+# an MPI may allow more threads than the application asked for
 if grep -q refused "$work/out"; then
     [ "$(grep -c 'refused: .*MPI_THREAD_SERIALIZED' "$work/out")" = 4 ] || complain "the reason of a refusal"
 fi
 
 build_start_fault
-# Both processes end by themselves below: a launcher that ends the second one while its MPI starts leaves a shared segment.
-# Each has a folder of its own for temporary files, which two processes of Open MPI cannot make at the same time. In the
-# second run the MPI of process 1 still starts, and has made a segment, when process 0 has refused to connect.
+# Below both processes end by themselves: if a launcher ends the second process while its MPI starts, a shared segment
+# is left. Each has a folder of its own for temporary files, which two processes of Open MPI cannot make at the same
+# time. In the second run the MPI of process 1 still starts, and has made a segment, when process 0 has refused to
+# connect.
 cat >"$work/apart" <<'END'
 #!/bin/sh
 fault=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The suite of transports over MPI: 2, 3 and 4 ranks in as many processes, and two ranks in some or all processes.
-# ITHACA_MPI_SHAPES: others, as "PROCESSES,RANKS[,RANKS...];...".
+# ITHACA_MPI_SHAPES: other numbers, as "PROCESSES,RANKS[,RANKS...];...".
 set -eu
 . mpi/launch.sh
 echo "${ITHACA_MPI_SHAPES:-2,1;3,1;2,2,1;2,2;4,1}" | tr ';' '\n' >"$work/shapes"
@@ -13,7 +13,8 @@ while IFS=, read -r processes ranks; do
     grep -m1 ': 0 failed' "$work/out"
 done <"$work/shapes"
 
-# Processes of two hosts in turn, whose numbers are not their MPI ranks: every other one has a host name of its own.
+# Processes run on two hosts in turn, so their numbers are not their MPI ranks: every second process has another host
+# name.
 cat >"$work/in_turn" <<'END'
 #!/bin/sh
 [ $((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % 2)) = 0 ] || exec unshare -u sh -c 'hostname other && exec "$@"' sh "$@"

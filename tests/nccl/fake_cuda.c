@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for the driver of CUDA and for NCCL on machines without a GPU: the functions that the transport nccl and
- * its test call. A stream is a thread that does its operations in order. A communicator connects its processes by Unix
+/* Replaces the driver of CUDA and NCCL on machines without a GPU: it has the functions that the transport nccl and its
+ * test call. A stream is a thread that does its operations in order. A communicator connects its processes by Unix
  * sockets, and never blocks the caller. As with NCCL, a send ends when its data are in a buffer, which may be before
  * its other end comes; a receive, or a send for which the buffer is too small, stays on the stream until its other end
  * comes or the communicator is aborted; and a peer that dies is an error of the communicator. */
@@ -28,7 +28,7 @@ enum { MOST_MESSAGES = 512, MOST_RANKS = 16, SLOW_CALLS = 3, BUFFER_BYTES = 4 <<
 /* ---- Events and streams ------------------------------------------------------------------------------------------ */
 
 struct CUevent_st {
-    long recorded, reached; /* how often it was recorded, and by how many of these the streams have come */
+    long recorded, reached; /* number of times that it was recorded, and that a stream has reached it */
 };
 
 typedef struct operation operation;
@@ -210,7 +210,7 @@ CUresult cuEventCreate(CUevent *out, unsigned flags)
 
 CUresult cuEventDestroy(CUevent e)
 {
-    (void)e; /* an operation may still wait for it */
+    (void)e; /* the memory stays: an operation may still wait for the event */
     return CUDA_SUCCESS;
 }
 
@@ -285,9 +285,9 @@ typedef struct buffer {
 struct ncclComm {
     int rank, size, listener;
     int sockets[MOST_RANKS];
-    buffer *buffers[MOST_RANKS]; /* by peer; the lock protects them */
+    buffer *buffers[MOST_RANKS]; /* one for each peer; the lock protects them */
     char name[NCCL_UNIQUE_ID_BYTES];
-    atomic_int state, slow; /* the result of the last call; for how many queries it is still in progress */
+    atomic_int state, slow; /* the result of the last call; number of queries for which it stays in progress */
     atomic_bool aborted, finalized;
     atomic_size_t buffered; /* bytes in all buffers */
 };
@@ -350,7 +350,7 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-/* Moves data from the buffers to the sockets. Returns whether some moved. The lock is held. */
+/* Moves data from the buffers to the sockets. Returns whether any data moved. The lock is held. */
 static bool carry(ncclComm_t c)
 {
     bool moved = false;
@@ -388,7 +388,7 @@ static void carry_all(ncclComm_t c)
     pthread_mutex_unlock(&lock);
 }
 
-/* Connects to the ranks before this one, accepts those behind it, and then carries data to them. */
+/* Connects to lower ranks, accepts connections of higher ranks, and then carries data to them. */
 static void *init_main(void *user)
 {
     ncclComm_t c = user;
@@ -505,7 +505,7 @@ ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, n
     return type == ncclInt8 ? add(false, data, count, peer, c, s) : ncclInvalidArgument;
 }
 
-/* Puts as many bytes of a message as there is room for into the buffer of its peer. */
+/* Copies bytes of a message into the buffer of its peer, as far as there is room. */
 static size_t put(message *m)
 {
     buffer *b = m->comm->buffers[m->peer];
@@ -521,7 +521,7 @@ static size_t put(message *m)
     return bytes;
 }
 
-/* Takes what has come of a message. */
+/* Takes the bytes of a message that have arrived. */
 static size_t take(message *m)
 {
     ssize_t count = recv(m->comm->sockets[m->peer], m->data, m->left, MSG_DONTWAIT);
@@ -532,7 +532,7 @@ static size_t take(message *m)
     return 0;
 }
 
-/* Moves some bytes of the first message to or from each peer. Returns how many messages are left. */
+/* Moves some bytes of the first message to or from each peer. Returns the number of messages that are left. */
 static int move(batch *b)
 {
     int left = 0;

@@ -110,7 +110,7 @@ void nccl_expect(nccl_rank *r, ith_status got, ith_status expected, const char *
 /* Loads the driver. Returns false with a line if there is none, or no GPU. */
 static bool start_driver(void)
 {
-    const char *fake = getenv("ITHACA_FAKE_CUDA"); /* stands in for the driver; its SONAME is libcuda.so.1 */
+    const char *fake = getenv("ITHACA_FAKE_CUDA"); /* a library in place of the driver; its SONAME is libcuda.so.1 */
     void *driver = dlopen(fake ? fake : "libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     int devices = 0;
     if (!driver) {
@@ -196,7 +196,7 @@ static void set_environment(int rank, int ranks)
     setenv("NCCL_NVLS_ENABLE", "0", 1);
 }
 
-/* One process. Returns its exit status. */
+/* Runs one process. Returns its exit status. */
 static int be_rank(int rank, int ranks, double seconds, const char *folder, void (*fn)(nccl_rank *r))
 {
     nccl_rank r = {.rank = rank, .size = ranks};

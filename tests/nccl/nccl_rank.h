@@ -41,20 +41,19 @@ typedef struct nccl_rank {
 
 extern nccl_driver nccl_cuda;
 
-/* Runs `ranks` processes that call fn, each with a limit of 60 s. seconds: time
- * limit of connecting and of first exchanges. dead: the process that is expected to die, -1: none. Returns how many
- * others failed. */
+/* Runs `ranks` processes that call fn, each with a limit of 60 s. seconds: the time limit of connecting and of first
+ * exchanges. dead: the process that must die, -1: none. Returns the number of other processes that failed. */
 int nccl_run(int ranks, double seconds, int dead, void (*fn)(nccl_rank *r));
 /* Whether there is a GPU that a process can use; otherwise prints why not. */
 bool nccl_has_gpu(void);
 
 /* Counts and prints a failure. */
 void nccl_fail(nccl_rank *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A call of the driver that must succeed. */
+/* Ends the process if a call of the driver has failed. */
 void nccl_must(nccl_rank *r, CUresult result, const char *call);
 #define NCCL_MUST(r, call) nccl_must(r, nccl_cuda.call, #call)
 
-/* Posts an exchange and waits for requests. state: of the group. */
+/* Posts an exchange and waits for its request. state: the state of the group. */
 ith_status nccl_post(nccl_rank *r, void *state, int64_t number, const ith_transfer *sends, int64_t send_count,
                      const ith_transfer *receives, int64_t receive_count, bool device);
 ith_status nccl_wait(nccl_rank *r, void *state, int64_t number);
@@ -62,7 +61,7 @@ ith_status nccl_wait(nccl_rank *r, void *state, int64_t number);
 void nccl_exchange(nccl_rank *r, void *state, int64_t number, const ith_transfer *sends, int64_t send_count,
                    const ith_transfer *receives, int64_t receive_count, bool device);
 /* Checks that the group has failed with a status and a sentence that contains `word`, and that the stream ends. since:
- * when the failure began; it must be at most `limit` seconds ago. */
+ * the time of the fault, which must be at most `limit` seconds ago. */
 void nccl_expect(nccl_rank *r, ith_status got, ith_status expected, const char *word, double since, double limit);
 
 ith_transfer nccl_transfer(int peer, CUdeviceptr data, int64_t bytes);

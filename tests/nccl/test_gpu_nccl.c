@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport nccl between processes that share one GPU: data of device memory in groups and sub-groups, the order
  * with other work of the caller's stream, exchanges of host memory in between, and the failures of ranks. Arguments:
- * names of cases; without any, all. */
+ * names of cases; without arguments all cases run. */
 #include "nccl_rank.h"
 
 #include <pthread.h>
@@ -23,11 +23,11 @@ static uint32_t mix(uint32_t a, uint32_t b)
     return h * 0x2c1b3c6du ^ (h >> 13);
 }
 
-/* What all ranks know about a batch of exchanges of a group: the regions that each rank sends to each other one. */
+/* A batch of exchanges of a group, as all ranks know it: the regions that each rank sends to each other rank. */
 typedef struct plan {
     uint32_t seed;
-    int regions;   /* from one rank to another one */
-    int64_t bytes; /* of most regions, at most */
+    int regions;   /* number of regions from one rank to another */
+    int64_t bytes; /* the most bytes of most regions */
     bool sparse;   /* some pairs exchange nothing */
 } plan;
 
@@ -98,8 +98,9 @@ typedef struct lane {
     int64_t begin, end;
 } lane;
 
-/* Posts an exchange. Before it the stream brings the data to the device, behind it the stream fetches what has come and
- * destroys what was sent, so that a transport that keeps no order with the stream is seen. */
+/* Posts an exchange. Before it the stream copies the data to the device. After it the stream fetches the data that
+ * arrived and overwrites the data that were sent. So a transport that ignores the order of the stream fails the test.
+ * */
 static void post_lane(nccl_rank *r, void *state, int64_t number, const lane *l)
 {
     char *const up = r->host, *const down = r->host + NCCL_RANK_BYTES / 2;
@@ -119,7 +120,7 @@ static void post_lane(nccl_rank *r, void *state, int64_t number, const lane *l)
     NCCL_MUST(r, fill(r->send + at, 0xdd, bytes, r->stream));
 }
 
-/* Checks what has come in each region, and that nothing has come between them. */
+/* Checks the bytes that arrived in each region, and that no bytes between regions have changed. */
 static void check_lane(nccl_rank *r, const plan *p, int exchange, const lane *l)
 {
     const char *down = r->host + NCCL_RANK_BYTES / 2;
@@ -170,7 +171,7 @@ static void run_batch(nccl_rank *r, void *state, int64_t *posted, int rank, int 
         check_lane(r, p, e, &lanes[e]);
 }
 
-/* A sum over the host memory of all ranks, by an exchange. */
+/* Sums numbers of all ranks, by an exchange of host memory. */
 static void run_host(nccl_rank *r, void *state, int64_t *posted, int rank, int size)
 {
     int64_t mine = rank + 1, theirs[8] = {0}, sum = mine;
@@ -214,8 +215,8 @@ static void exchanges(nccl_rank *r)
         printf("  %d ranks: %lld exchanges in %.2f s\n", r->size, (long long)posted, nccl_now() - start);
 }
 
-/* The sub-group of the ranks with the same parity, and that of each neighbouring pair, together with the whole group.
- */
+/* Exchanges in the sub-group of ranks with the same parity, in the sub-group of a neighbouring pair, and in the whole
+ * group. */
 static void sub_groups(nccl_rank *r)
 {
     void *parts[2] = {NULL, NULL};
@@ -285,7 +286,7 @@ static void small(nccl_rank *r)
         printf("  1 KiB each way: %.1f us\n", (nccl_now() - start) * 1e4);
 }
 
-/* Each rank sends to the next one and receives from the one before. Returns the status of the whole exchange. */
+/* Each rank sends to the next rank and receives from the rank before. Returns the status of the whole exchange. */
 static ith_status ring(nccl_rank *r, int64_t number, int64_t sent, int64_t received)
 {
     const ith_transfer to = nccl_transfer((r->rank + 1) % r->size, r->send, sent);
@@ -299,8 +300,8 @@ static void nap(double seconds)
     nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
 }
 
-/* Rank 0 sends more than rank 1 takes. first: in the first exchange; later NCCL may have taken what rank 0 sends before
- * rank 1 looks at it, and then the next exchange of rank 0 fails. */
+/* Rank 0 sends more than rank 1 expects. first: in the first exchange. In a later exchange NCCL may have taken the data
+ * of rank 0 before rank 1 sees the mistake; then the next exchange of rank 0 fails. */
 static void mismatch(nccl_rank *r, bool first)
 {
     if (!first && ring(r, 0, 1000, 1000))
@@ -338,7 +339,7 @@ static ith_status meet(nccl_rank *r, int64_t number, int64_t bytes)
     return status ? status : nccl_wait(r, r->state, number);
 }
 
-/* Rank 1 dies while the others wait for it: after 0.7 s, before or behind its own first exchange. */
+/* Rank 1 dies while the others wait for it: after 0.7 s, before or after its own first exchange. */
 static void death(nccl_rank *r, bool first)
 {
     if (!first && ring(r, 0, 1000, 1000))
@@ -361,9 +362,9 @@ static void death_later(nccl_rank *r)
     death(r, false);
 }
 
-/* Rank 1 dies without posting an exchange in which rank 0 sends to it and receives from rank 2. NCCL may have taken
- * what rank 0 sends before that, and then rank 0 needs nothing of rank 1: it succeeds, with the data of rank 2, and its
- * next exchange fails. */
+/* Rank 1 dies without posting an exchange in which rank 0 sends to it and receives from rank 2. NCCL may have taken the
+ * data of rank 0 before, and then rank 0 needs nothing from rank 1: it succeeds, with the data of rank 2, and its next
+ * exchange fails. */
 static void death_of_receiver(nccl_rank *r)
 {
     const int64_t bytes = 1 << 20;
@@ -463,7 +464,7 @@ static void stop_later(nccl_rank *r)
     stop_from_thread(r, false);
 }
 
-/* Rank 1 leaves while rank 0 waits for it; what it has sent before arrives. */
+/* Rank 1 leaves while rank 0 waits for it. Data that it sent before still arrive. */
 static void leaver(nccl_rank *r)
 {
     if (ring(r, 0, 1 << 20, 1 << 20))
@@ -522,7 +523,7 @@ int main(int argc, char **argv)
         printf("%-18s %s, %.1f s\n", c->name, failures ? "FAILED" : "passed", nccl_now() - start);
         failed += failures > 0;
         if (failures && c->fn == exchanges)
-            break; /* what follows would fail too, and slowly */
+            break; /* later cases would fail too, and slowly */
     }
     printf(failed ? "FAILED: %d cases\n" : "passed\n", failed);
     return failed > 0;

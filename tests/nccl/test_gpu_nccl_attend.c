@@ -12,7 +12,7 @@
 
 enum { LENGTH = 1003, HEADS = 8, DIM = 64, ROW = HEADS * DIM };
 
-#define MOST_ERROR 0.004 /* of numbers up to about 0.3, as bf16 */
+#define MOST_ERROR 0.004 /* for bf16 numbers up to about 0.3 */
 
 static uint16_t to_bf16(float value)
 {
@@ -48,7 +48,7 @@ static ith_attn_problem problem_of(void)
     return p;
 }
 
-/* q, k, v [3][LENGTH][ROW], the same on every rank, and o of the processor behind them. */
+/* q, k, v [3][LENGTH][ROW], the same on every rank, and then o as the processor computes it. */
 static uint16_t *make_tensors(const nccl_rank *r)
 {
     const size_t count = (size_t)LENGTH * ROW;
@@ -114,7 +114,7 @@ static void run(nccl_rank *r)
 {
     static const ith_strategy strategies[] = {ITH_STRATEGY_RING, ITH_STRATEGY_ULYSSES, ITH_STRATEGY_ULYSSES_RING};
     static const char *const names[] = {"ring", "ulysses", "ulysses and ring"};
-    const char *device = getenv("ITHACA_TEST_DEVICE"); /* "cpu": what follows is tested without a GPU */
+    const char *device = getenv("ITHACA_TEST_DEVICE"); /* "cpu": the rest of the test runs without a GPU */
     ith_context *context = NULL;
     ith_comm *comm = NULL;
     uint16_t *all = make_tensors(r);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The host side of the transport nccl: the suite of transports in processes that meet through files; files of earlier
-# runs; processes that do not come, that die and that stop; and what is refused.
+# The transport nccl without a GPU: the suite of transports in processes that meet through files; files of earlier runs;
+# processes that do not come, that die and that stop; refusals.
 set -eu
 build=$1
 skip() { echo "skipped: $*"; exit 77; }
@@ -21,7 +21,7 @@ complain() {
     exit 1
 }
 
-# start N PROGRAM ...: N processes, whose output goes to out.NUMBER and whose ids to `pids`
+# start N PROGRAM ...: starts N processes. Their output goes to out.NUMBER, their ids to `pids`
 start() {
     local processes=$1 i
     shift
@@ -33,7 +33,7 @@ start() {
         pids+=($!)
     done
 }
-# finish: waits for the processes; `failed` is how many failed
+# finish: waits for the processes; `failed`: the number that failed
 finish() {
     local pid
     failed=0
@@ -48,7 +48,7 @@ for shape in "2 1" "3 1" "5 1" "2 2,3" "2 1"; do
     [ "$failed" = 0 ] || complain "the suite on $processes processes of $ranks ranks"
     cat "$work/out.0"
     check_nothing_left "the suite"
-    # as after a run that was killed: files with other cookies, and with rubbish
+    # files that a killed run may have left: with other cookies, and with random bytes
     [ "$shape" != "3 1" ] || { head -c 100000 /dev/urandom >"$work/meeting/here.0"; cp "$work/meeting/here.0" "$work/meeting/here.1"; }
 done
 
@@ -64,7 +64,7 @@ if [ -s "$work/stale" ]; then
     check_nothing_left "a stale file"
 fi
 
-# fault HOW: one of three processes dies or stops while all exchange; the others name it
+# fault HOW: one of three processes dies or stops while all exchange; the others must name it
 fault() {
     local how=$1 i
     start 3 "$build/mpi_fault" nccl 1 1 "$how" 0.3 2 20 exchange
@@ -76,13 +76,13 @@ fault() {
 }
 for how in kill exit stop; do fault $how; done
 
-# A process that does not come.
+# One process does not come.
 ITHACA_TRANSPORT_WHERE=file:$work/meeting/here ITHACA_PROCESS=0 ITHACA_PROCESSES=2 \
     "$build/mpi_fault" nccl 1 1 none 0 2 1 exchange >"$work/out.0" 2>&1 || true
 grep -q "process 1 of 2 did not come to .*here.1 within 1 s: there is no file" "$work/out.0" || complain "a missing process"
 check_nothing_left "a missing process"
 
-# refused WORDS VARIABLE=VALUE ...: a process alone, which says WORDS
+# refused WORDS VARIABLE=VALUE ...: a single process must end with WORDS
 refused() {
     local words=$1
     shift

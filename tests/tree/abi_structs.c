@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout of the public structs, a line each: what a program that was built before relies on. */
+/* Prints the layout of each public struct in a line. Programs that were built earlier rely on it. */
 #include <ithaca/cost.h>
 #include <ithaca/transport.h>
 #include <ithaca/tune.h>
@@ -13,8 +13,8 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* The last field ends the struct, so that a field which is added later does not lie in what is padding today: nobody
- * sets padding. */
+/* The last field must reach the end of the struct. Otherwise a field that is added later would lie in today's padding,
+ * which programs do not set. */
 #define SHOW(type, last)                                                                                               \
     do {                                                                                                               \
         static_assert(offsetof(type, struct_size) == 0, #type " begins with its size");                                \
@@ -23,7 +23,7 @@
         printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last));                         \
     } while (0)
 
-/* Elements of arrays, which stay as they are. */
+/* Structs that are elements of arrays, and so must never change. */
 #define SHOW_FIXED(type, last)                                                                                         \
     printf("%s %zu bytes for ever, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last))
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that knows every struct but not its last field: compiled with the header and with a header that lacks those
+/* A program that does not use the last field of any struct. Compiled with the header, and with a header without these
  * fields (trim_header.awk), it prints the same. With a model folder as its argument it generates a video too. */
 #include <ithaca/ithaca.h>
 #ifdef WITH_ENGINE

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# libithaca for 64-bit ARM: built without a warning by Debian's cross compiler, its kernels and plans tested under qemu. Of
-# the attention kernels only NEON's, because plain C takes most of the time there and is tested natively.
+# libithaca for 64-bit ARM: Debian's cross compiler builds it without a warning, and its kernels and plans are tested
+# under qemu. Of the attention kernels only NEON's are tested: plain C would take most of the time, and is tested
+# elsewhere.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 build=$1/aarch64

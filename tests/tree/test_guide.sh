@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The guide: its drawings are those of the schedules that this library executes, its links lead somewhere, and its commands
-# run as they are written.
+# The guide: its drawings show the schedules that this library executes, its links lead to existing pages, and its
+# commands run as they are written.
 set -u
 build=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -24,7 +24,7 @@ for picture in docs/guide/figures/*.svg; do
     grep -q "figures/$(basename "$picture")" docs/guide/*.md || complain "no page shows $picture"
 done
 
-# The commands run in a folder of their own, which looks like the project's.
+# The commands run in a new folder with links to the project's files.
 for name in "$PWD"/*; do ln -s "$name" "$scratch/"; done
 rm -f "$scratch/build" && ln -s "$build" "$scratch/build"
 cd "$scratch"

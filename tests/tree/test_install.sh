@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The experience of a user who builds on the installed library: the program in the header compiles as shown, so do the examples,
-# through pkg-config and through CMake; the library needs nothing but libc, libm and OpenMP. The installed tree is moved
+# Programs can be built with the installed library, through pkg-config and through CMake: the program in the header as
+# it is shown there, and the examples. The library needs nothing but libc, libm and OpenMP. The installed tree is moved
 # before it is used.
 set -eu
 build=$1

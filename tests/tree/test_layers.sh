@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 failures=0
 complain() { echo "$*"; failures=$((failures + 1)); }
 
-# folder: the folders of src it may include from, and the public headers it may use
+# For each folder of src: the folders from which it may include, and the public headers that it may use
 declare -A may=(
     [base]="base|ithaca.h"
     [kernels]="kernels base|transport.h"
@@ -55,7 +55,7 @@ for file in $(grep -lE 'immintrin\.h|arm_neon\.h|_mm(256|512)_' $(git ls-files '
     case "$file" in src/kernels/cpu/*) ;; *) complain "$file: instruction sets belong under src/kernels/cpu" ;; esac
 done
 
-# Nothing but the modules for NVIDIA GPUs, and the tests of NCCL, know CUDA.
+# Only the modules for NVIDIA GPUs, and the tests of NCCL, use CUDA.
 for file in $(git ls-files '*.cu' '*.cuh') $(git grep -lE '^ *# *include *[<"](cuda|cooperative_groups|nccl|cudnn|cublas)' -- '*.c' '*.h' '*.cc'); do
     case "$file" in src/kernels/cuda/* | src/comm/nccl/* | tests/nccl/*) ;; *) complain "$file: CUDA belongs under src/kernels/cuda and src/comm/nccl" ;; esac
 done
@@ -63,7 +63,7 @@ for include in $(grep -hE '^ *# *include +"' $(git ls-files src include tests be
     complain "$include is included outside of src/kernels/cuda"
 done
 
-# Only the program speaks to people and ends the process.
+# Only the program prints messages and ends the process.
 for file in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' 'src/*.cuh' | grep -v '^src/cli/'); do
     ! grep -nE '(^|[^>.[:alnum:]_])(exit|abort|_exit|printf|puts|perror) *\(' "$file" || complain "$file: a library does not print or exit"
 done

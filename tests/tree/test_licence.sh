@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every tracked source file, script and build file names its licence in its first three lines; LICENSE is that licence.
+# Every tracked source file, script and build file names its licence in its first three lines; LICENSE has the text of
+# this licence.
 set -u
 cd "$(dirname "$0")/../.."
 [ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# MPI stays in its modules: neither the libraries nor the program need it, and a module needs no MPI but its own. The
+# Only modules need MPI: neither the libraries nor the program need it, and each module needs only its own MPI. The
 # transport over NCCL needs neither MPI nor NCCL nor CUDA when it is loaded.
 set -eu
 build=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# libithaca_wan beside libithaca: a failure without a context has its sentence whichever of them failed, both refuse threads
-# in a forked child, and a libithaca of another version is refused.
+# libithaca_wan with libithaca: a failure without a context has its sentence, whichever of the libraries failed; both
+# refuse threads in a forked child; a libithaca of another version is refused.
 set -eu
 build=$1
 if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then

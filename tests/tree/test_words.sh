@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# One word has one meaning (docs/glossary.md): words that were the code's own, or that had several meanings, do not come
-# back into identifiers, comments and messages.
+# One word has one meaning (docs/glossary.md). Words that only this project used, or that had several meanings, must not
+# come back into identifiers, comments and messages.
 set -u
 cd "$(dirname "$0")/../.."
 [ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program on the shared libraries: whether libithaca_wan leaves its sentences where libithaca shows them. Prints the
- * status and the sentence of opening the model that its argument names. */
+/* A program on the shared libraries. It opens the model that its argument names, and prints the status and the
+ * sentence: a failure in libithaca_wan must have its sentence where libithaca shows it. */
 #include <ithaca/files.h>
 #include <ithaca/wan.h>
 
@@ -26,7 +26,7 @@ int main(int argc, char **argv)
         return 6;
     ith_status status = ith_pipeline_open(context, argv[1], &pipeline);
     printf("%s: %s\n", ith_status_name(status), status ? ith_context_error(context) : "");
-    ith_context_destroy(&context); /* before what was made with it */
+    ith_context_destroy(&context); /* before the objects that were made with it */
     ith_pipeline_close(&pipeline);
     return 0;
 }

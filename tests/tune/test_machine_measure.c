@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The description of this machine by measurement: which rows it has, that its figures are figures, that wishes are
- * kept, and that all ranks of a group get the same one. */
+/* The measured description of this machine has the right rows, finite figures above 0, and the rows that options ask
+ * for. All ranks of a group get the same description. */
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/placed_group.h"
@@ -28,7 +28,7 @@ static ith_measure_options short_options(void)
 /* A macro, so that a failure shows the line of the figure. */
 #define is_rate(value) assert_true(isfinite(value) && (value) > 0)
 
-/* A row has the tiles that a plan with its kernel would take. */
+/* Checks that a row has the tiles that a plan with its kernel would take. */
 static void check_row(const ith_machine_attention *row)
 {
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
@@ -154,8 +154,7 @@ static bool should_stop(void *user)
     return w->asked++ >= w->stop_at;
 }
 
-/* A process that may have one thread only, as under OMP_THREAD_LIMIT=1, is measured without ranks beside one another.
- */
+/* If the process may have only one thread, as with OMP_THREAD_LIMIT=1, nothing is measured on several ranks at once. */
 static void one_thread_will_do(void **state)
 {
     (void)state;
@@ -193,7 +192,7 @@ static void it_stops_and_shows_progress(void **state)
     check(context, ith_machine_measure(context, &options, NULL, &machine));
     assert_true(w.done == w.total && w.total > 3);
     ith_machine_free(&machine);
-    for (int at = 0; at < 8; at++) { /* fewer questions than a machine of one kernel asks */
+    for (int at = 0; at < 8; at++) { /* fewer calls of should_stop than for a machine with one kernel */
         wishes again = {.stop_at = at};
         options.user = &again;
         assert_int_equal(ith_machine_measure(context, &options, NULL, &machine), ITH_ERR_INTERRUPTED);
@@ -219,7 +218,7 @@ static void measure_group(int ranks, ith_measure_options *options)
     check(context, group_create(&g, context, ranks));
     const int64_t before = memory_of(context).current_bytes;
     group_run(&g, measure_in_group, options);
-    assert_true(memory_of(context).current_bytes < before + (1 << 20)); /* descriptions alone, no messages */
+    assert_true(memory_of(context).current_bytes < before + (1 << 20)); /* only descriptions, no messages */
     for (int rank = 1; rank < ranks; rank++) {
         assert_int_equal(statuses[rank], statuses[0]);
         if (statuses[0])
@@ -247,7 +246,7 @@ static void a_group_has_levels(void **state)
     assert_string_equal(found[0]->levels[1].name, "network");
     assert_int_equal(found[0]->levels[1].ranks, 0);
     assert_true(found[0]->levels[1].between_hosts);
-    assert_int_equal(found[0]->unit_hosts, 2); /* both are this machine */
+    assert_int_equal(found[0]->unit_hosts, 2); /* both ranks run on this machine */
     ith_machine_free(&found[0]);
     placed_evenly(2, 1);
     measure_group(4, &options);
@@ -260,7 +259,8 @@ static void a_group_has_levels(void **state)
     ith_machine_free(&found[0]);
 }
 
-/* The rate of a link between two ranks that carries 2e8 bytes a second, and the first bytes faster. */
+/* Measures a link between two ranks that carries 2e8 bytes a second, and its first bytes faster. Returns the measured
+ * rate. */
 static double measure_burst(void)
 {
     ith_measure_options options = short_options();
@@ -271,14 +271,14 @@ static double measure_burst(void)
     placed_bytes_per_second = placed_burst = 0;
     check(context, statuses[0]);
     const ith_machine_level *link = &found[0]->levels[0];
-    /* ranks that other programs disturb may take all of a message for a copy */
+    /* if other programs disturb the ranks, the measurement may take the whole time for copying */
     const double rate = link->bytes_per_second > 0 ? link->bytes_per_second : link->copy_bytes_per_second;
     ith_machine_free(&found[0]);
     return rate;
 }
 
-/* A link may carry the first bytes faster than all that come later. A measurement that other programs disturb is made
- * again. */
+/* A link may carry the first bytes faster than later bytes; this must not count as its rate. The measurement is
+ * repeated if other programs disturb it. */
 static void a_burst_is_no_rate(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void a_burst_is_no_rate(void **state)
     assert_true(rate > 0.2 * 2e8 && rate < 1.5 * 2e8);
 }
 
-/* Wisdom tells about this machine alone: a plan that is priced for a machine with another name has the usual tiles. */
+/* Wisdom is about this machine alone, so a plan that is priced for a machine with another name has the usual tiles. */
 static void wisdom_is_of_this_machine(void **state)
 {
     (void)state;
@@ -319,7 +319,7 @@ static void wisdom_is_of_this_machine(void **state)
     ith_context_destroy(&wise);
 }
 
-/* What rank 0 refuses is an error on all ranks. */
+/* If rank 0 refuses something, all ranks get an error. */
 static void a_group_fails_together(void **state)
 {
     (void)state;
@@ -336,7 +336,7 @@ static void a_start_takes_time(void **state)
 {
     (void)state;
     double two = 0, start = -1;
-    for (int n = 0; n < 10 && !(two > 0 && two < 1); n++) /* again on a busy machine */
+    for (int n = 0; n < 10 && !(two > 0 && two < 1); n++) /* repeated on a busy machine */
         assert_int_equal(ith_machine_start_measure(context, 2, 0.02, &two), ITH_OK);
     assert_true(two > 0 && two < 1);
     REFUSED(context, "ranks", ith_machine_start_measure(context, 1, 0.02, &start));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for tiles: what it may propose, that earlier rates are used, that it ends in time and on request; tiles
- * and strategies as wisdom through the public functions. */
+/* The search for tiles proposes only legal tiles, uses earlier rates, and ends in time and on request. Tiles and
+ * strategies become wisdom through the public functions. */
 #include "base/clock.h"
 #include "support/fixture.h"
 #include "support/refused.h"
@@ -19,7 +19,7 @@ static ith_tile_search short_search(void)
     return search;
 }
 
-/* A plan takes the tiles: they are legal. */
+/* Checks that a plan takes the tiles. */
 static void check_legal(const char *kernel, const ith_tile_choice *tiles)
 {
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
@@ -54,7 +54,7 @@ static void what_is_proposed_is_legal(void **state)
     }
 }
 
-/* Rates that only a memory could have: tiles are the faster, the longer their block of queries. */
+/* Invented earlier rates, which grow with the block of queries. */
 static double remembered(void *user, const ith_tile_choice *tiles)
 {
     ++*(int *)user;
@@ -67,7 +67,7 @@ static void never(void *user, const ith_tile_choice *tiles)
     *(int *)user = -1000000;
 }
 
-/* What is known is not measured again; the search climbs to the top of a hill. */
+/* Tiles with earlier rates are not measured again, and the search climbs to the largest rate. */
 static void earlier_rates_are_used(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void count(void *user, const ith_tile_choice *tiles)
     ++*(int *)user;
 }
 
-/* An earlier search cannot have measured an infinite rate: such tiles are measured. */
+/* An earlier search cannot have measured an infinite rate, so tiles with this rate are measured. */
 static void rates_are_finite(void **state)
 {
     (void)state;
@@ -133,7 +133,8 @@ static bool after(void *user)
     return ith_clock_seconds() > *(double *)user;
 }
 
-/* Rates that lead to long blocks of queries, which no memory has. */
+/* Invented earlier rates of short blocks of queries, which lead the search to long blocks; those have no earlier rates.
+ * */
 static double of_short_blocks(void *user, const ith_tile_choice *tiles)
 {
     (void)user;
@@ -190,7 +191,7 @@ static void tiles_become_wisdom(void **state)
     check(context, ith_wisdom_get_tiles(context, &search, &found));
     assert_int_equal(found.block_q, 0);
     check(context, ith_wisdom_put_tiles(context, &search, &tiles, 2));
-    search.keys = 250; /* of the same class */
+    search.keys = 250; /* a number of keys of the same class */
     check(context, ith_wisdom_get_tiles(context, &search, &found));
     assert_true(found.block_q == 4 && found.block_kv == 8 && found.block_kv_compute == 4);
     assert_int_equal(found.block_kv_compute_in, 1);
@@ -238,13 +239,13 @@ static void strategies_become_wisdom(void **state)
     assert_int_equal(known, 1);
     check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &info));
     assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES_RING);
-    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, false, &info)); /* other processes */
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, false, &info)); /* a group of other processes */
     assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES);
     problem.heads = 0;
     assert_int_equal(ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2), ITH_ERR_ARGUMENT);
 }
 
-/* Wisdom about a strategy is about one problem on one group: a change of any size is another subject. */
+/* Wisdom about a strategy holds for one problem on one group. With any other size it is not used. */
 static void wisdom_is_about_one_problem(void **state)
 {
     (void)state;
@@ -263,7 +264,7 @@ static void wisdom_is_about_one_problem(void **state)
         other.dtype = change == 7 ? ITH_BF16 : problem.dtype;
         check(context, ith_wisdom_has_strategy(context, &other, change == 8 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_AUTO, 4,
                                                0, 0, &known));
-        if (known != (change == 0)) /* every query head has a kv head of its own, as if nothing were said */
+        if (known != (change == 0)) /* change 0: each query head has its own kv head, which is the default */
             fail_msg("change %d: known %d", change, known);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention on the golden files, which hold a float64 softmax of the same bf16 inputs: every strategy over 1 to 4
- * ranks, as the program's `attend` reads them. o within 2^-8 relative L2, lse within 1e-5; ulysses gives the bits of
- * one rank. */
+/* Attention on the golden files, which hold a float64 softmax of the same bf16 inputs: every strategy on 1 to 4 ranks.
+ * The files are read as by the program's `attend`. The relative L2 error of o is at most 2^-8, and the error of lse at
+ * most 1e-5. ulysses gives the bits of one rank. */
 #include "support/compare.h"
 
 #include <ithaca/files.h>
@@ -102,7 +102,7 @@ static void run(ith_context *context, job *j, ith_strategy strategy, int ranks, 
     j->options.strategy = strategy;
     if (ulysses)
         j->options.ulysses = ulysses, j->options.ring = ranks / ulysses;
-    memset(j->o, 0xff, (size_t)elements * sizeof *j->o); /* NaN: what is not written shows */
+    memset(j->o, 0xff, (size_t)elements * sizeof *j->o); /* NaN, so that numbers that are not written are found */
     if (ith_run_ranks(context, ranks, 2, attend, j))
         fail_msg("%s", ith_context_error(context));
 }

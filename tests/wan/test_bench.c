@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Benchmarks with random weights: which stages they report and what these count; memory, errors, interruption, refused
- * allocations; and that the context is as before. */
+/* Benchmarks with random weights: the stages that they report, and the operations of each; memory, errors,
+ * interruption, refused allocations. Afterwards the context is as before. */
 #include <ithaca/bench.h>
 
 #include "base/observer.h"
@@ -19,7 +19,7 @@ enum { STAGES_MAX = 32 };
 typedef struct found {
     ith_bench_stage stages[STAGES_MAX];
     int count;
-    int64_t done, total, shown; /* progress; shown: how often */
+    int64_t done, total, shown; /* the progress, and how often it was shown */
     int questions, stop_at;     /* should_stop returns true at this question; negative: never */
 } found;
 
@@ -172,8 +172,8 @@ static void a_decoder_has_its_stages(void **state)
     check_vae(ith_bench_decode, &p, decoder_names, work);
 }
 
-/* The same for Wan 2.2: each level begins with the channels of the one before, and the last convolution makes 2 x 2
- * pixels. */
+/* The same for Wan 2.2. Each level begins with the channels of the level before it, and the last convolution makes 2 x
+ * 2 pixels. */
 static void a_decoder_of_wan_22_has_its_stages(void **state)
 {
     (void)state;
@@ -194,8 +194,8 @@ static void a_decoder_of_wan_22_has_its_stages(void **state)
             ith_bench_decode(context, &p, NULL, NULL));
 }
 
-/* Level 1 is that of the largest picture. Its five frames become three after level 2, and two after level 3. The first
- * frame is not halved in time. */
+/* Level 1 works at the size of the picture. Its five frames become three after level 2, and two after level 3: every
+ * two frames become one, except the first frame, which stays. */
 static void an_encoder_has_its_stages(void **state)
 {
     (void)state;
@@ -316,7 +316,7 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(f.count, 0);
 }
 
-/* A benchmark restores the observer, the trace and the number of threads, whichever question should_stop ends it at. */
+/* A benchmark restores the observer, the trace and the number of threads, at whichever call should_stop ends it. */
 static void a_stop_leaves_the_context_as_it_was(void **state)
 {
     (void)state;

@@ -22,7 +22,7 @@ static void copy_part(const char *part)
     free(whole);
 }
 
-/* Cuts the file behind its header. */
+/* Cuts the file off after its header. */
 static void cut(const char *part)
 {
     uint64_t header = 0;
@@ -39,7 +39,7 @@ static void overwrite(const char *part)
     temporary_require(pwrite(file, "x", 1, info.st_size / 2) == 1 && close(file) == 0, part);
 }
 
-/* Puts another file of the same content in its place. */
+/* Puts another file with the same content in the place of the file. */
 static void replace(const char *part)
 {
     size_t bytes = 0;
@@ -61,7 +61,7 @@ typedef struct scene {
     const char *part;
     change_fn change;
     ith_stage stage;
-    double from; /* in units of the stage's progress; the first progress beyond it makes the change */
+    double from; /* the change comes with the first progress of the stage beyond this number of units */
     bool done;
 } scene;
 
@@ -93,7 +93,7 @@ static void expect_named(const scene *wanted, const char *words, int ranks)
     scene s = *wanted;
     copy_part(s.part);
     check(context, ith_pipeline_open(context, folder, &pipeline));
-    usleep(20000); /* the clock of the file system may tick 100 times a second */
+    usleep(20000); /* the clock of the file system may tick only 100 times a second */
     assert_int_equal(run(pipeline, ranks, &s), ITH_ERR_IO);
     assert_true(s.done);
     if (!strstr(ith_context_error(context), s.part) || !strstr(ith_context_error(context), words))
@@ -133,7 +133,7 @@ static void a_file_that_changes_between_passes_is_named(void **state)
         const scene last = {VAE, changes[i].change, ITH_STAGE_DENOISE, 3.99, false};
         expect_named(&later, changes[i].words, 1);
         expect_named(&last, changes[i].words, 2);
-        if (changes[i].change != cut) { /* the current pass goes on after such a change, the next one does not begin */
+        if (changes[i].change != cut) { /* the current pass can still end; the next pass does not begin */
             const scene now = {"transformer/" SHARD_2, changes[i].change, ITH_STAGE_DENOISE, 0, false};
             expect_named(&now, changes[i].words, 2);
         }

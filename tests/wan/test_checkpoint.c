@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a checkpoint's configuration files say: honoured as diffusers and transformers honour it, or refused by name. */
+/* The fields of a checkpoint's configuration files have the effect that they have in diffusers and transformers, or are
+ * refused by name. */
 #include "support/engine/altered_model.h"
 #include "wan/model.h"
 
@@ -85,7 +86,7 @@ static void two_experts_need_a_boundary(void **state)
     assert_int_equal(generate_with((double)NAN), ITH_OK);
 }
 
-/* Found before anything is loaded. */
+/* The mistake is found before anything is loaded. */
 static void steps_that_the_scheduler_cannot_make_are_refused(void **state)
 {
     (void)state;
@@ -118,7 +119,7 @@ static void assert_shift(double shift, const char *source)
     ith_model_free(context, &model);
 }
 
-/* The folder says that it is a Wan2.1-T2V-1.3B; weights are not looked at. */
+/* Gives the folder the configuration of Wan2.1-T2V-1.3B. Weights are not read. */
 static void pretend_to_be_official(void)
 {
     one_expert();
@@ -141,7 +142,7 @@ static void a_shift_of_its_own_stands_above_the_preset(void **state)
     static const char euler[] = "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"shift\": 3.0}";
     replace_part(SCHEDULER, euler, strlen(euler));
     edit_part(INDEX_JSON, "UniPCMultistepScheduler", "FlowMatchEulerDiscreteScheduler");
-    assert_shift(3, "scheduler_config.json"); /* no such folder was published */
+    assert_shift(3, "scheduler_config.json"); /* no folder with this configuration was published */
 }
 
 /* ---- The components -------------------------------------------------------------------------------------------- */
@@ -185,7 +186,7 @@ static void other_components_are_refused_by_field_and_value(void **state)
     refuse_edits(edits, sizeof edits / sizeof edits[0]);
 }
 
-/* Fields that change nothing in diffusers and transformers change nothing here: the model is taken. */
+/* Fields that have no effect in diffusers and transformers have none here: the model is accepted. */
 static void fields_without_effect_are_taken(void **state)
 {
     (void)state;

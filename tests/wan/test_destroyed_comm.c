@@ -23,7 +23,7 @@ typedef struct scene {
     ith_status seen[RANKS];
     ith_comm **comm; /* the victim's */
     pthread_t destroyer;
-    bool started; /* the destroyer exists */
+    bool started; /* the thread that destroys the communicator was started */
     atomic_bool destroyed;
 } scene;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transformer against diffusers, on the checkpoint of the demo and on a small one of odd sizes; ranks against one
- * rank; what is refused; memory. */
+/* The transformer compared with diffusers, on the checkpoint of the demo and on a small transformer of odd sizes;
+ * several ranks compared with one; refusals; memory. */
 #include "base/size.h"
 #include "comm/comm.h"
 #include "support/compare.h"
@@ -24,7 +24,7 @@
 #define SMALL "golden/dit_small"
 #define NO_CROSS_NORM "golden/dit_no_cross_norm" /* cross_attn_norm is false */
 
-/* One call of the transformer, read from a golden file, and what it must give. */
+/* One call of the transformer, read from a golden file, with the expected output. */
 typedef struct call {
     ith_tensor_file *file;
     ith_dit *dit;
@@ -55,7 +55,7 @@ static void open_call(call *c, const char *golden, const char *model, int kind)
     assert_non_null(c->result);
 }
 
-/* The golden file's `text` is [2, 40, text_dim], zero behind each prompt. */
+/* The number of rows of a prompt. The golden file's `text` is [2, 40, text_dim], with zeros after each prompt. */
 static int64_t rows_of(const ith_tensor *text, int64_t entry)
 {
     const int64_t dim = text->shape[2];
@@ -116,7 +116,8 @@ typedef struct watcher {
     double worst;
 } watcher;
 
-/* The golden file holds the first tokens of a stage of every batch entry; patch_embedding as [2, dim, F, H/2, W/2]. */
+/* Compares a stage. For each batch entry the golden file holds the first tokens of the stage; it holds patch_embedding
+ * as [2, dim, F, H/2, W/2]. */
 static void compare_stage(void *user, const char *stage, const float *rows, int64_t count, int64_t width)
 {
     watcher *w = user;
@@ -210,7 +211,7 @@ static void golden_shapes(bool low)
     double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
     print_message("relative error %.2e, worst stage %.2e\n", error, w.worst);
     assert_true(error <= 2e-5);
-    assert_int_equal(w.seen, 2 * 8); /* all but the text embedding, twice */
+    assert_int_equal(w.seen, 2 * 8); /* all stages but the text embedding, in two passes */
     text_embedding_is_that_of_diffusers(&c);
     close_call(&c);
 }
@@ -238,7 +239,8 @@ static void odd_sizes_are_right(void **state)
     }
 }
 
-/* With f32 and with bf16 instructions, to diffusers' answer in f32 and to one another. */
+/* Products of bf16 numbers give results that are close to diffusers' result in f32. Results by f32 instructions and by
+ * bf16 instructions are close to each other. */
 static void bf16_is_close(void **state)
 {
     (void)state;
@@ -266,7 +268,8 @@ static void bf16_is_close(void **state)
     free(first);
 }
 
-/* The branches one after the other, the shorter text padded by the run, give the bits of the batch. */
+/* If the guidance branches are computed one after the other, with the shorter text padded, they have the bits that they
+ * have as a batch. */
 static void branches_in_turn_are_the_batch(void **state)
 {
     (void)state;
@@ -304,7 +307,7 @@ static void branches_in_turn_are_the_batch(void **state)
 
 /* ---- Ranks ----------------------------------------------------------------------------------------------------- */
 
-/* tolerance: of rings; ulysses gives the bits of one rank. */
+/* tolerance: for rings, whose bits differ. ulysses gives the bits of one rank. */
 static void ranks_agree(call *c, double tolerance)
 {
     static const struct {
@@ -344,7 +347,7 @@ static void ranks_give_the_answer_of_one(void **state)
     open_small(&c, OPERANDS_F32); /* 5 heads, 45 tokens */
     ranks_agree(&c, 1e-5);
     close_call(&c);
-    open_small(&c, OPERANDS_BF16_IN_F32); /* last bits of a ring turn into steps of bf16 */
+    open_small(&c, OPERANDS_BF16_IN_F32); /* other last bits of a ring may be rounded to another bf16 number */
     ranks_agree(&c, 1e-2);
     close_call(&c);
 }
@@ -379,7 +382,7 @@ static void other_models_are_refused_by_name(void **state)
     config_with("", ITH_ERR_FORMAT, "_class_name");
     config_with(CLASS ", \"image_dim\": 1280", ITH_ERR_UNSUPPORTED, "image_dim");
     config_with(CLASS ", \"added_kv_proj_dim\": 5120", ITH_ERR_UNSUPPORTED, "added_kv_proj_dim");
-    config_with(CLASS ", \"pos_embed_seq_len\": 514", ITH_OK, ""); /* without image_dim it changes nothing */
+    config_with(CLASS ", \"pos_embed_seq_len\": 514", ITH_OK, ""); /* without image_dim the field has no effect */
     config_with(CLASS ", \"qk_norm\": null", ITH_ERR_UNSUPPORTED, "qk_norm is null");
     config_with(CLASS ", \"cross_attn_norm\": null", ITH_ERR_UNSUPPORTED, "cross_attn_norm is null");
     config_with(CLASS ", \"quantization_config\": {}", ITH_ERR_UNSUPPORTED, "quantization_config is {}");
@@ -413,7 +416,7 @@ static void nonsense_is_refused(void **state)
                          ITH_ERR_ARGUMENT);
         assert_null(run);
     }
-    /* a text that the run was not made for */
+    /* a text longer than the workspace was made for */
     ith_dit_shape shape = {1, 1, 4, 4, 0, 0};
     ith_dit_workspace *run = NULL;
     count = 2;
@@ -431,17 +434,17 @@ static void nonsense_is_refused(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Every rank's workspace at the same time, each for its own number of threads. */
+/* The memory of the workspaces that all ranks hold at the same time. Each is made for its rank's number of threads. */
 typedef struct memory_job {
     call *call;
     ith_dit *outline;
     ith_dit_shape shape;
     atomic_int_fast64_t predicted;
-    int64_t groups; /* of the two axes of a mesh */
-    int64_t held;   /* by all workspaces */
+    int64_t groups; /* bytes of the groups of a mesh's two axes */
+    int64_t held;   /* bytes of all workspaces */
 } memory_job;
 
-/* Bytes that all ranks hold now, given to rank 0. */
+/* Gives rank 0 the bytes that all ranks hold now. */
 static ith_status held_by_all(ith_context *c, ith_comm *comm, int64_t *bytes)
 {
     ith_status status = ith_comm_agree(comm, ITH_OK);
@@ -450,7 +453,7 @@ static ith_status held_by_all(ith_context *c, ith_comm *comm, int64_t *bytes)
     return status ? status : ith_comm_agree(comm, ITH_OK);
 }
 
-/* The groups that a plan makes of a mesh are no part of the prediction. */
+/* Measures the bytes of the groups that a plan makes for a mesh, which the prediction does not count. */
 static ith_status hold_groups(ith_context *c, ith_comm *comm, const ith_attn_options *options, int64_t *bytes)
 {
     int64_t before = 0, after = 0;
@@ -529,7 +532,7 @@ static void memory_is_as_predicted(void **state)
             int64_t held = 0, making = 0, weights = 0, files = dit_file_bytes(context, model, &weights);
             int64_t before = memory_of(context).current_bytes, own = ith_dit_bytes(c.dit);
             assert_int_equal(ith_dit_bytes(outline), own);
-            assert_true(small || own < weights / 8); /* matrices stay in the files */
+            assert_true(small || own < weights / 8); /* matrices stay in their files */
             ith_dit_free(context, &c.dit);
             assert_int_equal(before - memory_of(context).current_bytes, own + files);
             check(context, open_dit(context, model, number_kind(kind), ITH_LINEAR_KEEP_NONE, &c.dit));
@@ -605,7 +608,8 @@ static void free_later(void *user, void *memory)
     (void)user, (void)memory;
 }
 
-/* A prompt of 512 rows has no key that stands for absent rows. The memory ends behind the last bias. */
+/* A prompt of 512 rows has no key that stands for padding. An access after the last bias would be a fault, because the
+ * memory ends there. */
 static void the_longest_prompt_has_no_absent_rows(void **state)
 {
     (void)state;

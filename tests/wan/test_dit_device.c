@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transformer on a device against diffusers: every stage on one rank, and the output on several, in f32 and bf16;
- * tokens with a condition, known tokens, prompts of different lengths; streamed layers; memory; failures. The device is
- * the fake one (gpu/fake), at once and lazy, unless ITHACA_TEST_DEVICE names another, such as cuda:0. */
+/* The transformer on a device compared with diffusers: every stage on one rank, and the output on several, in f32 and
+ * bf16; tokens with a condition, known tokens, prompts of different lengths; streamed layers; memory; failures. The
+ * device is the fake one (gpu/fake), which works at once or as late as it may, unless ITHACA_TEST_DEVICE names another,
+ * such as cuda:0. */
 #include "comm/comm.h"
 #include "device/device_fixture.h"
 #include "gpu/fake/fake_device.h"
@@ -22,7 +23,7 @@
 
 #define BATCH 2
 
-/* A golden pass, and what it must give. */
+/* A golden pass with the expected output. */
 typedef struct call {
     ith_tensor_file *file;
     ith_dit *dit;
@@ -32,9 +33,9 @@ typedef struct call {
     float t[BATCH], *result;
     const float *want;
     ith_attn_options options;
-    int64_t streamed; /* layers */
+    int64_t streamed; /* number of streamed layers */
     int repeats;      /* passes of each workspace */
-    bool watched;     /* compare the stages */
+    bool watched;     /* whether the stages are compared */
     double limit, worst;
     int seen;
 } call;
@@ -99,8 +100,8 @@ static void open_call(call *c, const char *golden, const char *model, int kind)
     open_call_with(c, golden, model, NULL, kind, 0);
 }
 
-/* Makes the video of a call small, where the bits of two runs are compared and not the golden output: five tokens, whose
- * latents are the first numbers of the golden ones. */
+/* Makes the video of a call small, for tests that compare two runs and not the golden output. It has five tokens, whose
+ * latents are the first numbers of the golden latents. */
 static void shrink(call *c)
 {
     c->shape.frames = 1, c->shape.height = 2, c->shape.width = 10;
@@ -115,8 +116,8 @@ static void close_call(call *c)
     free(c->result);
 }
 
-/* The golden file may hold the first tokens of a stage of every batch entry; patch_embedding as [2, dim, F, H/2, W/2].
- */
+/* Compares a stage. For each batch entry the golden file holds all or the first tokens of the stage; it holds
+ * patch_embedding as [2, dim, F, H/2, W/2]. */
 static void compare_stage(void *user, const char *stage, const float *rows, int64_t count, int64_t width)
 {
     call *c = user;
@@ -177,13 +178,13 @@ static ith_status run_rank(ith_context *own, ith_comm *comm, void *user)
     return status;
 }
 
-/* The fake device takes a second for a pass of the demo's model: there its two experts, which differ in their weights
- * alone, share the work. */
+/* The fake device takes a second for a pass of the demo's model. Its two experts differ only in their weights, so on
+ * the fake device only the first expert runs with all groups of ranks. */
 static const struct {
     const char *golden, *model;
-    int stages;  /* of the golden file, that a watched pass shows */
-    int groups;  /* of ranks, on the fake device */
-    int repeats; /* on the fake device */
+    int stages;  /* stages of the golden file, which a watched pass compares */
+    int groups;  /* groups of ranks that run on the fake device */
+    int repeats; /* repeats on the fake device */
 } passes[] = {
     {"golden/shapes/dit_high.safetensors", "../models/shapes/transformer", 8, 4, 1},
     {"golden/shapes/dit_low.safetensors", "../models/shapes/transformer_2", 8, 1, 1},
@@ -244,7 +245,8 @@ static void bf16_is_close(void **state)
 
 /* ---- One prompt after the other ---------------------------------------------------------------------------------- */
 
-/* The branches one after the other, the shorter text padded by the run, give the numbers of the batch. */
+/* If the guidance branches are computed one after the other, with the shorter text padded, they have the numbers that
+ * they have as a batch. */
 static void branches_in_turn_are_the_batch(void **state)
 {
     (void)state;
@@ -282,7 +284,7 @@ static void branches_in_turn_are_the_batch(void **state)
     check(context, ith_context_use_device(context, "cpu"));
 }
 
-/* LoRA files of every form are merged into the weights on their way to the device. */
+/* LoRA files of every form are merged into the weights before these are copied to the device. */
 static void loras_are_merged(void **state)
 {
     (void)state;
@@ -311,8 +313,8 @@ static void loras_are_merged(void **state)
 
 /* ---- Streamed layers --------------------------------------------------------------------------------------------- */
 
-/* Layers whose weights are copied in each pass give the bits of layers that stay, in whichever order the device works.
- */
+/* Layers whose weights are copied in each pass give the bits of layers that stay on the device, in whatever order the
+ * device works. */
 static void streamed_layers_change_no_bit(void **state)
 {
     (void)state;
@@ -355,7 +357,8 @@ static fake_control_table *find_fake(void)
     return fake;
 }
 
-/* A pass that fails in the middle leaves other layers in the places of streamed ones than the next pass begins with. */
+/* After a pass that failed in the middle, the places for streamed layers hold other layers than the next pass needs
+ * first. The next pass must be right all the same. */
 static void a_pass_follows_one_that_failed(void **state)
 {
     (void)state;
@@ -396,7 +399,7 @@ static void a_pass_follows_one_that_failed(void **state)
 
 /* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
-/* The whole of one rank: opens the expert, makes the text, and computes. */
+/* All work of one rank: opens the expert, makes the text, and computes. */
 static ith_status run_whole(const float *const *rows, const int64_t *counts, call *c)
 {
     ith_status status = open_dit_with(context, passes[2].model, NULL, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE,
@@ -451,7 +454,7 @@ static void failures_leave_nothing(void **state)
     fail_each_call(2);
 }
 
-/* A rank whose context computes elsewhere than the weights lie is refused. */
+/* A rank is refused if its context computes on another device than the device that holds the weights. */
 static void another_device_is_refused(void **state)
 {
     (void)state;

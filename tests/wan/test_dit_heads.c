@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of q, k and v that a linear layer gives in pieces, against float64: in f32 and in bf16, with slots of a strip
- * used again. */
+/* Rows of q, k and v that a linear layer gives in pieces, compared with float64, in f32 and in bf16. The slots of a
+ * strip are used again. */
 #include "wan/dit/dit_heads.h"
 
 #include "base/dtype.h"
@@ -22,7 +22,7 @@ static void fill(float *values, int64_t count)
         values[i] = random_signed(&state);
 }
 
-/* A vector of y after RMSNorm and RoPE. */
+/* Computes a vector of y after RMSNorm and RoPE. */
 static void expect_vector(const float *in, const float *scale, const float *cosine, const float *sine, double *out)
 {
     double squares = 0;

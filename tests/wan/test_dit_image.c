@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass of a transformer for image-to-video against diffusers: tokens with a condition, and known tokens, whose time
- * step is 0; on one rank and on several, whose shares of the tokens are known, not known, or both. */
+/* One pass of a transformer for image-to-video compared with diffusers: tokens with a condition, and known tokens,
+ * whose time step is 0. On several ranks, all, none or some tokens of a rank's share are known. */
 #include "comm/comm.h"
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
@@ -16,7 +16,7 @@
 
 #define BATCH 2
 
-/* A golden pass, and what it must give. */
+/* A golden pass with the expected output. */
 typedef struct call {
     ith_tensor_file *file;
     ith_dit *dit;

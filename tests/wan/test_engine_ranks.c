@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that the caller makes: as threads that share a pipeline, with a pipeline each as processes have, and mixed.
- * They agree before they act; a failure anywhere ends the run on all ranks with one status and one sentence. */
+/* Ranks that the caller makes: as threads that share a pipeline, with a pipeline for each as in processes, and mixed.
+ * They agree before they act. A failure anywhere ends the run on all ranks with one status and one sentence. */
 #include "base/clock.h"
 #include "support/engine/altered_model.h"
 #include "support/memory.h"
@@ -41,15 +41,15 @@ typedef struct member {
     double ended_at;
     pthread_t thread;
     bool absent;          /* leaves the group instead of calling */
-    atomic_int asked;     /* calls of its should_stop */
+    atomic_int asked;     /* number of calls of its should_stop */
     int stop_at;          /* the call that says to stop; 0: none */
-    bool cancels, aborts; /* that call cancels its pipeline, or aborts the group, instead */
+    bool cancels, aborts; /* instead, this call cancels its pipeline, or aborts the group */
 } member;
 
 struct team {
     int ranks, pipelines;
-    int hosts;                      /* on which the pipelines are placed; 0: each on a host of its own */
-    ith_context *roots[MOST_RANKS]; /* one a pipeline, each a family of its own */
+    int hosts;                      /* number of hosts; 0: each pipeline is on its own host */
+    ith_context *roots[MOST_RANKS]; /* one for each pipeline, no clones of one another */
     ith_pipeline *opened[MOST_RANKS];
     member members[MOST_RANKS];
     uint8_t frames[FRAME_BYTES];
@@ -59,7 +59,7 @@ struct team {
     int moment; /* a stage: no rank says to stop before rank 0 has shown progress of it; -1: from the beginning */
     int64_t denoising[MOST_RANKS];  /* the most memory of each pipeline that rank 0 saw while it denoised */
     atomic_bool there;              /* rank 0 has shown progress of this stage */
-    const char *models[MOST_RANKS]; /* NULL: the demo's */
+    const char *models[MOST_RANKS]; /* the folder of each pipeline; NULL: the demo's model */
     failing_allocator allocators[MOST_RANKS];
 };
 
@@ -81,7 +81,7 @@ static void show_nothing(void *user, ith_stage stage, int64_t done, int64_t tota
     member *m = user;
     (void)total;
     if (m->rank)
-        abort(); /* only rank 0 shows progress */
+        abort(); /* only rank 0 may show progress */
     for (int i = 0; stage == ITH_STAGE_DENOISE && i < m->team->pipelines; i++) {
         const int64_t held = memory_of(m->team->roots[i]).current_bytes;
         if (held > m->team->denoising[i])
@@ -109,7 +109,7 @@ static bool should_stop(void *user)
 
 /* ---- Teams ----------------------------------------------------------------------------------------------------- */
 
-/* Pipelines (bits) of the teams that are opened from now on whose process lacks the model. */
+/* A bit for each pipeline whose process does not have the model, in teams that are opened from now on. */
 static unsigned lacking;
 
 static const char *folder_of(const team *t, int pipeline)
@@ -219,7 +219,7 @@ static void team_run(team *t)
         pthread_join(t->members[i].thread, NULL);
 }
 
-/* The same status and sentence on all ranks that were there; the words must be in it. */
+/* Checks that all ranks that took part have this status and the same sentence, and that the words are in it. */
 static void expect_failure(const team *t, ith_status status, const char *words)
 {
     for (int i = 0; i < t->ranks; i++) {
@@ -269,7 +269,7 @@ static void check_reports(const team *t)
         const ith_generate_report *report = &t->members[r].report;
         assert_int_equal(report->steps_done, 3);
         assert_int_equal(report->frames_done, r ? 0 : 5);
-        assert_true((report->load_seconds > 0) == (r < t->pipelines)); /* the lowest of a pipeline loads */
+        assert_true((report->load_seconds > 0) == (r < t->pipelines)); /* the lowest rank of a pipeline loads */
         assert_true((report->predicted_bytes > 0) == (r < t->pipelines));
         const double held = (double)report->peak_bytes;
         double ratio = r < t->pipelines ? (double)report->predicted_bytes / held : 1;
@@ -336,7 +336,8 @@ static void guidance_of_one_expert_and_a_low_picture_give_the_same_frames(void *
     expect_frames_of_one_rank(list, sizeof list / sizeof *list, 16, 1, 1);
 }
 
-/* Of three processes on two hosts, the first of a host holds two layers, and a second one none. */
+/* Three processes on two hosts share weights. The first process of each host holds two layers, and a second process
+ * none. */
 static void a_host_holds_its_layers_once(void **state)
 {
     (void)state;
@@ -357,8 +358,8 @@ static void a_host_holds_its_layers_once(void **state)
     }
 }
 
-/* Rank 0's process alone has the model's files: it sends the others what they need. The third one lies on a host whose
- * first process has files, and the second list's ranks on one host. */
+/* Only some processes have the model's files. Rank 0's process sends the others the parts that they need. `last` has a
+ * process without files on a host whose first process has files, and then all processes on one host. */
 static void a_model_on_one_disk_gives_the_same_frames(void **state)
 {
     (void)state;
@@ -378,7 +379,7 @@ static void a_model_on_one_disk_gives_the_same_frames(void **state)
     free(alone);
 }
 
-/* A rank that gives no folder leaves none of the others waiting. */
+/* If a rank gives no folder, all ranks get an error, and none waits. */
 static void a_missing_folder_is_an_error_on_all_ranks(void **state)
 {
     (void)state;
@@ -410,7 +411,7 @@ static void a_lent_model_needs_shared_weights(void **state)
     free(t);
 }
 
-/* One change of rank 1's options. */
+/* Changes one of rank 1's options. */
 static void change(member *m, int which)
 {
     ith_generate_options *o = &m->options;
@@ -457,7 +458,7 @@ static const char *const differences[] = {
     "threads is 3 on rank 1 and 2 on rank 0",
     "rank 1: a prompt is needed",
     "from_latents is given on rank 1 and not given on rank 0",
-    "rank 1: golden/shapes", /* of another size: read by the rank that makes the noise */
+    "rank 1: golden/shapes", /* a noise file of another size, which the rank that makes the noise reads */
     "rank 1: pipeline is NULL",
     "rank 1: struct_size of the ith_generate_options is 3",
     "shard_weights is 1 on rank 1 and 0 on rank 0",
@@ -490,7 +491,7 @@ static void ranks_that_differ_are_refused_by_name(void **state)
         assert_null(strstr(t->members[0].sentence, "rank"));
         for (int r = 0; r < 2; r++)
             t->members[r].options.prompt = "a";
-        team_run(t); /* the group is as good as before */
+        team_run(t); /* the group can still be used */
         expect_success(t);
         if (pipelines == 2) {
             change(&t->members[1], ENDS_THE_GROUP);
@@ -547,7 +548,7 @@ static void the_context_is_of_the_pipelines_family(void **state)
     free(t);
 }
 
-/* A sanitizer, or a machine that has more to do than processors, takes longer. */
+/* The most seconds until a run ends: longer on a machine with more work than processors. */
 static double most_seconds(void)
 {
     double load = 0;
@@ -590,14 +591,14 @@ static void end_run(int pipelines, int hosts, bool shards, int rank, int way, in
 static void any_rank_may_end_the_run(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 3; kind++) /* one pipeline, two, two that share out the weights */
+    for (int kind = 0; kind < 3; kind++) /* one pipeline; two; two that shard the weights */
         for (int rank = 0; rank < 3; rank++)
             for (int way = 0; way < 3; way++)
                 end_run(kind ? 2 : 1, 0, kind == 2, rank, way, -1);
 }
 
-/* While layers are loaded from other processes, and while each process decodes its rows. A rank that is no leader may
- * not ask whether to stop before a short decoding has ended, so all are leaders there. */
+/* A rank ends the run while layers are loaded from other processes, or while each process decodes its rows. A short
+ * decoding may end before a rank that is no leader calls should_stop, so there every rank is a leader. */
 static void any_rank_may_end_a_stage_of_several_processes(void **state)
 {
     (void)state;
@@ -622,7 +623,7 @@ static void a_rank_that_leaves_ends_the_run(void **state)
     }
 }
 
-/* Of the second pipeline, which one rank of three has. */
+/* Refuses allocations of the second of two pipelines, which one of three ranks uses. */
 static void no_allocation_may_fail_unseen(void **state)
 {
     (void)state;
@@ -640,7 +641,7 @@ static void no_allocation_may_fail_unseen(void **state)
         if (!refuse) {
             expect_success(t);
             calls = atomic_load(&t->allocators[1].calls);
-        } else if (t->members[0].status) { /* some are got over */
+        } else if (t->members[0].status) { /* the run may go on without some of them */
             expect_failure(t, ITH_ERR_MEMORY, "memory");
         }
         team_close(t);

@@ -23,15 +23,15 @@ static void missing_files_are_named(void **state)
     (void)state;
     for (size_t i = 0; i < part_count; i++) {
         if (strstr(parts[i], "tokens_map") || strstr(parts[i], "tokenizer_config"))
-            continue; /* nothing depends on them */
+            continue; /* these files are not read */
         unlink(temporary_path(folder, parts[i]));
         assert_refused(ITH_ERR_IO, parts[i], "");
         link_part(parts[i]);
     }
-    assert_int_equal(attempt(), ITH_OK); /* with everything back in place */
+    assert_int_equal(attempt(), ITH_OK); /* all files are back in their places */
 }
 
-/* Every file that is read at all, cut, empty, a folder or followed by something, wherever that makes it wrong. */
+/* Weight files are cut, empty, too long or folders, or claim a wrong length of their header. */
 static void damaged_weight_files_are_named(void **state)
 {
     (void)state;
@@ -40,7 +40,7 @@ static void damaged_weight_files_are_named(void **state)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         size_t bytes = 0;
         char *whole = temporary_read(temporary_path(folder, files[i]), &bytes);
-        const size_t lengths[] = {0, 7, 8, 100, bytes / 2, bytes - 1, bytes + 1}; /* the last: the NUL behind it */
+        const size_t lengths[] = {0, 7, 8, 100, bytes / 2, bytes - 1, bytes + 1}; /* the last one adds a NUL */
         for (size_t j = 0; j < sizeof lengths / sizeof lengths[0]; j++) {
             replace_part(files[i], whole, lengths[j]);
             assert_refused(ITH_ERR_FORMAT, files[i], "");
@@ -96,7 +96,7 @@ static void tensors_that_do_not_fit_are_named(void **state)
 {
     (void)state;
     static const edit edits[] = {
-        /* missing, or under another name */
+        /* a tensor under another name */
         {VAE, "\"decoder.conv_in.bias\"", "\"decoder.conv_in.bia2\"", EITHER, VAE, "decoder.conv_in.bia"},
         {TEXT, "\"shared.weight\"", "\"sharee.weight\"", EITHER, TEXT, ".weight"},
         {TEXT, "\"encoder.final_layer_norm.weight\"", "\"encoder.final_layer_norm.weigh2\"", EITHER, TEXT,
@@ -107,12 +107,12 @@ static void tensors_that_do_not_fit_are_named(void **state)
          "blocks.0.ffn.net.3.bias"},
         {"transformer_2/" SHARD_1, "\"blocks.0.ffn.net.2.bias\"", "\"blocks.0.ffn.net.3.bias\"", F,
          "transformer_2/" SHARD_1, "blocks.0.ffn.net.3.bias"},
-        /* of another shape that takes as many bytes */
+        /* another shape with as many bytes */
         {VAE, "\"shape\":[64,16,3,3,3]", "\"shape\":[16,64,3,3,3]", F, VAE, "[16, 64, 3, 3, 3]"},
         {"transformer/" SHARD_1, "\"shape\":[768,192]", "\"shape\":[192,768]", F, "transformer/" SHARD_1, "[192, 768]"},
         {TEXT, "\"shape\":[128,128]", "\"shape\":[16384]", F, TEXT, "[16384]"},
         {TEXT, "\"shape\":[128,128]", "\"shape\":[1,128,128]", F, TEXT, "[1, 128, 128]"},
-        /* of another type */
+        /* another type */
         {VAE, "\"dtype\":\"F32\"", "\"dtype\":\"F8_E4M3\"", F, VAE, "F8_E4M3"},
         {VAE, "\"dtype\":\"F32\"", "\"dtype\":\"I32\"", U, VAE, "I32"},
         {VAE, "\"dtype\":\"F32\"", "\"dtype\":\"F64\"", F, VAE, "bytes"},
@@ -120,11 +120,11 @@ static void tensors_that_do_not_fit_are_named(void **state)
         {TEXT, "\"shape\":[32,4]", "\"shape\":[4,32]", F, TEXT, "relative_attention_bias"},
         {TEXT, "\"shape\":[128]", "\"shape\":[128,1]", F, TEXT, "[128, 1]"},
         {TEXT, "\"shape\":[128,256]", "\"shape\":[256,128]", F, TEXT, "layer.1.DenseReluDense.wo"},
-        /* in another place */
+        /* another place in the file */
         {VAE, "\"data_offsets\":[256,", "\"data_offsets\":[252,", F, VAE, "decoder.conv_in.weight"},
         {TEXT, "\"data_offsets\":[32768,65536]", "\"data_offsets\":[0,32768]", F, TEXT, "overlaps"},
         {TEXT, "\"data_offsets\":[32768,65536]", "\"data_offsets\":[-32768,0]", F, TEXT, "negative"},
-        /* unknown: a LoRA, a control model, a Wan 2.1 I2V */
+        /* unknown tensors, as of a LoRA, a control model, a Wan 2.1 I2V */
         {VAE, "{\"", "{\"decoder.conv_in.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"",
          U, VAE, "decoder.conv_in.lora_A.weight"},
         {TEXT, "{\"", "{\"encoder.lora_down.weight\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"", U,
@@ -194,7 +194,7 @@ static void other_kinds_of_model_are_named(void **state)
     refuse_edits(edits, sizeof edits / sizeof edits[0]);
 }
 
-/* Each value that a size must not have, at every key that is a size. */
+/* Gives every key that is a size each of some impossible values. */
 static void absurd_sizes_are_named(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void absurd_numbers_are_named(void **state)
         {T, "\"patch_size\": [\n    1,", "\"patch_size\": [\n    2,", U, T, "patch_size"},
         {T, "\"patch_size\": [\n    1,", "\"patch_size\": [\n", U, T, "patch_size"},
         {T, "\"text_dim\": 128", "\"text_dim\": 64", F, T, "text_dim"},
-        /* believable, but not what the weights are */
+        /* possible sizes, but not those of the weights */
         {T, "\"num_layers\": 6", "\"num_layers\": 7", F, "transformer/", "blocks.6."},
         {T, "\"num_layers\": 6", "\"num_layers\": 5", U, "transformer/", "blocks.5."},
         {T, "\"num_attention_heads\": 6", "\"num_attention_heads\": 5", F, "transformer/", "160"},
@@ -303,7 +303,7 @@ static void absurd_shifts_are_named(void **state)
     free(text);
 }
 
-/* Bytes of each configuration changed by chance: opened or refused, and nothing lost. */
+/* Changes random bytes of each configuration. The model is opened or refused, and no memory is lost. */
 static void configurations_with_changed_bytes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scaled pictures against Pillow's Lanczos filter, to the bit; cuts; memory. */
+/* Scaled pictures have the bits of Pillow's Lanczos filter. Cuts of pictures; memory. */
 #include "base/context.h"
 #include "support/fixture.h"
 #include "support/memory.h"
@@ -54,7 +54,7 @@ static void covering_cuts_the_middle_out(void **state)
     check(context, ith_image_fit(context, &image, ITH_FIT_COVER, SIDE, SIDE, cut));
     for (int row = 0; row < SIDE; row++)
         assert_memory_equal(cut + row * SIDE * 3, whole + (row * 3 * SIDE + SIDE) * 3, SIDE * 3);
-    /* of an odd number of columns to cut, the smaller half is cut on the left, as Pillow's callers do */
+    /* if the number of columns to cut is odd, one column fewer is cut on the left */
     check(context, ith_image_fit(context, &image, ITH_FIT_COVER, HEIGHT, WIDTH - 3, cut));
     for (int row = 0; row < HEIGHT; row++)
         assert_memory_equal(cut + row * (WIDTH - 3) * 3, from + (row * WIDTH + 1) * 3, (WIDTH - 3) * 3);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Videos from images against diffusers: the golden runs of an I2V model, from a first image and from a first and a last
- * one, and of a TI2V model, from an image and from text, on any number of ranks; the conditions, the latents after the
- * last step, the frames. What is refused. */
+/* Videos from images compared with diffusers, on any number of ranks: the golden runs of an I2V model, from a first
+ * image and from a first and a last image, and of a TI2V model, from an image and from text. The conditions, the
+ * latents after the last step and the frames are compared. Wrong images and options are refused. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/find_tensor.h"
@@ -18,7 +18,7 @@
 #define PLAIN "../models/shapes"
 #define SHAPES "../models/shapes-i2v"
 
-/* The relative difference of the last `part` numbers of a tensor in two files. part 0: of all. */
+/* The relative difference of the last `part` numbers of a tensor in two files; of all its numbers if part is 0. */
 static double difference(const ith_tensor_file *ours, const ith_tensor_file *theirs, const char *name, int64_t part)
 {
     int64_t count, wanted;
@@ -132,9 +132,9 @@ static double frames_psnr(const ith_tensor_file *ours, const ith_tensor_file *th
     return 10 * log10(255.0 * 255.0 * (double)x->bytes / squares);
 }
 
-/* Runs in bf16 against the golden ones, which diffusers has made in f32. The latents are as close as those of diffusers
- * with its transformer in bf16. Its frames, which its autoencoder decodes in f32, come within 53.8, 53.8, 56.5 and 53.7
- * dB; ours are decoded in bf16 too. */
+/* Runs in bf16 compared with the golden runs, which diffusers made in f32. The latents are as close to them as the
+ * latents of diffusers with its transformer in bf16. The frames of diffusers, decoded in f32, then reach a PSNR of
+ * 53.8, 53.8, 56.5 and 53.7 dB; ours are decoded in bf16 too. */
 static void bf16_comes_as_close_as_the_reference_in_bf16(void **state)
 {
     (void)state;
@@ -240,8 +240,8 @@ static void the_size_follows_from_the_image(void **state)
     ith_pipeline_close(&pipeline);
 }
 
-/* The sizes of TI2V against the reference's best_output_size, which tools/make_size_golden.py has called for many
- * shapes and areas. */
+/* The sizes of videos of TI2V compared with the reference's best_output_size, which tools/make_size_golden.py called
+ * for many shapes and areas. */
 static void the_size_is_that_of_the_reference(void **state)
 {
     (void)state;
@@ -286,8 +286,8 @@ static bool has_noted(void *user)
     return *(bool *)user;
 }
 
-/* The latents of a run that was stopped after two steps and resumed are those of one run. The saved run keeps no image:
- * the same one must be given again. */
+/* The latents of a run that was stopped after two steps and resumed are those of one run. The saved run keeps no image,
+ * so the same image must be given again. */
 static void a_resumed_run_needs_its_image(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void the_small_model_moves_what_the_image_shows(void **state)
         wrong += is_yellow(frames + 3 * i) != is_yellow(pixels + 3 * i);
     const double moved = yellow_column(frames + 16 * 3 * PIXELS) - yellow_column(frames);
     printf("small model: %d pixels of the first frame are not the image's; it moves by %.1f pixels\n", wrong, moved);
-    assert_true(wrong <= 300); /* of 1444 inside */
+    assert_true(wrong <= 300); /* of 1444 pixels inside the square */
     assert_true(moved >= 30);
     ith_tensor_file_close(&dump);
     ith_pipeline_close(&pipeline);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs that are stopped: at any moment, from outside, within a second; and what the caller is told meanwhile. */
+/* Runs that are stopped from outside at any moment end within a second. The progress that a caller is shown. */
 #include "base/clock.h"
 #include "base/context.h"
 #include "support/engine/engine_ranks.h"
@@ -27,8 +27,8 @@
 #define MOST_SECONDS 1.0
 #endif
 
-/* The limit grows with the load of the machine, if that exceeds its processors. The system gives the load of the last
- * minute, which may be too low now, so the best of ATTEMPTS counts. */
+/* The time limit grows with the load of the machine if there is more work than processors. The system gives the load of
+ * the last minute, and the load may be higher now, so the best of ATTEMPTS counts. */
 #define ATTEMPTS 6
 static double most_seconds(void)
 {
@@ -47,7 +47,7 @@ static void sleep_for(double seconds)
 /* Cancels a run some time after it has come to a part of a stage. */
 typedef struct canceller {
     ith_stage stage;
-    double part, delay; /* of the stage; seconds */
+    double part, delay; /* a share of the stage; then seconds */
     atomic_bool reached, over;
     double cancelled_at;
 } canceller;
@@ -80,12 +80,12 @@ static double cancel_run(int ranks, ith_generate_options *options, canceller *c)
     double end = ith_clock_seconds();
     c->over = true;
     pthread_join(thread, NULL);
-    ith_context_interrupt(context, false); /* of a run that was over before */
+    ith_context_interrupt(context, false); /* in case the run had ended before it was cancelled */
     printf("%s in %.3f s\n", status ? ith_context_error(context) : "whole", end - c->cancelled_at);
     if (!status)
         return 0;
     assert_int_equal(status, ITH_ERR_INTERRUPTED);
-    bool in_plan = strstr(ith_context_error(context), "cancelled"); /* inside the execution of a plan */
+    bool in_plan = strstr(ith_context_error(context), "cancelled"); /* the cancel came inside the execution of a plan */
     assert_true(in_plan || strstr(ith_context_error(context), "stopped"));
     return end - c->cancelled_at;
 }
@@ -124,12 +124,12 @@ static void a_pipeline_works_after_it_was_cancelled(void **state)
     (void)state;
     ith_generate_options options = large_options();
     options.height = options.width = 32;
-    ith_pipeline_cancel(pipeline); /* the next run */
+    ith_pipeline_cancel(pipeline); /* cancels the next run */
     assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_INTERRUPTED);
     check(context, engine_generate(context, pipeline, 2, &options, NULL));
 }
 
-/* What a caller is told. */
+/* The progress that a caller was shown. */
 typedef struct listener {
     int64_t done[4], total[4];
     int calls, stages_left;
@@ -155,7 +155,7 @@ static void listen(void *user, ith_stage stage, int64_t done, int64_t total)
     l->last = now;
 }
 
-/* Returns the longest time without a word. */
+/* Returns the longest time between two calls of on_progress. */
 static double run_and_listen(void)
 {
     ith_generate_options options = large_options();
@@ -191,7 +191,7 @@ static bool stop_in_stage(void *user)
     return stop;
 }
 
-/* Returns the seconds that a run took to end after its callback had wished so. */
+/* Returns the seconds from the first time that should_stop returned true to the end of the run. */
 static double stop_in(ith_stage stage)
 {
     ith_generate_options options = large_options();
@@ -212,7 +212,7 @@ static void a_callback_stops_every_stage(void **state)
         for (int n = 1; n < ATTEMPTS && late > most_seconds(); n++)
             late = stop_in((ith_stage)stage);
         assert_true(late <= most_seconds());
-        if (words[stage]) /* opening, the prompt and a step are over before the next question */
+        if (words[stage]) /* the other stages may end before should_stop is called again */
             assert_non_null(strstr(ith_context_error(context), words[stage]));
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LoRA files of every form: the transformer with each against diffusers, which has merged it
- * (tools/make_lora_golden.py); files that lie, and LoRAs of other models and of other kinds, are refused. */
+/* LoRA files of every form: the transformer with each of them is compared with diffusers, which merged it
+ * (tools/make_lora_golden.py). Files with wrong contents, and LoRAs of other models and of other kinds, are refused. */
 #include "support/compare.h"
 #include "support/engine/find_tensor.h"
 #include "support/engine/kinds.h"
@@ -49,7 +49,7 @@ static ith_dit *open_with(ith_lora *lora, int kind, ith_linear_keep keep)
     return dit;
 }
 
-/* The output of the transformer, latents [2, ...], to be freed with free(). */
+/* Returns the output of the transformer, latents [2, ...], which the caller frees with free(). */
 static float *compute(const call *c, const ith_dit *dit)
 {
     ith_dit_text *text = NULL;
@@ -123,7 +123,8 @@ static void every_form_is_that_of_diffusers(void **state)
     ith_tensor_file_close(&c.run);
 }
 
-/* A file with half of the strength twice is the file once; a file with strength 0 changes nothing. */
+/* The same file twice with half of the strength gives the same as once with all of it. With strength 0 it changes
+ * nothing. */
 static void strengths_add_up(void **state)
 {
     (void)state;
@@ -224,8 +225,8 @@ static float *compute_settings(const call *c, const ith_tensor_file *peft, const
     return y;
 }
 
-/* Of the patterns in alpha_pattern that fit a module, PEFT takes the first, however long the others are. diffusers puts
- * '^' before whole names. */
+/* If several patterns in alpha_pattern fit a module, PEFT takes the first one, even if another is longer. diffusers
+ * puts '^' before whole names. */
 static void the_first_pattern_counts(void **state)
 {
     (void)state;
@@ -254,7 +255,8 @@ static void the_first_pattern_counts(void **state)
     temporary_remove(folder);
 }
 
-/* A pipeline of diffusers saves its settings with a prefix, and a transformer (save_lora_adapter) without. */
+/* The keys of the settings have a prefix if a pipeline of diffusers saved them, and none if a transformer did
+ * (save_lora_adapter). */
 static void settings_need_no_prefix(void **state)
 {
     (void)state;
@@ -275,7 +277,7 @@ static void settings_need_no_prefix(void **state)
     temporary_remove(folder);
 }
 
-/* What ith_dit_outline counts from headers is what an expert takes. */
+/* An expert takes the memory that ith_dit_outline counts from the headers of the files. */
 static void memory_is_predicted(void **state)
 {
     (void)state;
@@ -303,17 +305,17 @@ static void memory_is_predicted(void **state)
 
 enum { WIDTH = 50, TENSORS = 4 };
 
-/* A file with up to four tensors; type NONE ends them. */
+/* A wrong file with up to four tensors. Type NONE ends their list. */
 typedef struct lie {
     ith_status status;
-    const char *word; /* in the sentence */
+    const char *word; /* must be in the sentence */
     struct {
         const char *name;
         ith_dtype type;
         int64_t shape[2]; /* 0: the tensor has fewer dimensions */
         float value;
     } tensors[TENSORS];
-    const char *settings; /* of diffusers, in the metadata */
+    const char *settings; /* the settings of diffusers in the metadata */
 } lie;
 
 #define Q "diffusion_model.blocks.0.self_attn.q."
@@ -486,7 +488,7 @@ static void too_many_files_are_refused(void **state)
     REFUSED(context, "at most 16", ith_lora_open(context, sources, ITH_LORA_FILES_MAX + 1, &lora));
 }
 
-/* A file that is cut while it is mapped is an error with its name, and so is one that changes. */
+/* If a file is cut or changed while it is mapped, there is an error that names it. */
 static void changed_files_are_found(void **state)
 {
     (void)state;

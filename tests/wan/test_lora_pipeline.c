@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of the demo's model with LoRA files: on any number of ranks, for one expert or both, with memory as predicted.
- */
+/* Runs of the demo's model with LoRA files, on any number of ranks, for one expert or both. Memory is as predicted. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/golden_run.h"
@@ -49,7 +48,7 @@ static ith_lora_file lora_at(const char *path, double strength, ith_lora_expert 
     return lora;
 }
 
-/* The latents of all steps, [steps, ...], of a run with these LoRA files; to be closed. */
+/* Returns the latents of all steps, [steps, ...], of a run with these LoRA files. The caller closes the file. */
 static ith_tensor_file *run(const ith_lora_file *loras, int64_t count, int ranks, int64_t keep_packed,
                             ith_precision precision)
 {
@@ -64,7 +63,7 @@ static ith_tensor_file *run(const ith_lora_file *loras, int64_t count, int ranks
     return dump;
 }
 
-/* The relative difference of the latents of two runs after step `step`; -1: the bits of all steps are the same. */
+/* The relative difference of the latents of two runs after step `step`; -1 if the bits of all steps are the same. */
 static double difference(const ith_tensor_file *a, const ith_tensor_file *b, int64_t step)
 {
     const ith_tensor *x = ith_tensor_file_find(a, "latents"), *y = ith_tensor_file_find(b, "latents");
@@ -103,7 +102,7 @@ static void ranks_and_packed_weights_give_the_same_bits(void **state)
     free(path);
 }
 
-/* The first run of a context, whose peak is this run's. */
+/* Compares the predicted memory with the peak of a context that has made one run. */
 static void check_memory(int64_t keep_packed)
 {
     char *folder = temporary_folder();
@@ -141,8 +140,9 @@ static void memory_without_kept_weights_is_predicted(void **state)
     check_memory(ITH_KEEP_NONE);
 }
 
-/* The bytes of a run in bf16 with `free_bytes` of free memory on a host with so many processes. Checks whether it keeps
- * merged weights. In f32 nothing is merged on AMX, where weights have three parts. */
+/* The predicted bytes of a run on a host with this much free memory and this number of processes. Checks whether the
+ * run keeps merged weights. It is a run in bf16, because in f32 on AMX weights have three parts, and nothing is merged.
+ * */
 static int64_t settled_bytes(ith_pipeline *pipeline, int64_t free_bytes, int processes, bool keeps)
 {
     ith_generate_options asked = small_run();
@@ -171,7 +171,7 @@ static void merged_weights_are_kept_where_memory_allows(void **state)
     const ith_generate_options asked = small_run();
     const char *const texts[] = {asked.prompt, asked.negative};
     check(context, ith_pipeline_encode(pipeline, NULL, &asked, texts, 2));
-    pipeline->model->vae.levels = 0; /* neither texts nor frames: the transformer's memory is the peak */
+    pipeline->model->vae.levels = 0; /* without texts and frames the transformer's memory is the peak */
     const int64_t kept = settled_bytes(pipeline, INT64_MAX, 1, true), least = settled_bytes(pipeline, 0, 1, false);
     assert_true(kept > least + (1 << 20));
     assert_int_equal(settled_bytes(pipeline, kept / 3 * 4 + 8, 1, true), kept);
@@ -182,7 +182,8 @@ static void merged_weights_are_kept_where_memory_allows(void **state)
     temporary_remove(folder);
 }
 
-/* One expert is in memory at a time, so the larger one counts, whichever it is: the one with merged weights. */
+/* One expert is in memory at a time, so the memory of the larger expert counts. Here this is the expert with merged
+ * weights, whichever it is. */
 static void the_larger_expert_counts(void **state)
 {
     (void)state;
@@ -251,7 +252,7 @@ static void mistakes_are_named(void **state)
     loras[0].file = "nowhere.safetensors";
     REFUSED_AS(ITH_ERR_IO, context, "nowhere.safetensors", open_with(loras, 1, &pipeline));
     REFUSED(context, "loras", open_with(NULL, 2, &pipeline));
-    loras[0].file = "golden/lora/kohya.safetensors"; /* of another size: found before a run */
+    loras[0].file = "golden/lora/kohya.safetensors"; /* its size does not fit; the run does not begin */
     check(context, open_with(loras, 1, &pipeline));
     REFUSED_AS(ITH_ERR_FORMAT, context, "another size", ith_pipeline_check(pipeline));
     ith_pipeline_close(&pipeline);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LoRA files and single weight files on processes that share out the weights, or whose model rank 0 has lent: the bits
- * of one process, or one sentence on all ranks. */
+/* LoRA files and single weight files on processes that shard the weights, or whose model rank 0 has lent. A run gives
+ * the bits of one process, or ends with one sentence on all ranks. */
 #include "support/engine/gguf_write.h"
 #include "support/engine/golden_run.h"
 #include "support/engine/random_lora.h"
@@ -21,7 +21,7 @@ enum { MOST_PROCESSES = 3 };
 /* A run on processes of one rank each, on hosts of their own. */
 typedef struct case_of {
     ith_model_files files[MOST_PROCESSES]; /* of each process */
-    bool lends;                            /* ith_model_lend is called */
+    bool lends;                            /* whether ith_model_lend is called */
     const char *dump;
     ith_status status[MOST_PROCESSES];
     char sentences[MOST_PROCESSES][1024];
@@ -86,7 +86,7 @@ static ith_model_files files_of(const char *model, const ith_lora_file *lora)
     return files;
 }
 
-/* The latents of all steps of one process that shares nothing. */
+/* The latents of all steps of a run in one process. */
 static ith_tensor_file *run_alone(const ith_model_files *files)
 {
     ith_pipeline *pipeline = NULL;
@@ -97,7 +97,7 @@ static ith_tensor_file *run_alone(const ith_model_files *files)
     return dump;
 }
 
-/* Runs the case on processes, and compares with the latents of `alone`. */
+/* Runs the case on processes, and compares the latents with those of `alone`. */
 static void expect_bits(case_of *c, int processes, const ith_tensor_file *alone)
 {
     ith_tensor_file *dump = NULL;
@@ -125,7 +125,7 @@ static void expect_refused(case_of *c, int processes, ith_status status, const c
     }
 }
 
-/* Two and three processes: each has the files, or the later ones have the LoRA alone. */
+/* On two and three processes: each has all files, or all but the first have the LoRA alone. */
 static void a_lora_gives_the_bits_of_one_process(void **state)
 {
     (void)state;
@@ -145,7 +145,8 @@ static void a_lora_gives_the_bits_of_one_process(void **state)
     ith_tensor_file_close(&alone);
 }
 
-/* Both transformers as GGUF files of mixed kinds with original names, in place of the folder's, which may be lent. */
+/* Both transformers are GGUF files of mixed kinds with original names. They replace those of the folder, which may be
+ * lent. */
 static void packed_files_give_the_bits_of_one_process(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void packed_files_give_the_bits_of_one_process(void **state)
     ith_tensor_file_close(&alone);
 }
 
-/* A process with a lent model has files of its own besides: these are compared. */
+/* Processes with a lent model have some files of their own. They are compared, and must be the same. */
 static void files_that_differ_are_refused(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 typedef struct arrangement {
     int ranks;
     ith_strategy strategy;
-    int ulysses, ring; /* 0: chosen by the library */
+    int ulysses, ring; /* 0: the library chooses */
     ith_cfg cfg;
 } arrangement;
 

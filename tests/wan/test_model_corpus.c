@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays the corpora of tools/fuzz_tokenizer.c, tools/fuzz_lora.c and tools/fuzz_saved_run.c. Together with those of
- * tests/files/test_corpus.c and tests/media/test_image.c they have more than 100 kinds of broken files. */
+/* Replays the corpora of tools/fuzz_tokenizer.c, tools/fuzz_lora.c and tools/fuzz_saved_run.c. Together with the
+ * corpora of tests/files/test_corpus.c and tests/media/test_image.c they have more than 100 kinds of broken files. */
 #include "support/corpus.h"
 #include "support/engine/probe_models.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model from files of other origins than diffusers: the same weights under other names make the same video, bit for
- * bit; and files that make no model are refused with a sentence that says what to do. */
+/* A model from files of other origins than diffusers. The same weights under other names make the same video, bit for
+ * bit. Files that make no model are refused with a sentence that says what to do. */
 #include "support/engine/repackage.h"
 #include "support/fixture.h"
 #include "support/folder_fixture.h"
@@ -43,8 +43,8 @@ static void copy_file(const char *from, const char *to)
     free(data);
 }
 
-/* Writes a component into the new folder `to`, as NAME, or NAME-0000i-of-0000n in `parts` shards, with its config.json
- * unless its sizes follow from its tensors. */
+/* Writes a component into the new folder `to`, as the file NAME, or as NAME-0000i-of-0000n in `parts` shards. Writes
+ * its config.json too, unless its sizes follow from its tensors. */
 static void make_part(const char *part, const char *to, const char *name, rename_fn *rename, const char *prefix,
                       ith_dtype type, int parts)
 {
@@ -91,7 +91,7 @@ static ith_status keep_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return ITH_OK;
 }
 
-/* The only frame of a video that both experts make; with `boundary` 0 the first one alone. */
+/* Returns the only frame of a video that both experts make, or, with `boundary` 0, the first expert alone. */
 static frame video_with(const ith_model_files *files, double boundary)
 {
     ith_pipeline *pipeline = NULL;
@@ -226,7 +226,7 @@ static void half_precision_gives_the_same_bits(void **state)
     }
 }
 
-/* Adds the tokenizer's file as a tensor, as Comfy's text encoders have it. */
+/* Adds the tokenizer's file as a tensor, as in Comfy's text encoders. */
 static void add_tokenizer(package *p, const char *name)
 {
     size_t bytes = 0;
@@ -241,8 +241,8 @@ static void add_tokenizer(package *p, const char *name)
                                           .bytes = (int64_t)bytes};
 }
 
-/* An all-in-one file, with the tokenizer in it, against its components one by one. The autoencoder's mean and deviation
- * are those of Wan 2.1 in both. */
+/* An all-in-one file, which has the tokenizer in it, gives the bits of its components in files of their own. The
+ * autoencoder's mean and deviation are those of Wan 2.1 in both. */
 static void an_all_in_one_file_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -285,7 +285,7 @@ static void assert_refused(ith_model_files files, ith_status wanted, const char 
     assert_int_equal(memory_of(context).current_bytes, 0);
 }
 
-/* Weights of a variant are taken where there are any; the autoencoder has none. */
+/* Components that have weights of the variant take them. The autoencoder has none, and takes its usual weights. */
 static void a_variant_is_taken(void **state)
 {
     (void)state;
@@ -349,7 +349,8 @@ static void files_that_make_no_model_are_refused(void **state)
     assert_refused(f, ITH_ERR_IO, "nowhere.model");
 }
 
-/* A folder above or below a checkpoint, a file, and a name that is no path are told with the folder that works. */
+/* If the given name is a folder above or below a checkpoint, a file, or no path, the message names the folder that
+ * works. */
 static void a_wrong_folder_is_told_with_the_right_one(void **state)
 {
     (void)state;
@@ -366,7 +367,7 @@ static void a_wrong_folder_is_told_with_the_right_one(void **state)
     assert_refused(f, ITH_ERR_IO, "must be downloaded first");
     f.folder = "/nowhere/model";
     assert_refused(f, ITH_ERR_IO, "cannot open /nowhere/model for its model_index.json: No such file");
-    /* A folder above a checkpoint in which other files are whole still gives its tokenizer. */
+    /* If files are given for all other parts, a folder above a checkpoint can still give the tokenizer. */
     f.folder = MODEL "/..", f.dit = MODEL "/transformer", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
     video_with(&f, (double)NAN);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of tensors in files of other origins, against pairs that diffusers' own conversion made from the modules of
- * the original code (golden/names.json, tools/make_name_golden.py). */
+/* The names of tensors in files of other origins, compared with pairs of names that diffusers' own conversion made from
+ * the modules of the original code (golden/names.json, tools/make_name_golden.py). */
 #include "support/fixture.h"
 #include "wan/names/module_names.h"
 #include "wan/source/recognise.h"

@@ -16,10 +16,10 @@
 typedef struct counts {
     failing_allocator allocator;
     ith_stage last;
-    long allocations; /* at the end of the previous part */
+    long allocations; /* their number at the end of the previous part */
     int64_t done;     /* steps in thousandths */
     int parts, phases, steps;
-    long more_allocations; /* within phases */
+    long more_allocations; /* the number of allocations within phases */
 } counts;
 
 /* Called at the end of each part of a layer and of each step. */
@@ -28,7 +28,7 @@ static void count(void *user, ith_stage stage, int64_t done, int64_t total)
     counts *c = user;
     (void)total;
     if (stage == ITH_STAGE_DENOISE && c->last != stage && done == c->done)
-        return; /* a phase is shown from its beginning, when other ranks may still allocate */
+        return; /* the beginning of a phase, when other ranks may still allocate */
     long allocations = atomic_load(&c->allocator.calls);
     if (stage == ITH_STAGE_DENOISE && c->last == ITH_STAGE_DENOISE) {
         c->more_allocations += allocations - c->allocations;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Noise: Philox against the vectors of its authors' Random123, normals against libm, moments, independence of parts. */
+/* Noise: Philox compared with the test vectors of its authors' Random123, normal numbers compared with libm, moments,
+ * and parts that do not depend on one another. */
 #include "wan/sample/noise.h"
 
 #include <math.h>
@@ -71,7 +72,7 @@ static void a_part_is_that_of_the_whole(void **state)
         }
 }
 
-/* Bits on record: they must never change, as seeds are published with videos. */
+/* Checks the bits of noise. They must never change, because seeds are published with videos. */
 static void bits_stay_as_they_were(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 static const int nonsense[] = {-1, INT_MIN, INT_MAX, 99};
 enum { NONSENSE = sizeof nonsense / sizeof *nonsense };
 
-/* One frame, which takes no time. */
+/* A run of one frame, which takes little time. */
 static ith_generate_options small_run(void)
 {
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
@@ -112,7 +112,7 @@ static void asking(void **state)
     assert_int_equal(count, 0);
 }
 
-/* Resolving, predicting and generating read the same options. */
+/* Resolving, predicting and generating must refuse the options in the same way. */
 static void expect_refused(ith_status wanted, const ith_generate_options *options, const char *word)
 {
     ith_generate_options copy = *options;
@@ -145,7 +145,7 @@ static void options_of_runs(void **state)
     REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     REFUSED_SIZES(context, report, "ith_generate_report", ith_pipeline_generate(pipeline, NULL, &o, &report));
-    o.guidance[0] = o.guidance[1] = 1, o.negative = "\xff"; /* not computed with, but saved */
+    o.guidance[0] = o.guidance[1] = 1, o.negative = "\xff"; /* not used by this run, but saved with it */
     expect_refused(ITH_ERR_ARGUMENT, &o, "the negative prompt is not UTF-8");
     o = small_run();
     o.threads = 65536; /* OpenMP would end the program if it could not start them */
@@ -168,7 +168,7 @@ static void options_of_runs(void **state)
         {offsetof(ith_generate_options, threads), "threads", false},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        for (int j = 0; j < 3; j++) { /* 99 is a number of threads */
+        for (int j = 0; j < 3; j++) { /* nonsense[3] is 99, a legal number of threads */
             o = small_run();
             const int64_t wide[] = {-1, INT64_MIN, INT64_MAX};
             memcpy((char *)&o + fields[i].at, fields[i].wide ? (const void *)&wide[j] : (const void *)&nonsense[j],
@@ -338,7 +338,7 @@ static ith_tensor tensor_of_three(void)
     return tensor;
 }
 
-/* Converting and writing look at a tensor in the same way. */
+/* Converting and writing must refuse a tensor in the same way. */
 static void expect_wrong_tensor(const ith_tensor *tensor, const char *path, const char *word)
 {
     float values[3];

@@ -59,7 +59,7 @@ static ith_tensor_file *run(const char *transformer_file, const char *text_file,
     return dump;
 }
 
-/* Fails unless two runs have the same latents, which are numbers and not all alike. Closes both. */
+/* Fails unless two runs have the same latents, all finite and not all the same. Closes both. */
 static void assert_same(ith_tensor_file *a, ith_tensor_file *b)
 {
     const ith_tensor *x = ith_tensor_file_find(a, "latents"), *y = ith_tensor_file_find(b, "latents");
@@ -75,7 +75,7 @@ static void assert_same(ith_tensor_file *a, ith_tensor_file *b)
     ith_tensor_file_close(&a), ith_tensor_file_close(&b);
 }
 
-/* bf16 and f16 in GGUF, vectors as f32, against the same numbers in the checkpoint's own form. */
+/* bf16 and f16 matrices and f32 vectors in GGUF, compared with the same numbers in safetensors files of diffusers. */
 static void gguf_files_of_16_bits(void **state)
 {
     (void)state;
@@ -90,14 +90,15 @@ static void gguf_files_of_16_bits(void **state)
     }
 }
 
-/* Whether a tensor is a matrix of a block that files quantise, with rows of whole quantisation blocks. */
+/* Whether a tensor is a matrix of a layer that published files quantise, and its rows are whole quantisation blocks. */
 static bool is_packed(const ith_tensor *tensor, ith_dtype type)
 {
     return tensor->dims == 2 && strstr(tensor->name, "blocks.") && strstr(tensor->name, ".weight") &&
            tensor->shape[1] % ith_dtype_run(type) == 0;
 }
 
-/* Kinds are mixed as in published files: rows of 768 numbers have the kind with blocks of 256, others one of 32. */
+/* Mixes types as published files do: matrices with rows of 768 numbers get the type with quantisation blocks of 256,
+ * others a type with blocks of 32. */
 static void pack_blocks(package *p, ith_dtype wide, ith_dtype narrow)
 {
     int packed[2] = {0, 0};
@@ -127,7 +128,7 @@ static void gguf_files_of_every_kind(void **state)
     }
 }
 
-/* Adds scales, 1/8 or 1/8 for each row, to all packed matrices. */
+/* Adds a scale of 1/8 to each packed matrix, or, by row, a scale of 1/8 for each of its rows. */
 static void add_scales(package *p, const char *suffix, bool by_row)
 {
     float scales[768];
@@ -148,7 +149,7 @@ static void scaled_files_of_8_bits(void **state)
     (void)state;
     static const struct {
         ith_dtype type;
-        const char *suffix; /* NULL: plain */
+        const char *suffix; /* the scales' names end with it; NULL: no scales */
         bool by_row;
     } forms[] = {{ITH_F8_E4M3, NULL, false}, {ITH_F8_E4M3, ".scale_weight", false}, {ITH_I8, ".weight_scale", true}};
     copy_config();
@@ -161,7 +162,7 @@ static void scaled_files_of_8_bits(void **state)
         if (forms[i].suffix)
             add_scales(p, forms[i].suffix, forms[i].by_row);
         package_write(p, temporary_path(folder, "x.safetensors"), 0, 1);
-        while (p->count > count) { /* the scales */
+        while (p->count > count) { /* removes the scales */
             free(p->owned[--p->count]);
             p->owned[p->count] = NULL;
         }

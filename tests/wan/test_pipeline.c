@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
+/* Whole runs compared with golden runs: latents after every step, and frames. Repeated runs have the same bits. Memory.
+ * */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/find_tensor.h"
@@ -54,8 +55,8 @@ static void latents_follow_euler(void **state)
     follows("golden/shapes/denoise_euler_diffusers.safetensors");
 }
 
-/* A run with this precision beside the golden one: the largest error of the latents, how many numbers of the frames
- * differ by more than 1, the PSNR, and the error of the last latents. */
+/* Compares a run with this precision with the golden run: the largest error of the latents, the share of the numbers of
+ * the frames that differ by more than 1, the PSNR, and the error of the last latents. */
 static void compare_frames(ith_precision precision, double *worst, double *share_off, double *psnr, double *final_error)
 {
     golden_run run;
@@ -94,7 +95,7 @@ static void latents_and_frames_follow_unipc_on_the_diffusers_grid(void **state)
     assert_true(share_off <= 1e-4);
 }
 
-/* diffusers itself in bf16 comes within 45.9 dB and 2.5e-2. */
+/* diffusers in bf16 reaches 45.9 dB and an error of 2.5e-2. */
 static void bf16_comes_as_close_as_the_reference_in_bf16(void **state)
 {
     (void)state;
@@ -124,7 +125,7 @@ static void assert_same_dumps(const ith_tensor_file *first, const ith_tensor_fil
     }
 }
 
-/* Notes the memory that is held while denoising. */
+/* Notes the memory that is held during denoising. */
 static void note_memory(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     (void)done, (void)total;
@@ -176,7 +177,7 @@ static char *wisdom_of(ith_context *c, const char *folder)
     return temporary_read(temporary_path(folder, "wisdom"), NULL);
 }
 
-/* What is measured may be measured otherwise the next time, and other kernels give other bits. */
+/* A measurement could choose another kernel the next time, and so change the bits. So none is made. */
 static void no_kernel_is_chosen_by_measurement(void **state)
 {
     (void)state;
@@ -256,7 +257,7 @@ static void a_run_too_large_for_the_machine_is_refused_first(void **state)
     assert_true(begun);
 }
 
-/* Of a machine with less and less memory. */
+/* On machines with less and less memory, the refusal names options that would fit. */
 static void what_would_fit_is_named(void **state)
 {
     (void)state;
@@ -272,7 +273,7 @@ static void what_would_fit_is_named(void **state)
     ith_generate_options in_turn = options, rounded = options;
     in_turn.cfg = ITH_CFG_SEQUENTIAL;
     check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &sequential));
-    in_turn.precision = rounded.precision = ITH_PRECISION_BF16; /* saves little without instructions for it */
+    in_turn.precision = rounded.precision = ITH_PRECISION_BF16; /* saves little memory without bf16 instructions */
     check(context, ith_pipeline_predict(pipeline, &rounded, 1, 1, &bf16));
     check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &both));
     const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
@@ -299,7 +300,7 @@ static void what_would_fit_is_named(void **state)
     check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
 }
 
-/* Stops a run that has come so far. */
+/* Stops a run when it has come to a part of a stage. */
 typedef struct stopper {
     ith_stage stage;
     int64_t at, total; /* at: whole steps or frames */
@@ -375,7 +376,7 @@ static void saved_latents_give_the_same_frames(void **state)
     temporary_remove(folder);
 }
 
-/* Numbers that are not finite would make frames without a meaning, and no error. */
+/* Numbers that are not finite are refused: they would make meaningless frames without an error. */
 static void latents_that_are_not_finite_are_refused(void **state)
 {
     (void)state;
@@ -425,7 +426,7 @@ static void latents_of_another_run_are_refused(void **state)
             assert_non_null(strstr(ith_context_error(context), "this run's frames and size need [16, 1, 4, 4]"));
     }
     tensor.name = "latents";
-    for (int step = 3; step <= 4; step++) { /* of 4, as a saved run has them */
+    for (int step = 3; step <= 4; step++) { /* latents after step 3 or 4 of 4, as in a saved run */
         const char *const keys[] = {"step", "steps"}, *const values[] = {step < 4 ? "3" : "4", "4"};
         assert_int_equal(ith_tensor_file_write(context, path, &tensor, 1, keys, values, 2), ITH_OK);
         ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
@@ -438,7 +439,7 @@ static void latents_of_another_run_are_refused(void **state)
     temporary_remove(folder);
 }
 
-/* The first layer of the transformer overflows. */
+/* With this noise the first layer of the transformer overflows. */
 static void latents_that_become_not_finite_end_the_run(void **state)
 {
     (void)state;

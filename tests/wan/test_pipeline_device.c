@@ -60,7 +60,7 @@ static double psnr_of(const ith_tensor_file *dump)
     return psnr;
 }
 
-/* Runs a golden run, and compares latents and, if the file is that of the video, frames. */
+/* Repeats a golden run. Compares the latents and, if the file has them, the frames. */
 static void follow(const char *path, int ranks, ith_precision precision, ith_cfg cfg)
 {
     golden_run run;
@@ -89,7 +89,7 @@ static void golden_runs_are_followed(void **state)
     static const char *const paths[] = {"golden/shapes/denoise_unipc_diffusers.safetensors",
                                         "golden/shapes/denoise_unipc_official.safetensors",
                                         "golden/shapes/denoise_euler_diffusers.safetensors"};
-    const bool goes_far = !is_fake || getenv("ITHACA_GOLDEN_RUNS"); /* the fake device takes long */
+    const bool goes_far = !is_fake || getenv("ITHACA_GOLDEN_RUNS"); /* a golden run takes long on the fake device */
     if (goes_far)
         follow(paths[is_fake ? 2 : 0], 1, ITH_PRECISION_BF16, ITH_CFG_SEQUENTIAL);
     if (is_fake)
@@ -112,7 +112,7 @@ static ith_generate_options small_run(void)
     return options;
 }
 
-/* The run on the device and the run on the processor, with another context. */
+/* A run on the device is close to the same run on the processor, which uses another context. */
 static void the_processor_gives_the_same(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void memory_of_the_device_is_predicted(void **state)
     check(context, ith_pipeline_predict_device(pipeline, &options, 1, 1, &few));
     check(context, ith_pipeline_predict_device(pipeline, &options, 4, 4, &many));
     assert_true(few > 0 && many > few);
-    if (!is_fake) /* a GPU has room for it */
+    if (!is_fake) /* a GPU has room for the run below */
         return;
     options.height = options.width = 1008;
     assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_MEMORY);

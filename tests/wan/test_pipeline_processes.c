@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine on ranks that are processes, over the sockets of examples/socket_transport.h: two and three of them make
- * the golden video with the bits of one. If a process is killed in the middle, the others return an error. */
+/* The engine on ranks that are processes, over the sockets of examples/socket_transport.h: two and three processes
+ * make the golden video with the bits of one. If a process is killed in the middle, the others return an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,17 +22,17 @@
 
 #define MODEL "../models/shapes"
 #define GOLDEN "golden/shapes/denoise_unipc_diffusers.safetensors"
-#define WATCHDOG_SECONDS 300 /* of each process */
+#define WATCHDOG_SECONDS 300 /* the most seconds of each process */
 
 enum { MOST_RANKS = 3, DIES = 1, ASKED_BEFORE = 3, EXIT_ENDED = 3 };
 
 typedef struct job {
     int ranks;
     const char *dump;
-    bool dies; /* rank DIES does, in the middle */
+    bool dies; /* rank DIES dies in the middle of the run */
 } job;
 
-/* Asked before every step, and in between. */
+/* A should_stop function, which is called before every step and within steps. */
 static bool die(void *user)
 {
     int *asked = user;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same video on any number of ranks: every strategy and mesh, every way to share the guidance branches. Ulysses
- * gives the bits of one rank; what involves a ring agrees to rounding. */
+ * gives the bits of one rank; strategies with a ring agree to rounding. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/golden_run.h"
@@ -98,7 +98,7 @@ static void the_guidance_branches_may_share_in_any_way(void **state)
     ith_tensor_file_close(&reference);
 }
 
-/* Guidance of one expert only: the other expert's steps have one branch. */
+/* Only one expert uses guidance, so the steps of the other have one branch. */
 static void guidance_may_end_with_an_expert(void **state)
 {
     (void)state;

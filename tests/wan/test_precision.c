@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a precision means on a machine: the three choices, the rule of auto, and its sentence. */
+/* The three precisions on machines with different instruction sets, the rule of auto, and its sentence. */
 #include "kernels/product.h"
 #include "support/engine/kinds.h"
 #include "support/fixture.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A context that has these instruction sets at most. */
+/* A context that has no instruction sets but these. */
 static ith_context *limited(uint32_t cpu)
 {
     ith_context_options options = {.struct_size = sizeof options, .cpu_mask = cpu};

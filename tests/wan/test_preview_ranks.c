@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Previews of a run: when they come, that they resemble the video, and that they are the same on any number of ranks.
- */
+/* Previews of a run come after the right steps, resemble the video, and are the same on any number of ranks. */
 #include "support/engine/engine_ranks.h"
 #include "support/engine/pipeline_fixture.h"
 #include "support/engine/repackage.h"
@@ -18,8 +17,8 @@
 
 typedef struct seen {
     int64_t steps[16], count;
-    uint8_t preview[PREVIEW_BYTES]; /* the last one */
-    double colours[PREVIEW_BYTES];  /* mean colours of the frames of these latent frames */
+    uint8_t preview[PREVIEW_BYTES]; /* the last preview */
+    double colours[PREVIEW_BYTES];  /* the mean colours of the video's frames at the latent frames of the preview */
     ith_status answer;
 } seen;
 
@@ -121,7 +120,8 @@ static void write_decoder(const char *path)
     package_free(p);
 }
 
-/* Files without an encoder: the map is fitted to colours of random latents. */
+/* If the files have no encoder, the map from latents to colours is fitted to random latents that the decoder decodes.
+ * */
 static void a_decoder_is_enough(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void an_image_is_in_every_preview(void **state)
     const ith_image image = {sizeof image, pixels, IMAGE_SIDE, IMAGE_SIDE};
     ith_pipeline *from_image = NULL;
     check(context, ith_pipeline_open(context, "golden/ti2v/model", &from_image));
-    first_frames all[2][2] = {0}; /* by solver, and of one rank and of two with guidance in parallel */
+    first_frames all[2][2] = {0}; /* [solver][0: one rank, 1: two ranks with cfg parallel] */
     for (int run = 0; run < 4; run++) {
         first_frames *f = &all[run / 2][run % 2];
         ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
@@ -216,7 +216,7 @@ static ith_status pass_by(void *user, int64_t step, const uint8_t *rgb, int64_t 
     return ITH_OK;
 }
 
-/* Of larger frames, whose buffers outweigh what is not predicted. */
+/* Frames are large here, so that their buffers outweigh the memory that is not predicted. */
 static void memory_is_predicted(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompt cleaning against what ftfy and html.unescape of Python gave (golden/prompts.json). */
+/* The cleaning of prompts compared with the results of Python's ftfy and html.unescape (golden/prompts.json). */
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "wan/text/prompt.h"
@@ -37,10 +37,10 @@ static void entities_end_with_the_first_tag(void **state)
 {
     (void)state;
     expect("&EACUTE;", "\u00c9");
-    expect("a<\n&EACUTE;", "a< &EACUTE;");           /* also on later lines */
-    expect("&EACUTE;\na<", "\u00c9 a<");             /* not on earlier ones */
-    expect("&lt;&EACUTE;", "<\u00c9");               /* one that came out of an entity is no tag */
-    expect("<&eacute &notit;", "<\u00e9 \u00acit;"); /* html.unescape comes later, tag or not */
+    expect("a<\n&EACUTE;", "a< &EACUTE;");           /* a tag also counts for later lines */
+    expect("&EACUTE;\na<", "\u00c9 a<");             /* but not for earlier lines */
+    expect("&lt;&EACUTE;", "<\u00c9");               /* a '<' that was an entity begins no tag */
+    expect("<&eacute &notit;", "<\u00e9 \u00acit;"); /* html.unescape comes later, with a tag or without */
     expect("&amp;amp;amp;amp;amp;lt;", "<");
     expect("<&amp;amp;amp;amp;lt;", "<&amp;amp;lt;");
 }
@@ -51,7 +51,7 @@ static void white_space_is_single(void **state)
     expect("", "");
     expect(" \t\r\n\u00a0\u3000\u2028 ", "");
     expect("\u2003a \u00a0\n b\u1680", "a b");
-    expect("a\u200bb\ufeffc", "a\u200bbc"); /* neither is white space; one is dropped as a control */
+    expect("a\u200bb\ufeffc", "a\u200bbc"); /* neither is white space; U+FEFF is dropped as a control character */
 }
 
 static void hangul_is_composed(void **state)
@@ -60,8 +60,8 @@ static void hangul_is_composed(void **state)
     expect("\u1100\u1161", "\uac00");
     expect("\u1100\u1161\u11a8", "\uac01");
     expect("\uac00\u11c2", "\uac1b");
-    expect("\uac00\u11c3", "\uac00\u11c3"); /* an old final consonant: no syllable has it */
-    /* U+11A7 is a vowel. utf8proc counts it as no final consonant, and drops it. */
+    expect("\uac00\u11c3", "\uac00\u11c3"); /* an old final consonant, which no composed syllable has */
+    /* U+11A7 is a vowel, but utf8proc takes it for "no final consonant" and drops it. */
     expect("\uac00\u11a7", "\uac00\u11a7");
     expect("\u1100\u1161\u11a7\u11a7\u11a8", "\uac00\u11a7\u11a7\u11a8");
     expect("\u11a7 e\u0301\u11a7\u0301", "\u11a7 \u00e9\u11a7\u0301");
@@ -98,7 +98,7 @@ static void long_prompts_are_taken(void **state)
     assert_non_null(text);
     memset(text, 'x', length);
     memcpy(text + 999998, "&lt;",
-           4); /* across the end of the first piece of one million: html.unescape sees it whole */
+           4); /* lies across the end of the first piece of a million; html.unescape sees it whole */
     text[length] = '\0';
     assert_int_equal(ith_prompt_clean(context, text, &clean), ITH_OK);
     assert_int_equal(strlen(clean), length - 3);

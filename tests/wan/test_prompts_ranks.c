@@ -33,7 +33,7 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return ITH_OK;
 }
 
-/* What each rank does. */
+/* The options of each rank, and its results. */
 typedef struct scene {
     ith_generate_options options;
     ith_pipeline *pipeline;
@@ -88,7 +88,7 @@ static void texts_are_encoded_once(void **state)
         check(context, ith_run_ranks(context, ranks, 0, generate, &s));
         assert_false(other.encoded);
         assert_memory_not_equal(other.frames, plain.frames, sizeof plain.frames);
-        s.options.negative = "something else", other.encoded = false; /* one of the prompts is new */
+        s.options.negative = "something else", other.encoded = false; /* one of the prompts was not encoded before */
         check(context, ith_run_ranks(context, ranks, 0, generate, &s));
         assert_true(other.encoded);
         s.options.negative = nothing, s.options.precision = ITH_PRECISION_BF16; /* the prompts were kept in f32 */
@@ -145,7 +145,7 @@ static ith_status encode_other(ith_context *own, ith_comm *comm, void *user)
     return ith_pipeline_encode(s->pipeline, comm, &s->options, texts, 1 + (ith_comm_rank(comm) == 1));
 }
 
-/* Also where they share a pipeline, ranks with other texts are refused. */
+/* Ranks with different texts are refused, even if they share a pipeline. */
 static void ranks_give_the_same_texts(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders with the file names, configurations and tensor shapes of published repositories are opened for what they are,
- * or refused with a sentence that names it. The tensors have no data: the files are sparse. The shapes are those of the
- * original code (golden/published.json, tools/make_name_golden.py). */
+/* Folders with the file names, configurations and tensor shapes of published repositories are opened as the right
+ * model, or refused with a sentence that names the model. The files are sparse: their tensors have no data. The shapes
+ * are those of the original code (golden/published.json, tools/make_name_golden.py). */
 #include "support/engine/gguf_write.h"
 #include "support/fixture.h"
 #include "support/folder_fixture.h"
@@ -31,10 +31,10 @@ typedef enum form { ORIGINAL, PREFIXED, DIFFUSERS, GGUF } form;
 typedef struct weights {
     const char *name, *model;
     int layers;
-    const char *type; /* "F32", "F16", "BF16"; of the matrices of a GGUF file "q4_k", ... */
+    const char *type; /* "F32", "F16", "BF16"; in a GGUF file the type of matrices, "q4_k", ... */
     form form;
     int shards;
-    const char *extra; /* a further tensor, [4]; NULL: none */
+    const char *extra; /* the name of one more tensor, [4]; NULL: none */
     int scaled;        /* matrices of layers are F8_E4M3: 1 with their scale_weight, as Comfy writes them, 2 without,
                           3 plain fp8 */
 } weights;
@@ -117,7 +117,7 @@ static void write_sparse(const char *path, json_t *header, int64_t bytes)
     json_decref(header);
 }
 
-/* Lists every tensor of the model, of which each `shards`th one from `shard` goes into the file. */
+/* Writes the file of a shard. The model's tensors go to the shards in turn. */
 static void write_shard(const weights *w, const char *path, int shard)
 {
     json_t *header = json_object(), *shape;
@@ -169,8 +169,8 @@ static const char *llama_name(const char *name, char space[200])
     return space;
 }
 
-/* The type of a tensor in a GGUF file whose kind is `type`: matrices of layers are packed, v and the last matrix of a
- * layer with more bits if the kind is one of the mixed ones. */
+/* The type of a tensor in a GGUF file. Matrices of layers have the type of the file; if it is Q4_K, the matrix of v and
+ * the last matrix of a layer have Q6_K, with more bits. */
 static ith_dtype gguf_type(const weights *w, const char *name, int dims)
 {
     ith_dtype type = ITH_F16;
@@ -301,7 +301,7 @@ typedef struct text_file {
             "\"relative_attention_max_distance\": 128, \"relative_attention_num_buckets\": 32, "                       \
             "\"scalable_attention\": true, \"tie_word_embeddings\": false, \"vocab_size\": 256384}"                    \
     }
-/* mean and deviation are left out, and have their defaults */
+/* without mean and deviation, which have their defaults */
 #define VAE_21                                                                                                         \
     {                                                                                                                  \
         "vae/config.json",                                                                                             \
@@ -317,7 +317,7 @@ typedef struct text_file {
 /* ---- Repositories ------------------------------------------------------------------------------------------------ */
 
 typedef struct repository {
-    const char *name, *kind; /* kind: what it is opened as; NULL: it is refused */
+    const char *name, *kind; /* kind: the model that is opened; NULL: it is refused */
     const char *refusal;     /* a word of the sentence */
     text_file texts[8];
     weights files[5];
@@ -495,7 +495,7 @@ static const repository repositories[] = {
      .texts = {{"config.json", ORIGINAL_DIT("i2v", "1536", "8960", "12", "36", "16", "30")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "Fun-1.3B-InP", 30, 1, "img_emb.proj.0.weight"), COMFY_TEXT,
                COMFY_VAE}},
-    /* has the inputs of I2V-A14B, and no tensor or field of its own */
+    /* has the inputs of I2V-A14B, and no tensor or field that tells it apart */
     {.name = "Wan2.2-Fun-A14B-InP",
      .kind = "Wan2.2-I2V-A14B",
      .texts = {{"high_noise_model/config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")},
@@ -629,7 +629,7 @@ static const defaults reference[] = {
     {"Wan2.2-TI2V-5B", 121, 50, {1280, 704}, 24, 5, 5, 5, 0},
 };
 
-/* The reference's sample_neg_prompt, one clause a line. */
+/* sample_neg_prompt of the reference code, one clause on each line. */
 static const char negative[] = "色调艳丽，"
                                "过曝，"
                                "静态，"

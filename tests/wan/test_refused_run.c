@@ -20,17 +20,17 @@
 #include <unistd.h>
 
 #define SIDE 16
-#define STEPS 2 /* one with each expert */
+#define STEPS 2 /* one step with each expert */
 #define OLD "an earlier video"
 
 static char model[256], lora[256], picture[256], work[256];
-static char *latents; /* the file of a run in which nothing fails */
+static char *latents; /* the latents file of a run in which nothing fails */
 static size_t latents_bytes;
 
-/* A run, as the command line makes it. */
+/* A run with the options and callbacks that the command line would set. */
 typedef struct trial {
     int ranks;
-    ith_context *media; /* of the thread that writes */
+    ith_context *media; /* the context of the thread that writes */
     ith_video_writer *writer;
     ith_generate_report report;
 } trial;
@@ -56,7 +56,7 @@ static ith_status take_preview(void *user, int64_t step, const uint8_t *rgb, int
     return ith_picture_write(t->media, output("preview.png"), rgb, height, width, 2);
 }
 
-/* Everything between the opening of the model and the end of the video. */
+/* Opens the model, generates, and writes the video. */
 static ith_status make_video(ith_context *own, trial *t, ith_generate_options *options)
 {
     const ith_lora_file added = {sizeof added, lora, 0.5, ITH_LORA_BOTH};
@@ -133,7 +133,7 @@ static void assert_latents(void)
     free(data);
 }
 
-/* The saved run goes on to the latents of a run in which nothing fails. */
+/* Checks that the saved run, when resumed, gives the latents of a run in which nothing fails. */
 static void assert_resumes(int64_t step)
 {
     trial t = {.ranks = 1};

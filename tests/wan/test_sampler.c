@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Solvers against diffusers: the sigmas of its runs, and whole trajectories on an analytic velocity in float64. */
+/* Solvers compared with diffusers: the sigmas of its runs, and whole trajectories on an analytic velocity in float64.
+ * */
 #include "support/engine/sampler_golden.h"
 #include "support/fixture.h"
 #include "support/memory.h"
@@ -96,7 +97,7 @@ static void sigmas_are_those_of_the_golden_runs(void **state)
     }
 }
 
-/* Two samplers on halves of the elements give the bits of one on all. */
+/* Two samplers, each on half of the elements, give the bits of one sampler on all. */
 static void shares_are_stepped_alike(void **state)
 {
     (void)state;
@@ -181,7 +182,7 @@ static void the_boundary_belongs_to_high_noise(void **state)
     }
 }
 
-/* UniPC alone may stop at the last sigma before 0: Euler goes on to 0, whatever the scheduler says. */
+/* Only UniPC may stop at the last sigma before 0. Euler goes on to 0, whatever the scheduler's file says. */
 static void euler_ends_at_zero(void **state)
 {
     (void)state;
@@ -200,7 +201,7 @@ static void euler_ends_at_zero(void **state)
     assert_true(ends[0] < -0.99f && ends[1] == ends[0]);
 }
 
-/* Only guided runs are divided into halves. */
+/* With cfg parallel only runs with guidance divide their ranks into two halves. */
 static void runs_without_guidance_have_no_halves(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saved runs of models that make videos from images, from a first image, from a first and a last one, and of TI2V: the
- * bits of a run in one piece, also on another number of ranks. Other images than the run's are refused. */
+/* Saved runs of models that make videos from images: from a first image, from a first and a last image, and with TI2V.
+ * They give the bits of a run in one piece, also on another number of ranks. Other images than the run's are refused.
+ * */
 #include "support/engine/engine_ranks.h"
 #include "support/engine/stopped_run.h"
 #include "support/engine/tiny_model.h"
@@ -29,7 +30,7 @@ static const scene scenes[] = {
     {TINY_IMAGE, &first, NULL}, {TINY_IMAGE, &first, &last}, {TINY_TEXT_IMAGE, &first, NULL}};
 #define SCENES ((int)(sizeof scenes / sizeof *scenes))
 
-/* Two latent frames of 3 x 2 tokens. */
+/* Options for two latent frames of 3 x 2 tokens. */
 static ith_generate_options options_of(const scene *s, stopped_run *r)
 {
     ith_pipeline *opened = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs that are saved, end, and go on from their file: the same bits as a run in one piece, after any step, on another
- * number of ranks, with every solver. Models and options with which a file must not be resumed are refused by name. */
+/* Runs that are saved, end, and go on from their file give the bits of a run in one piece: after any step, on another
+ * number of ranks, with every solver. Models and options that do not fit the file are refused by name. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/stopped_run.h"
@@ -40,7 +40,7 @@ static int tear_down(void **state)
     return folder_tear_down(state);
 }
 
-/* Two latent frames of 3 x 2 tokens; both experts. */
+/* Options for two latent frames of 3 x 2 tokens, with both experts. */
 static ith_generate_options small_run(void)
 {
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
@@ -77,7 +77,7 @@ static void on_another_number_of_ranks(void **state)
     stopped_run_check_ranks(&run, &options, &again, changes, sizeof changes / sizeof *changes);
 }
 
-/* Several interruptions of one run, whose file is replaced meanwhile; the last one while it decodes. */
+/* A run is interrupted several times, and replaces its file meanwhile. The last interruption comes while it decodes. */
 static void again_and_again(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void again_and_again(void **state)
     last.checkpoint_file = run.saved;
     free(stopped_run_resume(&run, 2, &last, STEPS - 1));
     assert_int_equal(stopped_run_step(&run), STEPS);
-    float *pieces = stopped_run_resume(&run, 1, &last, STEPS); /* nothing is left but to decode */
+    float *pieces = stopped_run_resume(&run, 1, &last, STEPS); /* only decoding is left */
     assert_memory_equal(pieces, whole, (size_t)count * sizeof *whole);
     free(pieces);
     free(whole);
@@ -144,7 +144,7 @@ static void contradictions_are_named(void **state)
     free(stopped_run_resume(&run, 1, &same, 1));
 }
 
-/* Copies run.saved to altered with `to` in the place of the first `from`, which is as long. */
+/* Copies the saved run to `altered`. `to` replaces the first `from`, and has the same length. */
 static void alter(const char *from, const char *to)
 {
     size_t bytes = 0;
@@ -219,7 +219,7 @@ static void a_place_that_cannot_be_written_fails_first(void **state)
 
 /* ---- Later faults ---------------------------------------------------------------------------------------------- */
 
-/* A folder that is taken away in the middle of a run, and a log that counts warnings. */
+/* A folder is removed in the middle of a run; a log counts the warnings. */
 static int warnings;
 static char last_warning[512];
 

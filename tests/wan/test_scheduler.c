@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every field of a scheduler's configuration: honoured as diffusers honours it, or refused by name and value. */
+/* Every field of a scheduler's configuration has the effect that it has in diffusers, or is refused with its name and
+ * value. */
 #include "support/engine/sampler_golden.h"
 #include "support/fixture.h"
 #include "support/temporary.h"
@@ -63,7 +64,8 @@ static void assert_refused(const char *text, const char *field, const char *valu
         fail_msg("\"%s\" does not name %s, %s and the file", sentence, field, value);
 }
 
-/* A value that is no text of its own shows as itself; an expected text other than the value follows a '#'. */
+/* Sets fields of a scheduler to values that must be refused. The message must show the value or, if the value has a
+ * '#', the text after it. */
 static void refuse_all(const char *base, const refusal *refusals, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -184,7 +186,7 @@ static void other_classes_are_refused_by_name(void **state)
     assert_refused("{\"_class_name\": 1}", "_class_name", "1");
 }
 
-/* The values that a scheduler's own file leaves to the run. */
+/* shift_terminal divides by zero if the run has one step, so this is refused when the run's steps are known. */
 static void a_schedule_that_cannot_be_stepped_is_refused(void **state)
 {
     (void)state;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that is slow is not taken for dead, and a rank that hangs is. A run of two processes has a time limit of a
- * second. A third process stops the process of one rank again and again, so that it runs for a quarter of the time:
- * each stage of the run then takes longer than the limit, and the rank must say in the short times in which it runs
- * that it computes. In the third test it stays stopped. A busy machine may stop a process too: then a longer limit is
- * tried. */
+/* A slow rank is not taken for dead, but a rank that hangs is. A run of two processes has a time limit of a second. A
+ * third process stops the process of one rank again and again, so that this rank runs for a quarter of the time. Each
+ * stage of the run then takes longer than the limit, and the rank must give signs of life in the short times in which
+ * it runs. In the third test it stays stopped. A busy machine may stop a process too; then a longer limit is tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,24 +28,24 @@
 #define GOLDEN "golden/shapes/denoise_unipc_diffusers.safetensors"
 #define FIRST_LIMIT 1.0 /* seconds */
 #define LAST_LIMIT 16.0
-#define STOPPED_PART 0.3 /* of the limit */
+#define STOPPED_PART 0.3 /* a share of the limit */
 #define RUNNING_PART 0.1
-#define WATCHDOG_SECONDS 300 /* of each process */
+#define WATCHDOG_SECONDS 300 /* the most seconds of each process */
 
 enum { RANKS = 2, STAGES = 4 };
 
-/* What the processes share. */
+/* Memory that the processes share. */
 typedef struct board {
     double limit;     /* seconds */
     int slow;         /* the rank that is slowed down; -1: on_frame is slow instead */
     int hangs_in;     /* the stage (ith_stage) from which it stays stopped; -1: it never does */
-    const char *dump; /* for rank 0 */
-    atomic_int pid;   /* of the slow rank's process, once it has met the others; 0 before and after the run */
+    const char *dump; /* rank 0's dump */
+    atomic_int pid;   /* the process of the slow rank during the run, otherwise 0 */
     atomic_int stage; /* the stage that rank 0 has shown last */
     _Atomic double begun[STAGES + 1];
     char sentences[RANKS][1024];
     ith_status statuses[RANKS];
-    double seconds; /* from the last stop to the end of the other rank, if the slow one hangs */
+    double seconds; /* from the last stop to the end of the other rank, if the slow rank hangs */
 } board;
 
 static double now(void)
@@ -70,9 +69,9 @@ static void note_stage(void *user, ith_stage stage, int64_t done, int64_t total)
         atomic_store(&b->begun[stage], now());
 }
 
-static ith_comm *own_comm; /* of this process */
+static ith_comm *own_comm; /* the communicator of this process */
 
-/* Takes three times the limit for the first frame, and says in between that the rank is alive. */
+/* Takes three times the limit for the first frame, and gives signs of life meanwhile. */
 static ith_status take_slowly(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     const board *b = user;
@@ -139,7 +138,7 @@ static void slow_down(board *b)
     _exit(0);
 }
 
-/* The result is to be given to munmap. */
+/* Runs the processes. The caller gives the result to munmap. */
 static board *run(double limit, int slow, int hangs_in, const char *dump, int *statuses)
 {
     board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -176,7 +175,8 @@ static bool succeeds(double limit, int slow, double *denoise, double *decode)
     return right;
 }
 
-/* Both stages take longer than the limit: with a longer limit no success counts that takes less. */
+/* The run must succeed although denoising and decoding each take longer than the limit. A success with shorter stages
+ * does not count. */
 static void a_slow_rank_is_waited_for(void **state)
 {
     (void)state;

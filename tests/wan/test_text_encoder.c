@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The umT5 encoder against transformers: the shapes checkpoint (golden/shapes/text.safetensors) and one of odd sizes in
- * f16 (golden/umt5), with any number of threads. */
+/* The umT5 encoder compared with transformers, with any number of threads: the encoder of models/shapes
+ * (golden/shapes/text.safetensors) and an encoder of odd sizes in f16 (golden/umt5). */
 #include "files/store.h"
 #include "support/compare.h"
 #include "support/engine/kinds.h"
@@ -19,7 +19,7 @@
 #define SHAPES "../models/shapes/text_encoder"
 #define ODD "golden/umt5"
 
-static ith_text_config config; /* of the encoder that `load` has opened */
+static ith_text_config config; /* the configuration of the encoder that `load` has opened */
 
 static ith_text_encoder *load(const char *folder, int kind)
 {
@@ -144,7 +144,7 @@ static void wrong_ids_are_refused(void **state)
     ith_text_encoder_free(context, &encoder);
 }
 
-/* Bytes that the open files of the encoder hold, which no configuration tells. */
+/* The bytes that the open files of the encoder take, which do not follow from its configuration. */
 static int64_t file_bytes(ith_context *own)
 {
     ith_store *store = NULL;
@@ -158,11 +158,11 @@ static int64_t file_bytes(ith_context *own)
 typedef struct meter {
     failing_allocator allocator;
     ith_context *context;
-    long calls; /* of the allocator, when the layer before was done */
+    long calls; /* calls of the allocator at the end of the previous layer */
     int layers;
 } meter;
 
-/* A layer is done. */
+/* Called at the end of a layer. */
 static void meter_layer(void *user, int stage, int64_t done, int64_t total)
 {
     (void)done, (void)total;
@@ -215,7 +215,7 @@ static void memory_is_predicted(void **state)
 
 /* ---- Files that are not what they should be -------------------------------------------------------------------- */
 
-/* A copy of the odd checkpoint with config.json changed: `from` becomes `to`. */
+/* Makes a copy of the odd checkpoint in whose config.json `to` replaces `from`. */
 static char *odd_folder(const char *from, const char *to)
 {
     char text[4096], changed[8192];
@@ -232,7 +232,7 @@ static char *odd_folder(const char *from, const char *to)
     return folder;
 }
 
-/* Rewrites the odd weights: leaves `without` out, if any; adds `with` of [2], if any. */
+/* Rewrites the odd weights: without the tensor `without`, and with a new tensor `with` of [2]; NULL: none. */
 static void write_weights(const char *folder, const char *without, const char *with)
 {
     ith_tensor_file *file = NULL;
@@ -310,7 +310,8 @@ static void other_weights_are_refused(void **state)
                    "encoder.embed_tokens.weight");
 }
 
-/* The odd weights with the embedding named `name`, and the shared one after it if it stays, of zeros. */
+/* Makes a copy with the odd weights in which the embedding is called `name`. keep_shared: the shared embedding stays
+ * too, and is zero. */
 static char *odd_embedding(const char *name, bool keep_shared)
 {
     char *folder = odd_folder("\"d_model\": 40", "\"d_model\": 40");
@@ -335,7 +336,8 @@ static char *odd_embedding(const char *name, bool keep_shared)
     return folder;
 }
 
-/* transformers 5 takes the encoder's own embedding where it differs from the shared one, and where it is alone. */
+/* Like transformers 5, the encoder takes its own embedding if it differs from the shared embedding, or if there is no
+ * other. */
 static void the_encoder_s_own_embedding_is_taken(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokenizer against ids that SentencePiece itself gave (golden/shapes/tokenizer.json), and damaged model files. */
+/* The tokenizer compared with ids that SentencePiece gave (golden/shapes/tokenizer.json), and damaged model files. */
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -53,7 +53,7 @@ static void ids_of_the_reference(void **state)
             assert_int_equal(ids[i], json_integer_value(json_array_get(wanted, (size_t)i)));
         longest = count > (int64_t)longest ? (size_t)count : longest;
     }
-    assert_int_equal(longest, ITH_TEXT_LEN); /* one of them was cut */
+    assert_int_equal(longest, ITH_TEXT_LEN); /* one prompt was cut off */
     json_decref(cases);
     int32_t ids[ITH_TEXT_LEN];
     int64_t count = 7;
@@ -64,7 +64,7 @@ static void ids_of_the_reference(void **state)
     ith_tokenizer_free(context, &tokenizer);
 }
 
-/* A folder with the model, changed or not, and a tokenizer.json, if any. */
+/* Makes a folder with these bytes as the model and, if json is not NULL, a tokenizer.json. */
 static char *folder_with(const void *bytes, size_t count, const char *json)
 {
     char *folder = temporary_folder();
@@ -88,7 +88,7 @@ static void expect_unknown(const char *json, const int32_t *wanted, int64_t want
     temporary_remove(folder);
 }
 
-/* What the fast tokenizer of transformers, made of the same model with and without byte_fallback, gives as well. */
+/* The fast tokenizer of transformers gives the same ids if it is made of this model with and without byte_fallback. */
 static void tokenizer_json_decides_what_is_unknown(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void what_is_no_model_is_refused(void **state)
     expect_refused(folder_with(model, model_bytes, "{\"model\": {\"byte_fallback\": 1}}"), ITH_ERR_FORMAT, "fallback");
 }
 
-/* Where the model's table of replacements begins: a size of 0x2bc00 bytes is in front of it. */
+/* The position of the model's table of replacements, which begins with its size, 0x2bc00 bytes. */
 static size_t find_table(void)
 {
     for (size_t i = 0; i + 4 < model_bytes; i++)
@@ -136,7 +136,7 @@ static size_t find_table(void)
     return 0;
 }
 
-/* Loads whatever it is given, and if it loads, encodes: the test is that nothing worse than a status comes of it. */
+/* Loads the bytes as a model and, if this succeeds, encodes a text. The worst that may happen is an error. */
 static bool survives(const unsigned char *bytes, size_t count, const char *text)
 {
     char *folder = folder_with(bytes, count, NULL);
@@ -184,7 +184,7 @@ static void damaged_models_are_survived(void **state)
     assert_true(loaded > 10 && refused > 10);
 }
 
-/* user: the model's folder. */
+/* Loads the model of the folder `user` and encodes a text. */
 static ith_status load_and_tokenize(ith_context *poor, void *user)
 {
     ith_tokenizer *tokenizer = NULL;
@@ -209,7 +209,7 @@ static void failing_allocations_are_survived(void **state)
 
 #define SAVED "golden/transformers_5/tokenizer.json" /* the same tokenizer, saved by transformers 5 */
 
-/* A folder with a tokenizer.json in which `to` stands for the first `from`; and with spiece.model, or without it. */
+/* Makes a folder with a tokenizer.json in which `to` replaces the first `from`. with_model: adds spiece.model. */
 static char *folder_with_json(const char *from, const char *to, bool with_model)
 {
     char *folder = temporary_folder(), *text = temporary_read(SAVED, NULL), *at = strstr(text, from);
@@ -262,7 +262,7 @@ static void names_of_special_pieces_are_pieces(void **state)
     (void)state;
     static const struct {
         const char *text;
-        int32_t ids[8]; /* up to the last 1, </s> */
+        int32_t ids[8]; /* they end with 1, </s> */
         int count;
     } cases[] = {
         {"a </s> b", {260, 1, 362, 1}, 4},
@@ -274,7 +274,7 @@ static void names_of_special_pieces_are_pieces(void **state)
         {"red  </s>  circle", {296, 1, 278, 269, 1}, 5},
         {"</s></s>", {1, 1, 1}, 3},
         {"</S>", {466, 421, 446, 540, 1}, 5},
-        {"&lt;/s&gt;", {1, 1}, 2}, /* the cleaning comes first */
+        {"&lt;/s&gt;", {1, 1}, 2}, /* prompts are cleaned before they are encoded */
     };
     ith_tokenizer *tokenizer = NULL;
     for (int json = 0; json < 2; json++) {
@@ -352,8 +352,7 @@ static void begin_array(writer *w, const char *key, uint32_t type, uint64_t coun
     put_u64(w, count);
 }
 
-/* The bytes of the normaliser's table in spiece.model: a field of many bytes, which is found by its first ones, the
- * size of its trie. */
+/* The bytes of the normaliser's table in spiece.model. The table is found by its first bytes, the size of its trie. */
 static const unsigned char *charsmap(size_t *bytes)
 {
     static const unsigned char begin[] = {0x00, 0xbc, 0x02, 0x00};
@@ -366,7 +365,8 @@ static const unsigned char *charsmap(size_t *bytes)
     return NULL;
 }
 
-/* A GGUF file without tensors, with the tokenizer that transformers 5 has saved. scores: how many there are. */
+/* Writes a GGUF file without tensors, with the tokenizer that transformers 5 has saved. scores: the number of scores.
+ * */
 static void write_gguf(const char *path, size_t scores, int32_t first_type)
 {
     writer *w = calloc(1, sizeof *w);
@@ -433,8 +433,7 @@ static void a_tokenizer_in_gguf_gives_the_same_ids(void **state)
     temporary_remove(folder);
 }
 
-/* Loads a file in which some bytes are changed, and encodes a text if it is still a tokenizer. Returns whether it is.
- */
+/* Loads a file in which some bytes are changed and, if this succeeds, encodes a text. Returns whether it succeeded. */
 static bool survives_in(const char *path, const char *whole, size_t bytes)
 {
     char *copy = malloc(bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder against golden files: latents to frames. */
+/* The decoder, from latents to frames, compared with golden files. */
 #include "wan/vae/vae.h"
 #include "wan/vae/vae_shortcut.h"
 
@@ -129,7 +129,7 @@ static void test_video(void **state)
 {
     (void)state;
     int threads = omp_get_max_threads();
-    omp_set_num_threads(2); /* the attention's work space grows with the team */
+    omp_set_num_threads(2); /* attention takes memory for each thread */
     comparison f32 = compare_video(OPERANDS_F32);
     omp_set_num_threads(threads);
     assert_int_equal(f32.by_more, 0);
@@ -157,7 +157,8 @@ static void test_video_bf16(void **state)
     omp_set_num_threads(threads);
 }
 
-/* Frames do not depend on what follows them, nor on the size of the team; memory not on their number. */
+/* Frames do not depend on later latents or on the number of threads, and memory does not depend on the number of
+ * frames. */
 static void check_causal(const vae_checkpoint *model)
 {
     enum { H = 3, W = 5, FRAMES = 4, POSITIONS = H * W, MOST = 48 };
@@ -238,7 +239,8 @@ static void check_bands(ith_context *context, const ith_vae *vae, const vae_chec
     free(latents);
 }
 
-/* Processes decode a band of each frame. Tall pictures have bands that end before the rows of a whole frame. */
+/* Each process decodes a band of rows of each frame, with the bits of whole frames. In tall pictures a band needs fewer
+ * rows than a whole frame. */
 static void bands_have_the_bits_of_whole_frames(void **state)
 {
     (void)state;
@@ -334,8 +336,8 @@ static void test_memory(void **state)
         check_band_memory(&vae_checkpoints[i], OPERANDS_F32, 49, 2, &(ith_vae_span){16, 32});
 }
 
-/* The published autoencoders at 1280 x 720 and 1280 x 704 keep two frames for each convolution over time, and few whole
- * frames besides. */
+/* At 1280 x 720 and 1280 x 704 the published autoencoders keep two frames for each convolution over time, and few other
+ * whole frames. */
 static void test_large_pictures(void **state)
 {
     (void)state;
@@ -406,7 +408,7 @@ static void test_config(void **state)
     assert_int_equal(config.stride_space, 4);
     assert_int_equal(config.stride_time, 2);
     assert_true(config.temporal_up[0] && !config.temporal_up[1]);
-    /* The encoder's fields change nothing here, and what is left out is as in diffusers. */
+    /* The encoder's fields have no effect here. Fields that are left out have diffusers' defaults. */
     assert_int_equal(
         read_config(context, KIND "\"attn_scales\": [0.5, 1], \"in_channels\": 12, \"dropout\": 0.5}", &config),
         ITH_OK);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The encoder against golden files: frames to latents. */
+/* The encoder, from frames to latents, compared with golden files. */
 #include "wan/vae/vae.h"
 
 #include <ithaca/files.h>
@@ -31,8 +31,8 @@
 typedef struct clip {
     const float *pixels; /* [3, frames, height, width] */
     int64_t frames, height, width;
-    int64_t stop_at; /* -1: none */
-    int64_t taken;   /* number of rows */
+    int64_t stop_at; /* -1: it refuses none */
+    int64_t taken;   /* number of rows that were taken */
 } clip;
 
 static ith_status give_rows(void *user, int64_t frame, int64_t row, int64_t count, float *rows)
@@ -104,8 +104,9 @@ static void encodes_as_the_reference(void **state)
     }
 }
 
-/* Encodes a video of `frames` frames that is zero but for its first frame, and its last one if `last` is not NULL. The
- * images are of 8 bits, [height, width, 3]. Compares `count` numbers with those of the reference. */
+/* Encodes a video of `frames` frames. Its first frame is `first` and, if `last` is not NULL, its last frame is `last`;
+ * all others are zero. The images have 8 bits, [height, width, 3]. Compares `count` numbers with those of the
+ * reference. */
 static void check_images(const char *model, const ith_tensor *first, const ith_tensor *last, int64_t frames,
                          const float *encoded, int64_t count)
 {
@@ -163,7 +164,7 @@ static float *waves(int64_t count)
     return x;
 }
 
-/* The first `frames` frames of a video. */
+/* A clip of the first `frames` frames of a video. */
 static clip start_of(const clip *video, int64_t frames, float *pixels)
 {
     const int64_t plane = video->height * video->width;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The predicted cost of a video: operations against counts by hand on machines with round rates, sums of the parts,
- * memory against ith_pipeline_predict, problems of a checkpoint, measured rates, and nonsense. */
+/* The predicted cost of a video: operations compared with counts by hand on machines with round rates, sums of the
+ * parts, memory compared with ith_pipeline_predict, problems of a checkpoint, measured rates, and nonsense. */
 #include <ithaca/video_cost.h>
 
 #include "kernels/product.h"
@@ -19,7 +19,7 @@
 
 /* ---- Scenes ------------------------------------------------------------------------------------------------------ */
 
-/* A machine whose units make 10^9 operations a second in products and 10^9 in attention. */
+/* A machine whose units do 10^9 operations a second in products, and as many in attention. */
 typedef struct scene {
     ith_machine_level level;
     ith_machine_attention attention[3];
@@ -44,7 +44,7 @@ static void set_scene(scene *s, bool shares_memory)
     s->machine.product_count = 2, s->machine.products = s->product;
 }
 
-/* A small model that is written out by hand: 2 layers of 2 heads of 4, 3 x 2 x 2 tokens. */
+/* A small model, for which operations are counted by hand: 2 layers of 2 heads of 4, 3 x 2 x 2 tokens. */
 static ith_video_problem small(void)
 {
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
@@ -72,13 +72,13 @@ static void near(const char *what, double got, double wanted)
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
-/* 2 per multiplication and addition. n rows from `in` to `out` numbers. */
+/* The operations of a product of n rows from `in` to `out` numbers: 2 for each multiplication with its addition. */
 static double product(double n, double in, double out)
 {
     return 2 * n * in * out;
 }
 
-/* A pass of the small model for `batch` branches with 12 tokens each: products of a layer. */
+/* The operations of a layer's products in a pass of the small model, for `batch` branches with 12 tokens each. */
 static double layer_products(double batch)
 {
     const double n = 12 * batch, d = 8;
@@ -91,13 +91,14 @@ static double ends_products(double batch)
            product(12 * batch, 8, 64);
 }
 
-/* 2 layers of umT5 for n tokens: q, k, v, o; wi_0, wi_1, wo; logits and sums of one head of 4. */
+/* The operations of 2 layers of umT5 for n tokens: q, k, v, o; wi_0, wi_1, wo; logits and sums of one head of 4. */
 static double text_operations(double n)
 {
     return 2 * (product(n, 10, 12) + product(n, 4, 10) + 3 * product(n, 10, 14) + 4 * n * n * 4);
 }
 
-/* The text embedding and, in 2 layers, keys and values, of a batch of two with 5 + 1 keys each. */
+/* The operations of the text embedding and, in 2 layers, of keys and values, for a batch of two with 5 + 1 keys each.
+ * */
 static double key_operations(double rows)
 {
     return product(rows, 10, 8) + product(rows, 8, 8) + 2 * product(rows, 8, 16);
@@ -127,9 +128,9 @@ static void operations_are_those_by_hand(void **state)
     assert_int_equal(in_turn.passes, 2);
 }
 
-/* A LoRA of rank 3 and layers from `in` to `out` numbers: where f32 instructions multiply, the weights of these small
- * layers become w + up down, in each pass or, if they are kept, once for the run; otherwise there are products from
- * `in` to 3 and from 3 to `out`. */
+/* The operations of a LoRA of rank 3 in layers from `in` to `out` numbers. Where f32 instructions multiply, the LoRA is
+ * merged into the weights of these small layers (w + up down), in each pass or, if they are kept, once for the run.
+ * Otherwise there are products from `in` to 3 and from 3 to `out` numbers. */
 static double lora_products(double n, double in, double out, bool keeps)
 {
     const bool merges = ith_product_kernel_choose(ITH_F32, ith_context_cpu(context))->parts == 1;
@@ -158,7 +159,7 @@ static void a_lora_adds_operations(void **state)
     }
 }
 
-/* 3 x 3 x 3 convolutions of a residual block from `in` to `out` channels, and its shortcut. */
+/* The operations of a residual block from `in` to `out` channels: two 3 x 3 x 3 convolutions, and the shortcut. */
 static double residual(double pixels, double in, double out)
 {
     return product(pixels, 27 * in, out) + product(pixels, 27 * out, out) + (in == out ? 0 : product(pixels, in, out));
@@ -183,14 +184,14 @@ static void decoding_is_that_by_hand(void **state)
     const double frames = 5;
     near("decode_seconds", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).decode_seconds,
          1e-9 * (3 * (latent + level_1) + 2 * time + frames * (to_2 + level_2 + to_3 + level_3 + picture)));
-    /* Wan 2.2: levels keep their channels, and the last convolution makes 2 x 2 pixels */
+    /* Wan 2.2: a change of the level keeps the channels, and the last convolution makes 2 x 2 pixels */
     p.decoder_residual = 1, p.decoder_patch = 2, p.pixel_stride = 8, p.height = p.width = 32;
     const double wide_2 = residual(64, 32, 16) + residual(64, 16, 16), to_wide_2 = product(64, 9 * 32, 32);
     const double wide_3 = residual(256, 16, 8) + residual(256, 8, 8), to_wide_3 = product(256, 9 * 16, 16);
     near("decode_seconds", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).decode_seconds,
          1e-9 * (3 * (latent + level_1) + 2 * time +
                  frames * (to_wide_2 + wide_2 + to_wide_3 + wide_3 + product(256, 27 * 8, 12))));
-    /* saved latents: nothing else is done */
+    /* with saved latents only decoding is left */
     p.steps = p.guided_steps = p.prompt_rows = p.negative_rows = 0;
     const ith_video_cost decoded = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
     assert_true(decoded.text_seconds == 0 && decoded.denoise_seconds == 0 && decoded.step_seconds == 0);
@@ -255,7 +256,7 @@ static void parts_add_up(void **state)
         }
 }
 
-/* The attention of a layer is what ith_plan_cost says, for the sequence on all ranks or on half of them. */
+/* The attention of a layer has the cost that ith_plan_cost gives, with the sequence on all ranks or on half of them. */
 static void attention_is_that_of_the_plan(void **state)
 {
     (void)state;
@@ -282,7 +283,8 @@ static void attention_is_that_of_the_plan(void **state)
     }
 }
 
-/* Ranks that share the units of a host take as long as one rank with all of them, and more when there are too few. */
+/* Ranks that share the units of a host take as long as one rank with all units. If there are fewer units than ranks,
+ * they take longer. */
 static void ranks_share_units(void **state)
 {
     (void)state;
@@ -297,7 +299,7 @@ static void ranks_share_units(void **state)
     near("one unit", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).linear_seconds, 2 * alone);
 }
 
-/* The rate whose size is nearest counts. */
+/* Of several rates, the rate that was measured with the nearest sizes counts. */
 static void the_nearest_rate_counts(void **state)
 {
     (void)state;
@@ -362,7 +364,7 @@ static void a_checkpoint_is_a_problem(void **state)
     assert_int_equal(p.negative_rows, count);
     assert_int_equal(p.steps, 7);
     assert_int_equal(p.guided_steps, 7);
-    o.guidance[1] = 1; /* the low-noise expert takes no negative prompt */
+    o.guidance[1] = 1; /* the low-noise expert computes no negative branch */
     check(context, ith_video_problem_read(pipeline, &o, &p));
     high = p.guided_steps;
     assert_in_range(high, 1, 6);
@@ -377,8 +379,8 @@ static void a_checkpoint_is_a_problem(void **state)
     REFUSED(context, "prompt", ith_video_problem_read(pipeline, &o, &p));
 }
 
-/* Compares the memory of a problem of a checkpoint with ith_pipeline_predict, on one rank to four, in one process or in
- * a process each. */
+/* Compares the memory of a problem of a checkpoint with ith_pipeline_predict, on one to four ranks, in one process or
+ * each in a process of its own. */
 static void compare_memory(ith_pipeline *of, const ith_generate_options *o, scene *s, bool processes, int variant)
 {
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
@@ -389,7 +391,7 @@ static void compare_memory(ith_pipeline *of, const ith_generate_options *o, scen
             continue;
         check(context, ith_pipeline_predict(of, o, ranks, processes ? ranks : 1, &bytes));
         const ith_video_cost cost = cost_of(&p, o->cfg, &s->machine, ranks);
-        /* a problem has one rank of LoRAs for both experts, whose files have paths of different lengths */
+        /* the LoRA files of the two experts have paths of different lengths, which a problem does not know */
         if (llabs(cost.memory_bytes - bytes) > (p.lora_rank ? 64 : 0))
             fail_msg("variant %d on %d ranks: %lld bytes, and the pipeline predicts %lld", variant, ranks,
                      (long long)cost.memory_bytes, (long long)bytes);
@@ -421,7 +423,8 @@ static void memory_of_images_is_that_of_the_pipeline(void **state)
     }
 }
 
-/* The memory of a process is that of ith_pipeline_predict, for ranks in one process and for a process each. */
+/* The memory of a process is as ith_pipeline_predict gives it, for ranks in one process and in processes of their own.
+ * */
 static void memory_is_that_of_the_pipeline(void **state)
 {
     (void)state;
@@ -463,7 +466,7 @@ static void write_lora(const char *path)
     check(context, ith_tensor_file_write(context, path, tensors, TENSORS, NULL, NULL, 0));
 }
 
-/* The problem of a checkpoint with a LoRA has its rank, and memory as the pipeline. */
+/* The problem of a checkpoint with a LoRA has the LoRA's rank, and takes the same memory as the pipeline. */
 static void a_lora_of_a_checkpoint_counts(void **state)
 {
     (void)state;
@@ -526,7 +529,7 @@ static void rates_are_measured(void **state)
 
 /* ---- Nonsense ---------------------------------------------------------------------------------------------------- */
 
-/* A field of a problem and a number that it may not be. */
+/* A field of a problem, and a number that it must not have. */
 typedef struct wrong_field {
     size_t offset;
     int64_t value;
@@ -580,7 +583,7 @@ typedef struct seen {
     ith_status stop; /* the status that ends the list */
 } seen;
 
-/* Predicts the video with the options of a listed plan alone, and compares. */
+/* Predicts the video with the options of a listed plan, and compares the cost with that of the list. */
 static ith_status compare_plan(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost)
 {
     seen *s = user;
@@ -620,8 +623,9 @@ static void a_list_has_the_costs_of_its_plans(void **state)
     REFUSED(NULL, "context", ith_video_list(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, compare_plan, &all));
 }
 
-/* Each product takes its call besides: q, k and v at once, three other products of attentions and two of the hidden
- * rows in a layer; the patches, three of the time, and the head outside. */
+/* Each product also takes call_seconds. A layer has six products: q, k and v in one, three others of the attentions,
+ * two of the feed-forward network. The ends of a pass have five: the patches, three of the time embedding, and the
+ * head. */
 static void calls_cost_what_they_take(void **state)
 {
     (void)state;
@@ -640,7 +644,7 @@ static void calls_cost_what_they_take(void **state)
             ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
 }
 
-/* All parts of a layer take longer on a slow rank, and with them the layer; the ends of a pass do not. */
+/* On a slow rank all parts of a layer take longer, and so does the layer. The ends of a pass do not. */
 static void a_simulation_has_the_layers(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules that cannot be used: of another ABI, or without a function. */
+/* Modules that must be refused: one of another ABI, and one without a required function. */
 #include <ithaca/transport.h>
 
 extern ITH_API const ith_transport_module ith_transport_module_table;

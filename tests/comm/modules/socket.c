@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sockets of examples/socket_transport.h as a module, with one rank in each process. `where` is "FOLDER RANK
+/* The transport of examples/socket_transport.h as a module, with one rank in each process. `where` is "FOLDER RANK
  * RANKS". */
 #include "socket_meeting.h"
 

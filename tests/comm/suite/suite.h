@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tests that every transport must pass. They use public headers only, and a rank shares no memory with another, so
- * that ranks may be threads, processes, or processes on several machines: each rank checks what it sees itself. */
+/* The tests that every transport must pass. They use public headers only. Ranks share no memory, and each rank checks
+ * its own results, so ranks may be threads, processes, or processes on several machines. */
 #ifndef ITH_TESTS_SUITE_H
 #define ITH_TESTS_SUITE_H
 
 #include <ithaca/transport.h>
 
-#define SUITE_RANKS 5 /* the most that a test takes */
+#define SUITE_RANKS 5 /* the most ranks of a test */
 
 /* A transport under test. */
 typedef struct suite_subject {
     const char *name;
-    int ranks;            /* the most that it makes, 2 or more */
-    bool alive, notifies; /* whether its table has alive and silence, and notify */
+    int ranks;            /* the most ranks that `run` can make, 2 or more */
+    bool alive, notifies; /* whether its table has `alive` and `silence`, and whether it has `notify` */
     /* Runs fn as `ranks` ranks, each with a context and a communicator of its own, which it destroys when fn has
-     * returned. All start afresh. `user` is only read. Returns how many ranks returned a failure (in processes that
-     * each run the suite: whether any did, the same number everywhere). */
+     * returned. All start afresh. `user` is only read. Returns the number of ranks whose fn failed. If each
+     * process runs the suite by itself, returns in all of them the same number, which is 0 if no rank failed. */
     int (*run)(void *self, int ranks, ith_rank_fn fn, void *user);
     void *self;
 } suite_subject;
 
 /* Runs all tests whose name contains `only` (NULL: all), and prints a line for each that fails to standard error.
- * Returns how many failed. */
+ * Returns the number of tests that failed. */
 int suite_run(const suite_subject *subject, const char *only);
 
 /* ---- For the files of the suite -------------------------------------------------------------------------------- */
 
 typedef struct suite_test {
     const char *name;
-    int (*run)(const suite_subject *subject); /* how many ranks or runs failed */
+    int (*run)(const suite_subject *subject); /* returns the number of ranks or runs that failed */
 } suite_test;
 
-/* Each ends with a name of NULL. */
+/* The last entry of each list has the name NULL. */
 extern const suite_test suite_operations[], suite_failures[], suite_plans[];
 
 /* Prints the place and the condition; returns ITH_ERR_INTERNAL. */

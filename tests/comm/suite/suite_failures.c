@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A failure on one rank ends the group on all ranks, in time, with its status and its sentence. Afterwards the
- * transport leaves the memory of the ranks alone: AddressSanitizer sees it where ranks are threads.
+ * transport does not touch the memory of the ranks: where ranks are threads, AddressSanitizer would see it.
  *
  * A rank that has seen what it should returns ITH_OK, so that the runner counts only the ranks that saw something else.
  */
@@ -41,7 +41,7 @@ typedef struct mishap {
 
 #define OPERATIONS 6
 
-/* Operation number n, all of them in turn; `odd` makes this rank's part unlike the others'. */
+/* Takes part in operation number n % OPERATIONS. odd: with other arguments than the other ranks. */
 static ith_status operate(ith_comm *comm, int n, float *memory, bool odd)
 {
     int ranks = ith_comm_size(comm);
@@ -60,14 +60,14 @@ static ith_status operate(ith_comm *comm, int n, float *memory, bool odd)
     }
 }
 
-/* All ranks go through the operations twice. Before number `at` the rank of the mishap fails in its manner; each rank
- * checks the status that it gets, and that it gets it again. */
+/* All ranks go through the operations twice. At operation `at` the rank of the mishap fails in its manner. Each rank
+ * checks the status that it gets, and that later operations give the same status. */
 static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
 {
     const mishap *m = user;
     float memory[64 + 16 * SUITE_RANKS] = {0};
     char gone[32];
-    ith_comm_set_timeout(comm, 5); /* a transport may see a missing counterpart as late as this */
+    ith_comm_set_timeout(comm, 5); /* a transport may see only after this time that a rank does not take part */
     snprintf(gone, sizeof gone, "rank %d", m->rank);
     ith_status status = ITH_OK;
     for (int n = 0; !status && n < 2 * OPERATIONS; n++) {
@@ -78,7 +78,7 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
             set_sentence(context);
             ith_comm_abort(comm, ITH_ERR_IO);
         }
-        int shift = here && m->manner == MANNER_OTHER ? 2 : 0; /* another operation than the others' */
+        int shift = here && m->manner == MANNER_OTHER ? 2 : 0; /* this rank takes part in another operation */
         status = operate(comm, n + shift, memory, here && m->manner == MANNER_MISMATCH);
     }
     if (m->manner == MANNER_ABORT)
@@ -87,7 +87,7 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
         SUITE_CHECK(context, status == ITH_ERR_ABORTED && says(context, gone));
     else
         SUITE_CHECK(context, status == ITH_ERR_ARGUMENT || status == ITH_ERR_TIMEOUT);
-    if (m->manner != MANNER_ABORT) /* the operation, by the number of its exchange */
+    if (m->manner != MANNER_ABORT) /* the message names the operation by the number of its exchange */
         SUITE_CHECK(context, says(context, " (exchange ") && says(context, " of group 0)"));
     SUITE_CHECK(context, ith_comm_barrier(comm) == status); /* and so does every later operation */
     return ITH_OK;
@@ -100,7 +100,7 @@ static int one_failure_ends_the_group(const suite_subject *s)
         for (int at = 0; at < OPERATIONS; at++)
             for (int how = 0; how < MANNERS; how++) {
                 mishap m = {.rank = (at + how) % ranks, .at = at, .manner = (manner)how};
-                if (how == MANNER_MISMATCH && at == 3) /* else it depends on the root who sees what */
+                if (how == MANNER_MISMATCH && at == 3) /* all ranks notice only if the root differs */
                     m.rank = ranks - 1;
                 int here = s->run(s->self, ranks, suffer, &m);
                 if (here)
@@ -112,7 +112,7 @@ static int one_failure_ends_the_group(const suite_subject *s)
 
 /* ---- Wrong arguments ------------------------------------------------------------------------------------------- */
 
-/* One call with arguments that no transport may see. */
+/* Makes one call whose arguments the library must refuse, so that no transport gets them. */
 static ith_status wrong_call(ith_comm *comm, int which)
 {
     float value = 0;
@@ -141,7 +141,7 @@ static ith_status wrong_call(ith_comm *comm, int which)
     case 14: return ith_comm_broadcast(comm, NULL, 4, 0);
     case 15: return ith_comm_split(comm, 0, 0, NULL);
     default:
-        for (int i = 0; i <= 4096; i++) { /* more than any transport takes */
+        for (int i = 0; i <= 4096; i++) { /* more requests than any transport has */
             ith_status status = ith_comm_post(comm, NULL, 0, NULL, 0, &request);
             if (status)
                 return status;
@@ -175,7 +175,7 @@ static int wrong_arguments_end_the_group(const suite_subject *s)
 
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
-/* The last rank comes later than the others' time limit. It has none itself, and still gets the failure. */
+/* The last rank comes later than the others' time limit. It has no limit itself, and still gets the failure. */
 static ith_status silent_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     int last = ith_comm_size(comm) - 1;
@@ -201,7 +201,7 @@ static ith_status lively_in_rank(ith_context *context, ith_comm *comm, void *use
     return ITH_OK;
 }
 
-/* A limit that is far from reached, or that is none, changes nothing. */
+/* A time limit that is far from reached, or no limit, changes nothing. */
 static ith_status patient_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     static const double limits[] = {0, -1, 1e300, 3600};
@@ -215,7 +215,7 @@ static ith_status patient_in_rank(ith_context *context, ith_comm *comm, void *us
     return ITH_OK;
 }
 
-/* Runs fn with a time (seconds), and with longer ones if it fails: a busy machine may keep ranks away for so long. */
+/* Runs fn with a time in seconds, and again with longer times if it fails, because a busy machine may hold up ranks. */
 static int run_patiently(const suite_subject *s, int ranks, ith_rank_fn fn, double seconds)
 {
     int failed = s->run(s->self, ranks, fn, &seconds);
@@ -250,7 +250,7 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-/* Rank 0 ends the group from another thread, while all wait for the last, which computes. */
+/* Rank 0 ends the group from another thread, while all ranks wait for the last rank, which computes. */
 static ith_status aborted_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     ending e = {comm, *(const double *)user};
@@ -278,7 +278,7 @@ static int abort_reaches_all(const suite_subject *s)
     return failed;
 }
 
-/* As many regions and bytes on both sides, and other sizes of the regions. */
+/* Both sides have two regions and the same number of bytes, but the sizes of the regions differ. */
 static ith_status disagree_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     const int64_t unit = *(const int64_t *)user, first = ith_comm_rank(comm) ? 3 : 1;
@@ -289,7 +289,7 @@ static ith_status disagree_in_rank(ith_context *context, ith_comm *comm, void *u
                                   suite_whole(1 - ith_comm_rank(comm), data + first * unit, (4 - first) * unit)};
     const bool sends = ith_comm_rank(comm) == 0;
     ith_status status = ith_comm_exchange(comm, list, sends ? 2 : 0, list, sends ? 0 : 2);
-    if (!status) /* the sender may be done before the receiver has looked */
+    if (!status) /* the sender may be done before the receiver sees the mistake */
         status = ith_comm_barrier(comm);
     SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && says(context, "disagree"));
     free(data);
@@ -309,7 +309,8 @@ static bool is_all(const char *memory, int64_t bytes, char value)
     return memory[0] == value && !memcmp(memory, memory + 1, (size_t)bytes - 1);
 }
 
-/* Ends the group while a large region may be under way, and uses its memory for something else at once. */
+/* Ends the group while a large region may be under way, and uses the memory of the region for something else at once.
+ * */
 static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     int64_t half = (int64_t)1 << 24;
@@ -331,7 +332,7 @@ static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
     }
     status = status ? status : ith_comm_wait(comm, &request);
     free(memory);
-    SUITE_CHECK(context, !status || status == ITH_ERR_INTERRUPTED); /* it may have been done before */
+    SUITE_CHECK(context, !status || status == ITH_ERR_INTERRUPTED); /* the exchange may have ended before the abort */
     return ITH_OK;
 }
 
@@ -345,7 +346,8 @@ static int memory_is_left_alone_after_an_abort(const suite_subject *s)
     return failed;
 }
 
-/* Ranks 0 and 1 are one half, 2 and 3 the other; rank 3 fails while all wait in their half or for the whole. */
+/* Ranks 0 and 1 are one half of the group, 2 and 3 the other. Rank 3 fails while rank 2 waits in its half, and ranks 0
+ * and 1 in the whole group. */
 static ith_status half_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -357,7 +359,7 @@ static ith_status half_in_rank(ith_context *context, ith_comm *comm, void *user)
         set_sentence(context);
         ith_comm_abort(half, ITH_ERR_IO);
     }
-    if (!status) /* else rank 3 has ended the group before this rank came out of the split */
+    if (!status) /* otherwise rank 3 has ended the group while this rank was in the split */
         status = ith_comm_barrier(rank == 2 ? half : comm);
     SUITE_CHECK(context, status == ITH_ERR_IO && says(context, SENTENCE));
     SUITE_CHECK(context, ith_comm_barrier(half ? half : comm) == ITH_ERR_IO);
@@ -370,7 +372,7 @@ static int groups_end_together(const suite_subject *s)
     return s->ranks < 4 ? 0 : s->run(s->self, 4, half_in_rank, NULL);
 }
 
-/* Rank 0 leaves with an operation under way, or without; rank 1 needs it, or does not. */
+/* Rank 0 leaves the group, with a request in flight if under_way is set. Rank 1 then waits for it in a barrier. */
 static ith_status leave(ith_context *context, ith_comm *comm, bool under_way, double seconds)
 {
     char data = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes that arrive are the bytes that were sent, for all sizes, layouts, orders of waiting, and groups.
+/* The bytes that arrive are the bytes that were sent, for all sizes, layouts, orders of waits, and groups.
  *
- * Every byte is a function of its sender, receiver, round, region and position, so that a receiver knows what it should
- * get without any other means of communication. Bytes outside the runs of a region must stay as they are.
+ * Every byte is a function of its sender, receiver, round, region and position, so that a receiver can compute
+ * the bytes that it should get. Bytes outside the runs of a region must stay as they are.
  */
 #include "suite.h"
 
@@ -17,10 +17,10 @@
 
 typedef struct traffic {
     uint32_t seed;
-    int64_t unit; /* a size is 0, or up to two units and up to 6 bytes more */
+    int64_t unit; /* the size of a region is 0, or up to 2 units and up to 6 bytes more */
 } traffic;
 
-/* How many regions a sends to b, and the size of each: both sides know. */
+/* The number of regions that rank a sends to rank b, and the size of each: both ranks can compute them. */
 static int region_count(const traffic *t, int a, int b, int round)
 {
     return (int)(suite_mix(t->seed + (uint32_t)round, (uint32_t)(a * 16 + b)) % 4);
@@ -32,13 +32,13 @@ static int64_t region_bytes(const traffic *t, int a, int b, int round, int i)
     return h % 5 == 0 ? 0 : t->unit * (h % 3) + (h >> 8) % 7;
 }
 
-/* Byte number `position` of region i that a sends to b in a round. */
+/* Byte number `position` of region i that rank a sends to rank b in a round. */
 static uint8_t byte_at(int a, int b, int round, int i, int64_t position)
 {
     return (uint8_t)suite_mix((uint32_t)(((a * 16 + b) * 16 + round) * 16 + i), (uint32_t)position);
 }
 
-/* n bytes as runs with gaps between them, laid out as the seed has it. The memory begins and ends with a gap. */
+/* A region of n bytes: runs with gaps between them, with a layout that depends on the seed. */
 static ith_region make_region(int64_t n, uint32_t seed)
 {
     static const int64_t factors[] = {1, 2, 3, 4, 5, 7, 64};
@@ -53,7 +53,7 @@ static ith_region make_region(int64_t n, uint32_t seed)
     return region;
 }
 
-/* Memory that holds the region with a gap before and after it. */
+/* The bytes of memory that hold the region with a gap before and after it. */
 static int64_t span(const ith_region *region)
 {
     return (region->count[0] + 1) * region->stride[0] + 16;
@@ -99,7 +99,7 @@ static ith_status fill(ith_context *context, const traffic *t, ith_comm *comm, i
     return ITH_OK;
 }
 
-/* Whether all that was received is what was sent, and the gaps are what they were. */
+/* Checks that the bytes that arrived are the bytes that were sent, and that the gaps have not changed. */
 static ith_status inspect(ith_context *context, int rank, int round, const parcel *in)
 {
     int last_peer = -1, i = 0;
@@ -124,7 +124,7 @@ static void empty(parcel *p)
         free((char *)p->list[k].region.data - 8);
 }
 
-/* Several exchanges in flight, ended in another order on every rank, some by waiting and some by asking. */
+/* Several exchanges are in flight. Each rank ends them in another order, by ith_comm_wait or by ith_comm_test. */
 static ith_status exchange_all(ith_context *context, ith_comm *comm, const traffic *t)
 {
     int rank = ith_comm_rank(comm);
@@ -171,7 +171,7 @@ static int regions_arrive(const suite_subject *s)
     return failed;
 }
 
-/* 16 MiB round a ring, from one run into many: more than any socket buffers. */
+/* 16 MiB go round a ring, more than any socket buffers. The sender has them in one run, the receiver in many. */
 static ith_status huge_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -195,7 +195,8 @@ static int huge_regions_arrive(const suite_subject *s)
     return s->run(s->self, suite_least(s->ranks, 3), huge_in_rank, NULL);
 }
 
-/* As many requests as there may be, on the whole group and on a sub-group, waited for in the opposite order. */
+/* The whole group and a sub-group have as many requests in flight as a transport allows, and wait for the last first.
+ * */
 static ith_status many_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -217,7 +218,7 @@ static ith_status many_in_rank(ith_context *context, ith_comm *comm, void *user)
         for (int g = 0; g < 2; g++) {
             SUITE_TRY(context, ith_comm_wait(comms[g], &requests[g][i]));
             int from = receives[g][i].peer;
-            int world = g ? ith_comm_size(comm) - 1 - from : from; /* the sub-group is in the opposite order */
+            int world = g ? ith_comm_size(comm) - 1 - from : from; /* the sub-group is numbered backwards */
             SUITE_CHECK(context, in[g][i] == 100 * world + i);
         }
     ith_comm_destroy(&comms[1]);
@@ -252,7 +253,7 @@ static ith_status reduce_in_rank(ith_context *context, ith_comm *comm, void *use
             mine[i] = value_of(ith_comm_rank(comm), i);
         SUITE_TRY(context, ith_comm_allreduce(comm, mine, count, k % 2 ? ITH_REDUCE_MAX : ITH_REDUCE_SUM));
         for (int64_t i = 0; i < count; i++) {
-            float expected = value_of(0, i); /* in rank order, so that the bits are known */
+            float expected = value_of(0, i); /* the sum is made in the order of ranks, so its bits are known */
             for (int r = 1; r < ith_comm_size(comm); r++)
                 if (k % 2)
                     expected = value_of(r, i) > expected ? value_of(r, i) : expected;
@@ -265,7 +266,7 @@ static ith_status reduce_in_rank(ith_context *context, ith_comm *comm, void *use
     return ITH_OK;
 }
 
-/* One rank after another has NaN among its values: every rank gets it, and the other values are as usual. */
+/* Each rank in turn has a NaN among its values. Every rank gets the NaN, and the right results for the other values. */
 static ith_status reduce_nan_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -312,7 +313,7 @@ static int every_rank_gets_the_same_bits(const suite_subject *s)
     return failed;
 }
 
-/* No rank leaves a barrier before the last has come to it, by the clock that they have in common. */
+/* No rank leaves a barrier before the last rank has come to it. All ranks read the same clock. */
 static ith_status barrier_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -337,12 +338,13 @@ static int a_barrier_waits_for_the_last(const suite_subject *s)
 
 /* ---- Groups ---------------------------------------------------------------------------------------------------- */
 
-/* A rank sends its number in the whole group to the next of the sub-group while it waits in another. */
+/* Splits the group into rows and into columns. A rank sends its number to the next rank of its row, and meanwhile takes
+ * part in a reduction of its column. */
 static ith_status split_by(ith_context *context, ith_comm *comm, int columns)
 {
     int rank = ith_comm_rank(comm), ranks = ith_comm_size(comm);
     ith_comm *row = NULL, *column = NULL, *pair = NULL;
-    SUITE_TRY(context, ith_comm_split(comm, rank / columns, -rank, &row)); /* in the opposite order */
+    SUITE_TRY(context, ith_comm_split(comm, rank / columns, -rank, &row)); /* numbered backwards */
     SUITE_TRY(context, ith_comm_split(comm, rank % columns, 0, &column));
     int begin = rank / columns * columns, size = suite_least(ranks - begin, columns);
     int place = size - 1 - (rank - begin);
@@ -360,7 +362,7 @@ static ith_status split_by(ith_context *context, ith_comm *comm, int columns)
     SUITE_CHECK(context, theirs == begin + size - 1 - receive.peer);
     SUITE_TRY(context, ith_comm_split(row, ith_comm_rank(row) / 2, 0, &pair));
     SUITE_CHECK(context, ith_comm_size(pair) <= 2);
-    ith_comm_destroy(&row); /* a group outlives the one that it was made of */
+    ith_comm_destroy(&row); /* `pair`, which was made of `row`, can be used after it */
     SUITE_TRY(context, ith_comm_barrier(pair));
     ith_comm_destroy(&pair);
     ith_comm_destroy(&column);
@@ -383,7 +385,7 @@ static int groups_split(const suite_subject *s)
     return failed;
 }
 
-/* Ranks 0 and 1 have been in more groups than ranks 2 and 3 when each of them splits off with one of the others. */
+/* Ranks 0 and 1 have been in more groups than ranks 2 and 3. Then a split joins rank 0 with 2, and 1 with 3. */
 static ith_status split_unevenly_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -408,7 +410,8 @@ static int groups_split_unevenly(const suite_subject *s)
     return s->ranks < 4 ? 0 : s->run(s->self, 4, split_unevenly_in_rank, NULL);
 }
 
-/* A rank may wait in one group for a peer that waits in another group for what both have posted here. */
+/* Rank 0 waits in a second group for rank 1, and rank 1 waits in the first group for data that rank 0 has posted. Both
+ * waits end, because the data only need to be posted. */
 static ith_status crossed_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;

@@ -114,7 +114,7 @@ static void *cancel_soon(void *plan)
     return NULL;
 }
 
-/* One head and two ranks: rank 0 computes, rank 1 has nothing to do but wait for it, and cancels meanwhile. */
+/* One head on two ranks: rank 0 computes, and rank 1 only waits for it. Rank 1 cancels meanwhile. */
 static ith_status cancel_while_waiting(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -143,7 +143,7 @@ static ith_status cancel_while_waiting(ith_context *context, ith_comm *comm, voi
     return ITH_OK;
 }
 
-/* The last rank cancels; all executions end with the same status, and the next one is as good as any. */
+/* The last rank cancels. The execution ends with the same status on all ranks, and the next execution works. */
 static ith_status cancel_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -181,12 +181,13 @@ static int cancelling_reaches_all(const suite_subject *s)
     for (int ranks = 2; ranks <= suite_least(s->ranks, 3); ranks++)
         failed += s->run(s->self, ranks, cancel_in_rank, NULL);
     int late = s->notifies ? s->run(s->self, 2, cancel_while_waiting, NULL) : 0;
-    for (int n = 0; n < 5 && late; n++) /* a busy machine may hold up who cancels */
+    for (int n = 0; n < 5 && late; n++) /* a busy machine may hold up the rank that cancels */
         late = s->run(s->self, 2, cancel_while_waiting, NULL);
     return failed + late;
 }
 
-/* A rank that refuses, and ranks in calls on different plans: an error for all, and the group lives. */
+/* If one rank refuses its arguments, or if ranks execute different plans, all ranks get an error, and the group lives
+ * on. */
 static ith_status refuse_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;

@@ -2,7 +2,8 @@
 /* The decoder of the autoencoder on a device: golden frames, frames of the processor's decoder at the published widths,
  * causality, bands, cancellation and failures. Runs in the folder tests. The first argument names the device ("cuda" by
  * default; "fake:0" and "fake:1" are stand-ins, with which the largest cases are left out). With the second argument
- * "rates" the times of published sizes follow. Exit status: 0 passed, 1 failed, 77 there is no such device. */
+ * "rates" the times of published sizes follow. Exit status: 0 passed, 1 failed, 77 skipped because there is no such
+ * device. */
 #include "base/context.h"
 #include "files/store.h"
 #include "gpu/fake/fake_device.h"
@@ -33,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static void expect(bool holds, const char 
     failures += !holds;
 }
 
-/* Ends the program if a call of the library fails: all else would follow from this failure. */
+/* Ends the program if a call of the library fails, because later failures would only follow from it. */
 static void need(ith_context *context, ith_status status, const char *what)
 {
     if (!status)
@@ -157,7 +158,7 @@ static void check_golden(const char *model, const char *golden, const char *z_na
     ith_context_destroy(&context);
 }
 
-/* The frames of the golden video, which are rounded to 8 bits. */
+/* Compares frames with the golden video, whose frames are rounded to 8 bits. */
 static void check_video(ith_operand_types types)
 {
     ith_context *context = context_on(device);
@@ -190,7 +191,7 @@ static void check_video(ith_operand_types types)
 
 /* ---- Causality, bands, cancellation ------------------------------------------------------------------------------ */
 
-/* Latents of `count` frames that begin with the same frames whatever their number. */
+/* Latents of `count` frames. The first frames are the same for every count. */
 static float *make_latents(int64_t channels, int64_t count, int64_t pixels)
 {
     float *latents = malloc((size_t)(channels * count * pixels) * sizeof *latents);
@@ -258,7 +259,7 @@ static void check_too_large(void)
     ith_context_destroy(&context);
 }
 
-/* Each call of the stand-in device that can fail fails once: the failure is told, and nothing is left behind. */
+/* Each call of the fake device that can fail fails once. The failure is reported, and no memory is lost. */
 static void check_refused(const char *model, int64_t channels)
 {
     char path[4096];

@@ -48,7 +48,7 @@ void fake_destroy_convs(struct ith_device_convs *convs)
     free(convs);
 }
 
-/* Scratch memory that no call uses, so that callers must have it. */
+/* Bytes of scratch memory. No call uses them, but callers must provide them. */
 static int64_t scratch_of(const ith_device_conv *c)
 {
     return c->frames * 1000;
@@ -61,7 +61,7 @@ ith_status fake_prepare_conv(struct ith_device_convs *convs, const ith_device_co
     return ITH_OK;
 }
 
-/* FAKE_TOGETHER numbers of pixel (f, i, j) of y. spread: the weights of these. */
+/* Computes FAKE_TOGETHER numbers of pixel (f, i, j) of y. spread: their weights. */
 static void sum_taps(const ith_device_conv *c, const char *x, const double *spread, int64_t f, int64_t i, int64_t j,
                      double sums[FAKE_TOGETHER])
 {
@@ -78,7 +78,7 @@ static void sum_taps(const ith_device_conv *c, const char *x, const double *spre
             }
 }
 
-/* Pixel number `pixel` of y. */
+/* Computes pixel number `pixel` of y. */
 static void convolve_pixel(const ith_device_conv *c, const void *x, const double *spread, void *y, int64_t pixel)
 {
     const int64_t area = c->height * c->width, taps = c->depth * c->kernel * c->kernel * c->in;
@@ -117,7 +117,8 @@ ith_status fake_convolve(struct ith_device *device, const ith_device_conv *c, vo
 
 /* ---- Pixels ------------------------------------------------------------------------------------------------------ */
 
-/* The arrays of a pass as this module reaches them. Returns whether they exist. */
+/* Replaces the addresses of a pass's arrays by addresses that this module can access. Returns whether the arrays exist.
+ * */
 static bool reach_pixels(struct ith_device *device, ith_device_pixels *p, char *said)
 {
     const int64_t area = p->height * p->width, count = p->frames * area * p->channels, size = ith_dtype_bytes(p->type);

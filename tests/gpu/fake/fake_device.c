@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory, streams and the table of the module ithaca_device_fake.so (fake_device.h).
  *
- * Memory of the device is a file in memory with two mappings. Addresses that callers get are in the first, which nobody
- * may access; the module uses the second. */
+ * Memory of the device is a file in memory with two mappings. Callers get addresses in the first mapping, which nobody
+ * can access. The module uses the second. */
 #include "fake_device.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #define ALIGNMENT 256
 #define MOST_BLOCKS 8192
 
-/* When operations run: number of the device (fake_device.h). */
+/* The number of the device says when its operations run (fake_device.h). */
 enum { AT_ONCE, WHEN_QUERIED, ON_THREADS, OTHERS_FIRST, DEVICES };
 
 /* Allocated memory: device memory by the callers' addresses, or pinned memory. */
@@ -68,7 +68,7 @@ typedef struct operation {
             const void *source;
             int byte;
             int64_t bytes;
-        } copy; /* and fill */
+        } copy; /* for fill, too */
         struct {
             ith_region_pair *list;
             int64_t count;
@@ -116,7 +116,7 @@ struct ith_device_stream {
 __attribute__((visibility("default"))) extern fake_control_table fake_control;
 fake_control_table fake_control = {.refuse = -1, .fail = -1};
 
-/* Whether this call is to fail, because a test asks for it. */
+/* Whether this call must fail, because a test asks for it. */
 static bool is_refused(char *said)
 {
     const bool refused = atomic_fetch_add(&fake_control.calls, 1) == atomic_load(&fake_control.refuse);
@@ -288,7 +288,7 @@ static int64_t remove_block(block *list, int *count, const void *begin)
     return bytes;
 }
 
-/* A release of memory that is not allocated. There is no way to report it but this. */
+/* Called for a release of memory that is not allocated. A release cannot report a failure, so this ends the program. */
 static void refuse_release(const void *pointer)
 {
     fprintf(stderr, "ithaca_device_fake: %p is released, and is not allocated\n", pointer);
@@ -361,13 +361,13 @@ static bool addresses(struct ith_device *device, const void *pointer)
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
-/* The address at which this module reaches any memory: memory of the host is itself. */
+/* The address at which this module can access any memory. Memory of the host has the same address. */
 static void *anywhere(struct ith_device *device, const void *pointer, int64_t bytes, char *said)
 {
     return is_of_device(device, pointer) ? fake_at(device, pointer, bytes, said) : (void *)(uintptr_t)pointer;
 }
 
-/* Copies or fills. A single number of 32 bits is written as one, because another thread's kernel may be reading it. */
+/* Copies or fills. A single 32-bit number is written at once, because a kernel in another thread may be reading it. */
 static ith_status move_bytes(struct ith_device *device, const operation *o, char *said)
 {
     const int64_t bytes = o->copy.bytes;
@@ -455,8 +455,8 @@ static void run_first(struct ith_device_stream *stream)
     finish_first(stream, run_operation(stream->device, o, said), said);
 }
 
-/* Runs the operations of all streams but one, the newest stream first, as far as they wait for no other operation. The
- * device is locked. */
+/* Runs the operations of all streams but `last`, the newest stream first, up to operations that must wait for others.
+ * The device is locked. */
 static void run_others(struct ith_device_stream *last)
 {
     for (struct ith_device_stream *stream = last->device->newest; stream; stream = stream->older)
@@ -616,7 +616,7 @@ static ith_status query(struct ith_device_stream *stream, bool *done, char *said
     const ith_status status = stream->status;
     if (status)
         memcpy(said, stream->sentence, sizeof stream->sentence);
-    if (status && !strcmp(said, failed_by_test)) /* later tests are not to see it */
+    if (status && !strcmp(said, failed_by_test)) /* so that later tests do not see it */
         stream->status = ITH_OK;
     pthread_mutex_unlock(&stream->device->running);
     return status;
@@ -731,7 +731,7 @@ static const char *refuses_nothing(const struct ith_device *device, const ith_de
     return NULL;
 }
 
-/* Limits like those of kernels for matrix units. */
+/* Refuses calls that kernels for matrix units would refuse, too. */
 static const char *refuses_wide_types(const struct ith_device *device, const ith_device_attend *call)
 {
     (void)device;
@@ -746,8 +746,8 @@ static const ith_device_kernel *const kernels[] = {&fake_16bit, &fake_f32, NULL}
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* Products need nothing here. They are counted as memory of the device, so that a test sees whether they are destroyed.
- */
+/* Products have no state here. They are counted as memory of the device, so that a test can see whether they are
+ * destroyed. */
 struct ith_device_products {
     struct ith_device *device;
     void *scratch;

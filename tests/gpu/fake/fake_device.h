@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device that is none: the module ithaca_device_fake.so computes the operations of kernels/device.h in plain C on the
+/* A fake device: the module ithaca_device_fake.so computes the operations of kernels/device.h in plain C on the
  * processor, for tests of the library on machines without a GPU. It also checks its callers:
  *   - Memory of the device has addresses that fault on the processor; only this module reaches it, through a second
  *     mapping. An access outside of allocated blocks is a failure of the operation, as on a GPU.
@@ -7,8 +7,8 @@
  *   - Rows that a kernel may read must exist, and hidden rows must be finite.
  * "fake:0" runs operations when they are enqueued. "fake:1" runs an operation of a stream only when the stream is
  * queried, or when another stream that waits for it is: a wait_for that is missing gives wrong results. "fake:2" runs
- * the operations of each stream on a thread of its own. "fake:3" runs all that other streams have before the operations
- * of the stream that is queried: work that should have waited comes too early. */
+ * the operations of each stream on a thread of its own. If a stream of "fake:3" is queried, the operations of all other
+ * streams run first, so work that should have waited comes too early. */
 #ifndef ITH_TESTS_FAKE_DEVICE_H
 #define ITH_TESTS_FAKE_DEVICE_H
 
@@ -16,17 +16,17 @@
 
 #include <stdatomic.h>
 
-/* What a test controls and observes. The module exports it as fake_control, for dlsym. */
+/* The table by which a test controls and observes the device. The module exports it as fake_control, for dlsym. */
 typedef struct fake_control_table {
-    atomic_long calls;  /* calls that can fail at once, so far: all but queries */
-    atomic_long refuse; /* the number of the call that fails, from 0; -1: none. Allocations fail for want of memory */
-    atomic_long runs;   /* operations that have run */
-    atomic_long fail;   /* the number of the operation that fails when it runs, as a query then tells; -1: none */
+    atomic_long calls;        /* number of calls that can fail at once, which are all but queries */
+    atomic_long refuse;       /* the number of the call that fails, from 0; -1: none. An allocation gets no memory */
+    atomic_long runs;         /* operations that have run */
+    atomic_long fail;         /* the number of the operation that fails when it runs; -1: none */
     atomic_llong device_held; /* bytes of device memory that are allocated */
     atomic_llong pinned_held; /* bytes of pinned memory */
     atomic_long streams;      /* streams that exist */
     atomic_long attended;     /* heads that attention kernels have computed */
-    atomic_long delay_us;     /* microseconds that each call of 16bit_fake takes longer */
+    atomic_long delay_us;     /* additional microseconds of each call of 16bit_fake */
 } fake_control_table;
 
 /* ---- Between the files of the module --------------------------------------------------------------------------- */
@@ -55,8 +55,8 @@ ith_status fake_colours(struct ith_device *device, const ith_device_colours *col
 ith_status fake_softmax(struct ith_device *device, const ith_device_softmax *softmax, char *said);
 
 enum { FAKE_TOGETHER = 8 };
-/* Weights [out, in] as f64 [out / FAKE_TOGETHER, in, FAKE_TOGETHER]; those of outputs that do not exist are 0. The
- * caller frees them. NULL: there is no memory. */
+/* Returns weights [out, in] as f64 [out / FAKE_TOGETHER, in, FAKE_TOGETHER], which the caller frees; weights of outputs
+ * that do not exist are 0. NULL: there is no memory. */
 double *fake_spread_weights(const void *w, ith_dtype type, int64_t out, int64_t in);
 /* Adds to each sum the products of `count` numbers of x and the weights of its output. */
 void fake_add_products(double sums[FAKE_TOGETHER], const void *x, ith_dtype type, int64_t count, const double *spread);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of kernels/device.h in plain C, in f64 where the contract leaves a choice. One row at a time. */
+/* The operations of kernels/device.h in plain C, one row at a time, in f64 where the contract allows it. */
 #include "fake_device.h"
 
 #include "base/dtype.h"
@@ -11,7 +11,7 @@
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-/* Rows of one head, as this module reaches them. */
+/* Rows of one head, at addresses that this module can access. */
 typedef struct head_rows {
     char *data;
     int64_t stride; /* bytes from one row to the next */
@@ -106,7 +106,7 @@ static char *stretch_at(const ith_region *r, int64_t at, int64_t *length)
     return (char *)r->data + run / r->count[1] * r->stride[0] + run % r->count[1] * r->stride[1] + byte;
 }
 
-/* Replaces the address of a region, which has bytes, by the address at which this module reaches it. */
+/* Replaces the address of a region, which must have bytes, by an address that this module can access. */
 static bool find_region(struct ith_device *device, ith_region *r, char *said)
 {
     const int64_t last = (r->count[0] - 1) * r->stride[0] + (r->count[1] - 1) * r->stride[1];
@@ -234,7 +234,7 @@ ith_status fake_key_stats(struct ith_device *device, const ith_device_key_stats 
     void *scratch = bytes ? fake_at(device, stats->scratch, bytes, said) : NULL;
     if (bytes && !scratch)
         return ITH_ERR_INTERNAL;
-    memset(bytes ? scratch : &(char){0}, 0xff, (size_t)bytes); /* its contents are the module's */
+    memset(bytes ? scratch : &(char){0}, 0xff, (size_t)bytes); /* the module may overwrite it */
     double *work = malloc(2 * D * sizeof *work);
     float *buffer = malloc(D * sizeof *buffer);
     ith_status status = work && buffer ? ITH_OK : no_memory(said);
@@ -336,14 +336,14 @@ typedef struct attended {
     float *buffer;              /* [head_dim] */
 } attended;
 
-/* Memory of `count` numbers of f32 behind `base`, which may be NULL. */
+/* Finds `count` f32 numbers from number `first` of `base` on. base may be NULL. */
 static bool find_floats(struct ith_device *device, float *base, int64_t first, int64_t count, float **out, char *said)
 {
     *out = base && count > 0 ? fake_at(device, base + first, count * (int64_t)sizeof *base, said) : NULL;
     return !base || count == 0 || *out;
 }
 
-/* Finds all that a head needs. */
+/* Finds all addresses that a head needs. */
 static bool find_head(struct ith_device *device, const ith_device_attend *c, int64_t i, attended *a, char *said)
 {
     const int64_t n = c->first + i, D = c->head_dim, kv = n / c->per_kv, entry = n / c->heads;
@@ -377,7 +377,7 @@ static bool find_head(struct ith_device *device, const ith_device_attend *c, int
     return !c->last_shard || find_rows(device, &c->o, c->dtype, D, n, c->q_rows, &a->o, said);
 }
 
-/* Whether the rows that a kernel may read although no query sees them are finite: hidden keys, and rows behind the last
+/* Checks that rows are finite that a kernel may read although no query sees them: hidden keys, and rows after the last
  * key up to a multiple of ITH_DEVICE_KEYS. */
 static bool check_hidden(attended *a, int64_t n, char *said)
 {

@@ -36,7 +36,7 @@ static double gelu(double v)
     return 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
-/* Columns [column, column + FAKE_TOGETHER) of a row of y, as far as they exist. */
+/* Computes columns [column, column + FAKE_TOGETHER) of a row of y, if they exist. */
 static void sum_columns(const ith_device_linear *l, int64_t row, int64_t column, const void *x, const double *spread,
                         const void *bias, void *y)
 {
@@ -72,7 +72,7 @@ ith_status fake_linear(struct ith_device *device, const ith_device_linear *l, ch
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* The arrays of an update as this module reaches them. */
+/* The arrays of an update, at addresses that this module can access. */
 typedef struct update_arrays {
     float *x;
     const void *y;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of products in f64, for the linear and convolutional layers of the fake device:
- * y[o] = sum over k of x[k] w[o, k]. The sums of FAKE_TOGETHER outputs go on together, each in the order of k. */
+/* Sums of products in f64, for the linear and convolutional layers of the fake device: y[o] = sum over k of x[k] w[o,
+ * k]. The sums of FAKE_TOGETHER outputs are computed together, each in the order of k. */
 #include "base/dtype.h"
 #include "fake_device.h"
 

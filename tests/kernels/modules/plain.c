@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A module with a kernel that computes: the one in plain C under another name. */
+/* A module with a kernel that computes: the kernel in plain C under another name. */
 #include "kernels/kernel_module.h"
 #include "kernels/ref/attn_f32_ref.c"
 
