@@ -35,7 +35,7 @@ typedef struct memory_count {
 typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
-    atomic_bool interrupted;
+    atomic_int interruptions;  /* requests to stop that were not withdrawn */
     pid_t process;             /* the process that created the root */
     atomic_long *team_process; /* team_process below, of the library that created the root */
     pthread_mutex_t wisdom_lock;
@@ -296,6 +296,24 @@ int64_t ith_context_peak_bytes(const ith_context *context)
     return atomic_load(&context->family->count.peak_bytes);
 }
 
+static void raise_peak(memory_count *count, int64_t bytes)
+{
+    int_fast64_t peak = atomic_load(&count->peak_bytes);
+    while (bytes > peak && !atomic_compare_exchange_weak(&count->peak_bytes, &peak, bytes))
+        ;
+}
+
+int64_t ith_context_restart_peak(ith_context *context)
+{
+    memory_count *count = &context->family->count;
+    return atomic_exchange(&count->peak_bytes, atomic_load(&count->current_bytes));
+}
+
+void ith_context_raise_peak(ith_context *context, int64_t bytes)
+{
+    raise_peak(&context->family->count, bytes);
+}
+
 ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
 {
     if (!context)
@@ -411,14 +429,19 @@ struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *
     return atomic_exchange(&context->family->trace, trace);
 }
 
-void ith_context_interrupt(ith_context *context, bool interrupted)
+void ith_context_interrupt(ith_context *context)
 {
-    atomic_store(&context->family->interrupted, interrupted);
+    atomic_fetch_add(&context->family->interruptions, 1);
+}
+
+void ith_context_resume(ith_context *context)
+{
+    atomic_fetch_sub(&context->family->interruptions, 1);
 }
 
 bool ith_context_interrupted(const ith_context *context)
 {
-    return atomic_load_explicit(&context->family->interrupted, memory_order_relaxed) ||
+    return atomic_load_explicit(&context->family->interruptions, memory_order_relaxed) > 0 ||
            (context->observer && ith_observer_stops(context->observer));
 }
 
@@ -498,10 +521,7 @@ void ith_context_unlock_wisdom(ith_context *context)
 
 static void count_add(memory_count *count, int64_t bytes)
 {
-    int_fast64_t now = atomic_fetch_add(&count->current_bytes, bytes) + bytes;
-    int_fast64_t peak = atomic_load(&count->peak_bytes);
-    while (now > peak && !atomic_compare_exchange_weak(&count->peak_bytes, &peak, now))
-        ;
+    raise_peak(count, atomic_fetch_add(&count->current_bytes, bytes) + bytes);
 }
 
 void ith_context_count(ith_context *context, int64_t bytes)

@@ -36,6 +36,10 @@ ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
 /* Bytes that the context and all its clones hold now, and the most that they held at any time. */
 int64_t ith_context_bytes(const ith_context *context);
 int64_t ith_context_peak_bytes(const ith_context *context);
+/* Sets the peak to the bytes that are held now, and returns the peak so far, so that a caller finds the peak of one
+ * piece of work. It then calls the second function with this value, and the peak is again the most at any time. */
+int64_t ith_context_restart_peak(ith_context *context);
+void ith_context_raise_peak(ith_context *context, int64_t bytes);
 
 /* Counts `bytes` more, or fewer if negative, as held: memory that does not come from the allocator. */
 void ith_context_count(ith_context *context, int64_t bytes);
@@ -108,10 +112,12 @@ void ith_context_set_activity(ith_context *context, struct ith_activity *activit
  * previous trace. The trace is freed with the last of these contexts. */
 struct ith_trace *ith_context_trace(const ith_context *context);
 struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace);
-/* The request to stop every computation of a context and its clones: the first function sets or clears it, the second
- * reads it and also asks the context's observer (observer.h). Any thread may call both, and a signal handler the first.
- * Long loops read it every few milliseconds and return ITH_ERR_INTERRUPTED. */
-void ith_context_interrupt(ith_context *context, bool interrupted);
+/* Requests to stop every computation of a context and its clones. The first function makes a request, and the second
+ * withdraws it. The third tells whether there is a request, and also asks the context's observer (observer.h). Any
+ * thread may call them, and a signal handler the first two. Long loops ask every few milliseconds and return
+ * ITH_ERR_INTERRUPTED. */
+void ith_context_interrupt(ith_context *context);
+void ith_context_resume(ith_context *context);
 bool ith_context_interrupted(const ith_context *context);
 /* Records the error sentence "stopped on request" and returns ITH_ERR_INTERRUPTED. */
 ith_status ith_fail_interrupted(ith_context *context);

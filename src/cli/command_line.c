@@ -73,6 +73,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case KEY_CONFIG:
         if (!*argument)
             argp_error(state, "--config: an empty text names no file");
+        if (options->config)
+            argp_error(state, "--config is given twice, and one file is read: put the options of %s into %s",
+                       options->config, argument);
         options->config = argument;
         return 0;
     case KEY_PRINT: options->print = true; return 0;

@@ -25,7 +25,7 @@ void ith_unpack_avx512(ith_dtype type, const void *data, int64_t first, int64_t 
 /* Whether this is a quantised type: I8, fp8, or a type with quantisation blocks. */
 static inline bool ith_unpack_has(ith_dtype type)
 {
-    return type == ITH_I8 || type >= ITH_F8_E4M3;
+    return type == ITH_I8 || (type >= ITH_F8_E4M3 && ith_dtype_bytes(type) > 0);
 }
 
 /* The function for the widest instruction set among the ith_cpu_feature bits `cpu`. Never NULL. */

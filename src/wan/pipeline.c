@@ -145,6 +145,7 @@ void ith_pipeline_close(ith_pipeline **pipeline)
     if (!pipeline || !*pipeline)
         return;
     ith_context *context = (*pipeline)->context;
+    ith_pipeline_end_cancellation(*pipeline);
     for (int64_t i = 0; i < (*pipeline)->resolved_count; i++)
         ith_saved_run_close(context, &(*pipeline)->resolved[i]);
     ith_free(context, (*pipeline)->resolved);
@@ -193,6 +194,12 @@ ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32
 
 void ith_pipeline_cancel(ith_pipeline *pipeline)
 {
-    if (pipeline)
-        ith_context_interrupt(pipeline->context, true);
+    if (pipeline && !atomic_exchange(&pipeline->cancelled, true))
+        ith_context_interrupt(pipeline->context);
+}
+
+void ith_pipeline_end_cancellation(ith_pipeline *pipeline)
+{
+    if (atomic_exchange(&pipeline->cancelled, false))
+        ith_context_resume(pipeline->context);
 }

@@ -9,6 +9,7 @@
 #include "text/tokenizer.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* The data of a run that the ranks of one pipeline share. The lowest of these ranks, their leader, writes it, and all
  * of them read it (rank.h). */
@@ -40,6 +41,7 @@ struct ith_pipeline {
     ith_tokenizer *tokenizer; /* loaded when it is first needed; NULL before */
     uint64_t number;          /* a random number that identifies the pipeline among all processes */
     bool lent;                /* rank 0's process has sent the model (lend.h) */
+    atomic_bool cancelled;    /* its run, or its next one, is to end (ith_pipeline_cancel) */
     pthread_mutex_t lock;     /* protects shared.run and shared.ranks */
     ith_saved_run **resolved; /* [resolved_count] files whose strings ith_pipeline_resolve has returned */
     int64_t resolved_count;
@@ -89,6 +91,8 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
 /* Checks that the guidance branches can be distributed over `ranks` ranks. */
 ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks);
 
+/* Withdraws the pipeline's cancellation, if there is one: a run of the pipeline has ended. */
+void ith_pipeline_end_cancellation(ith_pipeline *pipeline);
 /* Loads the pipeline's tokenizer, unless it is loaded already. */
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context);
 /* As ith_pipeline_check, but the error message is left in `context`. */

@@ -132,7 +132,7 @@ static void leave(ith_rank *rank)
         ith_free(rank->context, shared->latents);
         ith_free(rank->context, shared->condition);
         *shared = (ith_shared){0};
-        ith_context_interrupt(rank->context, false);
+        ith_pipeline_end_cancellation(pipeline);
     }
     pthread_mutex_unlock(&pipeline->lock);
 }

@@ -158,9 +158,9 @@ static void an_empty_one_does_nothing(void **state)
     ith_observer_show(context, 2, 3, 10);
     look_for(0.01);
     assert_int_equal(ith_observer_ask(context), ITH_OK);
-    ith_context_interrupt(context, true);
+    ith_context_interrupt(context);
     assert_int_equal(ith_context_check(context), ITH_ERR_INTERRUPTED);
-    ith_context_interrupt(context, false);
+    ith_context_resume(context);
     end(&o);
 }
 

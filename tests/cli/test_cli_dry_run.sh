@@ -24,6 +24,10 @@ for words in "9 frames of 64 x 64" "plan .*single over 1 rank" "kernel" "predict
 done
 [ -z "$(ls | grep -vE '^(out|err|cache)$')" ] || fail "a dry run wrote $(ls)"
 
+dry 1 "no component of .* has files of the variant 'nope', such as transformer/diffusion_pytorch_model.nope.safetensors" --variant nope
+expect 1 "variant is 'fp16': it chooses among the files of a folder" "$ithaca" generate --dit "$model/transformer" --variant fp16 \
+    --prompt x --dry-run --output clip.mp4
+
 # A description of this machine in the cache is used. Most runs here have one, because measuring takes time.
 know_machine
 dry 0 ""

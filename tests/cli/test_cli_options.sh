@@ -87,6 +87,7 @@ for option in output noise lora resume config image prompts; do
     expect 2 "--$option: an empty text names no file" "$ithaca" generate --model "$model" --prompt x --$option ""
 done
 echo 'noise: ""' >empty.yaml
+expect 2 "--config is given twice" "$ithaca" generate --config empty.yaml --config empty.yaml
 expect 1 "empty.yaml:1: noise: an empty text names no file" "$ithaca" generate --model "$model" --prompt x --config empty.yaml
 expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output -
 expect 1 "'-' cannot be written: .*'./-' is a file" "$ithaca" attend --input "$input" --output o --trace -

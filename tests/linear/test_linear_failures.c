@@ -73,7 +73,7 @@ static void stopper_take(void *user, int64_t row, int64_t first, int64_t count, 
     (void)first, (void)y;
     atomic_fetch_add(&s->numbers[row], (int)count);
     if (atomic_fetch_add(&s->takes, 1) == s->stop_at)
-        ith_context_interrupt(context, true);
+        ith_context_interrupt(context);
 }
 
 static void stopper_finish(void *user, int64_t row)
@@ -98,13 +98,14 @@ static void test_interruption(void **state)
         s->stop_at = stop_at;
         const ith_linear_input input = {stopper_row, s};
         const ith_linear_output output = {.take = stopper_take, .finish = stopper_finish, .user = s};
-        ith_context_interrupt(context, stop_at < 0);
+        if (stop_at < 0)
+            ith_context_interrupt(context);
         assert_int_equal(ith_linear_apply(context, layer.linear, &workspace, STOPPED_ROWS, &input, &output),
                          ITH_ERR_INTERRUPTED);
         assert_true(atomic_load(&s->takes) < STOPPED_ROWS);
         assert_true(stop_at >= 0 || atomic_load(&s->takes) == 0);
         assert_int_equal(atomic_load(&s->unfinished), 0);
-        ith_context_interrupt(context, false);
+        ith_context_resume(context);
         free(s);
     }
     one_workspace_free(context, &workspace, &arena);

@@ -233,8 +233,14 @@ static int64_t memory_missing(vae_bench bench, int threads, ith_precision precis
     check(own, bench ? bench(own, &decode, &o, &report) : ith_bench_block(own, &block, &o, &report));
     assert_int_equal(memory_of(own).current_bytes, 0);
     assert_int_equal(memory_of(own).peak_bytes, report.peak_bytes);
+    const int64_t missing = report.predicted_bytes - report.peak_bytes;
+    ith_bench_report smaller = ITH_BENCH_REPORT_INIT; /* with the same context, whose peak is larger */
+    block.tokens = 16, f.done = 0;
+    check(own, ith_bench_block(own, &block, &o, &smaller));
+    assert_true(memory_of(own).peak_bytes >= report.peak_bytes);
+    assert_int_equal(smaller.predicted_bytes - smaller.peak_bytes, 0);
     ith_context_destroy(&own);
-    return report.predicted_bytes - report.peak_bytes;
+    return missing;
 }
 
 static void memory_is_predicted(void **state)
@@ -302,6 +308,10 @@ static void nonsense_is_refused(void **state)
     ith_bench_options bad = good;
     bad.precision = (ith_precision)99;
     REFUSED(context, "precision is 99", ith_bench_block(context, &block, &bad, NULL));
+    for (int i = 0; i < 2; i++) {
+        bad = good, bad.weights = (ith_dtype)(i ? 24 : -1);
+        REFUSED(context, "weights of type", ith_bench_block(context, &block, &bad, NULL));
+    }
     bad = good, bad.weights = ITH_I32;
     REFUSED(context, "they must be F32, BF16, F16, fp8, I8 or", ith_bench_block(context, &block, &bad, NULL));
     REFUSED(context, "they must be F32, BF16 or F16", ith_bench_decode(context, &decode, &bad, NULL));

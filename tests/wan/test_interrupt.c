@@ -6,6 +6,7 @@
 #include "support/engine/pipeline_fixture.h"
 #include "support/memory.h"
 #include "support/random.h"
+#include "wan/pipeline.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -80,7 +81,7 @@ static double cancel_run(int ranks, ith_generate_options *options, canceller *c)
     double end = ith_clock_seconds();
     c->over = true;
     pthread_join(thread, NULL);
-    ith_context_interrupt(context, false); /* in case the run had ended before it was cancelled */
+    ith_pipeline_end_cancellation(pipeline); /* in case the run had ended before it was cancelled */
     printf("%s in %.3f s\n", status ? ith_context_error(context) : "whole", end - c->cancelled_at);
     if (!status)
         return 0;
@@ -127,6 +128,25 @@ static void a_pipeline_works_after_it_was_cancelled(void **state)
     ith_pipeline_cancel(pipeline); /* cancels the next run */
     assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_INTERRUPTED);
     check(context, engine_generate(context, pipeline, 2, &options, NULL));
+}
+
+/* A cancellation ends runs of other pipelines of the context too, and stays until its own pipeline has run or is
+ * closed. */
+static void a_cancellation_belongs_to_its_pipeline(void **state)
+{
+    (void)state;
+    ith_pipeline *other = NULL;
+    ith_generate_options options = large_options();
+    options.height = options.width = 32, options.frames = 1, options.steps = 1;
+    check(context, ith_pipeline_open(context, "../models/shapes", &other));
+    ith_pipeline_cancel(other);
+    ith_pipeline_cancel(other);
+    assert_int_equal(engine_generate(context, pipeline, 1, &options, NULL), ITH_ERR_INTERRUPTED);
+    assert_int_equal(engine_generate(context, other, 1, &options, NULL), ITH_ERR_INTERRUPTED);
+    check(context, engine_generate(context, other, 1, &options, NULL));
+    ith_pipeline_cancel(other);
+    ith_pipeline_close(&other);
+    check(context, engine_generate(context, pipeline, 1, &options, NULL));
 }
 
 /* The progress that a caller was shown. */
@@ -222,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_moment_will_do),
         cmocka_unit_test(a_pipeline_works_after_it_was_cancelled),
+        cmocka_unit_test(a_cancellation_belongs_to_its_pipeline),
         cmocka_unit_test(progress_only_goes_on),
         cmocka_unit_test(a_callback_stops_every_stage),
     };

@@ -217,9 +217,9 @@ static void a_caller_and_an_interruption_end_the_encoding(void **state)
     assert_int_equal(open_vae(context, MODEL, ITH_VAE_ENCODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     assert_int_equal(ith_vae_encode(context, vae, 2, 2, 1, give_rows, &video, latents, NULL), ITH_ERR_IO);
     video.stop_at = -1;
-    ith_context_interrupt(context, true);
+    ith_context_interrupt(context);
     assert_int_equal(ith_vae_encode(context, vae, 2, 2, 1, give_rows, &video, latents, NULL), ITH_ERR_INTERRUPTED);
-    ith_context_interrupt(context, false);
+    ith_context_resume(context);
     static const int64_t bad[][3] = {{0, 2, 1}, {1, 0, 1}, {1, 1, 0}, {1, 16385, 1}};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(

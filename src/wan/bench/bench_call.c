@@ -106,6 +106,7 @@ static ith_status begin(ith_bench_call *call, ith_context *context, const ith_be
     call->report.threads = o->threads;
     call->types = ith_number_types_choose(context, call->report.precision);
     call->bytes_before = ith_context_bytes(context);
+    call->peak_before = ith_context_restart_peak(context);
     call->threads_before = omp_get_max_threads();
     omp_set_num_threads(o->threads);
     call->observer_before = ith_context_observer(context);
@@ -124,6 +125,7 @@ static void end(ith_bench_call *call, ith_bench_report *report)
     ith_observer_close(&call->observer);
     omp_set_num_threads(call->threads_before);
     call->report.peak_bytes = ith_context_peak_bytes(call->context) - call->bytes_before;
+    ith_context_raise_peak(call->context, call->peak_before);
     if (report)
         ITH_SIZED_FILL(call->context, ith_bench_report, ITH_BENCH_REPORT_INIT, report, &call->report);
 }

@@ -17,6 +17,7 @@ typedef struct ith_bench_call {
     bool measuring;                /* whether the clock runs: it gets the ticks of the observer */
     ith_observer *observer_before; /* the context's observer before the call */
     int64_t bytes_before;          /* bytes that the context held before the call */
+    int64_t peak_before;           /* the context's peak before the call */
     int threads_before;
 } ith_bench_call;
 

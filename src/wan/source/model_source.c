@@ -78,29 +78,39 @@ static const struct {
                [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
                [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
 
+/* Sets *path to the file of a component that has a variant: the index of its shards, or its only file. NULL: there is
+ * none. The caller frees it. */
+static ith_status find_variant(ith_context *context, const char *folder, const char *variant, ith_part part,
+                               char **path)
+{
+    *path = NULL;
+    for (int index = 1; index >= 0 && !*path; index--) {
+        char *name = index ? ith_format(context, "%s.safetensors.index.%s.json", layouts[part].stem, variant)
+                           : ith_format(context, "%s.%s.safetensors", layouts[part].stem, variant);
+        const bool found = name && ith_has_file(context, folder, name);
+        if (found)
+            *path = ith_format(context, "%s/%s", folder, name);
+        const bool lacks = !name || (found && !*path);
+        ith_free(context, name);
+        if (lacks)
+            return ITH_ERR_MEMORY;
+    }
+    return ITH_OK;
+}
+
 /* Opens a component of a diffusers checkpoint: the files of the variant if it has such files, otherwise the usual
  * files. */
 static ith_status open_folder(ith_context *context, const char *folder, const char *variant, ith_part part,
                               ith_store **out)
 {
-    char *names[2] = {NULL, NULL};
-    ith_status status = ITH_OK;
-    if (variant) {
-        names[0] = ith_format(context, "%s.safetensors.index.%s.json", layouts[part].stem, variant);
-        names[1] = ith_format(context, "%s.%s.safetensors", layouts[part].stem, variant);
-        status = names[0] && names[1] ? ITH_OK : ITH_ERR_MEMORY;
-    }
-    bool found = false;
-    for (int i = 0; i < 2 && variant && !status && !found; i++) {
-        if (!(found = ith_has_file(context, folder, names[i])))
-            continue;
-        char *path = ith_format(context, "%s/%s", folder, names[i]);
-        status = path ? ith_store_open_files(context, (const char *const *)&path, 1, NULL, out) : ITH_ERR_MEMORY;
-        ith_free(context, path);
-    }
-    ith_free(context, names[0]);
-    ith_free(context, names[1]);
-    return status || found ? status : ith_store_open(context, folder, layouts[part].stem, layouts[part].choice, out);
+    char *path = NULL;
+    ith_status status = variant ? find_variant(context, folder, variant, part, &path) : ITH_OK;
+    if (!status && path)
+        status = ith_store_open_files(context, (const char *const *)&path, 1, NULL, out);
+    else if (!status)
+        status = ith_store_open(context, folder, layouts[part].stem, layouts[part].choice, out);
+    ith_free(context, path);
+    return status;
 }
 
 ith_status ith_source_open(ith_context *context, const ith_sources *sources, ith_part part, ith_store **out)
@@ -352,6 +362,13 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     if (files->dit_high && ith_noise_of_name(files->dit_high) < 0 && ith_noise_of_name(files->dit_low) > 0)
         return ith_fail(context, ITH_ERR_ARGUMENT, "dit_high is %s, and dit_low is %s: by their names they are swapped",
                         files->dit_high, files->dit_low);
+    if (files->dit_high && (ith_noise_of_name(files->dit_high) < 0 || ith_noise_of_name(files->dit_low) > 0))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "dit_high is %s, and dit_low is %s: by their names both are for %s noise", files->dit_high,
+                        files->dit_low, ith_noise_of_name(files->dit_high) < 0 ? "low" : "high");
+    if (files->variant && !files->folder)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "variant is '%s': it chooses among the files of a folder, and none is named", files->variant);
     if (files->dit && ith_is_expert_by_name(files->dit))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "%s is by its name one of two experts: name both, with dit_high and dit_low", files->dit);
@@ -395,6 +412,24 @@ static ith_status check_folder(ith_context *context, const char *path)
                     path);
 }
 
+/* Checks that a component has files of the variant. */
+static ith_status check_variant(ith_context *context, const ith_sources *sources)
+{
+    for (ith_part part = 0; part < ITH_PARTS; part++) {
+        char *path = NULL;
+        ith_status status = ITH_OK;
+        if (sources->parts[part].folder)
+            status = find_variant(context, sources->parts[part].folder, sources->variant, part, &path);
+        const bool found = path;
+        ith_free(context, path);
+        if (status || found)
+            return status;
+    }
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "no component of %s has files of the variant '%s', such as transformer/%s.%s.safetensors",
+                    sources->folder, sources->variant, layouts[ITH_PART_DIT].stem, sources->variant);
+}
+
 /* Sets the sources of the components that have none to the components of a diffusers checkpoint. */
 static ith_status take_checkpoint(ith_context *context, const char *folder, const char *variant, ith_sources *out)
 {
@@ -404,7 +439,7 @@ static ith_status take_checkpoint(ith_context *context, const char *folder, cons
         if (!has_source(&out->parts[part]) &&
             !(out->parts[part].folder = ith_format(context, "%s/%s", folder, ith_part_name(part))))
             return ITH_ERR_MEMORY;
-    return ITH_OK;
+    return variant ? check_variant(context, out) : ITH_OK;
 }
 
 /* Sets the sources of the components that have none to the transformer's file, which may be an all-in-one file. */
@@ -481,6 +516,10 @@ ith_status ith_sources_find(ith_context *context, const ith_model_files *files, 
         status = take_rest(context, out);
     else if (!status && is_checkpoint(context, files->folder))
         status = take_checkpoint(context, files->folder, files->variant, out);
+    else if (!status && files->variant)
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT, "variant is '%s', and %s is no checkpoint in the layout of diffusers",
+                     files->variant, files->folder);
     else if (!status)
         status = search_folder(context, files->folder, out);
     return status ? status : find_tokenizer(context, files, out);
