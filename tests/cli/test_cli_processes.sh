@@ -143,8 +143,7 @@ printf 'a\nb\nc\n' >three
 refused "--prompts or --count differs" "--prompts three" generate --model "$model" --prompts two --quiet
 refused "rank 1 on [^ ]+: nofile: cannot be read" "--prompts nofile" generate --model "$model" --prompts two --quiet
 refused "--repeat differs between" "--repeat 2" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1
-echo "seq: 18" >seq.yaml
-refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" verify --seq 17 --config "$work/seq.yaml"
+refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" verify --seq 17
 refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17
 refused "--heads differs between rank 1 on [^ ]+ and rank 0" "--heads 3" bench attention --seq 100
 cp -r "$model" changed
