@@ -434,7 +434,7 @@ void ith_context_interrupt(ith_context *context)
     atomic_fetch_add(&context->family->interruptions, 1);
 }
 
-void ith_context_resume(ith_context *context)
+void ith_context_end_interruption(ith_context *context)
 {
     atomic_fetch_sub(&context->family->interruptions, 1);
 }

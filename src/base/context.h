@@ -117,7 +117,7 @@ struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *
  * thread may call them, and a signal handler the first two. Long loops ask every few milliseconds and return
  * ITH_ERR_INTERRUPTED. */
 void ith_context_interrupt(ith_context *context);
-void ith_context_resume(ith_context *context);
+void ith_context_end_interruption(ith_context *context);
 bool ith_context_interrupted(const ith_context *context);
 /* Records the error sentence "stopped on request" and returns ITH_ERR_INTERRUPTED. */
 ith_status ith_fail_interrupted(ith_context *context);

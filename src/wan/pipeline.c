@@ -201,5 +201,5 @@ void ith_pipeline_cancel(ith_pipeline *pipeline)
 void ith_pipeline_end_cancellation(ith_pipeline *pipeline)
 {
     if (atomic_exchange(&pipeline->cancelled, false))
-        ith_context_resume(pipeline->context);
+        ith_context_end_interruption(pipeline->context);
 }

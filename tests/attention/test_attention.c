@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares every strategy on every mesh with the definition in double, and the bits of ulysses with those of single. */
+/* Compares every strategy on every mesh with attention computed in double, by its definition. The strategy ulysses must
+ * give the bits of the strategy single. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/fixture.h"

@@ -61,7 +61,7 @@ typedef struct act {
     ith_status other;                                                 /* the status of the intruding thread */
 } act;
 
-static char where[128]; /* what is being tested: the watchdog prints it */
+static char where[128]; /* the name of the running case, for the watchdog to print */
 
 static void bark(int number)
 {

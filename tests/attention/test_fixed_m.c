@@ -215,7 +215,7 @@ static ith_status prepare_in_rank(ith_context *rank_context, ith_comm *comm, voi
     memset(arena.base, 0xff, (size_t)bytes);
     ith_fixed_m_lay_out(&s, &shape, &arena, &fixed);
     RANK_CHECK(rank_context, arena.used_bytes == bytes && !arena.overflow);
-    for (int again = 0; again < 2; again++) /* the second call must not depend on what the first left behind */
+    for (int again = 0; again < 2; again++) /* the second call finds the memory of the first */
         RANK_TRY(ith_fixed_m_prepare(&fixed, &heads, &queries, &parts.shard, &tensors));
     take_offsets(c, &s, &fixed, &all_q, c->m[rank], c->applies[rank]);
     free(arena.base);
@@ -301,8 +301,9 @@ static int64_t next_checked(const fixed_case *c, int64_t i)
     return i + (c->problem.q_len > 40 && i + 8 < c->problem.q_len ? 7 : 1);
 }
 
-/* Checks a head: no logit exceeds its offset by more than 88. With one shard, offset and gate are those of the
- * specification. With several, the bound may be larger; then the offset is larger, and more heads may fail the gate. */
+/* Checks a head: no logit exceeds its offset by more than 88. With one shard, the offset and the gate equal the offset
+ * and the gate of the specification. With several shards the bound may be larger. Then the offset is larger, and more
+ * heads may fail the gate. */
 static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *failed)
 {
     truth t = truth_of(c, problem);
@@ -736,8 +737,8 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
     }
 }
 
-/* With replicated keys each rank has all keys and its own queries. Gate and offsets are those of one rank, because the
- * largest query of all ranks decides about the gate. */
+/* With replicated keys each rank has all keys and its own queries. The gate and the offsets are the same as on one rank,
+ * because the largest query of all ranks decides about the gate. */
 static void replicated_keys_are_counted_once(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops on a pool of threads of the caller. In whatever order the pool runs the tasks, the bits are those of OpenMP's
- * threads. */
+/* Loops on a pool of threads of the caller. The results have the same bits as with OpenMP's threads, for every order
+ * in which the pool runs the tasks. */
 #include "base/parallel.h"
 #include "support/random.h"
 

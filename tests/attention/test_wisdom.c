@@ -574,8 +574,8 @@ static void save_many(int process)
     _exit(0);
 }
 
-/* Eight processes save to one file at the same time, and one of them is killed. The file has all entries of the others,
- * and those that the killed process had saved. */
+/* Eight processes save to one file at the same time, and one of them is killed. The file has all entries of the other
+ * seven, and the entries that the killed process had saved. */
 static void processes_lose_nothing(void **state)
 {
     (void)state;

@@ -160,7 +160,7 @@ static void an_empty_one_does_nothing(void **state)
     assert_int_equal(ith_observer_ask(context), ITH_OK);
     ith_context_interrupt(context);
     assert_int_equal(ith_context_check(context), ITH_ERR_INTERRUPTED);
-    ith_context_resume(context);
+    ith_context_end_interruption(context);
     end(&o);
 }
 

@@ -46,7 +46,7 @@ static void groups_outlive_their_contexts(void **state)
     }
 }
 
-/* What a context and its clones share lives until the last of them is destroyed. */
+/* A context and its clones share some state. This state lives until the last of them is destroyed. */
 static void clones_outlive_their_parent(void **state)
 {
     (void)state;

@@ -161,7 +161,7 @@ static void ranks_see_what_others_share(void **state)
 
 /* ---- Sharing that ends badly ----------------------------------------------------------------------------------- */
 
-/* Every rank shares two values, and reads those of the others for a while. One rank does something wrong: */
+/* Every rank shares two values, and reads the values of the other ranks for a while. One rank makes this mistake: */
 typedef enum fault {
     FAULT_NONE,
     FAULT_ABORT,   /* ends the group, then unshares */

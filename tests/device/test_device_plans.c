@@ -2,7 +2,7 @@
 /* Plans on a device against the definition in double, with the bounds of plans on the processor: every strategy on 1 to
  * 16 ranks that share the device, and every kind of problem. ITHACA_TEST_DEVICE names the device. On a GPU the groups
  * of cases stop after ITHACA_TEST_SECONDS (60) in all, and print the number of cases that ran. ITHACA_PLAN_STEP=n
- * leaves out most plans of the small problem: it takes those of one rank, and every n-th of the others. */
+ * leaves out most plans of the small problem: it takes all plans on one rank, and every n-th plan on several ranks. */
 #include "base/clock.h"
 #include "device/device_fixture.h"
 #include "support/attention_check.h"

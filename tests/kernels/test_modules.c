@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for modules with kernels: the folders, the modules that are taken, and the reasons for those that are not.
- * Each case runs in a process of its own, because a process searches only once. */
+/* The search for modules with kernels: the folders, the modules that are taken, and the reasons for which the other
+ * modules are refused. Each case runs in a process of its own, because a process searches only once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -483,7 +483,7 @@ static void test_interruption(void **state)
     ith_context_interrupt(context);
     assert_int_equal(packed_run_all(&conv, 16, 1, n.video, n.y), ITH_ERR_INTERRUPTED);
     assert_int_equal(ith_conv_pack(context, &conv.conv, n.w, ITH_F32, n.b, conv.scratch), ITH_ERR_INTERRUPTED);
-    ith_context_resume(context);
+    ith_context_end_interruption(context);
     packed_close(&conv);
     numbers_free(&n);
     ith_context_destroy(&context);

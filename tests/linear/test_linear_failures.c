@@ -105,7 +105,7 @@ static void test_interruption(void **state)
         assert_true(atomic_load(&s->takes) < STOPPED_ROWS);
         assert_true(stop_at >= 0 || atomic_load(&s->takes) == 0);
         assert_int_equal(atomic_load(&s->unfinished), 0);
-        ith_context_resume(context);
+        ith_context_end_interruption(context);
         free(s);
     }
     one_workspace_free(context, &workspace, &arena);

@@ -219,7 +219,7 @@ static void a_caller_and_an_interruption_end_the_encoding(void **state)
     video.stop_at = -1;
     ith_context_interrupt(context);
     assert_int_equal(ith_vae_encode(context, vae, 2, 2, 1, give_rows, &video, latents, NULL), ITH_ERR_INTERRUPTED);
-    ith_context_resume(context);
+    ith_context_end_interruption(context);
     static const int64_t bad[][3] = {{0, 2, 1}, {1, 0, 1}, {1, 1, 0}, {1, 16385, 1}};
     for (int i = 0; i < 4; i++) {
         assert_int_equal(

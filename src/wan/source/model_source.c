@@ -349,6 +349,20 @@ static ith_status search_folder(ith_context *context, const char *folder, ith_so
 
 /* ---- The whole model ------------------------------------------------------------------------------------------- */
 
+/* Checks that the names of the experts' files do not say the noise of the other expert. */
+static ith_status check_experts(ith_context *context, const char *high, const char *low)
+{
+    const bool high_is_low = ith_noise_of_name(high)<0, low_is_high = ith_noise_of_name(low)> 0;
+    if (high_is_low && low_is_high)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "dit_high is %s, and dit_low is %s: by their names they are swapped",
+                        high, low);
+    if (high_is_low || low_is_high)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "dit_high is %s, and dit_low is %s: by their names both are for %s noise", high, low,
+                        high_is_low ? "low" : "high");
+    return ITH_OK;
+}
+
 /* Checks that the members name a transformer in one way, and that the names of files agree with the experts. */
 static ith_status check_named(ith_context *context, const ith_model_files *files)
 {
@@ -359,13 +373,9 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     if (!files->dit_high != !files->dit_low)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s is missing: a model with two experts needs dit_high and dit_low",
                         files->dit_high ? "dit_low" : "dit_high");
-    if (files->dit_high && ith_noise_of_name(files->dit_high) < 0 && ith_noise_of_name(files->dit_low) > 0)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "dit_high is %s, and dit_low is %s: by their names they are swapped",
-                        files->dit_high, files->dit_low);
-    if (files->dit_high && (ith_noise_of_name(files->dit_high) < 0 || ith_noise_of_name(files->dit_low) > 0))
-        return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "dit_high is %s, and dit_low is %s: by their names both are for %s noise", files->dit_high,
-                        files->dit_low, ith_noise_of_name(files->dit_high) < 0 ? "low" : "high");
+    ith_status status = files->dit_high ? check_experts(context, files->dit_high, files->dit_low) : ITH_OK;
+    if (status)
+        return status;
     if (files->variant && !files->folder)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "variant is '%s': it chooses among the files of a folder, and none is named", files->variant);

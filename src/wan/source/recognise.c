@@ -86,16 +86,27 @@ static bool is_word_end(char before, char after)
     return !isalpha(b) || !isalpha(a) || (islower(b) && isupper(a));
 }
 
+/* Whether a word ends before byte `at` of a name of `length` bytes; at the name's beginning and end, too. */
+static bool is_edge(const char *name, size_t length, size_t at)
+{
+    return at == 0 || at == length || is_word_end(name[at - 1], name[at]);
+}
+
+static bool begins_with(const char *name, size_t length, const char *text)
+{
+    const size_t bytes = strlen(text);
+    return bytes <= length && !strncasecmp(name, text, bytes);
+}
+
 /* Whether a name of `length` bytes has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and
  * "low_v2" have "low"; "flow" and "lowpoly" have not. */
 static bool has_word(const char *name, size_t length, const char *word)
 {
-    const size_t bytes = strlen(word), noise = strlen("noise");
+    const size_t bytes = strlen(word);
     for (size_t i = 0; i + bytes <= length; i++) {
-        const char *end = name + i + bytes;
-        const size_t left = length - i - bytes;
-        if (!strncasecmp(name + i, word, bytes) && (!i || is_word_end(name[i - 1], name[i])) &&
-            (!left || is_word_end(end[-1], end[0]) || (left >= noise && !strncasecmp(end, "noise", noise))))
+        const size_t end = i + bytes;
+        if (begins_with(name + i, length - i, word) && is_edge(name, length, i) &&
+            (is_edge(name, length, end) || begins_with(name + end, length - end, "noise")))
             return true;
     }
     return false;
@@ -104,9 +115,8 @@ static bool has_word(const char *name, size_t length, const char *word)
 /* Whether the name of `length` bytes has the text in it, in any case. */
 static bool is_in(const char *name, size_t length, const char *text)
 {
-    const size_t bytes = strlen(text);
-    for (size_t i = 0; i + bytes <= length; i++)
-        if (!strncasecmp(name + i, text, bytes))
+    for (size_t i = 0; i <= length; i++)
+        if (begins_with(name + i, length - i, text))
             return true;
     return false;
 }

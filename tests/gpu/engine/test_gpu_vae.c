@@ -237,7 +237,7 @@ static void check_causal(const char *model, int64_t channels, int64_t stride)
     ith_context_interrupt(context);
     expect(ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &stopped, NULL) == ITH_ERR_INTERRUPTED,
            "%s: an interrupted context does not decode: %s", model, ith_context_error(context));
-    ith_context_resume(context);
+    ith_context_end_interruption(context);
     const int64_t lost = free_before - free_bytes(context);
     expect(lost < 64 << 20 && (!lost || strncmp(device, "fake", 4)),
            "%s: memory of the device is given back: %lld bytes", model, (long long)lost);
