@@ -192,7 +192,7 @@ expect 0 "" "$ithaca" $bench --wisdom "$cache/wisdom"
 echo "refusals"
 long=$(printf "%04096d" 0)
 expect 1 "--machine: the name of the file has [0-9]+ bytes, and may have [0-9]+" "$ithaca" tune $small --machine "$work/$long" --budget 5
-expect 0 "" "$ithaca" tune --model "$root/models/shapes-i2v" --budget 0.2 --machine none --wisdom of-images # needs no image
+expect 0 "" "$ithaca" tune --model "$root/models/shapes-i2v" --budget 0.2 --machine none --wisdom "$work/of-images" # needs no image
 expect 2 "--problem excludes --model" "$ithaca" tune --model "$model" --problem wan2.1-1.3b-480p --budget 1
 expect 2 "--model is needed, or --dit, or --dit-high and --dit-low" "$ithaca" tune --vae "$model/vae" --budget 1
 expect 2 "wan2.1-1.3b-480p" "$ithaca" tune --problem none-such --budget 1
