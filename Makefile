@@ -7,7 +7,7 @@ PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
-CTEST   := ctest --output-on-failure --no-tests=error
+CTEST   := ctest --output-on-failure --no-tests=error -j4 # tests/CMakeLists.txt says how many places a test takes
 
 .PHONY: help dependencies build demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
 
@@ -26,7 +26,7 @@ demo: build ## a video from the small model kept here
 	@echo "The video is $(abspath $(DEMO))"
 
 check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
-	@set -o pipefail; (cd $(BUILD) && $(CTEST) -j2) | tests/summary.sh $(BUILD)
+	@set -o pipefail; (cd $(BUILD) && $(CTEST)) | tests/summary.sh $(BUILD)
 
 check-gpu: build ## the tests of the module for NVIDIA GPUs, on this machine's GPU
 	@cd $(BUILD) && $(CTEST) -L gpu
@@ -34,14 +34,14 @@ check-gpu: build ## the tests of the module for NVIDIA GPUs, on this machine's G
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null
 	@cmake --build build-check-asan
-	@cd build-check-asan && $(CTEST) -j2 -LE tree -E '@module' # a module's kernel has the code of a tested one
+	@cd build-check-asan && $(CTEST) -LE tree -E '@module' # a module's kernel has the code of a tested one
 	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF TSAN_TESTS='-E accuracy'
 
 check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; the models under every instruction set; more of everything over MPI
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz && \
 	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes && \
 	ITHACA_GOLDEN_RUNS=all ../$(BUILD)/test_pipeline_device && ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run
-	@cd $(BUILD) && $(CTEST) -C long -L cpu -j2
+	@cd $(BUILD) && $(CTEST) -C long -L cpu
 	@cd tests && ITHACA_STRANGE=all bash cli/test_cli_options.sh ../$(BUILD) && ITHACA_SIGNALS=27 bash cli/test_cli_signals.sh ../$(BUILD)
 	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
 	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=500 bash mpi/test_mpi_faults.sh" \
@@ -61,7 +61,7 @@ tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadS
 	@cmake --preset tsan -B $(TSAN_BUILD) $(TSAN_FLAGS) >/dev/null
 	@cmake --build $(TSAN_BUILD)
 	@cd $(TSAN_BUILD) && OMP_TOOL_LIBRARIES=libarcher.so \
-	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -j2 -L tsan $(TSAN_TESTS)
+	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L tsan $(TSAN_TESTS)
 
 bench: build ## load, text, per step and decode of the small model; attention and product kernels, linear layers
 	@cmake --build $(BUILD) --target bench

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The transports over MPI: ithaca_transport_openmpi.so and ithaca_transport_mpich.so, each built with the compiler wrapper of
-# its MPI, and left out where there is none. Nothing else links MPI.
+# its MPI, and left out where there is none. Nothing else links MPI. MPI does not run under a sanitizer.
+if(ITHACA_SANITIZE OR CMAKE_CROSSCOMPILING)
+  return()
+endif()
 file(WRITE ${PROJECT_BINARY_DIR}/which_mpi.c "#include <mpi.h>
 #if defined(OPEN_MPI)
 ithaca_mpi=openmpi
@@ -27,7 +30,7 @@ function(ithaca_mpi_module kind title)
       set(command ${ITHACA_MPICC_${wrapper}})
     endif()
   endforeach()
-  if(NOT kind_found STREQUAL kind OR CMAKE_CROSSCOMPILING)
+  if(NOT kind_found STREQUAL kind)
     message(STATUS "${title} was not found: the transport ${kind} is not built")
     return()
   endif()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_context_error, with the error sentence of the calling thread's last failure without a context.
  *
- * This is the only function of the file, because libithaca_wan contains a copy of context.c but must take this function
+ * This is the only function of the file, because libithaca_wan contains a copy of fail.c but must take this function
  * from libithaca, so that both libraries share one error sentence. */
 #include "context.h"
 

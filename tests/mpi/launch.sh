@@ -39,7 +39,6 @@ find_launcher() {
 [ -e "$build/ithaca_transport_$kind.so" ] || skip "the transport $kind is not built: tools/install_dependencies.sh installs its MPI"
 launcher=$(find_launcher)
 [ "$launcher" ] || skip "there is no launcher of $kind"
-! grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt" || skip "MPI does not run under a sanitizer"
 [ "$kind" != openmpi ] || "$launcher" --version | grep -qE '\) 4\.' || skip "the options of $launcher are known for Open MPI 4 alone"
 
 work=$(mktemp -d)

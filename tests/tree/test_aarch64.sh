@@ -17,4 +17,4 @@ cmake -S "$source" -B "$build" -G Ninja --toolchain "$source/cmake/aarch64.cmake
     -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-Werror >/dev/null
 tests="test_base test_rowops test_keyops test_attn_kernels test_product_kernels test_modules test_lifetime test_connect test_plan"
 ninja -C "$build" ithaca $tests >"$build/log" || { cat "$build/log"; exit 1; }
-ITHACA_TEST_KERNEL=f32_neon ctest --test-dir "$build" --output-on-failure --no-tests=error -j2 -R "^($(echo $tests | tr ' ' '|'))\$"
+ITHACA_TEST_KERNEL=f32_neon ctest --test-dir "$build" --output-on-failure --no-tests=error -j4 -R "^($(echo $tests | tr ' ' '|'))\$"
