@@ -36,6 +36,12 @@ expect 1 "another size" "${run[@]}" --lora "$lora" --steps 4 --shift 5 --guidanc
 grep -q "needs" "$work/err" && fail "advice where all is in force: $(cat "$work/err")"
 [ -e "$work/c.mp4" ] && fail "a refused run wrote a video"
 
+# Names of files may have control characters, which are commands to a terminal.
+odd=$work/$(printf 'lightning\033[31m.safetensors')
+cp "$golden/lora/kohya.safetensors" "$odd"
+expect 1 "lightning\?\[31m.safetensors is Lightning" "${run[@]}" --lora "$odd" --steps 9
+grep -q "$(printf '\033')" "$work/err" && fail "control characters in $(cat -v "$work/err")"
+
 # The first lines of a run say which transformers each file changes, and how much. A colon that is part of a name does
 # not begin a strength.
 "$build/make_tiny_model" "$work" || fail "no tiny model"
