@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "input_file.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,13 +86,18 @@ static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int6
     return code;
 }
 
-int ith_batch_lines_read(const char *path, ith_batch_line **lines, int64_t *count)
+int ith_batch_lines_read(const char *path, bool alone, ith_batch_line **lines, int64_t *count)
 {
+    bool once;
     *lines = NULL, *count = 0;
-    FILE *file = ith_input_open(path);
+    FILE *file = ith_input_open_once(path, &once);
     if (!file)
-        return ith_cli_error("%s: cannot be read: %s", path, ith_input_fault());
-    int code = read_lines(file, path, lines, count);
+        return ith_cli_error("%s: cannot be read: %s", path,
+                             errno == EINVAL ? "it is not a file or a pipe" : ith_input_fault());
+    int code = once && !alone ? ith_cli_error("%s: it can be read once, and each process of the run reads the prompts: "
+                                              "write them to a file, and name it",
+                                              path)
+                              : read_lines(file, path, lines, count);
     fclose(file);
     return code || *count ? code : ith_cli_error("%s: has no line with a prompt", path);
 }

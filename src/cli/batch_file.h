@@ -17,8 +17,9 @@ typedef struct ith_batch_line {
 } ith_batch_line;
 
 /* Reads all lines. Empty lines are left out; a line that begins with '{' is a JSON object. Prints errors and returns an
- * exit status. The caller frees the lines with ith_batch_lines_free, also after a failure. */
-int ith_batch_lines_read(const char *path, ith_batch_line **lines, int64_t *count);
+ * exit status. path: a file; a pipe, or "-" for standard input, if this process is `alone` in its run. The caller frees
+ * the lines with ith_batch_lines_free, also after a failure. */
+int ith_batch_lines_read(const char *path, bool alone, ith_batch_line **lines, int64_t *count);
 void ith_batch_lines_free(ith_batch_line *lines, int64_t count);
 
 /* Sets the options of one line as if the command line had them. Options that do not concern one video alone are

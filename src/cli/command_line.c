@@ -228,6 +228,7 @@ static void read_config(ith_options *options)
     if (ith_config_read(options->config, options))
         snprintf(options->failure, sizeof options->failure, "%s", ith_error_held());
     ith_error_release();
+    ith_options_override(options);
 }
 
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc)

@@ -51,9 +51,8 @@ static const char *shift_source(const ith_generation *g)
 /* Describes the run, predicts its memory, and checks the video's size. */
 static int describe_run(ith_generation *g)
 {
-    char advice[2048];
-    if (!g->settings.quiet && !ith_pipeline_advise(g->pipeline, &g->options, advice, sizeof advice))
-        fprintf(stderr, "%s", advice);
+    if (!g->settings.quiet)
+        ith_generate_advise(g, stderr);
     if (ith_pipeline_info(g->pipeline, &g->model) ||
         ith_pipeline_predict(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->predicted_bytes) ||
         ith_pipeline_predict_device(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks,

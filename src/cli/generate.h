@@ -161,6 +161,8 @@ ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* Prints the report of a dry run on standard output, and returns an exit status. */
 int ith_generate_report_dry(const ith_generation *g);
+/* Prints advice about LoRA files whose publishers recommend other settings. */
+void ith_generate_advise(const ith_generation *g, FILE *to);
 /* Prints the settings of the run before it begins. */
 void ith_generate_announce(const ith_generation *g, FILE *to);
 /* The prediction as a JSON object (json_t): seconds by stage, bytes, operations. */

@@ -7,6 +7,7 @@
 
 #include "complaint.h"
 #include "interrupt.h"
+#include "launcher.h"
 #include "output_name.h"
 
 #include <ithaca/transport.h>
@@ -378,7 +379,8 @@ int ith_generate_run_batch(ith_generation *g)
 {
     batch b = {.base = g, .line_count = 1};
     const ith_generate_settings *s = &g->settings;
-    int code = s->prompts ? ith_batch_lines_read(s->prompts, &b.lines, &b.line_count) : ITH_EXIT_DONE;
+    const bool alone = ith_launcher_is_alone(s->choices.launch.transport);
+    int code = s->prompts ? ith_batch_lines_read(s->prompts, alone, &b.lines, &b.line_count) : ITH_EXIT_DONE;
     b.count = b.line_count * (s->count ? s->count : 1);
     if (!code && b.count > ITH_BATCH_MOST_VIDEOS)
         code = ith_cli_error("these are %lld videos; one command makes %d at most", (long long)b.count,

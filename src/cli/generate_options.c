@@ -90,7 +90,8 @@ static const ith_option own_rows[] = {
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(dry_run), 0, 0, NULL, 0},
     {.help = "Several videos, and long runs:"},
     {"prompts", "FILE",
-     "Make a video of each line: a prompt, or a JSON object of options for one video, such as "
+     "Make a video of each line of a file, of a pipe, or of standard input (-): a prompt, or a JSON object of options "
+     "for one video, such as "
      "{\"prompt\": \"a cat\", \"seed\": 3}. Outputs get numbers: clip-001.mp4",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(prompts), 0, 0, NULL, 0},
     {"count", "N", "Make N videos of each prompt, with the seeds that follow --seed (1)", ITH_OPTION_WHOLE,

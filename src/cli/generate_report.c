@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LORA_BYTES 16384 /* of the lines about LoRA files */
+
 /* Writes the settings that determine the contents of the video into one line, and returns its length. */
 static int sampling_text(const ith_generation *g, char *text, size_t bytes)
 {
@@ -93,17 +95,29 @@ static void announce_defaults(const ith_generation *g, FILE *to)
         fputc('\n', to);
 }
 
-/* Prints which LoRA files are used. Their paths may have bytes that a terminal takes for commands. */
-static void announce_loras(const ith_generation *g, FILE *to)
+/* Prints lines about LoRA files. Their paths may have bytes that a terminal takes for commands. */
+static void print_lines(FILE *to, char *text)
 {
-    char text[16384];
-    if (ith_pipeline_describe_loras(g->pipeline, text, sizeof text))
-        return;
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         ith_text_clean(line);
         fprintf(to, "%s\n", line);
     }
+}
+
+/* Prints which LoRA files are used. */
+static void announce_loras(const ith_generation *g, FILE *to)
+{
+    char text[LORA_BYTES];
+    if (!ith_pipeline_describe_loras(g->pipeline, text, sizeof text))
+        print_lines(to, text);
+}
+
+void ith_generate_advise(const ith_generation *g, FILE *to)
+{
+    char text[LORA_BYTES];
+    if (!ith_pipeline_advise(g->pipeline, &g->options, text, sizeof text))
+        print_lines(to, text);
 }
 
 void ith_generate_announce(const ith_generation *g, FILE *to)

@@ -27,6 +27,14 @@ FILE *ith_input_open(const char *path)
     return stream;
 }
 
+FILE *ith_input_open_once(const char *path, bool *once)
+{
+    struct stat info;
+    const bool standard = !strcmp(path, "-"), pipe = !standard && !stat(path, &info) && S_ISFIFO(info.st_mode);
+    *once = standard || pipe;
+    return standard ? stdin : pipe ? fopen(path, "re") : ith_input_open(path);
+}
+
 const char *ith_input_fault(void)
 {
     return errno == EINVAL ? "it is not a file" : strerror(errno);

@@ -11,7 +11,10 @@
 /* Opens a regular file for reading, and never waits as opening a pipe would. Returns NULL with the reason in errno,
  * which is EINVAL for another kind of file. */
 FILE *ith_input_open(const char *path);
-/* The reason in words for which ith_input_open has just failed. */
+/* As ith_input_open, and also opens a pipe, for whose writer it waits, and standard input for "-". *once: whether it is
+ * one of these two, which can be read only once. */
+FILE *ith_input_open_once(const char *path, bool *once);
+/* The reason in words for which one of these functions has just failed. */
 const char *ith_input_fault(void);
 /* Reads the rest of the file `path`, of at most `most` bytes. The caller frees the text. Returns NULL after printing
  * the error. */

@@ -4,6 +4,7 @@
 
 #include "text_value.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,19 @@ static int64_t count_files(const char *list)
     return count;
 }
 
+/* Reads a strength. Takes "nan" and "inf", too: the library refuses them in words that name the file. */
+static bool read_strength(const char *text, double *strength)
+{
+    char *end = NULL;
+    const double number = strtod(text, &end);
+    if (ith_text_number(text, strength))
+        return true;
+    if (end == text || *end || isfinite(number))
+        return false;
+    *strength = number;
+    return true;
+}
+
 /* Cuts a list into files, which point into it, and returns their number. */
 static int64_t cut(char *list, ith_lora_expert expert, ith_lora_file *files)
 {
@@ -54,7 +68,7 @@ static int64_t cut(char *list, ith_lora_expert expert, ith_lora_file *files)
         *file = (ith_lora_file)ITH_LORA_FILE_INIT;
         file->file = item, file->expert = expert;
         colon = strrchr(item, ':');
-        if (colon && ith_text_number(colon + 1, &file->strength))
+        if (colon && read_strength(colon + 1, &file->strength))
             *colon = '\0';
     }
     return count;

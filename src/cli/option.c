@@ -192,6 +192,37 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
     return true;
 }
 
+/* Takes back the value of a flag or of a text, because an option of this source overrides it. */
+static void take_back(ith_options *options, int index, ith_option_source source)
+{
+    const ith_option *option = &options->table[index];
+    void *value = (char *)options->settings + option->offset;
+    if (option->type == ITH_OPTION_FLAG)
+        *(bool *)value = false;
+    else if (ith_option_is_text(option->type))
+        *(const char **)value = NULL;
+    else
+        return;
+    free(options->text[index]);
+    options->text[index] = NULL;
+    options->source[index] = source;
+}
+
+void ith_options_override(ith_options *options)
+{
+    static const char *const pairs[][2] = {
+        {"fold", "no-fold"}, {"quiet", "verbose"}, {"json", "csv"}, {"prompt", "prompts"}, {"seed", "noise"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const int a = ith_option_find(options, pairs[i][0]), b = ith_option_find(options, pairs[i][1]);
+        const ith_option_source of_a = a < 0 || b < 0 ? ITH_FROM_DEFAULT : options->source[a];
+        const ith_option_source of_b = a < 0 || b < 0 ? ITH_FROM_DEFAULT : options->source[b];
+        if (of_a == ITH_FROM_COMMAND && of_b == ITH_FROM_CONFIG)
+            take_back(options, b, of_a);
+        if (of_b == ITH_FROM_COMMAND && of_a == ITH_FROM_CONFIG)
+            take_back(options, a, of_b);
+    }
+}
+
 int ith_options_append(ith_option *table, int count, const ith_option *rows, size_t row_count, size_t offset)
 {
     for (size_t i = 0; i < row_count; i++) {

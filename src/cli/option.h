@@ -94,6 +94,9 @@ bool ith_option_is_text(ith_option_type type);
  * the text is no value of the option. */
 bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,
                     size_t why_bytes);
+/* Takes back flags and texts that the file of --config has set, if the command line has set an option that excludes
+ * them, such as --fold for no-fold. */
+void ith_options_override(ith_options *options);
 /* Appends `rows` to a table that has `count` rows, and returns the new count. offset: the position in the command's
  * settings of the struct in which the rows place their values. */
 int ith_options_append(ith_option *table, int count, const ith_option *rows, size_t row_count, size_t offset);

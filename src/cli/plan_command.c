@@ -139,8 +139,6 @@ static int simulate(ith_plan_command *c)
     static const int64_t trace_events = 1 << 20;
     const ith_plan_settings *s = c->settings;
     ith_plan_row *best = &c->rows[0];
-    if (!c->legal_count)
-        return ith_cli_error("no plan is legal, so there is nothing to simulate: %s", c->rows[0].rule);
     int code = ith_cli_check_output(s->trace);
     if (code)
         return code;
@@ -152,6 +150,26 @@ static int simulate(ith_plan_command *c)
         (s->trace && ith_trace_save(c->context, s->trace)))
         return ith_cli_error("%s", ith_context_error(c->context));
     return ITH_EXIT_DONE;
+}
+
+/* Prints the plans. If none is legal, says why. A list without any plan has only one reason: every other choice that
+ * the options make is listed with the rule that forbids it. */
+static int print_plans(const ith_plan_command *c)
+{
+    int code = ITH_EXIT_DONE;
+    if (c->settings->json)
+        code = ith_plan_print_json(c);
+    else if (c->count)
+        ith_plan_print_table(c);
+    if (code || c->legal_count)
+        return code;
+    if (c->count)
+        return ith_cli_error("no plan is legal: %s", c->rows[0].rule);
+    return ith_cli_error(
+        "no plan is legal: strategy ulysses_ring needs two axes of at least two ranks, with a head for "
+        "each rank of the ulysses axis, and %lld ranks have no such mesh: ulysses and ring have one "
+        "axis",
+        (long long)c->settings->ranks);
 }
 
 /* Runs the command after its options are parsed. */
@@ -168,12 +186,10 @@ static int run(const ith_plan_settings *settings, const char *command)
         code = ith_machine_find(c.context, settings->machine, &wanted, &c.machine);
     if (!code) {
         code = list_plans(&c, command);
-        if (!code && settings->simulate)
+        if (!code && settings->simulate && c.legal_count)
             code = simulate(&c);
-        if (!code && settings->json)
-            code = ith_plan_print_json(&c);
-        else if (!code)
-            ith_plan_print_table(&c);
+        if (!code)
+            code = print_plans(&c);
         ith_machine_file_free(&c.machine);
     }
     free(c.rows);

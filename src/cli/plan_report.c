@@ -195,7 +195,7 @@ void ith_plan_print_table(const ith_plan_command *c)
         printf("%lld more legal plans: --rows %lld shows all\n", (long long)(c->legal_count - shown),
                (long long)c->legal_count);
     print_illegal(c);
-    if (c->settings->simulate)
+    if (c->settings->simulate && c->legal_count)
         print_simulation(c);
     if (c->settings->explain && c->legal_count)
         explain(c);
@@ -240,7 +240,7 @@ static json_t *figures_json(const ith_plan_row *row)
 
 int ith_plan_print_json(const ith_plan_command *c)
 {
-    const int64_t count = c->settings->simulate ? 1 : c->count;
+    const int64_t count = c->settings->simulate && c->legal_count ? 1 : c->count;
     for (int64_t i = 0; i < count; i++) {
         json_t *object = choices_json(&c->rows[i]);
         int failed = !object || json_object_update_new(object, figures_json(&c->rows[i]));

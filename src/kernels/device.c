@@ -61,21 +61,22 @@ static ith_status refuse_name(ith_context *context, const char *name)
                     name);
 }
 
-/* Finds the module ithaca_device_NAME.so. Without a module, only "cuda" names a device. */
-static ith_status find_module(ith_context *context, const char *name, const ith_device_module **out)
+/* Finds the module ithaca_device_NAME.so. Without a module, only "cuda" names a device. given: the name of the device.
+ */
+static ith_status find_module(ith_context *context, const char *name, const char *given, const ith_device_module **out)
 {
     const ith_module *module = ith_module_named(&ith_device_modules, name);
     *out = module ? (const ith_device_module *)module->table : NULL;
     if (*out)
         return ITH_OK;
     if (module)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "the device %s: %s: %s", name, module->path, module->refusal);
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "the device %s: %s: %s", given, module->path, module->refusal);
     if (strcmp(name, "cuda") != 0)
-        return refuse_name(context, name);
+        return refuse_name(context, given);
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "no module ithaca_device_%s.so was found, which serves the device %s: it is built where a CUDA "
                     "toolkit is installed; without it, the device cpu computes",
-                    name, name);
+                    name, given);
 }
 
 /* Copies the maker's name of a device. Characters that a subject of wisdom cannot have become '_'. */
@@ -160,7 +161,7 @@ ith_status ith_context_use_device(ith_context *context, const char *name)
     }
     if (!split_name(name, module_name, &index))
         return refuse_name(context, name);
-    status = find_module(context, module_name, &module);
+    status = find_module(context, module_name, name, &module);
     if (!status)
         status = find_device(context, module, module_name, index, &use);
     if (!status)

@@ -40,6 +40,13 @@ static const ith_video_format *find_format(const char *path)
     return NULL;
 }
 
+/* Whether a path, such as "//" or a link, names the root folder. */
+static bool is_root(const char *path)
+{
+    struct stat info, root;
+    return !stat(path, &info) && !stat("/", &root) && info.st_dev == root.st_dev && info.st_ino == root.st_ino;
+}
+
 /* Finds the format of an output, and creates its partial file or folder. */
 static ith_status reserve(ith_context *context, const char *path, const ith_video_format **format, ith_output *output)
 {
@@ -48,6 +55,11 @@ static ith_status reserve(ith_context *context, const char *path, const ith_vide
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "output '%s' is of no known kind: its name must end in .mp4, .gif, or '/' (a folder of PNGs)",
                         path ? path : "");
+    if (*format == &ith_video_png && is_root(path))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "output '%s' is the root folder, in which frames would lie among folders of the system: name "
+                        "a folder in it, such as '/frames/'",
+                        path);
     return ith_output_reserve(context, path, *format == &ith_video_png, output);
 }
 

@@ -116,13 +116,15 @@ void ith_shared_free_expert(ith_context *context, ith_shared *shared)
     ith_dit_shards_free(context, &shared->shards);
 }
 
-/* Removes this rank from the current run of its pipeline. The last rank to leave frees the data that the ranks shared.
- */
-static void leave(ith_rank *rank)
+/* Removes this rank from the current run of its pipeline. The last rank to leave frees the data that the ranks shared,
+ * and withdraws the cancellation. A call that was refused has joined no run, and leaves the cancellation to the next
+ * run, unless it was the cancellation that ended the call. */
+static void leave(ith_rank *rank, ith_status status)
 {
     ith_pipeline *pipeline = rank->pipeline;
     ith_shared *shared = &pipeline->shared;
     pthread_mutex_lock(&pipeline->lock);
+    const bool withdraws = rank->joined || status == ITH_ERR_INTERRUPTED;
     shared->ranks -= rank->joined;
     rank->joined = false;
     if (!shared->ranks) {
@@ -132,7 +134,8 @@ static void leave(ith_rank *rank)
         ith_free(rank->context, shared->latents);
         ith_free(rank->context, shared->condition);
         *shared = (ith_shared){0};
-        ith_pipeline_end_cancellation(pipeline);
+        if (withdraws)
+            ith_pipeline_end_cancellation(pipeline);
     }
     pthread_mutex_unlock(&pipeline->lock);
 }
@@ -333,7 +336,7 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status)
     ith_comm_destroy(&rank->neighbours);
     ith_comm_destroy(&rank->leaders);
     if (rank->pipeline)
-        leave(rank);
+        leave(rank, status);
     ith_free(rank->context, rank->records);
     return status;
 }

@@ -46,6 +46,18 @@ grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry r
 grep -q '^3 videos' out || fail "dry run: $(cat out)"
 [ ! -e clip-001.mp4 ] || fail "a dry run made a video"
 
+# Lines come from standard input and from pipes, too.
+mkfifo pipe
+(sleep 0.5 && cat prompts >pipe) &
+for lines in - pipe; do
+    cat prompts | "${run[@]}" --prompts $lines --dry-run >out 2>err || fail "--prompts $lines: $(cat err)"
+    grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out && grep -q '^3 videos' out || fail "--prompts $lines: $(cat out)"
+done
+expect 1 "-: has no line" "${run[@]}" --prompts -
+expect 1 "it is not a file or a pipe" "${run[@]}" --prompts /dev/zero
+over_sockets 2 generate --model "$model" "${size[@]}" --prompts - --dry-run
+grep -q -- "-: it can be read once, and each process of the run reads the prompts" "$work/err.0" || fail "two processes: $(cat "$work/err.0")"
+
 # errors are found before the first video, and named with their line
 refuse() { # WORDS LINE
     printf 'A red circle.\n\n%s\n' "$2" >wrong

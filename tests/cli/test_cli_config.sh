@@ -156,6 +156,33 @@ expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --mo
 grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
+# Of two options that exclude each other, the command line overrides the one of a file.
+# overrides COMMAND OF-FILE OF-LINE[=VALUE] [VALUE OF-FILE]
+overrides() {
+    echo "$2: ${4:-true}" >opposite.yaml
+    expect 0 "" "$ithaca" $1 --config opposite.yaml "--$3" --print-config
+    grep -qE "^$2: +(false +)?# command line\$" out || fail "--$3 leaves '$(grep "^$2:" out)' of a file"
+    grep -qE "^${3%=*}: [^ ]+ +# command line\$" out || fail "--$3 is not in force: $(grep "^$3:" out)"
+}
+for pair in "fold no-fold" "no-fold fold"; do
+    for command in "attend" "plan --seq 8 --machine avx2-desktop" "bench attention --seq 8" "generate --model /none"; do
+        overrides "$command" $pair
+    done
+done
+overrides "generate --model /none" quiet verbose
+overrides "generate --model /none" verbose quiet
+overrides "bench attention --seq 8" json csv
+overrides "bench attention --seq 8" csv json
+overrides "generate --model /none" prompt prompts=list circle
+echo "prompts: list" >opposite.yaml
+expect 1 "none" "$ithaca" generate --model /none --config opposite.yaml --prompt circle
+echo "noise: none.safetensors" >opposite.yaml
+expect 1 "/none" "$ithaca" generate --model /none --config opposite.yaml --prompt circle --seed 3
+echo "no-fold: true" >opposite.yaml
+expect 0 "" "$ithaca" plan --seq 8 --heads 4 --machine avx2-desktop --config opposite.yaml --fold
+printf 'fold: true\nno-fold: true\n' >opposite.yaml
+expect 2 "--fold and --no-fold exclude each other" "$ithaca" plan --seq 8 --machine avx2-desktop --config opposite.yaml
+
 # The library's own choices are printed too, with those from wisdom. A run with the printed choices has the same plan.
 tiny="--heads 4 --head-dim 32 --seq 100 --repeat 1 --threads 2 --wisdom wisdom"
 for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --strategy ulysses --chunks 2 --softmax fixed_m"; do

@@ -14,7 +14,9 @@ one_line() { [ "$(wc -l <err)" = 1 ] || fail "$(wc -l <err) lines on standard er
 for command in "${commands[@]}"; do
     expect 1 "no module ithaca_device_cuda.so was found" env ITHACA_PLUGIN_PATH= "$ithaca" $command --device cuda
     one_line
-    expect 2 "--device: the device 'gpu:x' is none of cpu, cuda and cuda:N" "$ithaca" $command --device gpu:x
+    for name in gpu:x gpu:3 cpu:0; do
+        expect 2 "--device: the device '$name' is none of cpu, cuda and cuda:N" "$ithaca" $command --device $name
+    done
 done
 expect 2 "--device cuda: tune measures processors" "$ithaca" tune --device cuda
 expect 2 "--machine describes processors" "$ithaca" bench attention --device cuda --machine local

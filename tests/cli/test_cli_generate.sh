@@ -51,6 +51,13 @@ same clip.gif first.gif
 generate 0 "precision .*: chosen because" clip.gif
 rm ./*.gif
 
+# The root folder is no folder of frames. A dry run checks the name as a run does, and writes nothing where it fails to.
+ln -s / root
+for name in / // /./ root root/; do
+    generate 1 "output '$name' is the root folder" $name --dry-run
+done
+rm root
+
 generate 0 "" clip.gif --json
 [ "$(head -c 6 clip.gif)" = GIF89a ] || fail "clip.gif is no GIF"
 jq -e '.frames == 5 and .height == 64 and .width == 64 and .fps == 12 and .output == "clip.gif" and

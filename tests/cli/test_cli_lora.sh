@@ -21,6 +21,9 @@ grep -q '^lora: "a"' "$work/out" || fail "lora in $(cat "$work/out")"
 expect 1 "nowhere.safetensors" "${run[@]}" --lora "$work/nowhere.safetensors"
 expect 1 "style.safetensors is named twice" "${run[@]}" --lora "$work/style.safetensors" --lora-high "$work/style.safetensors:0.5"
 expect 1 "a LoRA without a file name" "${run[@]}" --lora "$work/style.safetensors,"
+for strength in nan -inf 1e999; do
+    expect 1 "style.safetensors: a strength of -?(nan|inf); it must be finite" "${run[@]}" --lora "$work/style.safetensors:$strength"
+done
 expect 1 "other.safetensors.*another size" "${run[@]}" --lora "$work/other.safetensors:0.5"
 cp "$golden/lora/plain.safetensors" "$work/a:b.safetensors" # a colon in the name, and one before the strength
 expect 1 "/a:b.safetensors: .*another size" "${run[@]}" --lora "$work/a:b.safetensors:0.5"
@@ -35,6 +38,12 @@ expect 1 "Lightning.*needs --steps 4\$" "${run[@]}" --lora "$lora" --steps 9 --s
 expect 1 "another size" "${run[@]}" --lora "$lora" --steps 4 --shift 5 --guidance 1 --solver euler
 grep -q "needs" "$work/err" && fail "advice where all is in force: $(cat "$work/err")"
 [ -e "$work/c.mp4" ] && fail "a refused run wrote a video"
+
+# Names of files may have control characters, which are commands to a terminal.
+odd=$work/$(printf 'lightning\033[31m.safetensors')
+cp "$golden/lora/kohya.safetensors" "$odd"
+expect 1 "lightning\?\[31m.safetensors is Lightning" "${run[@]}" --lora "$odd" --steps 9
+grep -q "$(printf '\033')" "$work/err" && fail "control characters in $(cat -v "$work/err")"
 
 # The first lines of a run say which transformers each file changes, and how much. A colon that is part of a name does
 # not begin a strength.

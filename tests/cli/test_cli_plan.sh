@@ -202,7 +202,7 @@ jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null 
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --rows 3
 [ "$(grep -c flash3 out)" = 3 ] && grep -qE '^[0-9]+ more legal plans' out || fail "--rows 3: $(cat out)"
 expect 1 "at most 8, the ranks of the machine h100-8" "$ithaca" plan --machine h100-8 --seq 16 --ranks 9
-expect 0 "" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32 --strategy single
+expect 1 "no plan is legal: .*no rate of .*f32" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32 --strategy single
 grep -q "no rate of .*f32" out || fail "a type without rates: $(cat out)"
 
 # This machine is measured if the cache has no description of it.
@@ -215,4 +215,16 @@ cp "$root/machines/h100-8.yaml" cache/ithaca/machine.yaml
 expect 0 "" "$ithaca" plan --seq 4096 --heads 4 --ranks 2
 grep -q flash3 out || fail "the description in the cache is not used"
 [ -s err ] && fail "the description in the cache: $(cat err)"
+# Where no plan is legal, a sentence says why, and the nearest thing that works. The refused plans are still listed.
+none="$ithaca plan --machine avx2-desktop --seq 1000 --heads 4"
+expect 1 "no plan is legal: strategy single is for one rank and there are 8: ulysses, ring" $none --ranks 8 --strategy single
+grep -q "^Not legal" out || fail "the refused plans are not listed: $(cat out)"
+expect 1 "no plan is legal: ring is 3, .*the nearest that does is 2" $none --ranks 4 --ring 3 --json
+jq -e 'length > 0 and all(.[]; .legal | not)' out >/dev/null || fail "the refused plans are not listed: $(cat out)"
+for mode in "" --json --simulate; do
+    expect 1 "no plan is legal: .*ulysses_ring.* 7 ranks .*: ulysses and ring have one axis" $none --ranks 7 --strategy ulysses_ring $mode
+    expect 1 "no plan is legal: .*ulysses_ring.* 35 ranks " $none --ranks 35 --strategy ulysses_ring $mode
+done
+expect 1 "no plan is legal: strategy single is for one rank" "$ithaca" plan --problem wan2.1-1.3b-480p --ranks 8 \
+    --strategy single --machine h100-8
 finish

@@ -293,6 +293,12 @@ static void strategies_that_no_plan_has_are_refused(void **state)
     REFUSED(context, "ranks is 0", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
     info = right, info.chunks = 0;
     REFUSED(context, "chunks is 0", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.chunks = 3; /* 8 heads on a ulysses axis of 4 */
+    REFUSED(context, "chunks is 3, and a plan with ulysses 4 has at most 2 here",
+            ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
+    info = right, info.ulysses = 1, info.ring = 4, info.chunks = 2;
+    REFUSED(context, "chunks is 2, and a plan with ulysses 1 has at most 1 here",
+            ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
     info = right, info.direction = ITH_DIRECTION_AUTO;
     REFUSED(context, "direction is 0", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 1));
     info = right, info.softmax = (ith_softmax)9;

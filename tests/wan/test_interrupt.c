@@ -149,6 +149,21 @@ static void a_cancellation_belongs_to_its_pipeline(void **state)
     check(context, engine_generate(context, pipeline, 1, &options, NULL));
 }
 
+/* A call that is refused is no run: the cancellation waits for the next one. */
+static void a_refused_call_leaves_the_cancellation(void **state)
+{
+    (void)state;
+    ith_generate_options options = large_options(), wrong = options;
+    options.height = options.width = 32, options.frames = 1, options.steps = 1;
+    wrong.steps = -1;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        ith_pipeline_cancel(pipeline);
+        assert_int_equal(engine_generate(context, pipeline, ranks, &wrong, NULL), ITH_ERR_ARGUMENT);
+        assert_int_equal(engine_generate(context, pipeline, ranks, &options, NULL), ITH_ERR_INTERRUPTED);
+        check(context, engine_generate(context, pipeline, ranks, &options, NULL));
+    }
+}
+
 /* The progress that a caller was shown. */
 typedef struct listener {
     int64_t done[4], total[4];
@@ -243,6 +258,7 @@ int main(void)
         cmocka_unit_test(any_moment_will_do),
         cmocka_unit_test(a_pipeline_works_after_it_was_cancelled),
         cmocka_unit_test(a_cancellation_belongs_to_its_pipeline),
+        cmocka_unit_test(a_refused_call_leaves_the_cancellation),
         cmocka_unit_test(progress_only_goes_on),
         cmocka_unit_test(a_callback_stops_every_stage),
     };

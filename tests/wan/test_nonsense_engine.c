@@ -121,6 +121,7 @@ static void expect_refused(ith_status wanted, const ith_generate_options *option
     REFUSED_AS(wanted, context, word, ith_pipeline_resolve(pipeline, &copy));
     assert_memory_equal(&copy, options, sizeof copy);
     REFUSED_AS(wanted, context, word, ith_pipeline_predict(pipeline, options, 1, 1, &bytes));
+    assert_int_equal(bytes, 7);
     REFUSED_AS(wanted, context, word, ith_pipeline_generate(pipeline, NULL, options, &report));
     assert_int_equal(report.frames_done, 0);
 }
@@ -129,7 +130,7 @@ static void options_of_runs(void **state)
 {
     (void)state;
     ith_generate_options o = small_run();
-    int64_t bytes;
+    int64_t bytes = 7;
     REFUSED(NULL, "pipeline is NULL", ith_pipeline_resolve(NULL, &o));
     REFUSED(NULL, "pipeline is NULL", ith_pipeline_predict(NULL, &o, 1, 1, &bytes));
     REFUSED(NULL, "pipeline is NULL", ith_pipeline_generate(NULL, NULL, &o, NULL));
@@ -138,6 +139,8 @@ static void options_of_runs(void **state)
     const int teams[][2] = {{0, 0}, {1, 0}, {1, 2}, {-1, -1}, {INT_MIN, 1}, {INT_MAX, INT_MAX}};
     for (int i = 0; i < 6; i++)
         REFUSED(context, "ranks_here", ith_pipeline_predict(pipeline, &o, teams[i][0], teams[i][1], &bytes));
+    REFUSED(context, "ranks is 2000000", ith_pipeline_predict(pipeline, &o, 2000000, 1, &bytes));
+    assert_int_equal(bytes, 7);
     REFUSED(context, "bytes is NULL", ith_pipeline_predict(pipeline, &o, 1, 1, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_generate(pipeline, NULL, NULL, NULL));
     REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_resolve(pipeline, &o));

@@ -36,9 +36,10 @@ typedef struct lora_entry {
     int file;
     ith_lora_role role;
     const ith_tensor *tensor;
-    void *copy;    /* aligned copy of data that are misaligned in the file; NULL: none */
-    double factor; /* DOWN: strength alpha / rank; other roles: strength */
-    int64_t up;    /* DOWN: index of the UP of the same product */
+    const char *adapter; /* DOWN and UP: as in ith_lora_key */
+    void *copy;          /* aligned copy of data that are misaligned in the file; NULL: none */
+    double factor;       /* DOWN: strength alpha / rank; other roles: strength */
+    int64_t up;          /* DOWN: index of the UP of the same product */
     bool taken;
 } lora_entry;
 
@@ -91,7 +92,12 @@ static ith_status list_file(ith_lora *lora, int index)
             continue;
         }
         lora_entry *entry = &lora->entries[lora->count];
-        *entry = (lora_entry){.file = index, .role = key.role, .tensor = tensor, .factor = file->strength, .up = -1};
+        *entry = (lora_entry){.file = index,
+                              .role = key.role,
+                              .tensor = tensor,
+                              .adapter = key.adapter,
+                              .factor = file->strength,
+                              .up = -1};
         entry->module = ith_strdup(lora->context, key.module);
         if (!entry->module)
             return ITH_ERR_MEMORY;
@@ -242,6 +248,25 @@ static lora_entry *with_role(lora_entry *entries, int64_t count, ith_lora_role r
     return NULL;
 }
 
+/* Checks that the matrices of one product are of one adapter and of one rank. */
+static ith_status check_pair(const ith_lora *lora, const lora_entry *down, const lora_entry *up)
+{
+    const ith_tensor *a = down->tensor, *b = up->tensor;
+    if (a->dims < 2 || a->shape[0] < 1)
+        return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensor '%s' has the shape %s instead of [rank, inputs]",
+                        path_of(lora, down), ith_quote(a->name).text, ith_shape_print(a->dims, a->shape).text);
+    if (strcmp(down->adapter, up->adapter))
+        return ith_fail(lora->context, ITH_ERR_FORMAT,
+                        "%s: tensors '%s' and '%s' are of two adapters; a file may have one, with both of its matrices",
+                        path_of(lora, down), ith_quote(a->name).text, ith_quote(b->name).text);
+    if (b->dims >= 2 && b->shape[0] >= 1 && ith_tensor_elements(b) / b->shape[0] != a->shape[0])
+        return ith_fail(lora->context, ITH_ERR_FORMAT,
+                        "%s: tensors '%s' and '%s' have two ranks, %lld and %lld; the matrices of one product have one",
+                        path_of(lora, down), ith_quote(a->name).text, ith_quote(b->name).text, (long long)a->shape[0],
+                        (long long)(ith_tensor_elements(b) / b->shape[0]));
+    return ITH_OK;
+}
+
 /* Joins DOWN, UP and ALPHA among the `count` entries of one module in one file. */
 static ith_status join(ith_lora *lora, lora_entry *entries, int64_t count)
 {
@@ -257,12 +282,9 @@ static ith_status join(ith_lora *lora, lora_entry *entries, int64_t count)
     if (!down || !up)
         return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensor '%s' is there, but not %s", path_of(lora, entries),
                         ith_quote(lone->tensor->name).text, down ? "the matrix up of its product" : "the matrix down");
-    if (down->tensor->dims < 2 || down->tensor->shape[0] < 1)
-        return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensor '%s' has the shape %s instead of [rank, inputs]",
-                        path_of(lora, down), ith_quote(down->tensor->name).text,
-                        ith_shape_print(down->tensor->dims, down->tensor->shape).text);
     down->up = up - lora->entries;
-    return set_factor(lora, down, alpha);
+    ith_status status = check_pair(lora, down, up);
+    return status ? status : set_factor(lora, down, alpha);
 }
 
 /* Checks the type of an entry. Copies the data of a matrix whose address is not a multiple of the size of its type. */

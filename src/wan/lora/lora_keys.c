@@ -8,18 +8,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. */
-static const char *adapter_end(const char *name, const char *middle)
+/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. *adapter: the text
+ * behind ".lora_A.". */
+static const char *adapter_end(const char *name, const char *middle, const char **adapter)
 {
     const char *at = strstr(name, middle);
     if (!at)
         return NULL;
     const char *rest = at + strlen(middle), *dot = strchr(rest, '.');
+    *adapter = rest;
     return !strcmp(rest, "weight") || (dot && dot > rest && !strcmp(dot, ".weight")) ? at : NULL;
 }
 
-/* Returns the end of the module in `name`, and sets *role; NULL if no part of a module follows. */
-static const char *module_end(const char *name, ith_lora_role *role)
+/* Returns the end of the module in `name`, and sets role and adapter of *key; NULL if no part of a module follows. */
+static const char *module_end(const char *name, ith_lora_key *key)
 {
     static const struct {
         const char *end;
@@ -31,21 +33,22 @@ static const char *module_end(const char *name, ith_lora_role *role)
     const char *at;
     for (int i = 0; i < ITH_COUNT(ends); i++)
         if ((at = ith_suffix(name, ends[i].end))) {
-            *role = ends[i].role;
+            key->role = ends[i].role;
+            key->adapter = "weight";
             return at;
         }
-    *role = ITH_LORA_DOWN;
-    if ((at = adapter_end(name, ".lora_A.")))
+    key->role = ITH_LORA_DOWN;
+    if ((at = adapter_end(name, ".lora_A.", &key->adapter)))
         return at;
-    *role = ITH_LORA_UP;
-    return adapter_end(name, ".lora_B.");
+    key->role = ITH_LORA_UP;
+    return adapter_end(name, ".lora_B.", &key->adapter);
 }
 
 bool ith_lora_key_read(const char *name, ith_lora_key *key)
 {
     static const char *const prefixes[] = {"base_model.model.", "transformer."};
     char module[ITH_STORE_NAME_BYTES], space[ITH_STORE_NAME_BYTES];
-    const char *end = module_end(name, &key->role), *flat = ith_name_after(name, "lora_unet_"), *found = NULL;
+    const char *end = module_end(name, key), *flat = ith_name_after(name, "lora_unet_"), *found = NULL;
     if (!end || end - name >= ITH_STORE_NAME_BYTES)
         return false;
     snprintf(module, sizeof module, "%.*s", (int)(end - name), name);

@@ -22,6 +22,9 @@ typedef enum ith_lora_role {
 
 typedef struct ith_lora_key {
     ith_lora_role role;
+    /* DOWN and UP: the name of the adapter and the rest of the tensor's name, such as "default.weight", or "weight"
+     * without an adapter. It points into the tensor's name. */
+    const char *adapter;
     char module[ITH_STORE_NAME_BYTES]; /* the canonical name of the module; "" for the whole transformer */
 } ith_lora_key;
 

@@ -52,12 +52,15 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
                                 int64_t *bytes)
 {
     request asked = {0};
+    int64_t predicted = 0;
     const ith_machine_memory memory = ith_machine_memory_read("");
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
-        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, bytes);
+        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, &predicted);
+    if (!status)
+        *bytes = predicted;
     ith_saved_run_close(pipeline->context, &asked.saved);
     return status;
 }
