@@ -455,7 +455,8 @@ ITH_API ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, c
  * ITH_ERR_INTERRUPTED, unless its last frame has been handed over already. A call of ith_pipeline_generate or
  * ith_pipeline_encode that is refused because of its arguments is no run. Until that run has ended, or the pipeline is
  * closed, everything else that is computed with the pipeline's context and its clones, such as plans and runs of other
- * pipelines, returns ITH_ERR_INTERRUPTED too: give a pipeline a context of its own. May be called from any thread and from a signal handler. NULL does nothing. */
+ * pipelines, returns ITH_ERR_INTERRUPTED too: give a pipeline a context of its own. May be called from any thread and
+ * from a signal handler. NULL does nothing. */
 ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);
 
 #ifdef __cplusplus

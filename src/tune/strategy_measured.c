@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measured strategies become wisdom (ithaca/tune.h). */
-#include "../attention/schedule/chunk.h"
 #include "../base/sized.h"
+#include "../plan/plan.h"
 #include "../plan/settle.h"
 #include "../plan/strategy_wisdom.h"
 
@@ -57,16 +57,18 @@ static ith_status check_measured(ith_context *context, const ith_plan_info *c, d
 static ith_status check_chunks(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
                                const ith_plan_info *c)
 {
+    const ith_plan_sizes sizes = {0};
     ith_attn_setting setting;
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.ulysses = c->ulysses, options.ring = c->ring, options.chunks = c->chunks;
     ith_status status = ith_attn_setting_init(context, problem, group->ranks, 0, &setting);
     if (!status)
         status = ith_settle_choices(&options, group, &setting);
-    if (status || ith_chunk_count(&setting) == c->chunks)
+    const int chunks = status ? 0 : ith_plan_info_of(&setting, 0, &sizes).chunks;
+    if (status || chunks == c->chunks)
         return status;
     return ith_fail(context, ITH_ERR_ARGUMENT, "chunks is %d, and a plan with ulysses %d has at most %d here",
-                    c->chunks, c->ulysses, ith_chunk_count(&setting));
+                    c->chunks, c->ulysses, chunks);
 }
 
 ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem, const ith_plan_info *info,

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The members of a LoRA (lora.h). lora.c opens the files and lists their tensors, lora_join.c joins the tensors of each
+ * product, and lora_take.c gives them to layers. */
+#ifndef ITH_WAN_LORA_STATE_H
+#define ITH_WAN_LORA_STATE_H
+
+#include "../../files/json.h"
+#include "../../files/tensor.h"
+#include "lora.h"
+#include "lora_keys.h"
+
+/* The names of the settings. A pipeline of diffusers saves them with a prefix, and a transformer without. */
+typedef struct ith_lora_setting_names {
+    const char *alpha, *patterns, *root, *dora;
+} ith_lora_setting_names;
+
+/* A tensor of a file, and its part in a module. */
+typedef struct ith_lora_entry {
+    char *module; /* canonical name */
+    int file;
+    ith_lora_role role;
+    const ith_tensor *tensor;
+    const char *adapter; /* DOWN and UP: as in ith_lora_key */
+    void *copy;          /* aligned copy of data that are misaligned in the file; NULL: none */
+    double factor;       /* DOWN: strength alpha / rank; other roles: strength */
+    int64_t up;          /* DOWN: index of the UP of the same product */
+    bool taken;
+} ith_lora_entry;
+
+typedef struct ith_lora_file {
+    char *path;
+    ith_tensor_file *file;
+    ith_json *settings; /* NULL: the file has none */
+    const ith_lora_setting_names *names;
+    double strength;
+} ith_lora_file;
+
+struct ith_lora {
+    ith_context *context;
+    ith_lora_file files[ITH_LORA_FILES_MAX];
+    int file_count;
+    ith_lora_entry *entries; /* ordered by module, file and role */
+    int64_t count;
+    int64_t random_rank, random_count; /* without files: the rank, and the number of numbers that all matrices share */
+    uint16_t *random;                  /* [random_count], bf16 */
+};
+
+/* The path of the file of an entry. */
+static inline const char *ith_lora_path_of(const ith_lora *lora, const ith_lora_entry *entry)
+{
+    return lora->files[entry->file].path;
+}
+
+/* Orders the entries of all files by module. Joins the matrices of each product, checks them, and computes factors. */
+ith_status ith_lora_join(ith_lora *lora);
+
+#endif
