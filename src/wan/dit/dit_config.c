@@ -56,7 +56,7 @@ static ith_status read_patch(ith_context *context, const ith_json *json, int64_t
     ith_status status = ith_json_ints(context, json, "patch_size", 1, 1024, 3, patch, &count);
     if (status)
         return status;
-    if (count == 0)
+    if (!strcmp(ith_json_print(json, "patch_size").text, "absent"))
         patch[0] = 1, patch[1] = patch[2] = 2;
     else if (count != 3 || patch[0] != 1 || patch[1] != 2 || patch[2] != 2)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: patch_size must be [1, 2, 2]", ith_json_path(json));
