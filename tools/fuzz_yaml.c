@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libFuzzer target for YAML files: an input is read as the options of `ithaca generate`, as the ithaca.yaml of a model
- * and as the description of a machine, for which plans are then predicted. From the root of the tree, with CC and CXX
- * clang:
+/* A libFuzzer target for YAML files: an input is read as the options of `ithaca generate`, as the ithaca.yaml of a
+ * model and as the description of a machine, for which plans are then predicted. From the root of the tree, with CC
+ * and CXX clang:
  *
  *     cmake -S . -B build-fuzz -G Ninja -DITHACA_SANITIZE=address,undefined -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
  *     ninja -C build-fuzz ith_wan ith_tune ith_oracle
- *     clang -g -O1 -D_GNU_SOURCE -DITHACA_MACHINES='"machines"' -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
- *         -Itests tools/fuzz_yaml.c tests/support/memory_file.c $(ls src/cli/[!m]*.c src/cli/mach*.c src/cli/mod*.c) \
- *         src/media/load/media_load.c \
+ *     clang -g -O1 -D_GNU_SOURCE -Dmain=program -DITHACA_MACHINES='"machines"' -fsanitize=fuzzer,address,undefined \
+ *         -fsanitize-link-c++-runtime -Iinclude -Isrc -Itests tools/fuzz_yaml.c tests/support/memory_file.c \
+ *         $(find src/cli src/media/load -name '*.c') \
  *         build-fuzz/src/libith_{wan,linear,files,tune,cost,attention,oracle,kernels,comm,base}.a \
  *         -fopenmp -lyaml -ljansson -lsentencepiece -lutf8proc -lstdc++ -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=8192 -close_fd_mask=2 found examples machines
