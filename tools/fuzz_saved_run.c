@@ -6,7 +6,7 @@
  *     clang -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests tools/fuzz_saved_run.c \
  *         tests/support/{memory_file,engine/probe_files,engine/probe_models}.c \
  *         build-fuzz/src/libith_{wan,linear,files,cost,attention,kernels,comm,base}.a \
- *         -fopenmp -ljansson -lsentencepiece -lutf8proc -lstdc++ -ldl -lm -o fuzz
+ *         -fopenmp -fsanitize-link-c++-runtime -ljansson -lsentencepiece -lutf8proc -lstdc++ -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=8192 found tests/wan/corpus/saved_run
  *
  * Add inputs that it finds to this corpus, under names that describe them. tests/wan/test_model_corpus.c replays it. */

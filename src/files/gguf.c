@@ -51,14 +51,15 @@ static int64_t number_bytes(uint32_t type)
 /* A pass over the header, and its position. */
 typedef struct reader {
     ith_tensor_file *file;
-    int64_t at;            /* offset of the next byte in the file */
-    int64_t begin, filled; /* the window holds bytes [begin, begin + filled) of the file */
-    bool fills;            /* the second pass, which fills in the lists */
-    int64_t text_bytes;    /* bytes of all strings that the lists need, which the first pass counts */
-    int64_t text_end;      /* bytes of the strings that the second pass has kept so far */
-    int64_t alignment;     /* of the data of tensors */
-    uint32_t aligned_by;   /* the type of the alignment in the metadata; ITH_GGUF_U32 if they have none */
-    bool describes;        /* reads the description of a tensor: fail_tensor names the file */
+    int64_t at;                     /* offset of the next byte in the file */
+    int64_t begin, filled;          /* the window holds bytes [begin, begin + filled) of the file */
+    bool fills;                     /* the second pass, which fills in the lists */
+    int64_t text_bytes;             /* bytes of all strings that the lists need, which the first pass counts */
+    int64_t text_end;               /* bytes of the strings that the second pass has kept so far */
+    int64_t alignment;              /* of the data of tensors */
+    int64_t tensors, pairs, arrays; /* entries for which the lists have room, in the second pass */
+    uint32_t aligned_by;            /* the type of the alignment in the metadata; ITH_GGUF_U32 if they have none */
+    bool describes;                 /* reads the description of a tensor: fail_tensor names the file */
     char window[1 << 16];
 } reader;
 
@@ -66,6 +67,12 @@ static ith_status fail(const reader *r, const char *what)
 {
     return ith_fail(r->file->context, ITH_ERR_FORMAT, "%s%sat byte %lld of the header: %s",
                     r->describes ? "" : r->file->path, r->describes ? "" : ": ", (long long)r->at, what);
+}
+
+/* The second pass has found more than the first one. */
+static ith_status fail_changed(const reader *r)
+{
+    return ith_fail(r->file->context, ITH_ERR_IO, "%s changed while it was read", r->file->path);
 }
 
 /* Checks that `bytes` more bytes of the header are there. */
@@ -134,7 +141,7 @@ static ith_status take_text(reader *r, int64_t bytes, char **text)
         return ITH_OK;
     }
     if (bytes + 1 > r->text_bytes - r->text_end)
-        return ith_fail(r->file->context, ITH_ERR_IO, "%s changed while it was read", r->file->path);
+        return fail_changed(r);
     *text = r->file->text + r->text_end;
     (*text)[bytes] = '\0';
     r->text_end += bytes + 1;
@@ -225,6 +232,8 @@ static ith_status take_array(reader *r, const char *key)
         if (!(status = take_number(r, 8, &bytes)))
             status = skip(r, bytes);
     array.bytes = r->at - array.begin;
+    if (r->fills && r->file->array_count == r->arrays && !status)
+        return fail_changed(r);
     if (r->fills && !status)
         r->file->arrays[r->file->array_count] = array;
     r->file->array_count += !status;
@@ -247,6 +256,8 @@ static ith_status take_pair(reader *r)
     if (type != ITH_GGUF_STRING && !number_bytes(type))
         return fail(r, "a value of an unknown type before it");
     status = type == ITH_GGUF_STRING ? take_string(r, &pair.value) : take_number_text(r, type, &pair.value);
+    if (r->fills && r->file->pair_count == r->pairs && !status)
+        return fail_changed(r);
     if (r->fills && !status)
         r->file->pairs[r->file->pair_count] = pair;
     r->file->pair_count += !status;
@@ -350,6 +361,8 @@ static ith_status take_tensor(reader *r)
     if (status)
         return fail_tensor(r, status, begin);
     if (r->fills) {
+        if (r->file->count == r->tensors)
+            return fail_changed(r);
         if (offset > (uint64_t)r->file->mapping.bytes || offset % (uint64_t)r->alignment)
             return ith_fail(r->file->context, ITH_ERR_FORMAT,
                             "%s: tensor '%s' begins at byte %" PRIu64 " of the data: beyond the end of the file, or "
@@ -405,9 +418,10 @@ static ith_status take_header(reader *r)
 }
 
 /* Allocates the lists whose entries the first pass has counted. */
-static ith_status allocate(const reader *r)
+static ith_status allocate(reader *r)
 {
     ith_tensor_file *file = r->file;
+    r->tensors = file->count, r->pairs = file->pair_count, r->arrays = file->array_count;
     file->tensors = ith_alloc_zero(file->context, file->count, sizeof *file->tensors, "a list of tensors");
     file->pairs = ith_alloc_zero(file->context, file->pair_count, sizeof *file->pairs, "metadata");
     file->arrays = ith_alloc_zero(file->context, file->array_count, sizeof *file->arrays, "metadata");

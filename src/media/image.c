@@ -58,6 +58,8 @@ static ith_status check_file(const decoding *d, const ith_image_file *file)
         return refuse(d, ITH_ERR_FORMAT, "some of its scans or tables are missing");
     if (file->animated)
         return refuse(d, ITH_ERR_FORMAT, "it is animated; a single picture is needed");
+    if (!file->agrees)
+        return refuse(d, ITH_ERR_FORMAT, "its parts give different sizes of the picture");
     if (file->width > 0 && file->height > ITH_IMAGE_MOST_PIXELS / file->width)
         return ith_fail(d->context, ITH_ERR_FORMAT,
                         "'%s' cannot be read: it has %lld x %lld pixels, and at most %lld in all are supported",

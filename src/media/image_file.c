@@ -185,18 +185,22 @@ static void look_at_jpeg(span file, ith_image_file *out)
     }
 }
 
-/* Reads the size of a WebP from one of the chunks that have it. */
+/* Reads the size of a WebP from one of the chunks that have it, and compares it with the size of those before. */
 static void read_webp_size(span file, int64_t at, ith_image_file *out)
 {
+    int64_t width, height;
     if (begins(file, at, "VP8X", 4)) {
-        out->width = 1 + (int64_t)number(file, at + 12, 3, true),
-        out->height = 1 + (int64_t)number(file, at + 15, 3, true);
+        width = 1 + (int64_t)number(file, at + 12, 3, true), height = 1 + (int64_t)number(file, at + 15, 3, true);
     } else if (begins(file, at, "VP8L", 4)) {
         const uint32_t sizes = number(file, at + 9, 4, true);
-        out->width = 1 + (sizes & 0x3fff), out->height = 1 + (sizes >> 14 & 0x3fff);
+        width = 1 + (sizes & 0x3fff), height = 1 + (sizes >> 14 & 0x3fff);
     } else if (begins(file, at, "VP8 ", 4)) {
-        out->width = number(file, at + 14, 2, true) & 0x3fff, out->height = number(file, at + 16, 2, true) & 0x3fff;
+        width = number(file, at + 14, 2, true) & 0x3fff, height = number(file, at + 16, 2, true) & 0x3fff;
+    } else {
+        return;
     }
+    out->agrees &= (!out->width && !out->height) || (out->width == width && out->height == height);
+    out->width = width, out->height = height;
 }
 
 static void look_at_webp(span file, ith_image_file *out)
@@ -218,7 +222,7 @@ static void look_at_webp(span file, ith_image_file *out)
 ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes)
 {
     const span file = {data, bytes};
-    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .orientation = 1, .complete = true};
+    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .orientation = 1, .complete = true, .agrees = true};
     if (begins(file, 0, "\x89PNG\r\n\x1a\n", 8)) {
         out.kind = ITH_IMAGE_PNG;
         look_at_png(file, &out);

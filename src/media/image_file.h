@@ -14,6 +14,7 @@ typedef struct ith_image_file {
     int64_t width, height; /* of the stored picture, before it is turned upright; 0: unknown */
     bool whole;            /* the file reaches its end marker, or the length in its header */
     bool complete;         /* its quantisation tables and the scans of all coefficients are there (JPEG) */
+    bool agrees;           /* all parts that have its size have the same one (WebP) */
     bool animated;         /* it holds several pictures that follow one another in time */
     int orientation; /* of EXIF, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored and turned by 180
                       * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to

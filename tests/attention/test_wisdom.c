@@ -3,7 +3,9 @@
 #include "base/hash.h"
 #include "kernels/kernel.h"
 #include "plan/wisdom.h"
+#include "support/corpus.h"
 #include "support/memory.h"
+#include "support/probe_wisdom.h"
 #include "support/temporary.h"
 
 #include <setjmp.h>
@@ -620,6 +622,13 @@ static void files_are_closed(void **state)
     ith_context_destroy(&context);
 }
 
+/* The corpus of tools/fuzz_wisdom.c. */
+static void entries_of_the_corpus(void **state)
+{
+    (void)state;
+    corpus_replay("attention/corpus_wisdom", probe_wisdom_file, 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -639,6 +648,7 @@ int main(void)
         cmocka_unit_test_setup(only_wisdom_is_replaced, no_file),
         cmocka_unit_test_setup(processes_lose_nothing, no_file),
         cmocka_unit_test_setup(files_are_closed, no_file),
+        cmocka_unit_test(entries_of_the_corpus),
         cmocka_unit_test_setup(every_allocation_may_fail, no_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -148,9 +148,108 @@ static void every_change_is_found(void **state)
     }
 }
 
+/* ---- A header that changes while it is read ---------------------------------------------------------------------- */
+
+enum { HEADER_BYTES = 80000, FENCE_BYTES = 65536, FENCE = 0xa5, HEADER_KINDS = 3, MANY = 40 };
+
+/* An allocator that overwrites a file during call number `at`, and puts a fence behind each block. */
+typedef struct overwriting {
+    const char *path;
+    const unsigned char *text;
+    int calls, at;
+} overwriting;
+
+static void *allocate_and_overwrite(void *user, size_t bytes, size_t alignment)
+{
+    overwriting *o = user;
+    unsigned char *block = NULL;
+    (void)alignment;
+    if (o->calls++ == o->at)
+        temporary_write(o->path, o->text, HEADER_BYTES);
+    const size_t room = (bytes + 63) / 64 * 64; /* the block ends up to 63 bytes before its fence */
+    if (posix_memalign((void **)&block, 64, 64 + room + FENCE_BYTES))
+        return NULL;
+    memcpy(block, &room, sizeof room);
+    memset(block + 64 + room, FENCE, FENCE_BYTES);
+    return block + 64;
+}
+
+static void release_fenced(void *user, void *memory)
+{
+    unsigned char *block = memory;
+    size_t room;
+    (void)user;
+    if (!block)
+        return;
+    memcpy(&room, block - 64, sizeof room);
+    for (size_t i = 0; i < FENCE_BYTES; i++)
+        assert_int_equal(block[room + i], FENCE);
+    free(block - 64);
+}
+
+static void put_bytes(unsigned char **at, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *(*at)++ = (unsigned char)(value >> 8 * i);
+}
+
+/* Makes a GGUF header that has `count` entries of one kind, and none of the others: numbers, arrays or tensors. The
+ * names of all entries together have 70000 bytes: the reader keeps 65536, so the second pass reads them again. */
+static void make_header(int kind, int count, unsigned char text[HEADER_BYTES])
+{
+    enum { TEXT_BYTES = 70000, U8 = 0, ARRAY = 9 };
+    unsigned char *at = text;
+    memset(text, 0, HEADER_BYTES);
+    memcpy(at, "GGUF", 4), at += 4;
+    put_bytes(&at, 3, 4);
+    put_bytes(&at, kind == 2 ? (uint64_t)count : 0, 8);
+    put_bytes(&at, kind == 2 ? 0 : (uint64_t)count, 8);
+    for (int i = 0; i < count; i++) {
+        const int length = TEXT_BYTES / count;
+        put_bytes(&at, (uint64_t)length, 8);
+        memset(at, 'a' + i % 26, (size_t)length), at += length;
+        if (kind == 2) { /* a tensor [0] of f32 at byte 0 */
+            put_bytes(&at, 1, 4), put_bytes(&at, 0, 8), put_bytes(&at, 0, 4), put_bytes(&at, 0, 8);
+        } else if (kind == 1) { /* no bytes */
+            put_bytes(&at, ARRAY, 4), put_bytes(&at, U8, 4), put_bytes(&at, 0, 8);
+        } else {
+            put_bytes(&at, U8, 4), put_bytes(&at, 7, 1);
+        }
+    }
+}
+
+/* A GGUF header is read twice: the first pass counts the entries, the second one fills the lists. If there are more
+ * entries in the second pass, the file has changed. */
+static void lists_do_not_overflow(void **state)
+{
+    (void)state;
+    static unsigned char few[HEADER_BYTES], many[HEADER_BYTES];
+    int found = 0;
+    for (int kind = 0; kind < HEADER_KINDS; kind++)
+        for (int at = 0; at < 12; at++) {
+            overwriting o = {.path = path_of("changing.gguf"), .text = many, .at = -1};
+            const ith_allocator table = {sizeof table, allocate_and_overwrite, release_fenced, &o};
+            ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+            ith_context *own = NULL;
+            ith_tensor_file *file = NULL;
+            options.allocator = &table;
+            make_header(kind, 1, few);
+            make_header(kind, MANY, many);
+            temporary_write(path_of("changing.gguf"), few, HEADER_BYTES);
+            assert_int_equal(ith_context_create(&options, &own), ITH_OK);
+            o.calls = 0, o.at = at;
+            const ith_status status = ith_tensor_file_open(own, path_of("changing.gguf"), &file);
+            found += status == ITH_ERR_IO && strstr(ith_context_error(own), "changed while it was read");
+            ith_tensor_file_close(&file);
+            ith_context_destroy(&own);
+        }
+    assert_true(found >= HEADER_KINDS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(lists_do_not_overflow, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_cut_tensor_is_not_read, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_cut_store_is_not_read, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_cut_misaligned_tensor_is_not_copied, folder_set_up, folder_tear_down),

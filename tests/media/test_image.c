@@ -171,6 +171,24 @@ static void sizes_that_lie_are_refused(void **state)
     free(data);
 }
 
+/* A WebP whose canvas has another size than its picture: libwebp refuses it, too. The pixels of the picture can be many
+ * more than the canvas announces. */
+static void parts_that_disagree_are_refused(void **state)
+{
+    (void)state;
+    int64_t bytes;
+    uint8_t *data = read_all(PICTURES "alpha.webp", &bytes);
+    assert_memory_equal(data + 12, "VP8X", 4);
+    assert_int_equal(decode(data, bytes), ITH_OK);
+    for (int byte = 24; byte < 30; byte++) { /* width and height less 1, in 3 bytes each */
+        data[byte] ^= 1;
+        assert_int_equal(decode(data, bytes), ITH_ERR_FORMAT);
+        assert_non_null(strstr(ith_context_error(context), "different sizes"));
+        data[byte] ^= 1;
+    }
+    free(data);
+}
+
 /* A picture that is cut off anywhere is refused, unless only bytes after the picture are missing. */
 static void cut_files_are_refused(void **state)
 {
@@ -475,6 +493,7 @@ int main(void)
                                        cmocka_unit_test(other_files_are_refused),
                                        cmocka_unit_test(sizes_that_lie_are_refused),
                                        cmocka_unit_test(orientations_are_short_numbers),
+                                       cmocka_unit_test(parts_that_disagree_are_refused),
                                        cmocka_unit_test(cut_files_are_refused),
                                        cmocka_unit_test(pictures_cut_inside_are_refused),
                                        cmocka_unit_test(pictures_without_all_rows_are_refused),

@@ -252,6 +252,7 @@ static void absurd_numbers_are_named(void **state)
         {T, "\"attention_head_dim\": 32", "\"attention_head_dim\": 33", F, T, "attention_head_dim"},
         {T, "\"patch_size\": [\n    1,", "\"patch_size\": [\n    2,", U, T, "patch_size"},
         {T, "\"patch_size\": [\n    1,", "\"patch_size\": [\n", U, T, "patch_size"},
+        {T, "\"patch_size\": [", "\"patch_size\": [], \"x\": [", U, T, "patch_size"},
         {T, "\"text_dim\": 128", "\"text_dim\": 64", F, T, "text_dim"},
         /* possible sizes, but not those of the weights */
         {T, "\"num_layers\": 6", "\"num_layers\": 7", F, "transformer/", "blocks.6."},

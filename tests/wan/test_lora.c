@@ -387,6 +387,7 @@ static const lie lies[] = {
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"transformer.use_dora\": true}"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"use_dora\": true}"},
     {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
+    {ITH_ERR_FORMAT, "not finite", {PAIR}, "{\"transformer.lora_alpha\": 1e308}"},
     {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
     {ITH_ERR_FORMAT, "to_q", {PAIR}, "{\"transformer.alpha_pattern\": {\"to_q\": \"4\"}}"},
     {ITH_ERR_UNSUPPORTED,

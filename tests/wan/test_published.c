@@ -737,9 +737,74 @@ static void published_repositories_are_recognised(void **state)
     json_decref(published);
 }
 
+/* Sizes without a config.json come from the shapes of tensors. A tensor without elements can claim any of them. */
+static void sizes_beyond_limits_are_refused(void **state)
+{
+    static const struct {
+        const char *model, *tensor;
+        int dim; /* the dimension that becomes `size`; the other ones become 0 */
+        int64_t size;
+        const char *word;
+    } cases[] = {
+        {"1.3B", "blocks.0.ffn.0.weight", 0, INT64_C(1) << 62, "feed-forward network"},
+        {"1.3B", "blocks.0.ffn.0.weight", 0, INT64_C(1) << 31, "feed-forward network"},
+        {"1.3B", "text_embedding.0.weight", 1, INT64_MAX, "features of the text"},
+        {"1.3B", "time_embedding.0.weight", 1, INT64_C(1) << 62, "features of the time"},
+        {"1.3B", "head.head.weight", 0, INT64_C(1) << 62, "channels that it makes"},
+        {"umt5", "blocks.0.ffn.gate.0.weight", 0, INT64_C(1) << 62, "feed-forward network"},
+        {"umt5", "blocks.0.attn.q.weight", 0, INT64_C(1) << 62, "numbers of a head"},
+        {"umt5", "token_embedding.weight", 0, INT64_MAX, "do not make a umT5"},
+        {"umt5", "blocks.0.pos_embedding.embedding.weight", 0, 600, "buckets"}, /* whose other dimension stays */
+        {"vae_2.1", "decoder.head.0.gamma", 0, INT64_C(1) << 62, "decoder's first width"},
+        {"vae_2.1", "encoder.conv1.weight", 0, INT64_C(1) << 62, "encoder's first width"},
+    };
+    repository r = {.name = "sizes beyond limits",
+                    .files = {ORIGINAL_FILE("dit", "1.3B", 2, 1, NULL), COMFY_TEXT, COMFY_VAE},
+                    .dit = "dit.safetensors",
+                    .vae = "split_files/vae/wan_2.1_vae.safetensors",
+                    .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        published = json_load_file("golden/published.json", 0, NULL);
+        json_t *shape = json_object_get(json_object_get(published, cases[i].model), cases[i].tensor);
+        assert_true((int)json_array_size(shape) > cases[i].dim);
+        for (int d = 0; d < (int)json_array_size(shape) && cases[i].size != 600; d++)
+            json_array_set_new(shape, (size_t)d, json_integer(0));
+        json_array_set_new(shape, (size_t)cases[i].dim, json_integer(cases[i].size));
+        r.refusal = cases[i].word;
+        check_repository(&r);
+        json_decref(published);
+        folder_tear_down(state);
+        folder_set_up(state);
+    }
+}
+
+/* The numbers of the original code's config.json are checked like those of diffusers. */
+static void eps_of_the_original_code_is_checked(void **state)
+{
+    static const char *const values[] = {"-1", "0", "1", "1e308"};
+    char text[512];
+    repository r = {.name = "eps of the original code",
+                    .refusal = "eps must be between 0 and 1",
+                    .texts = {{"config.json", text}},
+                    .files = {ORIGINAL_FILE("dit", "1.3B", 2, 1, NULL), COMFY_TEXT, COMFY_VAE},
+                    .dit = "dit.safetensors",
+                    .vae = "split_files/vae/wan_2.1_vae.safetensors",
+                    .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"};
+    published = json_load_file("golden/published.json", 0, NULL);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        snprintf(text, sizeof text, "{\"_class_name\": \"WanModel\", \"num_heads\": 12, \"eps\": %s}", values[i]);
+        check_repository(&r);
+        folder_tear_down(state);
+        folder_set_up(state);
+    }
+    json_decref(published);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sizes_beyond_limits_are_refused, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(eps_of_the_original_code_is_checked, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(published_repositories_are_recognised, folder_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests_name("published repositories", tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MODEL "../models/shapes/tokenizer"
 #define BYTE_0 4 /* the model's id of <0x00> */
@@ -472,6 +473,54 @@ static void damaged_vocabularies_are_survived(void **state)
     temporary_remove(folder);
 }
 
+/* Writes the tokenizer.json of the folder with more pieces and added tokens. */
+static void write_longer(const char *folder, json_t *pieces, int added)
+{
+    json_t *root = json_load_file(SAVED, 0, NULL), *tokens = json_object_get(root, "added_tokens");
+    json_array_extend(json_object_get(json_object_get(root, "model"), "vocab"), pieces);
+    for (int i = 0; i < added; i++)
+        json_array_append_new(tokens, json_pack("{s:i}", "id", 1 << 30));
+    assert_int_equal(json_dump_file(root, temporary_path(folder, "tokenizer.json"), JSON_COMPACT), 0);
+    json_decref(pieces);
+    json_decref(root);
+}
+
+/* SentencePiece calls itself for every byte of a piece: 10 million of them overflow the stack. */
+static void long_pieces_are_refused(void **state)
+{
+    (void)state;
+    enum { MOST = 1024 };
+    char *folder = temporary_folder(), text[MOST + 2];
+    memset(text, 'x', sizeof text);
+    text[MOST + 1] = '\0';
+    write_longer(folder, json_pack("[[s%,f]]", text, (size_t)MOST, -20.0), 0);
+    ith_tokenizer *tokenizer = NULL;
+    assert_int_equal(ith_tokenizer_load(context, folder, &tokenizer), ITH_OK);
+    ith_tokenizer_free(context, &tokenizer);
+    write_longer(folder, json_pack("[[s,f]]", text, -20.0), 0);
+    expect_refused(folder, ITH_ERR_FORMAT, "piece 1536 has 1025 bytes");
+}
+
+/* Many pieces and many added tokens take time for each, not for each pair. */
+static void many_added_tokens_are_quick(void **state)
+{
+    (void)state;
+    enum { MANY = 30000, MOST_SECONDS = 4 };
+    char *folder = temporary_folder(), text[16];
+    json_t *pieces = json_array();
+    for (int i = 0; i < MANY; i++) {
+        snprintf(text, sizeof text, "piece%d", i);
+        json_array_append_new(pieces, json_pack("[s,f]", text, -20.0));
+    }
+    write_longer(folder, pieces, MANY);
+    ith_tokenizer *tokenizer = NULL;
+    const clock_t start = clock();
+    assert_int_equal(ith_tokenizer_load(context, folder, &tokenizer), ITH_OK);
+    assert_true((clock() - start) / CLOCKS_PER_SEC < MOST_SECONDS);
+    ith_tokenizer_free(context, &tokenizer);
+    temporary_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +533,8 @@ int main(void)
         cmocka_unit_test(tokenizer_json_decides_what_is_unknown),
         cmocka_unit_test(what_is_no_model_is_refused),
         cmocka_unit_test(damaged_models_are_survived),
+        cmocka_unit_test(long_pieces_are_refused),
+        cmocka_unit_test(many_added_tokens_are_quick),
         cmocka_unit_test(failing_allocations_are_survived),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

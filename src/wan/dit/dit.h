@@ -34,6 +34,12 @@ typedef struct ith_dit_config {
     bool raw_cross; /* cross_attn_norm is false: there is no norm2, and cross-attention reads rows as they are */
 } ith_dit_config;
 
+/* Checks that all sizes are within limits, so that no product of two overflows, and the rules that they must meet
+ * together. where: the beginning of the error message. */
+ith_status ith_dit_config_check(ith_context *context, const char *where, const ith_dit_config *config);
+/* Checks the range of eps, which is read from config.json. */
+ith_status ith_dit_eps_check(ith_context *context, const char *where, double eps);
+
 /* Reads and checks folder/config.json. If a field asks for another architecture, the error message names it. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 

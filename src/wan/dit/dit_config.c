@@ -56,7 +56,7 @@ static ith_status read_patch(ith_context *context, const ith_json *json, int64_t
     ith_status status = ith_json_ints(context, json, "patch_size", 1, 1024, 3, patch, &count);
     if (status)
         return status;
-    if (count == 0)
+    if (!strcmp(ith_json_print(json, "patch_size").text, "absent"))
         patch[0] = 1, patch[1] = patch[2] = 2;
     else if (count != 3 || patch[0] != 1 || patch[1] != 2 || patch[2] != 2)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: patch_size must be [1, 2, 2]", ith_json_path(json));
@@ -94,24 +94,54 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
     if (!status)
         status = ith_json_bool(context, json, "cross_attn_norm", true, &cross_norm);
     out->raw_cross = !cross_norm;
+    out->dim = out->heads * out->head_dim;
     return status ? status : read_patch(context, json, out->patch);
 }
 
-static ith_status check_sizes(ith_context *context, const ith_json *json, ith_dit_config *out)
+ith_status ith_dit_eps_check(ith_context *context, const char *where, double eps)
 {
-    const char *path = ith_json_path(json);
-    out->dim = out->heads * out->head_dim;
-    if (out->dim > MOST_DIM)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: %lld heads of %lld are %lld wide; at most %d is supported", path,
-                        (long long)out->heads, (long long)out->head_dim, (long long)out->dim, MOST_DIM);
-    if (out->head_dim % 2 != 0)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: attention_head_dim must be even, not %lld", path,
-                        (long long)out->head_dim);
-    if (out->freq_dim % 2 != 0)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: freq_dim must be even, not %lld", path, (long long)out->freq_dim);
-    if (!(out->eps > 0) || !(out->eps < 1))
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: eps must be between 0 and 1, not %g", path, out->eps);
+    if (!(eps > 0) || !(eps < 1))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: eps must be between 0 and 1, not %g", where, eps);
     return ITH_OK;
+}
+
+/* Checks the limits of sizes that were not read from the diffusers form of config.json, where they have names. */
+static ith_status check_limits(ith_context *context, const char *where, const ith_dit_config *c)
+{
+    const struct {
+        const char *noun;
+        int64_t size, most;
+    } sizes[] = {{"heads", c->heads, MOST_HEADS},
+                 {"numbers of a head", c->head_dim, MOST_HEAD_DIM},
+                 {"features of the feed-forward network", c->ffn_dim, MOST_DIM},
+                 {"layers", c->layers, ITH_DIT_MOST_LAYERS},
+                 {"features of the text", c->text_dim, MOST_DIM},
+                 {"features of the time", c->freq_dim, MOST_DIM},
+                 {"channels that it reads", c->in_channels, MOST_CHANNELS},
+                 {"channels that it makes", c->out_channels, MOST_CHANNELS}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].size < 1 || sizes[i].size > sizes[i].most)
+            return ith_fail(context, ITH_ERR_FORMAT,
+                            "%s: a transformer whose number of %s is %lld; it must be from 1 to %lld", where,
+                            sizes[i].noun, (long long)sizes[i].size, (long long)sizes[i].most);
+    return ITH_OK;
+}
+
+ith_status ith_dit_config_check(ith_context *context, const char *where, const ith_dit_config *config)
+{
+    ith_status status = check_limits(context, where, config);
+    if (status)
+        return status;
+    if (config->dim > MOST_DIM)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: %lld heads of %lld are %lld wide; at most %d is supported", where,
+                        (long long)config->heads, (long long)config->head_dim, (long long)config->dim, MOST_DIM);
+    if (config->head_dim % 2 != 0)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: attention_head_dim must be even, not %lld", where,
+                        (long long)config->head_dim);
+    if (config->freq_dim % 2 != 0)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: freq_dim must be even, not %lld", where,
+                        (long long)config->freq_dim);
+    return ith_dit_eps_check(context, where, config->eps);
 }
 
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out)
@@ -124,7 +154,7 @@ ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit
     if (!status)
         status = read_sizes(context, json, out);
     if (!status)
-        status = check_sizes(context, json, out);
+        status = ith_dit_config_check(context, ith_json_path(json), out);
     ith_json_close(&json);
     return status;
 }

@@ -116,6 +116,8 @@ static ith_status read_original(ith_context *context, const char *folder, const 
         status = ith_json_int(context, json, "num_heads", 1, shapes->dim, 0, heads);
     if (!status)
         status = ith_json_double(context, json, "eps", 1e-6, eps);
+    if (!status)
+        status = ith_dit_eps_check(context, ith_json_path(json), *eps);
     ith_json_close(&json);
     return status;
 }
@@ -133,5 +135,7 @@ ith_status ith_dit_config_find(ith_context *context, const char *folder, const i
     if (!status && (!strcmp(name.text, "WanModel") || !strcmp(name.text, "t2v") || !strcmp(name.text, "i2v") ||
                     !strcmp(name.text, "ti2v")))
         status = read_original(context, folder, out, &heads, &out->eps);
-    return status ? status : split_heads(context, store, heads, out);
+    if (!status)
+        status = split_heads(context, store, heads, out);
+    return status ? status : ith_dit_config_check(context, ith_store_path(store), out);
 }

@@ -145,17 +145,21 @@ static const char *find_charsmap(const json_t *normalizer)
     return map;
 }
 
-/* Whether the added token at `id` is special. */
-static bool is_special(const json_t *added, int64_t id)
+/* What the added tokens of a tokenizer.json say about a piece. */
+enum { NOT_ADDED = 0, ADDED_SPECIAL, ADDED_PLAIN };
+
+/* Notes what the added tokens say about each of `count` pieces: of the tokens with the same id the first one counts. */
+static void note_added(const json_t *added, int64_t count, char *kinds)
 {
     size_t index;
     const json_t *token;
+    memset(kinds, NOT_ADDED, (size_t)count);
     json_array_foreach(added, index, token)
     {
-        if (json_integer_value(json_object_get(token, "id")) == id)
-            return json_is_true(json_object_get(token, "special"));
+        const int64_t id = json_integer_value(json_object_get(token, "id"));
+        if (id >= 0 && id < count && kinds[id] == NOT_ADDED)
+            kinds[id] = json_is_true(json_object_get(token, "special")) ? ADDED_SPECIAL : ADDED_PLAIN;
     }
-    return false;
 }
 
 static bool is_byte(const char *piece)
@@ -177,9 +181,10 @@ static bool has_all_bytes(const json_t *vocab)
     return count == 256;
 }
 
-static ith_status add_pieces(const char *path, const json_t *root, const json_t *vocab, ith_piece_model *out)
+/* added: what note_added has noted for each piece. */
+static ith_status add_pieces(const char *path, const json_t *vocab, const char *added, ith_piece_model *out)
 {
-    const json_t *added = json_object_get(root, "added_tokens"), *pair;
+    const json_t *pair;
     const bool bytes = has_all_bytes(vocab);
     size_t index;
     json_array_foreach(vocab, index, pair)
@@ -189,10 +194,10 @@ static ith_status add_pieces(const char *path, const json_t *root, const json_t 
         if (!piece || !json_is_number(score))
             return ith_fail(out->context, ITH_ERR_FORMAT, "%s: entry %zu of model.vocab must be [text, score]", path,
                             index);
-        const ith_piece_type type = !strcmp(piece, "<unk>")             ? ITH_PIECE_UNKNOWN
-                                    : is_special(added, (int64_t)index) ? ITH_PIECE_CONTROL
-                                    : bytes && is_byte(piece)           ? ITH_PIECE_BYTE
-                                                                        : ITH_PIECE_NORMAL;
+        const ith_piece_type type = !strcmp(piece, "<unk>")         ? ITH_PIECE_UNKNOWN
+                                    : added[index] == ADDED_SPECIAL ? ITH_PIECE_CONTROL
+                                    : bytes && is_byte(piece)       ? ITH_PIECE_BYTE
+                                                                    : ITH_PIECE_NORMAL;
         ith_piece_model_add(out, piece, (int64_t)json_string_length(text), (float)json_number_value(score), type);
     }
     return ITH_OK;
@@ -221,7 +226,12 @@ static ith_status from_root(const char *path, const json_t *root, ith_piece_mode
                         type ? ith_quote(type).text : "absent");
     if (!json_array_size(vocab))
         return ith_fail(out->context, ITH_ERR_FORMAT, "%s: model.vocab must be a list of pieces", path);
-    ith_status status = add_pieces(path, root, vocab, out);
+    char *added = ith_alloc(out->context, (int64_t)json_array_size(vocab), 1, "a tokenizer");
+    if (!added)
+        return ITH_ERR_MEMORY;
+    note_added(json_object_get(root, "added_tokens"), (int64_t)json_array_size(vocab), added);
+    ith_status status = add_pieces(path, vocab, added, out);
+    ith_free(out->context, added);
     if (!status)
         status = add_normaliser(path, root, out);
     return status ? status : out->failed ? ITH_ERR_MEMORY : ITH_OK;

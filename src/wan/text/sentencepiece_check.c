@@ -2,7 +2,7 @@
 /* A SentencePiece model is a protocol buffer message (sentencepiece_model.proto):
  *
  *     ModelProto     1: pieces   2: TrainerSpec   3: NormalizerSpec   ...
- *     SentencePiece  2: score
+ *     SentencePiece  1: piece   2: score
  *     TrainerSpec    3: model_type (1: Unigram)
  *     NormalizerSpec 2: precompiled_charsmap
  *
@@ -26,12 +26,14 @@
 #define MODEL_PIECE 1
 #define MODEL_TRAINER 2
 #define MODEL_NORMALIZER 3
+#define PIECE_TEXT 1
 #define PIECE_SCORE 2
 #define TRAINER_MODEL_TYPE 3
 #define NORMALIZER_CHARSMAP 2
 #define UNIGRAM 1
 #define MOST_NESTED_KEYS 32 /* SentencePiece has room for this number of keys that are prefixes of one text */
 #define LONGEST_KEY 256
+#define LONGEST_PIECE 1024 /* bytes; SentencePiece calls itself for every byte of a piece, so its stack must suffice */
 
 /* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
 
@@ -169,7 +171,8 @@ static ith_status fail_unreadable(ith_context *context, const char *path)
     return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is cut short", path);
 }
 
-/* Checks that the score of a piece is finite: a text has no best division into pieces otherwise. */
+/* Checks that a piece is not too long, and that its score is finite: a text has no best division into pieces
+ * otherwise. */
 static ith_status check_piece(ith_context *context, const char *path, int64_t id, slice message)
 {
     while (message.bytes > 0) {
@@ -177,6 +180,9 @@ static ith_status check_piece(ith_context *context, const char *path, int64_t id
         float score = 0;
         if (!read_field(&message, &f))
             return fail_unreadable(context, path);
+        if (f.number == PIECE_TEXT && f.has_slice && f.slice.bytes > LONGEST_PIECE)
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: piece %lld has %lld bytes; %d is the most", path,
+                            (long long)id, (long long)f.slice.bytes, LONGEST_PIECE);
         if (f.number == PIECE_SCORE && !f.has_slice && f.slice.bytes == 4)
             memcpy(&score, &(uint32_t){read_u32(f.slice.at)}, sizeof score);
         if (!isfinite(score))

@@ -81,19 +81,42 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
     return status;
 }
 
-/* Checks the rules that several sizes must meet together, and the range of eps. */
-static ith_status check_sizes(ith_context *context, const char *path, const ith_text_config *config)
+/* Checks the limits of sizes that were not read from config.json, where they have other names. */
+static ith_status check_limits(ith_context *context, const char *where, const ith_text_config *c)
 {
+    const struct {
+        const char *noun;
+        int64_t size, most;
+    } sizes[] = {{"pieces", c->vocab, MOST_VOCAB},
+                 {"features", c->dim, MOST_DIM},
+                 {"heads", c->heads, MOST_DIM},
+                 {"numbers of a head", c->head_dim, ITH_ATTN_HEAD_DIM_MAX},
+                 {"features of the feed-forward network", c->ffn_dim, MOST_DIM},
+                 {"layers", c->layers, MOST_LAYERS},
+                 {"buckets of distances", c->buckets, MOST_DIM}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].size < 1 || sizes[i].size > sizes[i].most)
+            return ith_fail(context, ITH_ERR_FORMAT,
+                            "%s: a text encoder whose number of %s is %lld; it must be from 1 to %lld", where,
+                            sizes[i].noun, (long long)sizes[i].size, (long long)sizes[i].most);
+    return ITH_OK;
+}
+
+ith_status ith_text_config_check(ith_context *context, const char *where, const ith_text_config *config)
+{
+    ith_status status = check_limits(context, where, config);
+    if (status)
+        return status;
     if (config->heads * config->head_dim > MOST_DIM)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: num_heads x d_kv is %lld, more than %d", path,
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: num_heads x d_kv is %lld, more than %d", where,
                         (long long)(config->heads * config->head_dim), MOST_DIM);
     if (config->max_distance <= config->buckets / 4)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: relative_attention_max_distance is %lld; with %lld buckets it must be more than %lld",
-                        path, (long long)config->max_distance, (long long)config->buckets,
+                        where, (long long)config->max_distance, (long long)config->buckets,
                         (long long)config->buckets / 4);
     if (!(config->eps >= 0 && config->eps < 1))
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: layer_norm_epsilon is %g; it must be of [0, 1)", path,
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: layer_norm_epsilon is %g; it must be of [0, 1)", where,
                         config->eps);
     return ITH_OK;
 }
@@ -110,7 +133,7 @@ ith_status ith_text_config_read(ith_context *context, const char *folder, ith_te
     if (!status)
         status = check_aliases(context, json, out);
     if (!status)
-        status = check_sizes(context, ith_json_path(json), out);
+        status = ith_text_config_check(context, ith_json_path(json), out);
     ith_json_close(&json);
     return status;
 }

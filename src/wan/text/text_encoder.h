@@ -15,6 +15,9 @@ typedef struct ith_text_config {
     int64_t vocab, dim, heads, head_dim, ffn_dim, layers, buckets, max_distance;
     double eps;
 } ith_text_config;
+/* Checks that all sizes are within limits, so that no product of two overflows, and the rules that they must meet
+ * together. where: the beginning of the error message. */
+ith_status ith_text_config_check(ith_context *context, const char *where, const ith_text_config *config);
 /* Reads folder/config.json. Any encoder but a umT5 with gated GELU is refused; the error message names the field that
  * differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);

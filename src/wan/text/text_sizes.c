@@ -37,7 +37,7 @@ static ith_status read_shapes(ith_context *context, const ith_store *store, ith_
                         path);
     if (out->vocab && out->dim && out->ffn_dim && out->layers && out->buckets > 3 && out->head_dim &&
         out->heads * out->head_dim == inner)
-        return ITH_OK;
+        return ith_text_config_check(context, path, out);
     return ith_fail(context, ITH_ERR_FORMAT, "%s: its tensors do not make a umT5 encoder", path);
 }
 

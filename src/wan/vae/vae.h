@@ -33,6 +33,9 @@ ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae
  * picture halves its channels. In Wan 2.2, the shortcut around a level takes each channel equally often. where: the
  * beginning of the error message, the name of the configuration. */
 ith_status ith_vae_config_check_levels(ith_context *context, const char *where, const ith_vae_config *config);
+/* Checks the same, and that the numbers of channels and of blocks are within limits, so that no product of them
+ * overflows. */
+ith_status ith_vae_config_check_sizes(ith_context *context, const char *where, const ith_vae_config *config);
 /* Sets the configuration of an autoencoder with canonical names in `store`. If folder/config.json is of an autoencoder,
  * it gives the sizes; otherwise it is a published one, with the widths of the tensors. */
 ith_status ith_vae_config_find(ith_context *context, const char *folder, const ith_store *store, ith_vae_config *out);

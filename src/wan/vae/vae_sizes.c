@@ -33,5 +33,5 @@ ith_status ith_vae_config_find(ith_context *context, const char *folder, const i
     out->decoder_base_dim = size_of(store, "decoder.norm_out.gamma", out->decoder_base_dim);
     out->encoder_base_dim = size_of(store, "encoder.conv_in.weight", out->encoder_base_dim);
     out->res_blocks = blocks > 1 ? blocks - 1 : out->res_blocks;
-    return ITH_OK;
+    return ith_vae_config_check_sizes(context, ith_store_path(store), out);
 }
