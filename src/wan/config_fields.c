@@ -97,6 +97,16 @@ ith_status ith_config_fields_check_all(ith_context *context, const ith_json *jso
     return status;
 }
 
+ith_status ith_size_limits_check(ith_context *context, const char *where, const char *model,
+                                 const ith_size_limit *limits, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (limits[i].size < 1 || limits[i].size > limits[i].most)
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: %s whose number of %s is %lld; it must be from 1 to %lld",
+                            where, model, limits[i].noun, (long long)limits[i].size, (long long)limits[i].most);
+    return ITH_OK;
+}
+
 ith_status ith_config_class_read(ith_context *context, const char *folder, ith_config_class *out)
 {
     ith_json *json = NULL;

@@ -29,6 +29,16 @@ ith_status ith_config_fields_check(ith_context *context, const ith_json *json, c
 ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                        size_t count);
 
+/* A size of a model that follows from the shapes of its tensors, and the largest size that is supported. */
+typedef struct ith_size_limit {
+    const char *noun; /* the name of the size in "number of ..." */
+    int64_t size, most;
+} ith_size_limit;
+/* Checks that each size is from 1 to `most`. where and model: the beginning of the error message, such as a path and "a
+ * transformer". */
+ith_status ith_size_limits_check(ith_context *context, const char *where, const char *model,
+                                 const ith_size_limit *limits, int count);
+
 /* The kind of model that a config.json is of. */
 typedef struct ith_config_class {
     char text[80]; /* _class_name, or else the first of architectures, or model_type; "" if there is no such file */

@@ -2,6 +2,7 @@
 /* Reads and checks the transformer's config.json. If a field asks for another architecture, the error message names
  * it. */
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../files/json.h"
 #include "../config_fields.h"
 #include "dit.h"
@@ -56,7 +57,7 @@ static ith_status read_patch(ith_context *context, const ith_json *json, int64_t
     ith_status status = ith_json_ints(context, json, "patch_size", 1, 1024, 3, patch, &count);
     if (status)
         return status;
-    if (!strcmp(ith_json_print(json, "patch_size").text, "absent"))
+    if (!ith_json_has(json, "patch_size"))
         patch[0] = 1, patch[1] = patch[2] = 2;
     else if (count != 3 || patch[0] != 1 || patch[1] != 2 || patch[2] != 2)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: patch_size must be [1, 2, 2]", ith_json_path(json));
@@ -108,23 +109,15 @@ ith_status ith_dit_eps_check(ith_context *context, const char *where, double eps
 /* Checks the limits of sizes that were not read from the diffusers form of config.json, where they have names. */
 static ith_status check_limits(ith_context *context, const char *where, const ith_dit_config *c)
 {
-    const struct {
-        const char *noun;
-        int64_t size, most;
-    } sizes[] = {{"heads", c->heads, MOST_HEADS},
-                 {"numbers of a head", c->head_dim, MOST_HEAD_DIM},
-                 {"features of the feed-forward network", c->ffn_dim, MOST_DIM},
-                 {"layers", c->layers, ITH_DIT_MOST_LAYERS},
-                 {"features of the text", c->text_dim, MOST_DIM},
-                 {"features of the time", c->freq_dim, MOST_DIM},
-                 {"channels that it reads", c->in_channels, MOST_CHANNELS},
-                 {"channels that it makes", c->out_channels, MOST_CHANNELS}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].size < 1 || sizes[i].size > sizes[i].most)
-            return ith_fail(context, ITH_ERR_FORMAT,
-                            "%s: a transformer whose number of %s is %lld; it must be from 1 to %lld", where,
-                            sizes[i].noun, (long long)sizes[i].size, (long long)sizes[i].most);
-    return ITH_OK;
+    const ith_size_limit sizes[] = {{"heads", c->heads, MOST_HEADS},
+                                    {"numbers of a head", c->head_dim, MOST_HEAD_DIM},
+                                    {"features of the feed-forward network", c->ffn_dim, MOST_DIM},
+                                    {"layers", c->layers, ITH_DIT_MOST_LAYERS},
+                                    {"features of the text", c->text_dim, MOST_DIM},
+                                    {"features of the time", c->freq_dim, MOST_DIM},
+                                    {"channels that it reads", c->in_channels, MOST_CHANNELS},
+                                    {"channels that it makes", c->out_channels, MOST_CHANNELS}};
+    return ith_size_limits_check(context, where, "a transformer", sizes, ITH_COUNT(sizes));
 }
 
 ith_status ith_dit_config_check(ith_context *context, const char *where, const ith_dit_config *config)

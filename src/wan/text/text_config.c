@@ -2,6 +2,7 @@
 /* Reads config.json of a umT5 encoder. */
 #include "text_encoder.h"
 
+#include "../../base/count.h"
 #include "../../files/json.h"
 #include "../../kernels/kernel.h"
 #include "../config_fields.h"
@@ -84,22 +85,14 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
 /* Checks the limits of sizes that were not read from config.json, where they have other names. */
 static ith_status check_limits(ith_context *context, const char *where, const ith_text_config *c)
 {
-    const struct {
-        const char *noun;
-        int64_t size, most;
-    } sizes[] = {{"pieces", c->vocab, MOST_VOCAB},
-                 {"features", c->dim, MOST_DIM},
-                 {"heads", c->heads, MOST_DIM},
-                 {"numbers of a head", c->head_dim, ITH_ATTN_HEAD_DIM_MAX},
-                 {"features of the feed-forward network", c->ffn_dim, MOST_DIM},
-                 {"layers", c->layers, MOST_LAYERS},
-                 {"buckets of distances", c->buckets, MOST_DIM}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].size < 1 || sizes[i].size > sizes[i].most)
-            return ith_fail(context, ITH_ERR_FORMAT,
-                            "%s: a text encoder whose number of %s is %lld; it must be from 1 to %lld", where,
-                            sizes[i].noun, (long long)sizes[i].size, (long long)sizes[i].most);
-    return ITH_OK;
+    const ith_size_limit sizes[] = {{"pieces", c->vocab, MOST_VOCAB},
+                                    {"features", c->dim, MOST_DIM},
+                                    {"heads", c->heads, MOST_DIM},
+                                    {"numbers of a head", c->head_dim, ITH_ATTN_HEAD_DIM_MAX},
+                                    {"features of the feed-forward network", c->ffn_dim, MOST_DIM},
+                                    {"layers", c->layers, MOST_LAYERS},
+                                    {"buckets of distances", c->buckets, MOST_DIM}};
+    return ith_size_limits_check(context, where, "a text encoder", sizes, ITH_COUNT(sizes));
 }
 
 ith_status ith_text_config_check(ith_context *context, const char *where, const ith_text_config *config)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and checks the autoencoder's config.json. If a field asks for another architecture, the error message names
  * it. */
+#include "../../base/count.h"
 #include "../../files/json.h"
 #include "../config_fields.h"
 #include "vae_weights.h"
@@ -93,18 +94,11 @@ ith_status ith_vae_config_check_levels(ith_context *context, const char *where, 
 
 ith_status ith_vae_config_check_sizes(ith_context *context, const char *where, const ith_vae_config *config)
 {
-    const struct {
-        const char *noun;
-        int64_t size, most;
-    } sizes[] = {{"channels in its decoder's first width", config->decoder_base_dim, MOST_BASE_DIM},
-                 {"channels in its encoder's first width", config->encoder_base_dim, MOST_BASE_DIM},
-                 {"residual blocks of a level", config->res_blocks, MOST_RES_BLOCKS}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].size < 1 || sizes[i].size > sizes[i].most)
-            return ith_fail(context, ITH_ERR_FORMAT,
-                            "%s: an autoencoder whose number of %s is %lld; it must be from 1 to %lld", where,
-                            sizes[i].noun, (long long)sizes[i].size, (long long)sizes[i].most);
-    return ith_vae_config_check_levels(context, where, config);
+    const ith_size_limit sizes[] = {{"channels in its decoder's first width", config->decoder_base_dim, MOST_BASE_DIM},
+                                    {"channels in its encoder's first width", config->encoder_base_dim, MOST_BASE_DIM},
+                                    {"residual blocks of a level", config->res_blocks, MOST_RES_BLOCKS}};
+    ith_status status = ith_size_limits_check(context, where, "an autoencoder", sizes, ITH_COUNT(sizes));
+    return status ? status : ith_vae_config_check_levels(context, where, config);
 }
 
 /* Reads dim_mult and temperal_downsample (the field's own spelling). Both list the levels (picture sizes) in the order
