@@ -62,7 +62,7 @@ static ith_status list_bytes(const ith_predicted_run *run, int64_t *bytes)
     return status;
 }
 
-/* The memory that lasts for the whole run, with lists of tensors of so many bytes. */
+/* The memory that lasts for the whole run. lists: the bytes of the lists of tensors. */
 static int64_t kept_bytes(const ith_predicted_run *run, int64_t lists)
 {
     const ith_generate_options *options = run->options;
