@@ -252,6 +252,7 @@ int ith_generate_complete(ith_generation *g)
         return code;
     if (g->report.latents_saved && !g->settings.keep_latents)
         unlink(g->latents_path);
+    ith_name_lock_release(&g->latents_lock);
     ith_generate_forget_saved(g);
     g->total_seconds = ith_cli_seconds() - g->start;
     return ith_generate_summarise(g);
@@ -269,6 +270,7 @@ void ith_generate_discard(ith_generation *g)
     /* a saved run of all steps has the same latents */
     if (g->report.latents_saved && g->report.saved_step == g->options.steps && !g->settings.keep_latents)
         unlink(g->latents_path);
+    ith_name_lock_release(&g->latents_lock);
     print_remains(g);
 }
 
@@ -290,6 +292,7 @@ void ith_generate_free(ith_generation *g)
     free_writer(g);
     ith_generate_free_images(g);
     ith_context_destroy(&g->media_context);
+    ith_name_lock_release(&g->latents_lock);
     free(g->latents_path);
     free(g->title);
     free(g->comment);

@@ -9,6 +9,7 @@
 #include "generate_predict.h"
 #include "lora_options.h"
 #include "model_options.h"
+#include "name_lock.h"
 #include "option.h"
 #include "progress.h"
 
@@ -95,6 +96,7 @@ typedef struct ith_generation {
     char memory_lack[512], weights_fault[512];   /* in a dry run: too little memory; a fault of the weight files */
     double start, finish_seconds, total_seconds; /* start of the run; time to finish the video; total time */
     char *latents_path;                          /* the file for latents before decoding; NULL: they are not saved */
+    ith_name_lock latents_lock;                  /* held while the run has the name latents_path */
     char *title, *comment;                       /* metadata of the video: the prompt; seed and settings */
 } ith_generation;
 

@@ -107,27 +107,55 @@ int ith_generate_check_distinct(const ith_generation *g)
     return code ? code : check_frames(own);
 }
 
+/* The name for the latents number `number`, which the caller frees. NULL: there is no memory. */
+static char *latents_name(const ith_generation *g, int number)
+{
+    const char *output = g->settings.output;
+    int length = (int)strlen(output);
+    char suffix[16] = "", *name = NULL;
+    while (length > 1 && output[length - 1] == '/')
+        length--;
+    if (number > 1)
+        snprintf(suffix, sizeof suffix, "-%d", number);
+    return asprintf(&name, "%.*s.latents%s.safetensors", length, output, suffix) < 0 ? NULL : name;
+}
+
+/* Whether a name for the latents has no file that the run would replace against the user's will. */
+static bool is_free(const ith_generation *g, const char *name, int number)
+{
+    return g->settings.keep_latents || number == LATENTS_NAMES || access(name, F_OK);
+}
+
 int ith_generate_name_latents(ith_generation *g)
 {
     if (g->settings.from_latents)
         return ith_generate_check_distinct(g);
-    int length = (int)strlen(g->settings.output);
-    while (length > 1 && g->settings.output[length - 1] == '/')
-        length--;
     for (int number = 1; !g->latents_path; number++) {
-        char suffix[16] = "";
-        if (number > 1)
-            snprintf(suffix, sizeof suffix, "-%d", number);
-        if (asprintf(&g->latents_path, "%.*s.latents%s.safetensors", length, g->settings.output, suffix) < 0) {
-            g->latents_path = NULL;
+        g->latents_path = latents_name(g, number);
+        if (!g->latents_path)
             return ith_cli_error("there is no memory for a name");
-        }
-        if (!g->settings.keep_latents && number < LATENTS_NAMES && !access(g->latents_path, F_OK)) {
+        if (!is_free(g, g->latents_path, number)) {
             free(g->latents_path);
             g->latents_path = NULL;
         }
     }
-    g->options.latents_file = g->latents_path;
     int code = ith_cli_check_output(g->latents_path);
     return code ? code : ith_generate_check_distinct(g);
+}
+
+const char *ith_generate_take_latents(ith_generation *g)
+{
+    for (int number = 1; g->latents_path && number <= LATENTS_NAMES; number++) {
+        char *name = latents_name(g, number);
+        const bool taken = name && ith_name_lock_take(name, &g->latents_lock);
+        if (taken && is_free(g, name, number)) {
+            free(g->latents_path);
+            g->latents_path = name;
+            break;
+        }
+        if (taken)
+            ith_name_lock_release(&g->latents_lock);
+        free(name);
+    }
+    return g->latents_path;
 }

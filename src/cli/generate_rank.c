@@ -2,6 +2,7 @@
 /* One rank of ithaca generate. It calls the engine, which calls the functions below to report progress and to hand over
  * frames. */
 #include "generate.h"
+#include "generate_files.h"
 
 #include "interrupt.h"
 
@@ -138,6 +139,7 @@ ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
     options.on_frame = take_frame;
     options.should_stop = should_stop;
     options.user = g;
+    options.latents_file = ith_comm_rank(comm) == 0 ? ith_generate_take_latents(g) : NULL;
     if (ith_launch_is_first(comm, ith_comm_rank(comm)))
         return lead(g, comm, &options);
     return ith_pipeline_generate(g->pipeline, comm, &options, NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measured strategies become wisdom (ithaca/tune.h). */
 #include "../base/sized.h"
-#include "../plan/plan.h"
 #include "../plan/settle.h"
 #include "../plan/strategy_wisdom.h"
 
@@ -52,25 +51,6 @@ static ith_status check_measured(ith_context *context, const ith_plan_info *c, d
     return ITH_OK;
 }
 
-/* Checks that a plan with these choices can have this number of chunks. Plans that take choices from wisdom fold the
- * batch. */
-static ith_status check_chunks(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
-                               const ith_plan_info *c)
-{
-    const ith_plan_sizes sizes = {0};
-    ith_attn_setting setting;
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    options.ulysses = c->ulysses, options.ring = c->ring, options.chunks = c->chunks;
-    ith_status status = ith_attn_setting_init(context, problem, group->ranks, 0, &setting);
-    if (!status)
-        status = ith_settle_choices(&options, group, &setting);
-    const int chunks = status ? 0 : ith_plan_info_of(&setting, 0, &sizes).chunks;
-    if (status || chunks == c->chunks)
-        return status;
-    return ith_fail(context, ITH_ERR_ARGUMENT, "chunks is %d, and a plan with ulysses %d has at most %d here",
-                    c->chunks, c->ulysses, chunks);
-}
-
 ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem, const ith_plan_info *info,
                                    int process_ranks, int host_ranks, double seconds, double usual_seconds)
 {
@@ -85,7 +65,7 @@ ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem 
     if (!status)
         status = check_measured(context, &choices, seconds, usual_seconds);
     if (!status)
-        status = check_chunks(context, problem, &group, &choices);
+        status = ith_strategy_check_chunks(context, problem, &group, &choices);
     if (!status)
         status = open_problem(context, problem, &group, &setting, &wisdom);
     if (status)

@@ -70,16 +70,20 @@ ith_status ith_model_check_unchanged(ith_context *context, const ith_model *mode
     return !status && model->files[part] ? ith_store_check_unchanged(context, model->files[part]) : status;
 }
 
-int64_t ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part)
+ith_status ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part, int64_t *bytes)
 {
     ith_store *store = NULL;
-    if (!model->folder || !has_part(model, part))
-        return model->lists[part];
-    if (model->files[part])
-        return ith_store_held_bytes(model->files[part]);
-    const int64_t bytes = ith_model_open_part(context, model, part, &store) ? 0 : ith_store_held_bytes(store);
+    *bytes = 0;
+    if (!model->folder || !has_part(model, part)) {
+        *bytes = model->lists[part];
+        return ITH_OK;
+    }
+    ith_status status = model->files[part] ? ITH_OK : ith_model_open_part(context, model, part, &store);
+    if (!status)
+        *bytes = ith_store_held_bytes(store ? store : model->files[part]);
     ith_store_close(&store);
-    return bytes;
+    const bool refused = status == ITH_ERR_IO || status == ITH_ERR_FORMAT || status == ITH_ERR_UNSUPPORTED;
+    return refused ? ITH_OK : status;
 }
 
 int64_t ith_model_file_bytes(const ith_model *model)

@@ -38,9 +38,9 @@ ith_status ith_model_check_weights(ith_context *context, ith_model *model);
 /* Checks that the weight files of a component are the files that ith_model_check_weights opened, with the same
  * content. Otherwise ITH_ERR_IO, with the name of the file. Checks nothing if the files are not open. */
 ith_status ith_model_check_unchanged(ith_context *context, const ith_model *model, ith_part part);
-/* The memory of the lists of tensors of a component's open files (ith_store_held_bytes), which are read from the files
- * if they are not open; 0 if that fails, or if the model has no such component. */
-int64_t ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part);
+/* Sets *bytes to the memory of the lists of tensors of a component's open files (ith_store_held_bytes), which are read
+ * from the files if they are not open; to 0 if the model has no such component, or if a run would refuse the files. */
+ith_status ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part, int64_t *bytes);
 /* The bytes of all weights in the files that ith_model_check_weights opened. */
 int64_t ith_model_file_bytes(const ith_model *model);
 /* Computes a hash of the configuration files and of the open weight files (ith_store_hash). Processes compare their

@@ -173,6 +173,23 @@ generate 0 "" clip.mp4 --seed 5 --keep-latents
 cmp -s whole.latents.safetensors clip.mp4.latents.safetensors && fail "--keep-latents keeps older latents"
 rm clip.mp4 clip.mp4.latents.safetensors
 
+# Of two runs at a time with the same output, each has its own latents.
+generate 0 "" clip.mp4 --seed 1 --steps 12 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-1
+generate 0 "" clip.mp4 --seed 2 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-2
+"$ithaca" generate $small --prompt "$prompt" --output clip.mp4 --seed 1 --steps 12 --keep-latents >/dev/null 2>first &
+for _ in $(seq 600); do
+    grep -q "denoise: step 1" first && break
+    sleep 0.02
+done
+kill -STOP $!
+generate 0 "" clip.mp4 --seed 2 --keep-latents --quiet
+kill -CONT $!
+wait $! || fail "the first of two runs: $(cat first)"
+same clip.mp4.latents.safetensors latents-of-1
+same clip.mp4.latents-2.safetensors latents-of-2
+rm clip.mp4 clip.mp4.latents* latents-of-* first
+left whole.latents.safetensors
+
 # Threads have enough stack even if the shell gives the main thread little.
 expect 0 "" bash -c 'ulimit -s 64; exec "$@"' - "$ithaca" generate $small --prompt x --output narrow/ --quiet --frames 1
 rm -r narrow

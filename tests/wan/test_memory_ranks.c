@@ -51,8 +51,40 @@ static void memory_of_many_ranks_is_predicted(void **state)
         expect_memory_predicted(&list[i]);
 }
 
+/* Predicts the memory of a run. user: the bytes; 0: there is no earlier prediction. */
+static ith_status predict_again(ith_context *own, void *user)
+{
+    int64_t *bytes = user, found = 7;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    ith_pipeline *fresh = NULL;
+    options.prompt = "a circle", options.frames = 1, options.height = 32, options.width = 32, options.threads = 1;
+    ith_status status = ith_pipeline_open(own, MODEL, &fresh);
+    if (!status)
+        status = ith_pipeline_predict(fresh, &options, 1, 1, &found);
+    if (status || !*bytes)
+        assert_int_equal(found == 7, status != ITH_OK);
+    else
+        assert_int_equal(found, *bytes);
+    *bytes = status ? *bytes : found;
+    ith_pipeline_close(&fresh);
+    return status;
+}
+
+/* A prediction that lacks memory is none, rather than one that is too small. */
+static void a_prediction_is_whole_or_none(void **state)
+{
+    (void)state;
+    ith_context *own = NULL;
+    int64_t bytes = 0;
+    check(NULL, ith_context_create(NULL, &own));
+    check(own, predict_again(own, &bytes));
+    ith_context_destroy(&own);
+    refuse_every_allocation(predict_again, &bytes, 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_of_many_ranks_is_predicted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_of_many_ranks_is_predicted),
+                                       cmocka_unit_test(a_prediction_is_whole_or_none)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,12 +147,12 @@ static ith_status read(ith_pipeline *pipeline, const ith_generate_options *optio
                         model->folder);
     put_model(model, out);
     out->lora_rank = ith_max64(mean_rank(model, 0), model->info.experts > 1 ? mean_rank(model, 1) : 0);
-    for (ith_part part = 0; part < ITH_PARTS; part++)
-        out->list_bytes[part] = ith_model_list_bytes(context, model, part);
+    ith_status status = ITH_OK;
+    for (ith_part part = 0; part < ITH_PARTS && !status; part++)
+        status = ith_model_list_bytes(context, model, part, &out->list_bytes[part]);
     put_options(model, options, out);
     out->guided_steps = 0;
-    ith_status status = ITH_OK;
-    if (!options->from_latents)
+    if (!status && !options->from_latents)
         status = ith_count_ids(pipeline, context, options, counts);
     if (!status && !options->from_latents)
         status = ith_denoise_guided_steps(context, model, options, &out->guided_steps);

@@ -130,7 +130,7 @@ static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t
                         ith_denoise_keep(model, run->options, expert, &run->size, run->team->ranks), &dit);
     if (status)
         return status;
-    int64_t keys, making, ranks = 0, shards = 0, axes = 0, streamed = 0, on_device = 0;
+    int64_t keys, making, ranks = 0, shards = 0, axes = 0, streamed = 0, on_device = 0, list = 0;
     text_bytes(run, dit, &keys, &making);
     status = workspace_bytes(run, dit, &ranks);
     if (!status)
@@ -139,9 +139,10 @@ static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t
         status = shards_bytes(run, expert, &shards);
     if (!status)
         status = ith_predict_expert_on_device(run, dit, &streamed, &on_device);
-    *bytes = ith_model_list_bytes(run->context, model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT);
-    *bytes += ith_dit_bytes(dit) + ith_dit_streamed_bytes(dit, streamed) + keys +
-              ith_max64(run->team->lent ? 0 : making, ranks + axes + shards);
+    if (!status)
+        status = ith_model_list_bytes(run->context, model, expert ? ITH_PART_DIT_2 : ITH_PART_DIT, &list);
+    *bytes = list + ith_dit_bytes(dit) + ith_dit_streamed_bytes(dit, streamed) + keys +
+             ith_max64(run->team->lent ? 0 : making, ranks + axes + shards);
     ith_dit_free(run->context, &dit);
     return status;
 }

@@ -49,24 +49,28 @@ ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *cont
 
 /* The memory of the lists of tensors that a pipeline keeps after it has checked its files. A run from latents does not
  * check them, and keeps only lists of earlier runs. */
-static int64_t list_bytes(const ith_predicted_run *run)
+static ith_status list_bytes(const ith_predicted_run *run, int64_t *bytes)
 {
-    int64_t bytes = 0;
-    for (ith_part part = 0; part < ITH_PARTS; part++)
+    ith_status status = ITH_OK;
+    *bytes = 0;
+    for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
+        int64_t one = 0;
         if (!run->options->from_latents || run->model->files[part])
-            bytes += ith_model_list_bytes(run->context, run->model, part);
-    return bytes;
+            status = ith_model_list_bytes(run->context, run->model, part, &one);
+        *bytes += one;
+    }
+    return status;
 }
 
-/* The memory that lasts for the whole run. */
-static int64_t kept_bytes(const ith_predicted_run *run)
+/* The memory that lasts for the whole run. lists: the bytes of the lists of tensors. */
+static int64_t kept_bytes(const ith_predicted_run *run, int64_t lists)
 {
     const ith_generate_options *options = run->options;
     const ith_team *team = run->team;
     const int64_t latents = ith_latent_count(&run->size) * (int64_t)sizeof(float);
     const ith_latent_size condition = ith_condition_size(run->model, options, &run->size);
     int64_t bytes = latents + (team->lent ? ith_lent_bytes(run->context) : 0) + ith_group_bytes(team);
-    bytes += list_bytes(run);
+    bytes += lists;
     if (options->from_latents)
         return bytes;
     bytes += ith_tokenizer_bytes() + (run->counts[0] + run->counts[1]) * run->model->text.dim * (int64_t)sizeof(float);
@@ -79,10 +83,13 @@ static int64_t kept_bytes(const ith_predicted_run *run)
 static ith_status text_bytes(const ith_predicted_run *run, int64_t *bytes)
 {
     const ith_model *model = run->model;
+    int64_t list = 0;
     ith_status status =
         ith_text_encoder_bytes(run->context, &model->text, run->types.products,
                                run->options->keep_packed == ITH_KEEP_ALL, run->shape.longest_text, bytes);
-    *bytes += ith_model_list_bytes(run->context, model, ITH_PART_TEXT);
+    if (!status)
+        status = ith_model_list_bytes(run->context, model, ITH_PART_TEXT, &list);
+    *bytes += list;
     return status;
 }
 
@@ -118,7 +125,7 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
 {
     const bool denoises = !run->options->from_latents;
     struct ith_device_use *device = ith_context_device_use(run->context);
-    int64_t text = 0, encode = 0, denoise = 0, decode = 0;
+    int64_t text = 0, encode = 0, denoise = 0, decode = 0, vae = 0, lists = 0;
     ith_status status = decode_bytes(run, &decode);
     ith_context_set_device_use(run->context, NULL); /* only the transformer and the decoder compute on a device */
     if (!status && denoises && ith_team_has_first(run->team))
@@ -128,8 +135,11 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
     ith_context_set_device_use(run->context, device);
     if (!status && denoises)
         status = ith_predict_denoising(run, &denoise);
-    const int64_t with_vae = ith_model_list_bytes(run->context, run->model, ITH_PART_VAE) + ith_max64(encode, decode);
-    *bytes = kept_bytes(run) + ith_max64(ith_max64(text, denoise), with_vae);
+    if (!status)
+        status = ith_model_list_bytes(run->context, run->model, ITH_PART_VAE, &vae);
+    if (!status)
+        status = list_bytes(run, &lists);
+    *bytes = kept_bytes(run, lists) + ith_max64(ith_max64(text, denoise), vae + ith_max64(encode, decode));
     return status;
 }
 
