@@ -242,11 +242,13 @@ static lora_entry *with_role(lora_entry *entries, int64_t count, ith_lora_role r
     return NULL;
 }
 
-/* Joins DOWN, UP and ALPHA among the `count` entries of one module in one file. */
+/* Joins DOWN, UP, ALPHA and UP_BIAS among the `count` entries of one module in one file. */
 static ith_status join(ith_lora *lora, lora_entry *entries, int64_t count)
 {
     lora_entry *down = with_role(entries, count, ITH_LORA_DOWN), *up = with_role(entries, count, ITH_LORA_UP);
-    const lora_entry *alpha = with_role(entries, count, ITH_LORA_ALPHA), *lone = down ? down : up ? up : alpha;
+    lora_entry *bias = with_role(entries, count, ITH_LORA_UP_BIAS);
+    const lora_entry *alpha = with_role(entries, count, ITH_LORA_ALPHA);
+    const lora_entry *lone = down ? down : up ? up : alpha ? alpha : bias;
     for (int64_t i = 1; i < count; i++)
         if (entries[i].role == entries[i - 1].role)
             return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensors '%s' and '%s' are for the same part",
@@ -262,7 +264,10 @@ static ith_status join(ith_lora *lora, lora_entry *entries, int64_t count)
                         path_of(lora, down), ith_quote(down->tensor->name).text,
                         ith_shape_print(down->tensor->dims, down->tensor->shape).text);
     down->up = up - lora->entries;
-    return set_factor(lora, down, alpha);
+    const ith_status status = set_factor(lora, down, alpha);
+    if (bias)
+        bias->role = ITH_LORA_BIAS, bias->factor = down->factor;
+    return status;
 }
 
 /* Checks the type of an entry. Copies the data of a matrix whose address is not a multiple of the size of its type. */
