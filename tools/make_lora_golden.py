@@ -7,8 +7,9 @@ after it has merged each of them.
 
 Needs diffusers and peft. The files have the key names of PEFT (peft.safetensors, alpha in the metadata), of the original
 code with alphas (original.safetensors) and without (plain.safetensors), and of kohya (kohya.safetensors). diffusers reads
-them with WanLoraLoaderMixin, and merges them with fuse_lora at the strength STRENGTH. differences.safetensors has
-differences of weights, biases and tables, which diffusers does not read; they are added here by their definition.
+them with WanLoraLoaderMixin, and merges them with fuse_lora at the strength STRENGTH. So it does biases.safetensors, whose
+products have biases (lora_bias of PEFT). differences.safetensors has differences of weights, biases and tables, which
+diffusers does not read; they are added here by their definition.
 out.safetensors has the output of each, for the inputs of dit_small/run.safetensors, computed in float64.
 """
 import json
@@ -127,6 +128,18 @@ def differences(model, folder):
     save_file(file, os.path.join(folder, "differences.safetensors"))
 
 
+def biases(model, folder):
+    """PEFT's lora_bias: each product has a bias, with the same factor alpha / rank."""
+    file, names = {}, [name for name, _ in modules(model, True)]
+    for name, weight in modules(model, True):
+        down, up = random_pair(weight, 3, torch.float32)
+        file[f"transformer.{name}.lora_A.weight"], file[f"transformer.{name}.lora_B.weight"] = down, up
+        file[f"transformer.{name}.lora_B.bias"] = 0.1 * torch.randn(weight.shape[0])
+    settings = {"transformer.r": 3, "transformer.lora_alpha": 5, "transformer.lora_bias": True,
+                "transformer.target_modules": names}
+    save_file(file, os.path.join(folder, "biases.safetensors"), {"format": "pt", "lora_adapter_metadata": json.dumps(settings)})
+
+
 def main():
     torch.manual_seed(7)
     small, folder = sys.argv[1:]
@@ -141,6 +154,10 @@ def main():
     out["without"] = output(model, small)
     differences(model, folder)
     out["differences"] = output(model, small)
+    model = open_model(small)
+    biases(model, folder)
+    merge("biases", model, folder)
+    out["biases"] = output(model, small)
     save_file(out, os.path.join(folder, "out.safetensors"))
     for form in out:
         print(form, float((out[form] - out["without"]).norm() / out["without"].norm()))

@@ -21,7 +21,7 @@
 #define SMALL "golden/dit_small"
 #define STRENGTH 0.7
 
-static const char *const forms[] = {"peft", "original", "plain", "kohya", "differences"};
+static const char *const forms[] = {"peft", "original", "plain", "kohya", "differences", "biases"};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 /* ---- One call of the transformer ------------------------------------------------------------------------------- */
@@ -333,7 +333,10 @@ static const lie lies[] = {
     {ITH_ERR_UNSUPPORTED, "lora_mid", {PAIR, {Q "lora_mid.weight", ITH_F32, {2, 2}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "OFT", {{Q "oft_blocks", ITH_F32, {2, 2}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "GLoRA", {{Q "a1.weight", ITH_F32, {2, 2}, 0}}, NULL},
-    {ITH_ERR_UNSUPPORTED, "biases", {PAIR, {Q "lora_B.bias", ITH_F32, {WIDTH}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "biases", {PAIR, {Q "lora_A.bias", ITH_F32, {2}, 0}}, NULL},
+    {ITH_OK, "", {PAIR, {Q "lora_B.bias", ITH_F32, {WIDTH}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "asks for 50 numbers", {PAIR, {Q "lora_B.bias", ITH_F32, {49}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "not the matrix down", {{Q "lora_B.bias", ITH_F32, {WIDTH}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "no part of a LoRA", {{Q "weight", ITH_F32, {WIDTH, WIDTH}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "(1 of 3", {PAIR, {"lora_te_q.weight", ITH_F32, {2, 2}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED,

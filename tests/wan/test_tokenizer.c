@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokenizer compared with ids that SentencePiece gave (golden/shapes/tokenizer.json), and damaged model files. */
+/* The tokenizer compared with ids that SentencePiece gave (golden/shapes/tokenizer.json), also where divisions of a text
+ * have equal scores (golden/ties.json); and damaged model files. */
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -33,6 +34,18 @@ static int tear_down(void **state)
     return context_tear_down(state);
 }
 
+static void expect_ids(const ith_tokenizer *tokenizer, const json_t *one, const char *key)
+{
+    const json_t *wanted = json_object_get(one, key);
+    int32_t ids[ITH_TEXT_LEN];
+    int64_t count = 0;
+    assert_int_equal(
+        ith_tokenizer_encode(context, tokenizer, json_string_value(json_object_get(one, "text")), ids, &count), ITH_OK);
+    assert_int_equal(count, json_array_size(wanted));
+    for (int64_t i = 0; i < count; i++)
+        assert_int_equal(ids[i], json_integer_value(json_array_get(wanted, (size_t)i)));
+}
+
 static void ids_of_the_reference(void **state)
 {
     (void)state;
@@ -44,15 +57,9 @@ static void ids_of_the_reference(void **state)
     size_t index, longest = 0;
     json_array_foreach(cases, index, one)
     {
-        int32_t ids[ITH_TEXT_LEN];
-        int64_t count = 0;
-        json_t *wanted = json_object_get(one, "ids");
-        const char *text = json_string_value(json_object_get(one, "text"));
-        assert_int_equal(ith_tokenizer_encode(context, tokenizer, text, ids, &count), ITH_OK);
-        assert_int_equal(count, json_array_size(wanted));
-        for (int64_t i = 0; i < count; i++)
-            assert_int_equal(ids[i], json_integer_value(json_array_get(wanted, (size_t)i)));
-        longest = count > (int64_t)longest ? (size_t)count : longest;
+        const size_t count = json_array_size(json_object_get(one, "ids"));
+        expect_ids(tokenizer, one, "ids");
+        longest = count > longest ? count : longest;
     }
     assert_int_equal(longest, ITH_TEXT_LEN); /* one prompt was cut off */
     json_decref(cases);
@@ -102,6 +109,31 @@ static void tokenizer_json_decides_what_is_unknown(void **state)
     expect_unknown("{\"model\": {\"type\": \"Unigram\", \"byte_fallback\": true}}", bytes, byte_count);
     expect_unknown("{\"model\": {\"type\": \"Unigram\", \"byte_fallback\": false}}", unknown, unknown_count);
     expect_unknown("{\"model\": {\"type\": \"Unigram\"}}", unknown, unknown_count);
+}
+
+/* SentencePiece decides between divisions of equal scores by the rounding of floats, transformers by that of doubles. */
+static void equal_scores_are_decided_as_by_the_reference(void **state)
+{
+    (void)state;
+    char *folder = folder_with(model, model_bytes, "{\"model\": {\"type\": \"Unigram\", \"byte_fallback\": true}}");
+    ith_tokenizer *alone = NULL, *with_json = NULL;
+    assert_int_equal(ith_tokenizer_load(context, MODEL, &alone), ITH_OK);
+    assert_int_equal(ith_tokenizer_load(context, folder, &with_json), ITH_OK);
+    json_t *cases = json_load_file("golden/ties.json", 0, NULL), *one;
+    assert_true(json_array_size(cases) > 30);
+    size_t index, different = 0;
+    json_array_foreach(cases, index, one)
+    {
+        expect_ids(alone, one, "float");
+        const bool differs = json_object_get(one, "double");
+        expect_ids(with_json, one, differs ? "double" : "float");
+        different += differs;
+    }
+    assert_true(different > 0);
+    json_decref(cases);
+    ith_tokenizer_free(context, &alone);
+    ith_tokenizer_free(context, &with_json);
+    temporary_remove(folder);
 }
 
 static void expect_refused(char *folder, ith_status wanted, const char *words)
@@ -525,6 +557,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_the_reference),
+        cmocka_unit_test(equal_scores_are_decided_as_by_the_reference),
         cmocka_unit_test(tokenizer_json_alone_gives_the_same_ids),
         cmocka_unit_test(names_of_special_pieces_are_pieces),
         cmocka_unit_test(broken_tokenizer_json_is_refused),

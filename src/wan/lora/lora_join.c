@@ -103,17 +103,24 @@ static ith_lora_entry *with_role(ith_lora_entry *entries, int64_t count, ith_lor
     return NULL;
 }
 
-/* Checks that the matrices of one product are of one adapter and of one rank. */
-static ith_status check_pair(const ith_lora *lora, const ith_lora_entry *down, const ith_lora_entry *up)
+/* Checks that two parts of one product are of one adapter. */
+static ith_status check_adapter(const ith_lora *lora, const ith_lora_entry *x, const ith_lora_entry *y)
+{
+    const size_t length = strcspn(x->adapter, ".");
+    if (length == strcspn(y->adapter, ".") && !strncmp(x->adapter, y->adapter, length))
+        return ITH_OK;
+    return ith_fail(lora->context, ITH_ERR_FORMAT,
+                    "%s: tensors '%s' and '%s' are of two adapters; a file may have one, with both of its matrices",
+                    ith_lora_path_of(lora, x), ith_quote(x->tensor->name).text, ith_quote(y->tensor->name).text);
+}
+
+/* Checks that the matrices of one product are of one rank. */
+static ith_status check_rank(const ith_lora *lora, const ith_lora_entry *down, const ith_lora_entry *up)
 {
     const ith_tensor *a = down->tensor, *b = up->tensor;
     if (a->dims < 2 || a->shape[0] < 1)
         return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensor '%s' has the shape %s instead of [rank, inputs]",
                         ith_lora_path_of(lora, down), ith_quote(a->name).text, ith_shape_print(a->dims, a->shape).text);
-    if (strcmp(down->adapter, up->adapter))
-        return ith_fail(lora->context, ITH_ERR_FORMAT,
-                        "%s: tensors '%s' and '%s' are of two adapters; a file may have one, with both of its matrices",
-                        ith_lora_path_of(lora, down), ith_quote(a->name).text, ith_quote(b->name).text);
     if (b->dims >= 2 && b->shape[0] >= 1 && ith_tensor_elements(b) / b->shape[0] != a->shape[0])
         return ith_fail(lora->context, ITH_ERR_FORMAT,
                         "%s: tensors '%s' and '%s' have two ranks, %lld and %lld; the matrices of one product have one",
@@ -122,11 +129,13 @@ static ith_status check_pair(const ith_lora *lora, const ith_lora_entry *down, c
     return ITH_OK;
 }
 
-/* Joins DOWN, UP and ALPHA among the `count` entries of one module in one file. */
+/* Joins DOWN, UP, ALPHA and UP_BIAS among the `count` entries of one module in one file. */
 static ith_status join(ith_lora *lora, ith_lora_entry *entries, int64_t count)
 {
     ith_lora_entry *down = with_role(entries, count, ITH_LORA_DOWN), *up = with_role(entries, count, ITH_LORA_UP);
-    const ith_lora_entry *alpha = with_role(entries, count, ITH_LORA_ALPHA), *lone = down ? down : up ? up : alpha;
+    ith_lora_entry *bias = with_role(entries, count, ITH_LORA_UP_BIAS);
+    const ith_lora_entry *alpha = with_role(entries, count, ITH_LORA_ALPHA);
+    const ith_lora_entry *lone = down ? down : up ? up : alpha ? alpha : bias;
     for (int64_t i = 1; i < count; i++)
         if (entries[i].role == entries[i - 1].role)
             return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: tensors '%s' and '%s' are for the same part",
@@ -139,8 +148,16 @@ static ith_status join(ith_lora *lora, ith_lora_entry *entries, int64_t count)
                         ith_lora_path_of(lora, entries), ith_quote(lone->tensor->name).text,
                         down ? "the matrix up of its product" : "the matrix down");
     down->up = up - lora->entries;
-    ith_status status = check_pair(lora, down, up);
-    return status ? status : set_factor(lora, down, alpha);
+    ith_status status = check_adapter(lora, down, up);
+    if (!status && bias)
+        status = check_adapter(lora, up, bias);
+    if (!status)
+        status = check_rank(lora, down, up);
+    if (!status)
+        status = set_factor(lora, down, alpha);
+    if (bias)
+        bias->role = ITH_LORA_BIAS, bias->factor = down->factor;
+    return status;
 }
 
 /* Checks the type of an entry. Copies the data of a matrix whose address is not a multiple of the size of its type. */

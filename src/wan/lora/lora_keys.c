@@ -8,16 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. *adapter: the text
- * behind ".lora_A.". */
-static const char *adapter_end(const char *name, const char *middle, const char **adapter)
+/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. middle: ".lora_A."
+ * here, last: ".weight". *adapter: as in ith_lora_key. */
+static const char *adapter_end(const char *name, const char *middle, const char *last, const char **adapter)
 {
     const char *at = strstr(name, middle);
     if (!at)
         return NULL;
     const char *rest = at + strlen(middle), *dot = strchr(rest, '.');
-    *adapter = rest;
-    return !strcmp(rest, "weight") || (dot && dot > rest && !strcmp(dot, ".weight")) ? at : NULL;
+    const bool alone = !strcmp(rest, last + 1);
+    *adapter = alone ? "" : rest;
+    return alone || (dot && dot > rest && !strcmp(dot, last)) ? at : NULL;
 }
 
 /* Returns the end of the module in `name`, and sets role and adapter of *key; NULL if no part of a module follows. */
@@ -30,18 +31,25 @@ static const char *module_end(const char *name, ith_lora_key *key)
         {".lora_down.weight", ITH_LORA_DOWN}, {".lora_up.weight", ITH_LORA_UP}, {".alpha", ITH_LORA_ALPHA},
         {".diff", ITH_LORA_WEIGHT},           {".diff_b", ITH_LORA_BIAS},       {".diff_m", ITH_LORA_MODULATION},
     };
+    static const struct {
+        const char *middle, *last;
+        ith_lora_role role;
+    } adapters[] = {{".lora_A.", ".weight", ITH_LORA_DOWN},
+                    {".lora_B.", ".weight", ITH_LORA_UP},
+                    {".lora_B.", ".bias", ITH_LORA_UP_BIAS}};
     const char *at;
     for (int i = 0; i < ITH_COUNT(ends); i++)
         if ((at = ith_suffix(name, ends[i].end))) {
             key->role = ends[i].role;
-            key->adapter = "weight";
+            key->adapter = "";
             return at;
         }
-    key->role = ITH_LORA_DOWN;
-    if ((at = adapter_end(name, ".lora_A.", &key->adapter)))
-        return at;
-    key->role = ITH_LORA_UP;
-    return adapter_end(name, ".lora_B.", &key->adapter);
+    for (int i = 0; i < ITH_COUNT(adapters); i++)
+        if ((at = adapter_end(name, adapters[i].middle, adapters[i].last, &key->adapter))) {
+            key->role = adapters[i].role;
+            return at;
+        }
+    return NULL;
 }
 
 bool ith_lora_key_read(const char *name, ith_lora_key *key)
@@ -87,5 +95,5 @@ const char *ith_lora_key_unbuilt(const char *name)
     for (int i = 0; i < ITH_COUNT(glora); i++)
         if (ith_suffix(name, glora[i]))
             return "GLoRA";
-    return ith_suffix(name, ".lora_A.bias") || ith_suffix(name, ".lora_B.bias") ? "LoRA with biases of its own" : NULL;
+    return ith_suffix(name, ".lora_A.bias") ? "LoRA with biases of the matrix down" : NULL;
 }

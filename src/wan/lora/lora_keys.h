@@ -12,18 +12,19 @@
 
 /* The part that a tensor plays in the change of a module. */
 typedef enum ith_lora_role {
-    ITH_LORA_DOWN,      /* [rank, in]: .lora_A.weight, .lora_A.default.weight, .lora_down.weight */
-    ITH_LORA_UP,        /* [out, rank]: .lora_B.weight, .lora_B.default.weight, .lora_up.weight */
-    ITH_LORA_ALPHA,     /* a scalar: .alpha */
-    ITH_LORA_WEIGHT,    /* .diff: the change of the weight itself */
-    ITH_LORA_BIAS,      /* .diff_b: the change of the bias */
-    ITH_LORA_MODULATION /* .diff_m: the change of the module's scale_shift_table */
+    ITH_LORA_DOWN,       /* [rank, in]: .lora_A.weight, .lora_A.default.weight, .lora_down.weight */
+    ITH_LORA_UP,         /* [out, rank]: .lora_B.weight, .lora_B.default.weight, .lora_up.weight */
+    ITH_LORA_ALPHA,      /* a scalar: .alpha */
+    ITH_LORA_WEIGHT,     /* .diff: the change of the weight itself */
+    ITH_LORA_BIAS,       /* .diff_b: the change of the bias */
+    ITH_LORA_MODULATION, /* .diff_m: the change of the module's scale_shift_table */
+    ITH_LORA_UP_BIAS     /* [out]: .lora_B.bias, which has the factor of the product up down */
 } ith_lora_role;
 
 typedef struct ith_lora_key {
     ith_lora_role role;
-    /* DOWN and UP: the name of the adapter and the rest of the tensor's name, such as "default.weight", or "weight"
-     * without an adapter. It points into the tensor's name. */
+    /* DOWN, UP and UP_BIAS: the name of the adapter, which ends before a dot; "" without an adapter. It points into the
+     * tensor's name. */
     const char *adapter;
     char module[ITH_STORE_NAME_BYTES]; /* the canonical name of the module; "" for the whole transformer */
 } ith_lora_key;

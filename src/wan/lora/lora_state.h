@@ -20,7 +20,7 @@ typedef struct ith_lora_entry {
     int file;
     ith_lora_role role;
     const ith_tensor *tensor;
-    const char *adapter; /* DOWN and UP: as in ith_lora_key */
+    const char *adapter; /* as in ith_lora_key */
     void *copy;          /* aligned copy of data that are misaligned in the file; NULL: none */
     double factor;       /* DOWN: strength alpha / rank; other roles: strength */
     int64_t up;          /* DOWN: index of the UP of the same product */

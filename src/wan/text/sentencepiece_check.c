@@ -19,6 +19,7 @@
 #include "sentencepiece_check.h"
 
 #include "../../base/size.h"
+#include "protobuf.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,62 +36,6 @@
 #define LONGEST_KEY 256
 #define LONGEST_PIECE 1024 /* bytes; SentencePiece calls itself for every byte of a piece, so its stack must suffice */
 
-/* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
-
-/* A part of a model file's bytes: its first byte and its length. */
-typedef struct slice {
-    const unsigned char *at;
-    int64_t bytes;
-} slice;
-
-/* A field of a protocol buffer message. */
-typedef struct field {
-    uint64_t number, value; /* number of the field, and its value if it is a varint */
-    bool has_slice;
-    slice slice; /* contents of a length-delimited field */
-} field;
-
-/* Reads a number of 7 bits per byte, the lowest bits first. Returns false if it is cut short or too long. */
-static bool read_varint(slice *from, uint64_t *value)
-{
-    *value = 0;
-    for (int shift = 0; shift < 64 && from->bytes > 0; shift += 7) {
-        unsigned char byte = *from->at++;
-        from->bytes--;
-        *value |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80))
-            return true;
-    }
-    return false;
-}
-
-/* Reads the next field of a message. Returns false at the end and for a malformed field. Groups, a kind of field that
- * no model uses, count as malformed. */
-static bool read_field(slice *from, field *out)
-{
-    uint64_t tag, length;
-    if (!read_varint(from, &tag))
-        return false;
-    *out = (field){.number = tag >> 3};
-    switch (tag & 7) {
-    case 0: return read_varint(from, &out->value);
-    case 1: length = 8; break;
-    case 2:
-        if (!read_varint(from, &length))
-            return false;
-        out->has_slice = true;
-        break;
-    case 5: length = 4; break;
-    default: return false;
-    }
-    if (length > (uint64_t)from->bytes)
-        return false;
-    out->slice = (slice){from->at, (int64_t)length};
-    from->at += length;
-    from->bytes -= (int64_t)length;
-    return true;
-}
-
 /* ---- The normaliser's trie ------------------------------------------------------------------------------------- */
 
 typedef struct trie {
@@ -102,14 +47,9 @@ typedef struct trie {
 
 enum { UNSEEN = -1, OPEN = -2, BROKEN = -3 };
 
-static uint32_t read_u32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 static uint32_t unit_at(const trie *t, int64_t index)
 {
-    return read_u32(t->units + 4 * index);
+    return ith_protobuf_u32(t->units + 4 * index);
 }
 
 /* Returns the largest number of keys on a path down from node `index` of the trie, or BROKEN if an offset leads out of
@@ -146,11 +86,11 @@ static int count_nested(const trie *t, int64_t index, int depth)
 }
 
 /* Checks the size of the normaliser's table (precompiled_charsmap), and every offset in its trie. */
-static ith_status check_charsmap(ith_context *context, const char *path, slice map)
+static ith_status check_charsmap(ith_context *context, const char *path, ith_protobuf map)
 {
     if (map.bytes == 0)
         return ITH_OK;
-    int64_t trie_bytes = map.bytes < 4 ? 0 : read_u32(map.at);
+    int64_t trie_bytes = map.bytes < 4 ? 0 : ith_protobuf_u32(map.at);
     if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= map.bytes - 4 || map.at[map.bytes - 1] != 0)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: the normaliser's table has no valid size", path);
     trie t = {map.at + 4, trie_bytes / 4, map.bytes - 4 - trie_bytes, NULL};
@@ -173,29 +113,29 @@ static ith_status fail_unreadable(ith_context *context, const char *path)
 
 /* Checks that a piece is not too long, and that its score is finite: a text has no best division into pieces
  * otherwise. */
-static ith_status check_piece(ith_context *context, const char *path, int64_t id, slice message)
+static ith_status check_piece(ith_context *context, const char *path, int64_t id, ith_protobuf message)
 {
     while (message.bytes > 0) {
-        field f;
+        ith_protobuf_field f;
         float score = 0;
-        if (!read_field(&message, &f))
+        if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
         if (f.number == PIECE_TEXT && f.has_slice && f.slice.bytes > LONGEST_PIECE)
             return ith_fail(context, ITH_ERR_FORMAT, "%s: piece %lld has %lld bytes; %d is the most", path,
                             (long long)id, (long long)f.slice.bytes, LONGEST_PIECE);
         if (f.number == PIECE_SCORE && !f.has_slice && f.slice.bytes == 4)
-            memcpy(&score, &(uint32_t){read_u32(f.slice.at)}, sizeof score);
+            memcpy(&score, &(uint32_t){ith_protobuf_u32(f.slice.at)}, sizeof score);
         if (!isfinite(score))
             return ith_fail(context, ITH_ERR_FORMAT, "%s: the score of piece %lld is not finite", path, (long long)id);
     }
     return ITH_OK;
 }
 
-static ith_status check_trainer(ith_context *context, const char *path, slice message)
+static ith_status check_trainer(ith_context *context, const char *path, ith_protobuf message)
 {
     while (message.bytes > 0) {
-        field f;
-        if (!read_field(&message, &f))
+        ith_protobuf_field f;
+        if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
         if (f.number == TRAINER_MODEL_TYPE && !f.has_slice && f.value != UNIGRAM)
             return ith_fail(context, ITH_ERR_UNSUPPORTED,
@@ -205,12 +145,12 @@ static ith_status check_trainer(ith_context *context, const char *path, slice me
     return ITH_OK;
 }
 
-static ith_status check_normalizer(ith_context *context, const char *path, slice message)
+static ith_status check_normalizer(ith_context *context, const char *path, ith_protobuf message)
 {
     ith_status status = ITH_OK;
     while (message.bytes > 0 && !status) {
-        field f;
-        if (!read_field(&message, &f))
+        ith_protobuf_field f;
+        if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
         if (f.number == NORMALIZER_CHARSMAP && f.has_slice)
             status = check_charsmap(context, path, f.slice);
@@ -220,12 +160,12 @@ static ith_status check_normalizer(ith_context *context, const char *path, slice
 
 ith_status ith_sentencepiece_check(ith_context *context, const char *path, const void *model, int64_t bytes)
 {
-    slice message = {model, bytes};
+    ith_protobuf message = {model, bytes};
     int64_t pieces = 0;
     ith_status status = bytes > 0 ? ITH_OK : fail_unreadable(context, path);
     while (message.bytes > 0 && !status) {
-        field f;
-        if (!read_field(&message, &f))
+        ith_protobuf_field f;
+        if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
         if (f.number == MODEL_PIECE && f.has_slice)
             status = check_piece(context, path, pieces++, f.slice);

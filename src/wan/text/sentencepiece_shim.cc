@@ -4,10 +4,12 @@ extern "C" {
 #include "sentencepiece_shim.h"
 #include "../../files/quote.h"
 }
+#include "unigram.h"
 
 #include <sentencepiece_processor.h>
 
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -23,6 +25,7 @@ struct special_piece {
 
 struct ith_sentencepiece {
     sentencepiece::SentencePieceProcessor processor;
+    ith_unigram unigram;
     std::vector<special_piece> special;
 };
 
@@ -83,17 +86,57 @@ const special_piece *find_special(const ith_sentencepiece *pieces, const char *a
     return found;
 }
 
+/* Whether `id` is the id of a byte. (SentencePiece has no byte for ids below 0.) */
+bool is_byte(const ith_sentencepiece *pieces, int id)
+{
+    return id >= 0 && pieces->processor.IsByte(id);
+}
+
+/* The id of the piece that stands for a byte; -1 if the model has none. */
+int byte_id(const ith_sentencepiece *pieces, int byte)
+{
+    char name[] = "<0x00>";
+    std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte) & 0xff);
+    const int id = pieces->processor.PieceToId(name);
+    return is_byte(pieces, id) ? id : -1;
+}
+
+/* Normalises a text. Not every version of SentencePiece has a function for it, but its pieces together are the
+ * normalised text. */
+std::string normalise(const ith_sentencepiece *pieces, const char *text, size_t bytes)
+{
+    std::vector<std::string> found;
+    std::string out;
+    auto encoded = pieces->processor.Encode(absl::string_view(text, bytes), &found);
+    if (!encoded.ok())
+        throw std::runtime_error(encoded.error_message());
+    for (const std::string &piece : found)
+        if (is_byte(pieces, pieces->processor.PieceToId(piece)))
+            out += static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
+        else
+            out += piece;
+    return out;
+}
+
+/* Appends the ids of a text without special pieces. Unknown characters become the ids of their bytes, or, if the model
+ * has none, one id for all that follow one another. */
+void append(const ith_sentencepiece *pieces, const char *text, size_t bytes, bool in_double, std::vector<int> *all)
+{
+    bool in_run = false;
+    for (int id : pieces->unigram.divide(normalise(pieces, text, bytes), in_double)) {
+        const int byte = id < 0 ? byte_id(pieces, -1 - id) : -1;
+        if (id >= 0 || byte >= 0)
+            all->push_back(id >= 0 ? id : byte);
+        else if (!in_run)
+            all->push_back(pieces->processor.unk_id());
+        in_run = id < 0 && byte < 0;
+    }
+}
+
 /* Appends the ids of a text. The names of special pieces divide it, and each part is encoded by itself, as the reference
  * (transformers' fast tokenizers) does. */
-void encode(const ith_sentencepiece *pieces, const char *text, std::vector<int> *all)
+void encode(const ith_sentencepiece *pieces, const char *text, bool in_double, std::vector<int> *all)
 {
-    const auto append = [&](const char *begin, const char *end) {
-        std::vector<int> ids;
-        auto encoded = pieces->processor.Encode(absl::string_view(begin, static_cast<size_t>(end - begin)), &ids);
-        if (!encoded.ok())
-            throw std::runtime_error(encoded.error_message());
-        all->insert(all->end(), ids.begin(), ids.end());
-    };
     const char *begin = text, *at = text;
     while (*at) {
         const special_piece *special = find_special(pieces, at);
@@ -101,11 +144,11 @@ void encode(const ith_sentencepiece *pieces, const char *text, std::vector<int> 
             at++;
             continue;
         }
-        append(begin, at);
+        append(pieces, begin, static_cast<size_t>(at - begin), in_double, all);
         all->push_back(special->id);
         begin = at += special->name.size();
     }
-    append(begin, at);
+    append(pieces, begin, static_cast<size_t>(at - begin), in_double, all);
 }
 
 } // namespace
@@ -125,6 +168,7 @@ ith_status ith_sentencepiece_create(ith_context *context, const char *path, cons
             absl::string_view(static_cast<const char *>(model), static_cast<size_t>(bytes)));
         if (!loaded.ok())
             return refused(context, path, loaded.error_message());
+        pieces->unigram.read(model, bytes);
         list_special(pieces);
         return ITH_OK;
     });
@@ -153,15 +197,15 @@ int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces)
 }
 
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
-                                    bool fold_bytes, int64_t most, int32_t *ids, int64_t *count)
+                                    ith_sentencepiece_way way, int64_t most, int32_t *ids, int64_t *count)
 {
     *count = 0;
     return guard(context, "the prompt", [&] {
         std::vector<int> all;
-        encode(pieces, text, &all);
+        encode(pieces, text, way.in_double, &all);
         bool in_run = false;
         for (int id : all) {
-            const bool folded = fold_bytes && pieces->processor.IsByte(id);
+            const bool folded = way.folds_bytes && pieces->processor.IsByte(id);
             if (*count < most && !(folded && in_run))
                 ids[(*count)++] = folded ? pieces->processor.unk_id() : id;
             in_run = folded;

@@ -18,10 +18,16 @@ int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces);
 /* The id of </s>; -1 if the model has none. */
 int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces);
 
-/* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes one id for each of its UTF-8
- * bytes. With fold_bytes, consecutive ids of this kind become one <unk>. The name of a special piece (</s>, <pad>, <s>,
- * <unk>, and others that the model marks) becomes the id of the piece; the name of a byte, such as <0x41>, is text. */
+/* How a text is encoded. */
+typedef struct ith_sentencepiece_way {
+    bool
+        folds_bytes; /* characters that the vocabulary lacks become one <unk> together, not an id for each UTF-8 byte */
+    bool in_double;  /* sums of scores are double, as in transformers' fast tokenizers; otherwise float */
+} ith_sentencepiece_way;
+
+/* Encodes a text into at most `most` ids. The name of a special piece (</s>, <pad>, <s>, <unk>, and others that the model
+ * marks) becomes the id of the piece; the name of a byte, such as <0x41>, is text. */
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
-                                    bool fold_bytes, int64_t most, int32_t *ids, int64_t *count);
+                                    ith_sentencepiece_way way, int64_t most, int32_t *ids, int64_t *count);
 
 #endif

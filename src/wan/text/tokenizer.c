@@ -22,7 +22,7 @@
 
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
-    bool fold_bytes; /* characters that the vocabulary lacks become <unk> instead of one id for each UTF-8 byte */
+    ith_sentencepiece_way way;
 };
 
 static bool exists(ith_context *context, const char *path)
@@ -107,13 +107,13 @@ static ith_status load_json(ith_context *context, const char *path, ith_tokenize
     ith_status status = read_json(context, path, &model, &byte_fallback);
     if (!status)
         status = make_pieces(context, path, model.data, model.bytes, tokenizer);
-    tokenizer->fold_bytes = !byte_fallback;
+    tokenizer->way = (ith_sentencepiece_way){.folds_bytes = !byte_fallback, .in_double = true};
     ith_free(context, model.data);
     return status;
 }
 
 /* Loads a spiece.model, and takes from tokenizer.json the ids of characters that the vocabulary lacks. The reference
- * reads tokenizer.json. If byte_fallback is not true there, these characters become <unk>, even if the model has an id
+ * reads tokenizer.json if there is one, and sums scores in double then. If byte_fallback is not true there, these characters become <unk>, even if the model has an id
  * for every byte. model and json: the paths of the two files, of which one may be missing. */
 static ith_status load_both(ith_context *context, const char *model, const char *json, ith_tokenizer *tokenizer)
 {
@@ -124,7 +124,7 @@ static ith_status load_both(ith_context *context, const char *model, const char 
     ith_status status = load_pieces(context, model, tokenizer);
     if (!status && has_json)
         status = read_json(context, json, NULL, &byte_fallback);
-    tokenizer->fold_bytes = !byte_fallback;
+    tokenizer->way = (ith_sentencepiece_way){.folds_bytes = !byte_fallback, .in_double = has_json};
     return status;
 }
 
@@ -188,8 +188,8 @@ ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *token
     char *clean = NULL;
     ith_status status = ith_prompt_clean(context, text, &clean);
     if (!status)
-        status = ith_sentencepiece_encode(context, tokenizer->pieces, clean, tokenizer->fold_bytes, ITH_TEXT_LEN - 1,
-                                          ids, count);
+        status =
+            ith_sentencepiece_encode(context, tokenizer->pieces, clean, tokenizer->way, ITH_TEXT_LEN - 1, ids, count);
     if (!status)
         ids[(*count)++] = ith_sentencepiece_end_id(tokenizer->pieces);
     ith_free(context, clean);
