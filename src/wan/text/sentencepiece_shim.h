@@ -18,11 +18,11 @@ int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces);
 /* The id of </s>; -1 if the model has none. */
 int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces);
 
-/* How a text is encoded. */
+/* How a text is encoded. folds_bytes: characters that the vocabulary lacks become one <unk> together, not an id for
+ * each of their UTF-8 bytes. in_double: sums of scores are double, as in transformers' fast tokenizers; otherwise
+ * float, as in SentencePiece. */
 typedef struct ith_sentencepiece_way {
-    bool
-        folds_bytes; /* characters that the vocabulary lacks become one <unk> together, not an id for each UTF-8 byte */
-    bool in_double;  /* sums of scores are double, as in transformers' fast tokenizers; otherwise float */
+    bool folds_bytes, in_double;
 } ith_sentencepiece_way;
 
 /* Encodes a text into at most `most` ids. The name of a special piece (</s>, <pad>, <s>, <unk>, and others that the model

@@ -113,8 +113,9 @@ static ith_status load_json(ith_context *context, const char *path, ith_tokenize
 }
 
 /* Loads a spiece.model, and takes from tokenizer.json the ids of characters that the vocabulary lacks. The reference
- * reads tokenizer.json if there is one, and sums scores in double then. If byte_fallback is not true there, these characters become <unk>, even if the model has an id
- * for every byte. model and json: the paths of the two files, of which one may be missing. */
+ * reads tokenizer.json if there is one, and sums scores in double then. If byte_fallback is not true there, these
+ * characters become <unk>, even if the model has an id for every byte. model and json: the paths of the two files, of
+ * which one may be missing. */
 static ith_status load_both(ith_context *context, const char *model, const char *json, ith_tokenizer *tokenizer)
 {
     const bool has_json = exists(context, json);
