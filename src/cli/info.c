@@ -216,14 +216,11 @@ static json_t *describe_parts(ith_context *context, ith_pipeline *pipeline)
  */
 static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, const ith_model_info *m)
 {
-    static const uint8_t pixel[3];
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-    ith_image image = ITH_IMAGE_INIT;
     int64_t bytes = 0;
-    image.rgb = pixel, image.height = image.width = 1;
     options.prompt = "", options.boundary = m->boundary >= 0 ? m->boundary : 0.5;
     options.frames = m->frames, options.height = m->height, options.width = m->width;
-    options.image = m->image_use == ITH_IMAGE_UNUSED ? NULL : &image;
+    options.image = ith_model_stand_in(m);
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
         return json_string(ith_context_error(context));
     return json_integer((json_int_t)bytes);

@@ -56,6 +56,13 @@ const char *ith_model_single_file(const ith_model_files *files, int i, const cha
     return all[i].option;
 }
 
+const ith_image *ith_model_stand_in(const ith_model_info *model)
+{
+    static const uint8_t pixel[3];
+    static const ith_image image = {.struct_size = sizeof image, .rgb = pixel, .height = 1, .width = 1};
+    return model->image_use == ITH_IMAGE_UNUSED ? NULL : &image;
+}
+
 void ith_model_print_options(const ith_model_files *files, FILE *to)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

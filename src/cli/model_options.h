@@ -20,6 +20,8 @@ int ith_model_check_named(const ith_model_files *files, bool needed, const char 
  * NULL if it is not named. */
 #define ITH_MODEL_SINGLE_FILES 6
 const char *ith_model_single_file(const ith_model_files *files, int i, const char **path);
+/* A picture that stands for the image of a video where only sizes are asked for; NULL if the model takes no image. */
+const ith_image *ith_model_stand_in(const ith_model_info *model);
 /* Prints the options that name these files, quoted for a shell, each after a space. */
 void ith_model_print_options(const ith_model_files *files, FILE *to);
 

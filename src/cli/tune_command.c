@@ -121,15 +121,11 @@ static int read_model(ith_tune *t)
     ith_pipeline *pipeline = NULL;
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     ith_model_info info = ITH_MODEL_INFO_INIT;
-    static const uint8_t pixel[3];
-    ith_image image = ITH_IMAGE_INIT;
-    image.rgb = pixel, image.height = image.width = 1;
     options.prompt = "A prompt.", options.boundary = 0; /* no size depends on them */
     ith_status status = ith_pipeline_open_files(t->context, &t->settings->files, &pipeline);
     if (!status)
         status = ith_pipeline_info(pipeline, &info);
-    if (!status && info.image_use == ITH_IMAGE_NEEDED)
-        options.image = &image, options.height = info.height, options.width = info.width;
+    options.image = ith_model_stand_in(&info), options.height = info.height, options.width = info.width;
     if (!status)
         status = ith_video_problem_read(pipeline, &options, &t->video);
     ith_pipeline_close(&pipeline);
