@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems under random plans, compared with the definition in double. ITHACA_PROBLEMS sets the number of
- * problems (make check-long: 1200, of up to 4096 rows). With 300 or more, any two values of two options have been in
- * one plan by the end. */
+ * problems (make check-long: 1200). A run with 300 or more is long: problems have up to 4096 rows, and any two values of
+ * two options have been in one plan by the end. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_PER_PROBLEM = 3, FEW_PROBLEMS = 90, ENOUGH_FOR_PAIRS = 300 };
+enum { PLANS_PER_PROBLEM = 3, FEW_PROBLEMS = 90, LONG_RUN = 300 };
 static const int64_t MOST_PRODUCTS = 60000000; /* queries x keys x head_dim x heads: about a second of the oracle */
 
 /* If a plan's kernel does not take the problem, the plan gets the next kernel that does. Small tiles have the smallest
@@ -53,16 +53,21 @@ static bool takes_fixed_m(const char *kernel)
            k->supports(ITH_F32, 64, ITH_SOFTMAX_FIXED_M);
 }
 
+static uint32_t number_of_problems(void)
+{
+    const char *wanted = getenv("ITHACA_PROBLEMS");
+    return wanted ? (uint32_t)atoi(wanted) : FEW_PROBLEMS;
+}
+
 static void random_problems_under_random_plans(void **state)
 {
     (void)state;
-    const char *wanted = getenv("ITHACA_PROBLEMS");
-    uint32_t problems = wanted ? (uint32_t)atoi(wanted) : FEW_PROBLEMS;
+    const uint32_t problems = number_of_problems();
     uint64_t r = 20;
     draw_table *table = malloc(sizeof *table);
     draw_init(context, table);
     for (uint32_t seed = 1; seed <= problems; seed++) {
-        attention_case c = affordable_case(seed, wanted ? 4096 : 600);
+        attention_case c = affordable_case(seed, problems >= LONG_RUN ? 4096 : 600);
         int64_t rows = c.problem.batch * c.problem.heads * c.problem.q_len, count = rows * c.problem.head_dim;
         float *o = malloc((size_t)(count + 1) * sizeof *o), *lse = malloc((size_t)(rows + 1) * sizeof *lse);
         case_oracle(&c, o, lse);
@@ -80,7 +85,7 @@ static void random_problems_under_random_plans(void **state)
         free(o), free(lse);
         case_free(&c);
     }
-    for (int a = 0; problems >= ENOUGH_FOR_PAIRS && a < DRAW_FACTORS; a++)
+    for (int a = 0; problems >= LONG_RUN && a < DRAW_FACTORS; a++)
         for (int b = a + 1; b < DRAW_FACTORS; b++)
             for (int i = 0; i < table->values[a] * table->values[b]; i++) {
                 int x = i / table->values[b], y = i % table->values[b];
@@ -167,7 +172,7 @@ static void every_legal_plan(void **state)
 {
     (void)state;
     every_plan(1, ITH_BF16, CASE_UNEVEN, false);
-    if (getenv("ITHACA_PROBLEMS")) {
+    if (number_of_problems() >= LONG_RUN) {
         every_plan(2, ITH_F32, CASE_UNEVEN, true);
         every_plan(3, ITH_F16, CASE_OFFSET, true);
         every_plan(4, ITH_BF16, CASE_NORMAL, true);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The program in processes that mpirun starts. Attention and denoising have the bits of ranks of one process; one
 # process prints each message; a failing run ends with a sentence. ITHACA_MPI_SHAPES=all: every number of processes and
-# ranks.
+# ranks, in every precision.
 set -eu
 . mpi/launch.sh
 ithaca=$build/ithaca golden=$(realpath golden) model=$(realpath ../models/shapes)
@@ -20,8 +20,9 @@ expect() {
     [ -z "$words" ] || grep -qE -- "$words" err || complain "no '$words' on standard error: $*"
 }
 
-shapes="2 2;3 1;4 1"
-[ "${ITHACA_MPI_SHAPES:-}" != all ] || shapes="2 1;2 2;3 1;3 2;4 1;4 2;8 1"
+# processes, ranks of each, precisions
+shapes="2 2 bf16;3 1 f32;4 1 bf16"
+[ "${ITHACA_MPI_SHAPES:-}" != all ] || shapes=$(printf '%s f32 bf16;' "2 1" "2 2" "3 1" "3 2" "4 1" "4 2" "8 1")
 small=(--model "$model" --prompt "A red circle" --height 64 --width 64 --frames 5 --steps 3 --threads 1 --quiet)
 IFS=';'
 for shape in $shapes; do
@@ -31,14 +32,14 @@ for shape in $shapes; do
     for options in "--strategy ulysses" "--strategy ring --softmax fixed_m"; do
         "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output one --ranks $ranks $options --quiet
         expect 0 "attention in" "$1" attend --input "$golden/attention/keymask_d64.safetensors" --output several --ranks "$2" $options
-        cmp -s <(raw one) <(raw several) || complain "attend $options, processes and ranks $shape: other bits"
+        cmp -s <(raw one) <(raw several) || complain "attend $options, processes and ranks $1 $2: other bits"
     done
-    for precision in f32 bf16; do
+    for precision in "${@:3}"; do
         "$ithaca" generate "${small[@]}" --output one.gif --dump one.dump --precision $precision --ranks $ranks
         expect 0 "" "$1" generate "${small[@]}" --output several.gif --dump several.dump --precision $precision --ranks "$2"
         [ ! -s out ] && [ ! -s err ] || complain "--quiet prints"
-        cmp -s one.dump several.dump || complain "generate $precision, processes and ranks $shape: other bits"
-        cmp -s one.gif several.gif || complain "generate $precision, processes and ranks $shape: another video"
+        cmp -s one.dump several.dump || complain "generate $precision, processes and ranks $1 $2: other bits"
+        cmp -s one.gif several.gif || complain "generate $precision, processes and ranks $1 $2: another video"
     done
 done
 unset IFS
