@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems under random plans, compared with the definition in double. ITHACA_PROBLEMS sets the number of
  * problems (make check-long: 1200). A run with 300 or more is long: problems have up to 4096 rows, and any two values of
- * two options have been in one plan by the end. */
+ * two options have been in one plan by the end. ITHACA_PLAN_STEP=n leaves out most legal plans of a small problem: it
+ * takes all plans on one rank, and every n-th plan on several ranks. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"
@@ -147,10 +148,15 @@ static void every_plan(uint32_t seed, ith_dtype dtype, case_kind kind, bool ever
     float *o = malloc((size_t)count * sizeof *o), *lse = malloc((size_t)rows * sizeof *lse);
     char *singles = malloc(bytes * SINGLES);
     case_oracle(&c, o, lse);
+    const char *wanted = getenv("ITHACA_PLAN_STEP");
+    const int step = wanted && atoi(wanted) > 0 ? atoi(wanted) : 1;
+    int number = 0;
     drawn_plan plan = {{0}};
     do {
         int ranks;
         c.options = draw_options(table, &plan, &ranks);
+        if (ranks > 1 && number++ % step)
+            continue;
         drawn_plan fitted = plan;
         bool taken = ith_attn_kernel_named(c.options.kernel)->supports(dtype, c.problem.head_dim, c.options.softmax);
         if (!taken || is_twin(&plan, every_tile))
