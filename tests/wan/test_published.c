@@ -2,12 +2,11 @@
 /* Folders with the file names, configurations and tensor shapes of published repositories are opened as the right
  * model, or refused with a sentence that names the model. The files are sparse: their tensors have no data. The shapes
  * are those of the original code (golden/published.json, tools/make_name_golden.py). */
-#include "support/engine/gguf_write.h"
+#include "support/engine/sparse_weights.h"
 #include "support/fixture.h"
 #include "support/folder_fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
-#include "wan/names/module_names.h"
 
 #include <ithaca/wan.h>
 
@@ -17,255 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
-
-/* ---- Sparse files ------------------------------------------------------------------------------------------------ */
-
-typedef enum form { ORIGINAL, PREFIXED, DIFFUSERS, GGUF } form;
-
-/* A weight file: NAME, or NAME-0000i-of-0000n in `shards`, with the tensors of a model of golden/published.json. */
-typedef struct weights {
-    const char *name, *model;
-    int layers;
-    const char *type; /* "F32", "F16", "BF16"; in a GGUF file the type of matrices, "q4_k", ... */
-    form form;
-    int shards;
-    const char *extra; /* the name of one more tensor, [4]; NULL: none */
-    int scaled;        /* matrices of layers are F8_E4M3: 1 with their scale_weight, as Comfy writes them, 2 without,
-                          3 plain fp8 */
-} weights;
-
-static json_t *published;
-
-/* Makes the folders of a path in the test's folder. */
-static void make_folders(const char *path)
-{
-    char name[256];
-    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-        snprintf(name, sizeof name, "%.*s", (int)(slash - path), path);
-        mkdir(temporary_path(folder, name), 0700);
-    }
-}
-
-static void write_text(const char *name, const char *text)
-{
-    make_folders(name);
-    temporary_write(temporary_path(folder, name), text, strlen(text));
-}
-
-static int64_t elements(const json_t *shape)
-{
-    int64_t count = 1;
-    size_t index;
-    const json_t *size;
-    json_array_foreach(shape, index, size)
-    {
-        count *= json_integer_value(size);
-    }
-    return count;
-}
-
-/* Adds a tensor of `bytes` bytes to a header. *end: the bytes of the tensors before it. */
-static void add_raw(json_t *header, const char *name, const char *type, int64_t bytes, json_t *shape, int64_t *end)
-{
-    json_object_set_new(header, name,
-                        json_pack("{s:s, s:O, s:[I, I]}", "dtype", type, "shape", shape, "data_offsets",
-                                  (json_int_t)*end, (json_int_t)(*end + bytes)));
-    *end += bytes;
-}
-
-/* Adds a tensor of the model to a header. */
-static void add(json_t *header, const weights *w, const char *name, json_t *shape, int64_t *end)
-{
-    char space[ITH_STORE_NAME_BYTES], prefixed[300];
-    static const int64_t in_level = 4;
-    if (w->form == DIFFUSERS)
-        name = !strncmp(w->model, "vae", 3) ? ith_vae_name(&in_level, name, space)
-               : !strcmp(w->model, "umt5")  ? ith_text_name(NULL, name, space)
-                                            : ith_dit_name(NULL, name, space);
-    snprintf(prefixed, sizeof prefixed, "%s%s", w->form == PREFIXED ? "model.diffusion_model." : "", name);
-    add_raw(header, prefixed, w->type, elements(shape) * (strcmp(w->type, "F32") ? 2 : 4), shape, end);
-}
-
-/* Adds a matrix in fp8, and its scale if it has one. */
-static void add_scaled(json_t *header, const char *name, json_t *shape, bool has_scale, int64_t *end)
-{
-    char scale[300];
-    json_t *one = json_array();
-    add_raw(header, name, "F8_E4M3", elements(shape), shape, end);
-    snprintf(scale, sizeof scale, "%.*s.scale_weight", (int)(strlen(name) - strlen(".weight")), name);
-    if (has_scale)
-        add_raw(header, scale, "F32", 4, one, end);
-    json_decref(one);
-}
-
-static void write_sparse(const char *path, json_t *header, int64_t bytes)
-{
-    char *text = json_dumps(header, JSON_COMPACT);
-    const uint64_t length = strlen(text);
-    char *whole = malloc(length + 8);
-    memcpy(whole, &length, 8);
-    memcpy(whole + 8, text, length);
-    make_folders(path);
-    temporary_write(temporary_path(folder, path), whole, length + 8);
-    temporary_require(truncate(temporary_path(folder, path), (off_t)(length + 8) + bytes) == 0, path);
-    free(whole), free(text);
-    json_decref(header);
-}
-
-/* Writes the file of a shard. The model's tensors go to the shards in turn. */
-static void write_shard(const weights *w, const char *path, int shard)
-{
-    json_t *header = json_object(), *shape;
-    const char *name;
-    int64_t end = 0;
-    int number = 0;
-    json_object_foreach(json_object_get(published, w->model), name, shape)
-    {
-        const bool repeated = !strncmp(name, "blocks.0.", 9);
-        for (int layer = 0; layer < (repeated ? w->layers : 1); layer++) {
-            char copy[200];
-            snprintf(copy, sizeof copy, "blocks.%d.%s", layer, repeated ? name + 9 : "");
-            if (number++ % w->shards != shard)
-                continue;
-            if (w->scaled && repeated && json_array_size(shape) == 2)
-                add_scaled(header, copy, shape, w->scaled == 1, &end);
-            else
-                add(header, w, repeated ? copy : name, shape, &end);
-        }
-    }
-    json_t *four = json_pack("[i]", 4);
-    if (w->extra && shard == 0)
-        add(header, w, w->extra, four, &end);
-    json_decref(four);
-    if (w->scaled == 1 || w->scaled == 2) {
-        json_t *marker = json_pack("[i]", 2);
-        add_raw(header, "scaled_fp8", "F8_E4M3", 2, marker, &end);
-        json_decref(marker);
-    }
-    write_sparse(path, header, end);
-}
-
-/* The names of umT5's modules in GGUF files. */
-static const char *llama_name(const char *name, char space[200])
-{
-    static const char *const parts[][2] = {{"norm1", "attn_norm"},     {"attn.q", "attn_q"},
-                                           {"attn.k", "attn_k"},       {"attn.v", "attn_v"},
-                                           {"attn.o", "attn_o"},       {"norm2", "ffn_norm"},
-                                           {"ffn.gate.0", "ffn_gate"}, {"ffn.fc1", "ffn_up"},
-                                           {"ffn.fc2", "ffn_down"},    {"pos_embedding.embedding", "attn_rel_b"}};
-    int layer = 0, end = 0;
-    if (sscanf(name, "blocks.%d.%n", &layer, &end) != 1)
-        return !strcmp(name, "norm.weight") ? "enc.output_norm.weight" : "token_embd.weight";
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const size_t length = strlen(parts[i][0]);
-        if (!strncmp(name + end, parts[i][0], length) && !strcmp(name + end + length, ".weight"))
-            snprintf(space, 200, "enc.blk.%d.%s.weight", layer, parts[i][1]);
-    }
-    return space;
-}
-
-/* The type of a tensor in a GGUF file. Matrices of layers have the type of the file; if it is Q4_K, the matrix of v and
- * the last matrix of a layer have Q6_K, with more bits. */
-static ith_dtype gguf_type(const weights *w, const char *name, int dims)
-{
-    ith_dtype type = ITH_F16;
-    if (dims == 1 || !strcmp(name, "patch_embedding.weight"))
-        return ITH_F32;
-    if (dims != 2 || !strncmp(name, "head.", 5) || strstr(name, "embedding.") || strstr(name, "time_projection"))
-        return !strcmp(name, "token_embedding.weight") ? ITH_Q8_0 : ITH_F16;
-    while (strcmp(ith_dtype_name(type), w->type) != 0)
-        temporary_require(type++ < ITH_IQ4_NL, w->type);
-    return type == ITH_Q4_K && (strstr(name, ".v.") || strstr(name, "ffn.2.")) ? ITH_Q6_K : type;
-}
-
-static void write_gguf(const weights *w, const char *path)
-{
-    enum { MOST = 1400 };
-    static ith_tensor tensors[MOST];
-    static char names[MOST][200];
-    const bool text = !strcmp(w->model, "umt5");
-    int64_t count = 0;
-    json_t *shape, *size;
-    const char *name;
-    json_object_foreach(json_object_get(published, w->model), name, shape)
-    {
-        const bool repeated = !strncmp(name, "blocks.0.", 9);
-        for (int layer = 0; layer < (repeated ? w->layers : 1); layer++) {
-            ith_tensor *t = &tensors[count];
-            char copy[200], space[200];
-            size_t d;
-            *t = (ith_tensor)ITH_TENSOR_INIT;
-            if (repeated)
-                snprintf(copy, sizeof copy, "blocks.%d.%s", layer, name + 9);
-            else
-                snprintf(copy, sizeof copy, "%s", name);
-            snprintf(names[count], sizeof names[count], "%s", text ? llama_name(copy, space) : copy);
-            t->name = names[count++], t->dims = (int)json_array_size(shape);
-            json_array_foreach(shape, d, size)
-            {
-                t->shape[d] = json_integer_value(size);
-            }
-            t->dtype = gguf_type(w, copy, t->dims);
-            t->bytes = elements(shape) / ith_dtype_run(t->dtype) * ith_dtype_bytes(t->dtype);
-        }
-    }
-    if (w->extra) {
-        tensors[count] = (ith_tensor)ITH_TENSOR_INIT;
-        tensors[count].name = w->extra, tensors[count].dtype = ITH_F32, tensors[count].dims = 1;
-        tensors[count].shape[0] = 4, tensors[count++].bytes = 16;
-    }
-    make_folders(path);
-    gguf_write_tensors(tensors, count, text ? "t5encoder" : "wan", temporary_path(folder, path));
-}
-
-static void write_weights(const weights *w)
-{
-    char path[300];
-    if (w->form == GGUF) {
-        snprintf(path, sizeof path, "%s.gguf", w->name);
-        write_gguf(w, path);
-        return;
-    }
-    for (int i = 0; i < w->shards; i++) {
-        if (w->shards > 1)
-            snprintf(path, sizeof path, "%s-%05d-of-%05d.safetensors", w->name, i + 1, w->shards);
-        else
-            snprintf(path, sizeof path, "%s.safetensors", w->name);
-        write_shard(w, path, i);
-    }
-    if (w->shards == 1 || w->form != DIFFUSERS)
-        return;
-    json_t *map = json_object(), *shape;
-    const char *name;
-    for (int i = 0; i < w->shards; i++) {
-        uint64_t length;
-        snprintf(path, sizeof path, "%s-%05d-of-%05d.safetensors", w->name, i + 1, w->shards);
-        FILE *file = fopen(temporary_path(folder, path), "rb");
-        char *text = NULL;
-        temporary_require(file && fread(&length, 8, 1, file) == 1 && (text = malloc(length)) &&
-                              fread(text, 1, length, file) == length,
-                          path);
-        fclose(file);
-        json_t *header = json_loadb(text, length, 0, NULL);
-        json_object_foreach(header, name, shape)
-        {
-            json_object_set_new(map, name, json_string(strrchr(path, '/') + 1));
-        }
-        json_decref(header);
-        free(text);
-    }
-    char *text = json_dumps(map, JSON_COMPACT), *whole = malloc(strlen(text) + 32);
-    sprintf(whole, "{\"weight_map\":%s}", text);
-    snprintf(path, sizeof path, "%s.safetensors.index.json", w->name);
-    write_text(path, whole);
-    free(text), free(whole);
-    json_decref(map);
-}
 
 /* ---- Configurations ---------------------------------------------------------------------------------------------- */
 
@@ -320,51 +73,51 @@ typedef struct repository {
     const char *name, *kind; /* kind: the model that is opened; NULL: it is refused */
     const char *refusal;     /* a word of the sentence */
     text_file texts[8];
-    weights files[5];
+    sparse_weights files[5];
     /* files that the caller names in the folder; NULL: the folder is searched */
     const char *dit, *dit_high, *dit_low, *vae, *text_encoder;
 } repository;
 
 #define TEXT_F32                                                                                                       \
     {                                                                                                                  \
-        "text_encoder/model", "umt5", 24, "F32", DIFFUSERS, 5, NULL                                                    \
+        "text_encoder/model", "umt5", 24, "F32", SPARSE_DIFFUSERS, 5, NULL                                             \
     }
 #define TEXT_BF16                                                                                                      \
     {                                                                                                                  \
-        "text_encoder/model", "umt5", 24, "BF16", DIFFUSERS, 3, NULL                                                   \
+        "text_encoder/model", "umt5", 24, "BF16", SPARSE_DIFFUSERS, 3, NULL                                            \
     }
 #define VAE_F32                                                                                                        \
     {                                                                                                                  \
-        "vae/diffusion_pytorch_model", "vae_2.1", 0, "F32", DIFFUSERS, 1, NULL                                         \
+        "vae/diffusion_pytorch_model", "vae_2.1", 0, "F32", SPARSE_DIFFUSERS, 1, NULL                                  \
     }
 #define DIFFUSERS_DIT(name, model, layers, shards, extra)                                                              \
     {                                                                                                                  \
-        name "/diffusion_pytorch_model", model, layers, "F32", DIFFUSERS, shards, extra                                \
+        name "/diffusion_pytorch_model", model, layers, "F32", SPARSE_DIFFUSERS, shards, extra                         \
     }
 #define COMFY_TEXT                                                                                                     \
     {                                                                                                                  \
-        "split_files/text_encoders/umt5_xxl_fp16", "umt5", 24, "F16", DIFFUSERS, 1, NULL                               \
+        "split_files/text_encoders/umt5_xxl_fp16", "umt5", 24, "F16", SPARSE_DIFFUSERS, 1, NULL                        \
     }
 #define COMFY_VAE                                                                                                      \
     {                                                                                                                  \
-        "split_files/vae/wan_2.1_vae", "vae_2.1", 0, "BF16", ORIGINAL, 1, NULL                                         \
+        "split_files/vae/wan_2.1_vae", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL                                  \
     }
 #define COMFY_DIT(name, model, layers)                                                                                 \
     {                                                                                                                  \
-        "split_files/diffusion_models/" name, model, layers, "F16", ORIGINAL, 1, NULL                                  \
+        "split_files/diffusion_models/" name, model, layers, "F16", SPARSE_ORIGINAL, 1, NULL                           \
     }
 #define ORIGINAL_FILE(name, model, layers, shards, extra)                                                              \
     {                                                                                                                  \
-        name, model, layers, "F32", ORIGINAL, shards, extra                                                            \
+        name, model, layers, "F32", SPARSE_ORIGINAL, shards, extra                                                     \
     }
 
 #define GGUF_DIT(name, model, layers, type, extra)                                                                     \
     {                                                                                                                  \
-        name, model, layers, type, GGUF, 1, extra                                                                      \
+        name, model, layers, type, SPARSE_GGUF, 1, extra                                                               \
     }
 #define GGUF_TEXT                                                                                                      \
     {                                                                                                                  \
-        "umt5-xxl-encoder-Q8_0", "umt5", 24, "q8_0", GGUF, 1, NULL                                                     \
+        "umt5-xxl-encoder-Q8_0", "umt5", 24, "q8_0", SPARSE_GGUF, 1, NULL                                              \
     }
 
 static const repository repositories[] = {
@@ -426,8 +179,8 @@ static const repository repositories[] = {
                {"Wan2.1_VAE.pth", "PK"},
                {"models_t5_umt5-xxl-enc-bf16.pth", "PK"}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "1.3B", 30, 1, NULL),
-               {"other/umt5_xxl_fp16", "umt5", 24, "F16", DIFFUSERS, 1, NULL},
-               {"other/wan_2.1_vae", "vae_2.1", 0, "BF16", ORIGINAL, 1, NULL}}},
+               {"other/umt5_xxl_fp16", "umt5", 24, "F16", SPARSE_DIFFUSERS, 1, NULL},
+               {"other/wan_2.1_vae", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL}}},
     {.name = "Wan2.1-T2V-1.3B as it is",
      .refusal = "Wan2.1_VAE.pth is a PyTorch pickle",
      .texts = {{"config.json", ORIGINAL_DIT("t2v", "1536", "8960", "12", "16", "16", "30")}, {"Wan2.1_VAE.pth", "PK"}},
@@ -443,7 +196,7 @@ static const repository repositories[] = {
      .kind = "Wan2.2-TI2V-5B",
      .texts = {{"config.json", ORIGINAL_DIT("ti2v", "3072", "14336", "24", "48", "48", "30")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "5B", 30, 3, NULL),
-               {"split_files/vae/wan2.2_vae", "vae_2.2", 0, "F16", ORIGINAL, 1, NULL},
+               {"split_files/vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
                COMFY_TEXT}},
     {.name = "Wan2.1-I2V-14B-720P",
      .refusal = "image-to-video model (I2V or Fun-InP), which needs CLIP",
@@ -482,7 +235,7 @@ static const repository repositories[] = {
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 7, "audio_proj.proj1.bias"), COMFY_TEXT, COMFY_VAE}},
     {.name = "MeiGen-AI/MeiGen-MultiTalk, multitalk.safetensors alone",
      .refusal = "it holds a part of MultiTalk or another model with audio",
-     .files = {{"multitalk", "none", 0, "F16", ORIGINAL, 1, "audio_proj.proj1.bias"}, COMFY_TEXT, COMFY_VAE},
+     .files = {{"multitalk", "none", 0, "F16", SPARSE_ORIGINAL, 1, "audio_proj.proj1.bias"}, COMFY_TEXT, COMFY_VAE},
      .dit = "multitalk.safetensors",
      .vae = "split_files/vae/wan_2.1_vae.safetensors",
      .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"},
@@ -510,8 +263,8 @@ static const repository repositories[] = {
                UMT5}},
     {.name = "Lucy-Edit in a single file",
      .refusal = "(Lucy-Edit)",
-     .files = {{"Wan2_2_Lucy-Edit-Dev_fp16", "Lucy-Edit", 30, "F16", ORIGINAL, 1, NULL},
-               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", ORIGINAL, 1, NULL},
+     .files = {{"Wan2_2_Lucy-Edit-Dev_fp16", "Lucy-Edit", 30, "F16", SPARSE_ORIGINAL, 1, NULL},
+               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
                COMFY_TEXT}},
     {.name = "FastWan2.1-T2V-1.3B with sparse attention",
      .refusal = "sparse attention (VSA)",
@@ -519,34 +272,34 @@ static const repository repositories[] = {
                COMFY_VAE}},
     {.name = "Kijai/WanVideo_comfy, plain fp8",
      .kind = "Wan2.1-T2V-14B",
-     .files = {{"Wan2_1-T2V-14B_fp8_e4m3fn", "14B", 40, "F16", ORIGINAL, 1, NULL, 3},
-               {"umt5-xxl-enc-bf16", "umt5", 24, "BF16", ORIGINAL, 1, NULL},
-               {"Wan2_1_VAE_bf16", "vae_2.1", 0, "BF16", ORIGINAL, 1, NULL}}},
+     .files = {{"Wan2_1-T2V-14B_fp8_e4m3fn", "14B", 40, "F16", SPARSE_ORIGINAL, 1, NULL, 3},
+               {"umt5-xxl-enc-bf16", "umt5", 24, "BF16", SPARSE_ORIGINAL, 1, NULL},
+               {"Wan2_1_VAE_bf16", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL}}},
     {.name = "city96/Wan2.1-T2V-14B-gguf",
      .kind = "Wan2.1-T2V-14B",
      .files = {GGUF_DIT("wan2.1-t2v-14b-Q4_K_M", "14B", 40, "q4_k", NULL), GGUF_TEXT, COMFY_VAE}},
     {.name = "city96/Wan2.1-I2V-14B-480P-gguf",
      .refusal = "image-to-video model (I2V or Fun-InP), which needs CLIP",
      .files = {GGUF_DIT("wan2.1-i2v-14b-480p-Q8_0", "I2V", 40, "q8_0", "img_emb.proj.0.bias"), GGUF_TEXT, COMFY_VAE}},
-    {.name = "QuantStack/Wan2.1_14B_VACE-GGUF",
+    {.name = "QuantStack/Wan2.1_14B_VACE-SPARSE_GGUF",
      .refusal = "a VACE model",
      .files = {GGUF_DIT("Wan2.1_14B_VACE-Q5_0", "14B", 40, "q5_0", "vace_patch_embedding.bias"), GGUF_TEXT, COMFY_VAE}},
-    {.name = "QuantStack/Wan2.2-T2V-A14B-GGUF",
+    {.name = "QuantStack/Wan2.2-T2V-A14B-SPARSE_GGUF",
      .kind = "Wan2.2-T2V-A14B",
      .files = {GGUF_DIT("HighNoise/Wan2.2-T2V-A14B-HighNoise-Q5_K_M", "14B", 40, "q5_k", NULL),
                GGUF_DIT("LowNoise/Wan2.2-T2V-A14B-LowNoise-Q5_K_M", "14B", 40, "q5_k", NULL),
-               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", ORIGINAL, 1, NULL},
+               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", SPARSE_ORIGINAL, 1, NULL},
                GGUF_TEXT}},
-    {.name = "QuantStack/Wan2.2-I2V-A14B-GGUF",
+    {.name = "QuantStack/Wan2.2-I2V-A14B-SPARSE_GGUF",
      .kind = "Wan2.2-I2V-A14B",
      .files = {GGUF_DIT("HighNoise/Wan2.2-I2V-A14B-HighNoise-Q2_K", "I2V", 40, "q2_k", NULL),
                GGUF_DIT("LowNoise/Wan2.2-I2V-A14B-LowNoise-Q2_K", "I2V", 40, "q2_k", NULL),
-               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", ORIGINAL, 1, NULL},
+               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", SPARSE_ORIGINAL, 1, NULL},
                GGUF_TEXT}},
-    {.name = "QuantStack/Wan2.2-TI2V-5B-GGUF",
+    {.name = "QuantStack/Wan2.2-TI2V-5B-SPARSE_GGUF",
      .kind = "Wan2.2-TI2V-5B",
      .files = {GGUF_DIT("Wan2.2-TI2V-5B-Q4_1", "5B", 30, "q4_1", NULL),
-               {"VAE/Wan2.2_VAE", "vae_2.2", 0, "F32", ORIGINAL, 1, NULL},
+               {"VAE/Wan2.2_VAE", "vae_2.2", 0, "F32", SPARSE_ORIGINAL, 1, NULL},
                GGUF_TEXT}},
     {.name = "QuantStack, experts swapped",
      .refusal = "by their names they are swapped",
@@ -568,13 +321,13 @@ static const repository repositories[] = {
      .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"},
     {.name = "Comfy-Org/Wan_2.2_ComfyUI_Repackaged, fp8_scaled",
      .kind = "Wan2.2-T2V-A14B",
-     .files = {{"wan2.2_t2v_high_noise_14B_fp8_scaled", "14B", 40, "F16", ORIGINAL, 1, NULL, 1},
-               {"wan2.2_t2v_low_noise_14B_fp8_scaled", "14B", 40, "F16", ORIGINAL, 1, NULL, 1},
+     .files = {{"wan2.2_t2v_high_noise_14B_fp8_scaled", "14B", 40, "F16", SPARSE_ORIGINAL, 1, NULL, 1},
+               {"wan2.2_t2v_low_noise_14B_fp8_scaled", "14B", 40, "F16", SPARSE_ORIGINAL, 1, NULL, 1},
                COMFY_TEXT,
                COMFY_VAE}},
     {.name = "Comfy-Org, fp8_scaled without its scales",
      .refusal = "scale",
-     .files = {{"wan2.1_t2v_1.3B_fp8_scaled", "1.3B", 30, "F16", ORIGINAL, 1, NULL, 2}, COMFY_TEXT, COMFY_VAE}},
+     .files = {{"wan2.1_t2v_1.3B_fp8_scaled", "1.3B", 30, "F16", SPARSE_ORIGINAL, 1, NULL, 2}, COMFY_TEXT, COMFY_VAE}},
     {.name = "Comfy-Org, experts swapped",
      .refusal = "by their names they are swapped",
      .files = {COMFY_DIT("wan2.2_t2v_high_noise_14B_fp16", "14B", 1),
@@ -592,16 +345,18 @@ static const repository repositories[] = {
      .dit = "split_files/diffusion_models/wan2.2_t2v_high_noise_14B_fp16.safetensors"},
     {.name = "Comfy-Org, TI2V-5B",
      .kind = "Wan2.2-TI2V-5B",
-     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", PREFIXED, 1, NULL},
-               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", ORIGINAL, 1, NULL},
+     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", SPARSE_PREFIXED, 1, NULL},
+               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
                COMFY_TEXT}},
     {.name = "Comfy-Org, TI2V-5B with the autoencoder of Wan 2.1",
      .refusal = "wan2.2_vae",
-     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", PREFIXED, 1, NULL}, COMFY_VAE, COMFY_TEXT}},
+     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", SPARSE_PREFIXED, 1, NULL},
+               COMFY_VAE,
+               COMFY_TEXT}},
     {.name = "Comfy-Org, A14B with the autoencoder of Wan 2.2",
      .refusal = "wan_2.1_vae",
      .files = {COMFY_DIT("wan2.1_t2v_14B_fp16", "14B", 40),
-               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", ORIGINAL, 1, NULL},
+               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
                COMFY_TEXT}},
     {.name = "Comfy-Org, two models in a folder",
      .refusal = "dit must name one",
@@ -613,9 +368,11 @@ static const repository repositories[] = {
      .dit = "split_files/vae/wan_2.1_vae.safetensors"},
     {.name = "a LoRA for a transformer",
      .refusal = "it holds a LoRA",
-     .files = {{"lora", "none", 0, "F16", ORIGINAL, 1, "diffusion_model.blocks.0.self_attn.q.lora_A.weight"}},
+     .files = {{"lora", "none", 0, "F16", SPARSE_ORIGINAL, 1, "diffusion_model.blocks.0.self_attn.q.lora_A.weight"}},
      .dit = "lora.safetensors"},
 };
+
+static json_t *published; /* the shapes of tensors */
 
 /* ---- Defaults ---------------------------------------------------------------------------------------------------- */
 
@@ -707,9 +464,9 @@ static void check_repository(const repository *r)
 {
     ith_pipeline *pipeline = NULL;
     for (size_t i = 0; r->texts[i].name; i++)
-        write_text(r->texts[i].name, r->texts[i].text);
+        sparse_write_text(r->texts[i].name, r->texts[i].text);
     for (size_t i = 0; i < 5 && r->files[i].name; i++)
-        write_weights(&r->files[i]);
+        sparse_write_weights(&r->files[i], published);
     ith_status status = open_all(r, &pipeline);
     if (r->kind) {
         ith_model_info info = ITH_MODEL_INFO_INIT;
@@ -778,7 +535,7 @@ static void sizes_beyond_limits_are_refused(void **state)
     }
 }
 
-/* The numbers of the original code's config.json are checked like those of diffusers. */
+/* An eps out of range is refused in a config.json of the original code, too. */
 static void eps_of_the_original_code_is_checked(void **state)
 {
     static const char *const values[] = {"-1", "0", "1", "1e308"};

@@ -111,7 +111,8 @@ static void tokenizer_json_decides_what_is_unknown(void **state)
     expect_unknown("{\"model\": {\"type\": \"Unigram\"}}", unknown, unknown_count);
 }
 
-/* SentencePiece decides between divisions of equal scores by the rounding of floats, transformers by that of doubles. */
+/* Where two divisions of a text have equal scores, the rounding of the sums decides. SentencePiece sums floats,
+ * transformers sums doubles. */
 static void equal_scores_are_decided_as_by_the_reference(void **state)
 {
     (void)state;

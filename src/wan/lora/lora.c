@@ -21,7 +21,7 @@ static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_
 /* Makes an entry of each tensor of a file. */
 static ith_status list_file(ith_lora *lora, int index)
 {
-    const ith_lora_file *file = &lora->files[index];
+    const ith_lora_opened *file = &lora->files[index];
     const char *unknown = NULL;
     int64_t unknowns = 0;
     ith_lora_key key;
@@ -58,7 +58,7 @@ static ith_status list_file(ith_lora *lora, int index)
 }
 
 /* Reads the settings that diffusers writes into the metadata of a file. */
-static ith_status read_settings(ith_lora *lora, ith_lora_file *file)
+static ith_status read_settings(ith_lora *lora, ith_lora_opened *file)
 {
     const char *text = ith_tensor_file_metadata(file->file, METADATA);
     if (!text)
@@ -82,7 +82,7 @@ static ith_status read_settings(ith_lora *lora, ith_lora_file *file)
 static ith_status open_file(ith_lora *lora, const ith_lora_source *source)
 {
     ith_context *context = lora->context;
-    ith_lora_file *file = &lora->files[lora->file_count++];
+    ith_lora_opened *file = &lora->files[lora->file_count++];
     file->strength = source->strength;
     if (!isfinite(source->strength))
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a strength of %g; it must be finite", source->path,

@@ -23,7 +23,7 @@ static bool fits(const char *pattern, const char *module)
 /* Reads alpha of a module from the settings' patterns: the first one that fits the module counts, as in PEFT. */
 static ith_status alpha_of_patterns(const ith_lora *lora, const ith_lora_entry *down, double *alpha)
 {
-    const ith_lora_file *file = &lora->files[down->file];
+    const ith_lora_opened *file = &lora->files[down->file];
     const char *pattern = NULL;
     double own = 0;
     ith_status status = ITH_OK;
@@ -44,7 +44,7 @@ static ith_status alpha_of_patterns(const ith_lora *lora, const ith_lora_entry *
 /* Reads alpha of a module from the settings. */
 static ith_status alpha_of_settings(const ith_lora *lora, const ith_lora_entry *down, double rank, double *alpha)
 {
-    const ith_lora_file *file = &lora->files[down->file];
+    const ith_lora_opened *file = &lora->files[down->file];
     ith_context *context = lora->context;
     *alpha = rank;
     if (!file->settings)

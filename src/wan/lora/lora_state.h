@@ -27,17 +27,17 @@ typedef struct ith_lora_entry {
     bool taken;
 } ith_lora_entry;
 
-typedef struct ith_lora_file {
+typedef struct ith_lora_opened {
     char *path;
     ith_tensor_file *file;
     ith_json *settings; /* NULL: the file has none */
     const ith_lora_setting_names *names;
     double strength;
-} ith_lora_file;
+} ith_lora_opened;
 
 struct ith_lora {
     ith_context *context;
-    ith_lora_file files[ITH_LORA_FILES_MAX];
+    ith_lora_opened files[ITH_LORA_FILES_MAX];
     int file_count;
     ith_lora_entry *entries; /* ordered by module, file and role */
     int64_t count;

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes SentencePiece models (piece_model.h). The fields that are written, by number:
- *
- *     ModelProto       1: pieces   2: TrainerSpec   3: NormalizerSpec
- *     SentencePiece    1: piece   2: score   3: type
- *     TrainerSpec      3: model_type (1: Unigram)   35: byte_fallback
- *     NormalizerSpec   1: name   2: precompiled_charsmap   3: add_dummy_prefix   4: remove_extra_whitespaces
- *                      5: escape_whitespaces */
+/* Makes SentencePiece models (piece_model.h). */
 #include "piece_model.h"
 
 #include "../../base/size.h"
@@ -76,16 +70,16 @@ static void put_bytes(ith_piece_model *m, int field, const void *data, int64_t b
 
 void ith_piece_model_add(ith_piece_model *m, const char *piece, int64_t piece_bytes, float score, ith_piece_type type)
 {
-    put_head(m, 1, 1 + varint_bytes((uint64_t)piece_bytes) + piece_bytes + 5 + 2);
-    put_bytes(m, 1, piece, piece_bytes);
-    put_varint(m, 2 << 3 | 5);
+    put_head(m, ITH_MODEL_PIECE, 1 + varint_bytes((uint64_t)piece_bytes) + piece_bytes + 5 + 2);
+    put_bytes(m, ITH_PIECE_TEXT, piece, piece_bytes);
+    put_varint(m, ITH_PIECE_SCORE << 3 | 5);
     if (reserve(m, 4)) {
         uint32_t bits;
         memcpy(&bits, &score, sizeof bits);
         for (int i = 0; i < 4; i++)
             m->data[m->bytes++] = (char)(bits >> 8 * i);
     }
-    put_number(m, 3, (uint64_t)type);
+    put_number(m, ITH_PIECE_TYPE, (uint64_t)type);
     m->byte_pieces += type == ITH_PIECE_BYTE;
 }
 
@@ -93,13 +87,14 @@ void ith_piece_model_end(ith_piece_model *m, const void *charsmap, int64_t chars
 {
     static const char name[] = "user_defined";
     const int64_t name_bytes = sizeof name - 1;
-    put_head(m, 2, 2 + 3);
-    put_number(m, 3, 1);
-    put_number(m, 35, m->byte_pieces == 256);
-    put_head(m, 3, 2 + name_bytes + 1 + varint_bytes((uint64_t)charsmap_bytes) + charsmap_bytes + 3 * 2);
-    put_bytes(m, 1, name, name_bytes);
-    put_bytes(m, 2, charsmap, charsmap_bytes);
-    for (int field = 3; field <= 5; field++)
+    put_head(m, ITH_MODEL_TRAINER, 2 + 3);
+    put_number(m, ITH_TRAINER_MODEL_TYPE, ITH_MODEL_TYPE_UNIGRAM);
+    put_number(m, ITH_TRAINER_BYTE_FALLBACK, m->byte_pieces == 256);
+    put_head(m, ITH_MODEL_NORMALIZER,
+             2 + name_bytes + 1 + varint_bytes((uint64_t)charsmap_bytes) + charsmap_bytes + 3 * 2);
+    put_bytes(m, ITH_NORMALIZER_NAME, name, name_bytes);
+    put_bytes(m, ITH_NORMALIZER_CHARSMAP, charsmap, charsmap_bytes);
+    for (int field = ITH_NORMALIZER_DUMMY_PREFIX; field <= ITH_NORMALIZER_ESCAPES_SPACES; field++)
         put_number(m, field, 1);
 }
 
@@ -145,20 +140,16 @@ static const char *find_charsmap(const json_t *normalizer)
     return map;
 }
 
-/* What the added tokens of a tokenizer.json say about a piece. */
-enum { NOT_ADDED = 0, ADDED_SPECIAL, ADDED_PLAIN };
-
-/* Notes what the added tokens say about each of `count` pieces: of the tokens with the same id the first one counts. */
-static void note_added(const json_t *added, int64_t count, char *kinds)
+/* Sets for each of `count` pieces whether it is a special token. Of several added tokens with one id the first counts,
+ * so they are read from the last to the first. */
+static void find_special(const json_t *added, int64_t count, bool *special)
 {
-    size_t index;
-    const json_t *token;
-    memset(kinds, NOT_ADDED, (size_t)count);
-    json_array_foreach(added, index, token)
-    {
+    memset(special, 0, (size_t)count * sizeof *special);
+    for (size_t i = json_array_size(added); i-- > 0;) {
+        const json_t *token = json_array_get(added, i);
         const int64_t id = json_integer_value(json_object_get(token, "id"));
-        if (id >= 0 && id < count && kinds[id] == NOT_ADDED)
-            kinds[id] = json_is_true(json_object_get(token, "special")) ? ADDED_SPECIAL : ADDED_PLAIN;
+        if (id >= 0 && id < count)
+            special[id] = json_is_true(json_object_get(token, "special"));
     }
 }
 
@@ -181,8 +172,8 @@ static bool has_all_bytes(const json_t *vocab)
     return count == 256;
 }
 
-/* added: what note_added has noted for each piece. */
-static ith_status add_pieces(const char *path, const json_t *vocab, const char *added, ith_piece_model *out)
+/* special: whether each piece is a special token. */
+static ith_status add_pieces(const char *path, const json_t *vocab, const bool *special, ith_piece_model *out)
 {
     const json_t *pair;
     const bool bytes = has_all_bytes(vocab);
@@ -194,10 +185,10 @@ static ith_status add_pieces(const char *path, const json_t *vocab, const char *
         if (!piece || !json_is_number(score))
             return ith_fail(out->context, ITH_ERR_FORMAT, "%s: entry %zu of model.vocab must be [text, score]", path,
                             index);
-        const ith_piece_type type = !strcmp(piece, "<unk>")         ? ITH_PIECE_UNKNOWN
-                                    : added[index] == ADDED_SPECIAL ? ITH_PIECE_CONTROL
-                                    : bytes && is_byte(piece)       ? ITH_PIECE_BYTE
-                                                                    : ITH_PIECE_NORMAL;
+        const ith_piece_type type = !strcmp(piece, "<unk>")   ? ITH_PIECE_UNKNOWN
+                                    : special[index]          ? ITH_PIECE_CONTROL
+                                    : bytes && is_byte(piece) ? ITH_PIECE_BYTE
+                                                              : ITH_PIECE_NORMAL;
         ith_piece_model_add(out, piece, (int64_t)json_string_length(text), (float)json_number_value(score), type);
     }
     return ITH_OK;
@@ -226,12 +217,13 @@ static ith_status from_root(const char *path, const json_t *root, ith_piece_mode
                         type ? ith_quote(type).text : "absent");
     if (!json_array_size(vocab))
         return ith_fail(out->context, ITH_ERR_FORMAT, "%s: model.vocab must be a list of pieces", path);
-    char *added = ith_alloc(out->context, (int64_t)json_array_size(vocab), 1, "a tokenizer");
-    if (!added)
+    const int64_t pieces = (int64_t)json_array_size(vocab);
+    bool *special = ith_alloc(out->context, pieces, sizeof *special, "a tokenizer");
+    if (!special)
         return ITH_ERR_MEMORY;
-    note_added(json_object_get(root, "added_tokens"), (int64_t)json_array_size(vocab), added);
-    ith_status status = add_pieces(path, vocab, added, out);
-    ith_free(out->context, added);
+    find_special(json_object_get(root, "added_tokens"), pieces, special);
+    ith_status status = add_pieces(path, vocab, special, out);
+    ith_free(out->context, special);
     if (!status)
         status = add_normaliser(path, root, out);
     return status ? status : out->failed ? ITH_ERR_MEMORY : ITH_OK;

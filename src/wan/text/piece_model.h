@@ -7,18 +7,9 @@
 #include <ithaca/files.h>
 
 #include "../../base/context.h"
+#include "sentencepiece_fields.h"
 
 #include <jansson.h>
-
-/* The type of a piece, as in sentencepiece_model.proto. */
-typedef enum ith_piece_type {
-    ITH_PIECE_NORMAL = 1,
-    ITH_PIECE_UNKNOWN,
-    ITH_PIECE_CONTROL,
-    ITH_PIECE_USER,
-    ITH_PIECE_UNUSED,
-    ITH_PIECE_BYTE
-} ith_piece_type;
 
 /* A growing message. After a failed allocation it stays empty, and `failed` is true. */
 typedef struct ith_piece_model {

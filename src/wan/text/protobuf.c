@@ -2,6 +2,8 @@
 /* Reads protocol buffer messages (protobuf.h). */
 #include "protobuf.h"
 
+#include <string.h>
+
 /* Reads a number of 7 bits per byte, the lowest bits first. Returns false if it is cut short or too long. */
 static bool read_varint(ith_protobuf *from, uint64_t *value)
 {
@@ -44,4 +46,12 @@ bool ith_protobuf_next(ith_protobuf *from, ith_protobuf_field *out)
 uint32_t ith_protobuf_u32(const unsigned char *at)
 {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+float ith_protobuf_float(const unsigned char *at)
+{
+    const uint32_t bits = ith_protobuf_u32(at);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }

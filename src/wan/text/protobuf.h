@@ -23,7 +23,8 @@ typedef struct ith_protobuf_field {
  * count as malformed. */
 bool ith_protobuf_next(ith_protobuf *from, ith_protobuf_field *out);
 
-/* Reads a little-endian number of 4 bytes. */
+/* Read a little-endian number of 4 bytes. */
 uint32_t ith_protobuf_u32(const unsigned char *at);
+float ith_protobuf_float(const unsigned char *at);
 
 #endif

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A SentencePiece model is a protocol buffer message (sentencepiece_model.proto):
- *
- *     ModelProto     1: pieces   2: TrainerSpec   3: NormalizerSpec   ...
- *     SentencePiece  1: piece   2: score
- *     TrainerSpec    3: model_type (1: Unigram)
- *     NormalizerSpec 2: precompiled_charsmap
+/* A SentencePiece model is a protocol buffer message (sentencepiece_fields.h).
  *
  * The charsmap is a little-endian uint32 with the size of a trie, the trie, and strings that end in 0. The trie is a
  * double array (https://github.com/s-yata/darts-clone) of 32-bit units:
@@ -20,18 +15,11 @@
 
 #include "../../base/size.h"
 #include "protobuf.h"
+#include "sentencepiece_fields.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MODEL_PIECE 1
-#define MODEL_TRAINER 2
-#define MODEL_NORMALIZER 3
-#define PIECE_TEXT 1
-#define PIECE_SCORE 2
-#define TRAINER_MODEL_TYPE 3
-#define NORMALIZER_CHARSMAP 2
-#define UNIGRAM 1
 #define MOST_NESTED_KEYS 32 /* SentencePiece has room for this number of keys that are prefixes of one text */
 #define LONGEST_KEY 256
 #define LONGEST_PIECE 1024 /* bytes; SentencePiece calls itself for every byte of a piece, so its stack must suffice */
@@ -120,11 +108,11 @@ static ith_status check_piece(ith_context *context, const char *path, int64_t id
         float score = 0;
         if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
-        if (f.number == PIECE_TEXT && f.has_slice && f.slice.bytes > LONGEST_PIECE)
+        if (f.number == ITH_PIECE_TEXT && f.has_slice && f.slice.bytes > LONGEST_PIECE)
             return ith_fail(context, ITH_ERR_FORMAT, "%s: piece %lld has %lld bytes; %d is the most", path,
                             (long long)id, (long long)f.slice.bytes, LONGEST_PIECE);
-        if (f.number == PIECE_SCORE && !f.has_slice && f.slice.bytes == 4)
-            memcpy(&score, &(uint32_t){ith_protobuf_u32(f.slice.at)}, sizeof score);
+        if (f.number == ITH_PIECE_SCORE && !f.has_slice && f.slice.bytes == 4)
+            score = ith_protobuf_float(f.slice.at);
         if (!isfinite(score))
             return ith_fail(context, ITH_ERR_FORMAT, "%s: the score of piece %lld is not finite", path, (long long)id);
     }
@@ -137,7 +125,7 @@ static ith_status check_trainer(ith_context *context, const char *path, ith_prot
         ith_protobuf_field f;
         if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
-        if (f.number == TRAINER_MODEL_TYPE && !f.has_slice && f.value != UNIGRAM)
+        if (f.number == ITH_TRAINER_MODEL_TYPE && !f.has_slice && f.value != ITH_MODEL_TYPE_UNIGRAM)
             return ith_fail(context, ITH_ERR_UNSUPPORTED,
                             "%s: a SentencePiece model of type %llu; umT5 has Unigram (1)", path,
                             (unsigned long long)f.value);
@@ -152,7 +140,7 @@ static ith_status check_normalizer(ith_context *context, const char *path, ith_p
         ith_protobuf_field f;
         if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
-        if (f.number == NORMALIZER_CHARSMAP && f.has_slice)
+        if (f.number == ITH_NORMALIZER_CHARSMAP && f.has_slice)
             status = check_charsmap(context, path, f.slice);
     }
     return status;
@@ -167,11 +155,11 @@ ith_status ith_sentencepiece_check(ith_context *context, const char *path, const
         ith_protobuf_field f;
         if (!ith_protobuf_next(&message, &f))
             return fail_unreadable(context, path);
-        if (f.number == MODEL_PIECE && f.has_slice)
+        if (f.number == ITH_MODEL_PIECE && f.has_slice)
             status = check_piece(context, path, pieces++, f.slice);
-        else if (f.number == MODEL_TRAINER && f.has_slice)
+        else if (f.number == ITH_MODEL_TRAINER && f.has_slice)
             status = check_trainer(context, path, f.slice);
-        else if (f.number == MODEL_NORMALIZER && f.has_slice)
+        else if (f.number == ITH_MODEL_NORMALIZER && f.has_slice)
             status = check_normalizer(context, path, f.slice);
     }
     return status;

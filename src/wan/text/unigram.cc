@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best division of a text into pieces (unigram.h). The fields of a model that are read:
- *
- *     ModelProto     1: pieces
- *     SentencePiece  1: piece   2: score   3: type (1, which is the default: normal; 4: user-defined) */
+/* The best division of a text into pieces (unigram.h). */
 #include "unigram.h"
 
 extern "C" {
 #include "protobuf.h"
+#include "sentencepiece_fields.h"
 }
 
 #include <algorithm>
 #include <cfloat>
-#include <cstring>
 
 namespace
 {
 
-enum { NORMAL = 1, USER_DEFINED = 4 };
 constexpr float user_defined_score = -0.1f; /* nearly the best score, as in SentencePiece */
 constexpr int unknown_penalty = 10;         /* an unknown character scores this less than the worst piece */
 
@@ -24,7 +20,7 @@ constexpr int unknown_penalty = 10;         /* an unknown character scores this 
 struct read_piece {
     std::string text;
     float score = 0;
-    uint64_t type = NORMAL;
+    uint64_t type = ITH_PIECE_NORMAL;
 };
 
 read_piece read_one(ith_protobuf message)
@@ -32,13 +28,11 @@ read_piece read_one(ith_protobuf message)
     read_piece out;
     ith_protobuf_field f;
     while (ith_protobuf_next(&message, &f)) {
-        if (f.number == 1 && f.has_slice)
+        if (f.number == ITH_PIECE_TEXT && f.has_slice)
             out.text.assign(reinterpret_cast<const char *>(f.slice.at), static_cast<size_t>(f.slice.bytes));
-        if (f.number == 2 && !f.has_slice && f.slice.bytes == 4) {
-            const uint32_t bits = ith_protobuf_u32(f.slice.at);
-            std::memcpy(&out.score, &bits, sizeof bits);
-        }
-        if (f.number == 3 && !f.has_slice)
+        if (f.number == ITH_PIECE_SCORE && !f.has_slice && f.slice.bytes == 4)
+            out.score = ith_protobuf_float(f.slice.at);
+        if (f.number == ITH_PIECE_TYPE && !f.has_slice)
             out.type = f.value;
     }
     return out;
@@ -94,13 +88,13 @@ void ith_unigram::read(const void *model, int64_t bytes)
     int id = 0;
     least = FLT_MAX;
     while (ith_protobuf_next(&message, &f)) {
-        if (f.number != 1 || !f.has_slice)
+        if (f.number != ITH_MODEL_PIECE || !f.has_slice)
             continue;
         const read_piece one = read_one(f.slice);
-        if (one.type == NORMAL)
+        if (one.type == ITH_PIECE_NORMAL)
             least = std::min(least, one.score);
-        if (!one.text.empty() && (one.type == NORMAL || one.type == USER_DEFINED))
-            pieces.push_back({one.text, one.type == NORMAL ? one.score : user_defined_score, id});
+        if (!one.text.empty() && (one.type == ITH_PIECE_NORMAL || one.type == ITH_PIECE_USER))
+            pieces.push_back({one.text, one.type == ITH_PIECE_NORMAL ? one.score : user_defined_score, id});
         id++;
     }
     std::sort(pieces.begin(), pieces.end(), [](const piece &a, const piece &b) { return a.text < b.text; });
