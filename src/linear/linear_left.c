@@ -12,10 +12,12 @@
 /* The arguments of ith_linear_convert, and its position. */
 typedef struct conversion {
     const ith_linear *linear;
-    int64_t first, count, block;
+    int64_t first, count;
+    int64_t first_block, blocks;
     char *to;
-    int64_t part_bytes;
-    int64_t begin, steps; /* steps [begin, begin + steps) of the block are converted at the moment */
+    int64_t block_bytes, part_bytes;
+    int64_t block;        /* this block is converted at the moment, */
+    int64_t begin, steps; /* and of it steps [begin, begin + steps) */
     const ith_linear_weight *volatile weight; /* the matrix that is read at the moment; names the file if it is cut */
 } conversion;
 
@@ -140,6 +142,7 @@ static void add_dense(conversion *c, const ith_linear_weight *weight, int64_t ro
 
 enum {
     GROUP = 64,        /* rows of `up` that are multiplied together */
+    FEW = 4,           /* rows without low-rank additions that are converted together */
     RANKS = 64,        /* steps of one product */
     DEPTH = 256,       /* numbers of a row that are converted together */
     COLUMNS_MOST = 64, /* the most columns of a right panel */
@@ -264,25 +267,54 @@ static void convert_group(conversion *c, const ith_linear_weight *weight, int64_
     }
 }
 
+/* Converts all blocks of a few rows, and then of the next rows. So weights are read in the order of their file, which
+ * suits the caches. Rows with low-rank additions are converted in full groups, which share the work for the additions.
+ */
 static void convert(void *user)
 {
     conversion *c = user;
+    const int64_t group = c->linear->merges ? GROUP : FEW;
     for (int64_t i = 0, rows; i < c->count; i += rows) {
         int64_t row = c->first + i;
         const ith_linear_weight *weight = weight_of(c->linear, &row);
-        rows = ith_min64(ith_min64(GROUP, c->count - i), weight->rows - row);
-        convert_group(c, weight, row, rows, c->to + i * c->linear->size->row_bytes);
+        rows = ith_min64(ith_min64(group, c->count - i), weight->rows - row);
+        for (int64_t b = 0; b < c->blocks; b++) {
+            c->block = c->first_block + b;
+            convert_group(c, weight, row, rows, c->to + b * c->block_bytes + i * c->linear->size->row_bytes);
+        }
     }
+}
+
+/* Returns NULL, or the name of the file that was cut while it was read. */
+static const char *convert_guarded(conversion *c)
+{
+    if (ith_file_fault_guard(convert, c))
+        return NULL;
+    return c->weight->file ? c->weight->file : "a mapped file";
 }
 
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
                                int64_t part_bytes)
 {
-    conversion c = {
-        .linear = linear, .first = first, .count = count, .block = block, .to = to, .part_bytes = part_bytes};
-    if (ith_file_fault_guard(convert, &c))
-        return NULL;
-    return c.weight->file ? c.weight->file : "a mapped file";
+    return convert_guarded(&(conversion){.linear = linear,
+                                         .first = first,
+                                         .count = count,
+                                         .first_block = block,
+                                         .blocks = 1,
+                                         .to = to,
+                                         .part_bytes = part_bytes});
+}
+
+const char *ith_linear_convert_all(const ith_linear *linear, int64_t first, int64_t count, char *to,
+                                   int64_t block_bytes, int64_t part_bytes)
+{
+    return convert_guarded(&(conversion){.linear = linear,
+                                         .first = first,
+                                         .count = count,
+                                         .blocks = linear->size->blocks,
+                                         .to = to,
+                                         .block_bytes = block_bytes,
+                                         .part_bytes = part_bytes});
 }
 
 /* ---- Reading ---------------------------------------------------------------------------------------------------- */

@@ -123,6 +123,9 @@ ith_linear_left ith_linear_packed_left(const ith_linear *linear, int64_t first, 
  * the file that was cut while it was read. */
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
                                int64_t part_bytes);
+/* The same for all blocks of k: writes block b to `to` + b * block_bytes. */
+const char *ith_linear_convert_all(const ith_linear *linear, int64_t first, int64_t count, char *to,
+                                   int64_t block_bytes, int64_t part_bytes);
 /* Lets a call of the kernel fetch the weights of features [first, first + count) within a block of k: sets the members
  * next_left* of the call. If the features lie in several matrices, it fetches only from the first. */
 void ith_linear_fetch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, ith_product_call *call);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes a unit: y^T [features][rows of x] = w x^T for some output features and a range of right panels.
  *
+ *     if there are several spans, convert the weights of the features into left operands, one for each block of k
  *     for each span, a part of the range
  *         for each block of k
- *             convert the weights of the features within the block into a left operand (second-level cache); if there
- *                 are several spans, only in the first one, which keeps the left operands for the others
+ *             if there is one span, convert the weights within the block into a left operand (second-level cache)
  *             for each right panel of the span (its part within the block: first-level cache)
  *                 add left times right to the thread's sums [right panel][features][columns]
  *
@@ -296,10 +296,35 @@ static ith_linear_left added_left(const unit *u, position at, const reach *r)
     return (ith_linear_left){converted_at(u, at) + r->from_unit * most, u->count * most};
 }
 
-/* Whether the weights of a block must be converted before they are multiplied. */
+/* Whether the unit converts all weights of a layer before it multiplies any: several spans use them. */
+static bool converts_first(const unit *u, const ith_linear *layer)
+{
+    return u->spans > 1 && !layer->packed;
+}
+
+/* Whether the weights of a block are converted just before the block is multiplied. */
 static bool converts(const unit *u, position at)
 {
-    return at.span == 0 && !layer_of(u, at)->packed;
+    const ith_linear *layer = layer_of(u, at);
+    return at.span == 0 && !layer->packed && (at.block >= u->size->blocks || !converts_first(u, layer));
+}
+
+/* Converts the weights of the layers that are converted first. Returns false if their file was cut. */
+static bool convert_first(const unit *u)
+{
+    for (int which = 0; which < (u->product->gate ? 2 : 1); which++) {
+        const position begin = {.which = which};
+        const ith_linear *layer = layer_of(u, begin);
+        const char *file = NULL;
+        if (converts_first(u, layer))
+            file = ith_linear_convert_all(layer, u->first, u->count, converted_at(u, begin),
+                                          left_bytes(u->size, u->count), u->count * u->size->row_bytes);
+        if (file) {
+            ith_linear_fail_file(u->product->outcome, file);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Converts the weights of a block, or the weights `up` of the additions at the block. Returns false if their file was
@@ -342,8 +367,8 @@ static void fetch_left(const unit *u, position next, int64_t i, int64_t n, ith_p
 }
 
 /* Lets the kernel fetch memory while it multiplies right panel number i of n of a span: the next right panel, and a
- * share of the next weights. After the last block the next weights belong to the first unit that no thread has taken.
- */
+ * share of the next weights. After the last block the next weights belong to the first unit that no thread has taken;
+ * if it converts them first, they are too many. */
 static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_product_call *call)
 {
     const ith_linear_product *p = u->product;
@@ -353,7 +378,9 @@ static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_pr
     if (is_last(u, at)) {
         int64_t number = ith_linear_next_item(p->stage, p->strip);
         following.first = number / p->ranges * p->features;
-        following.count = number < p->units ? ith_min64(p->features, u->size->out - following.first) : 0;
+        following.count = number < p->units && !converts_first(u, p->layer)
+                              ? ith_min64(p->features, u->size->out - following.first)
+                              : 0;
     }
     fetch_left(&following, next, i, n, call);
 }
@@ -460,6 +487,8 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.sums[0] = (float *)(void *)((char *)u.turned + turned_bytes(size));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
     u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
+    if (!convert_first(&u))
+        return;
     for (position at = {0};; at = after(&u, at)) {
         if (!ith_linear_goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
             return;
