@@ -16,12 +16,13 @@
  * instruction reads denormals as zero: the loss is below 2^-126, and the gate of fixed_m keeps probabilities that
  * matter above it.
  *
- * Loops. A job is a panel of 32 queries against block_kv_compute keys, which stay in the second-level cache while all
- * their jobs run. A job computes s^T strip by strip: 32 keys, 2 x 2 tiles. Then it adds to o^T step by step: 32
- * elements of D, 2 x 2 tiles, summed in registers over the keys of the job. A slot is the time in which the logits of
- * one strip are computed. During a slot, the probabilities of the previous strip are computed, and some steps of o^T of
- * the previous job are added. So the tile unit and the vector units work side by side. The sums of a strip or step are
- * stored between the first products of the next one. */
+ * Loops. A job is a panel of 32 queries against one packed panel of keys, 128 keys. block_kv_compute keys stay in the
+ * second-level cache while all their jobs run. A job computes s^T strip by strip: 32 keys, 2 x 2 tiles. Then it adds to
+ * o^T step by step: 32 elements of D, 2 x 2 tiles, summed in registers over the keys of the job. A slot is the time in
+ * which the logits of one strip are computed. During a slot, the probabilities of the previous strip are computed, and
+ * some steps of o^T of an earlier job are added. So the tile unit and the vector units work side by side. Products and
+ * probabilities take turns in small units, because a processor looks only some hundred instructions ahead. The sums of a strip or step are stored between the first products of the next one. k and v are loaded past the
+ * first-level cache, which has room for q, s, p and o of one panel of queries. */
 #include "attn_bf16_amx.h"
 
 #include "../avx512/exp2_short_avx512.h"
@@ -30,10 +31,11 @@
 #include "panels_amx.h"
 
 enum {
-    SLICE = 16, /* number of keys whose probabilities are computed at a time */
+    SLICE = 8, /* number of keys whose probabilities are computed at a time */
     SLICES = STRIP / SLICE,
-    RISE = 8,       /* with the online softmax, m is raised when a logit exceeds it by more than this */
-    ROWS_AHEAD = 16 /* packing prefetches a row while it reads the row this many rows earlier */
+    UNITS = 2 * SLICES, /* units of work on the probabilities of a strip, for each half of the queries and each slice */
+    RISE = 8,           /* with the online softmax, m is raised when a logit exceeds it by more than this */
+    ROWS_AHEAD = 16     /* packing prefetches a row while it reads the row this many rows earlier */
 };
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
@@ -147,7 +149,7 @@ static void store_state(work *w)
 static __attribute__((noinline)) void finish_logits(const work *w, const char *panel, float *s, int64_t half)
 {
     const ith_attn_call *call = w->t.call;
-    const float *b = panel_bias(panel, w->t.D) + w->n % STRIPS * STRIP;
+    const float *b = panel_bias(panel, w->t.D) + w->n * STRIP;
     int64_t key = w->pending->key + w->n * STRIP;
     for (int64_t k = 0; k < STRIP; k++)
         vec_store(s + k * LANES, vec_fma(vec_load(s + k * LANES), vec_set(w->c), vec_set(b[k])));
@@ -214,8 +216,8 @@ static inline vec top_of(const float *s)
  * mask, and raises the maxima. */
 static inline void prepare(work *w, int64_t half)
 {
-    const char *panel = w->pending->panels + w->n / STRIPS * w->panel_bytes;
-    float *s = w->logits + half * STRIP * LANES, *factor = w->factor + half * LANES;
+    const char *panel = w->pending->panel;
+    float *s = w->logits, *factor = w->factor + half * LANES;
     bool finish = w->t.call->mask_kind != ITH_MASK_NONE || head_of(panel, w->t.D)->biased;
     if (finish)
         finish_logits(w, panel, s, half);
@@ -233,23 +235,27 @@ static inline void prepare(work *w, int64_t half)
         round_logits(s, factor, large);
 }
 
+/* Picks the upper halves of the lanes of two vectors (_mm512_permutex2var_epi16), as pairs. */
+static const _Alignas(64) uint16_t upper_halves[2 * LANES] = {1,  33, 3,  35, 5,  37, 7,  39, 9,  41, 11,
+                                                              43, 13, 45, 15, 47, 17, 49, 19, 51, 21, 53,
+                                                              23, 55, 25, 57, 27, 59, 29, 61, 31, 63};
+
 /* Combines two probabilities in each lane into a pair of bf16 numbers, rounded to nearest. */
 static inline __m512i pairs_of(vec low, vec high)
 {
     const __m512i half_unit = _mm512_set1_epi32(0x8000);
     __m512i a = _mm512_add_epi32(_mm512_castps_si512(low), half_unit);
     __m512i b = _mm512_add_epi32(_mm512_castps_si512(high), half_unit);
-    return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
+    return _mm512_permutex2var_epi16(a, _mm512_load_si512(upper_halves), b);
 }
 
-/* Computes the probabilities of SLICE of the 32 keys of the pending strip, stores them in bf16, and adds them to l and,
- * after rounding, to l'. */
-static inline void slice_probabilities(const work *w, int64_t half, int64_t slice)
+/* Computes the probabilities of the next SLICE keys of the pending strip for half of the queries, stores them in bf16,
+ * and adds them to l and, after rounding, to l'. */
+static inline void slice_probabilities(const work *w, int64_t half)
 {
-    const job *j = w->pending;
-    int64_t i = j->i + half * LANES;
-    const float *s = w->logits + half * STRIP * LANES + slice * SLICE * LANES;
-    char *p = j->p + w->n * PAIR_BYTES + half * TILE_BYTES + slice * SLICE / 2 * TILE_ROW_BYTES;
+    const int64_t i = w->pending->i + half * LANES;
+    const float *s = w->logits;
+    char *p = w->probabilities;
     float *l = w->t.l + i, *rounded = w->rounded + i;
     vec c = vec_load(w->factor + half * LANES), shift = vec_load(w->t.shift + i);
     vec even = vec_set(0.0f), odd = even, sum[2] = {vec_load(rounded), even};
@@ -268,27 +274,27 @@ static inline void slice_probabilities(const work *w, int64_t half, int64_t slic
     vec_store(rounded, vec_add(sum[0], sum[1]));
 }
 
-/* Units of work on the probabilities of a strip of 32 keys: for each half of the queries, one for preparation and one
- * for each slice of SLICE keys. */
-enum { UNITS = 2 + 2 * SLICES };
-
-/* Does the next unit of work on the pending strip of 32 keys: prepares the logits of half of the queries, or computes
- * the probabilities of SLICE keys. */
-static __attribute__((noinline)) void next_unit(work *w)
+/* Does the next `count` units of work on the pending strip: each computes the probabilities of SLICE keys for half of
+ * the queries. The first unit of a half prepares its logits. */
+static __attribute__((noinline)) void next_units(work *w, int64_t count)
 {
-    int64_t unit = w->unit++;
-    if (unit < 2)
-        prepare(w, unit);
-    else
-        slice_probabilities(w, (unit - 2) / SLICES, (unit - 2) % SLICES);
+    for (; count > 0; count--, w->unit++) {
+        const int64_t half = w->unit / SLICES;
+        if (w->unit % SLICES == 0)
+            prepare(w, half);
+        slice_probabilities(w, half);
+        w->logits += SLICE * LANES, w->probabilities += SLICE / 2 * TILE_ROW_BYTES;
+    }
 }
 
-/* Does the units of work on probabilities that are due after a product of tiles. The units are spread evenly over
- * w->products products. */
+/* Does the units of work that are due after a group of products. */
 static inline __attribute__((always_inline)) void compute_pending(work *w)
 {
-    for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
-        next_unit(w);
+    int64_t due = 0;
+    for (w->credit += w->units; w->credit >= w->groups; w->credit -= w->groups)
+        due++;
+    if (due)
+        next_units(w, due);
     tiles_see_memory();
 }
 
@@ -322,12 +328,12 @@ static inline void will_store_o(work *w, float *o)
  * stores in a row would leave the tile unit without work. */
 static inline __attribute__((always_inline)) void begin_sums(work *w, const char *a, const char *b, const float *from)
 {
-    _tile_loadd(4, a, TILE_ROW_BYTES);
+    _tile_stream_loadd(4, a, TILE_ROW_BYTES);
     _tile_loadd(6, b, TILE_ROW_BYTES);
     STORE_SUM(0);
     BEGIN_SUM(0, from);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
+    _tile_stream_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
     STORE_SUM(1);
     BEGIN_SUM(1, from);
     _tile_dpbf16ps(1, 5, 6);
@@ -346,10 +352,10 @@ static inline __attribute__((always_inline)) void begin_sums(work *w, const char
 static inline __attribute__((always_inline)) void add_to_sums(work *w, const char *a, const char *b, int64_t count)
 {
     for (; count > 0; count--, a += PAIR_BYTES, b += PAIR_BYTES) {
-        _tile_loadd(4, a, TILE_ROW_BYTES);
+        _tile_stream_loadd(4, a, TILE_ROW_BYTES);
         _tile_loadd(6, b, TILE_ROW_BYTES);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
+        _tile_stream_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
         _tile_dpbf16ps(1, 5, 6);
         _tile_loadd(7, b + TILE_BYTES, TILE_ROW_BYTES);
         _tile_dpbf16ps(2, 4, 7);
@@ -373,7 +379,7 @@ static void store_sums(work *w)
  * written to s later. */
 static void score_strip(work *w, const job *j, int64_t n, float *s)
 {
-    const char *k = panel_keys(j->panels + n / STRIPS * w->panel_bytes, w->t.D, n % STRIPS);
+    const char *k = panel_keys(j->panel, w->t.D, n);
     const char *q = w->q + j->i / QUERIES * w->steps * PAIR_BYTES;
     begin_sums(w, k, q, NULL);
     will_store_logits(w, s);
@@ -384,18 +390,10 @@ static void score_strip(work *w, const job *j, int64_t n, float *s)
 static void add_step(work *w, const job *j, int64_t step)
 {
     float *o = lanes_o(&w->t, j->i) + step * STEP * QUERIES;
-    const char *panel = j->panels, *p = j->p;
-    for (int64_t left = j->strips; left > 0; left -= STRIPS, panel += w->panel_bytes, p += STRIPS * PAIR_BYTES) {
-        const char *v = panel_values(panel, w->t.D, step);
-        int64_t count = ith_min64(left, STRIPS);
-        if (left < j->strips) {
-            add_to_sums(w, v, p, count);
-            continue;
-        }
-        begin_sums(w, v, p, o);
-        will_store_o(w, o);
-        add_to_sums(w, v + PAIR_BYTES, p + PAIR_BYTES, count - 1);
-    }
+    const char *v = panel_values(j->panel, w->t.D, step);
+    begin_sums(w, v, j->p, o);
+    will_store_o(w, o);
+    add_to_sums(w, v + PAIR_BYTES, j->p + PAIR_BYTES, j->strips - 1);
 }
 
 /* Multiplies the outputs of a job's queries by 2^(m - m') where a maximum has risen from m to m'. */
@@ -412,14 +410,17 @@ static void rescale(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Returns job number t of the call. A job attends with 32 queries to one block of keys. The jobs of a block of keys
- * follow each other. */
+/* Returns job number t of the call. The packed panels of keys of a block (block_kv_compute) follow each other for one
+ * panel of queries, whose outputs o stay in the first-level cache meanwhile. */
 static job job_at(const work *w, int64_t t)
 {
-    int64_t key = t / w->q_panels * w->block;
-    job j = {.key = key, .i = t % w->q_panels * QUERIES, .p = w->p[t % 2], .scale = w->scale[t % 2]};
-    j.strips = ith_div_up(ith_min64(w->block, w->t.call->keys - key), STRIP);
-    j.panels = (const char *)w->t.call->packed + key / PANEL * w->panel_bytes;
+    const int64_t keys = w->t.call->keys, per_block = w->q_panels * (w->block / PANEL);
+    const int64_t block = t / per_block * w->block, number = t % per_block;
+    const int64_t panels = ith_div_up(ith_min64(w->block, keys - block), PANEL);
+    const int64_t key = block + number % panels * PANEL;
+    job j = {.key = key, .i = number / panels * QUERIES, .p = w->p[t % 2], .scale = w->scale[t % 3]};
+    j.strips = ith_div_up(ith_min64(PANEL, keys - key), STRIP);
+    j.panel = (const char *)w->t.call->packed + key / PANEL * w->panel_bytes;
     lanes_fill(j.scale, 1.0f);
     return j;
 }
@@ -428,64 +429,71 @@ static job job_at(const work *w, int64_t t)
 static fetch next_block(const work *w, const job *j)
 {
     int64_t bytes = w->block / PANEL * w->panel_bytes;
-    return fetch_panels(w->t.call, j->panels, bytes, w->q_panels * j->strips);
+    return fetch_panels(w->t.call, j->panel, bytes, w->q_panels * (w->block / STRIP));
 }
 
-/* Computes the dot products of strip n (32 keys) of job `now`, which follows job `before`. At the same time it computes
- * the probabilities of the previous strip, which for n = 0 is the last strip of `before`. Once all probabilities of
- * `before` are computed, each call also adds one part of its product p v to o^T. Either job may be NULL. */
-static void run_slot(work *w, const job *now, const job *before, int64_t n)
+/* Adds steps [begin, end) of p v of job j to o^T. */
+static void add_steps(work *w, const job *j, int64_t begin, int64_t end)
 {
-    int64_t slots = now != NULL ? now->strips : 1, begin = 0, end = w->steps;
-    if (slots > 1) {
-        begin = w->steps * ith_max64(n - 1, 0) / (slots - 1);
-        end = w->steps * n / (slots - 1);
-    }
-    bool probabilities_first = slots == 1;
-    w->products = now != NULL ? w->steps : 0;
-    if (before != NULL && !probabilities_first)
-        w->products += (end - begin) * before->strips;
-    w->products = ith_max64(w->products, 1);
-    fetch_some(&w->ahead);
-    if (now != NULL)
-        score_strip(w, now, n, w->logits == w->s[0] ? w->s[1] : w->s[0]);
-    else
-        store_sums(w);
-    while (probabilities_first && w->unit < w->units)
-        next_unit(w);
-    if (before != NULL && begin == 0 && end > 0)
-        rescale(w, before);
-    for (int64_t step = begin; before != NULL && step < end; step++)
-        add_step(w, before, step);
-    while (w->unit < w->units)
-        next_unit(w);
+    if (begin == 0 && end > 0)
+        rescale(w, j);
+    for (int64_t step = begin; step < end; step++)
+        add_step(w, j, step);
 }
 
-/* Runs all jobs of the call (32 queries against one block of keys each). The logits of job t are computed while p v of
- * job t - 1 is added to the outputs. Jobs of even and of odd number have separate buffers. */
+/* Computes the dot products of strip n (32 keys) of job `now`, and adds steps [begin, end) of p v of job `before`, if it
+ * is not NULL, to o^T. Meanwhile it computes the probabilities of the pending strip. Then strip n is pending. */
+static void run_slot(work *w, job *now, int64_t n, const job *before, int64_t begin, int64_t end)
+{
+    float *s = w->strip_logits == w->s[0] ? w->s[1] : w->s[0];
+    w->groups = w->steps + (before ? (end - begin) * before->strips : 0);
+    fetch_some(&w->ahead);
+    score_strip(w, now, n, s);
+    if (before)
+        add_steps(w, before, begin, end);
+    w->pending = now, w->n = n;
+    w->strip_logits = w->logits = s, w->probabilities = now->p + n * PAIR_BYTES;
+    w->unit = w->credit = 0, w->units = UNITS;
+}
+
+/* Computes the probabilities of the last strip of the call, and adds to o^T steps [added, w->steps) of p v of job
+ * `before`, unless it is NULL, and all steps of the last job. */
+static void finish_jobs(work *w, const job *before, int64_t added)
+{
+    store_sums(w);
+    next_units(w, w->units);
+    w->units = 0;
+    if (before)
+        add_steps(w, before, added, w->steps);
+    if (w->pending)
+        add_steps(w, w->pending, 0, w->steps);
+    store_sums(w);
+}
+
+/* Runs all jobs of the call. Slot 0 of job t completes the probabilities of job t - 1. So p v of job t - 1 is added to o
+ * in the next slots, and in slot 0 of job t + 1, with about the same number of steps each. Three jobs are at work at
+ * the same time. */
 static void run_jobs(work *w)
 {
-    int64_t jobs = ith_div_up(w->t.call->keys, w->block) * w->q_panels;
-    job job_of[2];
+    const int64_t jobs = w->q_panels * ith_div_up(w->t.call->keys, PANEL), steps = w->steps;
+    job job_of[3], *before = NULL;
+    int64_t added = 0; /* number of steps of `before` that are added */
     will_store_logits(w, w->nowhere);
-    w->logits = w->s[0];
-    for (int64_t t = 0; t <= jobs && !ith_attn_halted(w->t.call); t++) {
-        job *now = t < jobs ? &job_of[t % 2] : NULL, *before = t > 0 ? &job_of[(t + 1) % 2] : NULL;
-        if (now != NULL) {
-            *now = job_at(w, t);
-            if (now->i == 0)
-                w->ahead = next_block(w, now);
-        }
-        for (int64_t n = 0; n < (now != NULL ? now->strips : 1); n++) {
-            run_slot(w, now, before, n);
-            w->pending = now;
-            w->n = n;
-            w->logits = w->logits == w->s[0] ? w->s[1] : w->s[0];
-            w->unit = w->credit = 0;
-            w->units = UNITS;
+    w->strip_logits = w->s[0];
+    for (int64_t t = 0; t < jobs && !ith_attn_halted(w->t.call); t++) {
+        job *now = &job_of[t % 3];
+        *now = job_at(w, t);
+        if (now->i == 0 && now->key % w->block == 0)
+            w->ahead = next_block(w, now);
+        run_slot(w, now, 0, before, added, steps);
+        before = t > 0 ? &job_of[(t - 1) % 3] : NULL, added = 0;
+        for (int64_t n = 1; n < now->strips; n++) {
+            const int64_t end = steps * n / now->strips;
+            run_slot(w, now, n, before, added, end);
+            added = end;
         }
     }
-    store_sums(w);
+    finish_jobs(w, before, added);
 }
 
 static void attend(const ith_attn_call *call)

@@ -26,9 +26,9 @@ static inline ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
-/* A job: a panel of 32 queries attends to one block of block_kv_compute keys, in `strips` strips of 32 keys. */
+/* A job: a panel of 32 queries attends to the keys of one packed panel, in `strips` strips of 32 keys. */
 typedef struct job {
-    const char *panels;
+    const char *panel;
     int64_t strips;
     int64_t key, i; /* the first key and the first query of the job, counted within the call */
     char *p; /* [strips][2 tiles]: probabilities in bf16; a tile holds 16 pairs of neighbouring keys by 16 queries */
@@ -39,7 +39,8 @@ typedef struct job {
 typedef struct work {
     query_lanes t;
     /* steps: number of steps of 32 elements (STEP) in a head. panel_bytes: bytes of a packed panel of keys. q_panels:
-     * number of panels of 32 queries. block: number of keys that are computed at a time (block_kv_compute). */
+     * number of panels of 32 queries. block: number of keys to which all queries attend before the next keys
+     * (block_kv_compute). */
     int64_t steps, panel_bytes, q_panels, block;
     float c;        /* the factor of dot products, |scale| log2(e) */
     float *rounded; /* [rows]: sums l' of probabilities that are rounded to bf16 */
@@ -47,22 +48,24 @@ typedef struct work {
      * elements by 16 queries. */
     char *q;
     char *p[2]; /* buffers of probabilities for jobs of even and of odd number (job.p) */
-    /* scale: factors of older outputs, for jobs of even and of odd number (job.scale). s: two buffers, which hold in
+    /* scale: factors of older outputs, for the three jobs that are at work (job.scale). s: two buffers, which hold in
      * turn the logits of the current strip of 32 keys and of the previous strip. Each is [2][STRIP][16 queries], so
      * that each tile is contiguous. */
-    float *scale[2], *s[2];
+    float *scale[3], *s[2];
     float *unstored; /* the memory to which the sums in the tile registers are to be written */
     /* Distances in `unstored`, which receives 2 x 2 tiles of sums: floats from a tile to the tile below it, floats to
      * the tile beside it, bytes between rows of a tile. */
     int64_t below, beside, row_bytes;
     float *nowhere; /* a buffer for the contents of tile registers that are not needed */
-    /* The job of the pending strip: of the 32 keys whose probabilities are computed between the products of tiles. */
+    /* The pending strip of 32 keys: strip number n of job `pending`. Its probabilities are computed between the products
+     * of tiles, in UNITS units of work, of which `unit` are done. The units are spread evenly over `groups` groups of
+     * products: credit grows by `units` with each group, and each time it reaches `groups`, a unit is due. units: UNITS,
+     * or 0 if no strip is pending. */
     job *pending;
-    /* n: number of the pending strip of 32 keys in its job. next_unit computes the probabilities of this strip in
-     * `units` small units of work, of which `unit` are done. The units are spread evenly over `products` products of
-     * tiles: credit grows by `units` with each product, and whenever it reaches `products`, the next unit is due. */
-    int64_t n, unit, units, credit, products;
-    float *logits;         /* logits of the pending strip of 32 keys */
+    int64_t n, unit, units, credit, groups;
+    float *strip_logits;   /* its logits */
+    float *logits;         /* the logits of the next unit */
+    char *probabilities;   /* where the next unit writes its probabilities */
     float factor[QUERIES]; /* factors of `logits`: the member c, or 1 if `logits` already contains c */
     fetch ahead;           /* prefetch of the next block of keys while the current block is used */
 } work;
@@ -75,9 +78,10 @@ static __attribute__((noinline)) work lay_out(ith_arena *arena, int64_t q_rows, 
     w.q_panels = rows / QUERIES;
     for (int i = 0; i < 2; i++) {
         w.s[i] = ith_arena_take(arena, STRIP * QUERIES, bytes);
-        w.p[i] = ith_arena_take(arena, QUERIES * block, 2);
-        w.scale[i] = ith_arena_take(arena, QUERIES, bytes);
+        w.p[i] = ith_arena_take(arena, QUERIES * PANEL, 2);
     }
+    for (int i = 0; i < 3; i++)
+        w.scale[i] = ith_arena_take(arena, QUERIES, bytes);
     w.nowhere = ith_arena_take(arena, STRIP * QUERIES, bytes);
     w.rounded = ith_arena_take(arena, rows, bytes);
     w.q = ith_arena_take(arena, w.q_panels * w.steps, PAIR_BYTES);

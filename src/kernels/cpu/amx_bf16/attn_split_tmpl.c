@@ -373,10 +373,11 @@ static inline void compute_pending(work *w)
 
 /* ---- Squares: 2 x 2 tiles of sums in registers 0 to 3 ---------------------------------------------------------- */
 
+/* Loads two tiles of k or v past the first-level cache, which keeps q, s, p and o. */
 static inline void load_left(const char *a)
 {
-    _tile_loadd(4, a, TILE_ROW_BYTES);
-    _tile_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
+    _tile_stream_loadd(4, a, TILE_ROW_BYTES);
+    _tile_stream_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
 }
 
 static inline void load_right(const char *b)
