@@ -146,10 +146,11 @@ static void store_state(work *w)
 
 /* Turns the dot products of the pending strip of 32 keys into logits, s = c s + b, for 16 queries. Then applies the
  * mask. */
-static __attribute__((noinline)) void finish_logits(const work *w, const char *panel, float *s, int64_t half)
+static __attribute__((noinline)) void finish_logits(const work *w, int64_t half)
 {
     const ith_attn_call *call = w->t.call;
-    const float *b = panel_bias(panel, w->t.D) + w->n * STRIP;
+    const float *b = panel_bias(w->pending->panel, w->t.D) + w->n * STRIP;
+    float *s = w->logits;
     int64_t key = w->pending->key + w->n * STRIP;
     for (int64_t k = 0; k < STRIP; k++)
         vec_store(s + k * LANES, vec_fma(vec_load(s + k * LANES), vec_set(w->c), vec_set(b[k])));
@@ -181,58 +182,46 @@ static __attribute__((noinline)) void raise_maxima(work *w, int64_t half, __mmas
     vec_store(w->t.shift + i, _mm512_maskz_mov_ps(finite, m));
     for (int n = 0; n < 3; n++)
         vec_store(scaled[n], vec_mul(vec_load(scaled[n]), scale));
-    for (int64_t n = 0; n < w->n; n++)
-        for (int64_t row = 0; row < TILE_ROWS; row++) {
-            char *pairs = j->p + n * PAIR_BYTES + half * TILE_BYTES + row * TILE_ROW_BYTES;
-            _mm512_store_si512(pairs, scale_pairs(_mm512_load_si512(pairs), scale));
-        }
+    for (int64_t n = 0; n <= w->n; n++)
+        for (char *p = j->p + n * PAIR_BYTES + half * TILE_BYTES, *end = p + TILE_BYTES;
+             p < end && p != w->probabilities; p += TILE_ROW_BYTES)
+            _mm512_store_si512(p, scale_pairs(_mm512_load_si512(p), scale));
 }
 
-/* Replaces logits x by s = c x, rounded, before m is subtracted, in lanes where abs(m) > 2^12. m comes from rounded
- * logits: an unrounded c x could exceed m by half a unit in the last place, which is much if m is large. */
-static __attribute__((noinline)) void round_logits(float *s, float *factor, __mmask16 large)
+/* Replaces SLICE logits x by s = c x, rounded, before m is subtracted, in lanes where abs(m) > 2^12. m comes from
+ * rounded logits: an unrounded c x could exceed m by half a unit in the last place, which is much if m is large. */
+static __attribute__((noinline)) void round_logits(float *s, vec factor, __mmask16 large)
 {
-    vec f = vec_load(factor);
-    for (int64_t k = 0; k < STRIP; k++, s += LANES) {
+    for (int64_t k = 0; k < SLICE; k++, s += LANES) {
         vec x = vec_load(s);
-        vec_store(s, _mm512_mask_mul_ps(x, large, x, f));
+        vec_store(s, _mm512_mask_mul_ps(x, large, x, factor));
     }
-    vec_store(factor, _mm512_mask_mov_ps(f, large, vec_set(1.0f)));
 }
 
-/* Returns the largest logit of each of LANES queries in a strip of 32 keys. Two chains of comparisons hide their
- * latency. */
+/* Returns the largest of SLICE numbers in each lane. Two chains of comparisons hide their latency. */
 static inline vec top_of(const float *s)
 {
-    vec a = vec_set(-INFINITY), b = a;
-    for (int64_t k = 0; k < STRIP; k += 2) {
+    vec a = vec_load(s), b = vec_load(s + LANES);
+#pragma GCC unroll 8
+    for (int64_t k = 2; k < SLICE; k += 2) {
         a = vec_max(vec_load(s + k * LANES), a);
         b = vec_max(vec_load(s + (k + 1) * LANES), b);
     }
     return vec_max(a, b);
 }
 
-/* Prepares the logits of the pending strip of 32 keys, for one half (16) of the queries of its job: applies biases and
- * mask, and raises the maxima. */
-static inline void prepare(work *w, int64_t half)
+/* Raises the maxima for SLICE logits, factor times s. Returns the factors of the logits, which may be rounded now. */
+static inline vec follow_maxima(work *w, int64_t half, float *s, vec factor)
 {
-    const char *panel = w->pending->panel;
-    float *s = w->logits, *factor = w->factor + half * LANES;
-    bool finish = w->t.call->mask_kind != ITH_MASK_NONE || head_of(panel, w->t.D)->biased;
-    if (finish)
-        finish_logits(w, panel, s, half);
-    vec f = vec_set(finish ? 1.0f : w->c);
-    vec_store(factor, f);
-    if (w->t.call->softmax != ITH_SOFTMAX_ONLINE)
-        return;
     const float *m = w->t.m + w->pending->i + half * LANES;
-    vec top = vec_mul(f, top_of(s));
+    vec top = vec_mul(factor, top_of(s));
     __mmask16 higher = _mm512_cmp_ps_mask(top, vec_add(vec_load(m), vec_set(RISE)), _CMP_GT_OQ);
     if (higher)
         raise_maxima(w, half, higher, top);
     __mmask16 large = _mm512_cmp_ps_mask(_mm512_abs_ps(vec_load(m)), vec_set(0x1p12f), _CMP_GT_OQ);
     if (large)
         round_logits(s, factor, large);
+    return _mm512_mask_mov_ps(factor, large, vec_set(1.0f));
 }
 
 /* Picks the upper halves of the lanes of two vectors (_mm512_permutex2var_epi16), as pairs. */
@@ -249,21 +238,19 @@ static inline __m512i pairs_of(vec low, vec high)
     return _mm512_permutex2var_epi16(a, _mm512_load_si512(upper_halves), b);
 }
 
-/* Computes the probabilities of the next SLICE keys of the pending strip for half of the queries, stores them in bf16,
- * and adds them to l and, after rounding, to l'. */
-static inline void slice_probabilities(const work *w, int64_t half)
+/* Computes the probabilities of SLICE keys from their logits, factor times s, for half of the queries. Stores them in
+ * bf16, and adds them to l and, after rounding, to l'. */
+static inline void slice_probabilities(const work *w, int64_t half, const float *s, vec factor)
 {
     const int64_t i = w->pending->i + half * LANES;
-    const float *s = w->logits;
     char *p = w->probabilities;
     float *l = w->t.l + i, *rounded = w->rounded + i;
-    vec c = vec_load(w->factor + half * LANES), shift = vec_load(w->t.shift + i);
-    vec even = vec_set(0.0f), odd = even, sum[2] = {vec_load(rounded), even};
+    vec shift = vec_load(w->t.shift + i), even = vec_set(0.0f), odd = even, sum[2] = {vec_load(rounded), even};
     const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
 #pragma GCC unroll 8
     for (int64_t k = 0; k < SLICE; k += 2) {
-        vec a = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + k * LANES), c, shift));
-        vec b = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + (k + 1) * LANES), c, shift));
+        vec a = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + k * LANES), factor, shift));
+        vec b = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + (k + 1) * LANES), factor, shift));
         __m512i pairs = pairs_of(a, b);
         _mm512_store_si512(p + k / 2 * TILE_ROW_BYTES, pairs);
         even = vec_add(even, a);
@@ -275,14 +262,18 @@ static inline void slice_probabilities(const work *w, int64_t half)
 }
 
 /* Does the next `count` units of work on the pending strip: each computes the probabilities of SLICE keys for half of
- * the queries. The first unit of a half prepares its logits. */
+ * the queries. */
 static __attribute__((noinline)) void next_units(work *w, int64_t count)
 {
+    const bool online = w->t.call->softmax == ITH_SOFTMAX_ONLINE;
     for (; count > 0; count--, w->unit++) {
         const int64_t half = w->unit / SLICES;
-        if (w->unit % SLICES == 0)
-            prepare(w, half);
-        slice_probabilities(w, half);
+        vec factor = vec_set(w->unfinished ? 1.0f : w->c);
+        if (w->unfinished && w->unit % SLICES == 0)
+            finish_logits(w, half);
+        if (online)
+            factor = follow_maxima(w, half, w->logits, factor);
+        slice_probabilities(w, half, w->logits, factor);
         w->logits += SLICE * LANES, w->probabilities += SLICE / 2 * TILE_ROW_BYTES;
     }
 }
@@ -452,6 +443,7 @@ static void run_slot(work *w, job *now, int64_t n, const job *before, int64_t be
     if (before)
         add_steps(w, before, begin, end);
     w->pending = now, w->n = n;
+    w->unfinished = w->t.call->mask_kind != ITH_MASK_NONE || head_of(now->panel, w->t.D)->biased;
     w->strip_logits = w->logits = s, w->probabilities = now->p + n * PAIR_BYTES;
     w->unit = w->credit = 0, w->units = UNITS;
 }

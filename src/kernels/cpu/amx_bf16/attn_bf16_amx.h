@@ -63,11 +63,11 @@ typedef struct work {
      * or 0 if no strip is pending. */
     job *pending;
     int64_t n, unit, units, credit, groups;
-    float *strip_logits;   /* its logits */
-    float *logits;         /* the logits of the next unit */
-    char *probabilities;   /* where the next unit writes its probabilities */
-    float factor[QUERIES]; /* factors of `logits`: the member c, or 1 if `logits` already contains c */
-    fetch ahead;           /* prefetch of the next block of keys while the current block is used */
+    float *strip_logits; /* its logits */
+    float *logits;       /* the logits of the next unit */
+    char *probabilities; /* where the next unit writes its probabilities */
+    bool unfinished;     /* these are sums q . k, which biases or a mask still have to be applied to */
+    fetch ahead;         /* prefetch of the next block of keys while the current block is used */
 } work;
 
 /* Not inlined, so that the compiler keeps registers for the loops of the calling function. */
