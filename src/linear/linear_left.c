@@ -16,8 +16,7 @@ typedef struct conversion {
     int64_t first_block, blocks;
     char *to;
     int64_t block_bytes, part_bytes;
-    int64_t block;                            /* this block is converted at the moment, */
-    int64_t begin, steps;                     /* and of it steps [begin, begin + steps) */
+    int64_t block, begin, steps; /* steps [begin, begin + steps) of this block are converted at the moment */
     const ith_linear_weight *volatile weight; /* the matrix that is read at the moment; names the file if it is cut */
 } conversion;
 

@@ -6,6 +6,7 @@
 #                              a shell, which prints "ended with STATUS" first, and writes it into $work/ended. It has
 #                              written its number into $work/begun. The shells ignore SIGUSR1, with which Hydra ends
 #                              processes
+#   pids PATTERN               the numbers of the test's processes whose program's name matches
 #   complain SENTENCE          fails, with the output of the last run: the files out and err of $work
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 #   build_start_fault          compiles tests/mpi/start_fault.c as $work/start_fault.so
@@ -45,13 +46,13 @@ work=$(mktemp -d)
 mark=ITHACA_TEST_LAUNCH=$work
 segments() { ls /dev/shm | grep -E '^(vader_segment|sm_segment|ucx|mpich|psm|pmix|osc_)' || true; }
 segments_before=$(segments)
-end_processes() {
-    local environ pid
-    for environ in /proc/[0-9]*/environ; do
-        pid=${environ#/proc/} pid=${pid%/environ}
-        ! tr '\0' '\n' 2>/dev/null <"$environ" | grep -qxF "$mark" || kill -9 "$pid" 2>/dev/null || true
+pids() {
+    local environ
+    for environ in $(grep -lzsxF "$mark" /proc/[0-9]*/environ); do
+        [[ ! "$(basename "$(readlink "${environ%environ}exe")")" =~ ^($1)$ ]] || basename "${environ%/environ}"
     done
 }
+end_processes() { kill -9 $(pids '.*') 2>/dev/null || true; }
 trap 'end_processes; rm -rf "$work"' EXIT
 mkdir "$work/tmp"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive ITHACA_PLUGIN_PATH=$build
@@ -78,12 +79,10 @@ launch_unsupervised() {
 }
 
 check_nothing_left() {
-    local environ wait segment left
+    local process wait segment left
     for ((wait = 0; wait < 10; wait++)); do
         left=""
-        for environ in /proc/[0-9]*/environ; do
-            ! tr '\0' '\n' 2>/dev/null <"$environ" | grep -qxF "$mark" || left="$left $(tr '\0' ' ' <"${environ%environ}cmdline")"
-        done
+        for process in $(pids '.*'); do left="$left $process $(tr '\0' ' ' 2>/dev/null <"/proc/$process/cmdline")"; done
         [ "$left" ] || break
         sleep 0.2
     done

@@ -122,22 +122,13 @@ during() {
     launch_unsupervised 2 sh -c '"$@"; echo $? >>statuses' - \
         "$ithaca" generate "${small[@]}" --steps 10000 --output several.gif --timeout 5 >out 2>err &
     run=$!
-    for ((i = 0; i < 600; i++)); do [ "$(pids | wc -l)" != 2 ] || break; sleep 0.1; done
+    for ((i = 0; i < 600; i++)); do [ "$(pids ithaca | wc -l)" != 2 ] || break; sleep 0.1; done
     sleep 2
     $1
     wait $run || true
     grep -qxE "$2" <<<"$(echo $(sort -n statuses))" || complain "$1: exit statuses $(echo $(sort -n statuses)) instead of $2"
     [ ! -e several.gif ] || complain "$1: a video"
 }
-# pids PROCESSES: the ids of the program's processes in this launch
-pids() {
-    local file
-    for file in /proc/[0-9]*/environ; do
-        ! tr '\0' '\n' 2>/dev/null <"$file" | grep -qxF "$mark" || [ "$(basename "$(readlink "${file%environ}exe")")" != ithaca ] ||
-            basename "${file%/environ}"
-    done
-}
-
 # A process is killed while all decode. Fewer processes, or one, go on from the latents, with the same bits.
 decoding=(--model "$model" --prompt "A red circle" --height 128 --width 128 --frames 33 --steps 2 --threads 1 --quiet)
 "$ithaca" generate "${decoding[@]}" --output whole/
@@ -161,8 +152,8 @@ for processes in 2 1; do
     diff -rq on whole && rm -r on || complain "$processes processes go on from latents: another video"
 done
 
-kill_one() { kill -9 "$(pids | tail -1)"; }
-interrupt_all() { kill -TERM $(pids); }
+kill_one() { kill -9 "$(pids ithaca | tail -1)"; }
+interrupt_all() { kill -TERM $(pids ithaca); }
 during kill_one "(1 )?137"
 grep -qE "^ithaca: rank [01] on [^ ]+: .*rank [01] .*died" err || complain "not said who died"
 during interrupt_all "1( 1)?"
