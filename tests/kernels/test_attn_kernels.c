@@ -204,17 +204,19 @@ static void peaked_and_offset(const subject *s)
 /* Logits up to 10^36. Each row must take the value of its largest logit, found in double, and nothing may overflow. */
 static void extreme_logits(const subject *s)
 {
-    if (s->softmax != ITH_SOFTMAX_ONLINE || !takes(s, ITH_F32, 32))
-        return;
-    problem p = make_problem(s->kernel, ITH_F32, 50, 300, 32, 1.0f);
-    for (float scale = 1e6f; scale < 1e36f; scale *= 1e6f) {
-        p.scale = scale;
-        answer truth = exact(&p), mine = attend(s->kernel, &p);
-        assert_true(relative_error(&p, &mine, &truth) < 1e-6);
-        free_answer(&truth);
-        free_answer(&mine);
+    for (int t = 0; t < DTYPES && s->softmax == ITH_SOFTMAX_ONLINE; t++) {
+        if (!takes(s, dtypes[t], 32))
+            continue;
+        problem p = make_problem(s->kernel, dtypes[t], 50, 300, 32, 1.0f);
+        for (float scale = 1e6f; scale < 1e36f; scale *= 1e6f) {
+            p.scale = scale;
+            answer truth = exact(&p), mine = attend(s->kernel, &p);
+            assert_true(relative_error(&p, &mine, &truth) < (p.dtype == ITH_F32 ? 1e-6 : bound_of(p.dtype)));
+            free_answer(&truth);
+            free_answer(&mine);
+        }
+        free_problem(&p);
     }
-    free_problem(&p);
 }
 
 /* ---- Masks ----------------------------------------------------------------------------------------------------- */

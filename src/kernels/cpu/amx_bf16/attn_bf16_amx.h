@@ -66,7 +66,7 @@ typedef struct work {
     float *strip_logits; /* its logits */
     float *logits;       /* the logits of the next unit */
     char *probabilities; /* where the next unit writes its probabilities */
-    bool unfinished;     /* these are sums q . k, which biases or a mask still have to be applied to */
+    bool unfinished;     /* biases or a mask have to be applied to them */
     fetch ahead;         /* prefetch of the next block of keys while the current block is used */
 } work;
 
