@@ -309,20 +309,25 @@ static bool converts(const unit *u, position at)
     return at.span == 0 && !layer->packed && (at.block >= u->size->blocks || !converts_first(u, layer));
 }
 
+/* Returns true if `file` is NULL. Otherwise records that this file was cut. */
+static bool was_read(const unit *u, const char *file)
+{
+    if (file)
+        ith_linear_fail_file(u->product->outcome, file);
+    return !file;
+}
+
 /* Converts the weights of the layers that are converted first. Returns false if their file was cut. */
 static bool convert_first(const unit *u)
 {
+    const int64_t block_bytes = left_bytes(u->size, u->count), part_bytes = u->count * u->size->row_bytes;
     for (int which = 0; which < (u->product->gate ? 2 : 1); which++) {
         const position begin = {.which = which};
         const ith_linear *layer = layer_of(u, begin);
-        const char *file = NULL;
-        if (converts_first(u, layer))
-            file = ith_linear_convert_all(layer, u->first, u->count, converted_at(u, begin),
-                                          left_bytes(u->size, u->count), u->count * u->size->row_bytes);
-        if (file) {
-            ith_linear_fail_file(u->product->outcome, file);
+        if (converts_first(u, layer) &&
+            !was_read(
+                u, ith_linear_convert_all(layer, u->first, u->count, converted_at(u, begin), block_bytes, part_bytes)))
             return false;
-        }
     }
     return true;
 }
@@ -342,10 +347,7 @@ static bool convert(const unit *u, position at)
         const ith_linear_left left = added_left(u, at, &r);
         file = ith_linear_convert(r.added->up, r.first, r.count, r.block, left.first, left.part_bytes);
     }
-    if (!file)
-        return true;
-    ith_linear_fail_file(u->product->outcome, file);
-    return false;
+    return was_read(u, file);
 }
 
 /* Lets the kernel fetch share number i of n of the weights of the block that is computed next, and the memory for the
