@@ -89,10 +89,8 @@ esac
 
 # Kills the process that loads the layers of a host, or a process that reads them from its memory.
 shared() { # shared memory without a name of those processes of this test that still run
-    local maps
-    for maps in $(grep -lE "memfd:ithaca" /proc/[0-9]*/maps 2>/dev/null); do
-        ! tr '\0' '\n' 2>/dev/null <"${maps%maps}environ" | grep -xF "$mark" || true
-    done | wc -l
+    local process
+    for process in $(pids '.*'); do grep -lsE "memfd:ithaca" "/proc/$process/maps" || true; done | wc -l
 }
 for kill_name in host1.2 host0.1; do
     export kill_name

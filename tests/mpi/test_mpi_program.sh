@@ -129,6 +129,7 @@ during() {
     grep -qxE "$2" <<<"$(echo $(sort -n statuses))" || complain "$1: exit statuses $(echo $(sort -n statuses)) instead of $2"
     [ ! -e several.gif ] || complain "$1: a video"
 }
+
 # A process is killed while all decode. Fewer processes, or one, go on from the latents, with the same bits.
 decoding=(--model "$model" --prompt "A red circle" --height 128 --width 128 --frames 33 --steps 2 --threads 1 --quiet)
 "$ithaca" generate "${decoding[@]}" --output whole/

@@ -21,8 +21,9 @@
  * o^T step by step: 32 elements of D, 2 x 2 tiles, summed in registers over the keys of the job. A slot is the time in
  * which the logits of one strip are computed. During a slot, the probabilities of the previous strip are computed, and
  * some steps of o^T of an earlier job are added. So the tile unit and the vector units work side by side. Products and
- * probabilities take turns in small units, because a processor looks only some hundred instructions ahead. The sums of a strip or step are stored between the first products of the next one. k and v are loaded past the
- * first-level cache, which has room for q, s, p and o of one panel of queries. */
+ * probabilities take turns in small units, because a processor looks only some hundred instructions ahead. The sums of
+ * a strip or step are stored between the first products of the next one. k and v are loaded past the first-level cache,
+ * which has room for q, s, p and o of one panel of queries. */
 #include "attn_bf16_amx.h"
 
 #include "../avx512/exp2_short_avx512.h"
@@ -268,8 +269,9 @@ static __attribute__((noinline)) void next_units(work *w, int64_t count)
     const bool online = w->t.call->softmax == ITH_SOFTMAX_ONLINE;
     for (; count > 0; count--, w->unit++) {
         const int64_t half = w->unit / SLICES;
-        vec factor = vec_set(w->unfinished ? 1.0f : w->c);
-        if (w->unfinished && w->unit % SLICES == 0)
+        const bool unfinished = w->pending->unfinished;
+        vec factor = vec_set(unfinished ? 1.0f : w->c);
+        if (unfinished && w->unit % SLICES == 0)
             finish_logits(w, half);
         if (online)
             factor = follow_maxima(w, half, w->logits, factor);
@@ -412,6 +414,7 @@ static job job_at(const work *w, int64_t t)
     job j = {.key = key, .i = number / panels * QUERIES, .p = w->p[t % 2], .scale = w->scale[t % 3]};
     j.strips = ith_div_up(ith_min64(PANEL, keys - key), STRIP);
     j.panel = (const char *)w->t.call->packed + key / PANEL * w->panel_bytes;
+    j.unfinished = w->t.call->mask_kind != ITH_MASK_NONE || head_of(j.panel, w->t.D)->biased;
     lanes_fill(j.scale, 1.0f);
     return j;
 }
@@ -436,15 +439,14 @@ static void add_steps(work *w, const job *j, int64_t begin, int64_t end)
  * is not NULL, to o^T. Meanwhile it computes the probabilities of the pending strip. Then strip n is pending. */
 static void run_slot(work *w, job *now, int64_t n, const job *before, int64_t begin, int64_t end)
 {
-    float *s = w->strip_logits == w->s[0] ? w->s[1] : w->s[0];
+    float *s = w->s[w->slot++ % 2];
     w->groups = w->steps + (before ? (end - begin) * before->strips : 0);
     fetch_some(&w->ahead);
     score_strip(w, now, n, s);
     if (before)
         add_steps(w, before, begin, end);
     w->pending = now, w->n = n;
-    w->unfinished = w->t.call->mask_kind != ITH_MASK_NONE || head_of(now->panel, w->t.D)->biased;
-    w->strip_logits = w->logits = s, w->probabilities = now->p + n * PAIR_BYTES;
+    w->logits = s, w->probabilities = now->p + n * PAIR_BYTES;
     w->unit = w->credit = 0, w->units = UNITS;
 }
 
@@ -471,7 +473,6 @@ static void run_jobs(work *w)
     job job_of[3], *before = NULL;
     int64_t added = 0; /* number of steps of `before` that are added */
     will_store_logits(w, w->nowhere);
-    w->strip_logits = w->s[0];
     for (int64_t t = 0; t < jobs && !ith_attn_halted(w->t.call); t++) {
         job *now = &job_of[t % 3];
         *now = job_at(w, t);

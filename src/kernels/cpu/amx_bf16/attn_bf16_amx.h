@@ -30,7 +30,8 @@ static inline ith_attn_tile_limits tiles(int64_t head_dim)
 typedef struct job {
     const char *panel;
     int64_t strips;
-    int64_t key, i; /* the first key and the first query of the job, counted within the call */
+    bool unfinished; /* biases or a mask have to be applied to the logits */
+    int64_t key, i;  /* the first key and the first query of the job, counted within the call */
     char *p; /* [strips][2 tiles]: probabilities in bf16; a tile holds 16 pairs of neighbouring keys by 16 queries */
     float *scale; /* [QUERIES]: factors by which o is multiplied before p v of this job is added */
 } job;
@@ -63,10 +64,9 @@ typedef struct work {
      * or 0 if no strip is pending. */
     job *pending;
     int64_t n, unit, units, credit, groups;
-    float *strip_logits; /* its logits */
+    int64_t slot;        /* number of slots that have begun */
     float *logits;       /* the logits of the next unit */
     char *probabilities; /* where the next unit writes its probabilities */
-    bool unfinished;     /* biases or a mask have to be applied to them */
     fetch ahead;         /* prefetch of the next block of keys while the current block is used */
 } work;
 
