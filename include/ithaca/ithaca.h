@@ -72,6 +72,8 @@
  *   Processes  After fork the child may use nothing that its parent made; functions that compute return
  *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
  *              can compute on one thread only. Start other processes with exec or posix_spawn.
+ *   Locale     Results, files and the names of this header are the same whatever locale the program has set. Numbers in
+ *              sentences and in the log may follow it.
  *   Structs    Every struct begins with its size. Set it with its ..._INIT, which gives every field its default; then
  *              set the fields that you care about. 0 or NULL in a field of options means "choose for me". Later
  *              versions only add fields at the end, so that a program which was compiled against this header runs with

@@ -11,6 +11,7 @@
  * another process may cut the file meanwhile. */
 #include "gguf.h"
 
+#include "../base/plain_text.h"
 #include "../base/size.h"
 #include "quote.h"
 #include "tensor_file_parts.h"
@@ -183,11 +184,11 @@ static void print_number(uint32_t type, uint64_t bits, char text[NUMBER_BYTES])
     case ITH_GGUF_I64: snprintf(text, NUMBER_BYTES, "%" PRId64, (int64_t)(bits << unused) >> unused); break;
     case ITH_GGUF_F32:
         memcpy(&f32, &(uint32_t){(uint32_t)bits}, sizeof f32);
-        snprintf(text, NUMBER_BYTES, "%.9g", (double)f32);
+        ith_number_print((double)f32, 9, text, NUMBER_BYTES);
         break;
     case ITH_GGUF_F64:
         memcpy(&f64, &bits, sizeof f64);
-        snprintf(text, NUMBER_BYTES, "%.17g", f64);
+        ith_number_print(f64, 17, text, NUMBER_BYTES);
         break;
     case ITH_GGUF_BOOL: snprintf(text, NUMBER_BYTES, "%s", bits ? "true" : "false"); break;
     default: snprintf(text, NUMBER_BYTES, "%" PRIu64, bits); break;

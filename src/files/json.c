@@ -2,6 +2,7 @@
 /* Reads JSON configuration files (RFC 8259) with Jansson, which also refuses duplicate keys and invalid UTF-8. */
 #include "json.h"
 
+#include "../base/plain_text.h"
 #include "json_load.h"
 #include "mapping.h"
 #include "quote.h"
@@ -278,7 +279,9 @@ ith_json_text ith_json_print(const ith_json *json, const char *key)
                                        : "false");
         return out;
     }
+    const locale_t before = ith_plain_begin();
     size_t bytes = json_dumpb(value, whole, sizeof whole - 1, JSON_COMPACT | JSON_ENCODE_ANY);
+    ith_plain_end(before);
     bool fits = bytes > 0 && bytes < sizeof whole;
     whole[fits ? bytes : 0] = '\0';
     snprintf(out.text, sizeof out.text, "%s", fits ? ith_quote(whole).text : describe(value).text);

@@ -2,6 +2,7 @@
 /* Parses JSON texts with Jansson (json_load.h). */
 #include "json_load.h"
 
+#include "../base/plain_text.h"
 #include "quote.h"
 
 bool ith_json_lacks_memory(const json_error_t *error)
@@ -23,6 +24,14 @@ bool ith_json_has_few_values(const char *text, int64_t bytes)
     return values <= ITH_JSON_MOST_VALUES;
 }
 
+json_t *ith_json_tree(const char *text, int64_t bytes, json_error_t *error)
+{
+    const locale_t before = ith_plain_begin();
+    json_t *root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, error);
+    ith_plain_end(before);
+    return root;
+}
+
 ith_status ith_json_load(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out)
 {
     json_error_t error;
@@ -30,7 +39,7 @@ ith_status ith_json_load(ith_context *context, const char *path, const char *tex
     if (!ith_json_has_few_values(text, bytes))
         return ith_fail(context, ITH_ERR_FORMAT, "%s: has more than %d JSON values, which no file of a model needs",
                         path, ITH_JSON_MOST_VALUES);
-    *out = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    *out = ith_json_tree(text, bytes, &error);
     if (*out)
         return ITH_OK;
     if (ith_json_lacks_memory(&error))

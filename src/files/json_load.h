@@ -14,6 +14,10 @@
  * bytes of the text. */
 bool ith_json_has_few_values(const char *text, int64_t bytes);
 
+/* Parses a text as json_loadb does, but in every locale: where a decimal point has several bytes, as in ps_AF.UTF-8,
+ * json_loadb aborts the process. */
+json_t *ith_json_tree(const char *text, int64_t bytes, json_error_t *error);
+
 /* Parses the text of the file `path`. ITH_ERR_MEMORY, or ITH_ERR_FORMAT with the line and the column. The caller
  * releases *out, which is NULL after a failure, with json_decref. */
 ith_status ith_json_load(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out);

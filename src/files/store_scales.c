@@ -97,7 +97,7 @@ static ith_status read_format(ith_store *store, const ith_store_entry *entry, it
         return ITH_ERR_MEMORY;
     ith_status status =
         ith_mapping_copy(store->context, ith_store_path_of(store, entry), text, tensor->data, tensor->bytes);
-    json_t *json = status ? NULL : json_loadb(text, (size_t)tensor->bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *json = status ? NULL : ith_json_tree(text, tensor->bytes, &error);
     if (!status)
         status = json_is_object(json)
                      ? set_format(store, weight, json)

@@ -65,7 +65,7 @@ static ith_status parse_header(ith_tensor_file *file, const char *header, int64_
         return ith_fail(file->context, ITH_ERR_FORMAT,
                         "%s: the header has more than %d JSON values, which no file of a model needs", file->path,
                         ITH_JSON_MOST_VALUES);
-    *root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
+    *root = ith_json_tree(header, header_bytes, &error);
     if (*root)
         return ITH_OK;
     if (ith_json_lacks_memory(&error))

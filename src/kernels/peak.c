@@ -5,6 +5,7 @@
 
 #include "../base/clock.h"
 #include "../base/cpu.h"
+#include "../base/plain_text.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 #include "device_rate.h"
@@ -79,10 +80,10 @@ double ith_peak_of_product(const ith_instructions *product, uint32_t cpu, int th
  * products of bf16_amx make one product of the tensors' type. */
 static void describe_row(const ith_peak_row *row, double times, char *text, size_t text_bytes)
 {
+    char number[32] = "";
     if (times > 1)
-        snprintf(text, text_bytes, "%s/%g", row->name, times);
-    else
-        snprintf(text, text_bytes, "%s", row->name);
+        ith_number_print(times, 6, number, sizeof number);
+    snprintf(text, text_bytes, "%s%s%s", row->name, *number ? "/" : "", number);
 }
 
 const char *ith_peak_describe_product(const ith_instructions *product, uint32_t cpu, char *text, size_t text_bytes)

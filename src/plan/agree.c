@@ -2,6 +2,7 @@
 /* Agreement of ranks (agree.h). For requests, rank 0 broadcasts its own and the other ranks compare theirs with it. */
 #include "agree.h"
 
+#include "../base/plain_text.h"
 #include "tiles.h"
 
 #include <stdio.h>
@@ -59,7 +60,7 @@ static void add(request *r, const char *name, int64_t value)
 static void add_problem(request *r, const ith_attn_problem *p)
 {
     char scale[VALUE_BYTES];
-    snprintf(scale, sizeof scale, "%.9g", (double)p->scale); /* 9 digits distinguish all floats */
+    ith_number_print((double)p->scale, 9, scale, sizeof scale); /* 9 digits distinguish all floats */
     add(r, "batch", p->batch);
     add(r, "heads", p->heads);
     add(r, "kv_heads", p->kv_heads);

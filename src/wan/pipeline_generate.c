@@ -13,6 +13,7 @@
 #include "../base/clock.h"
 #include "../base/context.h"
 #include "../base/hash.h"
+#include "../base/plain_text.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 #include "../base/trace.h"
@@ -85,7 +86,7 @@ static ith_status save_latents(ith_rank *rank)
         return ITH_OK;
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
     snprintf(steps, sizeof steps, "%lld", (long long)options->steps);
-    snprintf(shift, sizeof shift, "%g", options->shift);
+    ith_number_print(options->shift, 6, shift, sizeof shift);
     const char *const values[] = {options->prompt, options->negative, seed, steps, shift};
     ith_status status = ith_latents_write(rank->context, options->latents_file, &rank->size, latents, keys, values, 5);
     rank->report.latents_saved = !status;

@@ -3,6 +3,7 @@
 #include "run_fields.h"
 
 #include "../base/hash.h"
+#include "../base/plain_text.h"
 
 #include <ithaca/wan.h>
 
@@ -112,7 +113,7 @@ void ith_field_print(const ith_field *field, int64_t value, char *text, size_t b
     if (field->word)
         snprintf(text, bytes, "%s", field->word((int)value));
     else if (field->kind == ITH_FIELD_REAL)
-        snprintf(text, bytes, "%.17g", real);
+        ith_number_print(real, 17, text, bytes);
     else if (field->kind == ITH_FIELD_GIVEN)
         snprintf(text, bytes, "%s", value ? "given" : "not given");
     else
@@ -144,7 +145,7 @@ bool ith_field_parse(const ith_field *field, const char *text, void *base)
         return true;
     }
     if (field->kind == ITH_FIELD_REAL) {
-        const double real = strtod(text, &end);
+        const double real = ith_number_read(text, &end);
         memcpy(member, &real, sizeof real);
     } else {
         const int64_t whole = strtoll(text, &end, 10);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans: the choices that they make, the problems and options that they refuse, and ranks that disagree. */
+#include <locale.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +8,7 @@
 #include <stdint.h>
 
 #include "support/memory.h"
+#include "support/other_locale.h"
 #include "support/plan_trial.h"
 
 #include <setjmp.h>
@@ -257,6 +259,29 @@ static void ranks_that_disagree_are_told(void **state)
     expect_refusal(&t, 3, ITH_ERR_ARGUMENT, "kernel is f32_ref on rank 1 and NULL on rank 0");
 }
 
+static void ranks_that_disagree_are_told_in_every_locale(void **state)
+{
+    in_other_locale("tr_TR.UTF-8", ranks_that_disagree_are_told, state);
+}
+
+static locale_t turkish;
+
+SPOIL(other_locale, uselocale(turkish))
+
+/* Ranks of other processes may have another decimal point. */
+static void ranks_with_other_locales_agree(void **state)
+{
+    (void)state;
+    other_locale_make("tr_TR.UTF-8");
+    turkish = newlocale(LC_ALL_MASK, "tr_TR.UTF-8", (locale_t)0);
+    trial t = new_trial();
+    t.problem.scale = 0.125f;
+    t.odd_rank = 1;
+    t.spoil = other_locale;
+    assert_int_equal(run_trial(&t, 3), ITH_OK);
+    freelocale(turkish);
+}
+
 /* ---- Bad tensors ----------------------------------------------------------------------------------------------- */
 
 static void no_q(ith_attn_tensors *t)
@@ -390,6 +415,8 @@ int main(void)
         cmocka_unit_test(illegal_choices_name_the_nearest_legal),
         cmocka_unit_test(bad_problems_name_the_parameter),
         cmocka_unit_test(ranks_that_disagree_are_told),
+        cmocka_unit_test(ranks_that_disagree_are_told_in_every_locale),
+        cmocka_unit_test(ranks_with_other_locales_agree),
         cmocka_unit_test(bad_tensors_name_the_parameter),
         cmocka_unit_test(lse_is_for_all_or_none),
         cmocka_unit_test(tensors_without_rows_may_be_null),

@@ -8,6 +8,7 @@
 #include "support/engine/probe_files.h"
 #include "support/folder_fixture.h"
 #include "support/memory.h"
+#include "support/other_locale.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -110,6 +111,11 @@ static void metadata_are_read(void **state)
 
 /* ggml has at most four dimensions, and drops sizes of 1 at the end. So writers flatten filters, and leave out sizes.
  * */
+static void metadata_are_read_in_every_locale(void **state)
+{
+    in_other_locale("tr_TR.UTF-8", metadata_are_read, state);
+}
+
 static void stores_take_flattened_shapes(void **state)
 {
     (void)state;
@@ -415,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(numbers_are_read, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(metadata_are_read, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(metadata_are_read_in_every_locale, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(stores_take_flattened_shapes, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(lies_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(odd_but_legal_files_are_read, folder_set_up, folder_tear_down),

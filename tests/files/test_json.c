@@ -2,6 +2,7 @@
 /* Configuration files: every kind of value, and a sentence with file and key for every kind of mistake. */
 #include "files/json.h"
 #include "support/folder_fixture.h"
+#include "support/other_locale.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,6 +66,12 @@ static void all_kinds_are_read(void **state)
 }
 
 /* An absent key and null both give the default. */
+/* Jansson alone aborts the process in this locale. */
+static void all_kinds_are_read_in_every_locale(void **state)
+{
+    in_other_locale("ps_AF.UTF-8", all_kinds_are_read, state);
+}
+
 static void what_is_absent_has_a_default(void **state)
 {
     (void)state;
@@ -239,9 +246,13 @@ static void values_are_printed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_kinds_are_read),           cmocka_unit_test(what_is_absent_has_a_default),
-        cmocka_unit_test(values_are_printed),           cmocka_unit_test(wrong_kinds_are_named),
-        cmocka_unit_test(what_is_not_json_is_refused),  cmocka_unit_test(what_nests_too_deep_is_refused),
+        cmocka_unit_test(all_kinds_are_read),
+        cmocka_unit_test(all_kinds_are_read_in_every_locale),
+        cmocka_unit_test(what_is_absent_has_a_default),
+        cmocka_unit_test(values_are_printed),
+        cmocka_unit_test(wrong_kinds_are_named),
+        cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(what_nests_too_deep_is_refused),
         cmocka_unit_test(what_cannot_be_read_is_named),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);

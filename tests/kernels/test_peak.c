@@ -9,6 +9,7 @@
 
 #include "../../src/kernels/peak.h"
 #include "support/machine.h"
+#include "support/other_locale.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,6 +93,11 @@ static void peaks_are_of_the_instructions_used(void **state)
     expect_peak("f32_neon", ITH_CPU_NEON, "f32_neon");
 }
 
+static void peaks_have_their_names_in_every_locale(void **state)
+{
+    in_other_locale("tr_TR.UTF-8", peaks_are_of_the_instructions_used, state);
+}
+
 /* Checks the peak of a kernel if the row for logits has a rate of 240, and the row for outputs 480. */
 static void expect_combined(const char *kernel, double peak)
 {
@@ -171,6 +177,7 @@ int main(void)
         cmocka_unit_test(rows_have_names_and_rates),
         cmocka_unit_test(masks_hide_rows),
         cmocka_unit_test(peaks_are_of_the_instructions_used),
+        cmocka_unit_test(peaks_have_their_names_in_every_locale),
         cmocka_unit_test(peaks_follow_from_both_products),
         cmocka_unit_test(a_product_has_the_peak_of_its_instructions),
         cmocka_unit_test(every_kernel_has_a_peak),

@@ -2,6 +2,8 @@
 /* The names of tensors in files of other origins, compared with pairs of names that diffusers' own conversion made from
  * the modules of the original code (golden/names.json, tools/make_name_golden.py). */
 #include "support/fixture.h"
+#include "support/other_locale.h"
+#include "wan/lora/lora_advice.h"
 #include "wan/names/module_names.h"
 #include "wan/source/recognise.h"
 
@@ -153,12 +155,28 @@ static void names_tell_high_noise_from_low(void **state)
     }
 }
 
+static void names_tell_distilled_loras(void **state)
+{
+    (void)state;
+    assert_non_null(ith_lora_advice_of("loras/WAN_LIGHTNING.safetensors"));
+    assert_non_null(ith_lora_advice_of("Wan21_CausVid_14B.safetensors"));
+    assert_null(ith_lora_advice_of("loras/style.safetensors"));
+}
+
+/* In Turkish, I is not the capital of i: "HIGH" is "high" there too. */
+static void names_are_the_same_in_turkish(void **state)
+{
+    in_other_locale("tr_TR.UTF-8", names_tell_high_noise_from_low, state);
+    in_other_locale("tr_TR.UTF-8", names_tell_distilled_loras, state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_become_canonical),         cmocka_unit_test(scales_follow_their_module),
         cmocka_unit_test(other_components_are_ignored),   cmocka_unit_test(other_names_stay),
-        cmocka_unit_test(names_tell_high_noise_from_low),
+        cmocka_unit_test(names_tell_high_noise_from_low), cmocka_unit_test(names_tell_distilled_loras),
+        cmocka_unit_test(names_are_the_same_in_turkish),
     };
     return cmocka_run_group_tests_name("names", tests, NULL, NULL);
 }

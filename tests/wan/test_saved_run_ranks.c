@@ -6,9 +6,11 @@
 #include "support/engine/stopped_run.h"
 #include "support/engine/tiny_model.h"
 #include "support/folder_fixture.h"
+#include "support/other_locale.h"
 
 #include <ithaca/files.h>
 
+#include <locale.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +96,25 @@ static void again_and_again(void **state)
     free(stopped_run_resume(&run, 2, &last, STEPS - 1));
     assert_int_equal(stopped_run_step(&run), STEPS);
     float *pieces = stopped_run_resume(&run, 1, &last, STEPS); /* only decoding is left */
+    assert_memory_equal(pieces, whole, (size_t)count * sizeof *whole);
+    free(pieces);
+    free(whole);
+}
+
+/* A process with another decimal point resumes the run, and saves it for a process that has a point again. */
+static void in_another_locale(void **state)
+{
+    (void)state;
+    int64_t count = 0;
+    ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    options.shift = 3.5, options.guidance[0] = 4.25;
+    other_locale_make("tr_TR.UTF-8");
+    float *whole = stopped_run_whole(&run, 1, &options, &count);
+    stopped_run_stop(&run, 1, &options, 1, 1);
+    setlocale(LC_ALL, "tr_TR.UTF-8");
+    stopped_run_stop(&run, 1, &again, 2, 1);
+    setlocale(LC_ALL, "C");
+    float *pieces = stopped_run_resume(&run, 1, &again, 2);
     assert_memory_equal(pieces, whole, (size_t)count * sizeof *whole);
     free(pieces);
     free(whole);
@@ -317,6 +338,7 @@ int main(void)
         cmocka_unit_test(after_any_step),
         cmocka_unit_test(on_another_number_of_ranks),
         cmocka_unit_test(again_and_again),
+        cmocka_unit_test(in_another_locale),
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(another_file_is_refused),
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),

@@ -3,6 +3,7 @@
 #include "lora_advice.h"
 
 #include "../../base/count.h"
+#include "../../base/plain_text.h"
 #include "../../base/sized.h"
 #include "../pipeline.h"
 #include "lora.h"
@@ -10,10 +11,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static const struct {
-    const char *part; /* part of a name, in upper or lower case */
+    const char *part; /* part of a name, in small letters or capitals */
     ith_lora_advice advice;
 } known[] = {
     {"causvid", {"CausVid", 4, 12, 7, 8, 1, ITH_SOLVER_AUTO, "a strength from 0.3 to 1 is usual"}},
@@ -32,7 +32,7 @@ const ith_lora_advice *ith_lora_advice_of(const char *path)
         if (begin[-1] == '/' && ++slashes == 3)
             break;
     for (int i = 0; i < ITH_COUNT(known); i++)
-        if (strcasestr(begin, known[i].part))
+        if (ith_has_part(begin, known[i].part))
             return &known[i].advice;
     return NULL;
 }

@@ -2,9 +2,9 @@
 /* Recognises components by the names of their tensors (recognise.h). */
 #include "recognise.h"
 
+#include "../../base/plain_text.h"
 #include "../names/module_names.h"
 
-#include <ctype.h>
 #include <string.h>
 
 /* Parts of names that only models of other kinds have. */
@@ -82,8 +82,9 @@ ith_contents ith_recognise(const ith_store *raw)
 /* Whether a word ends between two characters of a name: one is no letter, or a capital follows a small letter. */
 static bool is_word_end(char before, char after)
 {
-    const unsigned char b = (unsigned char)before, a = (unsigned char)after;
-    return !isalpha(b) || !isalpha(a) || (islower(b) && isupper(a));
+    const bool small_before = ith_is_small_letter(before), capital_after = ith_is_capital(after);
+    const bool letters = (small_before || ith_is_capital(before)) && (capital_after || ith_is_small_letter(after));
+    return !letters || (small_before && capital_after);
 }
 
 /* Whether a word ends before byte `at` of a name of `length` bytes; at the name's beginning and end, too. */
@@ -94,8 +95,7 @@ static bool is_edge(const char *name, size_t length, size_t at)
 
 static bool begins_with(const char *name, size_t length, const char *text)
 {
-    const size_t bytes = strlen(text);
-    return bytes <= length && !strncasecmp(name, text, bytes);
+    return strlen(text) <= length && ith_begins_with(name, text);
 }
 
 /* Whether a name of `length` bytes has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and
