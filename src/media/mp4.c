@@ -13,6 +13,7 @@
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 #include <math.h>
+#include <string.h>
 
 /* Threads of the encoder, which work while the next frames are decoded. The file depends on their number, so it is the
  * same on every machine and for any number of ranks. */
@@ -22,7 +23,7 @@
 typedef struct mp4 {
     ith_stream stream;
     struct SwsContext *convert;
-    AVFrame *frame;
+    AVFrame *rgb, *frame; /* a frame in RGB; the frame in 4:2:0 */
 } mp4;
 
 /* Sets the quality by the first option that the encoder has: "crf", "cq", a bit rate, a quantiser. */
@@ -151,6 +152,17 @@ static int open_conversion(const ith_video_writer *writer, mp4 *state)
     return sws_setColorspaceDetails(convert, bt709, 1, bt709, 0, 0, unity, unity);
 }
 
+/* Allocates state->rgb, with zeros around its pixels, and state->frame. Returns an error of libav or 0. */
+static int open_frames(const ith_video_writer *writer, mp4 *state)
+{
+    state->rgb = ith_stream_frame(writer, AV_PIX_FMT_RGB24);
+    state->frame = ith_stream_frame(writer, AV_PIX_FMT_YUV420P);
+    if (!state->rgb || !state->frame)
+        return AVERROR(ENOMEM);
+    memset(state->rgb->buf[0]->data, 0, state->rgb->buf[0]->size);
+    return 0;
+}
+
 /* Implements ith_video_format.open: opens the encoder, the conversion and the file. */
 static ith_status mp4_open(ith_video_writer *writer)
 {
@@ -165,8 +177,8 @@ static ith_status mp4_open(ith_video_writer *writer)
     if (status)
         return status;
     int error = open_conversion(writer, state);
-    if (error >= 0 && !(state->frame = ith_stream_frame(writer, AV_PIX_FMT_YUV420P)))
-        error = AVERROR(ENOMEM);
+    if (error >= 0)
+        error = open_frames(writer, state);
     AVDictionary *settings = NULL;
     if (error >= 0)
         error = av_dict_set(&settings, "movflags", "+faststart", 0);
@@ -176,20 +188,21 @@ static ith_status mp4_open(ith_video_writer *writer)
     return status;
 }
 
-/* Implements ith_video_format.add: converts a frame from RGB to 4:2:0 and encodes it. */
+/* Implements ith_video_format.add: converts a frame from RGB to 4:2:0 and encodes it. libswscale reads up to 15 bytes
+ * beyond the pixels, so it reads a copy with a margin. */
 static ith_status mp4_add(ith_video_writer *writer, const uint8_t *rgb)
 {
     mp4 *state = writer->state;
     int error = av_frame_make_writable(state->frame);
+    if (error >= 0)
+        error = ith_stream_fill(writer, state->rgb, rgb);
     if (error < 0)
         return ith_video_fail(writer, error, "a frame");
-    const uint8_t *planes[4] = {rgb};
-    const int strides[4] = {(int)(3 * writer->options.width)};
-    error =
-        sws_scale(state->convert, planes, strides, 0, state->frame->height, state->frame->data, state->frame->linesize);
+    error = sws_scale(state->convert, (const uint8_t *const *)state->rgb->data, state->rgb->linesize, 0,
+                      state->frame->height, state->frame->data, state->frame->linesize);
     if (error < 0)
         return ith_video_fail(writer, error, "colours cannot be converted");
-    state->frame->pts = writer->frames;
+    state->frame->pts = state->rgb->pts;
     state->frame->quality = state->stream.encoder->global_quality; /* MPEG-4 part 2 reads the quality from the frame */
     return ith_stream_encode(writer, &state->stream, state->frame);
 }
@@ -207,6 +220,7 @@ static void mp4_close(ith_video_writer *writer)
         return;
     ith_stream_free(&state->stream);
     sws_freeContext(state->convert);
+    av_frame_free(&state->rgb);
     av_frame_free(&state->frame);
     ith_free(writer->context, state);
 }

@@ -3,6 +3,7 @@
  * BT.709, computed here from ITU-R's definition. */
 #include "media/media.h"
 #include "support/engine/decode.h"
+#include "support/guarded.h"
 #include "support/memory.h"
 #include "support/temporary.h"
 
@@ -243,6 +244,27 @@ static void crf_and_fps_are_obeyed(void **state)
     options.crf = 45;
     assert_written(f, f->path, &options); /* replaces the earlier file */
     assert_true(file_bytes(f->path) < good);
+}
+
+/* No format reads beyond the end of a frame, where memory may be protected. */
+static void frames_are_not_read_beyond_their_end(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t width, height;
+    } cases[] = {{"narrow.mp4", 34, 18}, {"wide.mp4", 80, 46}, {"clip.gif", 33, 17}, {"frames/", 33, 17}};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        f->width = cases[i].width, f->height = cases[i].height;
+        const ith_video_options options = options_for(f);
+        uint8_t *rgb = guarded_new(3 * f->width * f->height, 1, true);
+        ith_video_writer *writer = NULL;
+        assert_int_equal(ith_video_open(f->context, in_folder(f, cases[i].name), &options, &writer), ITH_OK);
+        paint(f, 0, rgb);
+        assert_int_equal(ith_video_add(writer, rgb), ITH_OK);
+        assert_int_equal(ith_video_finish(&writer), ITH_OK);
+    }
+    guarded_free_all();
 }
 
 /* The bytes of a file, which free releases. */
@@ -611,6 +633,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(mp4_can_start_before_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(crf_and_fps_are_obeyed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mp4_depends_on_its_frames_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(frames_are_not_read_beyond_their_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(gif_holds_the_frames, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pngs_are_exact, set_up, tear_down),
         cmocka_unit_test_setup_teardown(odd_sizes, set_up, tear_down),
