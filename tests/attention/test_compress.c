@@ -354,6 +354,29 @@ static void rows_of_any_size_arrive_within_half_a_step(void **state)
     check_row((const float[]){FLT_MAX, -FLT_MAX, FLT_MAX / 3, 1}, 4);
 }
 
+/* A message has the same bytes whatever the memory held before: also those after a vector's numbers. */
+static void every_byte_of_a_message_is_written(void **state)
+{
+    (void)state;
+    const ith_attn_tensor tensors[] = {ITH_TENSOR_K, ITH_TENSOR_V};
+    const float x[8] = {1, -2, 3, -4, 5, -6, 7, -8};
+    ith_attn_setting setting = {.element_bytes = sizeof(float), .threads = 1, .compress = ITH_COMPRESS_8BIT};
+    assert_int_equal(ith_context_create(NULL, &setting.context), ITH_OK);
+    setting.problem.dtype = ITH_F32;
+    for (int64_t count = 1; count <= 8; count++)
+        for (int i = 0; i < 2; i++) {
+            ith_compress_error sums = {0, 0};
+            char zeros[32] = {0}, ones[32];
+            const ith_region from = {.data = (void *)x, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
+            setting.problem.head_dim = count;
+            memset(ones, 0xff, sizeof ones);
+            const int64_t bytes = ith_compress_region(&setting, tensors[i], &from, zeros, &sums);
+            assert_int_equal(ith_compress_region(&setting, tensors[i], &from, ones, &sums), bytes);
+            assert_memory_equal(zeros, ones, (size_t)bytes);
+        }
+    ith_context_destroy(&setting.context);
+}
+
 /* ---- Refusals -------------------------------------------------------------------------------------------------- */
 
 SPOIL(use_bf16_tensors, p->dtype = ITH_BF16)
@@ -437,6 +460,7 @@ int main(void)
         cmocka_unit_test(own_rows_are_not_rounded),
         cmocka_unit_test(numbers_that_are_not_finite_arrive_as_such),
         cmocka_unit_test(rows_of_any_size_arrive_within_half_a_step),
+        cmocka_unit_test(every_byte_of_a_message_is_written),
         cmocka_unit_test(any_number_of_threads_makes_the_same_message),
         cmocka_unit_test(what_cannot_be_is_refused),
     };

@@ -90,16 +90,22 @@ static void round_to_bf16(const float *x, int64_t count, uint16_t *to, ith_compr
     }
 }
 
-/* Compresses one vector, or restores it. */
+/* Compresses one vector, or restores it. The bytes after its numbers are zeros (ith_travel_bytes rounds up). */
 static void code_vector(const ith_attn_setting *s, ith_attn_tensor tensor, char *memory, char *message, bool restores,
                         ith_compress_error *sums)
 {
     const int64_t count = s->problem.head_dim;
     const ith_dtype type = s->problem.dtype;
     const int64_t bytes = ith_travel_bytes(s, tensor);
-    if (bytes == count * s->element_bytes)
+    const bool levels = s->compress == ITH_COMPRESS_8BIT && tensor == ITH_TENSOR_V;
+    const int64_t used = levels ? (int64_t)sizeof(float) + count : count * (int64_t)sizeof(uint16_t);
+    if (bytes == count * s->element_bytes) {
         restores ? memcpy(memory, message, (size_t)bytes) : memcpy(message, memory, (size_t)bytes);
-    else if (s->compress == ITH_COMPRESS_8BIT && tensor == ITH_TENSOR_V)
+        return;
+    }
+    if (!restores)
+        memset(message + used, 0, (size_t)(bytes - used));
+    if (levels)
         restores ? restore_levels(message, count, type, memory) : round_to_levels(memory, type, count, message, sums);
     else if (restores)
         ith_to_f32((float *)(void *)memory, message, ITH_BF16, count);
