@@ -177,6 +177,7 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
 typedef struct wish {
     int colour, key; /* ranks of one colour form a sub-group, sorted by key */
     int rank;        /* this rank's world rank, its number among all ranks */
+    int unused;      /* so that there is no padding, which would carry bytes of the stack to the others */
     int64_t groups;  /* this rank's ith_comm.groups, the largest number of a sub-group so far */
 } wish;
 
@@ -235,7 +236,10 @@ static ith_status make_part(ith_comm *comm, int64_t number, int *members, int si
 static ith_status split(ith_comm *comm, int colour, int key, ith_comm **out)
 {
     ith_comm *whole = ith_comm_whole(comm);
-    wish mine = {colour, key, comm->members ? comm->members[comm->rank] : comm->rank, whole->groups};
+    wish mine = {.colour = colour,
+                 .key = key,
+                 .rank = comm->members ? comm->members[comm->rank] : comm->rank,
+                 .groups = whole->groups};
     wish *wishes = ith_alloc(comm->context, comm->size, sizeof *wishes, "the split of a group");
     int *members = ith_alloc(comm->context, comm->size, sizeof *members, "the split of a group");
     int place = 0;

@@ -428,6 +428,65 @@ static void requests_are_limited(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
+/* ---- What is sent ---------------------------------------------------------------------------------------------- */
+
+enum { NOTED_BYTES = 64 };
+
+/* The bytes that rank 0 shows the other ranks when a group is split. */
+typedef struct split_note {
+    char bytes[NOTED_BYTES];
+    int64_t count;
+} split_note;
+
+static split_note noted;
+
+/* The exchange of the local transport, which also notes the last all-gather of rank 0. */
+static ith_status noting_exchange(void *state, const ith_operation *operation)
+{
+    const ith_region *sent = &operation->sends[0].region;
+    if (((const local_state *)state)->rank == 0 && !strcmp(operation->what, "an all-gather") &&
+        sent->bytes <= NOTED_BYTES) {
+        memcpy(noted.bytes, sent->data, (size_t)sent->bytes);
+        noted.count = sent->bytes;
+    }
+    return ith_local_transport.exchange(state, operation);
+}
+
+/* Leaves a byte in the memory of the stack that the next call uses. */
+static __attribute__((noinline)) void fill_stack(int byte)
+{
+    volatile char memory[16384];
+    for (size_t i = 0; i < sizeof memory; i++)
+        memory[i] = (char)byte;
+}
+
+static ith_status split_on_filled_stack(ith_context *own, ith_comm *comm, void *byte)
+{
+    ith_comm *part = NULL;
+    (void)own;
+    fill_stack(*(const int *)byte);
+    ith_status status = ith_comm_split(comm, 0, 0, &part);
+    ith_comm_destroy(&part);
+    return status;
+}
+
+/* A split sends the same bytes whatever the stack held before. */
+static void a_split_sends_nothing_of_the_stack(void **state)
+{
+    (void)state;
+    ith_transport table = ith_local_transport;
+    table.exchange = noting_exchange;
+    wrapper noting = {&table, NULL};
+    int byte = 0x5a;
+    assert_int_equal(wrapped_run(&noting, 2, split_on_filled_stack, &byte), 0);
+    const split_note first = noted;
+    byte = 0xa5;
+    assert_int_equal(wrapped_run(&noting, 2, split_on_filled_stack, &byte), 0);
+    assert_true(noted.count > 0);
+    assert_int_equal(noted.count, first.count);
+    assert_memory_equal(noted.bytes, first.bytes, (size_t)first.count);
+}
+
 /* ---- Tables and arguments that are refused --------------------------------------------------------------------- */
 
 /* The address of function number i of a table, and its name. */
@@ -559,6 +618,7 @@ int main(void)
         cmocka_unit_test(a_call_ends_before_its_rank_leaves),
         cmocka_unit_test(a_request_is_waited_for_once),
         cmocka_unit_test(requests_are_limited),
+        cmocka_unit_test(a_split_sends_nothing_of_the_stack),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_shorter_table_is_taken),
         cmocka_unit_test(one_rank_needs_no_communicator),
