@@ -27,6 +27,7 @@ struct ith_sentencepiece {
     sentencepiece::SentencePieceProcessor processor;
     ith_unigram unigram;
     std::vector<special_piece> special;
+    int unknown = -1; /* the piece for unknown characters; unk_id() is -1 if another piece is named <unk> */
 };
 
 namespace sentencepiece
@@ -67,13 +68,16 @@ template <typename Body> ith_status guard(ith_context *context, const char *what
     }
 }
 
-/* Lists the pieces that SentencePiece itself never takes from a text. */
+/* Lists the pieces that SentencePiece itself never takes from a text, and finds the one for unknown characters. */
 void list_special(ith_sentencepiece *pieces)
 {
     const auto &processor = pieces->processor;
-    for (int id = 0; id < processor.GetPieceSize(); id++)
+    for (int id = 0; id < processor.GetPieceSize(); id++) {
+        if (processor.IsUnknown(id))
+            pieces->unknown = id;
         if ((processor.IsControl(id) || processor.IsUnknown(id)) && !processor.IdToPiece(id).empty())
             pieces->special.push_back({processor.IdToPiece(id), id});
+    }
 }
 
 /* The special piece with the longest name that the text at `at` begins with; NULL if there is none. */
@@ -128,7 +132,7 @@ void append(const ith_sentencepiece *pieces, const char *text, size_t bytes, boo
         if (id >= 0 || byte >= 0)
             all->push_back(id >= 0 ? id : byte);
         else if (!in_run)
-            all->push_back(pieces->processor.unk_id());
+            all->push_back(pieces->unknown);
         in_run = id < 0 && byte < 0;
     }
 }
@@ -207,7 +211,7 @@ ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiec
         for (int id : all) {
             const bool folded = way.folds_bytes && pieces->processor.IsByte(id);
             if (*count < most && !(folded && in_run))
-                ids[(*count)++] = folded ? pieces->processor.unk_id() : id;
+                ids[(*count)++] = folded ? pieces->unknown : id;
             in_run = folded;
         }
         return ITH_OK;
