@@ -43,12 +43,11 @@ static ith_status find_cost(ith_context *context, const ith_attn_problem *proble
         status = ith_price_plan(context, problem, options, machine, ranks, &view, &price);
     if (!status)
         status = ith_plan_size(&price.setting, &sizes);
-    if (!status && simulation)
-        status = ith_simulator_run(context, &price, simulation, &predicted);
+    if (!status)
+        status = simulation ? ith_simulator_run(context, &price, simulation, &predicted)
+                            : ith_model_cost(context, &price, false, &predicted);
     if (status)
         return status;
-    if (!simulation)
-        predicted = ith_model_cost(&price, false);
     predicted.memory_bytes = sizes.host_bytes;
     if (cost)
         status = ITH_SIZED_FILL(context, ith_cost, ITH_COST_INIT, cost, &predicted);

@@ -7,6 +7,7 @@
  * posted it. On a short line all ranks are walked, and each waits for its neighbours. */
 #include "walk.h"
 
+#include "../base/context.h"
 #include "../base/size.h"
 #include "walker.h"
 
@@ -236,24 +237,29 @@ static ith_cost conclude(const model *m)
     return cost;
 }
 
-static void walk_all(model *m)
+/* Walks a priced plan from its beginning. */
+static void walk_all(model *m, const ith_price *price, bool every_hop)
 {
     ith_walk_stop stop = ITH_WALK_COMPUTED;
+    m->price = price, m->count = 0, m->barrier = ith_price_latency(price), m->every_hop = every_hop;
     for (choose_walkers(m); stop != ITH_WALK_END; perform(m, stop))
         for (int i = 0; i < m->count; i++)
             stop = walk(m, &m->walkers[i]);
 }
 
-ith_cost ith_model_cost(const ith_price *price, bool every_hop)
+ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost)
 {
-    model m = {.price = price, .barrier = ith_price_latency(price), .every_hop = every_hop};
-    walk_all(&m);
-    const double turns = turns_of(&m, imbalance_of(&m));
-    if (turns == 1)
-        return conclude(&m);
+    model *m = ith_alloc(context, 1, sizeof *m, "the walk over a plan"); /* a small stack has no room for it */
+    if (!m)
+        return ITH_ERR_MEMORY;
     ith_price slower = *price; /* ranks compute at the same time, and a unit takes its ranks in turn */
-    slower.unit_rate /= turns;
-    m = (model){.price = &slower, .barrier = m.barrier, .every_hop = every_hop};
-    walk_all(&m);
-    return conclude(&m);
+    walk_all(m, price, every_hop);
+    const double turns = turns_of(m, imbalance_of(m));
+    if (turns != 1) {
+        slower.unit_rate /= turns;
+        walk_all(m, &slower, every_hop);
+    }
+    *cost = conclude(m);
+    ith_free(context, m);
+    return ITH_OK;
 }

@@ -7,6 +7,6 @@
 
 /* Predicts the cost of a priced plan. memory_bytes is left 0. every_hop: walks all hops of a ring one by one; otherwise
  * hops that repeat are multiplied. */
-ith_cost ith_model_cost(const ith_price *price, bool every_hop);
+ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost);
 
 #endif

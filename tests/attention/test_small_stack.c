@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread with a small stack, as in programs with very many threads, makes, executes and destroys plans. Its stack is
- * three quarters of the size that ithaca.h asks for. An overflow ends this program. */
+/* A thread with a small stack makes, executes and destroys plans. */
 #include "support/attention_case.h"
 #include "support/fixture.h"
+#include "support/small_stack.h"
 
-#include <pthread.h>
 #include <string.h>
-
-enum { STACK_BYTES = 24 << 10 };
 
 typedef struct work {
     const attention_case *c;
@@ -29,14 +26,8 @@ static void *work_in_thread(void *user)
 
 static void compute(const attention_case *c)
 {
-    pthread_t thread;
-    pthread_attr_t small;
     work w = {.c = c};
-    assert_int_equal(pthread_attr_init(&small), 0);
-    assert_int_equal(pthread_attr_setstacksize(&small, STACK_BYTES), 0);
-    assert_int_equal(pthread_create(&thread, &small, work_in_thread, &w), 0);
-    pthread_join(thread, NULL);
-    pthread_attr_destroy(&small);
+    run_on_stack(SMALL_STACK_BYTES, work_in_thread, &w);
     check(context, w.status);
 }
 
@@ -51,9 +42,8 @@ static void set_strides(ith_attn_problem *p)
 static void a_small_stack_will_do(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* stack frames are several times as large with a sanitizer */
-#endif
+    if (!stack_is_usual())
+        skip();
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
     static const ith_mask masks[] = {ITH_MASK_NONE, ITH_MASK_BOOL, ITH_MASK_ADDITIVE};
     for (int n = 0; n < 3 * 3 * 2 * 2; n++) {

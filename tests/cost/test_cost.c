@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost of plans compared with the equations of docs/cost.md, which are computed here for even shares. */
+#include "support/small_stack.h"
+
 #include <ithaca/cost.h>
 
 #include <math.h>
@@ -435,6 +437,41 @@ static void test_hidden_share(void **state)
     ith_context_destroy(&b.context);
 }
 
+/* ---- Stack ----------------------------------------------------------------------------------------------------- */
+
+/* An ith_plan_candidate_fn. */
+static ith_status count_candidate(void *user, const ith_plan_candidate *candidate)
+{
+    *(int *)user += candidate->legal;
+    return ITH_OK;
+}
+
+/* The cost of a plan, its simulation, and the list of all plans. user: a bed. */
+static void *predict_all(void *user)
+{
+    bed *b = user;
+    int candidates = 0;
+    ith_cost cost = ITH_COST_INIT;
+    cost_of(b, 8);
+    assert_int_equal(ith_plan_simulate(b->context, &b->problem, &b->options, &b->machine, 8, NULL, NULL, &cost),
+                     ITH_OK);
+    assert_int_equal(ith_plan_list(b->context, &b->problem, &b->options, &b->machine, 8, count_candidate, &candidates),
+                     ITH_OK);
+    assert_true(candidates > 0);
+    return NULL;
+}
+
+static void test_small_stack(void **state)
+{
+    (void)state;
+    bed b;
+    if (!stack_is_usual())
+        skip();
+    make_bed(&b);
+    run_on_stack(SMALL_STACK_BYTES, predict_all, &b);
+    ith_context_destroy(&b.context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),
@@ -452,6 +489,7 @@ int main(void)
                                        cmocka_unit_test(test_heads_one_after_another),
                                        cmocka_unit_test(test_partial_results),
                                        cmocka_unit_test(test_meetings),
-                                       cmocka_unit_test(test_hidden_share)};
+                                       cmocka_unit_test(test_hidden_share),
+                                       cmocka_unit_test(test_small_stack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
