@@ -11,7 +11,8 @@
  *     else
  *         printf("%.1f s a step, %.0f s a video\n", cost.step_seconds, cost.seconds);
  *
- * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too. */
+ * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too; threads need the stack that
+ * ithaca/wan.h names. */
 #ifndef ITHACA_VIDEO_COST_H
 #define ITHACA_VIDEO_COST_H
 
