@@ -67,8 +67,16 @@
  *              processors. The library leaves this to you: set OMP_WAIT_POLICY=passive (or, for GNU's runtime,
  *              GOMP_SPINCOUNT=1000) in the environment before the process starts if the machine is shared. The program
  *              ithaca adapts by itself.
- *              A thread that calls functions of this header needs a stack of 32 KB, besides the needs of your own
- *              functions and of a transport's library.
+ *              A thread that calls functions of this header, and each of OpenMP's threads (OMP_STACKSIZE), needs a stack
+ *              of 32 KB, besides the needs of your own functions and of a transport's library. For functions of
+ *              Ithaca's other headers it is 512 KB. OpenMP ends the process if the system refuses it a thread.
+ *              A function of yours that the library calls returns to it: it is not left by longjmp, by a C++ exception
+ *              or by pthread_exit. A thread in a call of the library may not be cancelled with pthread_cancel.
+ *   Floating   A thread that calls, a thread of OpenMP and a thread of a pool round to nearest and have no traps for
+ *   point      exceptions, as a C program at its start (fesetenv(FE_DFL_ENV)). Otherwise results are less exact, their
+ *              bits may differ from run to run, and a trap may end the process. If subnormal numbers are flushed to
+ *              zero (FTZ and DAZ of x86), they may count as zeros. A call leaves all of this as it was, except for the
+ *              flags of exceptions.
  *   Processes  After fork the child may use nothing that its parent made; functions that compute return
  *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
  *              can compute on one thread only. Start other processes with exec or posix_spawn.

@@ -3,6 +3,7 @@
 #include "bench_output.h"
 
 #include "cli.h"
+#include "json_print.h"
 #include "output_name.h"
 
 #include <stdio.h>
@@ -147,8 +148,9 @@ static int print_json(const json_t *all)
     json_array_foreach(all, index, row)
     {
         fputs(index ? ",\n " : "[", stdout);
-        if (json_dumpf(row, stdout, JSON_REAL_PRECISION(6)))
-            return ith_cli_error("the rows cannot be written as JSON");
+        const int code = ith_cli_json_dump(row, "the rows", JSON_REAL_PRECISION(6));
+        if (code)
+            return code;
     }
     puts(json_array_size(all) ? "]" : "[]");
     return ITH_EXIT_DONE;

@@ -2,6 +2,7 @@
 /* Prints the list of plans of `ithaca plan` as a table or as JSON. */
 #include "cli.h"
 #include "json_number.h"
+#include "json_print.h"
 #include "plan_command.h"
 
 #include <stdio.h>
@@ -243,12 +244,12 @@ int ith_plan_print_json(const ith_plan_command *c)
     const int64_t count = c->settings->simulate && c->legal_count ? 1 : c->count;
     for (int64_t i = 0; i < count; i++) {
         json_t *object = choices_json(&c->rows[i]);
-        int failed = !object || json_object_update_new(object, figures_json(&c->rows[i]));
+        const bool whole = object && !json_object_update_new(object, figures_json(&c->rows[i]));
         fputs(i ? ",\n " : "[", stdout);
-        failed = failed || json_dumpf(object, stdout, JSON_REAL_PRECISION(9));
+        const int code = ith_cli_json_dump(whole ? object : NULL, "the plans", JSON_REAL_PRECISION(9));
         json_decref(object);
-        if (failed)
-            return ith_cli_error("the plans cannot be written as JSON");
+        if (code)
+            return code;
     }
     puts(count ? "]" : "[]");
     return ITH_EXIT_DONE;

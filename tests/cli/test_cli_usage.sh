@@ -217,8 +217,13 @@ for command in "--help" "--version" "generate --help" "verify --version"; do
     "$ithaca" $command >&- 2>"$work/err" || status=$?
     [ $status = 1 ] && grep -q "standard output: Bad file" "$work/err" || fail "$command >&-: exit status $status"
 done
-{ "$ithaca" info 2>"$work/err"; } | true
-[ -s "$work/err" ] && fail "a reader that goes away is complained about: $(cat "$work/err")"
+plans="plan --machine h100-8x16 --problem wan2.2-a14b-720p --ranks 64 --json" # more than a pipe holds
+for command in info "$plans"; do
+    { "$ithaca" $command 2>"$work/err"; } | true
+    [ -s "$work/err" ] && fail "a reader that goes away is complained about: $command: $(cat "$work/err")"
+done
+"$ithaca" $plans >/dev/full 2>"$work/err" && fail "plan > /dev/full succeeds"
+[ "$(cat "$work/err")" = "ithaca: standard output: No space left on device" ] || fail "plan > /dev/full says: $(cat "$work/err")"
 
 "$ithaca" info --json | jq -e '.version and .machine.processors >= 1 and (.kernels | length) >= 1 and
     any(.kernels[]; .usable and .f32_gflops > 0) and all(.peaks[]; .gflops > 0) and .transports[0].name == "local" and

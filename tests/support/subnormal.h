@@ -28,6 +28,12 @@ static inline bool flushes_subnormals(void)
     return _mm_getcsr() & _MM_FLUSH_ZERO_ON;
 }
 
+/* Makes subnormal operands and results zeros, as code of -ffast-math does (FTZ and DAZ). */
+static inline void flush_subnormals(void)
+{
+    _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_ON | 0x0040);
+}
+
 #else
 
 enum { SUBNORMAL_OPERAND, SUBNORMAL_RESULT };
@@ -45,6 +51,10 @@ static inline bool met_subnormal(unsigned kind)
 static inline bool flushes_subnormals(void)
 {
     return false;
+}
+
+static inline void flush_subnormals(void)
+{
 }
 
 #endif
