@@ -84,6 +84,8 @@ static void trace_keep_number(trace_file *f, const char *key, double number)
         e->value = number;
 }
 
+static bool trace_value(trace_file *f, const char *key);
+
 static bool trace_members(trace_file *f)
 {
     if (trace_take(f, "}"))
@@ -118,7 +120,7 @@ static bool trace_elements(trace_file *f)
     return trace_take(f, "]");
 }
 
-bool trace_value(trace_file *f, const char *key)
+static bool trace_value(trace_file *f, const char *key)
 {
     char text[64];
     double number;

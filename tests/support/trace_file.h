@@ -18,10 +18,6 @@ typedef struct trace_file {
     bool in_args;
 } trace_file;
 
-static inline bool trace_value(trace_file *f, const char *key);
-
-bool trace_value(trace_file *f, const char *key);
-
 /* Returns false if the text is not JSON, or not a trace as the library writes it. The caller frees out->events in any
  * case. */
 bool trace_file_parse(const char *text, trace_file *out);
