@@ -13,8 +13,7 @@
  *     if (ith_bench_block(ctx, &block, &options, NULL))
  *         fprintf(stderr, "%s\n", ith_context_error(ctx));
  *
- * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too; threads need the stack that ithaca/wan.h
- * names. */
+ * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too. */
 #ifndef ITHACA_BENCH_H
 #define ITHACA_BENCH_H
 

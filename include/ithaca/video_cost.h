@@ -11,8 +11,7 @@
  *     else
  *         printf("%.1f s a step, %.0f s a video\n", cost.step_seconds, cost.seconds);
  *
- * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too; threads need the stack that
- * ithaca/wan.h names. */
+ * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too. */
 #ifndef ITHACA_VIDEO_COST_H
 #define ITHACA_VIDEO_COST_H
 

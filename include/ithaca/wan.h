@@ -25,8 +25,7 @@
  * Ranks of one process use the same device, which holds the weights of one expert for all of them.
  *
  * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline holds a reference to its
- * context, so that either may be destroyed first. But a thread that calls functions of this header, and each thread of
- * OpenMP, needs a stack of 1 MB. Both libraries must be of one version. */
+ * context, so that either may be destroyed first. Both libraries must be of one version. */
 #ifndef ITHACA_WAN_H
 #define ITHACA_WAN_H
 

@@ -6,7 +6,6 @@
 #include "support/engine/random_lora.h"
 #include "support/fixture.h"
 #include "support/refused.h"
-#include "support/small_stack.h"
 #include "support/temporary.h"
 #include "wan/memory/run_memory.h"
 #include "wan/pipeline.h"
@@ -99,29 +98,6 @@ static void ranks_and_packed_weights_give_the_same_bits(void **state)
         ith_tensor_file_close(&one);
     }
     ith_tensor_file_close(&exact);
-    temporary_remove(folder);
-    free(path);
-}
-
-/* Merges of a LoRA take more of the stack than all else. user: the file of a LoRA. */
-static void *run_with_lora(void *user)
-{
-    const ith_lora_file lora = lora_at(user, 0.02, ITH_LORA_BOTH);
-    ith_tensor_file *dump = run(&lora, 1, 1, ITH_KEEP_NONE, ITH_PRECISION_BF16);
-    ith_tensor_file_close(&dump);
-    return NULL;
-}
-
-/* Three quarters of the stack that wan.h asks for will do. */
-static void the_stack_is_as_promised(void **state)
-{
-    (void)state;
-    if (!stack_is_usual())
-        skip();
-    char *folder = temporary_folder(), *path = strdup(temporary_path(folder, "style.safetensors"));
-    assert_non_null(path);
-    write_lora(path);
-    run_on_stack(768 << 10, run_with_lora, path);
     temporary_remove(folder);
     free(path);
 }
@@ -305,7 +281,6 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(the_stack_is_as_promised),
         TEST(ranks_and_packed_weights_give_the_same_bits),
         TEST(memory_is_predicted),
         TEST(memory_of_packed_weights_is_predicted),
