@@ -3,10 +3,9 @@
  * the weights, and saves and resumes a run. An overflow ends this program. CMake gives OpenMP's threads the same stack. */
 #include "support/engine/random_lora.h"
 #include "support/folder_fixture.h"
+#include "support/small_stack.h"
 
 #include <ithaca/wan.h>
-
-#include <pthread.h>
 
 #define MODEL_FOLDER "../models/shapes"
 
@@ -58,20 +57,13 @@ static void *work(void *user)
 static void a_small_stack_will_do(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* stack frames are several times as large with a sanitizer */
-#endif
-    pthread_t thread;
-    pthread_attr_t small;
     uint64_t seed = 5;
     ith_status status = ITH_OK;
+    if (!stack_is_usual())
+        skip();
     lora_path = temporary_path(folder, "style.safetensors"), saved_path = temporary_path(folder, "saved.safetensors");
     random_lora_write(context, &seed, lora_path);
-    assert_int_equal(pthread_attr_init(&small), 0);
-    assert_int_equal(pthread_attr_setstacksize(&small, STACK_BYTES), 0);
-    assert_int_equal(pthread_create(&thread, &small, work, &status), 0);
-    pthread_join(thread, NULL);
-    pthread_attr_destroy(&small);
+    run_on_stack(STACK_BYTES, work, &status);
     check(context, status);
 }
 
