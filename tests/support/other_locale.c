@@ -32,7 +32,7 @@ void other_locale_make(const char *name)
     snprintf(command, sizeof command, "localedef -i %.5s -f UTF-8 '%s' >/dev/null 2>&1", name, path);
     /* setlocale comes last: it never finds a locale that was missing once */
     if ((access(path, R_OK) && system(command)) || !setlocale(LC_ALL, name)) {
-        print_message("skipped: localedef cannot make %s (is the package locales there?)\n", name);
+        printf("skipped: localedef cannot make %s (is the package locales there?)\n", name);
         skip();
     }
     setlocale(LC_ALL, "C");
