@@ -72,11 +72,11 @@
  *              Ithaca's other headers it is 512 KB. OpenMP ends the process if the system refuses it a thread.
  *              A function of yours that the library calls returns to it: it is not left by longjmp, by a C++ exception
  *              or by pthread_exit. A thread in a call of the library may not be cancelled with pthread_cancel.
- *   Floating   A thread that calls, a thread of OpenMP and a thread of a pool round to nearest and have no traps for
- *   point      exceptions, as a C program at its start (fesetenv(FE_DFL_ENV)). Otherwise results are less exact, their
- *              bits may differ from run to run, and a trap may end the process. If subnormal numbers are flushed to
- *              zero (FTZ and DAZ of x86), they may count as zeros. A call leaves all of this as it was, except for the
- *              flags of exceptions.
+ *   Floating   Plans compute in the state of a C program at its start (fesetenv(FE_DFL_ENV)), in every thread, and leave
+ *   point      each thread's state as it was. Functions of Ithaca's other headers need this state, in the thread that
+ *              calls and in OpenMP's threads. Otherwise results are less exact, their bits may differ from run to run,
+ *              and a trap for an exception may end the process. If subnormal numbers are flushed to zero (FTZ and DAZ of
+ *              x86), they may count as zeros.
  *   Processes  After fork the child may use nothing that its parent made; functions that compute return
  *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
  *              can compute on one thread only. Start other processes with exec or posix_spawn.

@@ -2,6 +2,8 @@
 /* Loops on several threads (parallel.h): OpenMP's team, or tasks in the caller's pool. */
 #include "parallel.h"
 
+#include "float_state.h"
+
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,6 +18,14 @@ typedef struct pool_call {
     atomic_bool taken[ITH_THREADS_MOST]; /* for each task: whether a thread has begun it */
 } pool_call;
 
+/* Runs a task in the usual floating-point state, whatever the state of the thread is. */
+static void run_usual(ith_task_fn task, void *user, int thread)
+{
+    const fenv_t before = ith_float_begin();
+    task(user, thread);
+    ith_float_end(before);
+}
+
 /* Runs a task with OpenMP limited to one thread. Libraries that the task calls may use OpenMP, but all threads are busy
  * already. */
 static void run_alone(ith_task_fn task, void *user, int thread)
@@ -23,7 +33,7 @@ static void run_alone(ith_task_fn task, void *user, int thread)
     int threads = omp_get_max_threads();
     if (threads > 1)
         omp_set_num_threads(1);
-    task(user, thread);
+    run_usual(task, user, thread);
     if (threads > 1)
         omp_set_num_threads(threads);
 }
@@ -62,7 +72,7 @@ void ith_parallel(const ith_context *context, int threads, ith_task_fn task, voi
         /* OpenMP may give a team of fewer threads, so member i of a team of n runs the tasks i, i + n, i + 2 n, ... */
 #pragma omp parallel num_threads(threads)
         for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads())
-            task(user, thread);
+            run_usual(task, user, thread);
     }
 }
 

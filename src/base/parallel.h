@@ -10,7 +10,7 @@
 
 /* Runs task(user, 0), ..., task(user, threads - 1), each once, and returns when all have ended. Tasks may run at the
  * same time or in any order, so no task may wait for another. threads: 1 to ITH_THREADS_MOST. Within a task, OpenMP
- * uses one thread. */
+ * uses one thread, and the floating-point state is the usual one (float_state.h). */
 void ith_parallel(const ith_context *context, int threads, ith_task_fn task, void *user);
 
 /* Calls task(user, 0) on a new thread, and waits for it. The team of OpenMP's threads that the task uses ends with the

@@ -5,6 +5,7 @@
 
 #include "../attention/run/device/device_call.h"
 #include "../base/clock.h"
+#include "../base/float_state.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 #include "agree.h"
@@ -181,7 +182,9 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
         return status;
     /* From here on a failure is shown to the other ranks before it is returned, so that no rank waits for this one. */
     ith_status mine = out ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
+    const fenv_t before = ith_float_begin();
     status = create(context, problem, options, comm, mine, &plan);
+    ith_float_end(before);
     ith_comm_exit(comm);
     if (status)
         ith_plan_destroy(&plan);
@@ -296,7 +299,9 @@ ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
     ith_status status = enter(plan);
     if (status)
         return status;
+    const fenv_t before = ith_float_begin();
     status = execute(plan, tensors);
+    ith_float_end(before);
     plan->executor.counters.executions += !status;
     plan->executor.counters.seconds += ith_clock_seconds() - start;
     leave(plan);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floating-point state of a thread that executes a plan: rounding and the treatment of subnormal numbers are
- * afterwards as they were, and do not change a result if only subnormal numbers are flushed. */
+/* The floating-point state of the threads that execute a plan (rounding, traps, subnormal numbers) changes no bit of a
+ * result, and is afterwards as it was. */
 #include "support/attention_case.h"
 #include "support/fixture.h"
 #include "support/subnormal.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q = 70, KEYS = 300, HEADS = 2, DIM = 64 };
+enum { Q = 70, KEYS = 300, HEADS = 2, DIM = 64, THREADS = 3 };
 
 static void fill(attention_case *c, ith_dtype type, ith_softmax softmax, const char *kernel)
 {
@@ -21,7 +21,7 @@ static void fill(attention_case *c, ith_dtype type, ith_softmax softmax, const c
     p->q_row_stride = p->k_row_stride = p->v_row_stride = p->o_row_stride = HEADS * DIM;
     p->q_batch_stride = p->o_batch_stride = Q * HEADS * DIM;
     p->k_batch_stride = p->v_batch_stride = KEYS * HEADS * DIM;
-    c->options.softmax = softmax, c->options.kernel = kernel, c->options.threads = 1;
+    c->options.softmax = softmax, c->options.kernel = kernel, c->options.threads = THREADS;
     case_fill(c, 5, 1);
 }
 
@@ -39,36 +39,71 @@ static void *attend(const attention_case *c)
     return tensors.o;
 }
 
-static void expect_state(int rounding, bool flushes)
+/* ---- States that a program may have set -------------------------------------------------------------------------- */
+
+static void round_up(void)
 {
-    assert_int_equal(fegetround(), rounding);
-    assert_true(flushes_subnormals() == flushes);
-    assert_false(fegetexcept());
+    fesetround(FE_UPWARD);
+}
+
+static void trap_exceptions(void)
+{
+    feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
+}
+
+static void reset_state(void)
+{
+    fesetenv(FE_DFL_ENV);
+}
+
+/* Calls `set` on the calling thread and on OpenMP's threads. */
+static void set_everywhere(void (*set)(void))
+{
+#pragma omp parallel num_threads(THREADS)
+    set();
+}
+
+/* The state of the calling thread. */
+typedef struct float_state {
+    int rounding, traps;
+    bool flushes;
+} float_state;
+
+static float_state current_state(void)
+{
+    return (float_state){fegetround(), fegetexcept(), flushes_subnormals()};
+}
+
+/* ---- The tests --------------------------------------------------------------------------------------------------- */
+
+/* Computes the case in a state, and expects the usual bits and the same state afterwards. */
+static void expect_usual(const attention_case *c, const void *usual, void (*set)(void))
+{
+    set_everywhere(set);
+    const float_state before = current_state();
+    void *o = attend(c);
+    const float_state after = current_state();
+    set_everywhere(reset_state);
+    assert_non_null(o);
+    assert_memory_equal(usual, o, (size_t)(Q * HEADS * DIM * ith_dtype_bytes(c->problem.dtype)));
+    assert_int_equal(after.rounding, before.rounding);
+    assert_int_equal(after.traps, before.traps);
+    assert_true(after.flushes == before.flushes);
+    free(o);
 }
 
 /* Returns whether the kernel computes the case. */
-static bool keeps_state(const attention_case *c)
+static bool is_usual_in_every_state(const attention_case *c)
 {
+    static void (*const states[])(void) = {reset_state, flush_subnormals, round_up, trap_exceptions};
     void *usual = attend(c);
-    if (!usual)
-        return false;
-    expect_state(FE_TONEAREST, false);
-    flush_subnormals();
-    const bool flushes = flushes_subnormals(); /* x86 only */
-    void *flushed = attend(c);
-    expect_state(FE_TONEAREST, flushes);
-    fesetenv(FE_DFL_ENV);
-    assert_memory_equal(usual, flushed, (size_t)(Q * HEADS * DIM * ith_dtype_bytes(c->problem.dtype)));
-    fesetround(FE_UPWARD);
-    free(attend(c));
-    expect_state(FE_UPWARD, false);
-    fesetenv(FE_DFL_ENV);
-    free(flushed);
+    for (size_t i = 0; usual && i < sizeof states / sizeof *states; i++)
+        expect_usual(c, usual, states[i]);
     free(usual);
-    return true;
+    return usual != NULL;
 }
 
-static void a_plan_leaves_the_state_as_it_was(void **state)
+static void bits_do_not_depend_on_the_state(void **state)
 {
     (void)state;
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
@@ -79,7 +114,7 @@ static void a_plan_leaves_the_state_as_it_was(void **state)
         for (int n = 0; usable && n < 3 * 2; n++) {
             attention_case c;
             fill(&c, types[n / 2], n % 2 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE, kernel);
-            computed += keeps_state(&c);
+            computed += is_usual_in_every_state(&c);
             case_free(&c);
         }
     assert_true(computed > 1);
@@ -87,6 +122,6 @@ static void a_plan_leaves_the_state_as_it_was(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_plan_leaves_the_state_as_it_was)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_do_not_depend_on_the_state)};
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }
