@@ -151,17 +151,6 @@ static bool make_lengths(ith_attend_whole *whole, uint64_t seed)
     return lengths != NULL;
 }
 
-/* Makes a random bias for each key. About a quarter of them are -inf, which hides the key. */
-static bool make_key_bias(ith_attend_whole *whole, uint64_t seed)
-{
-    int64_t count = whole->problem.batch * whole->problem.kv_len;
-    float *bias = ith_attend_own(whole, count * (int64_t)sizeof *bias);
-    for (int64_t i = 0; bias && i < count; i++)
-        bias[i] = next(&seed) % 4 == 0 ? -INFINITY : next_normal(&seed);
-    whole->tensors.key_bias = bias;
-    return bias != NULL;
-}
-
 /* Makes a random mask. It hides about a quarter of the keys from each query, and all keys from the first query of the
  * last head. */
 static bool make_mask(ith_attend_whole *whole, uint64_t seed)
@@ -191,7 +180,6 @@ int ith_attend_make_random(ith_context *context, uint64_t seed, double deviation
                 (t->k = make_tensor(context, whole, kv_count, next(&seed), 1)) &&
                 (t->v = make_tensor(context, whole, kv_count, next(&seed), 1));
     good = good && (!p->has_kv_lengths || make_lengths(whole, next(&seed)));
-    good = good && (!p->has_key_bias || make_key_bias(whole, next(&seed)));
     good = good && (!p->mask || make_mask(whole, next(&seed)));
     if (good && ith_attend_own_results(whole))
         return ITH_EXIT_DONE;

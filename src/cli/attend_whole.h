@@ -31,7 +31,7 @@ ith_attn_tensors ith_attend_share(const ith_attend_whole *whole, int ranks, int 
 void ith_attend_gather_lse(ith_attend_whole *whole, int ranks);
 
 /* Fills whole->tensors with random inputs for whole->problem, and allocates o and lse. q, k and v are normally
- * distributed; kv_lengths, key_bias and mask are made if the problem asks for them. The standard deviation of the
+ * distributed; kv_lengths and mask are made if the problem asks for them. The standard deviation of the
  * logits (at scale 1/sqrt(D)) grows from 1 in the first head to `deviation` in the last. The same seed gives the same
  * numbers. Prints errors and returns an exit status. */
 int ith_attend_make_random(ith_context *context, uint64_t seed, double deviation, ith_attend_whole *whole);

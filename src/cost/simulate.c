@@ -291,11 +291,12 @@ static void take_step(ith_simulator *s, int rank)
     ith_walk_stop stop = r->packing ? ITH_WALK_PACK : ITH_WALK_WAIT;
     if (!r->stopped && !r->packing)
         stop = ith_walker_next(&r->walker);
-    while (stop == ITH_WALK_COMPUTED && !s->slots)
+    while ((stop == ITH_WALK_COMPUTED || stop == ITH_WALK_HOP) && !s->slots)
         stop = ith_walker_next(&r->walker);
     r->stopped = false;
     switch (stop) {
-    case ITH_WALK_COMPUTED: push(s, rank); break;
+    case ITH_WALK_COMPUTED:
+    case ITH_WALK_HOP: push(s, rank); break;
     case ITH_WALK_POST: post(s, rank); break;
     case ITH_WALK_WAIT: wait(s, rank); break;
     case ITH_WALK_GATHER: gather(s, rank); break;

@@ -28,22 +28,20 @@ typedef struct model {
 
 /* ---- The walk -------------------------------------------------------------------------------------------------- */
 
-/* Leaves out hops in place, where ranks do not wait for one another. */
-static void skip_in_place(const model *m, ith_walker *w)
+/* Ends a hop in place, where ranks do not wait for one another, and leaves out the hops like it. */
+static void end_hop_in_place(const model *m, ith_walker *w)
 {
-    if (m->every_hop || w->price->setting.exchange != ITH_EXCHANGE_IN_PLACE || !ith_walker_repeats(w))
-        return;
-    int alike = ith_schedule_hops_alike(&w->schedule);
-    if (alike > 0)
-        ith_walker_end_hop(w, alike);
+    const bool skips = !m->every_hop && ith_walker_repeats(w);
+    ith_walker_end_hop(w, skips ? ith_schedule_hops_alike(&w->schedule) : 0);
 }
 
 /* Walks a rank to its next step that concerns other ranks. */
 static ith_walk_stop walk(const model *m, ith_walker *w)
 {
     ith_walk_stop stop;
-    while ((stop = ith_walker_next(w)) == ITH_WALK_COMPUTED)
-        skip_in_place(m, w);
+    while ((stop = ith_walker_next(w)) == ITH_WALK_COMPUTED || stop == ITH_WALK_HOP)
+        if (stop == ITH_WALK_HOP)
+            end_hop_in_place(m, w);
     return stop;
 }
 

@@ -357,10 +357,8 @@ ith_walk_stop ith_walker_next(ith_walker *w)
         default:
             if (by_messages(w->price, w->step.exchange))
                 return ITH_WALK_WAIT;
-            if (w->step.exchange == ITH_EXCHANGE_HOP) {
-                ith_walker_end_hop(w, 0);
-                return ITH_WALK_COMPUTED;
-            }
+            if (w->step.exchange == ITH_EXCHANGE_HOP)
+                return ITH_WALK_HOP;
         }
     }
     return ITH_WALK_END;

@@ -39,6 +39,7 @@ typedef struct ith_walk_exchange {
 /* Why a walk has stopped. */
 typedef enum ith_walk_stop {
     ITH_WALK_COMPUTED, /* it has computed and may go on */
+    ITH_WALK_HOP,      /* a hop in place has ended, and it may go on */
     ITH_WALK_POST,     /* a message exchange is to be posted */
     ITH_WALK_WAIT,     /* a message exchange is to be waited for */
     ITH_WALK_GATHER,   /* statistics were computed, and are gathered on the ring */

@@ -154,6 +154,16 @@ for way in bool f32 bias; do
     done
 done
 
+# A mask with one row for all queries has the result of a mask that has this row for each of them.
+for length in $lengths; do some "$length" '\1'; some $((keys - length)) '\0'; done >"$work/row"
+put "$input" "$work/with_row" mask BOOL "[2,1,1,$keys]" "$work/row" kv_lengths
+put "$input" "$work/with_bias_row" mask F32 "[2,1,1,$keys]" "$work/bias" kv_lengths
+for way in row bias_row; do
+    expect 0 "" "$ithaca" attend --input "$work/with_$way" --output "$work/o" --ranks 3 --strategy ring
+    close_to "$input" "$work/o" o 0.00390625 1000
+    close_to "$input" "$work/o" lse 1 1e-5
+done
+
 # A mask that differs between queries and heads. A query that sees fewer keys has the result of a problem with fewer
 # keys.
 few=37

@@ -31,6 +31,31 @@ static void local_passes(void **state)
     assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
 }
 
+/* Rank 0 sends a region, or wants one, for which rank 1 has no partner in the same exchange. */
+static ith_status lone_in_rank(ith_context *own, ith_comm *comm, void *user)
+{
+    const bool sends = *(const bool *)user;
+    char data[16] = {0};
+    const ith_transfer one = suite_whole(1, data, sizeof data);
+    const int64_t count = ith_comm_rank(comm) == 0;
+    ith_status status = ith_comm_exchange(comm, &one, sends ? count : 0, &one, sends ? 0 : count);
+    if (!status)
+        status = ith_comm_barrier(comm);
+    SUITE_CHECK(own, status == ITH_ERR_ARGUMENT);
+    SUITE_CHECK(own,
+                strstr(ith_context_error(own), sends ? "every send needs a receive" : "every receive needs a send"));
+    return ITH_OK;
+}
+
+static void transfers_without_a_partner_are_refused(void **state)
+{
+    (void)state;
+    for (int sends = 0; sends < 2; sends++) {
+        bool way = sends;
+        assert_int_equal(run_local(NULL, 2, lone_in_rank, &way), 0);
+    }
+}
+
 /* ---- The required functions alone ------------------------------------------------------------------------------ */
 
 /* A table without `leave` takes the rank out of the group in `close`. */
@@ -612,6 +637,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(local_passes),
+        cmocka_unit_test(transfers_without_a_partner_are_refused),
         cmocka_unit_test(a_table_of_required_functions_passes),
         cmocka_unit_test(the_library_keeps_the_contract),
         cmocka_unit_test(a_part_ends_with_the_whole),

@@ -2,6 +2,7 @@
 /* The walk of the cost model. It counts equal hops once and multiplies, which gives the cost of a walk over every hop.
  * Its traffic of each level is the sum of the schedule's moves. A plan's memory holds the rows of every hop. */
 #include "attention/run/execute.h"
+#include "base/clock.h"
 #include "cost/walk.h"
 #include "support/random.h"
 
@@ -113,6 +114,34 @@ static void test_hops_in_place(void **state)
     assert_int_equal(s.price.setting.exchange, ITH_EXCHANGE_IN_PLACE);
     compare_walks(&s);
     ith_context_destroy(&s.context);
+}
+
+/* The time of a walk, in seconds of this thread. */
+static double walk_seconds(const scene *s, bool every_hop)
+{
+    const double begin = ith_clock_thread_seconds();
+    ith_model_cost(&s->price, every_hop);
+    return ith_clock_thread_seconds() - begin;
+}
+
+/* Of the 4000 hops of a long ring about 50 are walked, by messages and in place. */
+static void test_hops_are_left_out(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        scene s;
+        make_scene(&s, shared);
+        s.levels[0].ranks = shared ? 0 : 3;
+        s.options.strategy = ITH_STRATEGY_RING, s.problem.q_len = s.problem.kv_len = 4000 * 50;
+        price(&s, 4000);
+        assert_true(shared == (s.price.setting.exchange == ITH_EXCHANGE_IN_PLACE));
+        compare_walks(&s);
+        const double all = walk_seconds(&s, true), some = walk_seconds(&s, false);
+        if (some * 10 > all)
+            fail_msg("shared %d: the walk takes %.6f s with all hops, and %.6f s without equal hops", shared, all,
+                     some);
+        ith_context_destroy(&s.context);
+    }
 }
 
 /* The most rows that each place holds, over every hop or over the hops that are not left out. Returns the number of
@@ -266,8 +295,9 @@ static void test_traffic_of_groups(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hops_that_repeat), cmocka_unit_test(test_hops_in_place),
-                                       cmocka_unit_test(test_places_of_all_hops), cmocka_unit_test(test_traffic),
-                                       cmocka_unit_test(test_traffic_of_groups)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hops_that_repeat),  cmocka_unit_test(test_hops_in_place),
+        cmocka_unit_test(test_hops_are_left_out), cmocka_unit_test(test_places_of_all_hops),
+        cmocka_unit_test(test_traffic),           cmocka_unit_test(test_traffic_of_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

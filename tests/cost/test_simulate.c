@@ -111,6 +111,21 @@ static void test_as_the_model(void **state)
         }
 }
 
+/* Every rank has all keys, and the offsets of fixed_m are gathered from all ranks. */
+static void test_replicated_keys(void **state)
+{
+    (void)state;
+    for (int softmax = ITH_SOFTMAX_ONLINE; softmax <= ITH_SOFTMAX_FIXED_M; softmax++) {
+        scene s;
+        make_scene(&s);
+        s.problem.replicated_kv = true, s.problem.kv_len = 512;
+        s.options.softmax = (ith_softmax)softmax;
+        s.levels[0].latency_seconds = s.levels[1].latency_seconds = 0.05;
+        compare(&s, 8);
+        ith_context_destroy(&s.context);
+    }
+}
+
 static void test_in_place(void **state)
 {
     (void)state;
@@ -356,6 +371,7 @@ int main(void)
                                        cmocka_unit_test(test_other_work),
                                        cmocka_unit_test(test_copies_while_computing),
                                        cmocka_unit_test(test_in_place),
+                                       cmocka_unit_test(test_replicated_keys),
                                        cmocka_unit_test(test_a_shared_link),
                                        cmocka_unit_test(test_turns),
                                        cmocka_unit_test(test_uneven_work),

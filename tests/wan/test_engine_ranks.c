@@ -437,6 +437,9 @@ static void change(member *m, int which)
     case 18: o->struct_size = 3; break;
     case 19: o->shard_weights = 1; break;
     case 20: o->shard_weights = o->keep_packed = 1; break;
+    case 21: m->attention.direction = ITH_DIRECTION_BIDIR; break;
+    case 22: m->attention.exchange = ITH_EXCHANGE_COPY; break;
+    case 23: m->attention.effort = ITH_EFFORT_MEASURE; break;
     default: break;
     }
 }
@@ -463,6 +466,9 @@ static const char *const differences[] = {
     "rank 1: struct_size of the ith_generate_options is 3",
     "shard_weights is 1 on rank 1 and 0 on rank 0",
     "rank 1: keep_packed keeps all weights in each process",
+    "direction is bidir on rank 1 and auto on rank 0",
+    "exchange is copy on rank 1 and auto on rank 0",
+    "effort is measure on rank 1 and estimate on rank 0",
 };
 enum { DIFFERENCES = sizeof differences / sizeof *differences, ENDS_THE_GROUP = 16, NEEDS_ONE_PIPELINE = 13 };
 

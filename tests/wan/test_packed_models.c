@@ -128,6 +128,37 @@ static void gguf_files_of_every_kind(void **state)
     }
 }
 
+/* The bytes of all tensors of a type. */
+static int64_t bytes_of(const package *p, ith_dtype type)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < p->count; i++)
+        bytes += p->tensors[i].dtype == type ? p->tensors[i].bytes : 0;
+    return bytes;
+}
+
+/* A component's description names all types of its tensors, the one with the most bytes first. */
+static void types_are_listed_by_bytes(void **state)
+{
+    (void)state;
+    copy_config();
+    package *p = transformer("", ITH_BF16);
+    pack_blocks(p, ITH_Q4_K, ITH_Q8_0);
+    gguf_write(p, temporary_path(folder, "x.gguf"));
+    assert_true(bytes_of(p, ITH_Q8_0) > bytes_of(p, ITH_BF16) && bytes_of(p, ITH_BF16) > bytes_of(p, ITH_Q4_K));
+    package_free(p);
+    ith_pipeline *pipeline = NULL;
+    ith_model_part part = ITH_MODEL_PART_INIT;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.dit = temporary_path(folder, "x.gguf");
+    files.vae = MODEL "/vae", files.text_encoder = MODEL "/text_encoder", files.tokenizer = MODEL "/tokenizer";
+    check(context, ith_pipeline_open_files(context, &files, &pipeline));
+    check(context, ith_pipeline_part(pipeline, 0, &part));
+    assert_string_equal(part.name, "transformer");
+    assert_string_equal(part.types, "q8_0, bf16, q4_k");
+    ith_pipeline_close(&pipeline);
+}
+
 /* Adds a scale of 1/8 to each packed matrix, or, by row, a scale of 1/8 for each of its rows. */
 static void add_scales(package *p, const char *suffix, bool by_row)
 {
@@ -194,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(gguf_files_of_16_bits, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(gguf_files_of_every_kind, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(types_are_listed_by_bytes, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(scaled_files_of_8_bits, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_text_encoder_of_q8_0, folder_set_up, folder_tear_down),
     };

@@ -256,6 +256,38 @@ static void parts_add_up(void **state)
         }
 }
 
+/* Hosts that share out the weights: in every pass each of two hosts sends its half of every layer to the other one, and
+ * holds two layers. 2 layers of 576 numbers of bf16; 1 pass with one branch, and 2 steps with both branches. */
+static void shared_weights_are_sent_in_every_pass(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.level.between_hosts = true;
+    for (ith_cfg cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
+        ith_video_problem p = small();
+        const ith_video_cost apart = cost_of(&p, cfg, &s.machine, 2);
+        p.shard_weights = 1;
+        const ith_video_cost cost = cost_of(&p, cfg, &s.machine, 2);
+        const int64_t passes = cfg == ITH_CFG_SEQUENTIAL ? 1 + 2 * 2 : 1 + 2, layer_bytes = 576 * 2;
+        assert_int_equal(cost.sent_bytes - apart.sent_bytes, passes * 2 * layer_bytes / 2);
+        assert_in_range(cost.memory_bytes - apart.memory_bytes, 2 * layer_bytes, 2 * layer_bytes + 8192);
+        near("a load that is hidden", cost.linear_seconds, apart.linear_seconds);
+    }
+}
+
+/* A layer takes as long as its load if that is longer than its computing. */
+static void a_slow_load_of_weights_counts(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.level.between_hosts = true, s.level.bytes_per_second = 576;
+    ith_video_problem p = small();
+    p.shard_weights = 1;
+    near("layer", cost_of(&p, ITH_CFG_SEQUENTIAL, &s.machine, 2).layer_seconds, 1);
+}
+
 /* The attention of a layer has the cost that ith_plan_cost gives, with the sequence on all ranks or on half of them. */
 static void attention_is_that_of_the_plan(void **state)
 {
@@ -715,6 +747,8 @@ int main(void)
         cmocka_unit_test(decoding_is_that_by_hand),
         cmocka_unit_test(encoding_is_that_by_hand),
         cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(shared_weights_are_sent_in_every_pass),
+        cmocka_unit_test(a_slow_load_of_weights_counts),
         cmocka_unit_test(attention_is_that_of_the_plan),
         cmocka_unit_test(ranks_share_units),
         cmocka_unit_test(the_nearest_rate_counts),

@@ -136,8 +136,9 @@ static ith_status simulate_layers(prediction *p, const ith_dit_shape *shape, dou
     return status;
 }
 
-/* The time in which a host receives the parts of a layer that other hosts keep, if the hosts share out the weights. */
-static double load_seconds(prediction *p)
+/* The bytes of a layer that a host sends to the others in a pass, and as many that it receives, if the hosts share out
+ * the weights. */
+static double load_bytes(const prediction *p)
 {
     ith_linear *linears[ITH_DIT_LINEARS];
     double bytes = 0;
@@ -147,9 +148,7 @@ static double load_seconds(prediction *p)
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
         bytes += (double)ith_linear_inputs(linears[i]) * (double)ith_linear_outputs(linears[i]) *
                  (double)ith_dtype_bytes(ITH_BF16);
-    bytes *= (double)(p->place.hosts - 1) / (double)p->place.hosts;
-    p->cost.sent_bytes += (int64_t)(bytes * (double)(p->problem.steps * p->cost.passes * p->problem.layers));
-    return ith_video_send_seconds(&p->place, p->place.ranks - 1, bytes);
+    return bytes * (double)(p->place.hosts - 1) / (double)p->place.hosts;
 }
 
 /* Sets the parts of cost that belong to one pass, in which each rank computes `batch` guidance branches. */
@@ -170,7 +169,9 @@ static ith_status predict_pass(prediction *p, int64_t batch)
     ith_dit_list_layer(p->dit, &shape, p->sequence_ranks, 0, &(ith_work_list){ith_video_add_work, &layer});
     ith_dit_list_ends(p->dit, &shape, p->sequence_ranks, 0, &(ith_work_list){ith_video_add_work, &ends});
     c->linear_seconds = layer.linear, c->cross_seconds = layer.attention, c->row_seconds = layer.row;
-    const double load = load_seconds(p), computed = c->attention_seconds + layer.linear + layer.attention + layer.row;
+    const double sent = load_bytes(p);
+    const double load = sent > 0 ? ith_video_send_seconds(&p->place, p->place.ranks - 1, sent) : 0;
+    const double computed = c->attention_seconds + layer.linear + layer.attention + layer.row;
     if (load > computed)
         c->linear_seconds += load - computed;
     if (p->simulation)
@@ -258,7 +259,8 @@ static ith_status predict_steps(prediction *p)
             continue;
         status = predict_step(p, both);
         c->denoise_seconds += (double)steps * c->step_seconds;
-        c->sent_bytes += steps * c->passes * p->problem.layers * p->attention.sent_bytes;
+        const int64_t layers = steps * c->passes * p->problem.layers;
+        c->sent_bytes += layers * p->attention.sent_bytes + (int64_t)(load_bytes(p) * (double)layers);
         if (both && p->sequence_ranks < p->place.ranks)
             c->sent_bytes += steps * (int64_t)share_numbers(p) * (int64_t)sizeof(float);
     }

@@ -65,12 +65,10 @@ static double lambda(double sigma)
     return log1p(-sigma) - log(sigma);
 }
 
-/* Solves sum_k r[k]^(j-1) rho[k] = b[j - 1], j = 1 .. count, for rho; count is 1, 2 or 3. */
+/* Solves sum_k r[k]^(j-1) rho[k] = b[j - 1], j = 1 .. count, for rho; count is 2 or 3. */
 static void solve(int64_t count, const double *r, const double *b, double *rho)
 {
-    if (count == 1) {
-        rho[0] = b[0];
-    } else if (count == 2) {
+    if (count == 2) {
         rho[0] = (b[0] * r[1] - b[1]) / (r[1] - r[0]);
         rho[1] = b[0] - rho[0];
     } else {

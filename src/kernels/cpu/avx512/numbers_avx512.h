@@ -11,16 +11,14 @@ static inline __mmask16 first_lanes(int64_t count)
     return (__mmask16)(count >= LANES ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
 }
 
-/* Loads numbers [k, k + LANES) of x as f32. x has `count` numbers; numbers beyond its end become zeros. */
+/* Loads numbers [k, k + LANES) of x, of type F32 or F16, as f32. x has `count` numbers; numbers beyond its end become
+ * zeros. */
 static inline vec load_numbers(const void *x, ith_dtype dtype, int64_t k, int64_t count)
 {
     __mmask16 there = first_lanes(count - k);
     if (dtype == ITH_F32)
         return _mm512_maskz_loadu_ps(there, (const float *)x + k);
-    __m256i shorts = _mm256_maskz_loadu_epi16(there, (const uint16_t *)x + k);
-    if (dtype == ITH_F16)
-        return _mm512_cvtph_ps(shorts);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(shorts), 16));
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, (const uint16_t *)x + k));
 }
 
 /* Reorders 32 numbers of 16 bits into the pairs (number i, number 16 + i), for i from 0 to 15. */
