@@ -530,6 +530,43 @@ static void state_is_what_it_says(const subject *s)
     }
 }
 
+/* After very many keys the sums l and o are so large that a single probability would be lost in their rounding. The
+ * probabilities of a call are therefore summed before they are added. All logits here are 0, all values 1. */
+static void sums_of_many_keys_grow(const subject *s)
+{
+    enum { KEYS = 4096, HEAD = 48 };
+    const float before = 0x1p25f, lost = 64; /* of 4096 */
+    for (int t = 0; t < DTYPES; t++) {
+        problem p = make_problem(s->kernel, dtypes[t], 5, KEYS, HEAD, 1.0f);
+        if (takes(s, p.dtype, p.D)) {
+            for (int64_t i = 0; i < p.rows * p.D; i++)
+                p.q[i] = 0;
+            for (int64_t i = 0; i < p.keys * p.D; i++)
+                p.v[i] = 1;
+            saved_state sums = make_state(&p, p.rows);
+            scattered q = make_rows_of(&p, p.q, p.rows, p.D);
+            ith_attn_call call = call_of(&p, p.rows);
+            call.q = (const void *const *)q.row, call.keys = KEYS;
+            call.softmax = s->softmax, call.m = sums.m, call.l = sums.l, call.o_sum = sums.o_sum;
+            for (int64_t i = 0; i < p.rows; i++) {
+                sums.m[i] = 0, sums.l[i] = before;
+                for (int64_t d = 0; d < p.D; d++)
+                    sums.o_sum[i * p.D + d] = before;
+            }
+            attend_keys(s->kernel, &p, call, 0, 0);
+            for (int64_t i = 0; i < p.rows; i++) {
+                assert_float_equal(sums.m[i], 0, 0);
+                assert_float_equal(sums.l[i] - before, KEYS, lost);
+                for (int64_t d = 0; d < p.D; d++)
+                    assert_float_equal(sums.o_sum[i * p.D + d] - before, KEYS, lost);
+            }
+            free_state(&sums);
+            free_rows(&q);
+        }
+        free_problem(&p);
+    }
+}
+
 static void no_lse_wanted(const subject *s)
 {
     problem p = make_problem(s->kernel, ITH_BF16, 1, 1, 32, 1.0f);
@@ -612,6 +649,7 @@ static void for_each_subject(void (*test)(const subject *s))
     X(packed_in_pieces)                                                                                                \
     X(many_kv_blocks)                                                                                                  \
     X(state_is_what_it_says)                                                                                           \
+    X(sums_of_many_keys_grow)                                                                                          \
     X(no_lse_wanted)                                                                                                   \
     X(what_is_supported)
 

@@ -46,7 +46,7 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 {
-    return (2 * head_dim + tiles->block_kv_compute) * (int64_t)sizeof(float);
+    return (3 * head_dim + tiles->block_kv_compute) * (int64_t)sizeof(float);
 }
 
 /* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */
@@ -75,7 +75,8 @@ static void pack(const ith_attn_pack *p)
 typedef struct row_state {
     int64_t i;
     float m, l;
-    float *o; /* [head_dim]: the unnormalised output */
+    float *o;     /* [head_dim]: the unnormalised output */
+    float *added; /* [head_dim]: the sums over some keys, before they are added to o */
 } row_state;
 
 /* Applies the mask to s, the logit of query i and key j of the KV block. A hidden logit becomes -inf, even if s is NaN.
@@ -127,21 +128,24 @@ static void raise_maximum(row_state *row, float m, int64_t D)
 }
 
 /* Adds to l and o of the row the probabilities and weighted values of `keys` keys from `first` on, whose logits are
- * s. */
+ * s. The values are summed before they are added: after very many keys, single ones would be lost in the rounding. */
 static void accumulate(row_state *row, const ith_attn_call *call, const float *s, int64_t first, int64_t keys)
 {
     int64_t D = call->head_dim;
     float shift = shift_of(row->m);
     double l = 0.0; /* in one long f32 sum, similar terms would all be rounded in the same direction */
     const float *v = (const float *)call->packed + first * key_floats(D) + 1 + D;
+    memset(row->added, 0, (size_t)D * sizeof *row->added);
     for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
         /* The difference is taken in f64: in f32 it would lose bits of s if m is a fixed offset. */
         float p = (float)exp2((double)s[j] - (double)shift);
         l += (double)p;
         for (int64_t d = 0; d < D; d++)
-            row->o[d] += p * v[d];
+            row->added[d] += p * v[d];
     }
     row->l += (float)l;
+    for (int64_t d = 0; d < D; d++)
+        row->o[d] += row->added[d];
 }
 
 static void load_state(row_state *row, const ith_attn_call *call)
@@ -177,10 +181,10 @@ static void store_output(row_state *row, const ith_attn_call *call)
 static void attend(const ith_attn_call *call)
 {
     int64_t D = call->head_dim, block = call->tiles.block_kv_compute;
-    float *q = call->scratch, *s = q + 2 * D;
+    float *q = call->scratch, *s = q + 3 * D;
     for (int64_t i = 0; i < call->q_rows; i++) {
         ith_to_f32(q, call->q[i], call->dtype, D);
-        row_state row = {.i = i, .o = q + D};
+        row_state row = {.i = i, .o = q + D, .added = q + 2 * D};
         load_state(&row, call);
         for (int64_t j = 0; j < call->keys && !ith_attn_halted(call); j += block) {
             int64_t keys = ith_min64(block, call->keys - j);

@@ -246,7 +246,7 @@ static inline void slice_probabilities(const work *w, int64_t half, const float 
     const int64_t i = w->pending->i + half * LANES;
     char *p = w->probabilities;
     float *l = w->t.l + i, *rounded = w->rounded + i;
-    vec shift = vec_load(w->t.shift + i), even = vec_set(0.0f), odd = even, sum[2] = {vec_load(rounded), even};
+    vec shift = vec_load(w->t.shift + i), even = vec_set(0.0f), odd = even, sum[2] = {even, even};
     const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
 #pragma GCC unroll 8
     for (int64_t k = 0; k < SLICE; k += 2) {
@@ -259,7 +259,7 @@ static inline void slice_probabilities(const work *w, int64_t half, const float 
         sum[k / 2 % 2] = _mm512_dpbf16_ps(sum[k / 2 % 2], (__m512bh)pairs, ones);
     }
     vec_store(l, vec_add(vec_load(l), vec_add(even, odd)));
-    vec_store(rounded, vec_add(sum[0], sum[1]));
+    vec_store(rounded, vec_add(vec_load(rounded), vec_add(sum[0], sum[1])));
 }
 
 /* Does the next `count` units of work on the pending strip: each computes the probabilities of SLICE keys for half of

@@ -212,7 +212,7 @@ static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
     tile_dots(sum, t);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        vec l = vec_load(t->l + r * LANES), rounded = vec_load(t->rounded + r * LANES), m = vec_set(t->m[r]);
+        vec l = vec_set(0.0f), rounded = l, m = vec_set(t->m[r]);
 #pragma GCC unroll 16
         for (int n = 0; n < TILE_VECS; n += 2) {
             vec a = vec_exp2_short(vec_fma(sum[r][n], c, vec_sub(vec_load(t->panel + n * LANES), m)));
@@ -220,8 +220,8 @@ static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
             l = vec_add(vec_add(a, b), l);
             rounded = store_probabilities(t->s + r * t->s_stride + n / 2 * LANES, a, b, rounded);
         }
-        vec_store(t->rounded + r * LANES, rounded);
-        vec_store(t->l + r * LANES, l);
+        vec_store(t->rounded + r * LANES, vec_add(vec_load(t->rounded + r * LANES), rounded));
+        vec_store(t->l + r * LANES, vec_add(vec_load(t->l + r * LANES), l));
     }
 }
 
@@ -253,15 +253,15 @@ static __attribute__((noinline)) void row_probabilities(const work *w, int64_t i
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES, *rounded = w->rounded + i * LANES;
     vec shift = vec_set(w->t.shift[i]), scale = vec_set(w->t.scale[i]);
-    vec sum = vec_mul(scale, vec_load(l)), sum_rounded = vec_mul(scale, vec_load(rounded));
+    vec sum = vec_set(0.0f), sum_rounded = sum;
     for (int64_t j = 0; j < keys; j += 2 * LANES) {
         vec a = vec_exp2_short(vec_sub(vec_load(s + j), shift));
         vec b = vec_exp2_short(vec_sub(vec_load(s + j + LANES), shift));
         sum = vec_add(vec_add(a, b), sum);
         sum_rounded = store_probabilities(s + j / 2, a, b, sum_rounded);
     }
-    vec_store(l, sum);
-    vec_store(rounded, sum_rounded);
+    vec_store(l, vec_fma(scale, vec_load(l), sum));
+    vec_store(rounded, vec_fma(scale, vec_load(rounded), sum_rounded));
 }
 
 /* The arguments of tile_values_1 to tile_values_4, which compute a tile of outputs o: ROWS queries by the columns of a
