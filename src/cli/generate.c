@@ -69,11 +69,14 @@ static int describe_run(ith_generation *g)
     return code;
 }
 
-/* Further checks of a dry run: the headers of the weight files, and the memory of this machine. */
-static void inspect(ith_generation *g)
+void ith_generate_inspect_weights(ith_generation *g)
 {
     if (ith_pipeline_check(g->pipeline))
         snprintf(g->weights_fault, sizeof g->weights_fault, "%s", ith_context_error(g->context));
+}
+
+void ith_generate_inspect_memory(ith_generation *g)
+{
     if (ith_pipeline_check_memory(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->free_bytes))
         snprintf(g->memory_lack, sizeof g->memory_lack, "%s", ith_context_error(g->context));
 }
@@ -167,8 +170,10 @@ static int prepare(void *user)
         code = ith_generate_resolve(g);
     if (code || !g->launch.leads)
         return code;
-    if (g->settings.dry_run)
-        inspect(g);
+    if (g->settings.dry_run) {
+        ith_generate_inspect_weights(g);
+        ith_generate_inspect_memory(g);
+    }
     if (g->settings.dry_run || g->settings.json || !g->settings.quiet)
         ith_generate_predict(g);
     return ITH_EXIT_DONE;

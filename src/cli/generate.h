@@ -127,6 +127,9 @@ int ith_generate_check_names(ith_generation *g);
 /* After ith_generate_begin and ith_generate_open_model: reads the images, names the latents, fills in the options that
  * the user left open, and describes the run. */
 int ith_generate_resolve(ith_generation *g);
+/* Further checks of a dry run: the headers of the weight files, and the memory of this machine. */
+void ith_generate_inspect_weights(ith_generation *g);
+void ith_generate_inspect_memory(ith_generation *g);
 /* Completes the video after its last frame, removes files that were to be kept until then, and prints the summary. */
 int ith_generate_complete(ith_generation *g);
 /* After a failure: discards the unfinished video. */

@@ -35,8 +35,9 @@ typedef struct batch {
     ith_generation *base; /* the command, with the open model */
     ith_batch_line *lines;
     int64_t line_count, count;
-    video **videos; /* [count] */
-    int round;      /* 0: the texts are encoded; otherwise the number of a video, from 1 on */
+    video **videos;           /* [count] */
+    ith_generate_rates rates; /* of a dry run */
+    int round;                /* 0: the texts are encoded; otherwise the number of a video, from 1 on */
 } batch;
 
 /* ---- Names ----------------------------------------------------------------------------------------------------- */
@@ -122,7 +123,7 @@ static int make_video(batch *b, int64_t number)
 }
 
 /* Checks everything about one video that can be checked without weights. */
-static int check_video(const batch *b, video *v)
+static int check_video(batch *b, video *v)
 {
     ith_error_explain(&v->options);
     int code = ith_generate_translate(&v->g, v->g.command);
@@ -134,8 +135,10 @@ static int check_video(const batch *b, video *v)
     if (code && v->line)
         ith_cli_error("%s:%lld: no video is begun because of this line", b->base->settings.prompts,
                       (long long)v->line->number);
-    if (!code && v->g.launch.leads && v->g.settings.dry_run)
-        ith_generate_predict(&v->g);
+    if (!code && v->g.launch.leads && v->g.settings.dry_run) {
+        ith_generate_inspect_memory(&v->g);
+        ith_generate_predict_next(&v->g, &b->rates);
+    }
     return code;
 }
 
@@ -165,6 +168,8 @@ static int prepare_all(batch *b)
         code = ith_generate_begin(g);
     if (!code)
         code = ith_generate_open_model(g);
+    if (!code && g->launch.leads && g->settings.dry_run)
+        ith_generate_inspect_weights(g);
     for (int64_t i = 0; i < b->count && !code; i++)
         code = make_video(b, i);
     if (!code)
@@ -297,29 +302,46 @@ static int64_t count_state(const batch *b, video_state state)
     return count;
 }
 
-/* Prints one line for each video of a dry run, and the sum of their times. */
+/* Prints what a dry run says about one video. */
+static void print_dry(const video *v)
+{
+    const ith_generate_options *o = &v->g.options;
+    printf("%lld frame%s of %lld x %lld, %lld steps, seed %llu; %.0f MB", (long long)o->frames,
+           ith_cli_plural(o->frames), (long long)o->width, (long long)o->height,
+           (long long)(o->steps - v->g.resumed_steps), (unsigned long long)o->seed, (double)v->g.predicted_bytes / 1e6);
+    if (v->g.prediction.known)
+        printf(", predicted %.3f s", v->g.prediction.cost.seconds);
+    printf("\n");
+    if (v->g.memory_lack[0])
+        printf("    %s\n", v->g.memory_lack);
+}
+
+/* Prints each video of a dry run, and the sum of their times. */
 static int report_dry(const batch *b)
 {
     double seconds = 0;
     for (int64_t i = 0; i < b->count; i++) {
         const video *v = b->videos[i];
-        const ith_generate_options *o = &v->g.options;
         printf("%s: ", v->output);
-        if (v->state == VIDEO_SKIPPED) {
+        if (v->state == VIDEO_SKIPPED)
             printf("is there already\n");
-            continue;
-        }
-        printf("%lld frame%s of %lld x %lld, %lld steps, seed %llu; %.0f MB", (long long)o->frames,
-               ith_cli_plural(o->frames), (long long)o->width, (long long)o->height,
-               (long long)(o->steps - v->g.resumed_steps), (unsigned long long)o->seed,
-               (double)v->g.predicted_bytes / 1e6);
-        if (v->g.prediction.known)
-            printf(", predicted %.3f s", v->g.prediction.cost.seconds);
-        printf("\n");
+        else
+            print_dry(v);
         seconds += v->g.prediction.known ? v->g.prediction.cost.seconds : 0;
     }
     printf("%lld videos, predicted %.3f s\n", (long long)b->count, seconds);
-    return ITH_EXIT_DONE;
+    fflush(stdout);
+    return b->base->weights_fault[0] ? ith_cli_error("%s", b->base->weights_fault) : ITH_EXIT_DONE;
+}
+
+/* Prints the report of each video that is not there yet, as a JSON object. */
+static int report_dry_json(const batch *b)
+{
+    int code = ITH_EXIT_DONE;
+    for (int64_t i = 0; i < b->count && !code; i++)
+        if (b->videos[i]->state != VIDEO_SKIPPED)
+            code = ith_generate_report_dry(&b->videos[i]->g);
+    return code;
 }
 
 /* Names the videos that were not made, and how to make them. */
@@ -341,7 +363,7 @@ static int finish(void *user, int code)
 {
     batch *b = user;
     if (b->base->settings.dry_run)
-        return code ? code : report_dry(b);
+        return code ? code : b->base->settings.json ? report_dry_json(b) : report_dry(b);
     if (code && b->round && b->videos[b->round - 1]->state == VIDEO_WAITS)
         ith_generate_discard(&b->videos[b->round - 1]->g);
     if (!b->base->settings.quiet && !b->base->settings.json)
@@ -372,6 +394,7 @@ static void free_batch(batch *b)
         free(v);
     }
     free(b->videos);
+    ith_generate_rates_clear(&b->rates);
     ith_batch_lines_free(b->lines, b->lines ? b->line_count : 0);
 }
 

@@ -20,14 +20,6 @@
 #define SHARE 0.02        /* of the predicted time of a run, for measuring */
 #define SHORT_TOKENS 2048 /* sequences to this length are measured as a whole by ith_video_measure */
 
-/* A description that is put together from several sources. */
-typedef struct rates {
-    ith_machine machine;
-    ith_machine_level level; /* ranks of one process, if no other description has levels */
-    ith_machine_attention *attention;
-    ith_machine_product products[ITH_VIDEO_RATES];
-} rates;
-
 /* ---- Problem ----------------------------------------------------------------------------------------------------- */
 
 /* The options of self-attention, with the places of the ranks. */
@@ -60,7 +52,7 @@ static bool has_rates(const ith_machine *machine, const ith_video_problem *p)
 }
 
 /* A description without rates: the ranks are threads of this process. */
-static void set_bare(rates *r)
+static void set_bare(ith_generate_rates *r)
 {
     long units = sysconf(_SC_NPROCESSORS_ONLN);
     r->machine = (ith_machine)ITH_MACHINE_INIT;
@@ -73,7 +65,7 @@ static void set_bare(rates *r)
 }
 
 /* Puts a measured rate before the rates of attention of other types that the machine has. */
-static bool put_attention(rates *r, const ith_machine_attention *row)
+static bool put_attention(ith_generate_rates *r, const ith_machine_attention *row)
 {
     const ith_machine *m = &r->machine;
     ith_machine_attention *all = malloc((size_t)(m->attention_count + 1) * sizeof *all);
@@ -92,7 +84,7 @@ static bool put_attention(rates *r, const ith_machine_attention *row)
 
 /* Measures the rates of the model's layers in about `seconds`, and puts them into the description. A kernel whose rate
  * over long sequences is known keeps it. */
-static bool measure_layers(ith_generation *g, const ith_video_problem *p, double seconds, rates *r)
+static bool measure_layers(ith_generation *g, const ith_video_problem *p, double seconds, ith_generate_rates *r)
 {
     const ith_attn_options options = placed(g);
     ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
@@ -120,7 +112,7 @@ static void leave_out_steps(ith_generation *g)
     cost->seconds -= done;
 }
 
-static void predict(ith_generation *g, const ith_video_problem *p, const rates *r)
+static void predict(ith_generation *g, const ith_video_problem *p, const ith_generate_rates *r)
 {
     ith_generate_prediction *out = &g->prediction;
     const ith_attn_options options = placed(g);
@@ -153,7 +145,7 @@ static void set_cases(const ith_generation *g, const ith_video_problem *p, ith_m
 
 /* Predicts with a description. If it has no rates of the model's layers, measures them in about `seconds`. */
 static void predict_with(ith_generation *g, const ith_video_problem *p, const ith_machine *machine, double seconds,
-                         rates *r)
+                         ith_generate_rates *r)
 {
     r->machine = *machine;
     if (has_rates(machine, p) || measure_layers(g, p, seconds, r))
@@ -161,23 +153,20 @@ static void predict_with(ith_generation *g, const ith_video_problem *p, const it
 }
 
 /* Measures the whole machine, and the model's layers. */
-static void predict_well(ith_generation *g, const ith_video_problem *p, rates *r)
+static void predict_well(ith_generation *g, const ith_video_problem *p, ith_generate_rates *r)
 {
     ith_machine_case cases[2];
     ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
-    ith_machine *machine = NULL;
     set_cases(g, p, cases, &options);
-    if (ith_machine_measure(g->context, &options, NULL, &machine)) {
+    if (ith_machine_measure(g->context, &options, NULL, &r->measured))
         fail(g, ith_context_error(g->context));
-        return;
-    }
-    predict_with(g, p, machine, WELL_SECONDS, r);
-    ith_machine_free(&machine);
+    else
+        predict_with(g, p, r->measured, WELL_SECONDS, r);
 }
 
 /* Measures the model's layers alone: briefly, and longer if the run will take long. A run of minutes is worth the time
  * for the whole machine: layers of few tokens do not show the rate of attention over a long sequence. */
-static void predict_quickly(ith_generation *g, const ith_video_problem *p, rates *r)
+static void predict_quickly(ith_generation *g, const ith_video_problem *p, ith_generate_rates *r)
 {
     set_bare(r);
     if (g->launch.all_ranks > 1 &&
@@ -198,32 +187,65 @@ static void cancel(void *pipeline)
     ith_pipeline_cancel(pipeline);
 }
 
-/* Measurements with many ranks take seconds, so a signal stops them. The caller then ends the program. */
-void ith_generate_predict(ith_generation *g)
+void ith_generate_rates_clear(ith_generate_rates *r)
 {
-    rates r = {.attention = NULL};
-    ith_machine tuned;
-    ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
+    ith_machine_file_free(&r->kept);
+    ith_machine_free(&r->measured);
+    free(r->attention);
+    *r = (ith_generate_rates){.source = ""};
+}
+
+/* Whether the rates were found for a video of this size. */
+static bool are_for(const ith_generate_rates *r, const ith_video_problem *p)
+{
+    return *r->source && r->frames == p->frames && r->height == p->height && r->width == p->width &&
+           r->images == p->images;
+}
+
+/* Finds the rates, and predicts with them. */
+static void predict_anew(ith_generation *g, const ith_video_problem *p, ith_generate_rates *r)
+{
     const double begin = ith_cli_seconds();
-    char *source = g->prediction.source;
+    ith_generate_rates_clear(r);
+    r->frames = p->frames, r->height = p->height, r->width = p->width, r->images = p->images;
+    const bool tuned = ith_machine_recall(g->context, &r->kept);
+    if (tuned)
+        predict_with(g, p, &r->kept, g->settings.dry_run ? WELL_SECONDS : LEAST_SECONDS, r);
+    else if (ith_launch_is_alone(&g->launch))
+        g->settings.dry_run ? predict_well(g, p, r) : predict_quickly(g, p, r);
+    if (!g->prediction.known)
+        return;
+    if (tuned)
+        snprintf(r->source, sizeof r->source, "rates that ithaca tune keeps of this machine");
+    else
+        snprintf(r->source, sizeof r->source, "rates measured in %.2f s", ith_cli_seconds() - begin);
+}
+
+/* Measurements with many ranks take seconds, so a signal stops them. The caller then ends the program. */
+void ith_generate_predict_next(ith_generation *g, ith_generate_rates *r)
+{
+    ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
     if (ith_device_in_use(g->context, &g->device)) {
         fail(g, "descriptions of machines are about processors, and the transformer computes on a device");
         return;
     }
     fail(g, "the links between these processes are not known; --dry-run measures them");
     ith_interrupt_target(cancel, g->pipeline);
-    if (ith_video_problem_read(g->pipeline, &g->options, &problem)) {
+    if (ith_video_problem_read(g->pipeline, &g->options, &problem))
         fail(g, ith_context_error(g->context));
-    } else if (ith_machine_recall(g->context, &tuned)) {
-        predict_with(g, &problem, &tuned, g->settings.dry_run ? WELL_SECONDS : LEAST_SECONDS, &r);
-        snprintf(source, sizeof g->prediction.source, "rates that ithaca tune keeps of this machine");
-        ith_machine_file_free(&tuned);
-    } else if (ith_launch_is_alone(&g->launch)) {
-        g->settings.dry_run ? predict_well(g, &problem, &r) : predict_quickly(g, &problem, &r);
-        snprintf(source, sizeof g->prediction.source, "rates measured in %.2f s", ith_cli_seconds() - begin);
-    }
+    else if (are_for(r, &problem))
+        predict(g, &problem, r);
+    else
+        predict_anew(g, &problem, r);
+    snprintf(g->prediction.source, sizeof g->prediction.source, "%s", r->source);
     ith_interrupt_target(NULL, NULL);
-    free(r.attention);
+}
+
+void ith_generate_predict(ith_generation *g)
+{
+    ith_generate_rates r = {.source = ""};
+    ith_generate_predict_next(g, &r);
+    ith_generate_rates_clear(&r);
 }
 
 ith_status ith_generate_predict_links(ith_generation *g, ith_context *context, ith_comm *comm)
@@ -239,10 +261,10 @@ ith_status ith_generate_predict_links(ith_generation *g, ith_context *context, i
     set_cases(g, &problem, cases, &options);
     ith_status status = ith_machine_measure(context, &options, comm, &machine);
     if (!status && ith_comm_rank(comm) == 0) {
-        rates r = {.attention = NULL};
+        ith_generate_rates r = {.source = ""};
         predict_with(g, &problem, machine, WELL_SECONDS, &r);
         snprintf(g->prediction.source, sizeof g->prediction.source, "rates and links measured now");
-        free(r.attention);
+        ith_generate_rates_clear(&r);
     }
     ith_machine_free(&machine);
     return status;

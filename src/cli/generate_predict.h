@@ -17,12 +17,29 @@ typedef struct ith_generate_prediction {
     ith_cost attention;
 } ith_generate_prediction;
 
+/* The rates of this machine with which a run is predicted. Zeros: none yet. */
+typedef struct ith_generate_rates {
+    int64_t frames, height, width, images; /* the sizes of the run that they were found for */
+    char source[160];                      /* where they come from, in words; "": there are none */
+    ith_machine machine;                   /* the description that is used; the members below own its parts */
+    ith_machine kept;                      /* from ithaca tune */
+    ith_machine *measured;
+    ith_machine_level level; /* ranks of one process, if no other description has levels */
+    ith_machine_attention *attention;
+    ith_machine_product products[ITH_VIDEO_RATES];
+} ith_generate_rates;
+
 struct ith_generation;
 /* Predicts the time of the run with rates of this machine: the rates that `ithaca tune` keeps if they have the sizes of
  * the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a fiftieth
  * of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. A run over
  * several processes is predicted if the kept description has the links between them. */
 void ith_generate_predict(struct ith_generation *generation);
+/* The same for one of several runs with one model, machine and command line. rates: from an earlier run, and used if its
+ * video has the same size; otherwise they are replaced. */
+void ith_generate_predict_next(struct ith_generation *generation, ith_generate_rates *rates);
+/* Frees what the rates own, and sets them to zeros. */
+void ith_generate_rates_clear(ith_generate_rates *rates);
 /* Collective, in a dry run of several processes: measures the links between them, and predicts the run on rank 0. */
 ith_status ith_generate_predict_links(struct ith_generation *generation, ith_context *context, ith_comm *comm);
 

@@ -45,6 +45,20 @@ expect 0 "" "${run[@]}" --prompts prompts --dry-run
 grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry run: $(cat out)"
 grep -q '^3 videos' out || fail "dry run: $(cat out)"
 [ ! -e clip-001.mp4 ] || fail "a dry run made a video"
+# as JSON, with the rates of the first video for all of its size
+expect 0 "" "${run[@]}" --prompt a --count 2 --seed 4 --dry-run --json
+jq -es 'length == 2 and .[1].output == "clip-002.mp4" and .[0].predicted == .[1].predicted and .[1].memory.free_bytes > 0' \
+    out >/dev/null || fail "dry run: $(cat out)"
+# a video that is too large for this machine, and a model with a file that was cut
+printf '%s\n' '{"prompt": "a"}' '{"prompt": "a", "height": 4096, "width": 4096, "frames": 4001}' >large
+expect 0 "" "${run[@]}" --prompts large --dry-run
+grep -A1 '^clip-002.mp4: 4001 frames of 4096 x 4096' out | grep -q '^    this run holds .* would do' || fail "dry run: $(cat out)"
+cp -r "$model" damaged
+truncate -s -1 damaged/vae/*.safetensors
+for format in "" --json; do
+    expect 1 "vae" "$ithaca" generate --model damaged "${size[@]}" --prompts prompts --dry-run $format
+done
+rm -r damaged large
 
 # Lines come from standard input and from pipes, too.
 mkfifo pipe
