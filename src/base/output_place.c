@@ -94,12 +94,35 @@ int ith_output_beside(const char *target, const char *prefix, const char *suffix
     return bytes < PATH_MAX ? 0 : ENAMETOOLONG;
 }
 
+/* Creates a folder that is not there yet, and opens it. */
+static int create_folder(const char *name)
+{
+    if (mkdir(name, 0777))
+        return -1;
+    const int folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = errno;
+    if (folder < 0) { /* the umask forbids it */
+        rmdir(name);
+        errno = error;
+    }
+    return folder;
+}
+
 /* Creates a file or a folder that is not there yet, and opens it. */
 static int create(const char *name, bool folder)
 {
-    if (!folder)
-        return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return mkdir(name, 0777) ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return folder ? create_folder(name) : open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+/* Whether a file belongs to another user and lies in a folder such as /tmp, where only the owners of the file and of
+ * the folder may replace it. */
+static bool is_kept_for_owner(const char *target, const struct stat *info)
+{
+    char folder[PATH_MAX];
+    struct stat around;
+    const int bytes = folder_bytes(target);
+    snprintf(folder, sizeof folder, "%.*s", bytes ? bytes : 1, bytes ? target : ".");
+    const uid_t user = geteuid();
+    return user && user != info->st_uid && !stat(folder, &around) && around.st_mode & S_ISVTX && user != around.st_uid;
 }
 
 int ith_output_create(const char *target, bool folder, char partial[PATH_MAX])
@@ -108,6 +131,10 @@ int ith_output_create(const char *target, bool folder, char partial[PATH_MAX])
     const bool replaces = !folder && !stat(target, &info) && S_ISREG(info.st_mode);
     if (replaces && faccessat(AT_FDCWD, target, W_OK, AT_EACCESS))
         return -1;
+    if (replaces && is_kept_for_owner(target, &info)) {
+        errno = EPERM;
+        return -1;
+    }
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         char suffix[64], number[16] = "";
         if (attempt) /* an earlier process with the same id may have left a file */

@@ -49,8 +49,8 @@ ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_
     int most = ith_thread_limit();
     if (count <= most)
         return ITH_OK;
-    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and this process may have at most %d threads", name,
-                    (long long)count, most);
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and this process may have at most %d thread%s", name,
+                    (long long)count, most, most == 1 ? "" : "s");
 }
 
 ith_status ith_team_check(ith_context *context, int threads)

@@ -429,7 +429,7 @@ static int prepare(void *user)
     if (!code && job->launch.leads)
         code = check_outputs(settings, job->table->config);
     if (!code)
-        code = ith_attend_begin(job->context, &settings->choices, &job->launch);
+        code = ith_attend_begin(job->context, &settings->choices, &job->launch, 0);
     if (!code && job->launch.leads)
         code = read_file(job->context, settings->input, types[settings->precision], &job->tensors);
     if (!code && job->launch.leads && !settings->quiet)

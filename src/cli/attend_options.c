@@ -147,10 +147,10 @@ static const char *wisdom_file(const ith_attend_choices *choices)
     return choices->wisdom && strcmp(choices->wisdom, "none") != 0 ? choices->wisdom : NULL;
 }
 
-int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch)
+int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch, int others)
 {
     const char *wisdom = wisdom_file(choices);
-    int code = ith_cli_prepare_threads(launch->ranks, launch->threads);
+    int code = ith_cli_prepare_threads(launch->ranks, launch->threads, others);
     if (code || !launch->leads)
         return code;
     code = ith_cli_check_output(wisdom);

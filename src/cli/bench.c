@@ -265,7 +265,7 @@ static int prepare(void *user)
     int code = ith_device_use(bench->context, c->command, s->device);
     bench->on_device = ith_device_in_use(bench->context, &bench->device);
     if (!code)
-        code = ith_attend_begin(bench->context, &s->choices, &c->launch);
+        code = ith_attend_begin(bench->context, &s->choices, &c->launch, 0);
     if (!code && c->launch.leads)
         code = ith_bench_output_begin(&c->output, c->command);
     if (!code)
@@ -333,7 +333,7 @@ static int fill_plan(const bench_settings *s, bench_command *c, ith_options *opt
     if (!code)
         code = ith_device_use(bench->context, c->command, s->device);
     if (!code)
-        code = ith_attend_begin(bench->context, &s->choices, &c->launch);
+        code = ith_attend_begin(bench->context, &s->choices, &c->launch, 0);
     if (!code)
         code = add_problems(bench, s, c->command);
     if (code)

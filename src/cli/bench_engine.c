@@ -239,7 +239,7 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
     bench->report = (ith_bench_report)ITH_BENCH_REPORT_INIT;
     int code = ith_bench_output_begin(&s->output, command);
     if (!code)
-        code = ith_cli_prepare_threads(0, s->threads);
+        code = ith_cli_prepare_threads(0, s->threads, 0);
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)

@@ -91,7 +91,7 @@ static int prepare(void *user)
     ith_generation *g = &c->g;
     int code = ith_device_use(g->context, g->command, c->settings->run.device);
     if (!code)
-        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
+        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch, 0);
     if (!code && g->launch.leads)
         code = ith_bench_output_begin(&c->settings->output, g->command);
     if (!code)

@@ -32,6 +32,7 @@
 #define BUSY 0.5
 #define QUIET 0.05
 #define QUIET_LOOKS 20
+#define SLEEPERS (omp_get_num_procs() + 1) /* threads of the team that sleeps */
 
 /* ---- How long threads wait for a processor ---------------------------------------------------------------------- */
 
@@ -82,7 +83,7 @@ static void *keep_team(void *user)
 {
     sleepers *s = user;
     int members = 0;
-#pragma omp parallel num_threads(omp_get_num_procs() + 1) reduction(+ : members)
+#pragma omp parallel num_threads(SLEEPERS) reduction(+ : members)
     members++; /* libgomp keeps the team's threads until this thread ends */
     pthread_mutex_lock(&s->lock);
     while (members > 0 && !s->leave)
@@ -96,7 +97,7 @@ static bool send_to_sleep(sleepers *s)
 {
     int64_t most;
     s->leave = false;
-    s->there = ith_cli_can_start(omp_get_num_procs() + 1, &most) && !pthread_create(&s->thread, NULL, keep_team, s);
+    s->there = ith_cli_can_start(SLEEPERS, &most) && !pthread_create(&s->thread, NULL, keep_team, s);
     return s->there;
 }
 
@@ -135,12 +136,23 @@ static void *look(void *user)
     return NULL;
 }
 
+/* Whether the user has said how threads wait. */
+static bool is_settled(void)
+{
+    return getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT");
+}
+
+int ith_cli_share_machine_threads(void)
+{
+    return is_settled() ? 0 : 1 + SLEEPERS; /* 1: the thread that looks */
+}
+
 void ith_cli_share_machine(void)
 {
     static sleepers all = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
     pthread_t thread;
     sigset_t every, before;
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+    if (is_settled())
         return;
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before); /* the new thread inherits this mask and receives no signals */

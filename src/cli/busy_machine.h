@@ -8,4 +8,7 @@
  * report waiting times (/proc/self/task/N/schedstat). */
 void ith_cli_share_machine(void);
 
+/* The most threads that ith_cli_share_machine starts. */
+int ith_cli_share_machine_threads(void);
+
 #endif

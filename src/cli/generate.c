@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ENCODER_THREADS 5 /* threads of libx264: four encode (mp4.c), and one looks ahead */
+
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
 
 int ith_generate_check_names(ith_generation *g)
@@ -148,7 +150,7 @@ int ith_generate_begin(ith_generation *g)
 {
     int code = ith_device_use(g->context, g->command, g->settings.device);
     if (!code)
-        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
+        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch, ENCODER_THREADS);
     if (!code)
         code = ith_generate_parse_model(&g->settings, g->context, g->table);
     return code ? code : ith_generate_translate(g, g->command);
@@ -327,7 +329,7 @@ static int fill_plan(ith_generation *g)
     const ith_attn_problem problem = self_attention(g);
     const ith_launch launch = {.ranks = ranks, .leads = true};
     ith_attn_options attention = g->attention;
-    int code = ith_attend_begin(g->context, &g->settings.choices, &launch);
+    int code = ith_attend_begin(g->context, &g->settings.choices, &launch, 0);
     if (code || ranks < parts || !ith_launcher_is_alone(g->settings.choices.launch.transport))
         return code;
     attention.threads = g->options.threads > ranks ? g->options.threads / ranks : 1;

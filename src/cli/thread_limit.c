@@ -53,14 +53,15 @@ int64_t ith_cli_thread_count(int64_t ranks, int64_t threads)
     return count > ranks ? count : ranks;
 }
 
-int ith_cli_prepare_threads(int64_t ranks, int64_t threads)
+int ith_cli_prepare_threads(int64_t ranks, int64_t threads, int others)
 {
     int64_t count = ith_cli_thread_count(ranks, threads), most;
     if (count > ITH_CLI_THREADS_MAX)
         return ith_cli_error("OMP_NUM_THREADS asks for %lld threads: at most %d are possible", (long long)count,
                              ITH_CLI_THREADS_MAX);
     /* The OpenMP teams of all ranks have `count` threads together; the calling thread's own team may have as many. */
-    if (ith_cli_can_start(2 * count, &most)) {
+    const int64_t needed = 2 * count + others + (count > 1 ? ith_cli_share_machine_threads() : 0);
+    if (ith_cli_can_start(needed, &most)) {
         if (count > 1)
             ith_cli_share_machine();
         return ITH_EXIT_DONE;
@@ -69,5 +70,5 @@ int ith_cli_prepare_threads(int64_t ranks, int64_t threads)
                          "process start %lld (%s): ask for fewer with --threads and --ranks, or raise the limit "
                          "(ulimit -u, ulimit -v, or pids.max of the control group)",
                          (long long)count, ith_cli_plural(count), (long long)(ranks ? ranks : 1),
-                         ith_cli_plural(ranks ? ranks : 1), (long long)(2 * count), (long long)most, strerror(errno));
+                         ith_cli_plural(ranks ? ranks : 1), (long long)needed, (long long)most, strerror(errno));
 }

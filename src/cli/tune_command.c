@@ -220,7 +220,7 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
 {
     int code = find_problem(t, settings, command);
     if (!code)
-        code = ith_cli_prepare_threads(settings->ranks, settings->threads);
+        code = ith_cli_prepare_threads(settings->ranks, settings->threads, 0);
     t->journal.file = -1;
     if (!code)
         code = open_files(t, command);

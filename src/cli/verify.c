@@ -124,7 +124,7 @@ static int prepare(void *user)
     describe(c, c->settings->seq.values[c->problems++], &c->problem);
     int code = ith_device_use(c->context, c->command, c->settings->device);
     if (!code)
-        code = ith_cli_prepare_threads(c->launch.ranks, c->launch.threads);
+        code = ith_cli_prepare_threads(c->launch.ranks, c->launch.threads, 0);
     if (!code)
         code = ith_verify_prepare(&c->problem);
     return code ? code : ith_verify_list(&c->problem);

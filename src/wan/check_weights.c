@@ -6,6 +6,8 @@
 #include "model.h"
 #include "source/weight_files.h"
 
+#include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 static bool has_part(const ith_model *model, ith_part part)
@@ -105,10 +107,13 @@ static ith_status hash_file(ith_context *context, const char *path, uint64_t *ha
     ith_status status = ith_open_file(context, path, &file, &bytes);
     if (status)
         return status;
-    for (ssize_t got; (got = read(file, piece, sizeof piece)) > 0;)
+    ssize_t got;
+    while ((got = read(file, piece, sizeof piece)) > 0)
         *hash = ith_hash(*hash, piece, got);
+    if (got < 0)
+        status = ith_fail(context, ITH_ERR_IO, "cannot read %s: %s", path, strerror(errno));
     close(file);
-    return ITH_OK;
+    return status;
 }
 
 /* Hashes the file folder/name into *hash. */

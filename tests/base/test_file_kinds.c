@@ -3,6 +3,7 @@
  * that are links, that have long names, and that replace files with permissions. */
 #include "base/file_lock.h"
 #include "base/open_file.h"
+#include "base/output_place.h"
 #include "base/replace_file.h"
 #include "support/temporary.h"
 
@@ -233,6 +234,61 @@ static void permissions_are_kept(void **state)
     assert_word(path, "second");
 }
 
+/* Writes to the file as a user who is no owner. Ends as root, if the program has begun so. */
+static ith_status replace_as(uid_t user, const char *path)
+{
+    assert_int_equal(seteuid(user), 0);
+    ith_status tried = ith_replace_check(context, path), written = ith_replace_file(context, path, write_word, "new");
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(tried, written);
+    return written;
+}
+
+/* In a folder such as /tmp a file that belongs to another user cannot be replaced, though it may be written. The check
+ * before a long computation finds it. */
+static void a_sticky_folder_keeps_the_files_of_others(void **state)
+{
+    (void)state;
+    enum { OWNER = 54321, OTHER = 54322 };
+    const char *sticky = temporary_path(folder, "sticky"), *path = temporary_path(folder, "sticky/file");
+    if (geteuid())
+        skip();
+    assert_int_equal(chmod(folder, 0755), 0);
+    assert_int_equal(mkdir(sticky, 0777), 0);
+    assert_int_equal(chmod(sticky, 01777), 0);
+    assert_int_equal(ith_replace_file(context, path, write_word, "old"), ITH_OK);
+    assert_int_equal(chown(path, OWNER, OWNER), 0);
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(replace_as(OTHER, path), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(EPERM)));
+    assert_word(path, "old");
+    assert_int_equal(replace_as(OWNER, path), ITH_OK);
+    assert_word(path, "new");
+    assert_int_equal(chmod(sticky, 0777), 0);
+    assert_int_equal(replace_as(OTHER, path), ITH_OK);
+}
+
+/* With a umask that forbids the user to open what he makes, no folder is left. */
+static void a_folder_that_cannot_be_opened_is_not_left(void **state)
+{
+    (void)state;
+    enum { NOBODY = 65534 };
+    char partial[PATH_MAX];
+    const char *place = temporary_path(folder, "open_to_all");
+    assert_int_equal(chmod(folder, 0755), 0);
+    assert_int_equal(mkdir(place, 0777), 0);
+    assert_int_equal(chmod(place, 0777), 0);
+    const bool root = geteuid() == 0; /* root may open everything */
+    assert_int_equal(root ? seteuid(NOBODY) : 0, 0);
+    const mode_t before = umask(0777);
+    const int made = ith_output_create(temporary_path(folder, "open_to_all/frames"), true, partial), error = errno;
+    umask(before);
+    assert_int_equal(root ? seteuid(0) : 0, 0);
+    assert_int_equal(made, -1);
+    assert_int_equal(error, EACCES);
+    assert_int_equal(rmdir(place), 0);
+}
+
 static int syncs, sync_error;
 static const char *sync_path; /* a file that must still be the old file while the new file is flushed to the disk */
 
@@ -282,6 +338,8 @@ int main(void)
         cmocka_unit_test(the_longest_name_will_do),
         cmocka_unit_test(a_link_has_the_lock_of_its_file),
         cmocka_unit_test(permissions_are_kept),
+        cmocka_unit_test(a_sticky_folder_keeps_the_files_of_others),
+        cmocka_unit_test(a_folder_that_cannot_be_opened_is_not_left),
         cmocka_unit_test(files_reach_the_disk_before_they_replace),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -38,8 +38,37 @@ for command in generate attend verify bench info; do
     [ $command = info ] || expect 1 "OMP_NUM_THREADS asks for 100000 threads: at most 4096" env OMP_NUM_THREADS=100000 OMP_THREAD_LIMIT=100000 \
         "$ithaca" $command ${rest[$command]}
 done
-expect 1 "300 threads on 4 ranks may need 600 more.* lets this process start [0-9]+ .*ulimit" bash -c \
+OMP_WAIT_POLICY=passive expect 1 "300 threads on 4 ranks may need 600 more.* lets this process start [0-9]+ .*ulimit" bash -c \
     'ulimit -v 2000000; exec "$@"' - "$ithaca" verify --seq 16 --threads 300
+expect 1 "the number of ranks in this process is 2, and this process may have at most 1 thread$" \
+    env OMP_THREAD_LIMIT=1 "$ithaca" generate --model "$model" --prompt x --ranks 2
+
+# Under any limit on the threads of a user, a run is refused with a sentence, or it makes the same video as without.
+run=(generate --model "$model" --prompt x --height 32 --width 32 --frames 1 --steps 1 --quiet --output made/clip.mp4)
+user=$((50000 + RANDOM % 10000))
+mkdir -m 777 made
+chmod 755 .
+as_user() { # LIMIT OPTION...
+    bash -c 'ulimit -u $1; shift; exec setpriv --reuid '$user' --clear-groups "$@"' - "$1" "$ithaca" "${run[@]}" "${@:2}"
+}
+if [ $(id -u) = 0 ] && as_user 1000; then
+    mv made/clip.mp4 whole.mp4
+    for options in "--threads 2" "--ranks 4 --threads 4"; do
+        refused=0 made=0
+        for limit in $(seq 1 2 45); do
+            if as_user $limit $options >out 2>err; then
+                same made/clip.mp4 whole.mp4
+                made=$((made + 1))
+            else
+                grep -q "^ithaca: .* may need .* more than there are" err || fail "$options, $limit threads: $(cat err)"
+                refused=$((refused + 1))
+            fi
+            rm -f made/clip.mp4
+            [ -z "$(ls -A made)" ] || fail "$options, $limit threads: left behind: $(ls -A made)"
+        done
+        [ $refused -gt 3 ] && [ $made -gt 3 ] || fail "$options: $refused refused, $made made"
+    done
+fi
 for command in generate attend bench; do
     expect 2 "--ranks: '1025' is not a whole number from 1 to 1024" "$ithaca" $command ${rest[$command]} --ranks 1025
 done

@@ -4,6 +4,7 @@
 #include "support/engine/altered_model.h"
 #include "support/engine/engine_ranks.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,12 +161,48 @@ static void a_saved_run_of_another_model_is_refused(void **state)
     ith_pipeline_close(&pipeline);
 }
 
+static ino_t unread; /* a file that cannot be read; 0: all can */
+
+ssize_t __real_read(int file, void *data, size_t bytes);
+ssize_t __wrap_read(int file, void *data, size_t bytes);
+ssize_t __wrap_read(int file, void *data, size_t bytes)
+{
+    struct stat info;
+    if (!unread || fstat(file, &info) || info.st_ino != unread)
+        return __real_read(file, data, bytes);
+    errno = EIO;
+    return -1;
+}
+
+/* A saved run holds a hash of the model's files. A disk that fails while they are read ends the run. */
+static void a_file_that_cannot_be_read_is_named(void **state)
+{
+    (void)state;
+    static const char name[] = "scheduler/scheduler_config.json";
+    struct stat info;
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a circle", options.frames = 1, options.height = options.width = 16, options.steps = 2;
+    options.checkpoint_file = temporary_path(folder, "saved.safetensors");
+    check(context, ith_pipeline_open(context, folder, &pipeline));
+    assert_int_equal(stat(temporary_path(folder, name), &info), 0);
+    unread = info.st_ino;
+    const ith_status status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
+    unread = 0;
+    assert_int_equal(status, ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), name));
+    assert_non_null(strstr(ith_context_error(context), strerror(EIO)));
+    check(context, ith_pipeline_generate(pipeline, NULL, &options, NULL));
+    ith_pipeline_close(&pipeline);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_cut_within_a_pass_is_named, altered_model_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_changes_between_passes_is_named, altered_model_set_up,
                                         folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_cannot_be_read_is_named, altered_model_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_saved_run_of_another_model_is_refused, altered_model_set_up,
                                         folder_tear_down),
     };

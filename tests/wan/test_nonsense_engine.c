@@ -136,9 +136,11 @@ static void options_of_runs(void **state)
     REFUSED(NULL, "pipeline is NULL", ith_pipeline_generate(NULL, NULL, &o, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_resolve(pipeline, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_predict(pipeline, NULL, 1, 1, &bytes));
-    const int teams[][2] = {{0, 0}, {1, 0}, {1, 2}, {-1, -1}, {INT_MIN, 1}, {INT_MAX, INT_MAX}};
-    for (int i = 0; i < 6; i++)
+    const int teams[][2] = {{0, 0}, {1, 0}, {1, 2}, {-1, -1}, {INT_MIN, 1}};
+    for (int i = 0; i < 5; i++)
         REFUSED(context, "ranks_here", ith_pipeline_predict(pipeline, &o, teams[i][0], teams[i][1], &bytes));
+    REFUSED(context, "the number of ranks in this process is 2147483647",
+            ith_pipeline_predict(pipeline, &o, INT_MAX, INT_MAX, &bytes));
     REFUSED(context, "ranks is 2000000", ith_pipeline_predict(pipeline, &o, 2000000, 1, &bytes));
     assert_int_equal(bytes, 7);
     REFUSED(context, "bytes is NULL", ith_pipeline_predict(pipeline, &o, 1, 1, NULL));

@@ -32,7 +32,7 @@ static ith_status read_request(ith_pipeline *pipeline, const ith_generate_option
     if (!status)
         out->team.processes = out->team.hosts = (int)ith_div_up(ranks, ranks_here);
     if (!status)
-        status = ith_thread_limit_check(context, "ranks_here", ranks_here);
+        status = ith_thread_limit_check(context, "the number of ranks in this process", ranks_here);
     if (!status)
         status = ith_request_read(pipeline, context, given, true, &out->options, &out->parts, &out->saved);
     if (!status)
