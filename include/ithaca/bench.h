@@ -54,7 +54,7 @@ typedef struct ith_bench_options {
     ith_precision precision; /* AUTO: as in ith_generate_options */
     ith_dtype weights;       /* type of the weights: F32, BF16 or F16; NONE: BF16, as in published checkpoints. The
                                 matrices of a block may also have I8, fp8 or a type of GGUF files */
-    int threads;             /* 0: as many as the process has processors */
+    int threads;             /* 0: ith_processor_count */
     int repeats;             /* 1 to 1000 measured repeats, after one to warm up; 0: 5 */
     bool force;              /* run even if the machine seems to have too little memory */
     const ith_attn_options *attention; /* for self-attention of a block, but not `threads`; NULL: choose everything */

@@ -329,6 +329,11 @@ ITH_API int ith_comm_size(const ith_comm *comm); /* the number of ranks; 1 for N
  * If begin or count is NULL, nothing is written. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
+/* The number of processors that this process may use, at least 1: those that the system lets it run on, or fewer if a
+ * control group limits its processor time, as for a container ("docker run --cpus 4"; rounded up). Read once. May be
+ * called from any thread. */
+ITH_API int ith_processor_count(void);
+
 /* The function that each rank runs. If it returns a failure, the whole group ends; so it does if the function returns
  * while another rank still waits for this one. No rank waits for ever. A number that is no ith_status counts as
  * ITH_ERR_ABORTED. context and comm belong to the run, which destroys them; a plan that is made with them may outlive

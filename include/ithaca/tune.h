@@ -44,8 +44,8 @@ typedef struct ith_measure_options {
     int64_t case_count;
     double seconds;  /* time that the measurement takes, about; 0: 1. A slow machine or link may take longer, because
                       * each rate needs a few repeats */
-    int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0: as
-                      * many as the process has processors */
+    int64_t threads; /* compute units that work at the same time, because they share caches, memory and power; 0:
+                      * ith_processor_count */
     /* should_stop is called by one thread at a time, which need not be the caller's; on_progress by the caller's
      * thread. NULL: not called. */
     bool (*should_stop)(void *user);

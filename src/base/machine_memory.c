@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads free memory from /proc and /sys of Linux: proc(5), and Documentation/admin-guide/cgroup-v1 and
- * cgroup-v2.rst. */
+/* Reads free memory from /proc and /sys of Linux: proc(5), and control groups. */
 #include "machine_memory.h"
 
+#include "control_groups.h"
 #include "size.h"
 
 #include <inttypes.h>
@@ -11,28 +11,21 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A folder of control groups, and the names of its files. */
-typedef struct group_version {
-    int version;                                 /* of Linux control groups: 1 or 2 */
-    const char *mount, *limit, *use, *cached[2]; /* cached: names of lines in memory.stat */
-} group_version;
+/* The names of a control group's files. */
+typedef struct group_files {
+    const char *limit, *use, *cached[2]; /* cached: names of lines in memory.stat */
+} group_files;
 
-static const group_version versions[] = {
-    {2, "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}},
-    {2, "/sys/fs/cgroup/unified", "memory.max", "memory.current", {"inactive_file", "active_file"}},
-    {1,
-     "/sys/fs/cgroup/memory",
-     "memory.limit_in_bytes",
-     "memory.usage_in_bytes",
-     {"total_inactive_file", "total_active_file"}},
+static const group_files files_of[] = {
+    [1] = {"memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}},
+    [2] = {"memory.max", "memory.current", {"inactive_file", "active_file"}},
 };
 
-static FILE *open_below(const char *root, const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
-    return length > 0 && length < (int)sizeof path ? fopen(path, "re") : NULL;
-}
+/* The memory that is left, and the folder that holds proc and sys. */
+typedef struct memory_search {
+    const char *root;
+    ith_machine_memory memory;
+} memory_search;
 
 /* Reads the number behind `key` at the beginning of a line, or the first number of the file if key is "". */
 static bool read_number(const char *root, const char *folder, const char *name, const char *key, int64_t *out)
@@ -40,7 +33,7 @@ static bool read_number(const char *root, const char *folder, const char *name, 
     char line[256];
     bool found = false;
     size_t length = strlen(key);
-    FILE *file = open_below(root, folder, name);
+    FILE *file = ith_open_below(root, folder, name);
     while (file && !found && fgets(line, sizeof line, file))
         found = !strncmp(line, key, length) && (!length || strchr(" \t", line[length])) &&
                 sscanf(line + length, "%" SCNd64, out) == 1 && *out >= 0;
@@ -69,63 +62,26 @@ static void read_system(const char *root, ith_machine_memory *memory)
                      "are left of the process's address space (ulimit -v)");
 }
 
-/* Lowers the free memory to the room in one control group: its limit - its use + its file cache, which the system can
- * drop. */
-static void read_group(const char *root, const char *folder, const group_version *version, ith_machine_memory *memory)
+/* An ith_control_group_fn. Lowers the free memory to the room in one control group: its limit - its use + its file
+ * cache, which the system can drop. */
+static void read_group(void *user, const char *folder, int version)
 {
+    memory_search *search = user;
+    const group_files *files = &files_of[version];
     int64_t limit = 0, use = 0, cached = 0;
-    if (!read_number(root, folder, version->limit, "", &limit) || !read_number(root, folder, version->use, "", &use))
+    if (!read_number(search->root, folder, files->limit, "", &limit) ||
+        !read_number(search->root, folder, files->use, "", &use))
         return;
     for (int i = 0; i < 2; i++)
-        if (read_number(root, folder, "memory.stat", version->cached[i], &cached))
+        if (read_number(search->root, folder, "memory.stat", files->cached[i], &cached))
             use -= cached;
-    take_smaller(memory, limit - ith_max64(use, 0), "are left to the process's control group");
-}
-
-/* Reads the limits of a control group and of its ancestors. In a container the path may name folders of the host that
- * are not visible; missing folders are skipped. */
-static void read_groups(const char *root, const char *path, const group_version *version, ith_machine_memory *memory)
-{
-    char folder[PATH_MAX];
-    size_t mount = strlen(version->mount);
-    if (snprintf(folder, sizeof folder, "%s%s", version->mount, path) >= (int)sizeof folder)
-        return;
-    while (strlen(folder) >= mount) {
-        read_group(root, folder, version, memory);
-        *strrchr(folder, '/') = '\0';
-    }
-}
-
-/* Reads the limits of all control groups of this process. A line of /proc/self/cgroup is number:controllers:path;
- * version 2 has number 0 and no controllers. */
-static void read_all_groups(const char *root, ith_machine_memory *memory)
-{
-    char line[PATH_MAX + 256];
-    FILE *file = open_below(root, "/proc/self", "cgroup");
-    while (file && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path)
-            continue;
-        *controllers++ = *path++ = '\0';
-        /* a path outside of the visible hierarchy, or the root of the hierarchy */
-        if (strstr(path, "..") || !strcmp(path, "/"))
-            *path = '\0';
-        const int version = !strcmp(line, "0") && !*controllers ? 2 : 1;
-        if (version == 1 && !strstr(controllers, "memory"))
-            continue;
-        for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
-            if (versions[i].version == version)
-                read_groups(root, path, &versions[i], memory);
-    }
-    if (file)
-        fclose(file);
+    take_smaller(&search->memory, limit - ith_max64(use, 0), "are left to the process's control group");
 }
 
 ith_machine_memory ith_machine_memory_read(const char *root)
 {
-    ith_machine_memory memory = {INT64_MAX, "are known of"};
-    read_system(root, &memory);
-    read_all_groups(root, &memory);
-    return memory;
+    memory_search search = {root, {INT64_MAX, "are known of"}};
+    read_system(root, &search.memory);
+    ith_control_groups_visit(root, "memory", read_group, &search);
+    return search.memory;
 }

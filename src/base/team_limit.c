@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "team_limit.h"
 
+#include "control_groups.h"
 #include "size.h"
 
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -28,6 +30,20 @@ static int64_t limit_of_user(void)
     if (getrlimit(RLIMIT_NPROC, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT32_MAX)
         return INT64_MAX;
     return (int64_t)limit.rlim_cur;
+}
+
+static int processors;
+
+static void count_processors(void)
+{
+    processors = (int)ith_min64(omp_get_num_procs(), ith_processor_quota(""));
+}
+
+int ith_processor_count(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, count_processors);
+    return processors;
 }
 
 int ith_thread_limit(void)

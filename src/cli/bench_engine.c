@@ -119,7 +119,7 @@ static ith_bench_options options_of(const engine_settings *s, engine_bench *benc
     *attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     attention->softmax = (ith_softmax)s->softmax;
     options.precision = (ith_precision)s->precision, options.weights = weights_types[s->weights];
-    options.threads = (int)s->threads, options.repeats = (int)s->repeats, options.force = s->force;
+    options.threads = ith_cli_threads(s->threads), options.repeats = (int)s->repeats, options.force = s->force;
     options.attention = attention;
     options.on_stage = take_stage, options.on_progress = show_progress, options.user = bench;
     return options;

@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "launch_meeting.h"
 #include "launch_records.h"
+#include "thread_limit.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -444,7 +445,7 @@ int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_c
 void ith_launch_set_ranks(ith_launch *launch, int64_t ranks, int64_t threads)
 {
     launch->ranks = ranks ? (int)ranks : 1;
-    launch->threads = (int)threads;
+    launch->threads = threads || launch->launcher.module ? (int)threads : ith_cli_limited_threads(1);
 }
 
 int ith_launch_run(ith_launch *launch, ith_context *context, int code, const ith_launch_work *work)

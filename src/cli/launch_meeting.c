@@ -164,8 +164,8 @@ static int default_threads(const process_place *place, int processes)
 static process_place take_cores(const ith_comm *comm, const process_record *all, cpu_set_t *masks)
 {
     int own = 0, count = list_masks(comm, all, masks, &own), asked = (int)all[ith_comm_rank(comm)].threads;
-    if (!asked && omp_get_max_threads() != omp_get_num_procs())
-        asked = omp_get_max_threads(); /* by OMP_NUM_THREADS */
+    if (!asked)
+        asked = ith_cli_limited_threads(count);
     const process_record *mine = &all[ith_comm_rank(comm)];
     process_place place;
     memset(&place, 0, sizeof place);

@@ -42,9 +42,20 @@ bool ith_cli_can_start(int64_t count, int64_t *most)
     return !error;
 }
 
+int ith_cli_limited_threads(int processes)
+{
+    if (omp_get_max_threads() != omp_get_num_procs())
+        return omp_get_max_threads();
+    const int usable = ith_processor_count();
+    if (usable == omp_get_num_procs())
+        return 0;
+    return usable > processes ? usable / processes : 1;
+}
+
 int ith_cli_threads(int64_t asked)
 {
-    return asked ? (int)asked : omp_get_max_threads();
+    const int limited = asked ? (int)asked : ith_cli_limited_threads(1);
+    return limited ? limited : omp_get_max_threads();
 }
 
 int64_t ith_cli_thread_count(int64_t ranks, int64_t threads)

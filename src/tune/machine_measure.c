@@ -19,7 +19,6 @@
 #include <ithaca/tune.h>
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,7 +106,7 @@ static ith_status read_options(calibration *c, const ith_measure_options *given)
         return ith_fail(c->context, ITH_ERR_ARGUMENT, "seconds is %g, and must be from 0 to %g", o->seconds,
                         MOST_SECONDS);
     o->seconds = o->seconds > 0 ? fmax(o->seconds, LEAST_SECONDS) : 1;
-    o->threads = o->threads ? o->threads : ith_threads_or(0, omp_get_num_procs());
+    o->threads = o->threads ? o->threads : ith_threads_or(0, ith_processor_count());
     status = o->threads > 0 ? ith_thread_limit_check(c->context, "threads", o->threads)
                             : ith_fail(c->context, ITH_ERR_ARGUMENT, "threads is %lld, and must be 0 or more",
                                        (long long)o->threads);

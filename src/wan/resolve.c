@@ -13,7 +13,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #define MOST_STEPS 10000
@@ -46,7 +45,7 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
         options->cfg = ITH_CFG_BATCH;
     if (!options->fit)
         options->fit = ITH_FIT_COVER;
-    options->threads = ith_threads_or(options->threads, omp_get_num_procs());
+    options->threads = ith_threads_or(options->threads, ith_processor_count());
 }
 
 /* Chooses the height and the width, or one of them, if they are not given. */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that a process may take, read from made-up /proc and /sys folders. */
+/* The memory and the processors that a process may take, read from made-up /proc and /sys folders. */
+#include "base/control_groups.h"
 #include "base/machine_memory.h"
 #include "support/temporary.h"
+
+#include <ithaca/ithaca.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,6 +132,51 @@ static void this_machine_has_some(void **state)
     assert_true(memory.free_bytes > 0);
 }
 
+static void the_smallest_quota_of_version_2_counts(void **state)
+{
+    (void)state;
+    put_system("0::/outer/inner\n");
+    assert_int_equal(ith_processor_quota(root), INT64_MAX);
+    put("/sys/fs/cgroup/cpu.max", "max 100000\n");
+    assert_int_equal(ith_processor_quota(root), INT64_MAX);
+    put("/sys/fs/cgroup/outer/inner/cpu.max", "400000 100000\n");
+    assert_int_equal(ith_processor_quota(root), 4);
+    put("/sys/fs/cgroup/outer/cpu.max", "250000 100000\n");
+    assert_int_equal(ith_processor_quota(root), 3);
+    put("/sys/fs/cgroup/cpu.max", "1000 100000\n");
+    assert_int_equal(ith_processor_quota(root), 1);
+}
+
+static void quotas_of_version_1_count(void **state)
+{
+    (void)state;
+    put_system("5:cpuset:/other\n4:cpu,cpuacct:/docker/abc\n3:memory:/other\n");
+    put("/sys/fs/cgroup/cpu/other/cpu.cfs_quota_us", "100000\n");
+    put("/sys/fs/cgroup/cpu/other/cpu.cfs_period_us", "100000\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(ith_processor_quota(root), INT64_MAX);
+    put("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "800000\n");
+    put("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(ith_processor_quota(root), 8);
+}
+
+static void this_process_has_a_processor(void **state)
+{
+    (void)state;
+    assert_in_range(ith_processor_count(), 1, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static void nonsense_is_no_quota(void **state)
+{
+    (void)state;
+    put_system("0::/\n4:cpu:/\n");
+    put("/sys/fs/cgroup/cpu.max", "200000\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "0\n");
+    assert_int_equal(ith_processor_quota(root), INT64_MAX);
+}
+
 int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, root_set_up, root_tear_down)
@@ -138,6 +186,10 @@ int main(void)
         TEST(the_limit_on_address_space_counts_what_is_mapped),
         TEST(the_smallest_group_of_version_2_counts_without_its_cache),
         TEST(groups_of_version_1_count),
+        TEST(the_smallest_quota_of_version_2_counts),
+        TEST(quotas_of_version_1_count),
+        TEST(nonsense_is_no_quota),
+        TEST(this_process_has_a_processor),
         TEST(nonsense_is_no_limit),
         TEST(this_machine_has_some),
     };

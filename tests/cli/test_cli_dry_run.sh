@@ -58,6 +58,13 @@ END
 done
 rm -f clip.mp4
 
+# OMP_NUM_THREADS limits the threads, and --threads counts more.
+for threads in "" 3; do
+    expect 0 "" env OMP_NUM_THREADS=1 "$ithaca" generate --model "$model" --prompt "$prompt" --height 64 --width 64 --dry-run --json \
+        ${threads:+--threads $threads}
+    jq -e ".threads == ${threads:-1}" out >/dev/null || fail "OMP_NUM_THREADS=1, --threads '$threads': $(grep threads out)"
+done
+
 # With saved latents only decoding is predicted.
 expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 64 --width 64 --frames 9 --steps 1 --output clip.mp4 --keep-latents --quiet
 expect 0 "" "$ithaca" generate --model "$model" --from-latents clip.mp4.latents.safetensors --output other.mp4 --dry-run --json

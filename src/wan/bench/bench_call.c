@@ -27,7 +27,7 @@ ith_status ith_bench_check_range(ith_context *context, const char *name, int64_t
 static void put_defaults(ith_bench_options *o)
 {
     o->weights = o->weights ? o->weights : ITH_BF16;
-    o->threads = ith_threads_or(o->threads, omp_get_num_procs());
+    o->threads = ith_threads_or(o->threads, ith_processor_count());
     o->repeats = o->repeats ? o->repeats : USUAL_REPEATS;
 }
 
