@@ -67,16 +67,16 @@
  *              processors. The library leaves this to you: set OMP_WAIT_POLICY=passive (or, for GNU's runtime,
  *              GOMP_SPINCOUNT=1000) in the environment before the process starts if the machine is shared. The program
  *              ithaca adapts by itself.
- *              A thread that calls functions of this header, and each of OpenMP's threads (OMP_STACKSIZE), needs a stack
+ *              A thread that calls functions of this header, and each thread of OpenMP (OMP_STACKSIZE), needs a stack
  *              of 32 KB, besides the needs of your own functions and of a transport's library. For functions of
  *              Ithaca's other headers it is 512 KB. OpenMP ends the process if the system refuses it a thread.
- *              A function of yours that the library calls returns to it: it is not left by longjmp, by a C++ exception
- *              or by pthread_exit. A thread in a call of the library may not be cancelled with pthread_cancel.
- *   Floating   Plans compute in the state of a C program at its start (fesetenv(FE_DFL_ENV)), in every thread, and leave
- *   point      each thread's state as it was. Functions of Ithaca's other headers need this state, in the thread that
- *              calls and in OpenMP's threads. Otherwise results are less exact, their bits may differ from run to run,
- *              and a trap for an exception may end the process. If subnormal numbers are flushed to zero (FTZ and DAZ of
- *              x86), they may count as zeros.
+ *              A function of yours that the library calls returns to it: it is not left by longjmp, by an exception of
+ *              C++ or by pthread_exit. A thread in a call of the library may not be cancelled with pthread_cancel.
+ *   Floating   Plans compute in the state of a C program at its start (fesetenv(FE_DFL_ENV)), in every thread, and
+ *   point      leave each thread's state as it was. Functions of Ithaca's other headers need this state, in the thread
+ *              that calls and in OpenMP's threads. Otherwise results are less exact, their bits may differ from run to
+ *              run, and a trap for an exception may end the process. If subnormal numbers are flushed to zero (FTZ and
+ *              DAZ of x86), they may count as zeros.
  *   Processes  After fork the child may use nothing that its parent made; functions that compute return
  *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
  *              can compute on one thread only. Start other processes with exec or posix_spawn.
@@ -329,9 +329,9 @@ ITH_API int ith_comm_size(const ith_comm *comm); /* the number of ranks; 1 for N
  * If begin or count is NULL, nothing is written. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
-/* The number of processors that this process may use, at least 1: those that the system lets it run on, or fewer if a
- * control group limits its processor time, as for a container ("docker run --cpus 4"; rounded up). Read once. May be
- * called from any thread. */
+/* The number of processors that this thread may use, at least 1: those that the system lets it run on, or fewer if a
+ * control group limits the process's time on them, as for a container ("docker run --cpus 4"; rounded up). This limit
+ * is read once. May be called from any thread. */
 ITH_API int ith_processor_count(void);
 
 /* The function that each rank runs. If it returns a failure, the whole group ends; so it does if the function returns

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the limits of control groups from /proc and /sys of Linux (control_groups.h). */
 #include "control_groups.h"
 
 #include "size.h"

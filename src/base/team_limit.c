@@ -32,18 +32,18 @@ static int64_t limit_of_user(void)
     return (int64_t)limit.rlim_cur;
 }
 
-static int processors;
+static int64_t quota;
 
-static void count_processors(void)
+static void read_quota(void)
 {
-    processors = (int)ith_min64(omp_get_num_procs(), ith_processor_quota(""));
+    quota = ith_processor_quota("");
 }
 
 int ith_processor_count(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, count_processors);
-    return processors;
+    pthread_once(&once, read_quota);
+    return (int)ith_min64(omp_get_num_procs(), quota);
 }
 
 int ith_thread_limit(void)

@@ -35,8 +35,8 @@ struct ith_generation;
  * of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. A run over
  * several processes is predicted if the kept description has the links between them. */
 void ith_generate_predict(struct ith_generation *generation);
-/* The same for one of several runs with one model, machine and command line. rates: from an earlier run, and used if its
- * video has the same size; otherwise they are replaced. */
+/* The same for one of several runs with one model, machine and command line. rates: from an earlier run, and used if
+ * its video has the same size; otherwise they are replaced. */
 void ith_generate_predict_next(struct ith_generation *generation, ith_generate_rates *rates);
 /* Frees what the rates own, and sets them to zeros. */
 void ith_generate_rates_clear(ith_generate_rates *rates);

@@ -22,9 +22,9 @@ int64_t ith_cli_thread_count(int64_t ranks, int64_t threads);
  * not. *most becomes the number that it allowed. */
 bool ith_cli_can_start(int64_t count, int64_t *most);
 
-/* Prepares for a computation with these ranks and threads (0: one rank, ith_cli_threads), and with `others`, threads that do
- * something else meanwhile: checks that all can be started, and makes them share a busy machine (busy_machine.h).
- * Prints errors and returns an exit status. */
+/* Prepares for a computation with these ranks and threads (0: one rank, ith_cli_threads), and with `others`, threads
+ * that do something else meanwhile: checks that all can be started, and makes them share a busy machine
+ * (busy_machine.h). Prints errors and returns an exit status. */
 int ith_cli_prepare_threads(int64_t ranks, int64_t threads, int others);
 
 #endif

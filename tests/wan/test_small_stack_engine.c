@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread whose stack is three quarters of the size that ithaca.h asks for makes videos, with a LoRA that is merged into
- * the weights, and saves and resumes a run. An overflow ends this program. CMake gives OpenMP's threads the same stack. */
+/* A thread whose stack is three quarters of the size that ithaca.h asks for makes videos, with a LoRA that is merged
+ * into the weights, and saves and resumes a run. An overflow ends this program. CMake gives OpenMP's threads the same
+ * stack. */
 #include "support/engine/random_lora.h"
 #include "support/folder_fixture.h"
 #include "support/small_stack.h"

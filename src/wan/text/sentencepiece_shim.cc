@@ -137,8 +137,8 @@ void append(const ith_sentencepiece *pieces, const char *text, size_t bytes, boo
     }
 }
 
-/* Appends the ids of a text. The names of special pieces divide it, and each part is encoded by itself, as the reference
- * (transformers' fast tokenizers) does. */
+/* Appends the ids of a text. The names of special pieces divide it, and each part is encoded by itself, as the
+ * reference (transformers' fast tokenizers) does. */
 void encode(const ith_sentencepiece *pieces, const char *text, bool in_double, std::vector<int> *all)
 {
     const char *begin = text, *at = text;

@@ -435,8 +435,8 @@ static void add_steps(work *w, const job *j, int64_t begin, int64_t end)
         add_step(w, j, step);
 }
 
-/* Computes the dot products of strip n (32 keys) of job `now`, and adds steps [begin, end) of p v of job `before`, if it
- * is not NULL, to o^T. Meanwhile it computes the probabilities of the pending strip. Then strip n is pending. */
+/* Computes the dot products of strip n (32 keys) of job `now`, and adds steps [begin, end) of p v of job `before`, if
+ * it is not NULL, to o^T. Meanwhile it computes the probabilities of the pending strip. Then strip n is pending. */
 static void run_slot(work *w, job *now, int64_t n, const job *before, int64_t begin, int64_t end)
 {
     float *s = w->s[w->slot++ % 2];
@@ -464,8 +464,8 @@ static void finish_jobs(work *w, const job *before, int64_t added)
     store_sums(w);
 }
 
-/* Runs all jobs of the call. Slot 0 of job t completes the probabilities of job t - 1. So p v of job t - 1 is added to o
- * in the next slots, and in slot 0 of job t + 1, with about the same number of steps each. Three jobs are at work at
+/* Runs all jobs of the call. Slot 0 of job t completes the probabilities of job t - 1. So p v of job t - 1 is added to
+ * o in the next slots, and in slot 0 of job t + 1, with about the same number of steps each. Three jobs are at work at
  * the same time. */
 static void run_jobs(work *w)
 {
