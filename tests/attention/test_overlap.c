@@ -56,14 +56,6 @@ static void execute_in_rank(rank_group *g, int rank, void *user)
     free(inputs), free(o);
 }
 
-/* Other programs may load the machine for seconds, and then no attempt of these seconds succeeds. So each attempt begins
- * after a longer pause: all of them take at least half a minute. */
-static void pause_before(int attempt)
-{
-    struct timespec pause = {attempt / 10, attempt % 10 * 100000000L};
-    nanosleep(&pause, NULL);
-}
-
 /* Executes a plan once, over links that cut an exchange into `slices`. */
 static subject execute(const ith_attn_options *options, int ranks, int64_t length, int slices)
 {
@@ -85,23 +77,27 @@ static subject execute(const ith_attn_options *options, int ranks, int64_t lengt
     return s;
 }
 
-/* Returns a length with which an execution takes long enough to be measured: 50 ms of processor time on each rank. */
-static int64_t long_enough(void)
+static int64_t length; /* of the sequences of an attempt, so that an execution takes long enough to be measured */
+
+/* Pauses, and finds `length`: 50 ms of processor time on each rank. Other programs may load the machine for seconds, and
+ * then no attempt of these seconds succeeds: so each attempt begins after a longer pause, all of them take at least half
+ * a minute, and each finds its own length. */
+static void begin_attempt(int attempt)
 {
-    static int64_t length;
+    struct timespec pause = {attempt / 10, attempt % 10 * 100000000L};
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.strategy = ITH_STRATEGY_RING;
-    for (int64_t n = SHORTEST; length == 0 && n < LONGEST; n *= 2)
-        if (execute(&options, 2, n, 0).cpu_seconds > 0.05)
-            length = n;
-    return length ? length : LONGEST;
+    nanosleep(&pause, NULL);
+    length = SHORTEST;
+    while (length < LONGEST && execute(&options, 2, length, 0).cpu_seconds <= 0.05)
+        length *= 2;
 }
 
 /* Returns a number of slices. The links move a slice in a millisecond, so these slices take three quarters of the time
  * in which rank 0 computes one of `parts` parts of an execution. */
 static int slices_of_part(const ith_attn_options *options, int ranks, int parts)
 {
-    int slices = (int)(execute(options, ranks, long_enough(), 0).cpu_seconds * 1e3 / parts * 0.75);
+    int slices = (int)(execute(options, ranks, length, 0).cpu_seconds * 1e3 / parts * 0.75);
     return slices > 1 ? slices : 1;
 }
 
@@ -112,8 +108,8 @@ static void expect_hidden(const ith_attn_options *options, int ranks, ith_exchan
 {
     double best = 0;
     for (int n = 0; n < ATTEMPTS && best <= 0.9; n++) {
-        pause_before(n);
-        subject s = execute(options, ranks, long_enough(), slices_of_part(options, ranks, 2));
+        begin_attempt(n);
+        subject s = execute(options, ranks, length, slices_of_part(options, ranks, 2));
         assert_int_equal(s.info.ring, 2);
         assert_int_equal(s.info.exchange, exchange);
         double hidden = 1 - s.counters.waiting_seconds / s.counters.exchange_seconds;
@@ -151,14 +147,14 @@ static void chunks_over_slow_links_hide_behind_one_another(void **state)
     double best = 1;
     placed_evenly(1, 1);
     for (int n = 0; n < ATTEMPTS && best >= 0.5; n++) {
-        pause_before(n);
+        begin_attempt(n);
         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
         options.strategy = ITH_STRATEGY_ULYSSES;
         options.chunks = CHUNKS;
         int slices = slices_of_part(&options, 2, CHUNKS);
-        double chunked = execute(&options, 2, long_enough(), slices).counters.waiting_seconds;
+        double chunked = execute(&options, 2, length, slices).counters.waiting_seconds;
         options.chunks = 1;
-        double whole = execute(&options, 2, long_enough(), CHUNKS * slices).counters.waiting_seconds;
+        double whole = execute(&options, 2, length, CHUNKS * slices).counters.waiting_seconds;
         assert_true(whole > 0);
         best = chunked / whole < best ? chunked / whole : best;
     }
@@ -166,13 +162,14 @@ static void chunks_over_slow_links_hide_behind_one_another(void **state)
         fail_msg("%d chunks wait for %.3f of the time of one", CHUNKS, best);
 }
 
-/* A busy machine may stop a rank before it waits, so the longest waiting of a few attempts counts. */
-static void expect_waiting(const ith_attn_options *options, int ranks, int64_t length, double share)
+/* A busy machine may stop a rank before it waits, so the longest waiting of a few attempts counts. given: the length of
+ * the sequences; 0: long enough to be measured. */
+static void expect_waiting(const ith_attn_options *options, int ranks, int64_t given, double share)
 {
     double most = 0;
     for (int n = 0; n < ATTEMPTS && most <= share; n++) {
-        pause_before(n);
-        subject s = execute(options, ranks, length, 20);
+        begin_attempt(n);
+        subject s = execute(options, ranks, given ? given : length, 20);
         assert_int_equal(s.info.unhidden, options->overlap == ITH_CHOICE_OFF);
         assert_true(s.counters.exchange_seconds > 0);
         assert_true(s.counters.waiting_seconds <= s.counters.exchange_seconds);
@@ -204,7 +201,7 @@ static void nothing_is_hidden_if_so_wanted(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
         options.strategy = rows[i].strategy, options.chunks = rows[i].chunks, options.overlap = ITH_CHOICE_OFF;
-        expect_waiting(&options, rows[i].ranks, long_enough(), 0.9);
+        expect_waiting(&options, rows[i].ranks, 0, 0.9);
     }
 }
 
