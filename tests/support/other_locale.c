@@ -16,7 +16,7 @@
 static char *made; /* the folder of the locales that were made */
 
 /* For LeakSanitizer: the C library keeps what LOCPATH says. */
-const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:__argz_add_sep\n";
