@@ -555,10 +555,10 @@ static void sums_of_many_keys_grow(const subject *s)
             }
             attend_keys(s->kernel, &p, call, 0, 0);
             for (int64_t i = 0; i < p.rows; i++) {
-                assert_float_equal(sums.m[i], 0, 0);
-                assert_float_equal(sums.l[i] - before, KEYS, lost);
+                assert_true(sums.m[i] == 0);
+                assert_true(fabsf(sums.l[i] - before - KEYS) <= lost);
                 for (int64_t d = 0; d < p.D; d++)
-                    assert_float_equal(sums.o_sum[i * p.D + d] - before, KEYS, lost);
+                    assert_true(fabsf(sums.o_sum[i * p.D + d] - before - KEYS) <= lost);
             }
             free_state(&sums);
             free_rows(&q);
