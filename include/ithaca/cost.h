@@ -225,8 +225,8 @@ typedef struct ith_simulation {
  * *cost is the mean over the executions, of the rank that works longest; its seconds include the other work. If the
  * context records a trace, the work, waits and exchanges of all ranks are added to it, with simulated times from the
  * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for a
- * simulation that makes no sense, and ITH_ERR_INTERRUPTED after ith_pipeline_cancel (ithaca/wan.h) of a
- * pipeline of this context. */
+ * simulation that makes no sense, and ITH_ERR_INTERRUPTED after ith_pipeline_cancel (ithaca/wan.h) of a pipeline of
+ * this context. */
 ITH_API ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *problem,
                                      const ith_attn_options *options, const ith_machine *machine, int ranks,
                                      const ith_simulation *simulation, ith_plan_info *info, ith_cost *cost);

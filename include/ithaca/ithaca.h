@@ -329,9 +329,9 @@ ITH_API int ith_comm_size(const ith_comm *comm); /* the number of ranks; 1 for N
  * If begin or count is NULL, nothing is written. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
-/* The number of processors that this thread may use, at least 1: those that the system lets it run on, or fewer if a
- * control group limits the process's time on them, as for a container ("docker run --cpus 4"; rounded up). This limit
- * is read once. May be called from any thread. */
+/* The number of processors that this thread may use, at least 1. The system may let the thread run on some processors
+ * only. A control group may limit the process to the time of fewer processors, as in a container that was started with
+ * "docker run --cpus 4". This limit is rounded up, and is read once. May be called from any thread. */
 ITH_API int ith_processor_count(void);
 
 /* The function that each rank runs. If it returns a failure, the whole group ends; so it does if the function returns

@@ -20,6 +20,13 @@ static int folder_bytes(const char *path)
     return slash ? (int)(slash - path) + 1 : 0;
 }
 
+/* Writes the folder in which a path lies, with its last '/'; "." if the path names none. */
+static void put_folder(const char *path, char folder[PATH_MAX])
+{
+    const int bytes = folder_bytes(path);
+    snprintf(folder, PATH_MAX, "%.*s", bytes ? bytes : 1, bytes ? path : ".");
+}
+
 int ith_output_target(const char *path, char target[PATH_MAX])
 {
     char link[PATH_MAX];
@@ -56,7 +63,7 @@ int ith_output_real(const char *path, char real[PATH_MAX])
     const int error = ith_output_target(name, target), folder = folder_bytes(target);
     if (error)
         return error;
-    snprintf(name, sizeof name, "%.*s", folder ? folder : 1, folder ? target : ".");
+    put_folder(target, name);
     if (!realpath(name, real)) {
         strcpy(real, target);
         return 0;
@@ -119,9 +126,8 @@ static bool is_kept_for_owner(const char *target, const struct stat *info)
 {
     char folder[PATH_MAX];
     struct stat around;
-    const int bytes = folder_bytes(target);
-    snprintf(folder, sizeof folder, "%.*s", bytes ? bytes : 1, bytes ? target : ".");
     const uid_t user = geteuid();
+    put_folder(target, folder);
     return user && user != info->st_uid && !stat(folder, &around) && around.st_mode & S_ISVTX && user != around.st_uid;
 }
 

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ENCODER_THREADS 5 /* threads of libx264: four encode (mp4.c), and one looks ahead */
+#define ENCODER_THREADS (ITH_VIDEO_ENCODER_THREADS + 1) /* of libx264: one more looks ahead */
 
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
 

@@ -302,7 +302,7 @@ static int64_t count_state(const batch *b, video_state state)
     return count;
 }
 
-/* Prints what a dry run says about one video. */
+/* Prints the size, the memory and the predicted time of one video. */
 static void print_dry(const video *v)
 {
     const ith_generate_options *o = &v->g.options;
@@ -316,8 +316,8 @@ static void print_dry(const video *v)
         printf("    %s\n", v->g.memory_lack);
 }
 
-/* Prints each video of a dry run, and the sum of their times. */
-static int report_dry(const batch *b)
+/* Prints a line for each video of a dry run, and the sum of their times. */
+static int print_dry_list(const batch *b)
 {
     double seconds = 0;
     for (int64_t i = 0; i < b->count; i++) {
@@ -334,10 +334,12 @@ static int report_dry(const batch *b)
     return b->base->weights_fault[0] ? ith_cli_error("%s", b->base->weights_fault) : ITH_EXIT_DONE;
 }
 
-/* Prints the report of each video that is not there yet, as a JSON object. */
-static int report_dry_json(const batch *b)
+/* Prints a dry run. As JSON it is an object for each video that is not there yet. */
+static int report_dry(const batch *b)
 {
     int code = ITH_EXIT_DONE;
+    if (!b->base->settings.json)
+        return print_dry_list(b);
     for (int64_t i = 0; i < b->count && !code; i++)
         if (b->videos[i]->state != VIDEO_SKIPPED)
             code = ith_generate_report_dry(&b->videos[i]->g);
@@ -363,7 +365,7 @@ static int finish(void *user, int code)
 {
     batch *b = user;
     if (b->base->settings.dry_run)
-        return code ? code : b->base->settings.json ? report_dry_json(b) : report_dry(b);
+        return code ? code : report_dry(b);
     if (code && b->round && b->videos[b->round - 1]->state == VIDEO_WAITS)
         ith_generate_discard(&b->videos[b->round - 1]->g);
     if (!b->base->settings.quiet && !b->base->settings.json)

@@ -20,11 +20,11 @@ typedef struct ith_generate_prediction {
 /* The rates of this machine with which a run is predicted. Zeros: none yet. */
 typedef struct ith_generate_rates {
     int64_t frames, height, width, images; /* the sizes of the run that they were found for */
-    char source[160];                      /* where they come from, in words; "": there are none */
-    ith_machine machine;                   /* the description that is used; the members below own its parts */
-    ith_machine kept;                      /* from ithaca tune */
-    ith_machine *measured;
-    ith_machine_level level; /* ranks of one process, if no other description has levels */
+    char source[160];                      /* their origin, in words; "": there are none */
+    ith_machine machine;                   /* the rates; its lists are lists of the members below */
+    ith_machine kept;                      /* the description that ithaca tune keeps, if there is one */
+    ith_machine *measured;                 /* the whole machine, if it was measured */
+    ith_machine_level level;               /* ranks of one process, if no other description has levels */
     ith_machine_attention *attention;
     ith_machine_product products[ITH_VIDEO_RATES];
 } ith_generate_rates;
@@ -38,7 +38,7 @@ void ith_generate_predict(struct ith_generation *generation);
 /* The same for one of several runs with one model, machine and command line. rates: from an earlier run, and used if
  * its video has the same size; otherwise they are replaced. */
 void ith_generate_predict_next(struct ith_generation *generation, ith_generate_rates *rates);
-/* Frees what the rates own, and sets them to zeros. */
+/* Frees the memory of the rates. Afterwards there are none. */
 void ith_generate_rates_clear(ith_generate_rates *rates);
 /* Collective, in a dry run of several processes: measures the links between them, and predicts the run on rank 0. */
 ith_status ith_generate_predict_links(struct ith_generation *generation, ith_context *context, ith_comm *comm);

@@ -6,7 +6,7 @@
 #include "price.h"
 
 /* Predicts the cost of a priced plan. memory_bytes is left 0. every_hop: walks all hops of a ring one by one; otherwise
- * hops that repeat are multiplied. */
+ * hops that repeat are multiplied. ITH_ERR_MEMORY if there is no memory for the walk. */
 ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost);
 
 #endif

@@ -6,6 +6,10 @@
 
 #include <ithaca/ithaca.h>
 
+/* Threads that encode an mp4, while the next frames are decoded. The file depends on their number, so it is the same on
+ * every machine and for any number of ranks. */
+#define ITH_VIDEO_ENCODER_THREADS 4
+
 typedef struct ith_video_writer ith_video_writer;
 
 /* The properties of a video. */

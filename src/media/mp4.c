@@ -15,10 +15,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Threads of the encoder, which work while the next frames are decoded. The file depends on their number, so it is the
- * same on every machine and for any number of ranks. */
-#define ENCODER_THREADS 4
-
 /* The state of an mp4 writer (ith_video_writer.state). */
 typedef struct mp4 {
     ith_stream stream;
@@ -78,7 +74,7 @@ static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec
     encoder->color_range = AVCOL_RANGE_MPEG;
     encoder->chroma_sample_location = AVCHROMA_LOC_LEFT;
     encoder->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
-    encoder->thread_count = ENCODER_THREADS;
+    encoder->thread_count = ITH_VIDEO_ENCODER_THREADS;
     set_quality(encoder, writer->options.crf);
     avoid_avx512(encoder);
     const int error = avcodec_open2(encoder, codec, NULL);

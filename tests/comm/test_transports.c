@@ -453,7 +453,7 @@ static void requests_are_limited(void **state)
     assert_int_equal(atomic_load(&breaches), 0);
 }
 
-/* ---- What is sent ---------------------------------------------------------------------------------------------- */
+/* ---- Bytes of messages ----------------------------------------------------------------------------------------- */
 
 enum { NOTED_BYTES = 64 };
 
