@@ -42,10 +42,22 @@ static void set_quality(AVCodecContext *encoder, int crf)
     encoder->global_quality = (int)(quantiser * FF_QP2LAMBDA);
 }
 
+/* The pixel formats that an encoder accepts, up to AV_PIX_FMT_NONE; NULL if it does not name them. */
+static const enum AVPixelFormat *pixel_formats(const AVCodec *codec)
+{
+#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(61, 13, 100) // FFmpeg 7.1 replaced the field by a function
+    const void *formats = NULL;
+    avcodec_get_supported_config(NULL, codec, AV_CODEC_CONFIG_PIX_FORMAT, 0, &formats, NULL);
+    return formats;
+#else
+    return codec->pix_fmts;
+#endif
+}
+
 /* Whether an encoder accepts frames in YUV 4:2:0. */
 static bool takes_yuv420p(const AVCodec *codec)
 {
-    for (const enum AVPixelFormat *format = codec->pix_fmts; format && *format != AV_PIX_FMT_NONE; format++)
+    for (const enum AVPixelFormat *format = pixel_formats(codec); format && *format != AV_PIX_FMT_NONE; format++)
         if (*format == AV_PIX_FMT_YUV420P)
             return true;
     return false;

@@ -6,6 +6,7 @@
 #include "../../base/parallel.h"
 #include "../../base/size.h"
 
+#include <float.h>
 #include <math.h>
 
 #define MOST_LEVEL 127.0f /* the largest number of 8 bits */
@@ -45,7 +46,7 @@ static float scale_of(const char *x, ith_dtype type, int64_t count)
         return NAN;
     if (largest > 0 && rintf(largest / scale) > MOST_LEVEL)
         return nextafterf(scale, INFINITY);
-    return isfinite(scale * MOST_LEVEL) ? scale : nextafterf(scale, 0);
+    return (double)scale * MOST_LEVEL > FLT_MAX ? nextafterf(scale, 0) : scale;
 }
 
 /* One vector as a scale and numbers of 8 bits. */

@@ -26,6 +26,7 @@
 #ifndef ITH_KERNELS_ATTN_STATE_H
 #define ITH_KERNELS_ATTN_STATE_H
 
+#include "../base2.h"
 #include "attn_layout.h"
 
 #include <float.h>
@@ -35,14 +36,6 @@
 static const float flush_from = 0x1p-60f;
 
 /* ---- Reading rows ---------------------------------------------------------------------------------------------- */
-
-/* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */
-static inline float to_base2(float x)
-{
-    float y = x * (float)M_LOG2E;
-    y = y < -FLT_MAX && x >= -FLT_MAX ? -FLT_MAX : y;
-    return y > FLT_MAX && x <= FLT_MAX ? FLT_MAX : y;
-}
 
 /* Loads `count` numbers, at most LANES, as f32. The other lanes are zeros. */
 static inline vec load_some(const char *x, ith_dtype dtype, int64_t count)
@@ -86,7 +79,7 @@ static inline float key_bias2(const ith_attn_pack *p, int64_t j)
 {
     if (!key_present(p, j))
         return -INFINITY;
-    return p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
+    return p->key_bias != NULL ? ith_to_base2(p->key_bias[j]) : 0.0f;
 }
 
 /* Writes the biases of `count` keys from `first` on, in base 2, to b. Returns whether any of them is not 0. */
@@ -169,7 +162,7 @@ static inline void mask_row_bool(float *restrict s, const uint8_t *restrict mask
 static inline void mask_row_additive(float *restrict s, const float *restrict mask, int64_t keys)
 {
     for (int64_t j = 0; j < keys; j++) {
-        float sum = s[j] + to_base2(mask[j]);
+        float sum = s[j] + ith_to_base2(mask[j]);
         sum = sum < -FLT_MAX ? -FLT_MAX : sum;
         s[j] = mask[j] == -INFINITY || s[j] == -INFINITY ? -INFINITY : sum;
     }

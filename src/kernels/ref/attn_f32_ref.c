@@ -12,6 +12,7 @@
  */
 #include "../../base/dtype.h"
 #include "../../base/size.h"
+#include "../base2.h"
 #include "../kernel.h"
 
 #include <float.h>
@@ -49,19 +50,12 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return (3 * head_dim + tiles->block_kv_compute) * (int64_t)sizeof(float);
 }
 
-/* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */
-static float to_base2(float x)
-{
-    float y = x * LOG2_E;
-    return isinf(y) && !isinf(x) ? copysignf(FLT_MAX, x) : y;
-}
-
 static void pack(const ith_attn_pack *p)
 {
     int64_t D = p->head_dim;
     float *key = (float *)p->packed + p->first * key_floats(D);
     for (int64_t j = 0; j < p->keys; j++, key += key_floats(D)) {
-        key[0] = p->k[j] == NULL ? -INFINITY : p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
+        key[0] = p->k[j] == NULL ? -INFINITY : p->key_bias != NULL ? ith_to_base2(p->key_bias[j]) : 0.0f;
         if (key[0] == -INFINITY) {
             memset(key + 1, 0, (size_t)(2 * D) * sizeof *key);
             continue;
@@ -87,7 +81,7 @@ static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
         return s;
     if (call->mask_kind == ITH_MASK_BOOL)
         return ((const uint8_t *)call->mask[i])[j] != 0 ? s : -INFINITY;
-    float mask = ((const float *)call->mask[i])[j], sum = s + to_base2(mask);
+    float mask = ((const float *)call->mask[i])[j], sum = s + ith_to_base2(mask);
     if (mask == -INFINITY)
         return -INFINITY;
     return sum < -FLT_MAX ? -FLT_MAX : sum;
