@@ -40,7 +40,11 @@ find_launcher() {
 [ -e "$build/ithaca_transport_$kind.so" ] || skip "the transport $kind is not built: tools/install_dependencies.sh installs its MPI"
 launcher=$(find_launcher)
 [ "$launcher" ] || skip "there is no launcher of $kind"
-[ "$kind" != openmpi ] || "$launcher" --version | grep -qE '\) 4\.' || skip "the options of $launcher are known for Open MPI 4 alone"
+recovery=--enable-recovery # of mpirun: a process that has died does not end the others
+if [ "$kind" = openmpi ] && ! "$launcher" --version | grep -qE '\) 4\.'; then
+    "$launcher" --version | grep -qE '\) 5\.' || skip "the options of $launcher are known for Open MPI 4 and 5 alone"
+    recovery="--runtime-options continuous"
+fi
 
 work=$(mktemp -d)
 mark=ITHACA_TEST_LAUNCH=$work
@@ -64,7 +68,7 @@ launch_with() {
         timeout -k 5 "$limit" "$launcher" $options -n "$count" "$@"
 }
 case $kind in
-openmpi) usual="--oversubscribe --bind-to none" unsupervised="$usual --enable-recovery" ;;
+openmpi) usual="--oversubscribe --bind-to none" unsupervised="$usual $recovery" ;;
 mpich) usual="" unsupervised="-disable-auto-cleanup" ;;
 esac
 launch() { launch_with "$usual" "$@"; }

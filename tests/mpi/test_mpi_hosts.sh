@@ -83,7 +83,7 @@ grep -hE "^ *[0-9]+ +host1 " err.* | wc -l | grep -qx 2 || complain "--map does 
 
 # If one process ends, launchers may end the others before these print their sentences. Options forbid it.
 case $kind in
-openmpi) export ITHACA_HOSTS_MPIRUN=--enable-recovery ;;
+openmpi) export ITHACA_HOSTS_MPIRUN=$recovery ;;
 mpich) export ITHACA_HOSTS_MPIRUN=-disable-auto-cleanup ;;
 esac
 
