@@ -152,7 +152,7 @@ write_agent() {
 while [[ \$1 == -* ]]; do shift; done
 host=\$1
 shift
-exec taskset -c "\$(cat "$work/cores.\$host")" ip netns exec "$group-\$host" unshare --uts bash -c 'hostname "\$0"; eval "exec \$*"' "\$host" "\$*"
+exec taskset -c "\$(cat "$work/cores.\$host")" ip netns exec "$group-\$host" unshare --uts bash -c 'hostname "\$0"; exec bash -c "\$*"' "\$host" "\$*"
 AGENT
     chmod +x "$work/agent"
 }

@@ -40,10 +40,10 @@ find_launcher() {
 [ -e "$build/ithaca_transport_$kind.so" ] || skip "the transport $kind is not built: tools/install_dependencies.sh installs its MPI"
 launcher=$(find_launcher)
 [ "$launcher" ] || skip "there is no launcher of $kind"
-recovery=--enable-recovery # of mpirun: a process that has died does not end the others
+recovery=--enable-recovery local_only="" # of mpirun: if a process dies, the others go on; no exchange over TCP
 if [ "$kind" = openmpi ] && ! "$launcher" --version | grep -qE '\) 4\.'; then
     "$launcher" --version | grep -qE '\) 5\.' || skip "the options of $launcher are known for Open MPI 4 and 5 alone"
-    recovery="--runtime-options continuous"
+    recovery="--runtime-options continuous" local_only="--mca btl ^tcp" # TCP complains on machines without a network
 fi
 
 work=$(mktemp -d)
@@ -68,7 +68,7 @@ launch_with() {
         timeout -k 5 "$limit" "$launcher" $options -n "$count" "$@"
 }
 case $kind in
-openmpi) usual="--oversubscribe --bind-to none" unsupervised="$usual $recovery" ;;
+openmpi) usual="--oversubscribe --bind-to none $local_only" unsupervised="$usual $recovery" ;;
 mpich) usual="" unsupervised="-disable-auto-cleanup" ;;
 esac
 launch() { launch_with "$usual" "$@"; }
