@@ -4,7 +4,7 @@
 # if all are installed.
 set -eu
 packages="build-essential cmake ninja-build pkg-config clang libomp-dev
-          libjansson-dev libsentencepiece-dev libutf8proc-dev libyaml-dev
+          libjansson-dev libsentencepiece-dev libabsl-dev libutf8proc-dev libyaml-dev
           libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev jq
           libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 locales python3 ${PACKAGES:-}"
 # to build and test for 64-bit ARM

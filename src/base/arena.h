@@ -22,7 +22,7 @@ typedef struct ith_arena {
  * only adds up the bytes. */
 static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size_bytes)
 {
-    int64_t bytes, end;
+    int64_t bytes = 0, end = 0;
     if (!ith_size_mul(count, size_bytes, &bytes) || !ith_size_add(arena->used_bytes, bytes, &end) ||
         end > INT64_MAX - ITH_ARENA_ALIGNMENT) {
         arena->overflow = true;

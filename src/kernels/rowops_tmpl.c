@@ -297,6 +297,14 @@ static void add_bias(float *x, const float *b, int64_t rows, int64_t columns)
 #define TURN_LANES 8
 typedef float turn_lanes __attribute__((vector_size(TURN_LANES * sizeof(float)), aligned(4), may_alias));
 
+/* TURN_LANES numbers of two vectors, chosen by constant indices. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define TURN_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int turn_indices __attribute__((vector_size(TURN_LANES * sizeof(int))));
+#define TURN_PICK(a, b, ...) __builtin_shuffle(a, b, (turn_indices){__VA_ARGS__})
+#endif
+
 /* turn_and_bias for a square of TURN_LANES rows and columns. Three steps exchange halves of pairs of rows that are 4, 2
  * and 1 apart. */
 static inline void turn_square(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *b)
@@ -305,17 +313,17 @@ static inline void turn_square(float *y, int64_t y_stride, const float *x, int64
     for (int i = 0; i < 8; i++)
         r[i] = *(const turn_lanes *)(const void *)(x + i * x_stride);
     for (int i = 0; i < 4; i++) {
-        s[i] = __builtin_shufflevector(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        s[i + 4] = __builtin_shufflevector(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        s[i] = TURN_PICK(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        s[i + 4] = TURN_PICK(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
     for (int i = 0; i < 8; i += 4)
         for (int j = i; j < i + 2; j++) {
-            r[j] = __builtin_shufflevector(s[j], s[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-            r[j + 2] = __builtin_shufflevector(s[j], s[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+            r[j] = TURN_PICK(s[j], s[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            r[j + 2] = TURN_PICK(s[j], s[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
     for (int i = 0; i < 8; i += 2) {
-        s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+        s[i] = TURN_PICK(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        s[i + 1] = TURN_PICK(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
     }
     turn_lanes bias = *(const turn_lanes *)(const void *)b;
     for (int i = 0; i < 8; i++)

@@ -75,7 +75,7 @@ static int fill_frame(AVCodecContext *codec, AVFrame *frame, int flags)
 {
     const int error = avcodec_default_get_buffer2(codec, frame, flags);
     for (int i = 0; error >= 0 && i < AV_NUM_DATA_POINTERS && frame->buf[i]; i++)
-        memset(frame->buf[i]->data, ((const decoding *)codec->opaque)->fill, frame->buf[i]->size);
+        memset(frame->buf[i]->data, ((const decoding *)codec->opaque)->fill, (size_t)frame->buf[i]->size);
     return error;
 }
 

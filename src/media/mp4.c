@@ -167,7 +167,7 @@ static int open_frames(const ith_video_writer *writer, mp4 *state)
     state->frame = ith_stream_frame(writer, AV_PIX_FMT_YUV420P);
     if (!state->rgb || !state->frame)
         return AVERROR(ENOMEM);
-    memset(state->rgb->buf[0]->data, 0, state->rgb->buf[0]->size);
+    memset(state->rgb->buf[0]->data, 0, (size_t)state->rgb->buf[0]->size);
     return 0;
 }
 

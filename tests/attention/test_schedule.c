@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "support/in_range.h"
 #include "support/random.h"
 
 enum { RANKS = 8, HEADS = 36, ROWS = 40, MOVES = 32, POSTS = 512 };
@@ -171,7 +172,7 @@ static void compute(rank_state *r)
             hold(r, &m);
     }
     for (int64_t n = h->first; n < h->first + h->count; n++) {
-        assert_in_range(n / per_kv_head, h->kv_first, h->kv_first + h->kv_heads - 1);
+        assert_true(in_range(n / per_kv_head, h->kv_first, h->kv_first + h->kv_heads - 1));
         for (int64_t q = s->q.begin; q < s->q.begin + s->q.rows; q++) {
             int64_t before = 0, after = 0;
             for (int64_t key = 0; key < setting.problem.kv_len; key++)

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "support/guarded.h"
+#include "support/in_range.h"
 #include "support/machine.h"
 #include "support/random.h"
 
@@ -37,7 +38,7 @@ static void read_golden(golden *g, ith_dtype type)
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
     g->type = type, g->bytes = ith_dtype_row_bytes(type, ELEMENTS);
-    assert_in_range(g->bytes, 1, sizeof g->packed);
+    assert_true(in_range(g->bytes, 1, sizeof g->packed));
     assert_int_equal(fread(g->packed, 1, (size_t)g->bytes, file), g->bytes);
     assert_int_equal(fread(g->values, sizeof(float), ELEMENTS, file), ELEMENTS);
     assert_int_equal(fgetc(file), EOF);

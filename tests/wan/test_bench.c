@@ -37,7 +37,7 @@ static void take_progress(void *user, int64_t done, int64_t total)
     f->done = done, f->total = total, f->shown++;
 }
 
-static bool stop(void *user)
+static bool stop_at_once(void *user)
 {
     found *f = user;
     return f->stop_at >= 0 && f->questions++ >= f->stop_at;
@@ -63,7 +63,7 @@ static ith_bench_options options_for(found *f)
     ith_bench_options o = ITH_BENCH_OPTIONS_INIT;
     *f = (found){.stop_at = -1};
     o.repeats = 2, o.threads = 1, o.precision = ITH_PRECISION_F32;
-    o.on_stage = take_stage, o.on_progress = take_progress, o.should_stop = stop, o.user = f;
+    o.on_stage = take_stage, o.on_progress = take_progress, o.should_stop = stop_at_once, o.user = f;
     return o;
 }
 

@@ -4,6 +4,7 @@
 #include "base/context.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/pipeline_fixture.h"
+#include "support/in_range.h"
 #include "support/memory.h"
 #include "support/random.h"
 #include "wan/pipeline.h"
@@ -177,7 +178,7 @@ static void listen(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     listener *l = user;
     double now = ith_clock_seconds();
-    assert_in_range(stage, 0, 3);
+    assert_true(in_range(stage, 0, 3));
     assert_true(done >= 0 && done <= total && total > 0);
     if (stage != ITH_STAGE_LOAD && l->total[stage]) {
         assert_true(done >= l->done[stage]);

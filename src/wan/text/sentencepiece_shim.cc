@@ -113,7 +113,7 @@ std::string normalise(const ith_sentencepiece *pieces, const char *text, size_t 
     std::string out;
     auto encoded = pieces->processor.Encode(absl::string_view(text, bytes), &found);
     if (!encoded.ok())
-        throw std::runtime_error(encoded.error_message());
+        throw std::runtime_error(std::string(encoded.message()));
     for (const std::string &piece : found)
         if (is_byte(pieces, pieces->processor.PieceToId(piece)))
             out += static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
@@ -171,7 +171,7 @@ ith_status ith_sentencepiece_create(ith_context *context, const char *path, cons
         auto loaded = pieces->processor.LoadFromSerializedProto(
             absl::string_view(static_cast<const char *>(model), static_cast<size_t>(bytes)));
         if (!loaded.ok())
-            return refused(context, path, loaded.error_message());
+            return refused(context, path, std::string(loaded.message()).c_str());
         pieces->unigram.read(model, bytes);
         list_special(pieces);
         return ITH_OK;
