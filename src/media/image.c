@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(AV_INPUT_BUFFER_PADDING_SIZE <= ITH_IMAGE_PADDING, "libav reads beyond the padding of ith_image_decode");
-
 /* A picture while it is decoded. */
 typedef struct decoding {
     ith_context *context;
@@ -223,7 +221,7 @@ static ith_status check_pixels(const decoding *first, const ith_image_file *file
 {
     decoding d = {.context = first->context, .path = first->path, .fill = (uint8_t)~first->fill};
     int64_t rows = 0, columns = 0;
-    uint8_t *again = NULL, *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + ITH_IMAGE_PADDING);
+    uint8_t *again = NULL, *longer = calloc(1, (size_t)bytes + ITH_IMAGE_MORE_BYTES + AV_INPUT_BUFFER_PADDING_SIZE);
     if (!longer)
         return refuse_error(&d, AVERROR(ENOMEM));
     const int64_t longer_bytes = ith_image_file_lengthen(file, data, bytes, longer);
@@ -243,10 +241,17 @@ ith_status ith_image_decode(ith_context *context, const char *path, const uint8_
     *rgb = NULL;
     av_log_set_level(AV_LOG_QUIET);
     ith_status status = check_file(&d, &file);
+    if (status)
+        return status;
+    uint8_t *copy = calloc(1, (size_t)bytes + AV_INPUT_BUFFER_PADDING_SIZE);
+    if (!copy)
+        return refuse_error(&d, AVERROR(ENOMEM));
+    memcpy(copy, data, (size_t)bytes);
+    ith_image_file_hide_exif(&file, copy);
+    status = read_pixels(&d, &file, copy, bytes, rgb, height, width);
     if (!status)
-        status = read_pixels(&d, &file, data, bytes, rgb, height, width);
-    if (!status)
-        status = check_pixels(&d, &file, data, bytes, *rgb, *height, *width);
+        status = check_pixels(&d, &file, copy, bytes, *rgb, *height, *width);
+    free(copy);
     if (!status)
         return ITH_OK;
     free(*rgb);
@@ -254,7 +259,7 @@ ith_status ith_image_decode(ith_context *context, const char *path, const uint8_
     return status;
 }
 
-/* Reads a regular file of at most ITH_IMAGE_MOST_BYTES, with zeros behind it. Returns an error number of the system. */
+/* Reads a regular file of at most ITH_IMAGE_MOST_BYTES. Returns an error number of the system. */
 static int read_file(const char *path, uint8_t **data, int64_t *bytes)
 {
     struct stat info;
@@ -264,7 +269,7 @@ static int read_file(const char *path, uint8_t **data, int64_t *bytes)
     int error = fstat(file, &info) ? errno : !S_ISREG(info.st_mode) ? EISDIR : 0;
     if (!error && info.st_size > ITH_IMAGE_MOST_BYTES)
         error = EFBIG;
-    if (!error && !(*data = calloc(1, (size_t)info.st_size + ITH_IMAGE_PADDING)))
+    if (!error && !(*data = malloc((size_t)info.st_size + 1))) /* not of 0 bytes */
         error = ENOMEM;
     *bytes = 0;
     while (!error && *bytes < info.st_size) {

@@ -7,7 +7,6 @@
 
 #define ITH_IMAGE_MOST_PIXELS (INT64_C(1) << 26)
 #define ITH_IMAGE_MOST_BYTES (INT64_C(1) << 28) /* the most bytes of a file */
-#define ITH_IMAGE_PADDING 64                    /* bytes of zeros that ith_image_decode needs behind a file */
 
 /* Reads a picture as 8-bit RGB, *rgb [*height, *width, 3], upright as its EXIF orientation says. Grey, palettes, 16
  * bits and CMYK become RGB; an alpha channel is left out, and the colours below it stay. The caller frees *rgb with
@@ -16,8 +15,7 @@
  * as a CMYK JPEG with fewer pixels of some colours; ITH_ERR_MEMORY. */
 ith_status ith_image_read(ith_context *context, const char *path, uint8_t **rgb, int64_t *height, int64_t *width);
 
-/* As ith_image_read, for a picture in memory. `path` names it in sentences. ITH_IMAGE_PADDING bytes of zeros
- * follow data. */
+/* As ith_image_read, for a picture in memory. `path` names it in sentences. */
 ith_status ith_image_decode(ith_context *context, const char *path, const uint8_t *data, int64_t bytes, uint8_t **rgb,
                             int64_t *height, int64_t *width);
 

@@ -66,7 +66,7 @@ static void look_at_png(span file, ith_image_file *out)
         if (begins(file, at + 4, "IDAT", 4))
             out->data_begin = at, out->data_end = at + 8 + length;
         if (begins(file, at + 4, "eXIf", 4))
-            out->orientation = read_exif(part(file, at + 8, length));
+            out->exif_name = at + 4, out->orientation = read_exif(part(file, at + 8, length));
         if (begins(file, at + 4, "IEND", 4)) {
             out->whole = true;
             return;
@@ -174,7 +174,7 @@ static void look_at_jpeg(span file, ith_image_file *out)
             begin_coverage(file, at, marker, &covered);
         }
         if (marker == APP1 && begins(file, at + 4, "Exif\0\0", 6))
-            out->orientation = read_exif(part(file, at + 4, length - 2));
+            out->exif_name = at + 4, out->orientation = read_exif(part(file, at + 4, length - 2));
         if (marker == TABLES)
             note_tables(file, at + 4, next, &covered);
         if (marker == SCAN) {
@@ -213,7 +213,7 @@ static void look_at_webp(span file, ith_image_file *out)
         if (!out->data_end && (begins(file, at, "VP8 ", 4) || begins(file, at, "VP8L", 4)))
             out->data_begin = at, out->data_end = at + 8 + length < file.bytes ? at + 8 + length : file.bytes;
         if (begins(file, at, "EXIF", 4))
-            out->orientation = read_exif(part(file, at + 8, length));
+            out->exif_name = at, out->orientation = read_exif(part(file, at + 8, length));
         out->animated |= begins(file, at, "ANIM", 4);
         at += 8 + length + length % 2;
     }
@@ -243,6 +243,23 @@ static void put_number(uint8_t *at, uint32_t value, bool little)
         at[i] = (uint8_t)(value >> (little ? 8 * i : 24 - 8 * i));
 }
 
+/* Writes the checksum behind a PNG's chunk. `name` is the place of its name; `bytes` counts its data. */
+static void put_checksum(uint8_t *name, int64_t bytes)
+{
+    put_number(name + 4 + bytes, ~av_crc(av_crc_get_table(AV_CRC_32_IEEE_LE), UINT32_MAX, name, (size_t)bytes + 4),
+               false);
+}
+
+void ith_image_file_hide_exif(const ith_image_file *file, uint8_t *copy)
+{
+    uint8_t *name = copy + file->exif_name;
+    if (!file->exif_name)
+        return;
+    name[3]++; /* "eXIg", "Exig" or "EXIG" */
+    if (file->kind == ITH_IMAGE_PNG)
+        put_checksum(name, number((span){name - 4, 4}, 0, 4, false));
+}
+
 int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data, int64_t bytes, uint8_t *out)
 {
     enum { CHECKSUM = 4, CHUNK = 12, TAIL = ITH_IMAGE_MORE_BYTES - CHUNK };
@@ -262,7 +279,7 @@ int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data,
     }
     tail += TAIL;
     if (png) {
-        put_number(tail, ~av_crc(av_crc_get_table(AV_CRC_32_IEEE_LE), UINT32_MAX, out + end + 4, TAIL + 4), false);
+        put_checksum(out + end + 4, TAIL);
         tail += CHECKSUM;
     }
     memcpy(tail, data + end, (size_t)(bytes - end));

@@ -20,12 +20,17 @@ typedef struct ith_image_file {
                       * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to
                       * be turned to the left */
     int64_t data_begin,
-        data_end; /* the last part with compressed data. PNG, WebP: the head of the chunk, and the end of
+        data_end;      /* the last part with compressed data. PNG, WebP: the head of the chunk, and the end of
                    * its data. JPEG: the marker before the entropy-coded data, and the marker behind */
+    int64_t exif_name; /* the place of the four letters that name the last EXIF data; 0: there are none */
 } ith_image_file;
 
 /* Reads the structure of a file in memory. */
 ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes);
+
+/* Renames the EXIF data in a copy of the file, so that a decoder passes over them. FFmpeg 8 and newer read them, and
+ * refuse pictures for details that do not matter here. */
+void ith_image_file_hide_exif(const ith_image_file *file, uint8_t *copy);
 
 #define ITH_IMAGE_MORE_BYTES 268
 /* Copies a whole file to out [bytes + ITH_IMAGE_MORE_BYTES], adds bytes to its compressed data, and adapts the sizes

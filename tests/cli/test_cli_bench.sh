@@ -75,7 +75,7 @@ figures='all(.[]; .seconds >= 0 and .spread >= 0 and .quiet_seconds <= .seconds 
         .share_of_peak > 0 and .quiet_share > 0 and (.operations / .seconds / .gflops / 1e9 - 1 | fabs) < 1e-4 and
         (.share_of_peak * .peak_gflops / .gflops - 1 | fabs) < 1e-4 and (.peak | test("^[a-z0-9]+_"))) and
     all(.[] | select(.peak == null); .operations == 0 and .gflops == null and .share_of_peak == null) and
-    ([.[:-1][].operations] | add) as $work | ($work / .[-1].operations - 1 | fabs) < 1e-4 and
+    (([.[:-1][].operations] | add) as $work | ($work / .[-1].operations - 1 | fabs) < 1e-4) and
     .[-1].predicted_memory_bytes == .[-1].memory_bytes and .[-1].memory_bytes > .[-1].weights_bytes'
 tiny="--heads 2 --head-dim 32 --ffn-dim 96 --seq 70 --repeat 2"
 for options in "" "--precision f32 --weights f32 --threads 1" "--precision bf16 --weights f16 --threads 2 --softmax fixed_m --text 9"; do
