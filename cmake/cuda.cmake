@@ -44,7 +44,7 @@ file(GLOB cuda_sm90_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/
 ithaca_cuda_objects(ith_cuda "80-real;90" ${cuda_sources})
 ithaca_cuda_objects(ith_cuda_sm90 "90a-real" ${cuda_sm90_sources})
 add_library(ithaca_device_cuda MODULE $<TARGET_OBJECTS:ith_cuda> $<TARGET_OBJECTS:ith_cuda_sm90>)
-set_target_properties(ithaca_device_cuda PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN/.." LINKER_LANGUAGE CUDA)
+set_target_properties(ithaca_device_cuda PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;$ORIGIN/.." LINKER_LANGUAGE CUDA)
 target_link_options(ithaca_device_cuda PRIVATE -Wl,-z,nodelete -Wl,--exclude-libs,ALL)
 target_link_libraries(ithaca_device_cuda PRIVATE ith_base ${CMAKE_DL_LIBS})
 install(TARGETS ithaca_device_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ithaca)

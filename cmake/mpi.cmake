@@ -55,7 +55,7 @@ function(ithaca_mpi_module kind title)
   # MPI stays loaded: it has threads and handlers of its own.
   target_link_options(ithaca_transport_${kind} PRIVATE -Wl,-z,nodelete)
   target_link_libraries(ithaca_transport_${kind} PRIVATE ithaca ith_mpi_${kind} Threads::Threads ${CMAKE_DL_LIBS})
-  set_target_properties(ithaca_transport_${kind} PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN/..")
+  set_target_properties(ithaca_transport_${kind} PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;$ORIGIN/..")
   install(TARGETS ithaca_transport_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ithaca)
   message(STATUS "The transport ${kind} is built with ${command}")
 endfunction()

@@ -18,6 +18,6 @@ target_include_directories(ithaca_transport_nccl SYSTEM PRIVATE ${ITHACA_NCCL_IN
 # NCCL stays loaded: it has threads of its own.
 target_link_options(ithaca_transport_nccl PRIVATE -Wl,-z,nodelete)
 target_link_libraries(ithaca_transport_nccl PRIVATE ithaca Threads::Threads ${CMAKE_DL_LIBS})
-set_target_properties(ithaca_transport_nccl PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN/..")
+set_target_properties(ithaca_transport_nccl PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;$ORIGIN/..")
 install(TARGETS ithaca_transport_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ithaca)
 message(STATUS "The transport nccl is built with ${ITHACA_NCCL_INCLUDE}/nccl.h")

@@ -20,6 +20,14 @@ flags="-std=c11 -Wall -Wextra -Werror $(pkg-config --cflags --libs ithaca)"
 
 find "$work/usr" -name LICENSE | grep -q . || { echo "no LICENSE is installed"; exit 1; }
 
+echo "the loader's search paths" # an empty part would mean the current folder
+for file in "$build/ithaca" "$build"/*.so "$work"/usr/bin/ithaca "$libdir"/*.so "$libdir"/ithaca/*.so; do
+    [ -e "$file" ] || continue
+    path=$(readelf -d "$file" | sed -n 's/.*(R.*PATH).*\[\(.*\)\]/\1/p')
+    [[ ! $path || :$path: != *:[!/\$:]* && :$path: != *::* ]] || { echo "$file: $path"; exit 1; }
+done
+[ ! -e "$work/usr/bin/ithaca" ] || (unset LD_LIBRARY_PATH && "$work/usr/bin/ithaca" --version >/dev/null)
+
 echo "the header's program"
 sed -n '1,/^ \* Rules that hold everywhere/s/^ \*     //p' "$work/usr/include/ithaca/ithaca.h" | sed 's|^// \(.*\)|/* \1 */|' \
     >"$work/shown.c"
