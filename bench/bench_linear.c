@@ -179,7 +179,7 @@ static int64_t widest(const settings *set)
 static ith_status make(subject *s)
 {
     const settings *set = s->set;
-    ith_status status = ith_linear_set_create(s->context, set->keeps_packed, &s->linears);
+    ith_status status = ith_linear_set_create(s->context, (ith_linear_keep)set->keeps_packed, &s->linears);
     if (!status) {
         lay_out_layers(s);
         status = ith_linear_set_status(s->linears);
