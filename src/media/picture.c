@@ -73,7 +73,7 @@ static ith_status write_packet(FILE *file, void *user)
 ith_status ith_picture_write(ith_context *context, const char *path, const uint8_t *rgb, int64_t height, int64_t width,
                              int64_t scale)
 {
-    png p = {NULL};
+    png p = {0};
     av_log_set_level(AV_LOG_QUIET);
     int error = png_open(&p, (int)(height * scale), (int)(width * scale));
     if (error >= 0)

@@ -231,7 +231,7 @@ static void estimates_follow_the_rule(void **state)
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++) {
         const expectation *e = &expectations[i];
         const char *kernel = e->kernel ? e->kernel : bf16_by_maker();
-        if (!machine_has(kernel, e->sets)) {
+        if (!machine_has(kernel, e->sets) || !ith_attn_kernel_named(kernel)) { /* or the compiler knows no such set */
             lacking = true;
             continue;
         }
@@ -300,7 +300,7 @@ static void machines_that_differ_take_what_all_run(void **state)
     for (size_t i = 0; i < 3 * sizeof expectations / sizeof *expectations; i++) {
         const expectation *e = &expectations[i / 3];
         const char *kernel = e->kernel ? e->kernel : bf16_by_maker();
-        if (!machine_has(kernel, e->sets)) {
+        if (!machine_has(kernel, e->sets) || !ith_attn_kernel_named(kernel)) { /* or the compiler knows no such set */
             lacking = true;
             continue;
         }

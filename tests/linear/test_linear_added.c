@@ -488,7 +488,7 @@ static void test_memory(void **state)
         ith_arena arena = {0};
         const int64_t before = memory_of(context).current_bytes;
         int64_t counted = 0;
-        assert_int_equal(ith_linear_set_create(context, i % 2, &set), ITH_OK);
+        assert_int_equal(ith_linear_set_create(context, (ith_linear_keep)(i % 2), &set), ITH_OK);
         for (int pass = 0; pass < 2; pass++) {
             ith_linear_lay_out_with(set, WIDTH, WIDTH, operand_kinds[i / 2], &sizes, 1, &arena);
             counted = pass ? counted : arena.used_bytes;

@@ -262,7 +262,7 @@ static void check_slow_callers(int additions)
     for (enum form form = LAYER; form < FORMS; form++) {
         float *expected = apply(context, &l, form, SLOW_KINDS, 1);
         for (int i = 0; i < 3 * SLOW_KINDS; i++) {
-            float *y = apply(context, &l, form, i % SLOW_KINDS, 2 + i / SLOW_KINDS);
+            float *y = apply(context, &l, form, (enum slow)(i % SLOW_KINDS), 2 + i / SLOW_KINDS);
             assert_memory_equal(y, expected, ROWS * WIDTH * sizeof *y);
             free(y);
         }

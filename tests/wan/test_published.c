@@ -80,44 +80,44 @@ typedef struct repository {
 
 #define TEXT_F32                                                                                                       \
     {                                                                                                                  \
-        "text_encoder/model", "umt5", 24, "F32", SPARSE_DIFFUSERS, 5, NULL                                             \
+        "text_encoder/model", "umt5", 24, "F32", SPARSE_DIFFUSERS, 5, NULL, 0                                          \
     }
 #define TEXT_BF16                                                                                                      \
     {                                                                                                                  \
-        "text_encoder/model", "umt5", 24, "BF16", SPARSE_DIFFUSERS, 3, NULL                                            \
+        "text_encoder/model", "umt5", 24, "BF16", SPARSE_DIFFUSERS, 3, NULL, 0                                         \
     }
 #define VAE_F32                                                                                                        \
     {                                                                                                                  \
-        "vae/diffusion_pytorch_model", "vae_2.1", 0, "F32", SPARSE_DIFFUSERS, 1, NULL                                  \
+        "vae/diffusion_pytorch_model", "vae_2.1", 0, "F32", SPARSE_DIFFUSERS, 1, NULL, 0                               \
     }
 #define DIFFUSERS_DIT(name, model, layers, shards, extra)                                                              \
     {                                                                                                                  \
-        name "/diffusion_pytorch_model", model, layers, "F32", SPARSE_DIFFUSERS, shards, extra                         \
+        name "/diffusion_pytorch_model", model, layers, "F32", SPARSE_DIFFUSERS, shards, extra, 0                      \
     }
 #define COMFY_TEXT                                                                                                     \
     {                                                                                                                  \
-        "split_files/text_encoders/umt5_xxl_fp16", "umt5", 24, "F16", SPARSE_DIFFUSERS, 1, NULL                        \
+        "split_files/text_encoders/umt5_xxl_fp16", "umt5", 24, "F16", SPARSE_DIFFUSERS, 1, NULL, 0                     \
     }
 #define COMFY_VAE                                                                                                      \
     {                                                                                                                  \
-        "split_files/vae/wan_2.1_vae", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL                                  \
+        "split_files/vae/wan_2.1_vae", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL, 0                               \
     }
 #define COMFY_DIT(name, model, layers)                                                                                 \
     {                                                                                                                  \
-        "split_files/diffusion_models/" name, model, layers, "F16", SPARSE_ORIGINAL, 1, NULL                           \
+        "split_files/diffusion_models/" name, model, layers, "F16", SPARSE_ORIGINAL, 1, NULL, 0                        \
     }
 #define ORIGINAL_FILE(name, model, layers, shards, extra)                                                              \
     {                                                                                                                  \
-        name, model, layers, "F32", SPARSE_ORIGINAL, shards, extra                                                     \
+        name, model, layers, "F32", SPARSE_ORIGINAL, shards, extra, 0                                                  \
     }
 
 #define GGUF_DIT(name, model, layers, type, extra)                                                                     \
     {                                                                                                                  \
-        name, model, layers, type, SPARSE_GGUF, 1, extra                                                               \
+        name, model, layers, type, SPARSE_GGUF, 1, extra, 0                                                            \
     }
 #define GGUF_TEXT                                                                                                      \
     {                                                                                                                  \
-        "umt5-xxl-encoder-Q8_0", "umt5", 24, "q8_0", SPARSE_GGUF, 1, NULL                                              \
+        "umt5-xxl-encoder-Q8_0", "umt5", 24, "q8_0", SPARSE_GGUF, 1, NULL, 0                                           \
     }
 
 static const repository repositories[] = {
@@ -179,8 +179,8 @@ static const repository repositories[] = {
                {"Wan2.1_VAE.pth", "PK"},
                {"models_t5_umt5-xxl-enc-bf16.pth", "PK"}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "1.3B", 30, 1, NULL),
-               {"other/umt5_xxl_fp16", "umt5", 24, "F16", SPARSE_DIFFUSERS, 1, NULL},
-               {"other/wan_2.1_vae", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL}}},
+               {"other/umt5_xxl_fp16", "umt5", 24, "F16", SPARSE_DIFFUSERS, 1, NULL, 0},
+               {"other/wan_2.1_vae", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL, 0}}},
     {.name = "Wan2.1-T2V-1.3B as it is",
      .refusal = "Wan2.1_VAE.pth is a PyTorch pickle",
      .texts = {{"config.json", ORIGINAL_DIT("t2v", "1536", "8960", "12", "16", "16", "30")}, {"Wan2.1_VAE.pth", "PK"}},
@@ -196,7 +196,7 @@ static const repository repositories[] = {
      .kind = "Wan2.2-TI2V-5B",
      .texts = {{"config.json", ORIGINAL_DIT("ti2v", "3072", "14336", "24", "48", "48", "30")}},
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "5B", 30, 3, NULL),
-               {"split_files/vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
+               {"split_files/vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL, 0},
                COMFY_TEXT}},
     {.name = "Wan2.1-I2V-14B-720P",
      .refusal = "image-to-video model (I2V or Fun-InP), which needs CLIP",
@@ -235,7 +235,7 @@ static const repository repositories[] = {
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 7, "audio_proj.proj1.bias"), COMFY_TEXT, COMFY_VAE}},
     {.name = "MeiGen-AI/MeiGen-MultiTalk, multitalk.safetensors alone",
      .refusal = "it holds a part of MultiTalk or another model with audio",
-     .files = {{"multitalk", "none", 0, "F16", SPARSE_ORIGINAL, 1, "audio_proj.proj1.bias"}, COMFY_TEXT, COMFY_VAE},
+     .files = {{"multitalk", "none", 0, "F16", SPARSE_ORIGINAL, 1, "audio_proj.proj1.bias", 0}, COMFY_TEXT, COMFY_VAE},
      .dit = "multitalk.safetensors",
      .vae = "split_files/vae/wan_2.1_vae.safetensors",
      .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"},
@@ -263,8 +263,8 @@ static const repository repositories[] = {
                UMT5}},
     {.name = "Lucy-Edit in a single file",
      .refusal = "(Lucy-Edit)",
-     .files = {{"Wan2_2_Lucy-Edit-Dev_fp16", "Lucy-Edit", 30, "F16", SPARSE_ORIGINAL, 1, NULL},
-               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
+     .files = {{"Wan2_2_Lucy-Edit-Dev_fp16", "Lucy-Edit", 30, "F16", SPARSE_ORIGINAL, 1, NULL, 0},
+               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL, 0},
                COMFY_TEXT}},
     {.name = "FastWan2.1-T2V-1.3B with sparse attention",
      .refusal = "sparse attention (VSA)",
@@ -273,8 +273,8 @@ static const repository repositories[] = {
     {.name = "Kijai/WanVideo_comfy, plain fp8",
      .kind = "Wan2.1-T2V-14B",
      .files = {{"Wan2_1-T2V-14B_fp8_e4m3fn", "14B", 40, "F16", SPARSE_ORIGINAL, 1, NULL, 3},
-               {"umt5-xxl-enc-bf16", "umt5", 24, "BF16", SPARSE_ORIGINAL, 1, NULL},
-               {"Wan2_1_VAE_bf16", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL}}},
+               {"umt5-xxl-enc-bf16", "umt5", 24, "BF16", SPARSE_ORIGINAL, 1, NULL, 0},
+               {"Wan2_1_VAE_bf16", "vae_2.1", 0, "BF16", SPARSE_ORIGINAL, 1, NULL, 0}}},
     {.name = "city96/Wan2.1-T2V-14B-gguf",
      .kind = "Wan2.1-T2V-14B",
      .files = {GGUF_DIT("wan2.1-t2v-14b-Q4_K_M", "14B", 40, "q4_k", NULL), GGUF_TEXT, COMFY_VAE}},
@@ -288,18 +288,18 @@ static const repository repositories[] = {
      .kind = "Wan2.2-T2V-A14B",
      .files = {GGUF_DIT("HighNoise/Wan2.2-T2V-A14B-HighNoise-Q5_K_M", "14B", 40, "q5_k", NULL),
                GGUF_DIT("LowNoise/Wan2.2-T2V-A14B-LowNoise-Q5_K_M", "14B", 40, "q5_k", NULL),
-               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", SPARSE_ORIGINAL, 1, NULL},
+               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", SPARSE_ORIGINAL, 1, NULL, 0},
                GGUF_TEXT}},
     {.name = "QuantStack/Wan2.2-I2V-A14B-SPARSE_GGUF",
      .kind = "Wan2.2-I2V-A14B",
      .files = {GGUF_DIT("HighNoise/Wan2.2-I2V-A14B-HighNoise-Q2_K", "I2V", 40, "q2_k", NULL),
                GGUF_DIT("LowNoise/Wan2.2-I2V-A14B-LowNoise-Q2_K", "I2V", 40, "q2_k", NULL),
-               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", SPARSE_ORIGINAL, 1, NULL},
+               {"VAE/Wan2.1_VAE", "vae_2.1", 0, "F32", SPARSE_ORIGINAL, 1, NULL, 0},
                GGUF_TEXT}},
     {.name = "QuantStack/Wan2.2-TI2V-5B-SPARSE_GGUF",
      .kind = "Wan2.2-TI2V-5B",
      .files = {GGUF_DIT("Wan2.2-TI2V-5B-Q4_1", "5B", 30, "q4_1", NULL),
-               {"VAE/Wan2.2_VAE", "vae_2.2", 0, "F32", SPARSE_ORIGINAL, 1, NULL},
+               {"VAE/Wan2.2_VAE", "vae_2.2", 0, "F32", SPARSE_ORIGINAL, 1, NULL, 0},
                GGUF_TEXT}},
     {.name = "QuantStack, experts swapped",
      .refusal = "by their names they are swapped",
@@ -345,18 +345,18 @@ static const repository repositories[] = {
      .dit = "split_files/diffusion_models/wan2.2_t2v_high_noise_14B_fp16.safetensors"},
     {.name = "Comfy-Org, TI2V-5B",
      .kind = "Wan2.2-TI2V-5B",
-     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", SPARSE_PREFIXED, 1, NULL},
-               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
+     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", SPARSE_PREFIXED, 1, NULL, 0},
+               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL, 0},
                COMFY_TEXT}},
     {.name = "Comfy-Org, TI2V-5B with the autoencoder of Wan 2.1",
      .refusal = "wan2.2_vae",
-     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", SPARSE_PREFIXED, 1, NULL},
+     .files = {{"diffusion_models/wan2.2_ti2v_5B_fp16", "5B", 30, "F16", SPARSE_PREFIXED, 1, NULL, 0},
                COMFY_VAE,
                COMFY_TEXT}},
     {.name = "Comfy-Org, A14B with the autoencoder of Wan 2.2",
      .refusal = "wan_2.1_vae",
      .files = {COMFY_DIT("wan2.1_t2v_14B_fp16", "14B", 40),
-               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL},
+               {"vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL, 0},
                COMFY_TEXT}},
     {.name = "Comfy-Org, two models in a folder",
      .refusal = "dit must name one",
@@ -368,7 +368,7 @@ static const repository repositories[] = {
      .dit = "split_files/vae/wan_2.1_vae.safetensors"},
     {.name = "a LoRA for a transformer",
      .refusal = "it holds a LoRA",
-     .files = {{"lora", "none", 0, "F16", SPARSE_ORIGINAL, 1, "diffusion_model.blocks.0.self_attn.q.lora_A.weight"}},
+     .files = {{"lora", "none", 0, "F16", SPARSE_ORIGINAL, 1, "diffusion_model.blocks.0.self_attn.q.lora_A.weight", 0}},
      .dit = "lora.safetensors"},
 };
 

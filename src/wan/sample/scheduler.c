@@ -120,12 +120,12 @@ static ith_status read_unipc(ith_context *context, const ith_json *json, ith_sch
     if (status)
         return status;
     out->stops_at_last = last && !strcmp(last, "sigma_min");
-    const char *lower = ith_json_print(json, "lower_order_final").text;
-    if (out->order > 1 && strcmp(lower, "absent") && strcmp(lower, "true"))
+    const ith_json_text lower = ith_json_print(json, "lower_order_final");
+    if (out->order > 1 && strcmp(lower.text, "absent") && strcmp(lower.text, "true"))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: lower_order_final is %s; only true is supported: without it the last step of an order "
                         "above 1 ends in NaN in diffusers",
-                        ith_json_path(json), lower);
+                        ith_json_path(json), lower.text);
     return ITH_OK;
 }
 

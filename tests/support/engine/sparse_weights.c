@@ -213,7 +213,7 @@ void sparse_write_weights(const sparse_weights *w, const json_t *published)
     json_t *map = json_object(), *shape;
     const char *name;
     for (int i = 0; i < w->shards; i++) {
-        uint64_t length;
+        uint64_t length = 0;
         snprintf(path, sizeof path, "%s-%05d-of-%05d.safetensors", w->name, i + 1, w->shards);
         FILE *file = fopen(temporary_path(folder, path), "rb");
         char *text = NULL;
