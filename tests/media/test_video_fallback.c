@@ -20,7 +20,9 @@ static bool has_mpeg4, lacks_memory;
 static char *folder, last_log[256];
 static ith_context *context;
 
-const AVCodec *avcodec_find_encoder_by_name(const char *name)
+typedef __typeof__(*avcodec_find_encoder(AV_CODEC_ID_NONE)) found_codec; /* AVCodec; const from FFmpeg 5 on */
+
+found_codec *avcodec_find_encoder_by_name(const char *name)
 {
     (void)name;
     return NULL;
@@ -32,9 +34,9 @@ const AVCodec *av_codec_iterate(void **iterator)
     return NULL;
 }
 
-const AVCodec *avcodec_find_encoder(enum AVCodecID id)
+found_codec *avcodec_find_encoder(enum AVCodecID id)
 {
-    const AVCodec *(*find)(enum AVCodecID);
+    found_codec *(*find)(enum AVCodecID);
     *(void **)&find = dlsym(RTLD_NEXT, "avcodec_find_encoder");
     assert_non_null(find);
     return has_mpeg4 && id == AV_CODEC_ID_MPEG4 ? find(id) : NULL;
