@@ -28,5 +28,7 @@ END_OF_PYTHON
     done
 }
 on_processor Nehalem baseline
+# qemu emulates AVX2 from version 7.2 on
+[[ $(qemu-x86_64 --version) =~ version\ ([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] < 702)) && { finish; exit; }
 on_processor Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid "baseline avx2"
 finish
