@@ -19,9 +19,9 @@ typedef struct ith_image_file {
     int orientation; /* of EXIF, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored and turned by 180
                       * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to
                       * be turned to the left */
-    int64_t data_begin,
-        data_end;      /* the last part with compressed data. PNG, WebP: the head of the chunk, and the end of
-                   * its data. JPEG: the marker before the entropy-coded data, and the marker behind */
+    /* The last part with compressed data. PNG, WebP: the head of the chunk, and the end of its data. JPEG: the marker
+     * before the entropy-coded data, and the marker behind. */
+    int64_t data_begin, data_end;
     int64_t exif_name; /* the place of the four letters that name the last EXIF data; 0: there are none */
 } ith_image_file;
 
