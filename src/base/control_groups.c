@@ -64,12 +64,12 @@ void ith_control_groups_visit(const char *root, const char *controller, ith_cont
         fclose(file);
 }
 
-/* ---- Processors -------------------------------------------------------------------------------------------------- */
+/* ---- Limits ------------------------------------------------------------------------------------------------------ */
 
-typedef struct quota_search {
+typedef struct limit_search {
     const char *root;
     int64_t least;
-} quota_search;
+} limit_search;
 
 /* Reads the first `count` numbers of a file of a group. Returns whether they are there and above 0. */
 static bool read_numbers(const char *root, const char *folder, const char *name, int count, int64_t *out)
@@ -85,7 +85,7 @@ static bool read_numbers(const char *root, const char *folder, const char *name,
 
 static void take_quota(void *user, const char *folder, int version)
 {
-    quota_search *search = user;
+    limit_search *search = user;
     int64_t numbers[2]; /* microseconds: quota, period */
     const bool found = version == 2 ? read_numbers(search->root, folder, "cpu.max", 2, numbers)
                                     : read_numbers(search->root, folder, "cpu.cfs_quota_us", 1, &numbers[0]) &&
@@ -96,7 +96,23 @@ static void take_quota(void *user, const char *folder, int version)
 
 int64_t ith_processor_quota(const char *root)
 {
-    quota_search search = {root, INT64_MAX};
+    limit_search search = {root, INT64_MAX};
     ith_control_groups_visit(root, "cpu", take_quota, &search);
+    return search.least;
+}
+
+static void take_tasks(void *user, const char *folder, int version)
+{
+    (void)version; /* both call the file pids.max */
+    limit_search *search = user;
+    int64_t tasks;
+    if (read_numbers(search->root, folder, "pids.max", 1, &tasks))
+        search->least = ith_min64(search->least, tasks);
+}
+
+int64_t ith_task_limit(const char *root)
+{
+    limit_search search = {root, INT64_MAX};
+    ith_control_groups_visit(root, "pids", take_tasks, &search);
     return search.least;
 }

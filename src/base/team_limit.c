@@ -6,23 +6,11 @@
 
 #include <omp.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #define THREADS_A_PROCESSOR 64 /* number of threads that are allowed for each processor */
 #define FEWEST 1024            /* number of threads that are allowed on any machine */
-
-/* The number at the beginning of a file; INT64_MAX if the file is absent or holds a word such as "max". */
-static int64_t limit_in_file(const char *path)
-{
-    long long value = 0;
-    FILE *file = fopen(path, "re");
-    bool found = file && fscanf(file, "%lld", &value) == 1 && value > 0;
-    if (file)
-        fclose(file);
-    return found ? value : INT64_MAX;
-}
 
 static int64_t limit_of_user(void)
 {
@@ -32,26 +20,34 @@ static int64_t limit_of_user(void)
     return (int64_t)limit.rlim_cur;
 }
 
-static int64_t quota;
+/* The limits of the control groups, which are read once. */
+static int64_t quota, tasks;
 
-static void read_quota(void)
+static void read_groups(void)
 {
     quota = ith_processor_quota("");
+    tasks = ith_task_limit("");
+}
+
+static void know_groups(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_groups);
 }
 
 int ith_processor_count(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, read_quota);
+    know_groups();
     return (int)ith_min64(omp_get_num_procs(), quota);
 }
 
 int ith_thread_limit(void)
 {
+    know_groups();
     int64_t most = ith_max64((int64_t)THREADS_A_PROCESSOR * omp_get_num_procs(), FEWEST);
     most = ith_min64(most, omp_get_thread_limit());
     most = ith_min64(most, limit_of_user());
-    most = ith_min64(most, limit_in_file("/sys/fs/cgroup/pids.max"));
+    most = ith_min64(most, tasks);
     return (int)ith_max64(most, 1);
 }
 

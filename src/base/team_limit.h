@@ -7,7 +7,7 @@
 #include "context.h"
 
 /* Returns the largest number of threads that is allowed: the minimum of OpenMP's limit, the user's limit of processes
- * (RLIMIT_NPROC), the limit of the control group (pids.max), and max(64 threads per processor, 1024); at least 1. */
+ * (RLIMIT_NPROC), the limit of the control groups (pids.max), and max(64 threads per processor, 1024); at least 1. */
 int ith_thread_limit(void);
 
 /* The number of threads where the caller asks for `asked`: 0 means `usual`, or ith_thread_limit if that is less. */

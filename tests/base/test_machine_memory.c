@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory and the processors that a process may take, read from made-up /proc and /sys folders. */
+/* The memory, the processors and the threads that a process may take, read from made-up /proc and /sys folders. */
 #include "base/control_groups.h"
 #include "base/machine_memory.h"
 #include "support/in_range.h"
@@ -162,6 +162,19 @@ static void quotas_of_version_1_count(void **state)
     assert_int_equal(ith_processor_quota(root), 8);
 }
 
+static void the_smallest_number_of_tasks_counts(void **state)
+{
+    (void)state;
+    put_system("5:pids:/docker/abc\n0::/user.slice/session\n");
+    assert_int_equal(ith_task_limit(root), INT64_MAX);
+    put("/sys/fs/cgroup/pids.max", "max\n");
+    assert_int_equal(ith_task_limit(root), INT64_MAX);
+    put("/sys/fs/cgroup/user.slice/pids.max", "512\n");
+    assert_int_equal(ith_task_limit(root), 512);
+    put("/sys/fs/cgroup/pids/docker/abc/pids.max", "300\n");
+    assert_int_equal(ith_task_limit(root), 300);
+}
+
 static void this_process_has_a_processor(void **state)
 {
     (void)state;
@@ -190,6 +203,7 @@ int main(void)
         TEST(the_smallest_quota_of_version_2_counts),
         TEST(quotas_of_version_1_count),
         TEST(nonsense_is_no_quota),
+        TEST(the_smallest_number_of_tasks_counts),
         TEST(this_process_has_a_processor),
         TEST(nonsense_is_no_limit),
         TEST(this_machine_has_some),
