@@ -37,6 +37,11 @@ void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages
 
 const char *ith_duration_text(double seconds, char *text, size_t bytes)
 {
+    const double most = 3600e6;
+    if (!(seconds < most)) {
+        snprintf(text, bytes, "more than %.0f hours", most / 3600);
+        return text;
+    }
     long whole = (long)(seconds + 0.5);
     if (seconds < 9.95)
         snprintf(text, bytes, "%.1f s", seconds);

@@ -85,6 +85,7 @@ static void durations_are_short(void **state)
     assert_string_equal(ith_duration_text(0.04, text, sizeof text), "0.0 s");
     assert_string_equal(ith_duration_text(9.96, text, sizeof text), "0:10");
     assert_string_equal(ith_duration_text(3723, text, sizeof text), "1:02:03");
+    assert_string_equal(ith_duration_text(1e300, text, sizeof text), "more than 1000000 hours");
 }
 
 int main(void)
