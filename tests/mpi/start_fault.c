@@ -104,7 +104,7 @@ static void *real(const char *name, const void *caller)
 WRAP(int, MPI_Init_thread, (int *argc, char ***argv, int required, int *provided), argc, argv, required, provided)
 WRAP(int, MPI_Finalize, (void), )
 WRAP(int, MPI_Ibarrier, (void *comm, void *request), comm, request)
-WRAP(int, MPI_Comm_idup, (void *comm, void *out, void *request), comm, out, request)
+WRAP(int, MPI_Comm_dup, (void *comm, void *out), comm, out)
 WRAP(int, MPI_Irecv, (void *buffer, int count, void *type, int from, int tag, void *comm, void *request), buffer, count,
      type, from, tag, comm, request)
 WRAP(int, MPI_Isend, (const void *buffer, int count, void *type, int to, int tag, void *comm, void *request), buffer,

@@ -68,7 +68,7 @@ start_fault() {
 }
 
 # connect, listen and accept4 count sockets of both kinds: sockets inside the host, and control connections
-points="begin 1;listen 1;MPI_Init_thread 1;MPI_Init_thread -1;listen 2;MPI_Comm_idup 1;MPI_Comm_idup -1;MPI_Irecv 1;MPI_Isend 2"
+points="begin 1;listen 1;MPI_Init_thread 1;MPI_Init_thread -1;MPI_Comm_dup 1;MPI_Comm_dup -1;listen 2;MPI_Irecv 1;MPI_Isend 2"
 points="$points;MPI_Isend -2;MPI_Isend 3;MPI_Isend -4;connect 2;connect -3;connect 4;accept4 1;accept4 -1;accept4 -2"
 points="$points;sendmsg 1;sendmsg -1;sendmsg 2;sendmsg -2;epoll_ctl 2"
 faults=0 unreached=0 hung=0
@@ -85,7 +85,7 @@ for point in $points; do
     "begin 1") start_fault 1 kill $point ;;
     "MPI_Isend 2") start_fault 0 kill $point ;;
     "MPI_Init_thread 1" | "MPI_Isend -4") start_fault 2 stop $point ;;
-    "MPI_Comm_idup -1" | "sendmsg 1") start_fault 0 kill $point ;;
+    "MPI_Comm_dup -1" | "sendmsg 1") start_fault 0 kill $point ;;
     esac
 done
 # If a process can open no port, all processes name it.

@@ -267,8 +267,10 @@ static ith_status begin_meeting(meeting_place *m)
     if (!m->watch)
         return fail_alone(m, ITH_ERR_IO, reason);
     mine->number = m->mpi_rank;
-    int code = MPI_Comm_idup(MPI_COMM_WORLD, &m->comm, &m->requests[0]);
-    ith_status status = await_requests(m, code, 1, m->requests);
+    ith_status status = ITH_OK;
+    m->comm = ith_mpi_take_comm();
+    if (m->comm == MPI_COMM_NULL)
+        status = await_requests(m, MPI_Comm_idup(MPI_COMM_WORLD, &m->comm, &m->requests[0]), 1, m->requests);
     if (!status)
         MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     return status;

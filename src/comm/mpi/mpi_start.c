@@ -26,8 +26,9 @@ static double limit_seconds; /* the limit of each wait at exit for a process tha
 /* The call of MPI_Init_thread. A separate thread makes it, which may outlive the function that waits for it. */
 static struct {
     int level, code;
+    MPI_Comm comm; /* a copy of MPI_COMM_WORLD for the first group; MPI_COMM_NULL: none */
     atomic_bool done;
-} init = {.level = MPI_THREAD_SINGLE};
+} init = {.level = MPI_THREAD_SINGLE, .comm = MPI_COMM_NULL};
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
@@ -161,12 +162,27 @@ static void set_defaults(void)
 #endif
 }
 
+/* Initialises MPI, and makes the first communicator. MPICH 5 connects the processes then: if one of them dies, no call
+ * of MPI returns on the others, not even MPI_Test, so only a thread of its own may make this call. */
 static void *call_init(void *user)
 {
     (void)user;
     init.code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &init.level);
+    if (init.code == MPI_SUCCESS) {
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        if (init.level >= MPI_THREAD_SERIALIZED && MPI_Comm_dup(MPI_COMM_WORLD, &init.comm) != MPI_SUCCESS)
+            init.comm = MPI_COMM_NULL; /* a later call fails too, and its failure is explained */
+    }
     atomic_store(&init.done, true);
     return NULL;
+}
+
+MPI_Comm ith_mpi_take_comm(void)
+{
+    MPI_Comm comm = init.comm;
+    init.comm = MPI_COMM_NULL;
+    return comm;
 }
 
 /* Waits for MPI_Init_thread, which itself waits for all processes of the launcher. */
@@ -218,8 +234,6 @@ static ith_status initialize(mpi_presence *presence, double seconds, char *sente
         snprintf(sentence, bytes, "MPI_Init_thread failed");
         return ITH_ERR_IO;
     }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (init.level >= MPI_THREAD_SERIALIZED)
         return ITH_OK;
     snprintf(sentence, bytes, "this MPI does not offer MPI_THREAD_SERIALIZED");
