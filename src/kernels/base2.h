@@ -6,8 +6,8 @@
 #include <float.h>
 #include <math.h>
 
-/* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. x is compared, not y: gcc 13
- * and 14 infer from an infinite y that x is infinite, and drop the condition. */
+/* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. x is compared, not y: gcc
+ * 13 and 14 infer from an infinite y that x is infinite, and drop the condition. */
 static inline float ith_to_base2(float x)
 {
     const float largest = FLT_MAX / (float)M_LOG2E;

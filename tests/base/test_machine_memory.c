@@ -133,19 +133,22 @@ static void this_machine_has_some(void **state)
     assert_true(memory.free_bytes > 0);
 }
 
+/* Writes a file of a control group, after which the limit is `expected`. */
+static void expect_after(const char *path, const char *text, int64_t (*limit)(const char *), int64_t expected)
+{
+    put(path, text);
+    assert_int_equal(limit(root), expected);
+}
+
 static void the_smallest_quota_of_version_2_counts(void **state)
 {
     (void)state;
     put_system("0::/outer/inner\n");
     assert_int_equal(ith_processor_quota(root), INT64_MAX);
-    put("/sys/fs/cgroup/cpu.max", "max 100000\n");
-    assert_int_equal(ith_processor_quota(root), INT64_MAX);
-    put("/sys/fs/cgroup/outer/inner/cpu.max", "400000 100000\n");
-    assert_int_equal(ith_processor_quota(root), 4);
-    put("/sys/fs/cgroup/outer/cpu.max", "250000 100000\n");
-    assert_int_equal(ith_processor_quota(root), 3);
-    put("/sys/fs/cgroup/cpu.max", "1000 100000\n");
-    assert_int_equal(ith_processor_quota(root), 1);
+    expect_after("/sys/fs/cgroup/cpu.max", "max 100000\n", ith_processor_quota, INT64_MAX);
+    expect_after("/sys/fs/cgroup/outer/inner/cpu.max", "400000 100000\n", ith_processor_quota, 4);
+    expect_after("/sys/fs/cgroup/outer/cpu.max", "250000 100000\n", ith_processor_quota, 3);
+    expect_after("/sys/fs/cgroup/cpu.max", "1000 100000\n", ith_processor_quota, 1);
 }
 
 static void quotas_of_version_1_count(void **state)
@@ -167,12 +170,9 @@ static void the_smallest_number_of_tasks_counts(void **state)
     (void)state;
     put_system("5:pids:/docker/abc\n0::/user.slice/session\n");
     assert_int_equal(ith_task_limit(root), INT64_MAX);
-    put("/sys/fs/cgroup/pids.max", "max\n");
-    assert_int_equal(ith_task_limit(root), INT64_MAX);
-    put("/sys/fs/cgroup/user.slice/pids.max", "512\n");
-    assert_int_equal(ith_task_limit(root), 512);
-    put("/sys/fs/cgroup/pids/docker/abc/pids.max", "300\n");
-    assert_int_equal(ith_task_limit(root), 300);
+    expect_after("/sys/fs/cgroup/pids.max", "max\n", ith_task_limit, INT64_MAX);
+    expect_after("/sys/fs/cgroup/user.slice/pids.max", "512\n", ith_task_limit, 512);
+    expect_after("/sys/fs/cgroup/pids/docker/abc/pids.max", "300\n", ith_task_limit, 300);
 }
 
 static void this_process_has_a_processor(void **state)

@@ -40,10 +40,6 @@ find_launcher() {
 [ -e "$build/ithaca_transport_$kind.so" ] || skip "the transport $kind is not built: tools/install_dependencies.sh installs its MPI"
 launcher=$(find_launcher)
 [ "$launcher" ] || skip "there is no launcher of $kind"
-recovery=--enable-recovery local_only="" # of mpirun: if a process dies, the others go on; no exchange over TCP
-if [ "$kind" = openmpi ] && ! "$launcher" --version | grep -qE '\) 4\.'; then # from Open MPI 5 on
-    recovery="--runtime-options continuous" local_only="--mca btl ^tcp" # TCP complains on machines without a network
-fi
 
 work=$(mktemp -d)
 mark=ITHACA_TEST_LAUNCH=$work
@@ -66,10 +62,15 @@ launch_with() {
     env "$mark" TMPDIR="$work/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         timeout -k 5 "$limit" "$launcher" $options -n "$count" "$@"
 }
-case $kind in
-openmpi) usual="--oversubscribe --bind-to none $local_only" unsupervised="$usual $recovery" ;;
-mpich) usual="" unsupervised="-disable-auto-cleanup" ;;
-esac
+
+# The usual options of the launcher, and the one with which the others go on if a process dies.
+usual="" recovery=-disable-auto-cleanup
+if [ "$kind" = openmpi ]; then
+    usual="--oversubscribe --bind-to none" recovery=--enable-recovery
+    if ! "$launcher" --version | grep -qE '\) 4\.'; then # from version 5 on; TCP complains on machines without a network
+        usual="$usual --mca btl ^tcp" recovery="--runtime-options continuous"
+    fi
+fi
 launch() { launch_with "$usual" "$@"; }
 
 # Ubuntu 24.04 has a MPICH whose launcher starts processes that do not find one another.
@@ -85,13 +86,14 @@ int main(void)
 }
 END
 "mpicc.$kind" "$work/size.c" -o "$work/size" 2>/dev/null || mpicc "$work/size.c" -o "$work/size"
-launch 2 "$work/size" >"$work/out" 2>&1 || skip "processes that $launcher starts do not find one another, even without Ithaca"
+launch 2 "$work/size" >"$work/out" 2>&1 ||
+    skip "processes that $launcher starts do not find one another, even without Ithaca"
 launch_unsupervised() {
     local count=$1
     shift
     : >"$work/ended"
     : >"$work/begun"
-    ITHACA_TEST_ENDED=$work/ended ITHACA_TEST_BEGUN=$work/begun launch_with "$unsupervised" "$count" sh -c 'trap "" USR1
+    ITHACA_TEST_ENDED=$work/ended ITHACA_TEST_BEGUN=$work/begun launch_with "$usual $recovery" "$count" sh -c 'trap "" USR1
         echo $$ >>"$ITHACA_TEST_BEGUN"; "$0" "$@"; status=$?
         echo "ended with $status" >>"$ITHACA_TEST_ENDED"; echo "ended with $status"; [ $status = 1 ] || sleep 1' "$@"
 }

@@ -84,10 +84,7 @@ grep -q "ulysses_ring over 4 ranks, ulysses 2 x ring 2" out || complain "not uly
 grep -hE "^ *[0-9]+ +host1 " err.* | wc -l | grep -qx 2 || complain "--map does not show two processes on host1"
 
 # If one process ends, launchers may end the others before these print their sentences. Options forbid it.
-case $kind in
-openmpi) export ITHACA_HOSTS_MPIRUN=$recovery ;;
-mpich) export ITHACA_HOSTS_MPIRUN=-disable-auto-cleanup ;;
-esac
+export ITHACA_HOSTS_MPIRUN=$recovery
 
 # Kills the process that loads the layers of a host, or a process that reads them from its memory.
 shared() { # shared memory without a name of those processes of this test that still run
