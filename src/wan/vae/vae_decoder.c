@@ -28,6 +28,8 @@
 
 #include <ithaca/wan.h>
 
+#define PIXELS_TOGETHER 64 /* pixels that a thread doubles at a time */
+
 /* The state of one call of ith_vae_decode. */
 typedef struct decoding {
     ith_vae_decoder *decoder;
@@ -198,7 +200,7 @@ static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
     taken = rows_read(level, taken);
     while (conv->taken < 2 * taken && !status) {
         const int64_t begin = conv->taken / 2, end = ith_min64(begin + strip, taken);
-#pragma omp parallel for collapse(3) schedule(static)
+#pragma omp parallel for collapse(3) schedule(dynamic, PIXELS_TOGETHER)
         for (int64_t slot = conv->first; slot < conv->slots; slot++)
             for (int64_t row = begin; row < end; row++)
                 for (int64_t column = 0; column < level->width; column++)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define PIXELS_TOGETHER 64 /* pixels of a row that one thread normalises at a time */
+#define PIECES_TOGETHER 4  /* pieces of PIXELS_TOGETHER pixels that a thread takes at once */
 #define STRIP_PIXELS 512   /* the least pixels of a strip for each thread: a block of a convolution */
 #define LEAST_PIXELS 2048  /* the least pixels of a strip */
 
@@ -122,7 +123,7 @@ static void put_rows(const ith_vae_work *work, const ith_vae_conv *conv, const i
 {
     const int64_t width = conv->conv.shape.width, channels = conv->conv.shape.in;
     double traced = ith_trace_begin(work->context);
-#pragma omp parallel for collapse(3) schedule(static)
+#pragma omp parallel for collapse(3) schedule(dynamic, PIECES_TOGETHER)
     for (int64_t slot = conv->conv.first; slot < conv->conv.slots; slot++)
         for (int64_t row = begin; row < end; row++)
             for (int64_t first = 0; first < width; first += PIXELS_TOGETHER)
