@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SMALL "golden/dit_small"
 #define STRENGTH 0.7
@@ -407,6 +408,10 @@ static const lie lies[] = {
     {ITH_ERR_FORMAT, "not valid JSON", {PAIR}, "{"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"transformer.use_dora\": true}"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"use_dora\": true}"},
+    {ITH_OK, "", {PAIR}, "{\"transformer.init_lora_weights\": true}"},
+    {ITH_OK, "", {PAIR}, "{\"init_lora_weights\": \"gaussian\"}"},
+    {ITH_ERR_UNSUPPORTED, "\"pissa_niter_4\"", {PAIR}, "{\"transformer.init_lora_weights\": \"pissa_niter_4\"}"},
+    {ITH_ERR_UNSUPPORTED, "init_lora_weights is \"olora\"", {PAIR}, "{\"init_lora_weights\": \"olora\"}"},
     {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
     {ITH_ERR_FORMAT, "not finite", {PAIR}, "{\"transformer.lora_alpha\": 1e308}"},
     {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
@@ -527,8 +532,9 @@ static void settings_beside_a_file_set_the_factor(void **state)
                               {"base_model.model.blocks.0.self_attn.q.lora_B.weight", ITH_F32, {WIDTH, 2}, 0}},
                              NULL};
     static const char dora[] = "{\"use_dora\": true}";
-    char *folder = temporary_folder();
-    const char *config = temporary_path(folder, "adapter_config.json");
+    char *folder = temporary_folder(), config[200], peft[200];
+    snprintf(config, sizeof config, "%s/adapter_config.json", folder);
+    snprintf(peft, sizeof peft, "%s/adapter_model.safetensors", folder);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = temporary_path(folder, rows[i].name);
         const ith_lora_source source = {path, 0.5};
@@ -546,10 +552,13 @@ static void settings_beside_a_file_set_the_factor(void **state)
         ith_lora_close(&lora);
     }
     temporary_write(config, dora, strlen(dora));
-    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "DoRA", try_file(temporary_path(folder, "adapter_model.safetensors"), 1));
+    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "DoRA", try_file(peft, 1));
+    assert_int_equal(unlink(config), 0);
+    assert_int_equal(symlink("nothing", config), 0);
+    REFUSED_AS(ITH_ERR_IO, context, "adapter_config.json", try_file(peft, 1));
+    assert_int_equal(unlink(config), 0);
     temporary_write(config, "{", 1);
-    REFUSED_AS(ITH_ERR_FORMAT, context, "adapter_config.json",
-               try_file(temporary_path(folder, "adapter_model.safetensors"), 1));
+    REFUSED_AS(ITH_ERR_FORMAT, context, "adapter_config.json", try_file(peft, 1));
     temporary_remove(folder);
 }
 
