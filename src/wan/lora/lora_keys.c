@@ -54,7 +54,7 @@ static const char *module_end(const char *name, ith_lora_key *key)
 
 bool ith_lora_key_read(const char *name, ith_lora_key *key)
 {
-    static const char *const prefixes[] = {"base_model.model.", "transformer."};
+    static const char *const prefixes[] = {"base_model.model.", "pipe.dit.", "transformer."};
     static const char *const flat_prefixes[] = {"lora_unet__", "lora_unet_", "lycoris_"};
     char module[ITH_STORE_NAME_BYTES], space[ITH_STORE_NAME_BYTES];
     const char *end = module_end(name, key), *flat = NULL, *found = NULL;
