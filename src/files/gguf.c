@@ -26,6 +26,7 @@
 #define MOST_ALIGNMENT (1 << 20)
 #define NUMBER_BYTES 32 /* room for a number as text */
 #define ALIGNMENT_KEY "general.alignment"
+#define SHAPE_KEY "comfy.gguf.orig_shape." /* and the name of a tensor: its shape before a converter changed it */
 
 /* The kinds of tensors, by their numbers in the format. */
 static const ith_dtype kinds[] = {[0] = ITH_F32,   [1] = ITH_F16,   [2] = ITH_Q4_0,    [3] = ITH_Q4_1,  [6] = ITH_Q5_0,
@@ -460,6 +461,40 @@ static ith_status check_names(const ith_tensor_file *file)
     return ITH_OK;
 }
 
+/* Gives a tensor the shape that an array of the metadata has for it, if this shape takes as many bytes. Otherwise the
+ * tensor keeps its own shape. */
+static ith_status restore_shape(const ith_tensor_file *file, const ith_metadata_array *array)
+{
+    const ith_tensor *found = ith_tensor_file_find(file, array->key + strlen(SHAPE_KEY));
+    unsigned char digits[ITH_MAX_DIMS * 4];
+    int64_t shape[ITH_MAX_DIMS], bytes = 0;
+    if (!found || array->type != ITH_GGUF_I32 || array->count < 1 || array->count > ITH_MAX_DIMS)
+        return ITH_OK;
+    const int dims = (int)array->count;
+    ith_status status =
+        ith_mapping_copy(file->context, file->path, digits, file->mapping.data + array->begin, array->bytes);
+    for (int i = 0; i < dims && !status; i++) {
+        const unsigned char *d = digits + 4 * i;
+        shape[i] = (int32_t)(d[0] | (uint32_t)d[1] << 8 | (uint32_t)d[2] << 16 | (uint32_t)d[3] << 24);
+    }
+    if (status || !ith_tensor_bytes(found->dtype, dims, shape, &bytes) || bytes != found->bytes)
+        return status;
+    ith_tensor *tensor = &file->tensors[found - file->tensors];
+    tensor->dims = dims;
+    memcpy(tensor->shape, shape, (size_t)dims * sizeof *shape);
+    return ITH_OK;
+}
+
+/* Restores the shapes of the tensors that a converter has changed (ComfyUI-GGUF). */
+static ith_status restore_shapes(const ith_tensor_file *file)
+{
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < file->array_count && !status; i++)
+        if (!strncmp(file->arrays[i].key, SHAPE_KEY, strlen(SHAPE_KEY)))
+            status = restore_shape(file, &file->arrays[i]);
+    return status;
+}
+
 /* Finds the data behind the header, turns the offsets of the tensors into addresses, and checks the lists. */
 static ith_status set_data(const reader *r)
 {
@@ -478,7 +513,9 @@ static ith_status set_data(const reader *r)
     qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, ith_tensor_by_place);
     ith_status status = ith_tensor_file_check_cover(file, r->alignment);
     ith_tensor_file_order(file);
-    return status ? status : check_names(file);
+    if (!status)
+        status = check_names(file);
+    return status ? status : restore_shapes(file);
 }
 
 ith_status ith_gguf_read(ith_tensor_file *file)

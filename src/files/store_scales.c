@@ -53,15 +53,22 @@ static ith_store_entry *weight_of(const ith_store *store, const char *name, size
 
 /* ---- Formats --------------------------------------------------------------------------------------------------- */
 
+/* Whether a format says that the weights are rotated: in "convrot", or else in the parameters. */
+static bool is_rotated(const json_t *json)
+{
+    const json_t *own = json_object_get(json, "convrot");
+    const json_t *rotated = own ? own : json_object_get(json_object_get(json, "params"), "convrot");
+    return rotated && !json_is_false(rotated) && !json_is_null(rotated);
+}
+
 /* Checks the format of a weight, a JSON object, and sets the type of the weight. */
 static ith_status set_format(ith_store *store, ith_store_entry *weight, const json_t *json)
 {
     const char *format = json_string_value(json_object_get(json, "format"));
-    const json_t *rotated = json_object_get(json, "convrot");
     size_t i = 0;
     while (format && i < FORMAT_COUNT && strcmp(format, formats[i].name))
         i++;
-    if (!format || i == FORMAT_COUNT || (rotated && !json_is_false(rotated) && !json_is_null(rotated)))
+    if (!format || i == FORMAT_COUNT || is_rotated(json))
         return ith_fail(store->context, ITH_ERR_UNSUPPORTED,
                         "%s: tensor '%s' has the quantisation '%s'%s; float8_e4m3fn, float8_e5m2 and int8_tensorwise "
                         "without rotation can be used",
@@ -123,6 +130,21 @@ static const json_t *format_of(const json_t *layers, const ith_store_entry *entr
     return format;
 }
 
+/* Refuses layers in the metadata that are rotated, even if no tensor has the name. */
+static ith_status check_layers(const ith_store *store, const char *path, json_t *layers)
+{
+    const char *name;
+    json_t *format;
+    json_object_foreach(layers, name, format)
+    {
+        if (is_rotated(format))
+            return ith_fail(store->context, ITH_ERR_UNSUPPORTED,
+                            "%s: layer '%s' is rotated (convrot); weights without rotation can be used", path,
+                            ith_quote(name).text);
+    }
+    return ITH_OK;
+}
+
 /* Reads the formats in the metadata of a file. */
 static ith_status read_metadata(ith_store *store, int64_t shard)
 {
@@ -135,9 +157,11 @@ static ith_status read_metadata(ith_store *store, int64_t shard)
     ith_status status =
         where ? ith_json_load(store->context, where, text, (int64_t)strlen(text), &json) : ITH_ERR_MEMORY;
     ith_free(store->context, where);
-    const json_t *layers = json_object_get(json, "layers");
+    json_t *layers = json_object_get(json, "layers");
     if (!status && !json_is_object(layers))
         status = fail_json(store, path, QUANTISATION_KEY, NULL);
+    if (!status)
+        status = check_layers(store, path, layers);
     for (int64_t i = 0; i < store->entry_count && !status; i++) {
         ith_store_entry *entry = &store->entries[i];
         const json_t *format = entry->shard == shard ? format_of(layers, entry) : NULL;

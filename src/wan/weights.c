@@ -62,7 +62,7 @@ static void refuse_scale(ith_weights *w, const ith_tensor *tensor)
     find_scale(w, tensor, &scale, &stride);
     if (scale)
         w->status = ith_fail(w->context, ITH_ERR_UNSUPPORTED,
-                             "%s: tensor '%s' has scales, which only matrices of linear layers may have",
+                             "%s: tensor '%s' has scales, which only embeddings and matrices of linear layers may have",
                              ith_store_file_of(w->store, tensor), tensor->name);
 }
 
@@ -89,6 +89,14 @@ const ith_tensor *ith_weights_tensor(ith_weights *w, const char *module, int dim
 {
     const ith_tensor *tensor = take(w, name_of(w, module, ".weight"), dims, shape);
     refuse_scale(w, tensor);
+    return tensor;
+}
+
+const ith_tensor *ith_weights_table(ith_weights *w, const char *module, int dims, const int64_t *shape,
+                                    const float **scale, int64_t *stride)
+{
+    const ith_tensor *tensor = take(w, name_of(w, module, ".weight"), dims, shape);
+    find_scale(w, tensor, scale, stride);
     return tensor;
 }
 

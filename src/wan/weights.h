@@ -67,6 +67,9 @@ float *ith_weights_floats(ith_weights *weights, const char *name, int dims, cons
 /* Finds the weight of a module in the weight files, and returns it without a copy. It lies in its mapped file, so
  * callers read it as files/mapping.h says. Changes of a LoRA do not reach it. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);
+/* As ith_weights_tensor, for a table whose row i is multiplied by (*scale)[i * *stride]; *scale NULL: by 1. */
+const ith_tensor *ith_weights_table(ith_weights *weights, const char *module, int dims, const int64_t *shape,
+                                    const float **scale, int64_t *stride);
 /* Finds the matrix [rows, in] of a module in the weight files, and copies its rows in f32 to `to` [rows, in], with the
  * changes of a LoRA. Row order(i, rows) of the file becomes row i. Leaves `to` as it is if tensors are only checked. */
 void ith_weights_matrix(ith_weights *weights, const char *module, int64_t rows, int64_t in,

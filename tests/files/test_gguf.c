@@ -330,6 +330,40 @@ static void odd_but_legal_files_are_read(void **state)
             fail_msg("%s: %s", legal[i], ith_context_error(context));
 }
 
+/* ComfyUI-GGUF records the shape of a tensor that it has stored in another one. */
+static void shapes_are_restored(void **state)
+{
+    (void)state;
+#define KEY "GGUF i3 l1 l1 scomfy.gguf.orig_shape."
+    static const struct {
+        const char *description, *shape;
+    } rows[] = {
+        {KEY "x i9 i5 l5 i3 i1 i1 i2 i2 sx i2 l4 l3 i0 l0 p z48", "[3, 1, 1, 2, 2]"},
+        {KEY "x i9 i5 l2 i2 i64 sx i2 l32 l4 i8 l0 p z136", "[2, 64]"},
+        {KEY "x i9 i5 l2 i8 i16 sx i2 l32 l4 i8 l0 p z136", "[4, 32]"}, /* no whole blocks in a row */
+        {KEY "x i9 i5 l2 i3 i8 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},     /* other numbers of elements */
+        {KEY "x i9 i5 l2 i4294967293 i4294967292 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+        {KEY "x i9 i5 l0 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+        {KEY "x i9 i5 l9 i12 i1 i1 i1 i1 i1 i1 i1 i1 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+        {KEY "x i9 i6 l1 i12 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+        {KEY "y i9 i5 l1 i12 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+        {KEY "x i5 i12 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+    };
+#undef KEY
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char bytes[2048];
+        const char *path = temporary_path(folder, "shape.gguf");
+        ith_tensor_file *file = NULL;
+        temporary_write(path, bytes, build(rows[i].description, bytes, sizeof bytes));
+        if (ith_tensor_file_open(context, path, &file))
+            fail_msg("case %zu: %s", i, ith_context_error(context));
+        const ith_tensor *tensor = ith_tensor_file_find(file, "x");
+        assert_string_equal(ith_shape_print(tensor->dims, tensor->shape).text, rows[i].shape);
+        assert_true(ith_tensor_elements(tensor) > 0);
+        ith_tensor_file_close(&file);
+    }
+}
+
 static void a_cut_is_found_wherever_it_is(void **state)
 {
     (void)state;
@@ -425,6 +459,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stores_take_flattened_shapes, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(lies_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(odd_but_legal_files_are_read, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(shapes_are_restored, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_cut_is_found_wherever_it_is, folder_set_up, folder_tear_down),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test_setup_teardown(headers_of_100_megabytes_take_little_time, folder_set_up, folder_tear_down),

@@ -37,6 +37,7 @@ static const float one[] = {0.5f}, rows[] = {0.5f, -2}, three[] = {1, 2, 3}, inf
     {                                                                                                                  \
         name, ITH_U8, 1, {sizeof text - 1}, text                                                                       \
     }
+#define ROTATED "{\"format\": \"int8_tensorwise\", \"params\": {\"convrot\": true, \"convrot_groupsize\": 256}}"
 #define E4M3 "{\"format\": \"float8_e4m3fn\"}"
 
 /* Writes and opens a file with these tensors, up to one without a name, and perhaps quantisation metadata. */
@@ -103,6 +104,12 @@ static const struct {
      ITH_I8,
      one,
      0},
+    {{WEIGHT(ITH_I8), SCALE("m.weight_scale", 0, {0}, one),
+      TEXT("m.comfy_quant", "{\"format\": \"int8_tensorwise\", \"convrot\": false, \"params\": {\"convrot\": true}}")},
+     NULL,
+     ITH_I8,
+     one,
+     0},
     {{WEIGHT(ITH_U8), SCALE("m.weight_scale", 0, {0}, one)}, "{\"layers\": {\"m\": " E4M3 "}}", ITH_F8_E4M3, one, 0},
 };
 
@@ -157,6 +164,18 @@ static const struct {
      NULL,
      ITH_ERR_UNSUPPORTED,
      "rotated"},
+    {{WEIGHT(ITH_I8), SCALE("m.weight_scale", 0, {0}, one), TEXT("m.comfy_quant", ROTATED)},
+     NULL,
+     ITH_ERR_UNSUPPORTED,
+     "'m.weight' has the quantisation 'int8_tensorwise' and is rotated"},
+    {{WEIGHT(ITH_I8), SCALE("m.weight_scale", 0, {0}, one)},
+     "{\"layers\": {\"m\": " ROTATED "}}",
+     ITH_ERR_UNSUPPORTED,
+     "rotated"},
+    {{WEIGHT(ITH_I8), SCALE("m.weight_scale", 0, {0}, one)},
+     "{\"layers\": {\"model.m\": " ROTATED "}}",
+     ITH_ERR_UNSUPPORTED,
+     "layer 'model.m' is rotated"},
     {{WEIGHT(ITH_F8_E5M2), SCALE("m.weight_scale", 0, {0}, one), TEXT("m.comfy_quant", E4M3)},
      NULL,
      ITH_ERR_FORMAT,

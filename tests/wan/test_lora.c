@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SMALL "golden/dit_small"
 #define STRENGTH 0.7
@@ -326,6 +327,28 @@ typedef struct lie {
     }
 static const lie lies[] = {
     {ITH_OK, "", {PAIR}, NULL},
+    {ITH_OK,
+     "",
+     {{"lora_unet__blocks_0_self_attn_q.lora_down.weight", ITH_F32, {2, WIDTH}, 0},
+      {"lora_unet__blocks_0_self_attn_q.lora_up.weight", ITH_F32, {WIDTH, 2}, 0},
+      {"lora_unet__head_head.diff_b", ITH_F32, {20}, 0}},
+     NULL},
+    {ITH_OK,
+     "",
+     {{"pipe.dit.blocks.0.self_attn.q.lora_A.default.weight", ITH_F32, {2, WIDTH}, 0},
+      {"pipe.dit.blocks.0.self_attn.q.lora_B.default.weight", ITH_F32, {WIDTH, 2}, 0}},
+     NULL},
+    {ITH_OK,
+     "",
+     {{"lora_unet_blocks_0.self_attn.q.lora_down.weight", ITH_F32, {2, WIDTH}, 0},
+      {"lora_unet_blocks_0.self_attn.q.lora_up.weight", ITH_F32, {WIDTH, 2}, 0}},
+     NULL},
+    {ITH_OK,
+     "",
+     {{"lycoris_blocks_0_attn1_to_q.lora_down.weight", ITH_F32, {2, WIDTH}, 0},
+      {"lycoris_blocks_0_attn1_to_q.lora_up.weight", ITH_F32, {WIDTH, 2}, 0},
+      {"lycoris_blocks_0_attn1_to_q.alpha", ITH_F32, {0}, 1}},
+     NULL},
     {ITH_ERR_UNSUPPORTED, "LoKr", {{Q "lokr_w1", ITH_F32, {4, 4}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "LoHa", {{Q "hada_w1_a", ITH_F32, {4, 4}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR, {Q "dora_scale", ITH_F32, {WIDTH, 1}, 0}}, NULL},
@@ -395,6 +418,10 @@ static const lie lies[] = {
     {ITH_ERR_FORMAT, "not valid JSON", {PAIR}, "{"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"transformer.use_dora\": true}"},
     {ITH_ERR_UNSUPPORTED, "DoRA", {PAIR}, "{\"use_dora\": true}"},
+    {ITH_OK, "", {PAIR}, "{\"transformer.init_lora_weights\": true}"},
+    {ITH_OK, "", {PAIR}, "{\"init_lora_weights\": \"gaussian\"}"},
+    {ITH_ERR_UNSUPPORTED, "\"pissa_niter_4\"", {PAIR}, "{\"transformer.init_lora_weights\": \"pissa_niter_4\"}"},
+    {ITH_ERR_UNSUPPORTED, "init_lora_weights is \"olora\"", {PAIR}, "{\"init_lora_weights\": \"olora\"}"},
     {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
     {ITH_ERR_FORMAT, "not finite", {PAIR}, "{\"transformer.lora_alpha\": 1e308}"},
     {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
@@ -493,6 +520,58 @@ static void settings_of_peft_set_the_factor(void **state)
     temporary_remove(folder);
 }
 
+/* PEFT writes the settings into adapter_config.json beside adapter_model.safetensors. Its patterns have the names of the
+ * file's own modules. */
+static void settings_beside_a_file_set_the_factor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *settings;
+        double factor;
+    } rows[] = {
+        {"adapter_model.safetensors", NULL, 1},
+        {"adapter_model.safetensors", "{\"lora_alpha\": 8, \"alpha_pattern\": {}}", 8 / 2.0},
+        {"adapter_model.safetensors", "{\"lora_alpha\": 8, \"use_rslora\": true}", 8 / 1.4142135623730951},
+        {"adapter_model.safetensors", "{\"lora_alpha\": 8, \"alpha_pattern\": {\"self_attn.q\": 6}}", 6 / 2.0},
+        {"adapter_model.safetensors", "{\"alpha_pattern\": {\"^blocks.0.self_attn.q\": 6}}", 6 / 2.0},
+        {"other.safetensors", "{\"lora_alpha\": 8}", 1},
+    };
+    static const lie file = {ITH_OK,
+                             "",
+                             {{"base_model.model.blocks.0.self_attn.q.lora_A.weight", ITH_F32, {2, WIDTH}, 0},
+                              {"base_model.model.blocks.0.self_attn.q.lora_B.weight", ITH_F32, {WIDTH, 2}, 0}},
+                             NULL};
+    static const char dora[] = "{\"use_dora\": true}";
+    char *folder = temporary_folder(), config[200], peft[200];
+    snprintf(config, sizeof config, "%s/adapter_config.json", folder);
+    snprintf(peft, sizeof peft, "%s/adapter_model.safetensors", folder);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *path = temporary_path(folder, rows[i].name);
+        const ith_lora_source source = {path, 0.5};
+        ith_lora *lora = NULL;
+        ith_linear_addition found[1];
+        int64_t count = 0;
+        write_lie(&file, path);
+        if (rows[i].settings)
+            temporary_write(config, rows[i].settings, strlen(rows[i].settings));
+        check(context, ith_lora_open(context, &source, 1, &lora));
+        check(context, ith_lora_matrix(context, lora, "blocks.0.attn1.to_q", 0, WIDTH, WIDTH, false, found, &count));
+        assert_int_equal(count, 1);
+        if (fabs((double)found[0].factor - 0.5 * rows[i].factor) > 1e-6)
+            fail_msg("case %zu: a factor of %g", i, (double)found[0].factor);
+        ith_lora_close(&lora);
+    }
+    temporary_write(config, dora, strlen(dora));
+    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "DoRA", try_file(peft, 1));
+    assert_int_equal(unlink(config), 0);
+    assert_int_equal(symlink("nothing", config), 0);
+    REFUSED_AS(ITH_ERR_IO, context, "adapter_config.json", try_file(peft, 1));
+    assert_int_equal(unlink(config), 0);
+    temporary_write(config, "{", 1);
+    REFUSED_AS(ITH_ERR_FORMAT, context, "adapter_config.json", try_file(peft, 1));
+    temporary_remove(folder);
+}
+
 static void too_many_files_are_refused(void **state)
 {
     (void)state;
@@ -542,6 +621,7 @@ int main(void)
         TEST(memory_is_predicted),
         TEST(lies_are_found),
         TEST(settings_of_peft_set_the_factor),
+        TEST(settings_beside_a_file_set_the_factor),
         TEST(too_many_files_are_refused),
         TEST(changed_files_are_found),
     };

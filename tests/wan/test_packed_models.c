@@ -162,8 +162,8 @@ static void types_are_listed_by_bytes(void **state)
 /* Adds a scale of 1/8 to each packed matrix, or, by row, a scale of 1/8 for each of its rows. */
 static void add_scales(package *p, const char *suffix, bool by_row)
 {
-    float scales[768];
-    for (int i = 0; i < 768; i++)
+    float scales[1536];
+    for (int i = 0; i < 1536; i++)
         scales[i] = 0.125f;
     for (int64_t i = p->count - 1; i >= 0; i--) {
         char name[192];
@@ -220,6 +220,34 @@ static void a_text_encoder_of_q8_0(void **state)
     assert_same(run(NULL, "text.gguf", 1, 0), run(NULL, "text.safetensors", 1, 0));
 }
 
+static void same_name(const char *canonical, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%s", canonical);
+}
+
+/* A text encoder whose embedding is fp8 or int8 with scales, as ComfyUI saves it. */
+static void an_embedding_with_scales(void **state)
+{
+    (void)state;
+    for (int by_row = 0; by_row < 2; by_row++) {
+        package *p = calloc(1, sizeof *p);
+        package_add(p, MODEL "/text_encoder", same_name, "", ITH_F32);
+        const int64_t count = p->count;
+        for (int64_t i = 0; i < p->count; i++)
+            if (!strcmp(p->tensors[i].name, "shared.weight"))
+                package_pack(p, i, by_row ? ITH_I8 : ITH_F8_E4M3);
+        add_scales(p, ".weight_scale", by_row);
+        assert_int_equal(p->count, count + 1);
+        package_write(p, temporary_path(folder, "x.safetensors"), 0, 1);
+        free(p->owned[--p->count]);
+        p->owned[p->count] = NULL;
+        package_unpack(p, 0.125f);
+        package_write(p, temporary_path(folder, "y.safetensors"), 0, 1);
+        package_free(p);
+        assert_same(run(NULL, "x.safetensors", 1, 0), run(NULL, "y.safetensors", 1, 0));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +256,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(types_are_listed_by_bytes, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(scaled_files_of_8_bits, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_text_encoder_of_q8_0, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(an_embedding_with_scales, folder_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

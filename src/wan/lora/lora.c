@@ -3,18 +3,24 @@
 #include "lora_state.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/dtype.h"
 #include "../../base/hash.h"
 #include "../../files/quote.h"
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define METADATA "lora_adapter_metadata" /* diffusers' key for the settings of PEFT, as JSON text */
+#define PEFT_FILE "adapter_model.safetensors"
+#define PEFT_SETTINGS "adapter_config.json"
 
 static const ith_lora_setting_names prefixed = {"transformer.lora_alpha", "transformer.alpha_pattern",
-                                                "transformer.use_rslora", "transformer.use_dora"};
-static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_rslora", "use_dora"};
+                                                "transformer.use_rslora", "transformer.use_dora",
+                                                "transformer.init_lora_weights"};
+static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_rslora", "use_dora",
+                                            "init_lora_weights"};
 
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
@@ -57,26 +63,60 @@ static ith_status list_file(ith_lora *lora, int index)
                     (long long)ith_tensor_file_count(file->file));
 }
 
-/* Reads the settings that diffusers writes into the metadata of a file. */
+/* Reads the settings that PEFT writes beside its own file, if they are there. */
+static ith_status read_beside(ith_lora *lora, ith_lora_opened *file)
+{
+    const char *slash = strrchr(file->path, '/');
+    const int folder = slash ? (int)(slash + 1 - file->path) : 0;
+    if (strcmp(file->path + folder, PEFT_FILE))
+        return ITH_OK;
+    char *path = ith_format(lora->context, "%.*s" PEFT_SETTINGS, folder, file->path);
+    ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
+    struct stat info;
+    if (path && !lstat(path, &info)) /* a link to nothing is an error */
+        status = ith_json_read(lora->context, path, &file->settings);
+    ith_free(lora->context, path);
+    return status;
+}
+
+/* Refuses a LoRA whose training began with parts of the weights, which PEFT takes away from them (PiSSA, OLoRA, CorDA,
+ * LoftQ). */
+static ith_status check_start(const ith_lora *lora, const ith_lora_opened *file)
+{
+    static const char *const starts[] = {"absent",       "null",    "true",          "false",
+                                         "\"gaussian\"", "\"eva\"", "\"orthogonal\""};
+    const ith_json_text start = ith_json_print(file->settings, file->names->start);
+    for (int i = 0; i < ITH_COUNT(starts); i++)
+        if (!strcmp(start.text, starts[i]))
+            return ITH_OK;
+    return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
+                    "%s: %s is %s, which also changes the weights of the model; only LoRA is built", file->path,
+                    file->names->start, ith_quote(start.text).text);
+}
+
+/* Reads the settings of PEFT, which diffusers writes into the metadata of a file, and PEFT beside it. */
 static ith_status read_settings(ith_lora *lora, ith_lora_opened *file)
 {
     const char *text = ith_tensor_file_metadata(file->file, METADATA);
+    char *where = text ? ith_format(lora->context, "%s: " METADATA, file->path) : NULL;
+    ith_status status = ITH_OK;
     if (!text)
-        return ITH_OK;
-    char *where = ith_format(lora->context, "%s: " METADATA, file->path);
-    ith_status status =
-        where ? ith_json_parse(lora->context, where, text, (int64_t)strlen(text), &file->settings) : ITH_ERR_MEMORY;
+        status = read_beside(lora, file);
+    else
+        status =
+            where ? ith_json_parse(lora->context, where, text, (int64_t)strlen(text), &file->settings) : ITH_ERR_MEMORY;
     ith_free(lora->context, where);
+    if (status || !file->settings)
+        return status;
     bool dora = false;
     file->names = &bare;
-    for (const char *key = NULL; !status && (key = ith_json_next_key(file->settings, key));)
+    for (const char *key = NULL; (key = ith_json_next_key(file->settings, key));)
         if (!strncmp(key, "transformer.", strlen("transformer.")))
             file->names = &prefixed;
-    if (!status)
-        status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
+    status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
     if (!status && dora)
         status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is built", file->path);
-    return status;
+    return status ? status : check_start(lora, file);
 }
 
 static ith_status open_file(ith_lora *lora, const ith_lora_source *source)

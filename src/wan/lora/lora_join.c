@@ -9,6 +9,7 @@
 #include "../../files/suffix.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,17 @@ static bool fits(const char *pattern, const char *module)
     const bool whole = *pattern == '^';
     const char *at = whole ? NULL : ith_suffix(module, pattern);
     return at ? at[-1] == '.' : !strcmp(module, pattern + whole);
+}
+
+/* Whether a pattern fits the module of a matrix: its name in the file, or its canonical name. */
+static bool fits_matrix(const char *pattern, const ith_lora_entry *down)
+{
+    char module[ITH_STORE_NAME_BYTES];
+    const char *name = ith_name_after(down->tensor->name, "base_model.model.");
+    name = name ? name : down->tensor->name;
+    const char *end = strstr(name, ".lora_");
+    snprintf(module, sizeof module, "%.*s", end ? (int)(end - name) : 0, name);
+    return fits(pattern, module) || fits(pattern, down->module);
 }
 
 /* Reads alpha of a module from the settings' patterns: the first one that fits the module counts, as in PEFT. */
@@ -33,7 +45,7 @@ static ith_status alpha_of_patterns(const ith_lora *lora, const ith_lora_entry *
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
                             "%s: '%s' is a regular expression; only names of modules and their ends are built",
                             ith_json_path(file->settings), ith_quote(pattern).text);
-        if (fits(pattern, down->module)) {
+        if (fits_matrix(pattern, down)) {
             *alpha = own;
             break;
         }

@@ -54,12 +54,15 @@ static const char *module_end(const char *name, ith_lora_key *key)
 
 bool ith_lora_key_read(const char *name, ith_lora_key *key)
 {
-    static const char *const prefixes[] = {"base_model.model.", "transformer."};
+    static const char *const prefixes[] = {"base_model.model.", "pipe.dit.", "transformer."};
+    static const char *const flat_prefixes[] = {"lora_unet__", "lora_unet_", "lycoris_"};
     char module[ITH_STORE_NAME_BYTES], space[ITH_STORE_NAME_BYTES];
-    const char *end = module_end(name, key), *flat = ith_name_after(name, "lora_unet_"), *found = NULL;
+    const char *end = module_end(name, key), *flat = NULL, *found = NULL;
     if (!end || end - name >= ITH_STORE_NAME_BYTES)
         return false;
     snprintf(module, sizeof module, "%.*s", (int)(end - name), name);
+    for (int i = 0; i < ITH_COUNT(flat_prefixes) && !flat; i++)
+        flat = ith_name_after(name, flat_prefixes[i]);
     if (flat) {
         found = ith_dit_flat_name(module + (flat - name), space);
         found = found ? found : module + (flat - name);

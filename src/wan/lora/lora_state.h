@@ -11,7 +11,7 @@
 
 /* The names of the settings. A pipeline of diffusers saves them with a prefix, and a transformer without. */
 typedef struct ith_lora_setting_names {
-    const char *alpha, *patterns, *root, *dora;
+    const char *alpha, *patterns, *root, *dora, *start;
 } ith_lora_setting_names;
 
 /* A tensor of a file, and its part in a module. */

@@ -56,10 +56,10 @@ const char *ith_dit_name(const void *user, const char *name, char space[ITH_STOR
     return found ? found : bare;
 }
 
-/* Whether `flat` is `name` with underscores for dots. */
+/* Whether `flat` is `name` with underscores for some or all dots. */
 static bool is_flat(const char *flat, const char *name)
 {
-    while (*name && *flat == (*name == '.' ? '_' : *name))
+    while (*name && (*flat == *name || (*flat == '_' && *name == '.')))
         flat++, name++;
     return !*name && !*flat;
 }
@@ -74,7 +74,7 @@ const char *ith_dit_flat_name(const char *name, char space[ITH_STORE_NAME_BYTES]
         return name;
     if (rest) {
         const size_t digits = strspn(rest, "0123456789");
-        if (!digits || digits > 4 || rest[digits] != '_')
+        if (!digits || digits > 4 || (rest[digits] != '_' && rest[digits] != '.'))
             return NULL;
         snprintf(head, sizeof head, "blocks.%.*s.", (int)digits, rest);
         name = rest + digits + 1;

@@ -47,7 +47,9 @@ struct ith_text_encoder {
     ith_text_config config;
     ith_operand_types types;
     const ith_tensor *embedding; /* [vocab, dim], in the mapped file */
-    float *final_norm;           /* [dim], weights of the last rms_norm */
+    const float *scale;          /* of row i: scale[i * scale_stride]; NULL: 1 */
+    int64_t scale_stride;
+    float *final_norm; /* [dim], weights of the last rms_norm */
     ith_weights_memory memory;
     text_layer layers[];
 };
@@ -86,7 +88,8 @@ static void name_weights(ith_weights *w, void *model)
     ith_text_encoder *encoder = model;
     const int64_t embedding[] = {encoder->config.vocab, encoder->config.dim};
     bool has_own = w->store && ith_store_has(w->store, "encoder.embed_tokens.weight");
-    encoder->embedding = ith_weights_tensor(w, has_own ? "encoder.embed_tokens" : "shared", 2, embedding);
+    encoder->embedding = ith_weights_table(w, has_own ? "encoder.embed_tokens" : "shared", 2, embedding,
+                                           &encoder->scale, &encoder->scale_stride);
     if (has_own)
         ith_store_skip(w->store, "shared.weight");
     encoder->final_norm = ith_weights_floats(w, "encoder.final_layer_norm.weight", 1, &encoder->config.dim);
@@ -239,9 +242,12 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     const ith_tensor *embedding = encoder->embedding;
     const char *file = ith_store_file_of(encoder->memory.store, embedding);
     int64_t dim = encoder->config.dim;
-    for (int64_t i = 0; i < count && !status; i++)
+    for (int64_t i = 0; i < count && !status; i++) {
         if (!(status = ith_context_check(context)))
             status = ith_tensor_part_to_f32(context, file, embedding, ids[i] * dim, dim, x + i * dim);
+        for (int64_t j = 0; encoder->scale && j < dim; j++)
+            x[i * dim + j] *= encoder->scale[ids[i] * encoder->scale_stride];
+    }
     return status;
 }
 
