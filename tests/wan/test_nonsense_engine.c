@@ -66,6 +66,9 @@ static void opening(void **state)
         REFUSED(context, "is an empty name", ith_pipeline_open_files(context, &files, &made));
         *members[i] = NULL;
     }
+    const ith_lora_file lora = ITH_LORA_FILE_INIT;
+    files.loras = &lora, files.lora_count = INT64_MAX;
+    REFUSED(context, "must be from 0 to 32", ith_pipeline_open_files(context, &files, &made));
     const char *const folders[] = {"/nowhere", MODEL "/model_index.json", "/"};
     for (int i = 0; i < 3; i++) {
         made = pipeline;

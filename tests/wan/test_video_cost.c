@@ -601,6 +601,13 @@ static void wrong_sizes_are_refused(void **state)
     REFUSED(context, "decoder_patch",
             ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
     p.decoder_patch = 1;
+    ith_video_problem odd = ITH_VIDEO_PROBLEM_INIT;
+    check(context, ith_video_problem_named(context, "wan2.1-1.3b-480p", &odd));
+    odd.decoder_dim = 7;
+    for (int64_t i = 0; i < odd.decoder_levels; i++)
+        odd.decoder_factors[i] = 1;
+    REFUSED(context, "must be even",
+            ith_video_predict(context, &odd, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
     REFUSED(context, "strides", ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
 }
 
