@@ -154,7 +154,8 @@ ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_sea
  * 0: all ranks of a host. host_ranks: ranks of each host; 0: all ranks. seconds: the time of an execution with these
  * choices; usual_seconds: the time of an execution with the choices that the library makes by its rules.
  * ITH_ERR_ARGUMENT for choices that no plan of the problem has (a plan that takes them folds the batch: the number of
- * chunks must be possible then), and for times that are not finite and above 0. */
+ * chunks must be possible then), for replicated_kv, with which nothing is exchanged, and for times that are not finite
+ * and above 0. */
 ITH_API ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem,
                                            const ith_plan_info *info, int process_ranks, int host_ranks, double seconds,
                                            double usual_seconds);
