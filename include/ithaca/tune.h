@@ -116,7 +116,8 @@ typedef struct ith_tile_report {
     char kernel[64];
     int64_t complete; /* 1: the search came to its end; 0: the time ended first, or should_stop returned true */
     int64_t tried;    /* number of tiles whose rates are known now */
-    /* best[0]: the kernel's usual tiles. The tiles that were faster follow, the fastest first. */
+    /* best[0]: the kernel's usual tiles. The tiles that were faster follow, the fastest first. count is 0 if the search
+     * ended before the usual tiles were measured. */
     int64_t count;
     ith_tile_choice best[ITH_TILE_CHOICES];
 } ith_tile_report;
