@@ -189,7 +189,8 @@ typedef struct ith_plan_candidate {
     const ith_plan_info *info;       /* NULL if the plan is not legal */
     const ith_cost *cost;            /* NULL if the plan is not legal */
 } ith_plan_candidate;
-/* Receives one plan of a list. A status other than ITH_OK ends the list. */
+/* Receives one plan of a list. A status other than ITH_OK ends the list; a number that is no ith_status counts as
+ * ITH_ERR_ABORTED. */
 typedef ith_status (*ith_plan_candidate_fn)(void *user, const ith_plan_candidate *candidate);
 
 /* Calls `take` for every plan of a problem on `ranks` ranks: first the legal ones, the fastest first, then the illegal

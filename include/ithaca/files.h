@@ -81,7 +81,8 @@ ITH_API const char *ith_tensor_file_metadata(const ith_tensor_file *file, const 
  * stays. A path that names a device or a pipe is written to directly. Data starts at a multiple of 8 bytes and larger
  * element types come first, so that all data of the file is aligned. All tensors of the array have the struct_size of
  * the first. keys and values: metadata, pair_count of each; may be NULL with 0. ITH_ERR_ARGUMENT for two tensors of one
- * name and for tensors whose bytes disagree with their shape, ITH_ERR_IO if the system refuses to write. */
+ * name, for tensors whose bytes disagree with their shape, and for the types of GGUF files (from ITH_Q4_0 on),
+ * ITH_ERR_IO if the system refuses to write. */
 ITH_API ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
                                          int64_t tensor_count, const char *const *keys, const char *const *values,
                                          int64_t pair_count);

@@ -116,7 +116,8 @@ typedef struct ith_tile_report {
     char kernel[64];
     int64_t complete; /* 1: the search came to its end; 0: the time ended first, or should_stop returned true */
     int64_t tried;    /* number of tiles whose rates are known now */
-    /* best[0]: the kernel's usual tiles. The tiles that were faster follow, the fastest first. */
+    /* best[0]: the kernel's usual tiles. The tiles that were faster follow, the fastest first. count is 0 if the search
+     * ended before the usual tiles were measured. */
     int64_t count;
     ith_tile_choice best[ITH_TILE_CHOICES];
 } ith_tile_report;
@@ -154,7 +155,8 @@ ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_sea
  * 0: all ranks of a host. host_ranks: ranks of each host; 0: all ranks. seconds: the time of an execution with these
  * choices; usual_seconds: the time of an execution with the choices that the library makes by its rules.
  * ITH_ERR_ARGUMENT for choices that no plan of the problem has (a plan that takes them folds the batch: the number of
- * chunks must be possible then), and for times that are not finite and above 0. */
+ * chunks must be possible then), for replicated_kv, with which nothing is exchanged, and for times that are not finite
+ * and above 0. */
 ITH_API ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem,
                                            const ith_plan_info *info, int process_ranks, int host_ranks, double seconds,
                                            double usual_seconds);

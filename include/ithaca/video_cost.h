@@ -148,7 +148,7 @@ ITH_API ith_status ith_video_simulate(ith_context *context, const ith_video_prob
                                       ith_cost *attention, ith_video_cost *cost);
 
 /* Receives one plan of a list of a video's plans. cost: NULL if the plan is not legal. The pointers are valid during
- * the call. A status other than ITH_OK ends the list. */
+ * the call. A status other than ITH_OK ends the list; a number that is no ith_status counts as ITH_ERR_ABORTED. */
 typedef ith_status (*ith_video_candidate_fn)(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost);
 
 /* Calls `take` for every plan of the self-attention of a video, in the order of ith_plan_list, with the cost of the

@@ -183,7 +183,7 @@ ITH_API ith_status ith_pipeline_part(ith_pipeline *pipeline, int index, ith_mode
 ITH_API ith_status ith_pipeline_check(ith_pipeline *pipeline);
 
 /* Turns a text in UTF-8 into *count ids, at most 512. The last id is </s>. `ids` has room for 512. On failure *count is
- * 0. The first call reads the tokenizer. */
+ * 0. ITH_ERR_ARGUMENT for a text of more than 262,144 bytes. The first call reads the tokenizer. */
 ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count);
 
 /* The method that solves the flow's differential equation. */
@@ -291,7 +291,7 @@ typedef struct ith_generate_report {
  * unless a comment says otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
-    const char *prompt;   /* UTF-8; required unless from_latents is given */
+    const char *prompt;   /* UTF-8, at most 262,144 bytes; required unless from_latents is given */
     const char *negative; /* the negative prompt; NULL: the model's default; "": none */
     /* Frames of the video: one more than a multiple of ith_model_info.frame_stride. Pixels of a side: a multiple of
      * ith_model_info.size_multiple. Denoising steps: at most 10000. */
@@ -427,7 +427,7 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
  * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that
- * none of them is another file of the run. Until here a failure leaves the group as it was. A later failure ends the
+ * none of them is another file of the run or a file of the model. Until here a failure leaves the group as it was. A later failure ends the
  * group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.

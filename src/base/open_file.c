@@ -33,6 +33,9 @@ static ith_status check(ith_context *context, const char *path, int file, int64_
 ith_status ith_open_file(ith_context *context, const char *path, int *file, int64_t *bytes)
 {
     *bytes = 0;
+    *file = -1;
+    if (!*path)
+        return ith_fail(context, ITH_ERR_IO, "cannot open a file: its name is empty");
     /* O_NONBLOCK: open does not wait for the writer of a pipe */
     *file = open(ith_lent_path(context, path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (*file < 0)

@@ -81,8 +81,8 @@ ith_status ith_trace_start(ith_context *context, int64_t events)
         return ith_need(NULL, context, "context");
     int64_t bytes = 0;
     if (!ith_size_mul(events, sizeof(ith_trace_event), &bytes) || !ith_size_add(bytes, sizeof(ith_trace), &bytes))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "events is %lld: the room of a trace is 0 (no trace) or more events",
-                        (long long)events);
+        return ith_fail(context, ITH_ERR_ARGUMENT, "events is %lld, and must be from 0 (no trace) to %lld",
+                        (long long)events, (long long)((INT64_MAX - sizeof(ith_trace)) / sizeof(ith_trace_event)));
     ith_trace *trace = NULL;
     if (events) {
         trace = ith_context_keep(context, bytes, "a trace");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_plan_list: every plan of a problem on some ranks, the fastest first, then the plans that are not legal. */
+#include "../base/callback.h"
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../plan/plan.h"
@@ -168,7 +169,8 @@ static ith_status deliver(list *l, ith_plan_candidate_fn take, void *user)
         e->candidate.options = &e->options;
         e->candidate.info = e->candidate.legal ? &e->info : NULL;
         e->candidate.cost = e->candidate.legal ? &e->cost : NULL;
-        status = take(user, &e->candidate);
+        ith_callback_begin(l->context);
+        status = ith_callback_end(l->context, (int)take(user, &e->candidate), "take", "plan", i);
     }
     return status;
 }

@@ -115,6 +115,11 @@ const char *ith_store_path(const ith_store *store)
     return store->path;
 }
 
+const char *ith_store_file(const ith_store *store, int64_t index)
+{
+    return index < store->shard_count ? store->shards[index].path : NULL;
+}
+
 const ith_tensor *ith_store_at(const ith_store *store, int64_t index)
 {
     return index < store->entry_count ? &store->entries[index].tensor : NULL;

@@ -53,6 +53,8 @@ void ith_store_show(ith_store *store, int stage);
 
 /* The path of the index, or of the first file, for messages. */
 const char *ith_store_path(const ith_store *store);
+/* The path of file number `index` of the store; NULL after the last one. It lives as long as the store. */
+const char *ith_store_file(const ith_store *store, int64_t index);
 /* The tensor at a position in the list of all tensors, ordered by name; NULL after the last one. This does not take the
  * tensor. */
 const ith_tensor *ith_store_at(const ith_store *store, int64_t index);

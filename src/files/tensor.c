@@ -196,8 +196,9 @@ ith_status ith_tensor_copy(ith_context *context, const ith_tensor *given, void *
 ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type, void *out)
 {
     ith_status status = ith_need(NULL, context, "context");
-    if (!status && count < 0)
-        status = ith_fail(context, ITH_ERR_ARGUMENT, "count is %lld, and must be 0 or more", (long long)count);
+    if (!status && (count < 0 || count > INT64_MAX / (int64_t)sizeof *values))
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "count is %lld, and must be from 0 to %lld", (long long)count,
+                          (long long)(INT64_MAX / (int64_t)sizeof *values));
     if (!status && count)
         status = ith_need(context, values, "values");
     if (!status && count)

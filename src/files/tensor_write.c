@@ -27,6 +27,11 @@ static ith_status check_tensor(ith_context *context, const char *path, const ith
     ith_quoted name = ith_quote(tensor->name);
     if (!strcmp(tensor->name, ITH_TENSOR_METADATA_KEY))
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: no tensor may have the name %s", path, name.text);
+    if (!ith_tensor_type_name(tensor->dtype) && ith_dtype_bytes(tensor->dtype))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s: tensor '%s' is of type %s, which safetensors files do not have; ith_tensor_to_f32 makes "
+                        "f32 of it",
+                        path, name.text, ith_dtype_name(tensor->dtype));
     if (!ith_tensor_type_name(tensor->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has no element type", path, name.text);
     if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)

@@ -70,9 +70,14 @@ ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem 
         status = open_problem(context, problem, &group, &setting, &wisdom);
     if (status)
         return status;
-    ith_strategy_wisdom_put(wisdom, &setting, &group, &choices, seconds, usual_seconds);
+    if (setting.problem.replicated_kv)
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT,
+                     "replicated_kv is set: with replicated keys nothing is exchanged, and no strategy is measured");
+    else
+        ith_strategy_wisdom_put(wisdom, &setting, &group, &choices, seconds, usual_seconds);
     ith_wisdom_close(context);
-    return ITH_OK;
+    return status;
 }
 
 ith_status ith_wisdom_has_strategy(ith_context *context, const ith_attn_problem *problem, ith_softmax softmax,
@@ -91,7 +96,8 @@ ith_status ith_wisdom_has_strategy(ith_context *context, const ith_attn_problem 
         status = open_problem(context, problem, &group, &setting, &wisdom);
     if (status)
         return status;
-    *known = ith_strategy_wisdom_find(wisdom, &setting, softmax ? softmax : ITH_SOFTMAX_ONLINE, &group) != NULL;
+    *known = !setting.problem.replicated_kv &&
+             ith_strategy_wisdom_find(wisdom, &setting, softmax ? softmax : ITH_SOFTMAX_ONLINE, &group) != NULL;
     ith_wisdom_close(context);
     return ITH_OK;
 }

@@ -2,10 +2,10 @@
 /* Rounds decoded frames to 8 bits, and passes them to the caller (frames.h). */
 #include "frames.h"
 
+#include "../base/callback.h"
 #include "../base/clock.h"
 #include "../base/context.h"
 #include "../base/trace.h"
-#include "callback.h"
 
 #include <math.h>
 #include <string.h>

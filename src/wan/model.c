@@ -284,9 +284,9 @@ static ith_status open_loras(ith_context *context, ith_model *model, const ith_m
     int64_t count = 0;
     const char *at = (const char *)files->loras;
     ith_status status = files->lora_count > 0 ? ith_need(context, at, "loras") : ITH_OK;
-    if (files->lora_count < 0)
-        status = ith_fail(context, ITH_ERR_ARGUMENT, "lora_count is %lld, and must be 0 or more",
-                          (long long)files->lora_count);
+    if (files->lora_count < 0 || files->lora_count > 2 * ITH_LORA_FILES_MAX)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "lora_count is %lld, and must be from 0 to %d",
+                          (long long)files->lora_count, 2 * ITH_LORA_FILES_MAX);
     if (!status)
         status = ith_sized_check_array(context, "ith_lora_file", "ITH_LORA_FILE_INIT", at, files->lora_count,
                                        sizeof *files->loras);

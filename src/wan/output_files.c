@@ -31,7 +31,71 @@ static ith_status check_distinct(ith_context *context, const run_file *file, con
     return ITH_OK;
 }
 
-ith_status ith_output_files_check(ith_context *context, const ith_generate_options *options)
+/* ---- Files of the model ------------------------------------------------------------------------------------------ */
+
+/* Checks that the output `file` is not at `path`, where a file of the model lies. path may be NULL. */
+static ith_status check_path(ith_context *context, const run_file *file, const char *path)
+{
+    if (!path || !is_same(file->path, path))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is a file of the model, %s: name another one for %s", file->option,
+                    file->path, file->option);
+}
+
+/* Checks that the output is not folder/name. folder may be NULL. */
+static ith_status check_name(ith_context *context, const run_file *file, const char *folder, const char *name)
+{
+    if (!folder)
+        return ITH_OK;
+    char *path = ith_format(context, "%s/%s", folder, name);
+    ith_status status = path ? check_path(context, file, path) : ITH_ERR_MEMORY;
+    ith_free(context, path);
+    return status;
+}
+
+/* Checks that the output is none of the weight files of a component, nor its configuration. */
+static ith_status check_part(ith_context *context, const run_file *file, const ith_model *model, ith_part part)
+{
+    const ith_source *source = &model->sources.parts[part];
+    const ith_store *store = model->files[part];
+    ith_status status = check_name(context, file, source->folder, "config.json");
+    if (!status)
+        status = check_name(context, file, source->config, "config.json");
+    if (!status && store)
+        status = check_path(context, file, ith_store_path(store));
+    for (int64_t i = 0; store && ith_store_file(store, i) && !status; i++)
+        status = check_path(context, file, ith_store_file(store, i));
+    return status;
+}
+
+static ith_status check_loras(ith_context *context, const run_file *file, const ith_lora *lora)
+{
+    ith_status status = ITH_OK;
+    for (int i = 0; i < ith_lora_count(lora) && !status; i++)
+        status = check_path(context, file, ith_lora_path(lora, i));
+    return status;
+}
+
+static ith_status check_model(ith_context *context, const run_file *file, const ith_model *model)
+{
+    const ith_sources *sources = &model->sources;
+    const struct {
+        const char *folder, *name;
+    } others[] = {{sources->folder, "model_index.json"},
+                  {sources->folder, "scheduler/scheduler_config.json"},
+                  {sources->tokenizer, "spiece.model"},
+                  {sources->tokenizer, "tokenizer.json"}};
+    ith_status status = check_path(context, file, sources->tokenizer);
+    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
+        status = check_name(context, file, others[i].folder, others[i].name);
+    for (ith_part part = 0; part < ITH_PARTS && !status; part++)
+        status = check_part(context, file, model, part);
+    for (int i = 0; i < 2 && !status; i++)
+        status = check_loras(context, file, model->loras[i]);
+    return status;
+}
+
+ith_status ith_output_files_check(ith_context *context, const ith_generate_options *options, const ith_model *model)
 {
     const run_file files[FILES] = {{"checkpoint_file", options->checkpoint_file},
                                    {"latents_file", options->latents_file},
@@ -43,6 +107,8 @@ ith_status ith_output_files_check(ith_context *context, const ith_generate_optio
         if (!files[i].path)
             continue;
         ith_status status = check_distinct(context, &files[i], &files[i + 1], others);
+        if (!status)
+            status = check_model(context, &files[i], model);
         if (!status)
             status = ith_replace_check(context, files[i].path);
         if (status)

@@ -231,7 +231,7 @@ static ith_status prepare(ith_rank *rank, void *user)
     if (!status && !options->from_latents)
         status = ith_pipeline_check_in(rank->pipeline, rank->context);
     if (!status && !rank->rank && !options->from_latents)
-        status = ith_output_files_check(rank->context, options);
+        status = ith_output_files_check(rank->context, options, rank->pipeline->model);
     if (!status && !rank->rank)
         status = check_saved_run(rank);
     if (!status)

@@ -255,10 +255,10 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
 {
     if (!options->prompt && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt is needed");
-    ith_status status = options->from_latents ? ITH_OK : ith_utf8_check(context, "the prompt", options->prompt);
+    ith_status status = options->from_latents ? ITH_OK : ith_text_check(context, "the prompt", options->prompt);
     /* without guidance it is only metadata of the files that a run saves */
     if (!status && !options->from_latents && options->negative)
-        status = ith_utf8_check(context, "the negative prompt", options->negative);
+        status = ith_text_check(context, "the negative prompt", options->negative);
     if (status)
         return status;
     if (options->solver != ITH_SOLVER_UNIPC && options->solver != ITH_SOLVER_EULER)

@@ -518,7 +518,7 @@ static void files(void **state)
     REFUSED(context, "path is NULL", ith_flight_save(context, NULL));
     REFUSED(NULL, "context is NULL", ith_trace_start(NULL, 1));
     REFUSED(context, "events is -1", ith_trace_start(context, -1));
-    REFUSED(context, "events is", ith_trace_start(context, INT64_MAX));
+    REFUSED(context, "must be from 0 (no trace) to 2", ith_trace_start(context, INT64_MAX));
     REFUSED(context, "nothing is traced", ith_trace_save(context, "trace"));
     check(context, ith_trace_start(context, 4));
     REFUSED(NULL, "context is NULL", ith_trace_save(NULL, "trace"));

@@ -123,6 +123,8 @@ static void a_device_is_written_to_but_not_read(void **state)
     int64_t bytes;
     assert_int_equal(ith_replace_file(context, "/dev/null", write_word, "word"), ITH_OK);
     assert_int_equal(ith_replace_file(context, "/dev/full", write_word, "word"), ITH_ERR_IO);
+    assert_int_equal(ith_open_file(context, "", &file, &bytes), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), "its name is empty"));
     assert_int_equal(ith_open_file(context, "/dev/zero", &file, &bytes), ITH_ERR_IO);
     assert_non_null(strstr(ith_context_error(context), "a device"));
 }

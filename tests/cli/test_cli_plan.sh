@@ -40,7 +40,7 @@ expect 2 "--json excludes --rows" "$ithaca" plan --machine h100-8 --seq 16 --jso
 expect 2 "--json excludes --explain" "$ithaca" plan --machine h100-8 --seq 16 --json --explain
 "$ithaca" plan --machine h100-8 --seq 16 --json --print-config >c.yaml
 expect 0 "" "$ithaca" plan --config c.yaml
-expect 2 "--problem: no problem is called spiral; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
+expect 2 "--problem: no problem is called 'spiral'; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
 "$ithaca" plan --problem spiral 2>&1 | grep -q "measuring" && fail "the machine is measured for a problem that is not there"
 
 # machines/README.md explains every key of a description.

@@ -141,6 +141,12 @@ static void test_the_receiver_may_stop(void **state)
     seen found = {.answer = ITH_ERR_IO};
     assert_int_equal(ith_plan_list(s.context, &s.problem, NULL, &s.machine, 8, look, &found), ITH_ERR_IO);
     assert_int_equal(found.legal, 1);
+    found = (seen){.answer = ITH_ERR_IO};
+    REFUSED_AS(ITH_ERR_IO, s.context, "take returned ITH_ERR_IO for plan 0",
+               ith_plan_list(s.context, &s.problem, NULL, &s.machine, 8, look, &found));
+    found = (seen){.answer = (ith_status)42};
+    REFUSED_AS(ITH_ERR_ABORTED, s.context, "take returned 42",
+               ith_plan_list(s.context, &s.problem, NULL, &s.machine, 8, look, &found));
     REFUSED(s.context, "take", ith_plan_list(s.context, &s.problem, NULL, &s.machine, 8, NULL, NULL));
     REFUSED(s.context, "ranks", ith_plan_list(s.context, &s.problem, NULL, &s.machine, 0, look, &found));
     ith_context_destroy(&s.context);

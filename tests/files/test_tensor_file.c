@@ -295,6 +295,9 @@ static void wrong_tensors_are_not_written(void **state)
         assert_non_null(strstr(ith_context_error(context), path));
         assert_int_not_equal(access(path, F_OK), 0);
     }
+    wrong[5][1].dtype = ITH_Q4_0;
+    assert_int_equal(ith_tensor_file_write(context, path, wrong[5], 2, NULL, NULL, 0), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "'y' is of type q4_0, which safetensors files do not have"));
     const char *keys[] = {"k", "k"}, *values[] = {"v", "w"}, *broken[] = {"v", "\xc0"};
     assert_int_equal(ith_tensor_file_write(context, path, &good, 1, keys, values, 2), ITH_ERR_ARGUMENT);
     const char *other_keys[] = {"k", "l"};

@@ -241,6 +241,12 @@ static void strategies_become_wisdom(void **state)
     assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES_RING);
     check(context, ith_plan_predict(context, &problem, NULL, 4, 0, false, &info)); /* a group of other processes */
     assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES);
+    problem.replicated_kv = true;
+    check(context, ith_wisdom_has_strategy(context, &problem, ITH_SOFTMAX_AUTO, 4, 0, 0, &known));
+    assert_int_equal(known, 0);
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &info));
+    REFUSED(context, "replicated_kv", ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2));
+    problem.replicated_kv = false;
     problem.heads = 0;
     assert_int_equal(ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2), ITH_ERR_ARGUMENT);
 }

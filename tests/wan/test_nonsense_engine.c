@@ -8,6 +8,8 @@
 #include "support/temporary.h"
 
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,6 +58,17 @@ static void opening(void **state)
     REFUSED(context, "out is NULL", ith_pipeline_open(context, MODEL, NULL));
     REFUSED(context, "folder is an empty name", ith_pipeline_open(context, "", &made));
     assert_null(made);
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    const char **const members[] = {&files.dit, &files.vae, &files.text_encoder, &files.tokenizer, &files.variant};
+    files.folder = MODEL;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        *members[i] = "";
+        REFUSED(context, "is an empty name", ith_pipeline_open_files(context, &files, &made));
+        *members[i] = NULL;
+    }
+    const ith_lora_file lora = ITH_LORA_FILE_INIT;
+    files.loras = &lora, files.lora_count = INT64_MAX;
+    REFUSED(context, "must be from 0 to 32", ith_pipeline_open_files(context, &files, &made));
     const char *const folders[] = {"/nowhere", MODEL "/model_index.json", "/"};
     for (int i = 0; i < 3; i++) {
         made = pipeline;
@@ -89,6 +102,27 @@ static void contexts_go_first(void **state)
     ith_tensor_file_close(&file);
 }
 
+/* The longest text, and a longer one, which would keep a run from being interrupted. */
+static void refused_long_texts(void)
+{
+    enum { MOST = 262144 };
+    int32_t ids[512];
+    int64_t count = 7;
+    ith_generate_options o = small_run();
+    char *text = malloc(MOST + 2);
+    assert_non_null(text);
+    memset(text, 'a', MOST + 1);
+    text[MOST + 1] = '\0';
+    o.prompt = text;
+    REFUSED(context, "has 262145 bytes", ith_pipeline_tokenize(pipeline, text, ids, &count));
+    assert_int_equal(count, 0);
+    REFUSED(context, "the prompt has 262145 bytes", ith_pipeline_resolve(pipeline, &o));
+    text[MOST] = '\0';
+    check(context, ith_pipeline_tokenize(pipeline, text, ids, &count));
+    assert_int_equal(count, 512);
+    free(text);
+}
+
 static void asking(void **state)
 {
     (void)state;
@@ -107,6 +141,7 @@ static void asking(void **state)
     REFUSED(context, "count is NULL", ith_pipeline_tokenize(pipeline, "a", ids, NULL));
     count = 7;
     REFUSED(context, "UTF-8", ith_pipeline_tokenize(pipeline, "a \xff", ids, &count));
+    refused_long_texts();
     const ith_generate_options o = small_run();
     REFUSED(context, "count is -1, and must be 0 or more", ith_pipeline_encode(pipeline, NULL, &o, NULL, -1));
     assert_int_equal(count, 0);
@@ -247,6 +282,32 @@ static void outputs_of_runs(void **state)
         o = plain, o.on_progress = forbid, *outputs[i] = link, o.noise_file = same;
         REFUSED(context, names[i], ith_pipeline_generate(pipeline, NULL, &o, NULL));
     }
+    temporary_remove(folder);
+}
+
+/* An output does not replace a file of the model, under any of its names. */
+static void outputs_in_a_model(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model_index.json",       "scheduler/scheduler_config.json",
+                                        "tokenizer/spiece.model", "text_encoder/config.json",
+                                        "vae/config.json",        "vae/diffusion_pytorch_model.safetensors"};
+    char *folder = temporary_folder();
+    const char *link = temporary_path(folder, "link");
+    ith_generate_options o = small_run();
+    o.on_progress = forbid;
+    char *model = realpath(MODEL, NULL);
+    assert_non_null(model);
+    assert_int_equal(symlink(model, link), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", i % 2 ? link : MODEL, names[i]);
+        assert_int_equal(access(path, F_OK), 0);
+        o.latents_file = o.dump_file = o.checkpoint_file = NULL;
+        *(i % 3 ? i % 3 > 1 ? &o.latents_file : &o.dump_file : &o.checkpoint_file) = path;
+        REFUSED(context, "is a file of the model", ith_pipeline_generate(pipeline, NULL, &o, NULL));
+    }
+    free(model);
     temporary_remove(folder);
 }
 
@@ -421,6 +482,7 @@ static void converting(void **state)
     REFUSED(context, "values is NULL", ith_tensor_from_f32(context, NULL, 3, ITH_F32, values));
     REFUSED(context, "out is NULL", ith_tensor_from_f32(context, three, 3, ITH_F32, NULL));
     REFUSED(context, "count is -3", ith_tensor_from_f32(context, three, -3, ITH_F32, values));
+    REFUSED(context, "count is 9", ith_tensor_from_f32(context, three, INT64_MAX, ITH_F32, values));
     for (int i = 0; i < NONSENSE; i++)
         REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "type",
                    ith_tensor_from_f32(context, three, 3, (ith_dtype)nonsense[i], values));
@@ -437,6 +499,7 @@ int main(void)
         cmocka_unit_test(options_of_runs),
         cmocka_unit_test(fractions_of_runs),
         cmocka_unit_test(texts_of_runs),
+        cmocka_unit_test(outputs_in_a_model),
         cmocka_unit_test(outputs_of_runs),
         cmocka_unit_test(attention_of_runs),
         cmocka_unit_test(answers_of_callbacks),

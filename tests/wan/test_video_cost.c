@@ -601,6 +601,13 @@ static void wrong_sizes_are_refused(void **state)
     REFUSED(context, "decoder_patch",
             ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
     p.decoder_patch = 1;
+    ith_video_problem odd = ITH_VIDEO_PROBLEM_INIT;
+    check(context, ith_video_problem_named(context, "wan2.1-1.3b-480p", &odd));
+    odd.decoder_dim = 7;
+    for (int64_t i = 0; i < odd.decoder_levels; i++)
+        odd.decoder_factors[i] = 1;
+    REFUSED(context, "must be even",
+            ith_video_predict(context, &odd, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
     REFUSED(context, "strides", ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
 }
 
@@ -651,6 +658,12 @@ static void a_list_has_the_costs_of_its_plans(void **state)
     assert_int_equal(ith_video_list(context, &p, NULL, all.cfg, &s.machine, 4, compare_plan, &all),
                      ITH_ERR_INTERRUPTED);
     assert_int_equal(all.legal + all.illegal, 1);
+    all = (seen){.problem = &p, .machine = &s.machine, .cfg = ITH_CFG_BATCH, .stop = ITH_ERR_INTERRUPTED};
+    REFUSED_AS(ITH_ERR_INTERRUPTED, context, "take returned ITH_ERR_INTERRUPTED for plan 0",
+               ith_video_list(context, &p, NULL, all.cfg, &s.machine, 4, compare_plan, &all));
+    all = (seen){.problem = &p, .machine = &s.machine, .cfg = ITH_CFG_BATCH, .stop = (ith_status)42};
+    REFUSED_AS(ITH_ERR_ABORTED, context, "take returned 42",
+               ith_video_list(context, &p, NULL, all.cfg, &s.machine, 4, compare_plan, &all));
     REFUSED(context, "take", ith_video_list(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, NULL, NULL));
     REFUSED(context, "odd", ith_video_list(context, &p, NULL, ITH_CFG_PARALLEL, &s.machine, 3, compare_plan, &all));
     REFUSED(NULL, "context", ith_video_list(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, compare_plan, &all));

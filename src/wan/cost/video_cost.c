@@ -7,6 +7,7 @@
  *     decode   the leader of a process decodes a band of rows with all threads */
 #include "video_price.h"
 
+#include "../../base/callback.h"
 #include "../../base/context.h"
 #include "../../base/parallel.h"
 #include "../../base/size.h"
@@ -448,7 +449,15 @@ typedef struct listing {
     ith_video_cost shared; /* the cost of the stages that do not depend on the plan */
     ith_video_candidate_fn take;
     void *user;
+    int64_t passed; /* the number of plans that were passed on */
 } listing;
+
+static ith_status pass_on(listing *l, const ith_plan_candidate *candidate, const ith_video_cost *cost)
+{
+    ith_callback_begin(l->p->context);
+    const int returned = l->take(l->user, candidate, cost);
+    return ith_callback_end(l->p->context, returned, "take", "plan", l->passed++);
+}
 
 /* Predicts the video with a plan of its self-attention, and passes both on (ith_plan_candidate_fn). A plan with which
  * the video cannot be made is not legal. */
@@ -457,18 +466,18 @@ static ith_status list_plan(void *user, const ith_plan_candidate *candidate)
     listing *l = user;
     prediction *p = l->p;
     if (!candidate->legal)
-        return l->take(l->user, candidate, NULL);
+        return pass_on(l, candidate, NULL);
     p->listed = candidate;
     p->options = *candidate->options;
     p->cost = l->shared;
     ith_status status = predict_rest(p);
     if (!status)
-        return l->take(l->user, candidate, &p->cost);
+        return pass_on(l, candidate, &p->cost);
     if (status != ITH_ERR_ARGUMENT && status != ITH_ERR_UNSUPPORTED)
         return status;
     ith_plan_candidate refused = {.struct_size = sizeof refused, .options = candidate->options};
     snprintf(refused.rule, sizeof refused.rule, "%s", ith_context_error(p->context));
-    return l->take(l->user, &refused, NULL);
+    return pass_on(l, &refused, NULL);
 }
 
 /* Lists the plans of self-attention in the steps that compute most guidance branches. */

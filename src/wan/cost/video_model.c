@@ -89,9 +89,8 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
     model->dit[1] = model->dit[0];
     put_text(full, &model->text);
     put_vae(full, &model->vae);
-    status = ith_vae_config_check_levels(context, "a video problem", &model->vae);
-    if (status)
-        return status;
+    if (ith_vae_config_check_levels(context, "a video problem", &model->vae))
+        return ITH_ERR_ARGUMENT; /* not ITH_ERR_FORMAT: there is no file */
     model->scheduler = ith_scheduler_default();
     model->scheduler.order = ith_max64(full->solver_order, 1);
     model->info = (ith_model_info){.experts = (int)full->experts,

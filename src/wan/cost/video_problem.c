@@ -92,7 +92,7 @@ ith_status ith_video_problem_named(ith_context *context, const char *name, ith_v
         size_t length = strlen(names);
         snprintf(names + length, sizeof names - length, "%s%s", i ? ", " : "", problems[i].name);
     }
-    return ith_fail(context, ITH_ERR_ARGUMENT, "no problem is called %.80s; there are %s", name, names);
+    return ith_fail(context, ITH_ERR_ARGUMENT, "no problem is called '%.80s'; there are %s", name, names);
 }
 
 /* ---- Checkpoints ------------------------------------------------------------------------------------------------- */

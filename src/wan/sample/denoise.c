@@ -10,11 +10,11 @@
  * belongs to the rank and survives the switch of experts. */
 #include "denoise.h"
 
+#include "../../base/callback.h"
 #include "../../base/clock.h"
 #include "../../base/context.h"
 #include "../../base/observer.h"
 #include "../../base/trace.h"
-#include "../callback.h"
 #include "../dit/dit_shards.h"
 #include "../image/condition.h"
 #include "../preview.h"

@@ -363,9 +363,27 @@ static ith_status check_experts(ith_context *context, const char *high, const ch
     return ITH_OK;
 }
 
+/* Checks that no member that is given is an empty name. */
+static ith_status check_empty(ith_context *context, const ith_model_files *files)
+{
+    const struct {
+        const char *member, *name;
+    } all[] = {{"folder", files->folder},       {"dit", files->dit},        {"dit_high", files->dit_high},
+               {"dit_low", files->dit_low},     {"vae", files->vae},        {"text_encoder", files->text_encoder},
+               {"tokenizer", files->tokenizer}, {"variant", files->variant}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].name && !*all[i].name)
+            return ith_fail(context, ITH_ERR_ARGUMENT, "%s is an empty name: leave it out, or give it a name",
+                            all[i].member);
+    return ITH_OK;
+}
+
 /* Checks that the members name a transformer in one way, and that the names of files agree with the experts. */
 static ith_status check_named(ith_context *context, const ith_model_files *files)
 {
+    ith_status status = check_empty(context, files);
+    if (status)
+        return status;
     if (files->dit && (files->dit_high || files->dit_low))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "dit names the only transformer of a model, dit_high and dit_low the two experts of another: "
@@ -373,7 +391,7 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     if (!files->dit_high != !files->dit_low)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s is missing: a model with two experts needs dit_high and dit_low",
                         files->dit_high ? "dit_low" : "dit_high");
-    ith_status status = files->dit_high ? check_experts(context, files->dit_high, files->dit_low) : ITH_OK;
+    status = files->dit_high ? check_experts(context, files->dit_high, files->dit_low) : ITH_OK;
     if (status)
         return status;
     if (files->variant && !files->folder)
@@ -382,8 +400,6 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     if (files->dit && ith_is_expert_by_name(files->dit))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "%s is by its name one of two experts: name both, with dit_high and dit_low", files->dit);
-    if (files->folder && !*files->folder)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "folder is an empty name: the folder of a model is needed");
     if (files->folder || files->dit || files->dit_high)
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT, "no model is named: folder, dit, or dit_high and dit_low are needed");

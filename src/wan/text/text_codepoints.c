@@ -3,6 +3,7 @@
 #include "text_codepoints.h"
 
 #include "../../base/size.h"
+#include "text_length.h"
 
 #include <string.h>
 #include <utf8proc.h>
@@ -62,10 +63,14 @@ static int64_t decode(ith_context *context, const char *name, const char *utf8, 
     return used > 0 ? used : 0;
 }
 
-ith_status ith_utf8_check(ith_context *context, const char *name, const char *utf8)
+ith_status ith_text_check(ith_context *context, const char *name, const char *utf8)
 {
     const int64_t length = (int64_t)strlen(utf8);
     utf8proc_int32_t codepoint;
+    if (length > ITH_TEXT_BYTES)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s has %lld bytes, and must have at most %d; its first %d ids count", name, (long long)length,
+                        ITH_TEXT_BYTES, ITH_TEXT_LEN);
     for (int64_t i = 0, used; i < length; i += used)
         if (!(used = decode(context, name, utf8, i, length, &codepoint)))
             return ITH_ERR_ARGUMENT;

@@ -11,6 +11,7 @@
 #include "prompt.h"
 #include "sentencepiece_check.h"
 #include "sentencepiece_shim.h"
+#include "text_codepoints.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +19,6 @@
 #include <unistd.h>
 
 #define MOST_FILE_BYTES ((int64_t)1 << 30)
-#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece's int counts may be several times the bytes of the text */
 
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
@@ -182,12 +182,10 @@ ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *token
                                 int64_t *count)
 {
     *count = 0;
-    size_t bytes = strlen(text);
-    if (bytes > LONGEST_TEXT_BYTES)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt of %zu bytes is longer than the %d that are taken", bytes,
-                        LONGEST_TEXT_BYTES);
     char *clean = NULL;
-    ith_status status = ith_prompt_clean(context, text, &clean);
+    ith_status status = ith_text_check(context, "the text", text);
+    if (!status)
+        status = ith_prompt_clean(context, text, &clean);
     if (!status)
         status =
             ith_sentencepiece_encode(context, tokenizer->pieces, clean, tokenizer->way, ITH_TEXT_LEN - 1, ids, count);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The results of functions of the caller that a run calls: on_frame and on_preview. */
-#ifndef ITH_WAN_CALLBACK_H
-#define ITH_WAN_CALLBACK_H
+/* The results of functions of the caller that return a status: on_frame, on_preview, and receivers of plans. */
+#ifndef ITH_BASE_CALLBACK_H
+#define ITH_BASE_CALLBACK_H
 
-#include "../base/context.h"
+#include "context.h"
 
 /* Clears the error sentence of the context, to see afterwards whether the function has left one. */
 void ith_callback_begin(ith_context *context);
