@@ -427,10 +427,10 @@ ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_g
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
  * is checked (ith_pipeline_check) and compared. Rank 0 checks that the files it will write can be written, and that
- * none of them is another file of the run or a file of the model. Until here a failure leaves the group as it was. A later failure ends the
- * group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
- * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
- * on_frame one after the other; and the dump is written.
+ * none of them is another file of the run or a file of the model. Until here a failure leaves the group as it was. A
+ * later failure ends the group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank
+ * that failed first. Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are
+ * decoded and handed to on_frame one after the other; and the dump is written.
  *
  * Weights are read from their files during the whole run (files.h). If a weight file is cut, replaced, overwritten or
  * removed during the run, all ranks return ITH_ERR_IO with its name, at the latest before the next denoising step.
