@@ -45,7 +45,7 @@ struct mpi_link {
     mpi_party party;
     char reason[256];                                /* not empty: an MPI call failed */
     int64_t failed_ns;                               /* when it failed */
-    bool failed, lost;                               /* the group has failed; a process has died */
+    bool failed, lost, left;                         /* the group has failed; a process has died; has said goodbye */
     int others_closed;                               /* other processes that have closed their links */
     int depth;                                       /* send buffers of each process */
     outbox *outboxes;                                /* [processes] */
@@ -207,6 +207,7 @@ static ith_watch_event take_event(mpi_link *l, int *process, const void **data, 
     for (;;) {
         ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
         l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
+        l->left |= event == ITH_WATCH_BYE;
         if (event != ITH_WATCH_MESSAGE || *bytes != sizeof closed_mark || memcmp(*data, closed_mark, *bytes) != 0)
             return event;
         l->others_closed++;
@@ -312,25 +313,27 @@ static bool finish_link(mpi_link *l)
     return l->waiting && check(l, MPI_Test(&l->barrier, &done, MPI_STATUS_IGNORE), "MPI_Test") && done;
 }
 
-/* Looks at the control connections of a closed link. Returns false if a process has died. */
-static bool hear_closed(mpi_link *l, bool *bye)
+/* Looks at the control connections of a closed link. Returns false if a process has died, or has given up: one that says
+ * goodbye before this process has entered the barrier has not passed it. */
+static bool hear_closed(mpi_link *l)
 {
     int process = 0;
     const void *data = NULL;
     size_t bytes = 0;
-    ith_watch_event event;
-    while ((event = take_event(l, &process, &data, &bytes)) != ITH_WATCH_NOTHING)
-        *bye |= event == ITH_WATCH_BYE;
-    return !l->lost && !l->reason[0];
+    while (take_event(l, &process, &data, &bytes) != ITH_WATCH_NOTHING)
+        ;
+    return !l->lost && !l->reason[0] && (l->waiting || !l->left);
 }
 
-/* One step of the end of all closed links. Returns false if one cannot end. *finished: all are at their end. */
+/* One step of the end of all closed links. Returns false if one cannot end. *finished: all are at their end. *bye: a
+ * process has passed the barrier of one. */
 static bool finish_closed(bool *finished, bool *bye)
 {
     *finished = true;
     for (mpi_link *l = closed_links; l; l = l->next) {
-        if (!hear_closed(l, bye))
+        if (!hear_closed(l))
             return false;
+        *bye |= l->left;
         *finished &= finish_link(l);
     }
     return true;
@@ -356,7 +359,7 @@ bool ith_mpi_free_closed(double seconds, double silent_seconds)
         if (finished)
             break;
         if (bye && !byes)
-            end = ith_watch_now_ns() + 1000000000; /* a process has passed the barrier, or gives up */
+            end = ith_watch_now_ns() + 1000000000;
         byes = bye;
         if (ith_watch_now_ns() > end || (seconds < 0 && one_is_silent(silent_seconds)))
             return false;
