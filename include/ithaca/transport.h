@@ -298,7 +298,8 @@ typedef struct ith_transport_module {
 
 /* Sets the time limit of ith_comm_connect and ith_run_ranks_connected with this context and with clones that are made
  * later: they fail with ITH_ERR_TIMEOUT if another process does not answer for this many seconds. 0 or less: 60, as at
- * first. */
+ * first. Over MPI a call of MPI may then not have returned yet, in another thread: a program that has initialised MPI
+ * itself must not call MPI any more, not even MPI_Finalize, which could wait for ever. It ends by _exit. */
 ITH_API void ith_context_set_connect_timeout(ith_context *context, double seconds);
 
 /* Makes a communicator with the transport of the module that is called `name`, for a process with one rank.

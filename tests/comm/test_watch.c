@@ -284,13 +284,17 @@ static void a_goodbye_follows_all_messages(void **state)
     for (int i = 0; i < 10; i++)
         ith_watch_send(p.watches[1], 0, &i, sizeof i, false);
     ith_watch_send(p.watches[0], 1, "unread", 6, false);
+    assert_false(ith_watch_has_closed(p.watches[0], 1));
     ith_watch_close(p.watches[1], true);
+    assert_true(ith_watch_has_closed(p.watches[0], 1)); /* its messages are not read yet */
+    assert_false(ith_watch_has_closed(p.watches[0], 0));
     for (int i = 0; i < 10; i++) {
         assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
         assert_memory_equal(got, &i, sizeof i);
     }
     assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_BYE);
     assert_int_equal(from, 1);
+    assert_true(ith_watch_has_closed(p.watches[0], 1));
     assert_true(ith_watch_send(p.watches[0], 1, "late", 4, false));
     assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
     p.watches[1] = NULL;
@@ -399,6 +403,7 @@ static void a_process_that_is_stopped_is_silent(void **state)
     assert_true(ith_watch_silence(p.watches[0], 0) == 0);
     kill(child, SIGSTOP);
     assert_true(longest_silence(&p, 1.0) > 0.6);
+    assert_false(ith_watch_has_closed(p.watches[0], 1));
     kill(child, SIGCONT);
     nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL); /* nobody reads meanwhile, and several pulses wait */
     expect_pulses(&p);

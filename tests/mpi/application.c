@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* application TRANSPORT [single]: a program that uses MPI itself, before, beside and after groups of this library.
- * single: it has told MPI that it has one thread. Prints the refusal of a group, if there is one. */
+/* application TRANSPORT [single|SECONDS]: a program that uses MPI itself, before, beside and after groups of this
+ * library. single: it has told MPI that it has one thread. Prints the refusal of a group, if there is one. SECONDS: it
+ * makes one group, with this limit of connecting, and if it fails ends without MPI_Finalize, which could wait for ever.
+ */
 #include <ithaca/transport.h>
 
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static ith_status add(ith_context *context, ith_comm *comm, void *user)
 {
@@ -22,6 +26,19 @@ static ith_status add(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
+/* Returns if the processes have been connected within the time. */
+static void connect_within(ith_context *context, const char *transport, double seconds)
+{
+    float result = 0;
+    double begin = MPI_Wtime();
+    ith_context_set_connect_timeout(context, seconds);
+    if (!ith_run_ranks_connected(context, transport, NULL, 1, 1, add, &result))
+        return;
+    printf("refused after %.1f s: %s\n", MPI_Wtime() - begin, ith_context_error(context));
+    fflush(stdout);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
     ith_context *context = NULL;
@@ -33,6 +50,9 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (argc < 2 || ith_context_create(NULL, &context))
         return 2;
+    const double seconds = argc > 2 ? atof(argv[2]) : 0;
+    if (seconds > 0)
+        connect_within(context, argv[1], seconds);
     for (int i = 0; i < 2; i++) {
         float result = 0;
         if (ith_run_ranks_connected(context, argv[1], NULL, 1, 1, add, &result))

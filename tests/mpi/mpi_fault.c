@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_fault TRANSPORT RANKS VICTIM HOW SECONDS LIMIT CONNECT WORK: ranks work without end, in processes of RANKS ranks
  * that a launcher has started. SECONDS after they are connected, the process of rank VICTIM ends: HOW is kill
- * (SIGKILL), stop (SIGSTOP), exit (_exit), or none: all ranks then end after some rounds. LIMIT: the time limit of the
- * group; CONNECT: the limit of connecting it. Every other rank prints a line when its group has ended: its number, the
- * seconds since the beginning, and the sentence. A process that is stopped is killed 1.5 s after the limit. A process
- * that is not connected prints one line. Lines end with the time of the day in seconds since 1970.
+ * (SIGKILL), stop (SIGSTOP), pause (SIGSTOP), exit (_exit), or none: all ranks then end after some rounds. LIMIT: the
+ * time limit of the group; CONNECT: the limit of connecting it. Every other rank prints a line when its group has ended:
+ * its number, the seconds since the beginning, and the sentence. A process that is stopped is killed 1.5 s after the
+ * limit. A process that pauses goes on 4 s after the limit, when the others are gone. A process that is not connected
+ * prints one line. Lines end with the time of the day in seconds since 1970.
  *
  * WORK  exchange    regions of many sizes, sums and barriers
  *       mixed       attention, ulysses in place inside each process and ring by messages across
@@ -36,7 +37,7 @@ typedef struct fault {
     int victim;
     char how;
     double seconds, limit;
-    int keeper; /* a pipe to the process that kills this process after it was stopped */
+    int keeper; /* a pipe to the process that kills or continues this process after it was stopped */
     int ranks;  /* ranks of each process */
     const char *work;
     atomic_bool connected;
@@ -69,8 +70,8 @@ static void nap(double seconds)
     nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
 }
 
-/* Forks a process that waits for a byte in the pipe, and kills this process some time later. */
-static int start_keeper(double seconds)
+/* Forks a process that waits for a byte in the pipe, and sends this process a signal some time later. */
+static int start_keeper(double seconds, int signal)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
@@ -82,7 +83,7 @@ static int start_keeper(double seconds)
     setsid(); /* launchers signal groups of processes */
     if (read(ends[0], &(char){0}, 1) == 1) {
         nap(seconds);
-        kill(parent, SIGKILL);
+        kill(parent, signal);
     }
     _exit(0);
 }
@@ -221,7 +222,7 @@ int main(int argc, char **argv)
                .limit = atof(argv[6]),
                .ranks = atoi(argv[2]),
                .work = argv[8]};
-    f.keeper = start_keeper(f.limit + 1.5);
+    f.keeper = f.how == 'p' ? start_keeper(f.limit + 4, SIGCONT) : start_keeper(f.limit + 1.5, SIGKILL);
     if (ith_context_create(NULL, &context))
         return 2;
     double begin = now();

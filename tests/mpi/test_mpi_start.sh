@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # How groups over MPI begin: they work in an application that uses MPI itself. They are refused if the application
 # allows MPI calls in one thread only, under the launcher of another MPI, and if a process has another version of the
-# library.
+# library. If a process of an application dies or hangs in MPI while a group is being connected, the others end in time.
 set -eu
 . mpi/launch.sh
 
@@ -17,6 +17,22 @@ if grep -q refused "$work/out"; then
 fi
 
 build_start_fault
+cat >"$work/second_struck" <<'END'
+#!/bin/sh
+fault=$1
+shift
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" != 1 ] ||
+    export LD_PRELOAD="$fault" START_FAULT="$HOW" START_POINT=MPI_Comm_dup START_SECONDS=20
+exec "$@"
+END
+chmod +x "$work/second_struck"
+for how in kill sleep; do
+    HOW=$how launch_unsupervised 3 "$work/second_struck" "$work/start_fault.so" "$build/application_$kind" "$kind" 3 >"$work/out" 2>&1 || true
+    ended=$([ $how = kill ] && echo 2 || echo 3)
+    [ "$(grep -c 'ended with 1$' "$work/ended")" = "$ended" ] || complain "an application, $how: exit statuses"
+    [ "$(grep -c 'refused after [0-4]\.[0-9] s: ' "$work/out")" = "$ended" ] || complain "an application, $how: too late"
+    [ $how != kill ] || [ "$(grep -c 'refused .*: process 1 (.*died' "$work/out")" = 2 ] || complain "an application: who died"
+done
 # Below both processes end by themselves: if a launcher ends the second process while its MPI starts, a shared segment
 # is left. Each has a folder of its own for temporary files, which two processes of Open MPI cannot make at the same
 # time. In the second run the MPI of process 1 still starts, and has made a segment, when process 0 has refused to

@@ -30,6 +30,8 @@ enum {
 };
 _Static_assert(ITH_LINK_FAR_BYTES % 64 == 0 && ITH_LINK_FAR_BYTES + MOST_HEAD <= AT_ONCE,
                "datagrams are aligned and sent at once");
+/* The control message by which a process tells the others that it has closed its link. */
+static const char closed_mark[] = "closed";
 
 /* The datagrams to one process. Datagram n is in buffer n % depth. */
 typedef struct outbox {
@@ -43,7 +45,8 @@ struct mpi_link {
     mpi_party party;
     char reason[256];                                /* not empty: an MPI call failed */
     int64_t failed_ns;                               /* when it failed */
-    bool failed, lost;                               /* the group has failed; a process has died */
+    bool failed, lost, left;                         /* the group has failed; a process has died; has said goodbye */
+    int others_closed;                               /* other processes that have closed their links */
     int depth;                                       /* send buffers of each process */
     outbox *outboxes;                                /* [processes] */
     MPI_Request *sends, receives[RECEIVES], barrier; /* sends: [processes][depth] */
@@ -111,10 +114,26 @@ static void *link_reserve(void *self, int process, int64_t bytes)
     return out->begun - out->settled < l->depth && !l->reason[0] ? buffer_at(l, process, out->begun) : NULL;
 }
 
+/* Whether MPI may send to a process. MPICH 5 crashes in MPI_Isend to a process when UCX has noticed its death. */
+static bool may_send(mpi_link *l, int process)
+{
+#ifndef OPEN_MPI
+    if (!l->reason[0] && ith_watch_has_closed(l->watch, process)) {
+        snprintf(l->reason, sizeof l->reason, "process %d has closed its connections", process);
+        l->failed_ns = ith_watch_now_ns();
+    }
+#else
+    (void)process;
+#endif
+    return !l->reason[0];
+}
+
 static void link_send(void *self, int process, int64_t bytes)
 {
     mpi_link *l = self;
     outbox *out = &l->outboxes[process];
+    if (!may_send(l, process))
+        return;
     pthread_mutex_lock(&ith_mpi_lock);
     int code = MPI_Isend(buffer_at(l, process, out->begun), (int)bytes, MPI_BYTE, l->party.mpi_ranks[process], TAG,
                          l->comm, send_at(l, process, out->begun));
@@ -182,15 +201,27 @@ static bool link_tell(void *self, int process, const void *data, size_t bytes, b
     return ith_watch_send(((mpi_link *)self)->watch, process, data, bytes, droppable);
 }
 
+/* Takes the next event that is not for the link itself. */
+static ith_watch_event take_event(mpi_link *l, int *process, const void **data, size_t *bytes)
+{
+    for (;;) {
+        ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
+        l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
+        l->left |= event == ITH_WATCH_BYE;
+        if (event != ITH_WATCH_MESSAGE || *bytes != sizeof closed_mark || memcmp(*data, closed_mark, *bytes) != 0)
+            return event;
+        l->others_closed++;
+    }
+}
+
 static ith_watch_event link_hear(void *self, int *process, const void **data, size_t *bytes)
 {
     mpi_link *l = self;
     if (ith_watch_now_ns() - atomic_load(&l->looked_ns) < LOOK_NS)
         return ITH_WATCH_NOTHING;
-    ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
+    ith_watch_event event = take_event(l, process, data, bytes);
     if (event == ITH_WATCH_NOTHING)
         atomic_store(&l->looked_ns, ith_watch_now_ns());
-    l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
     return event;
 }
 
@@ -237,6 +268,8 @@ static void link_close(void *self, bool failed)
     l->failed = failed;
     for (int i = 0, there; i < LAST_CALLS && !failed && !l->reason[0]; i++)
         check(l, MPI_Iprobe(MPI_ANY_SOURCE, TAG, l->comm, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    for (int i = 0; i < l->party.processes; i++)
+        ith_watch_send(l->watch, i, closed_mark, sizeof closed_mark, false);
     l->next = closed_links;
     closed_links = l;
     links_in_use--;
@@ -256,48 +289,52 @@ static void free_link(mpi_link *l)
 }
 
 /* One step of the end of a closed link: takes the datagrams that still arrive. When all its own datagrams have been
- * sent, it enters a barrier with the other processes. Returns whether the barrier is done. */
+ * sent, and all processes have closed their links, it enters a barrier with them. Returns whether the barrier is done.
+ * A process that has died or is stopped has not closed its link. MPICH 5 crashes in a barrier with a dead process, so
+ * after a failure this function makes no call of MPI before it knows that all processes are there. */
 static bool finish_link(mpi_link *l)
 {
+    const bool all_closed = l->others_closed == l->party.processes - 1;
     int process = 0, done = 0;
     const void *data = NULL;
     bool settled = true;
+    if (l->failed && !all_closed)
+        return false;
     while (take_datagram(l, &process, &data) > 0)
         ;
     for (int i = 0; i < l->party.processes; i++) {
         settle(l, i);
         settled &= l->outboxes[i].settled == l->outboxes[i].begun;
     }
-    if (l->reason[0] || !settled)
+    if (l->reason[0] || !settled || !all_closed)
         return false;
     if (!l->waiting)
         l->waiting = check(l, MPI_Ibarrier(l->comm, &l->barrier), "MPI_Ibarrier");
     return l->waiting && check(l, MPI_Test(&l->barrier, &done, MPI_STATUS_IGNORE), "MPI_Test") && done;
 }
 
-/* Looks at the control connections of a closed link. Returns false if a process has died. */
-static bool hear_closed(mpi_link *l, bool *bye)
+/* Looks at the control connections of a closed link. Returns false if a process has died, or has given up: one that says
+ * goodbye before this process has entered the barrier has not passed it. */
+static bool hear_closed(mpi_link *l)
 {
     int process = 0;
     const void *data = NULL;
     size_t bytes = 0;
-    ith_watch_event event;
-    while ((event = ith_watch_receive(l->watch, &process, &data, &bytes)) != ITH_WATCH_NOTHING) {
-        l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
-        *bye |= event == ITH_WATCH_BYE;
-    }
-    return !l->lost && !l->reason[0];
+    while (take_event(l, &process, &data, &bytes) != ITH_WATCH_NOTHING)
+        ;
+    return !l->lost && !l->reason[0] && (l->waiting || !l->left);
 }
 
-/* One step of the end of all closed links. Returns false if one cannot end. *finished: all are at their end. */
+/* One step of the end of all closed links. Returns false if one cannot end. *finished: all are at their end. *bye: a
+ * process has passed the barrier of one. */
 static bool finish_closed(bool *finished, bool *bye)
 {
     *finished = true;
     for (mpi_link *l = closed_links; l; l = l->next) {
-        if (!l->lost)
-            *finished &= finish_link(l);
-        if (!hear_closed(l, bye))
+        if (!hear_closed(l))
             return false;
+        *bye |= l->left;
+        *finished &= finish_link(l);
     }
     return true;
 }
@@ -322,7 +359,7 @@ bool ith_mpi_free_closed(double seconds, double silent_seconds)
         if (finished)
             break;
         if (bye && !byes)
-            end = ith_watch_now_ns() + 1000000000; /* a process has passed the barrier, or gives up */
+            end = ith_watch_now_ns() + 1000000000;
         byes = bye;
         if (ith_watch_now_ns() > end || (seconds < 0 && one_is_silent(silent_seconds)))
             return false;

@@ -17,6 +17,8 @@
 #include "../wire/link_number.h"
 #include "../wire/wire.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,19 +115,74 @@ static ith_status fail_alone(meeting_place *m, ith_status status, const char *re
     return status;
 }
 
-/* Waits for requests that were begun with the result `code`. */
-static ith_status await_requests(meeting_place *m, int code, int count, MPI_Request *requests)
+/* Waits a little for something that should happen until the time `end`. Looks at the processes of this host. */
+static ith_status wait_a_little(meeting_place *m, double end, bool gathers)
 {
-    double end = ith_watch_now() + m->seconds;
-    int done = 0;
-    while (code == MPI_SUCCESS && (code = MPI_Testall(count, requests, &done, m->statuses)) == MPI_SUCCESS && !done) {
-        if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
-            return abandon(m, ITH_ERR_ABORTED);
-        if (ith_watch_now() > end)
-            return explain(m, count > 1);
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
+        return abandon(m, ITH_ERR_ABORTED);
+    if (ith_watch_now() > end)
+        return explain(m, gathers);
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    return ITH_OK;
+}
+
+/* ---- The communicator ------------------------------------------------------------------------------------------ */
+
+/* A call of MPI_Comm_dup. Its memory stays if the call does not return. */
+typedef struct copying {
+    MPI_Comm comm;
+    int code;
+    atomic_bool done;
+} copying;
+
+static void *copy_world(void *user)
+{
+    copying *c = user;
+    c->code = MPI_Comm_dup(MPI_COMM_WORLD, &c->comm);
+    atomic_store(&c->done, true);
+    return NULL;
+}
+
+/* Makes a communicator of the link's own, where ith_mpi_start has made none. MPICH 5 may connect the processes in this
+ * call: if one of them dies, no call of MPI returns on the others, not even MPI_Test, so a thread of its own makes it.
+ */
+static ith_status make_comm(meeting_place *m)
+{
+    const double end = ith_watch_now() + m->seconds;
+    ith_status status = ITH_OK;
+    pthread_t thread;
+    copying *c = calloc(1, sizeof *c);
+    if (!c || pthread_create(&thread, NULL, copy_world, c)) {
+        free(c);
+        return fail_alone(m, ITH_ERR_MEMORY, "no thread could be started to make a communicator");
     }
+    pthread_detach(thread);
+    while (!status && !atomic_load(&c->done))
+        status = wait_a_little(m, end, false);
+    if (status)
+        return status;
+    const int code = c->code;
+    m->comm = c->comm;
+    free(c);
     return code == MPI_SUCCESS ? ITH_OK : fail(m, code);
+}
+
+/* ---- Gathers --------------------------------------------------------------------------------------------------- */
+
+/* Waits for the requests of a gather, which were begun with the result `code`. */
+static ith_status await_requests(meeting_place *m, int code)
+{
+    const double end = ith_watch_now() + m->seconds;
+    ith_status status = ITH_OK;
+    int done = 0;
+    while (code == MPI_SUCCESS && !status) {
+        code = MPI_Testall(2 * m->size, m->requests, &done, m->statuses);
+        if (code == MPI_SUCCESS && done)
+            return ITH_OK;
+        if (code == MPI_SUCCESS)
+            status = wait_a_little(m, end, true);
+    }
+    return status ? status : fail(m, code);
 }
 
 /* all [size][bytes], of which each process has filled in its own record, becomes the records of all MPI ranks. */
@@ -144,7 +201,7 @@ static ith_status gather(meeting_place *m, void *all, size_t bytes)
             code = MPI_Isend(mine, (int)bytes, MPI_BYTE, i, TAG, m->comm, &m->requests[m->size + i]);
     }
     m->peer = code == MPI_SUCCESS ? -1 : m->peer;
-    return await_requests(m, code, 2 * m->size, m->requests);
+    return await_requests(m, code);
 }
 
 /* ---- Versions -------------------------------------------------------------------------------------------------- */
@@ -270,7 +327,7 @@ static ith_status begin_meeting(meeting_place *m)
     ith_status status = ITH_OK;
     m->comm = ith_mpi_take_comm();
     if (m->comm == MPI_COMM_NULL)
-        status = await_requests(m, MPI_Comm_idup(MPI_COMM_WORLD, &m->comm, &m->requests[0]), 1, m->requests);
+        status = make_comm(m);
     if (!status)
         MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     return status;

@@ -106,6 +106,13 @@ bool ith_watch_send(ith_watch *w, int process, const void *data, size_t bytes, b
     return ith_watch_put(w, peer, WATCH_MESSAGE, data, bytes, droppable);
 }
 
+bool ith_watch_has_closed(const ith_watch *w, int process)
+{
+    const watch_peer *peer = &w->peers[process];
+    struct pollfd one = {.fd = peer->socket, .events = POLLRDHUP};
+    return peer->socket >= 0 && (atomic_load(&peer->ended) || poll(&one, 1, 0) > 0);
+}
+
 static void flush_queues(ith_watch *w)
 {
     for (int i = 0; i < w->processes && atomic_load(&w->queues); i++) {

@@ -92,6 +92,10 @@ void ith_watch_close(ith_watch *watch, bool hasty);
  * process, is dropped, and the result is true. */
 bool ith_watch_send(ith_watch *watch, int process, const void *data, size_t bytes, bool droppable);
 
+/* Whether a process has closed its connection, or has died. ith_watch_receive may return this event later, after
+ * messages. Any thread. */
+bool ith_watch_has_closed(const ith_watch *watch, int process);
+
 typedef enum ith_watch_event {
     ITH_WATCH_NOTHING = 0,
     ITH_WATCH_MESSAGE, /* *data, *bytes: the message, valid until the next call */
