@@ -144,8 +144,7 @@ static void *copy_world(void *user)
 }
 
 /* Makes a communicator of the link's own, where ith_mpi_start has made none. MPICH 5 may connect the processes in this
- * call: if one of them dies, no call of MPI returns on the others, not even MPI_Test, so a thread of its own makes it.
- */
+ * call. If one of them dies, no call of MPI returns on the others, not even MPI_Test. So a thread of its own calls. */
 static ith_status make_comm(meeting_place *m)
 {
     const double end = ith_watch_now() + m->seconds;
