@@ -19,11 +19,12 @@ typedef struct named_file {
 } named_file;
 
 /* The files of a run that its own options name: first the outputs, then the inputs. */
-enum { OUTPUTS = 8, INPUTS = 6, OWN = OUTPUTS + INPUTS };
+enum { OUTPUTS = 9, INPUTS = 6, OWN = OUTPUTS + INPUTS };
 
 static void list_own(const ith_generation *g, named_file files[OWN])
 {
     const ith_generate_settings *s = &g->settings;
+    const int svg = ith_option_find(g->table, "svg"); /* bench generate has this option */
     const named_file all[OWN] = {{"--output", s->output},
                                  {"--dump", s->dump},
                                  {"--trace", s->choices.launch.trace},
@@ -32,6 +33,7 @@ static void list_own(const ith_generation *g, named_file files[OWN])
                                  {"the latents", g->latents_path},
                                  {s->checkpoint ? "--checkpoint" : "--resume", g->options.checkpoint_file},
                                  {"--preview", s->preview},
+                                 {"--svg", svg < 0 ? NULL : g->table->text[svg]},
                                  {"--image", s->image},
                                  {"--last-image", s->last_image},
                                  {"--noise", s->noise},
@@ -64,21 +66,27 @@ static int check_different(const ith_generation *g, const named_file own[OWN])
     return code;
 }
 
-/* Refuses an output that would replace a file of the model's folder. Videos and pictures are no files of a model; and a
- * saved run, latents and wisdom replace only files of their own kind. */
+/* Whether the file that an option names replaces a file of any kind. Videos and PNGs are no files of a model, and a saved
+ * run, latents and wisdom replace only files of their own kind. */
+static bool replaces_all(const char *option)
+{
+    static const char *const all[] = {"--dump", "--trace", "--flight-record", "--svg"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(option, all[i]))
+            return true;
+    return false;
+}
+
+/* Refuses an output that would replace a file of the model's folder. */
 static int check_folders(const ith_generation *g, const named_file own[OWN])
 {
     const ith_model_files *files = &g->settings.files;
     const named_file folders[] = {{"--model", files->folder}, {"--tokenizer", files->tokenizer}};
-    for (int i = 0; i < OUTPUTS; i++) {
-        const char *option = own[i].option;
-        if (strcmp(option, "--dump") != 0 && strcmp(option, "--trace") != 0 && strcmp(option, "--flight-record") != 0)
-            continue;
-        for (int j = 0; j < 2; j++)
+    for (int i = 0; i < OUTPUTS; i++)
+        for (int j = 0; j < 2 && replaces_all(own[i].option); j++)
             if (ith_cli_is_inside(own[i].path, folders[j].path))
-                return ith_cli_error("%s '%s' is there already, in the folder of %s: name another file", option,
+                return ith_cli_error("%s '%s' is there already, in the folder of %s: name another file", own[i].option,
                                      own[i].path, folders[j].option);
-    }
     return ITH_EXIT_DONE;
 }
 

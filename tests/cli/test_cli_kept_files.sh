@@ -19,6 +19,7 @@ ln -s model/vae/config.json link
 expect 1 "in the folder of --model" "${run[@]}" --output o.gif --trace link
 expect 1 "in the folder of --tokenizer" "$ithaca" generate --model "$model" --tokenizer model/tokenizer --prompt x --trace "$(ls -d model/tokenizer/* | head -1)"
 expect 1 "in the folder of --model" "$ithaca" bench generate --model model --trace model/model_index.json --steps 1 --frames 1 --repeat 1
+expect 1 "in the folder of --model" "$ithaca" bench generate --model model --svg model/vae/config.json --steps 1 --frames 1 --repeat 1
 mkdir frames
 expect 1 "--preview 'frames/frame_0000.png' has the name of a frame in the folder of --output" "${run[@]}" --output frames/ --preview frames/frame_0000.png
 (cd frames && expect 1 "--dump 'frame_0003.png' has the name of a frame" "$ithaca" generate --model ../model --prompt x --output ./ --dump frame_0003.png)
