@@ -12,7 +12,7 @@ const char *ith_extent_name(int tensor)
 
 /* ---- The memory of tensors ------------------------------------------------------------------------------------- */
 
-/* The extent of q, k, v or o. One batch entry alone needs no distance to a next one. */
+/* The extent of q, k, v or o. A single batch entry needs no batch stride; the row stride takes its place. */
 static ith_extent extent_of_rows(const ith_attn_setting *s, ith_attn_tensor which, const ith_attn_tensors *tensors)
 {
     const ith_rows rows = ith_rows_of(s, which, tensors);
@@ -59,7 +59,7 @@ static uintptr_t end_of(const ith_extent *e)
     return e->begin + (e->batches - 1) * e->batch_stride + (e->rows - 1) * e->row_stride + e->width;
 }
 
-/* Whether rows have a common distance over all batch entries. */
+/* Whether each row begins a multiple of row_stride behind the first row, in all batch entries. */
 static bool has_one_distance(const ith_extent *e)
 {
     return e->batches <= 1 || (e->row_stride && e->batch_stride % e->row_stride == 0);

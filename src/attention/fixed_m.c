@@ -412,7 +412,7 @@ static ith_status gather(const ith_fixed_m *f)
     return ith_comm_allgather(s->problem.replicated_kv ? s->comm : s->ring_comm, f->own, bytes, f->all);
 }
 
-/* Whether no head may use fixed_m, whatever its numbers are. Then notes this. */
+/* Returns true, and marks all heads, if no head may use fixed_m whatever its numbers are: the mask is additive. */
 static bool excludes_all(const ith_fixed_m *f)
 {
     if (f->setting->problem.mask != ITH_MASK_ADDITIVE)

@@ -29,7 +29,7 @@ void ith_halt_end(ith_halt *halt);
 void ith_halt_cancel(ith_halt *halt);
 
 /* Returns whether the execution is to stop, and shows other ranks that this rank is alive. Any thread may call this.
- * halt may be NULL, which never stops. */
+ * halt may be NULL: the execution then never stops. */
 bool ith_halted(ith_halt *halt);
 /* Like ith_halted, but it neither checks whether the contexts are interrupted nor shows other ranks that this rank is
  * alive. It costs a few loads, so kernels call it in their loops. halt: an ith_halt. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks problems and tensors, fills in the defaults of problems, and computes addresses of rows (setting.h). */
+/* Checks problems, fills in their defaults, and computes addresses of rows (setting.h). */
 #include "setting.h"
 
 #include "../base/dtype.h"

@@ -52,7 +52,7 @@ static ith_status check_address(const ith_attn_setting *s, int tensor, const ith
     return ITH_OK;
 }
 
-/* Refuses o or lse over another tensor. */
+/* Refuses o or lse if it overlaps another tensor. */
 static ith_status check_outputs(const ith_attn_setting *s, const ith_extents *all)
 {
     for (int written = ITH_TENSOR_O; written <= ITH_TENSOR_LSE; written++)

@@ -32,8 +32,8 @@
 /* After this rank has ended the group, the next waits return its failure. If this many of them return none, the
  * transport is faulty, and the rank stops waiting. */
 #define MOST_ENDS 100
-/* If half of the time limit, and at least this time, passes between two checks beyond the usual pause, the rank stood
- * still (stood_still). */
+/* A rank stood still if the time between two of its checks exceeds the usual pause by half of the time limit, and by at
+ * least this time (stood_still). */
 #define LEAST_STANDSTILL_SECONDS 0.5
 
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */
@@ -103,7 +103,7 @@ bool ith_comm_failed(const ith_comm *comm)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
-/* The reason why a list of transfers is refused, such as a wrong rank; NULL if it is accepted. */
+/* The reason why a list of transfers is refused; NULL if it is accepted. */
 static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks)
 {
     if (count < 0 || (count > 0 && !list))
@@ -314,8 +314,8 @@ static double pause_of(const ith_comm *comm)
     return comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, pause) : pause;
 }
 
-/* Whether this rank has not looked for so long that its process was stopped, or its machine slept. The other ranks may
- * have been, too, and gave no sign of life. */
+/* Whether `seconds`, the time since this rank's last check, is so long that its process was stopped or its machine
+ * slept. The other ranks may have stood still too, so their silence in this time does not count. */
 static bool stood_still(const ith_comm *comm, double seconds, double pause)
 {
     return seconds > pause + fmax(comm->timeout_seconds / 2, LEAST_STANDSTILL_SECONDS);

@@ -67,7 +67,8 @@ struct ith_comm {
     atomic_int holders, use;
     /* how many plans were made and how many executions began, the same on every rank */
     int64_t plans, executions;
-    /* If not NULL, called while this rank waits. Returns true when the data of exchanges need no longer arrive. */
+    /* NULL, or a function that returns true when the data of exchanges need no longer arrive. This rank calls it while
+     * it waits. The transport calls it from any thread of the process (ith_operation.unwanted). */
     bool (*unwanted)(void *user);
     void *unwanted_user;
 };

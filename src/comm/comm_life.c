@@ -340,7 +340,7 @@ void ith_comm_destroy(ith_comm **comm)
     ith_comm_release(self);
 }
 
-/* Removes the mark of a call, after which a rank that was to leave does so. */
+/* Removes the mark of a call. If the communicator was destroyed during the call, the rank leaves the group now. */
 static void unmark(ith_comm *comm)
 {
     if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & ITH_COMM_LEFT)

@@ -81,8 +81,8 @@ static bool is_here(const ith_price *price)
     return !strcmp(price->view->machine.name, ith_cpu_model(name, sizeof name));
 }
 
-/* Chooses the kernel that the planner would choose on the machine, for a setting whose kernel will be looked up there.
- * If wisdom knows the fastest kernel of this machine and the description has rates of it, that is the one. */
+/* Chooses the kernel that the planner would choose on the machine. If the description is of this machine, wisdom knows
+ * its fastest kernel, and the description has rates of that kernel, this is the one. */
 static ith_status choose_known(ith_price *price)
 {
     const ith_attn_tiles none = {0};

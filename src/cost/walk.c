@@ -247,7 +247,7 @@ static void walk_all(model *m, const ith_price *price, bool every_hop)
 
 ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost)
 {
-    model *m = ith_alloc(context, 1, sizeof *m, "the walk over a plan"); /* a small stack has no room for it */
+    model *m = ith_alloc(context, 1, sizeof *m, "the walk over a plan"); /* too large for a small stack */
     if (!m)
         return ITH_ERR_MEMORY;
     ith_price slower = *price; /* ranks compute at the same time, and a unit takes its ranks in turn */

@@ -319,7 +319,7 @@ void ith_walker_end_hop(ith_walker *w, int skipped)
 
 /* ---- The walk -------------------------------------------------------------------------------------------------- */
 
-/* Rows are read where they lie: nothing happens but a count. */
+/* Counts the bytes of an exchange in place. Rows are read where they lie, so the exchange takes no time. */
 static void count_sent(ith_walker *w)
 {
     if (w->step.exchange == ITH_EXCHANGE_HOP)

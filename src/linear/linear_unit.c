@@ -369,8 +369,8 @@ static void fetch_left(const unit *u, position next, int64_t i, int64_t n, ith_p
 }
 
 /* Lets the kernel fetch memory while it multiplies right panel number i of n of a span: the next right panel, and a
- * share of the next weights. After the last block the next weights belong to the first unit that no thread has taken;
- * if it converts them first, they are too many. */
+ * share of the next weights. After the last block the next weights belong to the first unit that no thread has taken.
+ * If that unit converts all its weights first, they are not fetched, because they are too many. */
 static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_product_call *call)
 {
     const ith_linear_product *p = u->product;

@@ -32,7 +32,7 @@ static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
         }
 }
 
-/* Checks what the options ask for on this rank. */
+/* Checks the kernel and the tiles that the options ask for, on this rank. */
 static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting *s)
 {
     char fit[256];

@@ -20,7 +20,7 @@ enum {
     /* how often each kernel is timed, after a first turn that only touches its memory and code and does not count */
     TURNS = 4,
     HOPELESS = 4, /* a kernel that is this many times slower than the fastest so far gets no more turns */
-    /* takes the place of HOPELESS in the first counted turn, when only the time of the warm-up turn is known */
+    /* the same number for the first turn that counts: only the rates of the warm-up turn are known then */
     HOPELESS_AT_FIRST = 8
 };
 

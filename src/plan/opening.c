@@ -99,8 +99,8 @@ static ith_status differ(ith_context *context, const ith_comm *comm, const char 
 {
     char one[ITH_RANK_NAME], other[ITH_RANK_NAME];
     return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "%s on %s is not what it is on %s: it is whole, and the same on every rank", name,
-                    ith_comm_name_rank(comm, rank, one), ith_comm_name_rank(comm, 0, other));
+                    "%s on %s differs from %s on %s: every rank needs all of it, with the same numbers", name,
+                    ith_comm_name_rank(comm, rank, one), name, ith_comm_name_rank(comm, 0, other));
 }
 
 /* Fails if ranks differ in kv_lengths, in key_bias, or in whether they want lse. */
@@ -123,7 +123,7 @@ static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* If status is a failure of the communicator, reports it: such a failure has ended the group. Returns status. */
+/* Returns status. If it is a failure of the communicator, which has ended the group, the error sentence says so. */
 static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status status)
 {
     if (!status)
@@ -179,7 +179,7 @@ static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, 
         record->shown = ith_executor_record(&plan->executor, tensors);
 }
 
-/* Refuses o or lse of this rank over a tensor of another rank of its process. */
+/* Refuses o or lse of this rank if it overlaps a tensor of rank `other`, which runs in the same process. */
 static ith_status check_neighbour(const ith_plan *plan, int other)
 {
     const ith_comm *comm = plan->setting.comm;
@@ -195,7 +195,7 @@ static ith_status check_neighbour(const ith_plan *plan, int other)
     return ITH_OK;
 }
 
-/* Refuses outputs that lie over tensors of other ranks. Each rank looks at its own outputs, and all ranks agree. */
+/* Refuses outputs that overlap tensors of other ranks. Each rank checks its own outputs, and all ranks agree. */
 static ith_status compare_memory(const ith_plan *plan)
 {
     ith_comm *comm = plan->setting.comm;

@@ -21,13 +21,11 @@ struct ith_plan {
     void *on_device, *pinned; /* the memory of the executor on a device; NULL on the processor */
     /* number of the plan on its communicator; number of executions that all ranks began */
     int64_t number, begun;
-    /* whether some ranks of the group are threads of one process; the memory of this rank's tensors in the execution
-     * that opens, which these ranks read */
-    bool has_neighbours;
-    ith_extents extents;
-    ith_halt halt;      /* the request to stop an execution */
-    atomic_int holders; /* number of references to the plan: one of the caller, one of a thread that executes it */
-    atomic_bool busy;   /* whether a thread is executing the plan */
+    bool has_neighbours; /* some ranks of the group are threads of one process */
+    ith_extents extents; /* the memory of this rank's tensors; its neighbours read it while an execution opens */
+    ith_halt halt;       /* the request to stop an execution */
+    atomic_int holders;  /* number of references to the plan: one of the caller, one of a thread that executes it */
+    atomic_bool busy;    /* whether a thread is executing the plan */
 };
 
 /* Sets *sizes to the sizes of a plan for a setting. ITH_ERR_MEMORY if a size does not fit into an int64_t. */

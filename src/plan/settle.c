@@ -15,7 +15,7 @@
 
 #include <omp.h>
 
-#define MOST_CHUNKS 65536 /* planning takes time for every chunk */
+#define MOST_CHUNKS 65536 /* the most chunks of a list of heads: planning takes time for every chunk */
 
 /* ---- The request ----------------------------------------------------------------------------------------------- */
 
@@ -275,12 +275,11 @@ static ith_status check_exchange(const ith_group *group, const ith_attn_setting 
     bool on_axis = axis_shares_memory(group, s);
     if (s->exchange == ITH_EXCHANGE_IN_PLACE && !shares_memory(group))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                        "exchange is in_place, and these ranks do not share memory: %s is what they can do",
+                        "exchange is in_place, and these ranks do not share memory: they can use %s",
                         on_axis && s->ulysses > 1 ? "mixed" : "copy");
     if (s->exchange == ITH_EXCHANGE_MIXED && !on_axis)
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                        "exchange is mixed, and the %d ranks of a ulysses axis do not share memory: copy is what they "
-                        "can do",
+                        "exchange is mixed, and the %d ranks of a ulysses axis do not share memory: they can use copy",
                         s->ulysses);
     return ITH_OK;
 }
@@ -290,8 +289,7 @@ static ith_status choose_device_exchange(ith_attn_setting *s)
 {
     if (s->exchange == ITH_EXCHANGE_IN_PLACE || s->exchange == ITH_EXCHANGE_MIXED)
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                        "exchange is %s, and on the device %s rows of other ranks arrive as messages: copy is what it "
-                        "can do",
+                        "exchange is %s, and on the device %s rows of other ranks arrive as messages: it can use copy",
                         ith_exchange_mode_name(s->exchange), s->device->name);
     s->exchange = ITH_EXCHANGE_COPY;
     return ITH_OK;
@@ -379,8 +377,8 @@ static ith_status choose(const ith_attn_options *options, const ith_group *group
     return !status && options->kernel && !s->device ? ith_kernel_take_named(options->kernel, s) : status;
 }
 
-/* Makes the choices that wisdom knows; if these are illegal for the problem, makes the usual ones. Every rank comes to
- * the same result. */
+/* Makes the choices that wisdom knows (`known`). If they are illegal for the problem, makes the choices of the options
+ * alone. Every rank comes to the same result. */
 static ith_status choose_by_wisdom(const ith_attn_options *options, const ith_attn_options *known,
                                    const ith_group *group, ith_attn_setting *s)
 {

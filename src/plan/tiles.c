@@ -40,7 +40,7 @@ static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
     return below;
 }
 
-/* Whether a size, at least `least`, is legal for the kernel: sizes are never rounded silently. least is 0 where 0
+/* Whether a size is legal for the kernel. Sizes are never rounded silently. least: the smallest legal size, 0 where 0
  * leaves the choice open, otherwise 1. If the size is not legal, writes a sentence with the nearest legal size. */
 static bool is_legal(const ith_attn_kernel *kernel, ith_attn_tile_limits l, int index, int64_t asked, int64_t least,
                      char *sentence, size_t bytes)
@@ -55,7 +55,7 @@ static bool is_legal(const ith_attn_kernel *kernel, ith_attn_tile_limits l, int 
     return false;
 }
 
-/* Whether tile number `outer` is as long as the tile inside it. If not, writes a sentence. */
+/* Whether tile number `outer` is at least as long as the tile inside it. If not, writes a sentence. */
 static bool is_nested(const ith_attn_kernel *kernel, ith_attn_tile_limits l, ith_attn_tiles tiles, int outer,
                       char *sentence, size_t bytes)
 {
@@ -110,8 +110,8 @@ static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_se
     return size;
 }
 
-/* Collective. Finds the tiles that wisdom knows for the problem, whatever the shares of the ranks are. Rank 0 decides,
- * because the tiles of keys change the bits. *tiles becomes 0s if wisdom knows none. */
+/* Collective. Finds the tiles that rank 0's wisdom knows for the whole problem, not for the share of a rank. Rank 0
+ * decides, because the tiles of keys change the bits. *tiles becomes 0s if wisdom knows none. */
 static ith_status recall(ith_comm *comm, const ith_attn_setting *s, ith_attn_tiles *tiles)
 {
     const ith_tile_case wanted = {s->kernel->name, s->problem.dtype, s->softmax, s->problem.head_dim,
@@ -128,8 +128,8 @@ static ith_status recall(ith_comm *comm, const ith_attn_setting *s, ith_attn_til
     return ith_agree_with_first(s->context, comm, status, tiles, sizeof *tiles);
 }
 
-/* Sets the tiles of the setting: those that are asked for, and around them the best ones. Goes from the outermost tile
- * inwards, because a tile that is left open depends on the tile around it. */
+/* Sets the tiles of the setting to the wanted sizes, and chooses the sizes that are left open (0). Goes from the
+ * outermost tile inwards, because a tile that is left open depends on the tile around it. */
 static ith_status fit(ith_attn_tiles wanted, ith_attn_tile_limits limits, ith_attn_setting *s)
 {
     char sentence[256];

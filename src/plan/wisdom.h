@@ -10,7 +10,7 @@
  *
  * MODEL is the maker's name of a device. An entry without it is about the processor.
  *
- * Kernels are known by name, so wisdom depends neither on the order of the kernel table nor on loaded plugins. A
+ * Kernels are known by name, so wisdom depends neither on the order of the kernel table nor on loaded modules. A
  * subject or a name that this library lacks is skipped, and kept. */
 #ifndef ITH_PLAN_WISDOM_H
 #define ITH_PLAN_WISDOM_H

@@ -8,7 +8,7 @@
  *     checksum OF ALL LINES BEFORE
  *
  * A file is loaded only if all of it is well formed and the checksum is right. Subjects and names need not be known to
- * this library: entries of other operations, and kernels of plugins that are not loaded, are kept and written again.
+ * this library: entries of other operations, and kernels of modules that are not loaded, are kept and written again.
  *
  * To save, a process locks a file beside it, reads the entries that the file has now, adds its own measurements, and
  * replaces the file. So processes that save at the same time lose nothing. */

@@ -173,8 +173,8 @@ static ith_status measure_copies(link *l, double seconds, ith_link_rate *rate)
 
 /* ---- Ranks of several processes -------------------------------------------------------------------------------- */
 
-/* Sets l->bytes to the length of a message that takes clearly longer than the latency, and so long that a processor
- * that the transport has to wait for now and then does not count much. */
+/* Sets l->bytes to the length of a message whose time is clearly above the latency. The time is also so long that it
+ * hardly counts if the transport has to wait for a processor now and then. */
 static ith_status find_length(link *l, double latency, double seconds)
 {
     double time = 0, cold = 0;

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Reads a problem for a group, and locks the wisdom, which is locked on success. */
+/* Reads a problem for a group. On success the wisdom is locked. */
 static ith_status open_problem(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
                                ith_attn_setting *setting, ith_wisdom **wisdom)
 {
@@ -18,7 +18,8 @@ static ith_status open_problem(ith_context *context, const ith_attn_problem *pro
     return status ? status : ith_wisdom_open(context, wisdom);
 }
 
-/* Makes a group of `ranks` ranks in these processes and hosts, 0: all ranks. */
+/* Makes a group of `ranks` ranks. process_ranks, host_ranks: the number of ranks in each process and on each host; 0:
+ * all ranks. */
 static ith_status make_group(ith_context *context, int ranks, int process_ranks, int host_ranks, ith_group *group)
 {
     ith_attn_options places = ITH_ATTN_OPTIONS_INIT;

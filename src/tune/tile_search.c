@@ -299,7 +299,7 @@ ith_status ith_tiles_search(ith_context *context, const ith_tile_search *given, 
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* The case of a search that names its kernel, and the wisdom, which is locked on success. */
+/* Finds the case of a search that names its kernel. On success the wisdom is locked. */
 static ith_status open_case(ith_context *context, const ith_tile_search *given, ith_tile_case *c, ith_wisdom **wisdom)
 {
     ith_tile_search o;

@@ -46,9 +46,9 @@ static const struct {
     [OTHER_PLAN] = {"", " is in execution 1 of plan 2, and ", true, " is in execution 1 of plan 1: "},
     [NO_K] = {"", ": k is NULL", false, ""},
     [NO_LSE] = {"lse must be given on every rank or on none: ", " has none, ", true, " has it"},
-    [OTHER_LENGTHS] = {"kv_lengths on ", " is not what it is on ", true, ": "},
-    [OTHER_BIAS] = {"key_bias on ", " is not what it is on ", true, ": "},
-    [OTHER_MASK] = {"mask on ", " is not what it is on ", true, ": "},
+    [OTHER_LENGTHS] = {"kv_lengths on ", " differs from kv_lengths on ", true, ": "},
+    [OTHER_BIAS] = {"key_bias on ", " differs from key_bias on ", true, ": "},
+    [OTHER_MASK] = {"mask on ", " differs from mask on ", true, ": "},
     [CANCELLED_BEFORE] = {"", ": cancelled", false, ""},
     [CANCELLED_WITHIN] = {"", ": cancelled", false, ""},
 };

@@ -217,7 +217,7 @@ grep -q flash3 out || fail "the description in the cache is not used"
 [ -s err ] && fail "the description in the cache: $(cat err)"
 # Where no plan is legal, a sentence says why, and the nearest thing that works. The refused plans are still listed.
 none="$ithaca plan --machine avx2-desktop --seq 1000 --heads 4"
-expect 1 "no plan is legal: strategy single is for one rank and there are 8: ulysses, ring" $none --ranks 8 --strategy single
+expect 1 "no plan is legal: strategy single is for one rank, and there are 8: ulysses, ring" $none --ranks 8 --strategy single
 grep -q "^Not legal" out || fail "the refused plans are not listed: $(cat out)"
 expect 1 "no plan is legal: ring is 3, .*the nearest that does is 2" $none --ranks 4 --ring 3 --json
 jq -e 'length > 0 and all(.[]; .legal | not)' out >/dev/null || fail "the refused plans are not listed: $(cat out)"

@@ -11,7 +11,7 @@
 
 #define MOST_LEVEL 127.0f /* the largest number of 8 bits */
 #define PIECE 256         /* numbers that are converted together */
-#define PARTS 64          /* of a region, which threads share out */
+#define PARTS 64          /* parts of a region, which are shared out among the threads */
 
 /* The largest absolute value of a vector; NaN if the vector has a NaN. */
 static float largest_of(const char *x, ith_dtype type, int64_t count)
@@ -36,9 +36,9 @@ static void add_errors(ith_compress_error *sums, const float *x, const float *ar
     }
 }
 
-/* The scale of a vector; NaN if a number is not finite. Near the smallest numbers of f32 the quotient is rounded so
- * much that the largest level would exceed MOST_LEVEL, and near the largest ones that it would arrive as an infinity.
- */
+/* The scale of a vector; NaN if a number is not finite. It is largest / MOST_LEVEL, or the next f32 in two cases. Near
+ * the smallest numbers of f32 the quotient may be rounded down so far that the largest level would exceed MOST_LEVEL.
+ * Near the largest numbers it may be rounded up, so that scale * MOST_LEVEL would be an infinity. */
 static float scale_of(const char *x, ith_dtype type, int64_t count)
 {
     float largest = largest_of(x, type, count), scale = largest / MOST_LEVEL;

@@ -126,7 +126,7 @@ static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_
     return status;
 }
 
-/* The same on a device, which only begins the work. */
+/* The same on a device. A COMPUTE step only enqueues its work; an OFFSETS step waits for statistics of the device. */
 static ith_status compute_on_device(ith_executor *x, const ith_step *step, const ith_attn_tensors *tensors)
 {
     ith_queries queries;

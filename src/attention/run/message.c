@@ -199,8 +199,7 @@ void ith_messages_end(const ith_messages *m)
                           1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
 }
 
-/* Notes that an exchange has begun. If no other one is under way, starts the clock that measures the time of exchanges.
- */
+/* Counts an exchange that has begun. If it is the only one under way, starts the clock of the time of exchanges. */
 static void begin_exchange(ith_messages *m)
 {
     if (m->under_way++ > 0)
@@ -209,7 +208,7 @@ static void begin_exchange(ith_messages *m)
     m->traced = ith_trace_begin(m->setting->context);
 }
 
-/* Notes that an exchange has ended at time `now`. If no other one is under way, stops the clock. */
+/* Counts an exchange that ended at time `now`. If it was the last one under way, stops the clock. */
 static void end_exchange(ith_messages *m, double now)
 {
     if (--m->under_way > 0)

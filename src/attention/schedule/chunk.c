@@ -33,7 +33,7 @@ static int64_t chunks_of_list(const ith_attn_setting *s)
 
 int ith_chunk_count(const ith_attn_setting *s)
 {
-    if (!s->problem.q_len) /* nothing bounds its batch */
+    if (!s->problem.q_len) /* there are no steps, and the batch may be too large for an int */
         return 1;
     return (int)(chunks_of_list(s) * (by_entry(s) ? s->problem.batch : 1));
 }

@@ -83,7 +83,7 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
     ith_schedule schedule = ith_schedule_of(setting, rank);
     ith_row_range own = ith_schedule_shard(setting, setting->problem.kv_len, schedule.ring_index);
     bool in_place = setting->exchange == ITH_EXCHANGE_IN_PLACE;
-    int64_t bytes = 0, before = 0; /* before: when the hop before this one ended */
+    int64_t bytes = 0, before = 0; /* before: `bytes` at the end of the previous hop */
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         if (step.kind == ITH_STEP_POST && !(in_place && step.exchange == ITH_EXCHANGE_HOP))
             bytes += posted(&schedule, &step);
@@ -92,7 +92,8 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
         if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
             bytes += 2 * own.rows * step.heads.kv_heads * ith_travel_bytes(setting, ITH_TENSOR_K);
         if (step.kind == ITH_STEP_WAIT && step.exchange == ITH_EXCHANGE_HOP) {
-            int alike = ith_schedule_hops_alike(&schedule); /* like the hop that has ended */
+            int alike =
+                ith_schedule_hops_alike(&schedule); /* coming hops that send as much as the hop that has ended */
             bytes += (bytes - before) * alike;
             ith_schedule_skip_hops(&schedule, alike);
             before = bytes;

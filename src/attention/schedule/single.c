@@ -9,7 +9,7 @@ static ith_status applicable(const ith_attn_setting *s)
     if (ranks == 1 || s->problem.replicated_kv)
         return ITH_OK;
     return ith_fail(s->context, ITH_ERR_ARGUMENT,
-                    "strategy single is for one rank and there are %d: ulysses, ring and ulysses_ring spread over them",
+                    "strategy single is for one rank, and there are %d: ulysses, ring and ulysses_ring use them all",
                     ranks);
 }
 

@@ -17,7 +17,7 @@
  *     not wait for the process that it blames, nor for processes that it knows to be dead, and for no process beyond
  *     its limit.
  *   - A process that gets FAILED gives up with the same sentence. If it is connected already, ith_watch_receive has it.
- *   - FAILED is the first message that a process that gives up sends after CONNECTED, and a connection is not closed
+ *   - A process that gives up after CONNECTED sends nothing but AWAITS before FAILED, and a connection is not closed
  *     before the other system has its messages (ith_watch_close). So a connection that ends without FAILED shows a
  *     death. */
 #include "watch_state.h"

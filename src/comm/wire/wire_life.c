@@ -240,7 +240,7 @@ static void take_life(wire_world *world, const message *m)
         atomic_store_explicit(&life->life, now, memory_order_relaxed);
 }
 
-/* A process is still being connected, and waits for another one: so do its ranks. */
+/* A process that is still being connected waits for process number `awaited`. So its ranks count as waiting, too. */
 static void take_wait(wire_world *world, int process, int32_t awaited)
 {
     const ith_link *link = &world->link;

@@ -41,7 +41,7 @@ typedef struct ith_carried {
     struct ith_device_stream *stream;
     ith_comm *comm;
     ith_request *request;
-    bool waiting; /* the exchange is to be posted when it is waited for */
+    bool waiting; /* the exchange is in the carrier's queue, and has yet to be posted */
     bool posted;  /* it has been posted; request is NULL if it has ended since */
 } ith_carried;
 

@@ -131,8 +131,8 @@ ith_status ith_device_sweep_begin(ith_device_sweep *s, const ith_attn_tensors *t
     const int64_t bias_bytes = p->batch * p->kv_len * (int64_t)sizeof(float);
     char said[ITH_DEVICE_SENTENCE] = "";
     ith_status status = module_of(s)->wait_for_foreign(s->compute, tensors->stream, said);
-    /* the stream `control` sets `halt` to 0, because it also sets it to 1: so a cancellation counts even while the
-     * caller's stream is busy */
+    /* `halt` is set to 0 in the stream `control`, which also sets it to 1. So a cancellation counts even while the
+     * caller's stream is busy. */
     if (!status)
         status = module_of(s)->fill(s->control, s->on_device.halt, 0, sizeof(int32_t), said);
     if (!status)
