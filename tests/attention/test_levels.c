@@ -158,10 +158,11 @@ static void exchanges_that_memory_does_not_allow_are_refused(void **state)
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.ulysses = 2;
     options.exchange = ITH_EXCHANGE_IN_PLACE;
-    expect_refused("aabb", &options, "exchange is in_place, and these ranks do not share memory: mixed is what");
-    expect_refused("abcd", &options, "exchange is in_place, and these ranks do not share memory: copy is what");
+    expect_refused("aabb", &options, "exchange is in_place, and these ranks do not share memory: they can use mixed");
+    expect_refused("abcd", &options, "exchange is in_place, and these ranks do not share memory: they can use copy");
     options.exchange = ITH_EXCHANGE_MIXED;
-    expect_refused("abcd", &options, "exchange is mixed, and the 2 ranks of a ulysses axis do not share memory: copy");
+    expect_refused("abcd", &options,
+                   "exchange is mixed, and the 2 ranks of a ulysses axis do not share memory: they can");
     expect_refused("abbc", &options, "exchange is mixed");
     expect_refused("aaabbb", &options, "exchange is mixed");
 }
