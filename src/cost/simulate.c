@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-/* Steps between two questions whether to stop. */
+/* Steps, of all executions, between two questions whether to stop. */
 #define STEPS_PER_CHECK 65536
 
 /* ---- Times ----------------------------------------------------------------------------------------------------- */
@@ -347,9 +347,9 @@ static ith_status execute(ith_simulator *s, double start)
         start_walk(s, rank, begin);
         push(s, rank);
     }
-    for (int64_t steps = 1; s->heap_count > 0; steps++) {
+    while (s->heap_count > 0) {
         take_step(s, pop(s));
-        if (steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(s->context))
+        if (++s->steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(s->context))
             return ith_fail_interrupted(s->context);
     }
     return ITH_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator and its trace. If ranks do not disturb one another, it is compared with the cost model, otherwise with
  * sums that are computed here. */
+#include "base/context.h"
 #include "support/memory.h"
 #include "support/refused.h"
 #include "support/temporary.h"
@@ -351,6 +352,19 @@ static void test_nonsense(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* Each execution takes few steps, and there are many executions: the simulation stops in the middle. */
+static void test_many_short_executions_stop(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.simulation.executions = 100000;
+    ith_context_interrupt(s.context);
+    assert_int_equal(ith_plan_simulate(s.context, &s.problem, NULL, &s.machine, 4, &s.simulation, NULL, NULL),
+                     ITH_ERR_INTERRUPTED);
+    ith_context_destroy(&s.context);
+}
+
 static ith_status simulate_without_memory(ith_context *context, void *user)
 {
     (void)user;
@@ -380,6 +394,7 @@ int main(void)
                                        cmocka_unit_test(test_many_ranks),
                                        cmocka_unit_test(test_trace),
                                        cmocka_unit_test(test_nonsense),
+                                       cmocka_unit_test(test_many_short_executions_stop),
                                        cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
