@@ -450,6 +450,27 @@ static void any_number_of_threads_makes_the_same_message(void **state)
     assert_memory_equal(&sums, &other, sizeof sums);
 }
 
+/* Once an execution is to stop, nobody reads its messages, so they are neither written nor restored. */
+static void nothing_is_compressed_after_a_stop(void **state)
+{
+    (void)state;
+    float x[ROWS * OF_ROW * DIM] = {0};
+    char message[MESSAGE], untouched[MESSAGE];
+    ith_compress_error sums = {0, 0};
+    ith_halt halt = {.stopped = true};
+    ith_attn_setting s = {.element_bytes = sizeof(float), .threads = 1, .compress = ITH_COMPRESS_8BIT, .halt = &halt};
+    s.problem.head_dim = DIM, s.problem.dtype = ITH_F32;
+    assert_int_equal(ith_context_create(NULL, &s.context), ITH_OK);
+    ith_region region = {.data = x, .count = {ROWS * OF_ROW, 1}, .stride = {DIM * 4, 0}, .bytes = DIM * 4};
+    memset(message, 0x5a, sizeof message), memset(untouched, 0x5a, sizeof untouched);
+    assert_int_equal(ith_compress_region(&s, ITH_TENSOR_V, &region, message, &sums), MESSAGE);
+    assert_memory_equal(message, untouched, sizeof message);
+    ith_decompress_region(&s, ITH_TENSOR_V, message, &region);
+    for (int i = 0; i < ROWS * OF_ROW * DIM; i++)
+        assert_true(x[i] == 0);
+    ith_context_destroy(&s.context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +483,7 @@ int main(void)
         cmocka_unit_test(rows_of_any_size_arrive_within_half_a_step),
         cmocka_unit_test(every_byte_of_a_message_is_written),
         cmocka_unit_test(any_number_of_threads_makes_the_same_message),
+        cmocka_unit_test(nothing_is_compressed_after_a_stop),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,7 +142,7 @@ static void code_in_thread(void *user, int thread)
     coding *c = user;
     int64_t begin, count;
     ith_share(PARTS, c->setting->threads, thread, &begin, &count);
-    for (int64_t part = begin; part < begin + count; part++)
+    for (int64_t part = begin; part < begin + count && !ith_halted(c->setting->halt); part++)
         code_part(c, (int)part);
 }
 

@@ -7,7 +7,7 @@
  *
  * In 8 bits, a vector with a NaN or an infinity arrives as NaNs. Along a ring a shard is rounded once for each hop:
  * numbers in bf16 do not change after the first hop; numbers in 8 bits may change a little at each hop, by the rounding
- * of the scale and of the tensor's type. */
+ * of the scale and of the tensor's type. If the execution is to stop (halt.h), messages and rows stay unfinished. */
 #ifndef ITH_ATTENTION_COMPRESS_H
 #define ITH_ATTENTION_COMPRESS_H
 
