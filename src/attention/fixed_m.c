@@ -439,7 +439,10 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
         return ITH_OK;
     measured t = {fixed, queries, own, tensors, 0, 0, 0};
     measure(&t);
-    fill_message(&t);
+    if (!halted(fixed))
+        fill_message(&t);
+    else /* some statistics are missing, and the result is void */
+        memset(fixed->own, 0, (size_t)message_floats(fixed, heads->kv_heads, heads->count) * sizeof *fixed->own);
     return gather_and_conclude(fixed);
 }
 

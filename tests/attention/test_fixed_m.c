@@ -764,6 +764,41 @@ static void replicated_keys_are_counted_once(void **state)
     }
 }
 
+/* If an execution stops while keys are measured, statistics are missing. Then the rank sends zeros, and not numbers of
+ * uninitialised memory. */
+static void a_stopped_rank_sends_zeros(void **state)
+{
+    (void)state;
+    enum { LENGTH = 20, DIM = 8 };
+    float x[LENGTH * DIM] = {0};
+    ith_halt halt = {.stopped = true};
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    ith_attn_setting s;
+    problem.heads = 1, problem.head_dim = DIM, problem.q_len = problem.kv_len = LENGTH;
+    assert_int_equal(ith_attn_setting_init(context, &problem, 1, 0, &s), ITH_OK);
+    s.threads = s.ring = s.ulysses = 1, s.softmax = ITH_SOFTMAX_FIXED_M, s.halt = &halt;
+    tensors.q = tensors.k = tensors.v = x, tensors.o = x;
+    ith_q_segment q = {.q = ith_rows_of(&s, ITH_TENSOR_Q, &tensors), .rows = LENGTH};
+    ith_kv_segment kv = {
+        .k = ith_rows_of(&s, ITH_TENSOR_K, &tensors), .v = ith_rows_of(&s, ITH_TENSOR_V, &tensors), .rows = LENGTH};
+    const ith_queries queries = {&q, 1, LENGTH};
+    const ith_shard shard = {.segments = &kv, .count = 1, .rows = LENGTH};
+    const ith_heads heads = ith_heads_of(&s.problem, 0, 1);
+    const ith_fixed_m_shape shape = {1, 1, LENGTH, LENGTH};
+    ith_arena arena = {0};
+    ith_fixed_m fixed;
+    ith_fixed_m_lay_out(&s, &shape, &arena, &fixed);
+    const size_t bytes = (size_t)arena.used_bytes;
+    arena = (ith_arena){.base = aligned_alloc(64, bytes)};
+    memset(arena.base, 0xff, bytes);
+    ith_fixed_m_lay_out(&s, &shape, &arena, &fixed);
+    assert_int_equal(ith_fixed_m_prepare(&fixed, &heads, &queries, &shard, &tensors), ITH_OK);
+    for (int i = 0; i < DIM + 3 + 1; i++) /* the mean key, three statistics, and |q| */
+        assert_true(fixed.own[i] == 0);
+    free(arena.base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -776,6 +811,7 @@ int main(void)
         cmocka_unit_test(nothing_at_all_goes_online),
         cmocka_unit_test(what_is_not_finite_fails_its_heads_everywhere),
         cmocka_unit_test(replicated_keys_are_counted_once),
+        cmocka_unit_test(a_stopped_rank_sends_zeros),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }
