@@ -239,16 +239,17 @@ static ith_status retire(ith_comm *comm, ith_request **request, ith_status statu
     return ith_comm_has_left(comm) ? fail_left(comm, what) : fail(comm, status);
 }
 
-/* Ends the group if this rank is interrupted while it waits. */
-static void heed_interruption(ith_comm *comm)
+/* Ends the group if this rank is interrupted while it waits. Returns whether it ended the group. */
+static bool heed_interruption(ith_comm *comm)
 {
     ith_context *context = comm->context;
     char self[ITH_RANK_NAME];
     if (!ith_context_interrupted(context))
-        return;
+        return false;
     ith_fail(context, ITH_ERR_INTERRUPTED, "%s was stopped on request", ith_comm_name_rank(comm, comm->rank, self));
     ith_observer_say_activity(context, ITH_ERR_INTERRUPTED);
     comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
+    return true;
 }
 
 /* Ends the group if two times exceed the time limit: the length of this wait, which began at `since`, and the time
@@ -337,14 +338,15 @@ static ith_status wait_for(ith_comm *comm, const ith_request *request)
             break;
         if (comm->unwanted) /* a rank that was cancelled notifies the others here while it waits */
             comm->unwanted(comm->unwanted_user);
-        heed_interruption(comm);
+        const bool interrupted = heed_interruption(comm);
         const double now = ith_clock_seconds();
         if (stood_still(comm, now - looked, pause))
             since = now;
         looked = now;
         pause = fmin(2 * pause, pause_of(comm));
-        if (check_time(comm, request, since) && ++ends > MOST_ENDS)
-            status = ITH_ERR_TIMEOUT;
+        const bool late = check_time(comm, request, since);
+        if ((interrupted || late) && ++ends > MOST_ENDS)
+            status = interrupted ? ITH_ERR_INTERRUPTED : ITH_ERR_TIMEOUT;
     }
     return status;
 }

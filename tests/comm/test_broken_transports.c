@@ -67,6 +67,40 @@ static void broken_promises_are_failures(void **state)
         assert_int_equal(wrapped_run(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
 }
 
+/* The number of waits of a rank after which a wait of the transport that never ends counts as a failure of the test. */
+#define MOST_WAITS 100000
+
+static atomic_int waits_so_far;
+
+static ith_status counted_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    (void)state, (void)request, (void)seconds;
+    *done = false;
+    return atomic_fetch_add(&waits_so_far, 1) < MOST_WAITS ? ITH_OK : ITH_ERR_IO;
+}
+
+static ith_status stops_on_request(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    (void)user;
+    ith_comm_set_timeout(comm, 0);
+    ith_context_interrupt(rank_context);
+    ith_status status = ith_comm_barrier(comm);
+    SUITE_CHECK(rank_context, status == ITH_ERR_INTERRUPTED && atomic_load(&waits_so_far) < MOST_WAITS);
+    return ITH_OK;
+}
+
+/* A wait that does not end when the group ends also ends if it has no time limit and the rank is stopped on request. */
+static void a_request_ends_a_wait_without_end(void **state)
+{
+    (void)state;
+    ith_transport deaf = ith_local_transport;
+    wrapper table = {&deaf, NULL};
+    deaf.wait = counted_wait, deaf.silence = NULL;
+    atomic_store(&waits_so_far, 0);
+    assert_int_equal(wrapped_run(&table, 2, stops_on_request, NULL), 0);
+    ith_context_end_interruption(context), ith_context_end_interruption(context);
+}
+
 static atomic_int freezes; /* the number of waits that will stand still */
 
 static ith_status frozen_wait(void *state, int64_t request, double seconds, bool *done)
@@ -248,9 +282,9 @@ static void what_never_arrived_is_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_promises_are_failures),         cmocka_unit_test(a_standstill_is_no_wait),
-        cmocka_unit_test(a_failure_of_one_rank_ends_the_group), cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
-        cmocka_unit_test(what_never_arrived_is_a_failure),
+        cmocka_unit_test(a_request_ends_a_wait_without_end), cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(a_standstill_is_no_wait),           cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
+        cmocka_unit_test(a_notice_of_no_rank_is_not_heard),  cmocka_unit_test(what_never_arrived_is_a_failure),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }
