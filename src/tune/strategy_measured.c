@@ -58,7 +58,9 @@ ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem 
     ith_attn_setting setting;
     ith_wisdom *wisdom;
     ith_plan_info choices = ITH_PLAN_INFO_INIT;
-    ith_status status = ITH_SIZED_READ(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &choices);
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ITH_SIZED_READ(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &choices);
     if (status)
         return status;
     ith_group group;

@@ -290,6 +290,7 @@ static void strategies_that_no_plan_has_are_refused(void **state)
     int known = -1;
     problem.heads = 8, problem.head_dim = 16, problem.q_len = problem.kv_len = 300;
     check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &right));
+    REFUSED(NULL, "context", ith_wisdom_put_strategy(NULL, &problem, &right, 0, 0, 1, 1));
     const double times[] = {-1, 0, NAN, INFINITY};
     for (int i = 0; i < 4; i++) {
         REFUSED(context, "seconds", ith_wisdom_put_strategy(context, &problem, &right, 0, 0, times[i], 1));
