@@ -3,7 +3,8 @@
  * the number of the execution and, in the low RANK_BITS bits, of the rank that was cancelled. */
 #include "halt.h"
 
-#define RANK_BITS 20 /* a group has at most 2^20 ranks */
+#define RANK_BITS 20
+_Static_assert(ITH_MOST_RANKS <= 1 << RANK_BITS, "the number of a rank does not fit into its bits");
 
 static int64_t stop_word(int64_t stamp, int rank)
 {
