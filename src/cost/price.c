@@ -225,7 +225,8 @@ static void add_moves(const ith_price *price, const ith_schedule *schedule, cons
 }
 
 /* The bytes that a rank's group of consecutive ranks sends over a level in a hop. The first ranks of the group send to
- * the ranks before it (bidir), and the last ones to those behind it: as many as an axis has, or the whole group. */
+ * the ranks before the group (bidir), and the last ranks to the ranks behind it. As many ranks send as an axis has, or
+ * the whole group. */
 static double group_hop_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, int level)
 {
     const int64_t ulysses = price->setting.ulysses;

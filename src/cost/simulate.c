@@ -67,7 +67,8 @@ static double take_unit(void *user, const ith_walker *w, const char *name, doubl
 
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
-/* The heap of ranks that may go on: the earliest first; of those with the same time, the one that came first. */
+/* The order of the heap of ranks that may go on: the earliest rank first. Of ranks with the same time, the rank that
+ * was pushed first. */
 static bool earlier(const ith_event *a, const ith_event *b)
 {
     return a->time < b->time || (a->time == b->time && a->number < b->number);

@@ -14,7 +14,7 @@ ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine);
 /* If an operation of the communicator failed, copies its error sentence to the caller's context. Returns status. */
 ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status);
 
-/* Collective. Gives all ranks what rank 0 has decided: its status and, if the status is ITH_OK, `bytes` bytes of data.
+/* Collective. Gives all ranks the decision of rank 0: its status and, if the status is ITH_OK, `bytes` bytes of data.
  * mine: the status of rank 0; ITH_OK on the other ranks. */
 ith_status ith_agree_with_first(ith_context *context, ith_comm *comm, ith_status mine, void *data, int64_t bytes);
 

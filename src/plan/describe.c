@@ -107,7 +107,7 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     return text;
 }
 
-/* Describes what computes, and with which tiles: a device has tiles of its own. */
+/* Describes the device that computes, or the tiles and threads of the processor. A device has tiles of its own. */
 static const char *machine_text(const ith_attn_setting *s, const ith_plan_info *i, char *text, size_t text_bytes)
 {
     if (s->device)

@@ -52,11 +52,11 @@ static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting 
     const ith_device_kernel *kernel = ith_device_kernel_named(s->device, o->kernel);
     if (!kernel)
         return ith_fail(s->context, ITH_ERR_ARGUMENT,
-                        "no kernel of the device %s is named '%.100s'; those that would do here: %s", s->device->name,
+                        "no kernel of the device %s is named '%.100s'; kernels that would do here: %s", s->device->name,
                         o->kernel, fit);
     const char *reason = refusal_of(s, kernel);
     if (reason)
-        return ith_fail(s->context, ITH_ERR_UNSUPPORTED, "kernel %s: %s; those that would do here: %s", kernel->name,
+        return ith_fail(s->context, ITH_ERR_UNSUPPORTED, "kernel %s: %s; kernels that would do here: %s", kernel->name,
                         reason, fit);
     return ITH_OK;
 }

@@ -59,15 +59,15 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
     const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
     list_fit(s, fit, sizeof fit);
     if (!kernel)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; those that would do here: %s", name,
-                        fit);
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; kernels that would do here: %s",
+                        name, fit);
     if (!runs_here(s->context, kernel))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                        "kernel %s needs %s, which this machine lacks; those that would do here: %s", name,
+                        "kernel %s needs %s, which this machine lacks; kernels that would do here: %s", name,
                         ith_cpu_describe(kernel->cpu & ~ith_context_cpu(s->context), lacking, sizeof lacking), fit);
     if (!takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                        "kernel %s does not take head_dim %lld in %s with softmax %s; those that would do here: %s",
+                        "kernel %s does not take head_dim %lld in %s with softmax %s; kernels that would do here: %s",
                         name, (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype),
                         ith_softmax_name(s->softmax), fit);
     s->kernel = kernel;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns the caller's problem and options into a setting, in which every choice is made. Every rank makes the same
- * choices. They follow from the problem, the options and the group, which are the same on every rank, and from what
- * rank 0 broadcasts: the strategy and the tiles that its wisdom knows, and its choice of a kernel. */
+ * choices. They follow from the problem, the options and the group, which are the same on every rank, and from
+ * rank 0's broadcasts: the strategy and the tiles that its wisdom knows, and its choice of a kernel. */
 #ifndef ITH_PLAN_SETTLE_H
 #define ITH_PLAN_SETTLE_H
 

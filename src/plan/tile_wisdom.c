@@ -15,6 +15,8 @@
 
 enum { LEAST_CLASS = 256, MOST_CLASS = 1 << 20 };
 
+_Static_assert(ITH_ATTN_NAME_BYTES == 48, "the format in ith_tile_wisdom_is_legal reads names of another length");
+
 int64_t ith_tile_class(int64_t keys)
 {
     int64_t class = LEAST_CLASS;

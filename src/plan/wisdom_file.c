@@ -31,6 +31,11 @@
 #define CHECKSUM_BYTES 32
 #define SEPARATORS " "
 
+_Static_assert(ITH_WISDOM_SUBJECT_BYTES + ITH_WISDOM_FIGURES * (ITH_ATTN_NAME_BYTES + 12) < LINE_BYTES,
+               "a line has no room for the longest entry");
+_Static_assert(ITH_ATTN_NAME_BYTES == 48 && ITH_WISDOM_SUBJECT_BYTES == 256 && ITH_WISDOM_MOST == 1000000000,
+               "the sentences of read_figures and read_entry name other limits");
+
 /* The first two lines of a wisdom file. */
 typedef struct wisdom_header {
     char version[64], machine[512];

@@ -114,8 +114,8 @@ static ith_status time_step(link *l, step_fn step, void *user, double seconds, d
     return status ? status : longest(l, least, out);
 }
 
-/* The mean of the middle half. A link that is loaded in both directions has fast and slow times, of which a median
- * would tell one alone. */
+/* The mean of the middle half. A link that is loaded in both directions has fast and slow times, and a median
+ * would be one of them. */
 static double middle_mean(double *numbers, int count)
 {
     const int left_out = count / 4;

@@ -47,7 +47,7 @@ static void named_kernels_are_taken_or_refused(void **state)
         t.options.kernel = k->name;
         if (k->cpu & ~(uint32_t)ITH_CPU_BASELINE) {
             assert_int_equal(ith_plan_predict(plain, &t.problem, &t.options, 1, 0, true, &info), ITH_ERR_UNSUPPORTED);
-            assert_non_null(strstr(ith_context_error(plain), "which this machine lacks; those that would do here: "));
+            assert_non_null(strstr(ith_context_error(plain), "which this machine lacks; kernels that would do here: "));
             assert_non_null(strstr(ith_context_error(plain), "f32_ref"));
         }
         if (k->cpu & ~ith_context_cpu(context))
@@ -68,7 +68,7 @@ static void named_kernels_are_taken_or_refused(void **state)
     }
     trial t = new_trial();
     t.options.kernel = "";
-    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "no kernel is named ''; those that would do here: ");
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "no kernel is named ''; kernels that would do here: ");
     ith_context_destroy(&context);
     ith_context_destroy(&plain);
 }

@@ -224,9 +224,9 @@ static bool next(ith_schedule *s, ith_step *step)
 
 /* ---- Hops that are alike ----------------------------------------------------------------------------------------- */
 
-/* These hops and the four before and after each are never skipped: the first and the last one; those at which a rank
- * has the first or the last shard of the ring; and those whose shard has the last of the longer shares (ith_share),
- * because the shards after it are shorter. */
+/* Some hops are never skipped: the first and the last hop; the hops at which a rank has the first or the last shard of
+ * the ring; and the hops whose shard holds the last of the longer shares (ith_share), because later shards are shorter.
+ * The HOPS_KEPT hops before and after each of these hops are not skipped either. */
 enum { HOPS_KEPT = 4 };
 
 static int hops_alike(const ith_schedule *s)

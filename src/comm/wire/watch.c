@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages on control connections (watch.h). A message is a watch_head and its bytes. A queue of the sender holds what
- * the connection has no room for, so that a message is never cut off.
+/* Messages on control connections (watch.h). A message is a watch_head and its bytes. A queue of the sender holds
+ * the bytes for which the connection has no room, so that a message is never cut off.
  *
  * No socket sets a time limit (TCP_USER_TIMEOUT, keepalive): the time limit of a group decides how long a network may
  * be interrupted. */
@@ -248,7 +248,7 @@ void ith_watch_wake(ith_watch *w)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Sends what is left to send, and reads until the other end closes. A connection that is closed with unread input is
+/* Sends the rest of the queue, and reads until the other end closes. A connection that is closed with unread input is
  * reset, which may overtake messages of this process. Returns whether the connection may be closed. */
 static bool finish_peer(ith_watch *w, watch_peer *peer)
 {

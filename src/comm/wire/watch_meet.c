@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the control connections: each process connects to the processes before it, and accepts those after it.
+/* Makes the control connections. Each process connects to the processes before it, and accepts the processes after it.
  *
- * A host may have several addresses, of which some lead nowhere or to another machine. A process therefore tries all of
- * them, one after the other without waiting for the first, and again where an attempt has failed. The process that
- * connects sends a hello with the cookie of the process that it looks for, which answers the first right hello with a
- * welcome and closes all other connections. The connection with the welcome is the one that both keep.
+ * A host may have several addresses, of which some lead nowhere or to another machine. A process therefore tries all
+ * addresses, one after the other without waiting for the first, and again where an attempt has failed. The process that
+ * connects sends a hello with the cookie of the process that it looks for. That process answers the first right hello
+ * with a welcome, and closes all other connections. Both keep the connection with the welcome.
  *
  * A process that has all its connections sends CONNECTED on each. It has finished when it has CONNECTED from all
  * others. Until then it sends AWAITS, which shows the others that it runs. A process that has finished may still get
@@ -252,8 +252,8 @@ static int send_hello(const meeting *m, half_open *h)
     return send(h->socket, &mine, sizeof mine, MSG_NOSIGNAL) == sizeof mine ? 0 : ECONNRESET;
 }
 
-/* Makes the next process to which there is no connection the target, of those before this process; this process itself
- * if there is none. */
+/* Makes the next process before this one to which there is no connection the target. If there is none, the target is
+ * this process itself. */
 static void choose_target(meeting *m, double now)
 {
     const int before = m->target, process = m->watch->process;
@@ -546,7 +546,7 @@ static bool begin_meeting(meeting *m, int processes)
     return m->answered && m->polls && m->polled;
 }
 
-/* Closes all connections but those that both ends keep, and the port. */
+/* Closes the port, and all connections except the ones that both ends keep. */
 static void end_meeting(meeting *m)
 {
     for (int i = 0; i < ATTEMPTS; i++)

@@ -121,7 +121,7 @@ static bool send_data(wire_state *self, wire_request *request, int peer)
     return true;
 }
 
-/* Sends what a request needs to send to one peer now. Returns whether it sent anything. */
+/* Sends the datagrams of a request that are due to one peer. Returns whether it sent any. */
 static bool send_to(wire_state *self, wire_request *request, int peer)
 {
     wire_peer *to = &self->peers[peer];

@@ -327,7 +327,7 @@ static void clear_rows_without_keys(const ith_sweep *s, const ith_attn_tensors *
 {
     const size_t bytes = (size_t)(s->setting->problem.head_dim * s->setting->element_bytes);
     for (int64_t i = 0; i < b->rows; i++) {
-        if (!isnan(b->call.lse[i]) || has_key(s->setting, tensors, b->head, b->number + i))
+        if (!isnan(b->call.lse[i]) || halted(s) || has_key(s->setting, tensors, b->head, b->number + i))
             continue;
         memset(b->call.o[i], 0, bytes);
         b->call.lse[i] = -INFINITY;
