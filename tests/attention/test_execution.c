@@ -174,7 +174,7 @@ static void copy_masks(rank_group *g, scene *s)
     expect_mean(&s->samples[0]);
     s->odd = g->ranks - 1;
     group_run(g, copied_mask, s);
-    expect_all_refused(g, s, ITH_ERR_ARGUMENT, "mask on rank", "the same on every rank");
+    expect_all_refused(g, s, ITH_ERR_ARGUMENT, "mask on rank", "every rank needs all of it");
 }
 
 static void masks_may_be_copies(void **state)

@@ -71,7 +71,7 @@ static void illegal_choices_name_the_nearest_legal(void **state)
         int ulysses, ring;
         const char *word;
     } rows[] = {
-        {4, ITH_STRATEGY_SINGLE, 0, 0, "ulysses, ring and ulysses_ring spread"},
+        {4, ITH_STRATEGY_SINGLE, 0, 0, "ulysses, ring and ulysses_ring use"},
         {4, ITH_STRATEGY_ULYSSES, 2, 2, "ulysses must be 4"},
         {4, ITH_STRATEGY_RING, 2, 0, "ring must be 4"},
         {6, ITH_STRATEGY_ULYSSES_RING, 4, 0, "the nearest that does is 3"},
