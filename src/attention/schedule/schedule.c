@@ -92,8 +92,8 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
         if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
             bytes += 2 * own.rows * step.heads.kv_heads * ith_travel_bytes(setting, ITH_TENSOR_K);
         if (step.kind == ITH_STEP_WAIT && step.exchange == ITH_EXCHANGE_HOP) {
-            int alike =
-                ith_schedule_hops_alike(&schedule); /* coming hops that send as much as the hop that has ended */
+            /* the next hops that send as much as the hop that has ended */
+            int alike = ith_schedule_hops_alike(&schedule);
             bytes += (bytes - before) * alike;
             ith_schedule_skip_hops(&schedule, alike);
             before = bytes;
