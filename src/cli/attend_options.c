@@ -54,7 +54,7 @@ static const ith_option rows[] = {
     {"fold", NULL, "Exchange batch and heads as one list, which is the default", FLAG(fold)},
     {"no-fold", NULL, "Exchange the entries of a batch one by one", FLAG(no_fold)},
     {"exchange", "auto|in_place|copy|mixed",
-     "Read one another's tensors in place, send messages (copy), or both (mixed: messages along the ring)",
+     "Read one another's tensors in place, send messages (copy), or both (mixed), with messages along the ring",
      WORD(asked.exchange, exchange_mode_word)},
     {"compress", "off|bf16|8bit",
      "Round messages for slow links: f32 to bf16, or v to 8 bits and the rest to bf16; the error is measured and shown",

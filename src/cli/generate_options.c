@@ -59,8 +59,8 @@ static const ith_option own_rows[] = {
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(noise), 0, 0, NULL, 0},
     {.help = "How to compute:"},
     {"cfg", "batch|parallel|sequential",
-     "Both guidance branches at once (batch), on two halves of the ranks (parallel), or one after the other in less "
-     "memory (sequential)",
+     "Both guidance branches at once (batch), on two halves of the ranks (parallel), or one after the other "
+     "(sequential) in less memory",
      ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
     {"precision", "auto|bf16|f32",
      "Number type of the operands of products and attention. auto: bf16 on a GPU, on processors with AMX and on AMD's "

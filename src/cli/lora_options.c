@@ -14,7 +14,9 @@
             NULL, 0                                                                                                    \
     }
 static const ith_option rows[] = {
-    ROW("lora", "LoRA of the transformer; of both experts, or of the expert in its file name (strength 1)", by_name),
+    ROW("lora",
+        "LoRA of the transformer; of both experts, or of the expert in its file name. STRENGTH is 1 if not given",
+        by_name),
     ROW("lora-high", "LoRA of the high-noise expert", high),
     ROW("lora-low", "LoRA of the low-noise expert", low),
 };

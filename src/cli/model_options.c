@@ -14,9 +14,9 @@
 static const ith_option rows[] = {
     ROW("model", "DIR", "Folder of a model: in the layout of diffusers, or with weight files that are recognised",
         folder, 'm'),
-    ROW("dit", "FILE", "Weights of the transformer (.safetensors or .gguf; for shards, the first one or the index)",
-        dit, 0),
-    ROW("dit-high", "FILE", "Weights of the high-noise expert, for models with two (A14B)", dit_high, 0),
+    ROW("dit", "FILE", "Weights of the transformer: .safetensors or .gguf; for shards, the first one or the index", dit,
+        0),
+    ROW("dit-high", "FILE", "Weights of the high-noise expert, for models with two, such as A14B", dit_high, 0),
     ROW("dit-low", "FILE", "Weights of the low-noise expert", dit_low, 0),
     ROW("vae", "FILE", "Weights of the autoencoder", vae, 0),
     ROW("text-encoder", "FILE", "Weights of the umT5 text encoder", text_encoder, 0),

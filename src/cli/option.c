@@ -92,10 +92,14 @@ static void explain_words(const ith_option *option, const char *text, char *why,
         length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", word_at(option, i));
 }
 
-/* Whether a text is empty that is to name a file. */
-static bool lacks_name(const ith_option *option, const char *text)
+/* Why an option takes no empty text: NULL if it does. */
+static const char *needs_name(const ith_option *option)
 {
-    return !*text && ith_option_is_text(option->type) && option->argument && strstr(option->argument, "FILE");
+    if (!ith_option_is_text(option->type) || !option->argument)
+        return NULL;
+    if (strstr(option->argument, "FILE"))
+        return "an empty text names no file";
+    return strcmp(option->argument, "DIR") ? NULL : "an empty text names no folder";
 }
 
 /* Writes into `why` the reason that text is not a valid value of the option. */
@@ -107,7 +111,7 @@ static void explain(const ith_option *option, const char *text, char *why, size_
     case ITH_OPTION_NAMES:
     case ITH_OPTION_FILES:
         snprintf(why, bytes, "%s",
-                 lacks_name(option, text) ? "an empty text names no file" : "there is no memory for its text");
+                 !*text && needs_name(option) ? needs_name(option) : "there is no memory for its text");
         return;
     case ITH_OPTION_SEED:
         snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
@@ -161,7 +165,7 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
         value = &unused;
     bool good = false;
     char *copy = NULL;
-    if (lacks_name(option, text)) {
+    if (!*text && needs_name(option)) {
         explain(option, text, why, why_bytes);
         return false;
     }

@@ -193,8 +193,8 @@ void ith_plan_print_table(const ith_plan_command *c)
     for (int64_t i = 0; i < shown; i++)
         print_legal(&c->rows[i]);
     if (shown < c->legal_count)
-        printf("%lld more legal plans: --rows %lld shows all\n", (long long)(c->legal_count - shown),
-               (long long)c->legal_count);
+        printf("%lld more legal plan%s: --rows %lld shows all\n", (long long)(c->legal_count - shown),
+               ith_cli_plural(c->legal_count - shown), (long long)c->legal_count);
     print_illegal(c);
     if (c->settings->simulate && c->legal_count)
         print_simulation(c);

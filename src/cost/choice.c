@@ -13,6 +13,7 @@
 #include "price.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
@@ -101,12 +102,41 @@ static ith_status choose_known(ith_price *price)
     return ITH_OK;
 }
 
+/* Whether an earlier row of the machine is of the same kernel and type. */
+static bool is_repeated(const ith_price *price, int64_t number)
+{
+    const ith_machine_attention row = ith_machine_attention_at(price->view, number);
+    for (int64_t i = 0; i < number; i++) {
+        ith_machine_attention other = ith_machine_attention_at(price->view, i);
+        if (other.dtype == row.dtype && !strcmp(other.kernel, row.kernel))
+            return true;
+    }
+    return false;
+}
+
+/* Lists the kernels and types that the machine has rates of: those of one type, or all others if it has none. */
+static void list_rates(const ith_price *price, char *list, size_t bytes)
+{
+    const ith_attn_tiles none = {0};
+    const bool typed = nearest_row(price, NULL, &none) >= 0;
+    int length = 0;
+    list[0] = '\0';
+    for (int64_t i = 0; i < price->view->machine.attention_count && length >= 0 && (size_t)length < bytes; i++) {
+        ith_machine_attention row = ith_machine_attention_at(price->view, i);
+        if ((!typed || row.dtype == price->setting.problem.dtype) && !is_repeated(price, i))
+            length += snprintf(list + length, bytes - (size_t)length, "%s%s for %s",
+                               length ? ", " : ": there are rates of ", row.kernel, ith_dtype_name(row.dtype));
+    }
+}
+
 static ith_status no_rate(const ith_price *price, const char *kernel)
 {
     const ith_attn_problem *p = &price->setting.problem;
-    return ith_fail(price->setting.context, ITH_ERR_UNSUPPORTED, "the machine%s%s has no rate of %s%.60s for %s",
+    char list[256];
+    list_rates(price, list, sizeof list);
+    return ith_fail(price->setting.context, ITH_ERR_UNSUPPORTED, "the machine%s%s has no rate of %s%.60s for %s%s",
                     price->view->machine.name[0] ? " " : "", price->view->machine.name,
-                    kernel ? "kernel " : "any kernel", kernel ? kernel : "", ith_dtype_name(p->dtype));
+                    kernel ? "kernel " : "any kernel", kernel ? kernel : "", ith_dtype_name(p->dtype), list);
 }
 
 /* Chooses the kernel that the options name. The library need not know it. */

@@ -142,6 +142,12 @@ grep '^prompt' printed.yaml | sed 's/ *# command line$//' >first
 grep '^prompt' out | sed 's/ *# printed.yaml:[0-9]*$//' >second
 same first second
 
+# Only the default of an option is printed as one.
+expect 0 "" "$ithaca" generate --print-config
+for name in cfg exchange dit dit-high lora; do
+    grep -qE "^$name: .*# default$" out || fail "the default of --$name: $(grep "^$name:" out)"
+done
+
 # Values come from the command line, the file, the model folder, the model itself, or the defaults, in this order.
 printf 'steps: 9\nguidance: [5, 4]\n' >run.yaml
 expect 0 "" "$ithaca" generate --config run.yaml --model "$model" --guidance 2 --print-config

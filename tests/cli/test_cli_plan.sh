@@ -200,10 +200,15 @@ expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy
 jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null || fail "--strategy ring: $(cat out)"
 # The table has as many rows as --rows says, and gives the number of the others.
 expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --rows 3
-[ "$(grep -c flash3 out)" = 3 ] && grep -qE '^[0-9]+ more legal plans' out || fail "--rows 3: $(cat out)"
+[ "$(grep -c flash3 out)" = 3 ] && grep -qE '^[0-9]+ more legal plans: ' out || fail "--rows 3: $(cat out)"
+expect 0 "" "$ithaca" plan --machine h100-8 --seq 16 --rows 1
+grep -qE '^1 more legal plan: --rows 2 shows all$' out || fail "--rows 1 of 2: $(cat out)"
 expect 1 "at most 8, the ranks of the machine h100-8" "$ithaca" plan --machine h100-8 --seq 16 --ranks 9
 expect 1 "no plan is legal: .*no rate of .*f32" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32 --strategy single
 grep -q "no rate of .*f32" out || fail "a type without rates: $(cat out)"
+# A kernel without rates is refused with those that have some, each once.
+expect 1 "no rate of kernel flash9 for bf16: there are rates of flash3 for bf16$" "$ithaca" plan --machine h100-8 --seq 16 --kernel flash9
+expect 1 "no rate of any kernel for f32: there are rates of flash3 for bf16$" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32
 
 # This machine is measured if the cache has no description of it.
 expect 0 "measuring it" "$ithaca" plan --seq 4096 --heads 4 --ranks 2

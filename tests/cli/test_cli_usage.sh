@@ -150,7 +150,7 @@ expect 1 "'$work/none/d'" "$ithaca" generate --model /none --prompt x --output "
 expect 1 "/none" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4"
 expect 1 "/none" "$ithaca" info --model /none
 expect 2 "--model is needed" "$ithaca" info --vae "$model/vae"
-expect 1 "folder is an empty name" "$ithaca" info --model ""
+expect 2 "--model: an empty text names no folder" "$ithaca" info --model ""
 expect 1 "/none" "$ithaca" tokenize --model /none x
 
 # config CONTENT WORDS: a configuration file with this content is refused, with its line.
