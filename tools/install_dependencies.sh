@@ -6,7 +6,7 @@ set -eu
 packages="build-essential cmake ninja-build pkg-config clang libomp-dev
           libjansson-dev libsentencepiece-dev libabsl-dev libutf8proc-dev libyaml-dev
           libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev jq
-          libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 locales python3 ${PACKAGES:-}"
+          libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 locales python3 help2man ${PACKAGES:-}"
 # to build and test for 64-bit ARM
 [ "$(uname -m)" != x86_64 ] || packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 

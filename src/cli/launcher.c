@@ -24,8 +24,7 @@ static const ith_option rows[] = {
     {.help = "Several processes, which mpirun, mpiexec or srun has started:"},
     {"transport", "auto|local|mpi",
      "How processes reach one another: by MPI, not at all (local), by a module that 'ithaca info' lists (its name, "
-     "such "
-     "as nccl), or by MPI if a launcher is recognised (auto)",
+     "such as nccl), or by MPI if a launcher is recognised (auto)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(transport), 0, 0, NULL, 0},
     {"timeout", "SECONDS",
      "End the run when a rank gives no sign of life for this long (60 over several processes, 600 within one)",
