@@ -33,13 +33,12 @@
  * all pipelines compare. */
 static ith_status make_noise(ith_rank *rank, void *user)
 {
-    static const char *const names[] = {"noise", NULL};
     const ith_generate_options *options = &rank->options;
     float **latents = &rank->pipeline->shared.latents;
     int64_t count = ith_latent_count(&rank->size);
     ith_status status = ITH_OK;
     if (options->noise_file) {
-        status = ith_latents_read(rank->context, options->noise_file, names, &rank->size, latents);
+        status = ith_latents_read(rank->context, options->noise_file, ith_first_noise, &rank->size, latents);
     } else if (!(*latents = ith_alloc(rank->context, count, sizeof(float), "latents"))) {
         status = ITH_ERR_MEMORY;
     } else {

@@ -315,6 +315,13 @@ static ith_status take_size(ith_context *context, const ith_model *model, ith_ge
     return ITH_OK;
 }
 
+/* Checks the file of the first noise. Its numbers are read when the run needs them. */
+static ith_status check_noise(ith_context *context, const ith_model *model, const ith_generate_options *options)
+{
+    const ith_latent_size size = ith_latent_size_of(&model->info, options);
+    return options->noise_file ? ith_latents_check(context, options->noise_file, ith_first_noise, &size) : ITH_OK;
+}
+
 ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
                             bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved)
 {
@@ -347,6 +354,8 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = check_size(context, pipeline->model, options);
     else if (!status && sized)
         status = take_size(context, pipeline->model, options);
+    if (!status && !options->from_latents && sized)
+        status = check_noise(context, pipeline->model, options);
     if (!status)
         options->precision = ith_precision_resolve(context, options->precision);
     return status;

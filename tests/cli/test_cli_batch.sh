@@ -110,9 +110,15 @@ expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dum
 expect 2 "--prompt is needed" "${run[@]}" --count 3
 expect 2 "must have the same name" "${run[@]}" --prompts prompts --checkpoint a --resume b
 
-# if the noise of a video cannot be read, the others are made all the same
-printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "noise": "none"}' '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
-expect 1 "none: No such file" "${run[@]}" --prompts broken
+# If the noise of a video is not there, nothing is begun. If its numbers cannot be used, the others are made all the same.
+printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "noise": "strange"}' '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
+expect 1 "broken:2: no video is begun because of this line" "${run[@]}" --prompts broken
+grep -q "cannot open strange: No such file" err || fail "the noise is not named: $(cat err)"
+[ ! -e clip-001.mp4 ] || fail "a video was made before the noise was missed"
+python3 -c 'import struct, sys
+header = b"{\"noise\": {\"dtype\": \"F32\", \"shape\": [16, 2, 4, 4], \"data_offsets\": [0, 2048]}}"
+sys.stdout.buffer.write(struct.pack("<Q", len(header)) + header + struct.pack("<f", float("nan")) * 512)' >strange
+expect 1 "strange: noise holds numbers that are not finite" "${run[@]}" --prompts broken
 grep -q 'clip-002.mp4 was not made' err || fail "the video that failed is not named: $(cat err)"
 grep -q '2 of 3 videos made, 0 were there, 1 failed' out || fail "no summary: $(tail -2 out)"
 same clip-001.mp4 one.mp4

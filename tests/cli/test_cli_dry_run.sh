@@ -94,6 +94,7 @@ folder=$model
 
 # A dry run refuses everything that a run would refuse.
 dry 1 "frames" --frames 8
+dry 1 "none: No such file" --noise none
 dry 1 "heads|ranks" --ranks 2 --ulysses 3 --ring 1
 # More memory than the machine has is reported.
 expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 4096 --width 4096 --frames 4001 --dry-run --json

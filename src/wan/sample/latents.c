@@ -68,6 +68,7 @@ ith_status ith_latents_check_finite(ith_context *context, const char *path, cons
 }
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};
+const char *const ith_first_noise[] = {"noise", NULL};
 
 /* Refuses a saved run (saved_run.h) whose latents lack steps. */
 static ith_status check_finished(ith_context *context, const char *path, const ith_tensor_file *file)
@@ -114,23 +115,44 @@ ith_status ith_latents_look(ith_context *context, const char *path, const char *
     return status;
 }
 
-ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
-                            const ith_latent_size *size, float **out)
+/* Opens a file, and finds the first tensor of the list `names` that it has, which must have this size. *file is NULL on
+ * failure. */
+static ith_status open_sized(ith_context *context, const char *path, const char *const *names,
+                             const ith_latent_size *size, ith_tensor_file **file, const ith_tensor **tensor)
 {
-    *out = NULL;
     ith_latent_size found;
-    ith_tensor_file *file = NULL;
-    const ith_tensor *tensor = NULL;
-    ith_status status = ith_tensor_file_open(context, path, &file);
+    ith_status status = ith_tensor_file_open(context, path, file);
     if (!status)
-        status = look(context, path, file, names, size->channels, &tensor, &found);
+        status = look(context, path, *file, names, size->channels, tensor, &found);
     if (!status && (found.frames != size->frames || found.height != size->height || found.width != size->width))
         status =
             ith_fail(context, ITH_ERR_ARGUMENT,
                      "%s: %s is [%lld, %lld, %lld, %lld], this run's frames and size need [%lld, %lld, %lld, %lld]",
-                     path, tensor->name, (long long)found.channels, (long long)found.frames, (long long)found.height,
+                     path, (*tensor)->name, (long long)found.channels, (long long)found.frames, (long long)found.height,
                      (long long)found.width, (long long)size->channels, (long long)size->frames,
                      (long long)size->height, (long long)size->width);
+    if (status)
+        ith_tensor_file_close(file);
+    return status;
+}
+
+ith_status ith_latents_check(ith_context *context, const char *path, const char *const *names,
+                             const ith_latent_size *size)
+{
+    ith_tensor_file *file = NULL;
+    const ith_tensor *tensor = NULL;
+    ith_status status = open_sized(context, path, names, size, &file, &tensor);
+    ith_tensor_file_close(&file);
+    return status;
+}
+
+ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
+                            const ith_latent_size *size, float **out)
+{
+    *out = NULL;
+    ith_tensor_file *file = NULL;
+    const ith_tensor *tensor = NULL;
+    ith_status status = open_sized(context, path, names, size, &file, &tensor);
     if (!status)
         status = copy_tensor(context, path, tensor, ith_latent_count(size), out);
     ith_tensor_file_close(&file);

@@ -25,6 +25,9 @@ ith_status ith_latents_check_finite(ith_context *context, const char *path, cons
  * with NULL. Numbers that are not finite are refused. The caller frees *out with ith_free. */
 ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
                             const ith_latent_size *size, float **out);
+/* Checks, from the header of the file alone, that ith_latents_read finds latents of this size. */
+ith_status ith_latents_check(ith_context *context, const char *path, const char *const *names,
+                             const ith_latent_size *size);
 /* Reads the size of latents from the header of a file, for the first tensor of the list `names` that the file has. The
  * tensor must have `channels` channels. */
 ith_status ith_latents_look(ith_context *context, const char *path, const char *const *names, int64_t channels,
@@ -32,6 +35,8 @@ ith_status ith_latents_look(ith_context *context, const char *path, const char *
 /* The names that the tensor of finished latents may have in files written by ith_latents_write and ith_dump_write. The
  * list ends with NULL. */
 extern const char *const ith_saved_latents[];
+/* The names that the tensor of the first noise may have. The list ends with NULL. */
+extern const char *const ith_first_noise[];
 /* Writes a file with one tensor, called latents, and `pair_count` pairs of metadata, from `keys` and `values`. */
 ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,
                              const char *const *keys, const char *const *values, int64_t pair_count);
