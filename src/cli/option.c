@@ -92,10 +92,10 @@ static void explain_words(const ith_option *option, const char *text, char *why,
         length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", word_at(option, i));
 }
 
-/* Why an option takes no empty text: NULL if it does. */
-static const char *needs_name(const ith_option *option)
+/* The reason why a text is refused because it is empty; NULL if it is not. */
+static const char *lack_of_name(const ith_option *option, const char *text)
 {
-    if (!ith_option_is_text(option->type) || !option->argument)
+    if (*text || !ith_option_is_text(option->type) || !option->argument)
         return NULL;
     if (strstr(option->argument, "FILE"))
         return "an empty text names no file";
@@ -105,14 +105,12 @@ static const char *needs_name(const ith_option *option)
 /* Writes into `why` the reason that text is not a valid value of the option. */
 static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
 {
+    const char *lacks = lack_of_name(option, text);
     switch (option->type) {
     case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES:
-    case ITH_OPTION_FILES:
-        snprintf(why, bytes, "%s",
-                 !*text && needs_name(option) ? needs_name(option) : "there is no memory for its text");
-        return;
+    case ITH_OPTION_FILES: snprintf(why, bytes, "%s", lacks ? lacks : "there is no memory for its text"); return;
     case ITH_OPTION_SEED:
         snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
         return;
@@ -165,7 +163,7 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
         value = &unused;
     bool good = false;
     char *copy = NULL;
-    if (!*text && needs_name(option)) {
+    if (lack_of_name(option, text)) {
         explain(option, text, why, why_bytes);
         return false;
     }

@@ -106,14 +106,21 @@ static ith_status take(reader *r, void *to, int64_t bytes)
     return status;
 }
 
+/* A little-endian number of 1 to 8 bytes. */
+static uint64_t number_of(const unsigned char *digits, int64_t bytes)
+{
+    uint64_t number = 0;
+    for (int64_t i = bytes - 1; i >= 0; i--)
+        number = number << 8 | digits[i];
+    return number;
+}
+
 /* Reads a little-endian number of 1 to 8 bytes. */
 static ith_status take_number(reader *r, int64_t bytes, uint64_t *number)
 {
-    unsigned char digits[8];
-    *number = 0;
+    unsigned char digits[8] = {0};
     ith_status status = take(r, digits, bytes);
-    for (int64_t i = bytes - 1; i >= 0 && !status; i--)
-        *number = *number << 8 | digits[i];
+    *number = status ? 0 : number_of(digits, bytes);
     return status;
 }
 
@@ -473,10 +480,8 @@ static ith_status restore_shape(const ith_tensor_file *file, const ith_metadata_
     const int dims = (int)array->count;
     ith_status status =
         ith_mapping_copy(file->context, file->path, digits, file->mapping.data + array->begin, array->bytes);
-    for (int i = 0; i < dims && !status; i++) {
-        const unsigned char *d = digits + 4 * i;
-        shape[i] = (int32_t)(d[0] | (uint32_t)d[1] << 8 | (uint32_t)d[2] << 16 | (uint32_t)d[3] << 24);
-    }
+    for (int i = 0; i < dims && !status; i++)
+        shape[i] = (int32_t)number_of(digits + 4 * i, 4);
     if (status || !ith_tensor_bytes(found->dtype, dims, shape, &bytes) || bytes != found->bytes)
         return status;
     ith_tensor *tensor = &file->tensors[found - file->tensors];

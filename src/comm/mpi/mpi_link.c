@@ -63,18 +63,25 @@ pthread_mutex_t ith_mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 static mpi_link *closed_links;
 static int links_in_use;
 
+/* Notes the first failure of a link, and its time. */
+static void note_failure(mpi_link *l, const char *reason)
+{
+    if (l->reason[0])
+        return;
+    snprintf(l->reason, sizeof l->reason, "%s", reason);
+    l->failed_ns = ith_watch_now_ns();
+}
+
 /* Notes the failure of an MPI call. Returns whether the call succeeded. */
 static bool check(mpi_link *l, int code, const char *call)
 {
-    char text[MPI_MAX_ERROR_STRING] = "";
+    char text[MPI_MAX_ERROR_STRING] = "", reason[sizeof l->reason];
     int length = 0;
     if (code == MPI_SUCCESS)
         return true;
     MPI_Error_string(code, text, &length);
-    if (!l->reason[0]) {
-        snprintf(l->reason, sizeof l->reason, "%s: %.200s", call, text);
-        l->failed_ns = ith_watch_now_ns();
-    }
+    snprintf(reason, sizeof reason, "%s: %.200s", call, text);
+    note_failure(l, reason);
     return false;
 }
 
@@ -118,9 +125,10 @@ static void *link_reserve(void *self, int process, int64_t bytes)
 static bool may_send(mpi_link *l, int process)
 {
 #ifndef OPEN_MPI
+    char reason[sizeof l->reason];
     if (!l->reason[0] && ith_watch_has_closed(l->watch, process)) {
-        snprintf(l->reason, sizeof l->reason, "process %d has closed its connections", process);
-        l->failed_ns = ith_watch_now_ns();
+        snprintf(reason, sizeof reason, "process %d has closed its connections", process);
+        note_failure(l, reason);
     }
 #else
     (void)process;
