@@ -138,7 +138,12 @@ typedef struct copying {
 static void *copy_world(void *user)
 {
     copying *c = user;
+    MPI_Errhandler before; /* the application's, which may end the process */
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     c->code = MPI_Comm_dup(MPI_COMM_WORLD, &c->comm);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    MPI_Errhandler_free(&before);
     atomic_store(&c->done, true);
     return NULL;
 }
