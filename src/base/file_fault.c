@@ -21,9 +21,16 @@ typedef struct guard {
     struct guard *outer; /* the guard around this one; NULL: none */
 } guard;
 
-/* The calling thread's innermost guard; NULL outside of any. "initial-exec" means that the signal handler can read the
- * variable in every thread without an allocation. */
-static __thread guard *volatile innermost __attribute__((tls_model("initial-exec")));
+/* For the variables of a thread that the signal handler reads. In a library that dlopen has loaded, glibc may allocate
+ * such a variable when a thread first reads it, which is not allowed in a signal handler; "initial-exec" forbids it.
+ * musl never does that, and its dlopen refuses a library with this attribute. */
+#ifdef __GLIBC__
+#define SIGNAL_SAFE __attribute__((tls_model("initial-exec")))
+#else
+#define SIGNAL_SAFE
+#endif
+
+static __thread guard *volatile innermost SIGNAL_SAFE; /* of the calling thread; NULL outside of any guard */
 
 /* The actions of SIGBUS that this file's handler has replaced: the first one, and one for each different handler that
  * the program installed later. Entries are never removed, because a signal may come at any time. */
@@ -33,7 +40,7 @@ static atomic_int latest;                                /* index of the action 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for installing */
 
 /* Whether the calling thread is in a replaced handler, which this file's handler has called. */
-static __thread volatile bool handing_on __attribute__((tls_model("initial-exec")));
+static __thread volatile bool handing_on SIGNAL_SAFE;
 
 /* Whether the signal reports an access to a page that a mapped file does not have or that cannot be read. */
 static bool is_lost_page(const siginfo_t *info)

@@ -40,9 +40,9 @@ double ith_watch_now(void)
 
 /* Sends bytes of a connection as far as it has room, and returns how many were sent. On an error the peer becomes deaf.
  */
-static size_t send_some(watch_peer *peer, struct iovec *parts, size_t count)
+static size_t send_some(watch_peer *peer, struct iovec *parts, int count)
 {
-    struct msghdr header = {.msg_iov = parts, .msg_iovlen = count};
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = (size_t)count};
     ssize_t sent;
     do
         sent = sendmsg(peer->socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
