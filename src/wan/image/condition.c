@@ -169,7 +169,7 @@ ith_status ith_condition_share(ith_rank *rank, void *user)
     float **condition = &rank->pipeline->shared.condition;
     const ith_latent_size size = ith_condition_size(rank->pipeline->model, &rank->options, &rank->size);
     int64_t count = ith_latent_count(&size);
-    ith_status status = *condition ? ITH_OK : allocate(rank, &count);
+    ith_status status = ith_comm_agree(rank->leaders, *condition ? ITH_OK : allocate(rank, &count));
     return status ? status : ith_comm_broadcast(rank->leaders, *condition, count * (int64_t)sizeof(float), 0);
 }
 
