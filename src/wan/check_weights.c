@@ -139,13 +139,13 @@ static ith_status hash_tokenizer(ith_context *context, const char *path, uint64_
 static ith_status hash_part(ith_context *context, const ith_model *model, ith_part part, uint64_t *hash)
 {
     const ith_source *source = &model->sources.parts[part];
-    uint64_t own = 0, added = 0;
+    uint64_t parts[2] = {0, 0}; /* of the weight files, and of the LoRA files */
     ith_status status = source->folder ? hash_config(context, source->folder, "config.json", hash) : ITH_OK;
     if (!status)
-        status = ith_store_hash(context, model->files[part], &own);
+        status = ith_store_hash(context, model->files[part], &parts[0]);
     if (!status)
-        status = ith_lora_hash(context, lora_of(model, part), &added);
-    *hash ^= own + 2 * added;
+        status = ith_lora_hash(context, lora_of(model, part), &parts[1]);
+    *hash = ith_hash(*hash, parts, sizeof parts);
     return status;
 }
 
