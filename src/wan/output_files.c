@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the files that a run writes, before it computes (output_files.h). */
 #include "output_files.h"
 
 #include "../base/context.h"

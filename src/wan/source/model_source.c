@@ -352,7 +352,7 @@ static ith_status search_folder(ith_context *context, const char *folder, ith_so
 /* Checks that the names of the experts' files do not say the noise of the other expert. */
 static ith_status check_experts(ith_context *context, const char *high, const char *low)
 {
-    const bool high_is_low = ith_noise_of_name(high)<0, low_is_high = ith_noise_of_name(low)> 0;
+    const bool high_is_low = ith_noise_of_name(high) == -1, low_is_high = ith_noise_of_name(low) == 1;
     if (high_is_low && low_is_high)
         return ith_fail(context, ITH_ERR_ARGUMENT, "dit_high is %s, and dit_low is %s: by their names they are swapped",
                         high, low);

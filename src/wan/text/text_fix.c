@@ -244,8 +244,8 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
 }
 
 /* Repeats the steps on a segment (a line, or a part of a long line) until nothing changes, and appends it to `out`.
- * This ends, because no step undoes another. A text of nested entities takes a round for each level, so the rounds after
- * the first can be interrupted. */
+ * This ends, because no step undoes another. A text of nested entities takes a round for each level, so the rounds
+ * after the first can be interrupted. */
 static ith_status fix_segment(ith_context *context, const uint32_t *segment, int64_t count, bool entities,
                               ith_codepoints *out)
 {
