@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool has_part(const ith_model *model, ith_part part)
+bool ith_model_has_part(const ith_model *model, ith_part part)
 {
     return part != ITH_PART_DIT_2 || model->info.experts == 2;
 }
@@ -59,7 +59,7 @@ ith_status ith_model_check_weights(ith_context *context, ith_model *model)
     ith_status status = ITH_OK;
     for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
         status = ith_lora_check_unchanged(context, lora_of(model, part));
-        if (!status && has_part(model, part) &&
+        if (!status && ith_model_has_part(model, part) &&
             (!model->files[part] || ith_store_check_unchanged(context, model->files[part])))
             status = open_part(context, model, part);
     }
@@ -72,11 +72,18 @@ ith_status ith_model_check_unchanged(ith_context *context, const ith_model *mode
     return !status && model->files[part] ? ith_store_check_unchanged(context, model->files[part]) : status;
 }
 
+ith_status ith_model_open_unchanged(ith_context *context, const ith_model *model, ith_part part, ith_store **out)
+{
+    *out = NULL;
+    ith_status status = ith_model_check_unchanged(context, model, part);
+    return status ? status : ith_model_open_part(context, model, part, out);
+}
+
 ith_status ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part, int64_t *bytes)
 {
     ith_store *store = NULL;
     *bytes = 0;
-    if (!model->folder || !has_part(model, part)) {
+    if (!model->folder || !ith_model_has_part(model, part)) {
         *bytes = model->lists[part];
         return ITH_OK;
     }
@@ -155,7 +162,7 @@ ith_status ith_model_hash_added(ith_context *context, const ith_model *model, ui
     *hash = 1;
     for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
         uint64_t added = 0;
-        if (has_part(model, part) && !model->sources.parts[part].folder)
+        if (ith_model_has_part(model, part) && !model->sources.parts[part].folder)
             status = hash_part(context, model, part, hash);
         else
             status = ith_lora_hash(context, lora_of(model, part), &added);
@@ -174,7 +181,7 @@ ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t
     if (!status)
         status = hash_tokenizer(context, model->sources.tokenizer, hash);
     for (ith_part part = 0; part < ITH_PARTS && !status; part++)
-        if (has_part(model, part))
+        if (ith_model_has_part(model, part))
             status = hash_part(context, model, part, hash);
     return status;
 }

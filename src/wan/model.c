@@ -95,7 +95,7 @@ static ith_status read_components(ith_context *context, ith_model *model)
     static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE};
     ith_status status = ITH_OK;
     for (size_t i = 0; i < sizeof order / sizeof *order && !status; i++)
-        if (order[i] != ITH_PART_DIT_2 || model->info.experts == 2)
+        if (ith_model_has_part(model, order[i]))
             status = read_component(context, model, order[i]);
     return status;
 }
