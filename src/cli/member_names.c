@@ -28,13 +28,14 @@ static const struct {
     {"block_kv_compute_in", "--block-kv-compute-in"},
 };
 
-/* The index of the member whose name is the first word of a text; -1: the word is another one. */
+/* The index of the member whose name is the first word of a text; -1: the word is another one. A word before a colon is
+ * a key of a YAML file, as the user wrote it. */
 static int member_at(const char *text, size_t *length)
 {
     *length = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strlen(names[i].member) == *length && !strncmp(text, names[i].member, *length) &&
-            (!text[*length] || strchr(" ,:;.)", text[*length])))
+            (!text[*length] || strchr(" ,;.)", text[*length])))
             return i;
     return -1;
 }
