@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens and checks the weight files of every component before a run begins, and computes the hash of a model. */
 #include "../base/context.h"
+#include "../base/count.h"
 #include "../base/hash.h"
 #include "../base/open_file.h"
 #include "model.h"
 #include "source/weight_files.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <string.h>
@@ -132,14 +134,18 @@ static ith_status hash_config(ith_context *context, const char *folder, const ch
     return status;
 }
 
-/* Hashes the tokenizer's file into *hash, unless the weight files hold it. */
+/* Hashes the tokenizer's file, or the files of its folder, into *hash, unless the weight files hold it. */
 static ith_status hash_tokenizer(ith_context *context, const char *path, uint64_t *hash)
 {
-    static const char *const names[] = {"spiece.model", "tokenizer.json"};
-    for (size_t i = 0; path && i < sizeof names / sizeof *names; i++)
-        if (ith_has_file(context, path, names[i]))
-            return hash_config(context, path, names[i], hash);
-    return path ? hash_file(context, path, hash) : ITH_OK;
+    static const char *const names[] = {ITH_TOKENIZER_MODEL, ITH_TOKENIZER_JSON};
+    ith_status status = ITH_OK;
+    int found = 0;
+    for (int i = 0; path && i < ITH_COUNT(names) && !status; i++)
+        if (ith_has_file(context, path, names[i])) {
+            status = hash_config(context, path, names[i], hash);
+            found++;
+        }
+    return path && !found ? hash_file(context, path, hash) : status;
 }
 
 /* Hashes the configuration and the weight files of one component into *hash. */

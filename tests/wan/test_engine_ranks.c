@@ -538,6 +538,10 @@ static void another_model_is_refused(void **state)
     free(data);
     expect_other_model(t, "the model of rank 1 and of rank 0 differ");
     link_part("transformer_2/" SHARD_2);
+    static const char tokenizer[] = "{\"model\": {\"byte_fallback\": false}}"; /* it is read besides spiece.model */
+    replace_part("tokenizer/tokenizer.json", tokenizer, sizeof tokenizer - 1);
+    expect_other_model(t, "the model of rank 1 and of rank 0 differ");
+    unlink(temporary_path(folder, "tokenizer/tokenizer.json"));
     free(t);
 }
 

@@ -4,6 +4,7 @@
 
 #include "../../base/context.h"
 #include "../names/module_names.h"
+#include "../text/tokenizer.h"
 #include "recognise.h"
 #include "weight_files.h"
 
@@ -490,7 +491,7 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
 
 static bool has_tokenizer(ith_context *context, const char *path)
 {
-    return ith_has_file(context, path, "spiece.model") || ith_has_file(context, path, "tokenizer.json");
+    return ith_has_file(context, path, ITH_TOKENIZER_MODEL) || ith_has_file(context, path, ITH_TOKENIZER_JSON);
 }
 
 /* Finds the tokenizer: where the caller says, in the model's folder, or beside the text encoder. NULL if only the
