@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "launcher.h"
+#include "member_names.h"
 #include "text_value.h"
 
 #include <limits.h>
@@ -60,13 +61,14 @@ static void find_origins(const char *sentence, char text[ORIGIN_BYTES])
 
 /* Prints "HEAD: SENTENCE" and the files and lines of its options. It is one write, so that lines of several processes
  * do not mix. */
-static void print_line(const char *head, char *sentence)
+static void print_line(const char *head, const char *sentence)
 {
-    char origins[ORIGIN_BYTES];
-    find_origins(sentence, origins);
-    ith_text_clean(sentence);
+    char origins[ORIGIN_BYTES], said[2 * PATH_MAX]; /* no allocation, which could fail */
+    ith_member_names_replace(sentence, said, sizeof said);
+    find_origins(said, origins);
+    ith_text_clean(said);
     ith_text_clean(origins);
-    fprintf(stderr, "%s: %s%s\n", head, sentence, origins);
+    fprintf(stderr, "%s: %s%s\n", head, said, origins);
 }
 
 /* Prints "HEAD: SENTENCE", or keeps the sentence if it is the first one that is held. */

@@ -41,7 +41,7 @@ typedef struct record {
     int32_t threads; /* must be equal on ranks that share a pipeline */
 } record;
 
-/* The data that rank 0 sends to all others, which compare the second half with their own. */
+/* The data that rank 0 sends to all others, which compare `step` and `values` with their own. */
 typedef struct request {
     uint64_t run;
     int64_t dumps;          /* whether rank 0 writes a dump file */

@@ -8,8 +8,9 @@
 
 /* Collective: compares the options and model sizes of all ranks, and finds the ranks that share this pipeline. `mine`
  * is the status of the checks of this rank's own arguments. If a value differs between ranks, returns ITH_ERR_ARGUMENT
- * with an error message that names the value and the rank. On success sets rank->team, rank->position, rank->dumps, and
- * *run, a random number that identifies the run. The caller frees rank->records, also after a failure. */
+ * with an error message that names the value and the rank. On success sets rank->team and rank->position;
+ * rank->dumps, rank->saves and rank->preview_every, as rank 0's options say; and *run, a random number that identifies
+ * the run. The caller frees rank->records, also after a failure. */
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run);
 /* The bytes of rank->records in a run of `ranks` ranks. */
 int64_t ith_agreement_bytes(int ranks);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens and checks the weight files of every component before a run begins, and computes the hash of a model. */
 #include "../base/context.h"
+#include "../base/count.h"
 #include "../base/hash.h"
 #include "../base/open_file.h"
 #include "model.h"
 #include "source/weight_files.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-static bool has_part(const ith_model *model, ith_part part)
+bool ith_model_has_part(const ith_model *model, ith_part part)
 {
     return part != ITH_PART_DIT_2 || model->info.experts == 2;
 }
@@ -59,7 +61,7 @@ ith_status ith_model_check_weights(ith_context *context, ith_model *model)
     ith_status status = ITH_OK;
     for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
         status = ith_lora_check_unchanged(context, lora_of(model, part));
-        if (!status && has_part(model, part) &&
+        if (!status && ith_model_has_part(model, part) &&
             (!model->files[part] || ith_store_check_unchanged(context, model->files[part])))
             status = open_part(context, model, part);
     }
@@ -72,11 +74,18 @@ ith_status ith_model_check_unchanged(ith_context *context, const ith_model *mode
     return !status && model->files[part] ? ith_store_check_unchanged(context, model->files[part]) : status;
 }
 
+ith_status ith_model_open_unchanged(ith_context *context, const ith_model *model, ith_part part, ith_store **out)
+{
+    *out = NULL;
+    ith_status status = ith_model_check_unchanged(context, model, part);
+    return status ? status : ith_model_open_part(context, model, part, out);
+}
+
 ith_status ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part, int64_t *bytes)
 {
     ith_store *store = NULL;
     *bytes = 0;
-    if (!model->folder || !has_part(model, part)) {
+    if (!model->folder || !ith_model_has_part(model, part)) {
         *bytes = model->lists[part];
         return ITH_OK;
     }
@@ -125,27 +134,31 @@ static ith_status hash_config(ith_context *context, const char *folder, const ch
     return status;
 }
 
-/* Hashes the tokenizer's file into *hash, unless the weight files hold it. */
+/* Hashes the tokenizer's file, or the files of its folder, into *hash, unless the weight files hold it. */
 static ith_status hash_tokenizer(ith_context *context, const char *path, uint64_t *hash)
 {
-    static const char *const names[] = {"spiece.model", "tokenizer.json"};
-    for (size_t i = 0; path && i < sizeof names / sizeof *names; i++)
-        if (ith_has_file(context, path, names[i]))
-            return hash_config(context, path, names[i], hash);
-    return path ? hash_file(context, path, hash) : ITH_OK;
+    static const char *const names[] = {ITH_TOKENIZER_MODEL, ITH_TOKENIZER_JSON};
+    ith_status status = ITH_OK;
+    int found = 0;
+    for (int i = 0; path && i < ITH_COUNT(names) && !status; i++)
+        if (ith_has_file(context, path, names[i])) {
+            status = hash_config(context, path, names[i], hash);
+            found++;
+        }
+    return path && !found ? hash_file(context, path, hash) : status;
 }
 
 /* Hashes the configuration and the weight files of one component into *hash. */
 static ith_status hash_part(ith_context *context, const ith_model *model, ith_part part, uint64_t *hash)
 {
     const ith_source *source = &model->sources.parts[part];
-    uint64_t own = 0, added = 0;
+    uint64_t parts[2] = {0, 0}; /* of the weight files, and of the LoRA files */
     ith_status status = source->folder ? hash_config(context, source->folder, "config.json", hash) : ITH_OK;
     if (!status)
-        status = ith_store_hash(context, model->files[part], &own);
+        status = ith_store_hash(context, model->files[part], &parts[0]);
     if (!status)
-        status = ith_lora_hash(context, lora_of(model, part), &added);
-    *hash ^= own + 2 * added;
+        status = ith_lora_hash(context, lora_of(model, part), &parts[1]);
+    *hash = ith_hash(*hash, parts, sizeof parts);
     return status;
 }
 
@@ -155,7 +168,7 @@ ith_status ith_model_hash_added(ith_context *context, const ith_model *model, ui
     *hash = 1;
     for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
         uint64_t added = 0;
-        if (has_part(model, part) && !model->sources.parts[part].folder)
+        if (ith_model_has_part(model, part) && !model->sources.parts[part].folder)
             status = hash_part(context, model, part, hash);
         else
             status = ith_lora_hash(context, lora_of(model, part), &added);
@@ -174,7 +187,7 @@ ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t
     if (!status)
         status = hash_tokenizer(context, model->sources.tokenizer, hash);
     for (ith_part part = 0; part < ITH_PARTS && !status; part++)
-        if (has_part(model, part))
+        if (ith_model_has_part(model, part))
             status = hash_part(context, model, part, hash);
     return status;
 }

@@ -81,7 +81,7 @@ static ith_status make_frames(ith_rank *rank, const ith_vae_config *config, int 
                         .part_count = part_count(processes, process)};
     out->rgb = ith_alloc(rank->context, frame_bytes(config, size, processes, process), 1, "a frame");
     out->parts = ith_alloc(rank->context, out->part_count, sizeof *out->parts, "the rows of a frame");
-    if (!out->rgb || (out->part_count && !out->parts))
+    if (!out->rgb || !out->parts)
         return ITH_ERR_MEMORY;
     list_parts(out, config, size, processes);
     return ITH_OK;
@@ -102,9 +102,7 @@ ith_status ith_decode_open(ith_rank *rank, ith_vae **vae)
     ith_observer_set_activity(context, "opening the autoencoder");
     const ith_model *model = rank->pipeline->model;
     ith_store *store = NULL;
-    ith_status status = ith_model_check_unchanged(context, model, ITH_PART_VAE);
-    if (!status)
-        status = ith_model_open_part(context, model, ITH_PART_VAE, &store);
+    ith_status status = ith_model_open_unchanged(context, model, ITH_PART_VAE, &store);
     if (!status)
         status = ith_vae_open(context, &model->vae, ITH_VAE_DECODER, store, rank->types.products, vae);
     rank->report.load_seconds += ith_clock_seconds() - start;

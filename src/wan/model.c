@@ -19,9 +19,9 @@
 
 /* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
 static const char official_negative[] =
-    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，低质量，JPEG压缩残留，"
-    "丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画"
-    "面，"
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，"
+    "最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，"
+    "画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
     "杂乱的背景，三条腿，背景人很多，倒着走";
 
 /* The settings of the reference implementation for a published model, which is identified by its sizes and its use of
@@ -95,7 +95,7 @@ static ith_status read_components(ith_context *context, ith_model *model)
     static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE};
     ith_status status = ITH_OK;
     for (size_t i = 0; i < sizeof order / sizeof *order && !status; i++)
-        if (order[i] != ITH_PART_DIT_2 || model->info.experts == 2)
+        if (ith_model_has_part(model, order[i]))
             status = read_component(context, model, order[i]);
     return status;
 }

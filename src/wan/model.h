@@ -29,6 +29,8 @@ typedef struct ith_model {
  * ith_model_free. ITH_ERR_IO if a file cannot be read, ITH_ERR_FORMAT if its contents are wrong, ITH_ERR_UNSUPPORTED
  * for a model of another kind, ITH_ERR_ARGUMENT for files that make no model together. */
 ith_status ith_model_read(ith_context *context, const ith_model_files *files, ith_model **out);
+/* Whether the model has this component: all have each, but a second transformer. */
+bool ith_model_has_part(const ith_model *model, ith_part part);
 /* Opens the weight files of a component. The caller closes *out. No other function opens weights of a model. */
 ith_status ith_model_open_part(ith_context *context, const ith_model *model, ith_part part, ith_store **out);
 /* Opens the weight files of every component, and checks that they hold all of its tensors, by name, type and shape, so
@@ -38,6 +40,9 @@ ith_status ith_model_check_weights(ith_context *context, ith_model *model);
 /* Checks that the weight files of a component are the files that ith_model_check_weights opened, with the same
  * content. Otherwise ITH_ERR_IO, with the name of the file. Checks nothing if the files are not open. */
 ith_status ith_model_check_unchanged(ith_context *context, const ith_model *model, ith_part part);
+/* Opens the weight files of a component for a stage of a run: as ith_model_open_part, after ith_model_check_unchanged.
+ */
+ith_status ith_model_open_unchanged(ith_context *context, const ith_model *model, ith_part part, ith_store **out);
 /* Sets *bytes to the memory of the lists of tensors of a component's open files (ith_store_held_bytes), which are read
  * from the files if they are not open; to 0 if the model has no such component, or if a run would refuse the files. */
 ith_status ith_model_list_bytes(ith_context *context, const ith_model *model, ith_part part, int64_t *bytes);

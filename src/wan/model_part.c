@@ -56,7 +56,7 @@ ith_status ith_pipeline_part(ith_pipeline *pipeline, int index, ith_model_part *
     ith_context *context = pipeline->context;
     const ith_model *model = pipeline->model;
     const int shift = index > 0 && model->info.experts == 1; /* there is no second transformer */
-    if (index < 0 || index + shift >= ITH_PARTS)
+    if (index < 0 || index >= ITH_PARTS - shift)
         return ITH_SIZED_FILL(context, ith_model_part, ITH_MODEL_PART_INIT, part, &full);
     const ith_part which = order[index + shift];
     ith_status status = ith_model_open_part(context, model, which, &store);

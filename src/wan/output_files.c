@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the files that a run writes, before it computes (output_files.h). */
 #include "output_files.h"
 
 #include "../base/context.h"
 #include "../base/output_place.h"
 #include "../base/replace_file.h"
+#include "text/tokenizer.h"
 
 #include <string.h>
 
@@ -83,8 +85,8 @@ static ith_status check_model(ith_context *context, const run_file *file, const 
         const char *folder, *name;
     } others[] = {{sources->folder, "model_index.json"},
                   {sources->folder, "scheduler/scheduler_config.json"},
-                  {sources->tokenizer, "spiece.model"},
-                  {sources->tokenizer, "tokenizer.json"}};
+                  {sources->tokenizer, ITH_TOKENIZER_MODEL},
+                  {sources->tokenizer, ITH_TOKENIZER_JSON}};
     ith_status status = check_path(context, file, sources->tokenizer);
     for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
         status = check_name(context, file, others[i].folder, others[i].name);

@@ -154,7 +154,7 @@ static ith_status encode(ith_rank *rank, const fit *f)
         f->colours[i] = square[0] + square[1] < square[2] ? -1 : fmaxf(-1, fminf(1, 2 * square[i % 3]));
         f->colours[numbers + i] = f->colours[i];
     }
-    ith_status status = ith_model_open_part(rank->context, model, ITH_PART_VAE, &store);
+    ith_status status = ith_model_open_unchanged(rank->context, model, ITH_PART_VAE, &store);
     if (!status)
         status = ith_vae_open(rank->context, &model->vae, ITH_VAE_ENCODER, store, rank->types.products, &vae);
     if (!status)

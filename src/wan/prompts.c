@@ -234,6 +234,7 @@ ith_status ith_prompts_share(ith_rank *rank, void *unused)
         const int64_t numbers = shared->text_count[i] * rank->pipeline->model->text.dim;
         if (!status && rank->rank && !(shared->text[i] = ith_alloc(rank->context, numbers, sizeof(float), "a prompt")))
             status = ITH_ERR_MEMORY;
+        status = ith_comm_agree(rank->leaders, status); /* a leader without memory does not take part */
         if (!status)
             status = ith_comm_broadcast(rank->leaders, shared->text[i], numbers * (int64_t)sizeof *shared->text[i], 0);
     }

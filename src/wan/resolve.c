@@ -85,7 +85,8 @@ static ith_status check_multiple(ith_context *context, const char *name, int64_t
                     (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
 }
 
-/* Checks the size, which a run that is resumed has from its file. */
+/* Checks the frames, and the height and width if they are not 0: a side that is not given may follow from the other and
+ * from an image. A run that is resumed has its size from its file. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;
@@ -95,9 +96,9 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
     int64_t most_pixels = positions * info->size_multiple;
     ith_status status = check_multiple(context, "frames", options->frames, info->frame_stride, 1,
                                        (positions - 1) * info->frame_stride + 1);
-    if (!status)
+    if (!status && options->height)
         status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
-    if (!status)
+    if (!status && options->width)
         status = check_multiple(context, "width", options->width, info->size_multiple, 0, most_pixels);
     return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
@@ -346,10 +347,12 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = check_flags(context, options, pipeline->lent);
     if (!status && !options->from_latents)
         status = check_images(context, pipeline->model, options);
-    if (!status)
-        put_size(&pipeline->model->info, options);
     if (!status && !options->from_latents)
         status = check_sampling(context, pipeline->model, options);
+    if (!status && !options->from_latents) /* what is given: the rest of the size is computed from it */
+        status = check_size(context, pipeline->model, options);
+    if (!status)
+        put_size(&pipeline->model->info, options);
     if (!status && !options->from_latents)
         status = check_size(context, pipeline->model, options);
     else if (!status && sized)

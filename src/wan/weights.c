@@ -134,26 +134,32 @@ void ith_weights_matrix(ith_weights *w, const char *module, int64_t rows, int64_
 
 /* ---- Linear layers --------------------------------------------------------------------------------------------- */
 
-/* Makes a linear layer from matrices, additions and a bias. */
-static ith_linear *attach(ith_weights *w, int64_t in, int64_t out, const ith_linear_weight *matrices, int count,
-                          const ith_linear_addition *additions, int64_t added, const float *bias,
-                          ith_operand_types types)
+/* What a linear layer is made of. */
+typedef struct layer_parts {
+    const ith_linear_weight *matrices; /* [count] */
+    int count;
+    const ith_linear_addition *additions; /* [added] */
+    int64_t added;
+    const float *bias; /* NULL: none */
+} layer_parts;
+
+static ith_linear *attach(ith_weights *w, int64_t in, int64_t out, const layer_parts *parts, ith_operand_types types)
 {
     if (w->status || !w->linears)
         return NULL;
-    ith_linear *linear = ith_linear_lay_out_with(w->linears, in, out, types, additions, added, &w->arena);
+    ith_linear *linear = ith_linear_lay_out_with(w->linears, in, out, types, parts->additions, parts->added, &w->arena);
     w->status = ith_linear_set_status(w->linears);
     if (!w->status && w->reads)
-        w->status = ith_linear_attach(w->context, linear, matrices, count, bias);
+        w->status = ith_linear_attach(w->context, linear, parts->matrices, parts->count, parts->bias);
     if (!w->status && w->reads)
-        w->status = ith_linear_add(w->context, linear, additions, added);
+        w->status = ith_linear_add(w->context, linear, parts->additions, parts->added);
     return linear;
 }
 
 ith_linear *ith_weights_attach(ith_weights *w, int64_t in, int64_t out, const ith_linear_weight *matrices, int count,
                                const float *bias, ith_operand_types types)
 {
-    return attach(w, in, out, matrices, count, NULL, 0, bias, types);
+    return attach(w, in, out, &(layer_parts){.matrices = matrices, .count = count, .bias = bias}, types);
 }
 
 ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int count, bool has_bias, int dims,
@@ -179,7 +185,8 @@ ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int c
         if (has_bias)
             read_floats(w, name_of(w, modules[i], ".bias"), 1, &rows, bias ? bias + i * rows : NULL);
     }
-    ith_linear *linear = attach(w, in, count * rows, matrices, count, additions, added, bias, types);
+    const layer_parts parts = {matrices, count, additions, added, bias};
+    ith_linear *linear = attach(w, in, count * rows, &parts, types);
     const bool is_packed = linear && ith_linear_is_packed(linear);
     for (int i = 0; i < count; i++)
         (is_packed ? ith_store_release : ith_store_retain)(w->store, tensors[i]);

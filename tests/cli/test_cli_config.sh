@@ -118,7 +118,7 @@ refused() {
 }
 refused 2 'strategy: rin' "^ithaca generate: --strategy: .* \(refused.yaml:2 sets strategy\)\$"
 refused 1 'frames: 4' '^ithaca: frames is 4; .* nearest are 1 and 5 \(refused.yaml:2 sets frames\)$'
-refused 1 'block-q: 7' '^ithaca: block_q is 7, .* nearest is [0-9]+ \(refused.yaml:2 sets block-q\)$'
+refused 1 'block-q: 7' '^ithaca: --block-q is 7, .* nearest is [0-9]+ \(refused.yaml:2 sets block-q\)$'
 refused 2 'fold: true\nno-fold: true' '^ithaca generate: --fold and --no-fold exclude each other \(refused.yaml:2 sets fold, refused.yaml:3 sets no-fold\)$'
 refused 1 'trace: c.mp4\noutput: c.mp4' "--output and --trace name the same file, 'c.mp4' \(refused.yaml:3 sets output, refused.yaml:2 sets trace\)\$"
 printf 'ranks: 3\nulysses: 2\n' >refused.yaml

@@ -176,4 +176,10 @@ for name in there missing; do
     [ -L $name ] || fail "the link $name was replaced"
 done
 expect 0 "" "$ithaca" attend --input "$input" --output /dev/null
+
+# The libraries name members of their structs; the program says the options.
+expect 1 "^ithaca: --dit-low is missing: a model with two experts needs --dit-high and --dit-low$" "$ithaca" generate \
+    --dit-high x --prompt x
+expect 1 "--dit-high is a/low_noise_dit_high, and --dit-low is" "$ithaca" generate --dit-high a/low_noise_dit_high \
+    --dit-low high_noise --prompt x
 finish

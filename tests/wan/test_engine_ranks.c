@@ -538,6 +538,10 @@ static void another_model_is_refused(void **state)
     free(data);
     expect_other_model(t, "the model of rank 1 and of rank 0 differ");
     link_part("transformer_2/" SHARD_2);
+    static const char tokenizer[] = "{\"model\": {\"byte_fallback\": false}}"; /* it is read besides spiece.model */
+    replace_part("tokenizer/tokenizer.json", tokenizer, sizeof tokenizer - 1);
+    expect_other_model(t, "the model of rank 1 and of rank 0 differ");
+    unlink(temporary_path(folder, "tokenizer/tokenizer.json"));
     free(t);
 }
 
@@ -630,11 +634,11 @@ static void a_rank_that_leaves_ends_the_run(void **state)
 }
 
 /* Refuses allocations of the second of two pipelines, which one of three ranks uses. */
-static void no_allocation_may_fail_unseen(void **state)
+static void refuse_allocations(unsigned without_model, long step)
 {
-    (void)state;
     long calls = 0;
-    for (long refuse = 0, step = 23; refuse <= calls; refuse += step) {
+    lacking = without_model;
+    for (long refuse = 0; refuse <= calls; refuse += step) {
         team *t = calloc(1, sizeof *t);
         team_open(t, 3, 2);
         for (int r = 0; r < 3; r++) {
@@ -653,8 +657,52 @@ static void no_allocation_may_fail_unseen(void **state)
         team_close(t);
         free(t);
     }
+    lacking = 0;
     printf("%ld allocations\n", calls);
     assert_true(calls > 100);
+}
+
+static void no_allocation_may_fail_unseen(void **state)
+{
+    (void)state;
+    refuse_allocations(0, 23);
+}
+
+/* The process of rank 1 has no model: rank 0 sends it the prompts. */
+static void no_allocation_of_a_borrower_may_fail_unseen(void **state)
+{
+    (void)state;
+    refuse_allocations(2, 7);
+}
+
+/* Rank 0 reads the saved run, and sends it to the other processes. If the file is damaged, they do not wait for it. */
+static void a_damaged_saved_run_is_refused_on_all_ranks(void **state)
+{
+    (void)state;
+    size_t bytes = 0;
+    char path[320];
+    snprintf(path, sizeof path, "%s", temporary_path(folder, "run.safetensors"));
+    for (int damaged = 0; damaged < 2; damaged++) {
+        team *t = calloc(1, sizeof *t);
+        team_open(t, 3, 2);
+        for (int r = 0; r < 3; r++)
+            t->members[r].options.checkpoint_file = path;
+        team_run(t);
+        expect_success(t);
+        char *whole = temporary_read(path, &bytes);
+        whole[bytes - 3] ^= (char)damaged;
+        temporary_write(path, whole, bytes);
+        free(whole);
+        for (int r = 0; r < 3; r++)
+            t->members[r].options.checkpoint_file = NULL, t->members[r].options.resume_file = path;
+        team_run(t);
+        if (damaged)
+            expect_failure(t, ITH_ERR_FORMAT, "their hash differs");
+        else
+            expect_success(t);
+        team_close(t);
+        free(t);
+    }
 }
 
 static ith_status call_again(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
@@ -700,6 +748,8 @@ int main(void)
         cmocka_unit_test(any_rank_may_end_a_stage_of_several_processes),
         cmocka_unit_test(a_rank_that_leaves_ends_the_run),
         cmocka_unit_test(no_allocation_may_fail_unseen),
+        cmocka_unit_test(no_allocation_of_a_borrower_may_fail_unseen),
+        cmocka_unit_test(a_damaged_saved_run_is_refused_on_all_ranks),
         cmocka_unit_test(runs_of_a_pipeline_follow_one_another),
     };
     return cmocka_run_group_tests(tests, altered_model_set_up, folder_tear_down);

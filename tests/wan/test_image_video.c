@@ -206,6 +206,14 @@ static void images_that_make_no_sense_are_refused(void **state)
     expect_refusal(pipeline, &options, "image has no pixels");
     image.rgb = grey, image.height = 0;
     expect_refusal(pipeline, &options, "image has 96 x 0 pixels");
+    image.height = 64; /* the side that is given is named, not the one that would follow from it */
+    options.height = 0, options.width = 1000000;
+    expect_refusal(pipeline, &options, "width is 1000000");
+    options.width = INT64_MAX;
+    expect_refusal(pipeline, &options, "width is 9223372036854775807");
+    options.height = -16, options.width = 0;
+    expect_refusal(pipeline, &options, "height is -16");
+    options.height = 64, options.width = 96;
     options.image = NULL, options.area = 4096;
     expect_refusal(plain, &options, "give height and width");
     ith_pipeline_close(&plain);

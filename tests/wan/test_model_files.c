@@ -9,6 +9,7 @@
 
 #include <ithaca/wan.h>
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -426,6 +427,58 @@ static void unknown_sizes_are_refused(void **state)
     assert_same(&got, &wanted);
 }
 
+static void a_number_that_no_component_has_is_no_error(void **state)
+{
+    (void)state;
+    static const int numbers[] = {-1, 4, INT_MAX - 1, INT_MAX};
+    ith_pipeline *pipeline = NULL;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.folder = MODEL, files.dit = MODEL "/transformer";
+    check(context, ith_pipeline_open_files(context, &files, &pipeline));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        ith_model_part part = ITH_MODEL_PART_INIT;
+        part.name = "";
+        check(context, ith_pipeline_part(pipeline, numbers[i], &part));
+        assert_null(part.name);
+    }
+    ith_pipeline_close(&pipeline);
+}
+
+/* ---- Saved runs -------------------------------------------------------------------------------------------------- */
+
+/* Runs the model whose experts are these with options for one small frame. */
+static ith_status run_experts(const char *high, const char *low, const char *save, const char *resume)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    files.folder = MODEL, files.dit_high = high, files.dit_low = low;
+    if (save)
+        options.prompt = "a circle", options.frames = 1, options.height = options.width = SIDE, options.steps = 2;
+    if (save)
+        options.boundary = 0.6, options.precision = ITH_PRECISION_F32;
+    options.threads = 1, options.checkpoint_file = save, options.resume_file = resume;
+    check(context, ith_pipeline_open_files(context, &files, &pipeline));
+    const ith_status status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
+    ith_pipeline_close(&pipeline);
+    return status;
+}
+
+/* Experts that are swapped, or another pair of equal experts, are another model for a saved run. */
+static void a_saved_run_knows_the_places_of_its_files(void **state)
+{
+    (void)state;
+    static const char one[] = MODEL "/transformer", other[] = MODEL "/transformer_2";
+    static const char *const pairs[][4] = {{one, other, other, one}, {one, one, other, other}};
+    const char *path = in("run.safetensors");
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        assert_int_equal(run_experts(pairs[i][0], pairs[i][1], path, NULL), ITH_OK);
+        assert_int_equal(run_experts(pairs[i][0], pairs[i][1], NULL, path), ITH_OK);
+        assert_int_equal(run_experts(pairs[i][2], pairs[i][3], NULL, path), ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "began with other files of the model"));
+    }
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static ith_status open_and_check(ith_context *poor, void *user)
@@ -464,6 +517,8 @@ int main(void)
         test(files_that_make_no_model_are_refused),
         test(a_wrong_folder_is_told_with_the_right_one),
         test(unknown_sizes_are_refused),
+        test(a_saved_run_knows_the_places_of_its_files),
+        test(a_number_that_no_component_has_is_no_error),
         test(failed_allocations_are_survived),
     };
     return cmocka_run_group_tests_name("model files", tests, NULL, NULL);

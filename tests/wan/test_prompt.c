@@ -119,6 +119,19 @@ static ith_status clean_one(ith_context *poor, void *user)
     return status;
 }
 
+/* A text of nested entities is repaired once for each level: a long one takes minutes. */
+static void a_repair_of_many_rounds_can_be_stopped(void **state)
+{
+    (void)state;
+    char *out = NULL;
+    ith_context_interrupt(context);
+    assert_int_equal(ith_prompt_clean(context, "&amp;amp;amp;lt;", &out), ITH_ERR_INTERRUPTED);
+    assert_null(out);
+    expect("one round", "one round");
+    ith_context_end_interruption(context);
+    expect("&amp;amp;amp;lt;", "<");
+}
+
 static void failing_allocations_are_survived(void **state)
 {
     (void)state;
@@ -134,6 +147,7 @@ int main(void)
         cmocka_unit_test(hangul_is_composed),
         cmocka_unit_test(what_is_not_utf8_is_refused),
         cmocka_unit_test(long_prompts_are_taken),
+        cmocka_unit_test(a_repair_of_many_rounds_can_be_stopped),
         cmocka_unit_test(failing_allocations_are_survived),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures one block of the transformer: an expert of a single layer with random weights, on random tokens. The stages
  * are the intervals that dit_forward.c marks in the trace. On a device all stages are compared with the rate of a large
- * matrix product. The latent has one frame of 1 x S patches, since only the
- * number of tokens matters. */
+ * matrix product. The latent has one frame of 1 x S patches, since only the number of tokens matters. */
 #include "bench_call.h"
 
 #include "../../base/context.h"

@@ -91,9 +91,7 @@ static ith_status encode(ith_rank *rank, given_video *c, float *latents)
     const int64_t frames = (c->frames - 1) / model->vae.stride_time + 1;
     ith_store *store = NULL;
     ith_vae *vae = NULL;
-    ith_status status = ith_model_check_unchanged(context, model, ITH_PART_VAE);
-    if (!status)
-        status = ith_model_open_part(context, model, ITH_PART_VAE, &store);
+    ith_status status = ith_model_open_unchanged(context, model, ITH_PART_VAE, &store);
     if (!status)
         status = ith_vae_open(context, &model->vae, ITH_VAE_ENCODER, store, rank->types.products, &vae);
     if (!status)
@@ -169,7 +167,7 @@ ith_status ith_condition_share(ith_rank *rank, void *user)
     float **condition = &rank->pipeline->shared.condition;
     const ith_latent_size size = ith_condition_size(rank->pipeline->model, &rank->options, &rank->size);
     int64_t count = ith_latent_count(&size);
-    ith_status status = *condition ? ITH_OK : allocate(rank, &count);
+    ith_status status = ith_comm_agree(rank->leaders, *condition ? ITH_OK : allocate(rank, &count));
     return status ? status : ith_comm_broadcast(rank->leaders, *condition, count * (int64_t)sizeof(float), 0);
 }
 

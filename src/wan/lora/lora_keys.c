@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. middle: ".lora_A."
- * here, last: ".weight". *adapter: as in ith_lora_key. */
+/* Finds ".lora_A.weight", or ".lora_A.NAME.weight" with the name of an adapter, at the end of a name. In this example
+ * middle is ".lora_A." and last is ".weight". *adapter: as in ith_lora_key. */
 static const char *adapter_end(const char *name, const char *middle, const char *last, const char **adapter)
 {
     const char *at = strstr(name, middle);

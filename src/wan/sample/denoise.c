@@ -130,9 +130,7 @@ static ith_status open_expert(ith_rank *rank, void *user)
     const ith_model *model = rank->pipeline->model;
     const ith_part part = part_of(w);
     ith_store *store = NULL;
-    ith_status status = ith_model_check_unchanged(context, model, part);
-    if (!status)
-        status = ith_model_open_part(context, model, part, &store);
+    ith_status status = ith_model_open_unchanged(context, model, part, &store);
     if (!status)
         status = ith_dit_open(context, &model->dit[w->expert], store, model->loras[w->expert], rank->types,
                               ith_denoise_keep(model, &rank->options, w->expert, &rank->size, rank->ranks),

@@ -85,7 +85,8 @@ typedef struct tensor_read {
     uint64_t hash; /* hash of the tensors that were read so far */
 } tensor_read;
 
-/* Reads one tensor of the saved run into the latents of every process: rank 0 reads it, and sends it to the leaders. */
+/* Reads one tensor of the saved run into the latents of every process: rank 0 reads it, and sends it to the leaders,
+ * which do not wait for a tensor that it could not read. */
 static ith_status read_tensor(ith_rank *rank, void *user)
 {
     tensor_read *read = user;
@@ -95,6 +96,7 @@ static ith_status read_tensor(ith_rank *rank, void *user)
         status = ith_saved_run_read(rank->context, rank->saved, read->index, &rank->size, latents, &read->hash);
     if (!rank->rank && !status && read->index == 0)
         status = ith_saved_run_check_hash(rank->context, rank->saved, read->hash);
+    status = ith_comm_agree(rank->leaders, status);
     if (status || !rank->leaders)
         return status;
     return ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof(float), 0);

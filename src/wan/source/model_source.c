@@ -4,6 +4,7 @@
 
 #include "../../base/context.h"
 #include "../names/module_names.h"
+#include "../text/tokenizer.h"
 #include "recognise.h"
 #include "weight_files.h"
 
@@ -352,7 +353,7 @@ static ith_status search_folder(ith_context *context, const char *folder, ith_so
 /* Checks that the names of the experts' files do not say the noise of the other expert. */
 static ith_status check_experts(ith_context *context, const char *high, const char *low)
 {
-    const bool high_is_low = ith_noise_of_name(high)<0, low_is_high = ith_noise_of_name(low)> 0;
+    const bool high_is_low = ith_noise_of_name(high) == -1, low_is_high = ith_noise_of_name(low) == 1;
     if (high_is_low && low_is_high)
         return ith_fail(context, ITH_ERR_ARGUMENT, "dit_high is %s, and dit_low is %s: by their names they are swapped",
                         high, low);
@@ -490,7 +491,7 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
 
 static bool has_tokenizer(ith_context *context, const char *path)
 {
-    return ith_has_file(context, path, "spiece.model") || ith_has_file(context, path, "tokenizer.json");
+    return ith_has_file(context, path, ITH_TOKENIZER_MODEL) || ith_has_file(context, path, ITH_TOKENIZER_JSON);
 }
 
 /* Finds the tokenizer: where the caller says, in the model's folder, or beside the text encoder. NULL if only the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages of a SentencePiece model (sentencepiece_model.proto): the numbers of the fields that are read or written.
- * For C and C++. */
+/* The messages of a SentencePiece model (sentencepiece_model.proto): the numbers of the fields that are read or
+ * written. For C and C++. */
 #ifndef ITH_WAN_SENTENCEPIECE_FIELDS_H
 #define ITH_WAN_SENTENCEPIECE_FIELDS_H
 

@@ -25,8 +25,8 @@ typedef struct ith_sentencepiece_way {
     bool folds_bytes, in_double;
 } ith_sentencepiece_way;
 
-/* Encodes a text into at most `most` ids. The name of a special piece (</s>, <pad>, <s>, <unk>, and others that the model
- * marks) becomes the id of the piece; the name of a byte, such as <0x41>, is text. */
+/* Encodes a text into at most `most` ids. The name of a special piece (</s>, <pad>, <s>, <unk>, and others that the
+ * model marks) becomes the id of the piece; the name of a byte, such as <0x41>, is text. */
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
                                     ith_sentencepiece_way way, int64_t most, int32_t *ids, int64_t *count);
 

@@ -244,7 +244,8 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
 }
 
 /* Repeats the steps on a segment (a line, or a part of a long line) until nothing changes, and appends it to `out`.
- * This ends, because no step undoes another. */
+ * This ends, because no step undoes another. A text of nested entities takes a round for each level, so the rounds
+ * after the first can be interrupted. */
 static ith_status fix_segment(ith_context *context, const uint32_t *segment, int64_t count, bool entities,
                               ith_codepoints *out)
 {
@@ -258,6 +259,8 @@ static ith_status fix_segment(ith_context *context, const uint32_t *segment, int
             status = run_steps(context, entities, &text, &scratch);
         changed = text.count != before.count ||
                   (text.count > 0 && memcmp(text.at, before.at, (size_t)text.count * sizeof *text.at) != 0);
+        if (!status && changed)
+            status = ith_context_check(context);
     }
     if (!status)
         status = ith_codepoints_append(context, out, text.at, text.count);

@@ -6,8 +6,8 @@
 /* The most ids of a prompt, </s> included; also the number of rows to which the reference pads an encoded prompt. */
 #define ITH_TEXT_LEN 512
 
-/* The most bytes of a prompt. Its first ITH_TEXT_LEN ids count, and are known in a fraction of a second, so that a run
- * can be interrupted. */
+/* The most bytes of a prompt. Its first ITH_TEXT_LEN ids count, and are known in a fraction of a second, unless it
+ * consists of nested HTML entities (text_fix.c). */
 #define ITH_TEXT_BYTES (256 << 10)
 
 #endif

@@ -131,8 +131,8 @@ static ith_status load_both(ith_context *context, const char *model, const char 
 
 static ith_status load_folder(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
 {
-    char *model = ith_format(context, "%s/spiece.model", folder),
-         *json = ith_format(context, "%s/tokenizer.json", folder);
+    char *model = ith_format(context, "%s/" ITH_TOKENIZER_MODEL, folder),
+         *json = ith_format(context, "%s/" ITH_TOKENIZER_JSON, folder);
     ith_status status = model && json ? load_both(context, model, json, tokenizer) : ITH_ERR_MEMORY;
     ith_free(context, model);
     ith_free(context, json);

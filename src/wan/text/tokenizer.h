@@ -6,6 +6,10 @@
 #include "../../base/context.h"
 #include "text_length.h"
 
+/* The files of a tokenizer's folder, of which one may be missing. */
+#define ITH_TOKENIZER_MODEL "spiece.model"
+#define ITH_TOKENIZER_JSON "tokenizer.json"
+
 typedef struct ith_tokenizer ith_tokenizer;
 
 /* Loads a tokenizer from a file, or from a folder: spiece.model, a Unigram model, or the same model in tokenizer.json
