@@ -56,12 +56,6 @@ ith_status ith_local_settle(const local_state *self)
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
 
-/* Whether the rank that posted the request has stopped and no longer needs the data. */
-static bool unwanted(const local_request *request)
-{
-    return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);
-}
-
 /* Copies all data that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank
  * that calls this. The caller holds the lock, which is released during a large copy. small: leaves large data. Returns
  * whether it copied. */
@@ -89,7 +83,7 @@ static bool move(local_group *group, local_request *from, int source, local_requ
     } else {
         world->busy[ranks[0]]++, world->busy[ranks[1]]++;
         pthread_mutex_unlock(&world->lock);
-        if (!unwanted(mine))
+        if (!ith_pairs_unwanted(&mine->posted))
             ith_pairs_walk(sends, target, receives, source, true, why, sizeof why);
         pthread_mutex_lock(&world->lock);
         world->busy[ranks[0]]--, world->busy[ranks[1]]--;
