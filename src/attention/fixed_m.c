@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-#define PIECE 512          /* rows that are summed together; the bits of the sums depend on this number */
-#define TASKS_PER_THREAD 8 /* a parallel loop handles about this many pieces (of PIECE rows) for each thread */
+enum { PIECE = ITH_KEYOPS_PIECE }; /* rows that are summed together */
+#define TASKS_PER_THREAD 8         /* a parallel loop handles about this many pieces (of PIECE rows) for each thread */
 /* the fewest kv heads that are measured together, unless there are fewer: rows of neighbouring heads share pages of
  * memory */
 #define TOGETHER 16
