@@ -13,13 +13,14 @@
 #include "fixed_m.h"
 
 #include "../base/parallel.h"
+#include "../kernels/device.h"
 #include "../kernels/keyops.h"
 
 #include <math.h>
 #include <string.h>
 
-#define PIECE 512          /* rows that are summed together; the bits of the sums depend on this number */
-#define TASKS_PER_THREAD 8 /* a parallel loop handles about this many pieces (of PIECE rows) for each thread */
+enum { PIECE = ITH_KEYOPS_PIECE }; /* rows that are summed together */
+#define TASKS_PER_THREAD 8         /* a parallel loop handles about this many pieces (of PIECE rows) for each thread */
 /* the fewest kv heads that are measured together, unless there are fewer: rows of neighbouring heads share pages of
  * memory */
 #define TOGETHER 16
@@ -448,18 +449,19 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
 
 ith_status ith_fixed_m_take(ith_fixed_m *fixed, const ith_heads *heads, const ith_fixed_m_measured *m)
 {
-    enum { COUNT, SQUARE, MAGNITUDE, OTHER_BIAS, DEVICE_STATS };
     const int64_t head_dim = fixed->setting->problem.head_dim;
     fixed->heads = *heads;
     if (excludes_all(fixed))
         return ITH_OK;
     for (int64_t kv_head = 0; kv_head < heads->kv_heads; kv_head++) {
-        const float *from = m->stats + kv_head * DEVICE_STATS;
+        const float *from = m->stats + kv_head * ITH_DEVICE_KEY_STATS;
         float *to = stats_in(fixed, fixed->own, kv_head);
         memcpy(mean_in(fixed, fixed->own, kv_head), m->means + kv_head * head_dim, (size_t)head_dim * sizeof(float));
-        to[STAT_COUNT] = from[COUNT];
-        to[STAT_DISTANCE] = from[OTHER_BIAS] == 0 ? round_up(norm_of((double)from[SQUARE], head_dim)) : INFINITY;
-        to[STAT_MAGNITUDE] = from[MAGNITUDE];
+        to[STAT_COUNT] = from[ITH_DEVICE_KEY_COUNT];
+        to[STAT_DISTANCE] = from[ITH_DEVICE_KEY_OTHER_BIAS] == 0
+                                ? round_up(norm_of((double)from[ITH_DEVICE_KEY_SQUARE], head_dim))
+                                : INFINITY;
+        to[STAT_MAGNITUDE] = from[ITH_DEVICE_KEY_MAGNITUDE];
     }
     for (int64_t head = 0; head < heads->count; head++)
         query_norms_in(fixed, fixed->own)[head] = round_up(norm_of((double)m->squares[head], head_dim));

@@ -5,6 +5,7 @@
 
 #include <ithaca/transport.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,12 @@ static inline bool ith_pairs_sorted(const ith_operation *operation)
         if (operation->receives[i].peer < operation->receives[i - 1].peer)
             return false;
     return true;
+}
+
+/* Whether the rank that posted the operation has stopped and no longer needs the data. */
+static inline bool ith_pairs_unwanted(const ith_operation *operation)
+{
+    return operation->unwanted && operation->unwanted(operation->unwanted_user);
 }
 
 /* Transfers in a row, a part of a list. */

@@ -572,12 +572,10 @@ ith_status ith_gguf_array_read(ith_context *context, const ith_tensor_file *file
 
 const char *ith_gguf_array_string(const ith_gguf_array *array, int64_t *at, int64_t *bytes)
 {
-    uint64_t length = 0;
     const int64_t left = array->bytes - *at;
     if (array->type != ITH_GGUF_STRING || left < 8)
         return NULL;
-    for (int i = 7; i >= 0; i--)
-        length = length << 8 | (unsigned char)array->data[*at + i];
+    const uint64_t length = number_of((const unsigned char *)array->data + *at, 8);
     if (length > (uint64_t)(left - 8))
         return NULL;
     const char *text = array->data + *at + 8;

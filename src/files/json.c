@@ -178,7 +178,7 @@ ith_status ith_json_next_number(ith_context *context, const ith_json *json, cons
     *member = at ? json_object_iter_key(at) : NULL;
     const json_t *number = at ? json_object_iter_value(at) : NULL;
     if (number && !json_is_number(number))
-        return wrong(context, json, *member, "a number", number);
+        return wrong(context, json, ith_quote(*member).text, "a number", number);
     *value = json_number_value(number);
     return ITH_OK;
 }

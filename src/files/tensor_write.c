@@ -8,6 +8,7 @@
 #include "../base/size.h"
 #include "../base/sized.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,12 +155,23 @@ static ith_status make_header(ith_context *context, const char *path, const ith_
 
 /* The contents of a file that is written. */
 typedef struct contents {
-    ith_context *context; /* checked for an interruption; NULL: nothing can interrupt the writing */
+    ith_context *context;
+    const char *path;
+    bool stoppable; /* an interruption of the context ends the writing */
     const char *header;
     int64_t header_bytes;
     const ith_tensor *const *order; /* the tensors in the order of their data */
     int64_t count;
 } contents;
+
+/* Writes to the disk what the file has so far, so that the fsync at the end is short. The system reports a failure of
+ * the disk once, so the fsync would not see a failure that is ignored here. A device such as /dev/null has no disk. */
+static ith_status sync_piece(const contents *c, FILE *file)
+{
+    if (!fdatasync(fileno(file)) || errno == EINVAL || errno == EROFS)
+        return ITH_OK;
+    return ith_fail(c->context, ITH_ERR_IO, "cannot write %s: %s", c->path, strerror(errno));
+}
 
 /* Writes the header and the data to a file (an ith_write_fn). Stops at the first error of fwrite, so that errno keeps
  * the reason. */
@@ -167,16 +179,17 @@ static ith_status write_contents(FILE *file, void *user)
 {
     const contents *c = user;
     bool done = fwrite(c->header, 1, (size_t)c->header_bytes, file) == (size_t)c->header_bytes;
-    for (int64_t i = 0; done && i < c->count; i++)
-        for (int64_t from = 0; done && from < c->order[i]->bytes; from += PIECE_BYTES) {
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; done && !status && i < c->count; i++)
+        for (int64_t from = 0; done && !status && from < c->order[i]->bytes; from += PIECE_BYTES) {
             size_t bytes = (size_t)ith_min64(PIECE_BYTES, c->order[i]->bytes - from);
-            if (c->context && ith_context_interrupted(c->context))
+            if (c->stoppable && ith_context_interrupted(c->context))
                 return ith_fail_interrupted(c->context);
             done = fwrite((const char *)c->order[i]->data + from, 1, bytes, file) == bytes;
-            if (done && c->context) /* writes to the disk now, so that the fsync at the end is short */
-                fdatasync(fileno(file));
+            if (done && c->stoppable)
+                status = sync_piece(c, file);
         }
-    return ITH_OK;
+    return status;
 }
 
 /* Copies and checks the caller's tensors, whose struct may be older or newer than this library's (base/sized.h). */
@@ -213,7 +226,7 @@ static ith_status write_file(ith_context *context, const char *path, const ith_t
         order_by_element(all, tensor_count, order);
     if (!status)
         status = make_header(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
-    contents whole = {stoppable ? context : NULL, header, header_bytes, order, tensor_count};
+    contents whole = {context, path, stoppable, header, header_bytes, order, tensor_count};
     if (!status)
         status = ith_replace_file(context, path, write_contents, &whole);
     ith_free(context, header);

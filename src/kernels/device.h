@@ -113,6 +113,16 @@ typedef struct ith_device_pack {
     void *to;
 } ith_device_pack;
 
+/* The statistics of the keys of a head, in their order: the number of keys; the largest |k_j - mean|^2; the largest
+ * |v_jd|; 1 if some key_bias is neither 0 nor -INFINITY, otherwise 0. */
+enum {
+    ITH_DEVICE_KEY_COUNT,
+    ITH_DEVICE_KEY_SQUARE,
+    ITH_DEVICE_KEY_MAGNITUDE,
+    ITH_DEVICE_KEY_OTHER_BIAS,
+    ITH_DEVICE_KEY_STATS
+};
+
 /* Statistics of one shard of keys for fixed_m (attention/fixed_m.h). Absent keys are skipped. NaN or infinity in a row
  * gives NaN or infinity in its statistics. */
 typedef struct ith_device_key_stats {
@@ -126,8 +136,7 @@ typedef struct ith_device_key_stats {
     /* [count, head_dim] on the device: the mean key of the shard; zeros if smoothed is false or there are no keys.
      * Groups of 64 rows are summed in f32, and their sums in f64. */
     float *means;
-    /* [count, 4] on the device: the number of keys; the largest |k_j - mean|^2; the largest |v_jd|; 1 if some key_bias
-     * is neither 0 nor -INFINITY, otherwise 0. The number of keys is exact up to 2^24. Squares have the error that
+    /* [count, ITH_DEVICE_KEY_STATS] on the device. The number of keys is exact up to 2^24. Squares have the error that
      * keyops.h promises. */
     float *stats;
     double *scratch; /* key_stats_scratch_bytes on the device */

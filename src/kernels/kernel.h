@@ -23,6 +23,8 @@
  *     such rows by lse, and writes their output itself (attention/run/cpu/sweep.c).
  *   - An absent key (NULL, or a bias of -inf) is never read. A key that only `mask` hides may be read, and must be
  *     finite.
+ *   - Rows of q, k, v, o and masks have the alignment of their numbers, and no more. Apart from o[i] and q[i], nothing
+ *     that a call writes overlaps anything else.
  *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in a
  *     shorter type if its file says so.
  *   - log2(e) * scale is kept in f32 at least, and is not multiplied into a q of fewer bits.
@@ -39,6 +41,8 @@
 #define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
 /* The largest number of keys in a packed panel: no kernel has a larger block_kv_compute_in. */
 #define ITH_ATTN_PANEL_MAX 512
+/* The most keys that a plan packs by one call, before rounding up to panels. */
+#define ITH_ATTN_PIECE_KEYS 256
 /* Bytes of a buffer for the name of a kernel, with its terminating zero. */
 #define ITH_ATTN_NAME_BYTES 48
 
@@ -72,7 +76,7 @@ typedef struct ith_attn_call {
     int64_t q_rows, keys, head_dim;
     ith_attn_tiles tiles; /* sizes of blocks, within the limits that the kernel's function `tiles` returns */
     const void *const *q; /* [q_rows] pointers to rows of head_dim numbers */
-    const void *packed;
+    const void *packed;   /* the whole packed KV block, as ith_attn_pack.packed */
     float scale;
     ith_softmax softmax; /* ONLINE or FIXED_M */
     ith_mask mask_kind;
@@ -90,8 +94,9 @@ typedef struct ith_attn_call {
     void *const *o;
     float *lse;    /* [q_rows], in natural logarithms, written if `last` is true; NULL: not wanted */
     void *scratch; /* memory of this thread alone, aligned to 64; scratch_bytes gives its size */
-    /* A kernel asks at least every block_kv_compute keys whether to stop. If the answer is true, it returns at once and
-     * writes no output. NULL: it never stops early. */
+    /* A kernel asks at least every block_kv_compute keys whether to stop. If the answer is true, it leaves out the rest
+     * of its work and returns; what it has written to o, lse and the state has no meaning. NULL: it never stops early.
+     */
     bool (*halted)(void *halt);
     void *halt; /* the argument of `halted` */
 } ith_attn_call;

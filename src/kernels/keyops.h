@@ -3,7 +3,8 @@
  * products with one vector. One body in C (keyops_tmpl.c) is compiled for each instruction set; ith_keyops_choose
  * selects the version at run time.
  *
- * Rows are given by pointers: x[i] points to row i, of n numbers of type F32, BF16 or F16. NULL rows are skipped.
+ * Rows are given by pointers: x[i] points to row i, of n numbers of type F32, BF16 or F16, and has the alignment of
+ * these numbers. NULL rows are skipped. An array that is written overlaps nothing else.
  * Results have the same bits on every instruction set. A result for one row depends on that row alone. NaN or infinity
  * in a row gives NaN or infinity. */
 #ifndef ITH_KERNELS_KEYOPS_H
@@ -16,6 +17,9 @@
  * is below (n / 16 + 8) 2^-24, or, where squares underflow, the absolute error is below n 2^-126. The error of a `dot`
  * is below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
 enum { ITH_KEYOPS_LANES = 16 };
+
+/* The rows whose statistics a plan finds together. The bits of its sums depend on this number. */
+enum { ITH_KEYOPS_PIECE = 512 };
 
 /* The key operations of one instruction set. */
 typedef struct ith_keyops {

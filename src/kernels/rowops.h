@@ -2,7 +2,10 @@
 /* Operations on rows of numbers between the matrix products: norms, RoPE, activations. One body in C (rowops_tmpl.c) is
  * compiled for each instruction set, with the flags of its folder under cpu/, and chosen at run time. The result of a
  * row depends on that row alone, and has the same bits on every instruction set. n may be 0. Sums are taken in double;
- * e^x has an error of at most 1.1 ulp. */
+ * e^x has an error of at most 1.1 ulp.
+ *
+ * Pointers have the alignment of their numbers, and no more. y may be x if both have the same type and the function
+ * does not forbid it; otherwise an array that is written overlaps nothing. */
 #ifndef ITH_KERNELS_ROWOPS_H
 #define ITH_KERNELS_ROWOPS_H
 

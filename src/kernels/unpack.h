@@ -5,15 +5,15 @@
  * One body in C (unpack_tmpl.c) is compiled for each instruction set, with the flags of its folder under cpu/, and
  * chosen at run time. A number has the same bits on every instruction set, but for the payload of a NaN. They are the
  * bits that the reference gives (numpy code of the Python package gguf; torch for fp8): each product and each sum is
- * rounded to f32, in its order. */
+ * rounded to f32, in the order of the reference. */
 #ifndef ITH_KERNELS_UNPACK_H
 #define ITH_KERNELS_UNPACK_H
 
 #include "../base/context.h"
 
 /* Unpacks numbers [first, first + count) of the contiguous numbers at `data`, where a quantisation block begins, to out
- * [count]. `data` may have any alignment. Reads only the quantisation blocks that hold these numbers. F32, BF16, F16
- * and F64, whose numbers must be aligned, are converted as ith_to_f32 does. */
+ * [count], which does not overlap them. `data` may have any alignment. Reads only the quantisation blocks that hold
+ * these numbers. F32, BF16, F16 and F64, whose numbers must be aligned, are converted as ith_to_f32 does. */
 typedef void (*ith_unpack_fn)(ith_dtype type, const void *data, int64_t first, int64_t count, float *out);
 
 void ith_unpack_ref(ith_dtype type, const void *data, int64_t first, int64_t count, float *out);

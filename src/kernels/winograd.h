@@ -37,7 +37,8 @@
  * the products 4 p + 3.
  *
  * One body in C (winograd_tmpl.c) is compiled for each instruction set, with the flags of its folder under cpu/, and
- * chosen at run time. The results have the same bits on every instruction set. */
+ * chosen at run time. The results have the same bits on every instruction set. Pointers have the alignment of their
+ * numbers, and no more; an array that is written overlaps nothing else. */
 #ifndef ITH_KERNELS_WINOGRAD_H
 #define ITH_KERNELS_WINOGRAD_H
 

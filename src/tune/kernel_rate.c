@@ -15,8 +15,6 @@
 
 enum {
     HEADS = 16,        /* heads of k and v: rows of a head lie as far apart as in a model's tensors */
-    PIECE_KEYS = 256,  /* keys of a call of `pack`, as in a plan */
-    STATISTICS = 512,  /* rows whose statistics are found together, as in attention/fixed_m.c */
     SHORT = 8,         /* a short KV block has 1 / SHORT of the keys of a whole block */
     LEAST_REPEATS = 3, /* measured repeats, after one to warm up */
     MOST_REPEATS = 400,
@@ -53,7 +51,7 @@ ith_status ith_rate_scene_create(ith_context *context, ith_dtype dtype, int64_t 
 {
     const int64_t bytes = ith_dtype_bytes(dtype);
     *s = (ith_rate_scene){.context = context, .dtype = dtype, .head_dim = head_dim, .threads = threads, .heads = HEADS};
-    s->rows = ith_round_up(SOURCE_BYTES / (HEADS * head_dim * bytes), STATISTICS);
+    s->rows = ith_round_up(SOURCE_BYTES / (HEADS * head_dim * bytes), ITH_KEYOPS_PIECE);
     ith_arena arena = {0};
     lay_out(s, &arena);
     ith_status status = ith_arena_allocate(context, &arena, "timing kernels");
@@ -173,8 +171,8 @@ static bool tick(void *ticks)
 static void pack_block(const rate_run *r, int64_t head, int64_t begin, int64_t keys, char *packed, rate_ticks *ticks)
 {
     const ith_rate_scene *s = r->scene;
-    const int64_t piece = ith_round_up(PIECE_KEYS, r->tiles.block_kv_compute_in);
-    const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
+    const int64_t piece = ith_round_up(ITH_ATTN_PIECE_KEYS, r->tiles.block_kv_compute_in);
+    const void *k[ITH_ATTN_PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[ITH_ATTN_PIECE_KEYS + ITH_ATTN_PANEL_MAX];
     for (int64_t j = 0; j < keys && !tick(ticks); j += piece) {
         ith_attn_pack pack = {.dtype = s->dtype,
                               .head_dim = s->head_dim,
@@ -230,18 +228,18 @@ static void find_offsets(const rate_run *r, const thread_memory *t, rate_ticks *
 {
     const ith_rate_scene *s = r->scene;
     const ith_keyops *ops = ith_keyops_choose(ith_context_cpu(s->context));
-    const int64_t D = s->head_dim, pieces = s->rows / STATISTICS;
-    float dot[STATISTICS], square[STATISTICS];
+    const int64_t D = s->head_dim, pieces = s->rows / ITH_KEYOPS_PIECE;
+    float dot[ITH_KEYOPS_PIECE], square[ITH_KEYOPS_PIECE];
     for (int64_t turn = 0; turn < 4; turn++)
         for (int64_t n = 0; n < s->heads * pieces && !tick(ticks); n++) {
-            const int64_t row = n / pieces * s->rows + n % pieces * STATISTICS;
+            const int64_t row = n / pieces * s->rows + n % pieces * ITH_KEYOPS_PIECE;
             if (turn == 0) {
-                ops->most_magnitude(s->v_rows + row, STATISTICS, s->dtype, D);
-                ops->add_rows(t->sum, s->k_rows + row, STATISTICS, s->dtype, D);
+                ops->most_magnitude(s->v_rows + row, ITH_KEYOPS_PIECE, s->dtype, D);
+                ops->add_rows(t->sum, s->k_rows + row, ITH_KEYOPS_PIECE, s->dtype, D);
             } else if (turn == 1) {
-                ops->most_distance(t->o_sum, s->k_rows + row, STATISTICS, s->dtype, D);
+                ops->most_distance(t->o_sum, s->k_rows + row, ITH_KEYOPS_PIECE, s->dtype, D);
             } else {
-                ops->dots(dot, square, turn == 2 ? NULL : t->o_sum, s->k_rows + row, STATISTICS, s->dtype, D);
+                ops->dots(dot, square, turn == 2 ? NULL : t->o_sum, s->k_rows + row, ITH_KEYOPS_PIECE, s->dtype, D);
             }
         }
 }

@@ -56,6 +56,32 @@ static void transfers_without_a_partner_are_refused(void **state)
     }
 }
 
+/* After a failure a rank makes no sub-group: the others may not make theirs. */
+static void a_group_that_has_ended_is_not_split(void **state)
+{
+    (void)state;
+    enum { RANKS = 2 };
+    ith_context *contexts[RANKS];
+    void *states[RANKS], *part = states;
+    const char *sentence = NULL;
+    ith_subgroup subgroup = ITH_SUBGROUP_INIT;
+    subgroup.number = 1, subgroup.size = 1, subgroup.members = &(int){1};
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(ith_context_create(NULL, &contexts[i]), ITH_OK);
+    assert_int_equal(ith_local_connect(contexts, RANKS, states), ITH_OK);
+    ith_local_transport.abort(states[0], ITH_ERR_IO, "the disk is full");
+    assert_int_equal(ith_local_transport.split(states[1], &subgroup, &part), ITH_ERR_IO);
+    assert_null(part);
+    assert_int_equal(ith_local_transport.failure(states[1], &sentence), ITH_ERR_IO);
+    assert_string_equal(sentence, "the disk is full");
+    for (int i = 0; i < RANKS; i++)
+        ith_local_leave(states[i]);
+    for (int i = 0; i < RANKS; i++)
+        ith_local_close(states[i]);
+    for (int i = 0; i < RANKS; i++)
+        ith_context_destroy(&contexts[i]);
+}
+
 /* ---- The required functions alone ------------------------------------------------------------------------------ */
 
 /* A table without `leave` takes the rank out of the group in `close`. */
@@ -638,6 +664,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(local_passes),
         cmocka_unit_test(transfers_without_a_partner_are_refused),
+        cmocka_unit_test(a_group_that_has_ended_is_not_split),
         cmocka_unit_test(a_table_of_required_functions_passes),
         cmocka_unit_test(the_library_keeps_the_contract),
         cmocka_unit_test(a_part_ends_with_the_whole),

@@ -147,6 +147,20 @@ static void wrong_kinds_are_named(void **state)
     ith_json_close(&json);
 }
 
+/* A name in a file may be of any length, and leaves room in the sentence for the mistake. */
+static void long_names_are_cut(void **state)
+{
+    (void)state;
+    char text[5000];
+    ith_json *json = NULL;
+    const char *member = NULL;
+    double number = 0;
+    snprintf(text, sizeof text, "{\"ranks\": {\"%04000d\": \"four\"}}", 0);
+    assert_int_equal(read_text(text, strlen(text), &json), ITH_OK);
+    assert_refused(ith_json_next_number(context, json, "ranks", &member, &number), "000...", "must be a number");
+    ith_json_close(&json);
+}
+
 static void what_is_not_json_is_refused(void **state)
 {
     (void)state;
@@ -246,13 +260,10 @@ static void values_are_printed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_kinds_are_read),
-        cmocka_unit_test(all_kinds_are_read_in_every_locale),
-        cmocka_unit_test(what_is_absent_has_a_default),
-        cmocka_unit_test(values_are_printed),
-        cmocka_unit_test(wrong_kinds_are_named),
-        cmocka_unit_test(what_is_not_json_is_refused),
-        cmocka_unit_test(what_nests_too_deep_is_refused),
+        cmocka_unit_test(all_kinds_are_read),           cmocka_unit_test(all_kinds_are_read_in_every_locale),
+        cmocka_unit_test(what_is_absent_has_a_default), cmocka_unit_test(values_are_printed),
+        cmocka_unit_test(wrong_kinds_are_named),        cmocka_unit_test(long_names_are_cut),
+        cmocka_unit_test(what_is_not_json_is_refused),  cmocka_unit_test(what_nests_too_deep_is_refused),
         cmocka_unit_test(what_cannot_be_read_is_named),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);

@@ -9,6 +9,7 @@
 
 #include <ithaca/files.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +238,43 @@ static void a_stopped_write_leaves_what_was_there(void **state)
     free(data);
 }
 
+static int data_sync_error;
+
+int __real_fdatasync(int file);
+int __wrap_fdatasync(int file);
+int __wrap_fdatasync(int file)
+{
+    const int error = data_sync_error;
+    data_sync_error = 0; /* the system reports a failure of the disk once */
+    errno = error;
+    return error ? -1 : __real_fdatasync(file);
+}
+
+/* A disk may refuse the data of a piece long before the file is complete. */
+static void a_disk_that_fails_meanwhile_is_noticed(void **state)
+{
+    (void)state;
+    enum { BYTES = 9 << 20 };
+    const char *path = temporary_path(folder, "failed_disk.safetensors");
+    char *data = calloc(1, BYTES);
+    assert_non_null(data);
+    ith_tensor small = tensor_of("small", ITH_U8, 1, (int64_t[]){16}, data);
+    ith_tensor large = tensor_of("large", ITH_U8, 1, (int64_t[]){BYTES}, data);
+    ith_tensor_file *file = NULL;
+    assert_int_equal(ith_tensor_file_write_stoppable(context, path, &small, 1), ITH_OK);
+    const int before = files_there();
+    data_sync_error = EIO;
+    assert_int_equal(ith_tensor_file_write_stoppable(context, path, &large, 1), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(EIO)));
+    assert_non_null(strstr(ith_context_error(context), path));
+    assert_int_equal(files_there(), before);
+    assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
+    assert_non_null(ith_tensor_file_find(file, "small"));
+    ith_tensor_file_close(&file);
+    assert_int_equal(ith_tensor_file_write_stoppable(context, "/dev/null", &large, 1), ITH_OK);
+    free(data);
+}
+
 static void places_that_cannot_be_written_are_named(void **state)
 {
     (void)state;
@@ -315,6 +353,7 @@ int main(void)
         cmocka_unit_test(files_of_other_software_are_read),
         cmocka_unit_test(a_failed_write_leaves_what_was_there),
         cmocka_unit_test(a_stopped_write_leaves_what_was_there),
+        cmocka_unit_test(a_disk_that_fails_meanwhile_is_noticed),
         cmocka_unit_test(places_that_cannot_be_written_are_named),
         cmocka_unit_test(links_stay_links),
         cmocka_unit_test(wrong_tensors_are_not_written),

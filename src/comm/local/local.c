@@ -8,7 +8,7 @@
  * afterwards.
  *
  * After the world has ended, no copy begins. A function returns the failure only when no copy uses its rank's memory
- * any more (`settle`), because the caller may then free that memory.
+ * any more (ith_local_settle), because the caller may then free that memory.
  *
  * Each rank sleeps on its own condition. A rank wakes another when large data for it can move, when the last
  * transfer of the other's request has moved, when it leaves, and at the end of the world. */
@@ -33,14 +33,9 @@ static local_request *request_of(const local_group *group, int rank, int64_t exc
     return &group->requests[(int64_t)rank * LOCAL_REQUESTS + exchange % LOCAL_REQUESTS];
 }
 
-static ith_status ended(const local_world *world)
-{
-    return (ith_status)atomic_load_explicit(&world->status, memory_order_acquire);
-}
-
 void ith_local_end(local_world *world, ith_status status, const char *format, ...)
 {
-    if (ended(world))
+    if (ith_local_ended(world))
         return;
     va_list arguments;
     va_start(arguments, format);
@@ -51,23 +46,15 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
         pthread_cond_broadcast(&world->wake[rank]);
 }
 
-/* Waits until no thread copies from or to this rank's memory, and returns the failure that ended the group. To be
- * called after a failure, with the lock held. */
-static ith_status settle(const local_state *self)
+ith_status ith_local_settle(const local_state *self)
 {
     local_world *world = self->group->world;
     while (world->busy[self->world_rank])
         pthread_cond_wait(&world->wake[self->world_rank], &world->lock);
-    return ended(world);
+    return ith_local_ended(world);
 }
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
-
-/* Whether the rank that posted the request has stopped and no longer needs the data. */
-static bool unwanted(const local_request *request)
-{
-    return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);
-}
 
 /* Copies all data that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank
  * that calls this. The caller holds the lock, which is released during a large copy. small: leaves large data. Returns
@@ -96,7 +83,7 @@ static bool move(local_group *group, local_request *from, int source, local_requ
     } else {
         world->busy[ranks[0]]++, world->busy[ranks[1]]++;
         pthread_mutex_unlock(&world->lock);
-        if (!unwanted(mine))
+        if (!ith_pairs_unwanted(&mine->posted))
             ith_pairs_walk(sends, target, receives, source, true, why, sizeof why);
         pthread_mutex_lock(&world->lock);
         world->busy[ranks[0]]--, world->busy[ranks[1]]--;
@@ -104,7 +91,7 @@ static bool move(local_group *group, local_request *from, int source, local_requ
     from->to[target] = to->from[source] = LOCAL_MOVED;
     from->pending--, to->pending--;
     for (int i = 0; i < 2; i++)
-        if ((i ? to : from)->pending == 0 || ended(world))
+        if ((i ? to : from)->pending == 0 || ith_local_ended(world))
             pthread_cond_broadcast(&world->wake[ranks[i]]);
     return true;
 }
@@ -142,7 +129,7 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
                           : "rank %d receives from rank %d in %s (exchange %lld of group %lld), where that rank "
                             "sends nothing to it: every receive needs a send",
                       self->world_rank, there, mine->posted.what, (long long)mine->number, (long long)group->number);
-    if (ended(world) || progress != LOCAL_POSTED)
+    if (ith_local_ended(world) || progress != LOCAL_POSTED)
         return false;
     if (sending)
         return move(group, mine, self->rank, theirs, peer, mine, small);
@@ -161,11 +148,11 @@ static bool advance(const local_state *self)
         if (!mine->in_flight || !mine->pending)
             continue;
         /* Each rank begins with the next rank, so that few ranks read the same memory at once. */
-        for (int i = 1; i < group->size && !ended(group->world); i++) {
+        for (int i = 1; i < group->size && !ith_local_ended(group->world); i++) {
             int peer = (self->rank + i) % group->size;
             if (mine->from[peer] == LOCAL_POSTED)
                 any |= move_with(self, mine, peer, false, false);
-            if (mine->to[peer] == LOCAL_POSTED && !ended(group->world))
+            if (mine->to[peer] == LOCAL_POSTED && !ith_local_ended(group->world))
                 any |= move_with(self, mine, peer, true, false);
         }
     }
@@ -204,13 +191,13 @@ static void mark(local_request *request, int rank, int ranks)
 static void serve(const local_state *self, local_request *mine)
 {
     local_group *group = self->group;
-    for (int i = 1; i < group->size && mine->pending && !ended(group->world); i++) {
+    for (int i = 1; i < group->size && mine->pending && !ith_local_ended(group->world); i++) {
         int peer = (self->rank + i) % group->size;
         if (group->exchanges[peer] <= mine->number)
             continue;
         if (mine->from[peer] == LOCAL_POSTED)
             move_with(self, mine, peer, false, true);
-        if (mine->to[peer] == LOCAL_POSTED && !ended(group->world))
+        if (mine->to[peer] == LOCAL_POSTED && !ith_local_ended(group->world))
             move_with(self, mine, peer, true, true);
         if (mine->from[peer] == LOCAL_POSTED || mine->to[peer] == LOCAL_POSTED)
             pthread_cond_broadcast(&group->world->wake[group->members[peer]]);
@@ -225,8 +212,8 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
     ith_status status = ITH_OK;
     pthread_mutex_lock(&world->lock);
     local_alive(state);
-    if (ended(world)) {
-        status = settle(self);
+    if (ith_local_ended(world)) {
+        status = ith_local_settle(self);
     } else {
         local_request *mine = &group->requests[self->rank * LOCAL_REQUESTS + operation->request];
         mine->posted = *operation;
@@ -235,7 +222,7 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
         mark(mine, self->rank, group->size);
         group->changes++;
         serve(self, mine);
-        status = ended(world) ? settle(self) : ITH_OK;
+        status = ith_local_ended(world) ? ith_local_settle(self) : ITH_OK;
     }
     pthread_mutex_unlock(&world->lock);
     return status;
@@ -250,16 +237,16 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     struct timespec deadline = {.tv_sec = (time_t)whole, .tv_nsec = (long)((until - whole) * 1e9)};
     bool late = false;
     pthread_mutex_lock(&world->lock);
-    while (!ended(world) && mine->pending && !late) {
+    while (!ith_local_ended(world) && mine->pending && !late) {
         const int64_t changes = self->group->changes + world->leavers;
         if (self->changes != changes) { /* otherwise there is nothing new to copy */
             self->changes = changes;
-            if (advance(self) || ended(world))
+            if (advance(self) || ith_local_ended(world))
                 continue;
         }
         late = seconds <= 0 || pthread_cond_timedwait(&world->wake[self->world_rank], &world->lock, &deadline);
     }
-    ith_status status = ended(world) ? settle(self) : ITH_OK;
+    ith_status status = ith_local_ended(world) ? ith_local_settle(self) : ITH_OK;
     *done = !status && !mine->pending;
     mine->in_flight = !status && !*done;
     pthread_mutex_unlock(&world->lock);
@@ -297,14 +284,14 @@ static void local_abort(void *state, ith_status status, const char *sentence)
     local_world *world = self->group->world;
     pthread_mutex_lock(&world->lock);
     ith_local_end(world, status, "%s", sentence);
-    settle(self);
+    ith_local_settle(self);
     pthread_mutex_unlock(&world->lock);
 }
 
 static ith_status local_failure(void *state, const char **sentence)
 {
     const local_world *world = ((const local_state *)state)->group->world;
-    ith_status status = ended(world);
+    ith_status status = ith_local_ended(world);
     *sentence = status ? world->sentence : "";
     return status;
 }
@@ -330,7 +317,7 @@ static ith_status local_share(void *state)
     const local_state *self = state;
     local_world *world = self->group->world;
     pthread_mutex_lock(&world->lock);
-    ith_status status = ended(world) ? settle(self) : ITH_OK;
+    ith_status status = ith_local_ended(world) ? ith_local_settle(self) : ITH_OK;
     self->group->sharing[self->rank] = !status;
     pthread_mutex_unlock(&world->lock);
     return status;

@@ -78,12 +78,21 @@ typedef struct local_state {
     int64_t changes; /* group->changes + world->leavers when this rank has last looked for data to copy */
 } local_state;
 
-/* The functions of this transport (local.c). */
+/* The failure that ended the work of all ranks; ITH_OK: none has. */
+static inline ith_status ith_local_ended(const local_world *world)
+{
+    return (ith_status)atomic_load_explicit(&world->status, memory_order_acquire);
+}
+
+/* The functions of this transport. They and the next two functions are in local.c. */
 extern const ith_transport ith_local_transport;
 /* Ends the work of all ranks with a failure and its error sentence, unless it has ended already. The lock must be
  * held. */
 void ith_local_end(local_world *world, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Waits until no thread copies from or to this rank's memory, and returns the failure that ended the group. To be
+ * called after a failure, with the lock held. */
+ith_status ith_local_settle(const local_state *self);
 
 /* Makes a new world (local_world) and a state for each of its ranks, which holds the rank's context. On failure the
  * error sentence is in contexts[0]. This function and the next four are in local_group.c. */

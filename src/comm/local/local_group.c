@@ -255,14 +255,15 @@ ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out
     if (!part)
         return ITH_ERR_MEMORY;
     pthread_mutex_lock(&world->lock);
-    local_group *group = find_group(self->context, world, subgroup);
+    ith_status status = ith_local_ended(world) ? ith_local_settle(self) : ITH_OK;
+    local_group *group = status ? NULL : find_group(self->context, world, subgroup);
     if (group)
         state_join(part, group, subgroup->rank);
     pthread_mutex_unlock(&world->lock);
     if (!group)
         state_free(part);
     *out = group ? part : NULL;
-    return group ? ITH_OK : ITH_ERR_MEMORY;
+    return group || status ? status : ITH_ERR_MEMORY;
 }
 
 ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states)

@@ -128,7 +128,7 @@ ith_status ith_wire_split(void *state, const ith_subgroup *subgroup, void **out)
     wire_world *world = ((wire_state *)state)->group->world;
     wire_state *part = NULL;
     pthread_mutex_lock(&world->lock);
-    ith_status status = ith_wire_ended(world);
+    ith_status status = ith_wire_ended(world) ? ith_wire_settle(state) : ITH_OK;
     wire_group *group = status ? NULL : group_find(world, subgroup);
     if (!status && !group)
         group = group_new(world, subgroup->number, subgroup->size, subgroup->members);

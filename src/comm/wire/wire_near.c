@@ -9,12 +9,6 @@
 
 #include "../pairs.h"
 
-/* Whether the rank that posted the request has stopped and no longer needs the data. */
-static bool unwanted(const wire_request *request)
-{
-    return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);
-}
-
 ith_status ith_wire_settle(const wire_state *self)
 {
     wire_world *world = self->group->world;
@@ -49,7 +43,7 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     } else {
         ++*busy[0], ++*busy[1];
         pthread_mutex_unlock(&world->lock);
-        if (!unwanted(mine))
+        if (!ith_pairs_unwanted(&mine->posted))
             ith_pairs_walk(sends, target->rank, receives, source->rank, true, why, sizeof why);
         pthread_mutex_lock(&world->lock);
         --*busy[0], --*busy[1];

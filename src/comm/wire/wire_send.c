@@ -7,6 +7,7 @@
 #include "wire_state.h"
 
 #include "../../base/size.h"
+#include "../pairs.h"
 
 #include <string.h>
 
@@ -102,8 +103,7 @@ static int64_t most_data(const wire_state *self, int peer)
 static bool send_data(wire_state *self, wire_request *request, int peer)
 {
     wire_flow *flow = &request->out[peer];
-    const ith_operation *posted = &request->posted;
-    bool skip = posted->unwanted && posted->unwanted(posted->unwanted_user);
+    const bool skip = ith_pairs_unwanted(&request->posted);
     int64_t left = flow->bytes - flow->moved, bytes = skip ? 0 : ith_min64(left, most_data(self, peer));
     wire_head *head = reserve(self, peer, skip ? WIRE_SKIP : WIRE_DATA, request, bytes);
     if (!head)

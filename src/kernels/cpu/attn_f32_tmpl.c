@@ -4,8 +4,9 @@
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h
  *
- * c is multiplied into q when a block of queries is read. (That is a rounding of 2^-25 in f32; the sum over D rounds
- * more.) So s - m is exact at the maximum, however large the logits are.
+ * c is multiplied into q when a block of queries is read. This rounds each number of q once more, by 2^-24 of it at
+ * most; the sum over D rounds more than that. So a running maximum m is one of the numbers s, and s - m is exactly 0
+ * there, however large the logits are.
  *
  * Everything is computed transposed, with queries in the lanes of vectors. Both products then have the same form,
  *

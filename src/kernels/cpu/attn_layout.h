@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of memory of attention kernels: packed panels of keys, and scratch memory. The headers attn_*_layout.h and
  * <isa>/attn_*.h describe a kernel as far as every processor can compute it: they use no instruction set, so that a
- * plan can be made for a machine whose kernels this processor cannot run. <isa>/attn_*_sizes.c is compiled of them, for
- * the baseline. */
+ * plan can be made for a machine whose kernels this processor cannot run. <isa>/attn_*_sizes.c includes them, and is
+ * compiled with the baseline instruction set. */
 #ifndef ITH_KERNELS_ATTN_LAYOUT_H
 #define ITH_KERNELS_ATTN_LAYOUT_H
 

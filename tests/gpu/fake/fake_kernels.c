@@ -202,9 +202,9 @@ static void find_stats(const ith_device_key_stats *s, const head_rows *k, const 
             magnitude = worse(magnitude, fabs(row[d]));
         biased |= keys->bias && keys->bias[j] != 0.0f;
     }
-    out[1] = (float)distance;
-    out[2] = (float)magnitude;
-    out[3] = biased;
+    out[ITH_DEVICE_KEY_SQUARE] = (float)distance;
+    out[ITH_DEVICE_KEY_MAGNITUDE] = (float)magnitude;
+    out[ITH_DEVICE_KEY_OTHER_BIAS] = biased;
 }
 
 /* The statistics of head i of the call. work: [2 head_dim] numbers, and buffer [head_dim]. */
@@ -215,12 +215,14 @@ static bool measure_head(struct ith_device *device, const ith_device_key_stats *
     head_rows k, v;
     entry_keys keys;
     float *means = fake_at(device, s->means + i * D, D * (int64_t)sizeof *means, said);
-    float *out = means ? fake_at(device, s->stats + i * 4, 4 * (int64_t)sizeof *out, said) : NULL;
+    float *out =
+        means ? fake_at(device, s->stats + i * ITH_DEVICE_KEY_STATS, ITH_DEVICE_KEY_STATS * (int64_t)sizeof *out, said)
+              : NULL;
     if (!out || !find_rows(device, &s->k, s->dtype, D, n, s->kv_rows, &k, said) ||
         !find_rows(device, &s->v, s->dtype, D, n, s->kv_rows, &v, said) ||
         !find_keys(device, n / s->kv_heads, s->kv_rows, s->keys, s->key_bias, s->key_bias_stride, &keys, said))
         return false;
-    out[0] = (float)find_mean(s, &k, &keys, work, work + D, buffer);
+    out[ITH_DEVICE_KEY_COUNT] = (float)find_mean(s, &k, &keys, work, work + D, buffer);
     for (int64_t d = 0; d < D; d++)
         means[d] = (float)work[d];
     find_stats(s, &k, &v, &keys, work, work + D, buffer, out);

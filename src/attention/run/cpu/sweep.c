@@ -12,8 +12,7 @@
 
 /* each thread has about this many blocks of queries after each packing of keys, so that threads end nearly together */
 #define TASKS_PER_THREAD 8
-#define LAST_PARTS 4   /* number of parts of each of the last blocks */
-#define PIECE_KEYS 256 /* the most keys packed by one call, before rounding up to panels */
+#define LAST_PARTS 4 /* number of parts of each of the last blocks */
 /* the most elements of K packed by one call: short calls notice a cancellation soon */
 #define PIECE_ELEMENTS ((int64_t)1 << 20)
 
@@ -107,7 +106,7 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
     int64_t D = setting->problem.head_dim, panel = setting->tiles.block_kv_compute_in, bytes = 0;
     block_memory unused;
     *out = (ith_sweep){.setting = setting, .shape = *shape};
-    out->piece_keys = ith_round_up(ith_min64(ith_max64(PIECE_ELEMENTS / D, 1), PIECE_KEYS), panel);
+    out->piece_keys = ith_round_up(ith_min64(ith_max64(PIECE_ELEMENTS / D, 1), ITH_ATTN_PIECE_KEYS), panel);
     int64_t block_bytes = kernel->packed_bytes(ith_min64(setting->tiles.block_kv, shape->shard_rows), D);
     arena->overflow |= block_bytes < 0 || !ith_size_mul(kv_blocks_of(out, shape->shard_rows), block_bytes, &bytes);
     if (arena->overflow)

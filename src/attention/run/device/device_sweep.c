@@ -34,7 +34,7 @@ static void lay_out_small(const ith_attn_setting *s, const ith_sweep_shape *shap
     if (s->softmax != ITH_SOFTMAX_FIXED_M)
         return;
     out->own_means = ith_arena_take(arena, shape->kv_heads, vector);
-    out->stats = ith_arena_take(arena, shape->kv_heads, 4 * sizeof *out->stats);
+    out->stats = ith_arena_take(arena, shape->kv_heads, ITH_DEVICE_KEY_STATS * sizeof *out->stats);
     out->squares = ith_arena_take(arena, shape->heads, sizeof *out->squares);
     out->means = ith_arena_take(arena, shape->kv_heads, vector);
     out->bounds = ith_arena_take(arena, shape->kv_heads, sizeof *out->bounds);
@@ -224,7 +224,8 @@ static ith_status measure(ith_device_sweep *s, const ith_step *step, const ith_q
         status = download(s, s->pinned.own_means, s->on_device.own_means,
                           h->kv_heads * p->head_dim * (int64_t)sizeof(float));
     if (!status)
-        status = download(s, s->pinned.stats, s->on_device.stats, h->kv_heads * 4 * (int64_t)sizeof(float));
+        status = download(s, s->pinned.stats, s->on_device.stats,
+                          h->kv_heads * ITH_DEVICE_KEY_STATS * (int64_t)sizeof(float));
     if (!status)
         status = download(s, s->pinned.squares, s->on_device.squares, h->count * (int64_t)sizeof(float));
     return status ? status : ith_carrier_sync(s->carrier, s->compute);

@@ -18,7 +18,7 @@ typedef struct ith_device_small {
     float *key_bias;  /* [batch, kv_len] */
     float *own_means; /* [kv_heads, head_dim]; this array and the next two belong to ith_device_key_stats,
                        * ith_device_query_stats */
-    float *stats;     /* [kv_heads, 4] */
+    float *stats;     /* [kv_heads, ITH_DEVICE_KEY_STATS] */
     float *squares;   /* [heads] */
     float *means;     /* [kv_heads, head_dim]: the mean keys of all shards */
     double *bounds;   /* [kv_heads] */

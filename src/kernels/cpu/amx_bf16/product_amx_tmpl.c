@@ -141,8 +141,8 @@ static void pack_turned(const ith_product_turned *p)
 
 /* ---- The product ----------------------------------------------------------------------------------------------- */
 
-/* Work for vector instructions, which is done between the products of tiles: the sums of the square before are written
- * to the output, and memory is fetched. */
+/* Work for vector instructions, which is done between the products of tiles: the sums of the previous square are
+ * written to the output, and memory is fetched. */
 typedef struct work {
     _Alignas(64) float sums[ROWS * COLUMNS]; /* the sums of a chunk of steps; rows before `row` are written already */
     int64_t row, rows_each; /* rows_each: number of rows that are written with each group of products */
@@ -170,16 +170,17 @@ static inline void put_rows(work *w, int64_t rows)
     w->row = end, w->out = out;
 }
 
-/* Stores tile register n, which holds sums of the square before, and clears it. Register 2 j + t holds the sums of rows
- * 16 t to 16 t + 15 and columns 16 j to 16 j + 15. */
+/* Stores tile register n, which holds sums of the previous square, and clears it. Register 2 j + t holds the sums of
+ * rows 16 t to 16 t + 15 and columns 16 j to 16 j + 15. */
 #define BEGIN_TILE(n)                                                                                                  \
     do {                                                                                                               \
         _tile_stored(n, w->sums + (n) % 2 * TILE_ROWS * COLUMNS + (n) / 2 * LANES, COLUMNS * sizeof(float));           \
         _tile_zero(n);                                                                                                 \
     } while (0)
 
-/* Adds a product of tiles to register n. In the first group of a square the register of the square before is stored
- * just before it is needed, so that multiplications hide the store. Rows of these sums are written in later groups. */
+/* Adds a product of tiles to register n. In the first group of a square the register still holds sums of the previous
+ * square, which are stored just before the register is needed, so that multiplications hide the store. Rows of these
+ * sums are written in later groups. */
 #define ADD_PRODUCT(n)                                                                                                 \
     do {                                                                                                               \
         if (first)                                                                                                     \
