@@ -205,7 +205,8 @@ static void print_end(const ith_generation *g, const char *option, const char *f
 {
     ith_text_print_option(stderr, option, file);
     print_given(g, "fps", g->settings.fps);
-    print_given(g, "crf", (double)g->settings.crf);
+    if (!ith_generate_ignores_crf(g->settings.output))
+        print_given(g, "crf", (double)g->settings.crf);
     ith_text_print_option(stderr, "output", g->settings.output);
     fputc('\n', stderr);
 }

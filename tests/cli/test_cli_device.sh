@@ -119,6 +119,7 @@ grep -q '"attend"' trace.json || fail "the trace has no computing"
 
 # A run streams layers if it may take less memory of the device than the weights need.
 expect 2 "--device-memory needs --device" "$ithaca" generate --model "$model" --prompt x --device-memory 30
+expect 2 "--device-memory needs --device" "$ithaca" generate --model "$model" --prompt x --device cpu --device-memory 30
 expect 0 "" "$ithaca" generate --model "$model" --prompt "a red square" --frames 1 --height 32 --width 32 --steps 1 --device fake:2 \
     --precision f32 --device-memory 20 --output small.gif --json --verbose
 grep -q "fake:2 has no room for 4 of the transformer's layers" err || fail "no line about streamed layers: $(cat err)"

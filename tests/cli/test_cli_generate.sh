@@ -115,6 +115,14 @@ generate 1 "abacus" clip.gif --kernel abacus
 generate 1 "wisdom" clip.gif --wisdom c.yaml
 rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
+# --crf is of an mp4 alone. A --config that has served an mp4 may have it.
+for output in clip.gif clip.GIF frames/; do
+    generate 2 "--crf is the quality of an mp4, and '$output' is none" $output --crf 30
+done
+echo 'crf: 30' >c.yaml
+generate 0 "" clip.gif --config c.yaml --dry-run
+rm c.yaml
+
 # Options in files: the command line counts more than --config, and --config more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
 expect 0 "step 2 of 2" "$ithaca" generate --model "$model" --config c.yaml --prompt x --height 32 --width 32 --frames 1 \
