@@ -190,6 +190,8 @@ static json_t *row_json(const bench_command *c, int stage)
                   "threads", ith_generate_threads(g), "repeats", (json_int_t)c->settings->repeats);
     ith_bench_set_seconds(row, c->seconds[stage], (int)c->settings->repeats);
     json_object_set_new(row, "predicted_seconds", ith_cli_json_number(predicted(g, stage)));
+    if (g->settings.device && strcmp(g->device.name, "cpu") != 0)
+        json_object_set_new(row, "device", json_string(g->device.name));
     if (stage == WHOLE)
         json_object_update_new(row, json_pack("{s:I, s:I, s:I}", "memory_bytes", (json_int_t)g->report.peak_bytes,
                                               "predicted_memory_bytes", (json_int_t)g->report.predicted_bytes,

@@ -3,6 +3,7 @@
  * long computation begins. */
 #include "generate.h"
 
+#include "complaint.h"
 #include "device_option.h"
 #include "generate_files.h"
 #include "interrupt.h"
@@ -262,6 +263,7 @@ int ith_generate_complete(ith_generation *g)
         unlink(g->latents_path);
     ith_name_lock_release(&g->latents_lock);
     ith_generate_forget_saved(g);
+    g->report.latents_saved = false, g->report.saved_step = -1; /* there is nothing to go on from */
     g->total_seconds = ith_cli_seconds() - g->start;
     return ith_generate_summarise(g);
 }
@@ -351,7 +353,7 @@ static int fill_from_model(ith_generation *g)
     if (ith_generate_read_images(g) ||
         ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model)) {
-        fprintf(stderr, "ithaca: the model's own values are left open: %s\n", ith_context_error(g->context));
+        ith_error_print("the model's own values are left open: %s", ith_context_error(g->context));
         return ITH_EXIT_DONE;
     }
     ith_generate_fill(g);

@@ -2,6 +2,7 @@
 /* One rank of ithaca generate. It calls the engine, which calls the functions below to report progress and to hand over
  * frames. */
 #include "generate.h"
+#include "complaint.h"
 #include "generate_files.h"
 
 #include "interrupt.h"
@@ -57,7 +58,7 @@ static ith_status take_preview(void *user, int64_t step, const uint8_t *rgb, int
         !g->preview_failed) {
         g->preview_failed = true;
         ith_progress_end(&g->progress);
-        fprintf(stderr, "ithaca: no preview: %s\n", ith_context_error(g->media_context));
+        ith_error_print("no preview: %s", ith_context_error(g->media_context));
     }
     return ITH_OK;
 }

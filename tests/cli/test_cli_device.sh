@@ -104,6 +104,7 @@ expect 0 "" "$ithaca" bench attention --device fake:2 --seq 24 --heads 4 --head-
     --repeat 2 --compare rows.json
 grep -q '^single .*fake:2 .*\(same\|faster\|slower\)' out || fail "rows of a device are not compared"
 expect 0 "" "$ithaca" bench block --device fake:2 --size 1.3b --seq 8 --repeat 1 --precision f32 --json
+jq -e 'all(.[]; .device == "fake:2")' out >/dev/null || fail "a row of bench block does not name its device"
 python3 - out <<'END' || fail "bench block --device"
 import json, sys
 stages = {s["stage"]: s for s in json.load(open(sys.argv[1]))}

@@ -182,9 +182,9 @@ cmp -s whole.latents.safetensors clip.mp4.latents.safetensors && fail "--keep-la
 rm clip.mp4 clip.mp4.latents.safetensors
 
 # Of two runs at a time with the same output, each has its own latents.
-generate 0 "" clip.mp4 --seed 1 --steps 12 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-1
+generate 0 "" clip.mp4 --seed 1 --steps 60 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-1
 generate 0 "" clip.mp4 --seed 2 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-2
-"$ithaca" generate $small --prompt "$prompt" --output clip.mp4 --seed 1 --steps 12 --keep-latents >/dev/null 2>first &
+"$ithaca" generate $small --prompt "$prompt" --output clip.mp4 --seed 1 --steps 60 --keep-latents >/dev/null 2>first &
 for _ in $(seq 600); do
     grep -q "denoise: step 1" first && break
     sleep 0.02
@@ -243,6 +243,11 @@ rm whole.latents.safetensors
 
 generate 1 "frames.*17.*21|frames.*9.*13|nearest" clip.mp4 --frames 18
 generate 1 "height.*96.*112|nearest" clip.mp4 --height 100
+generate 0 "" $'clip\xe9.gif' --json # a name that is no UTF-8
+jq -e '.output == "clip?.gif"' out >/dev/null || fail "JSON has another name: $(cat out)"
+[ -s $'clip\xe9.gif' ] && rm $'clip\xe9.gif' || fail "no video"
+generate 0 "" $'clip\xe9.gif' --json --dry-run
+jq -e '.output == "clip?.gif"' out >/dev/null || fail "JSON of a dry run has another name: $(cat out)"
 generate 1 "the prompt is not UTF-8" clip.mp4 --prompt $'\xff\xfe'
 generate 1 "the negative prompt is not UTF-8" clip.mp4 --guidance 3 --negative $'\xff'
 generate 1 "none" clip.mp4 --noise none
