@@ -81,7 +81,7 @@ void ith_generate_inspect_weights(ith_generation *g)
 void ith_generate_inspect_memory(ith_generation *g)
 {
     if (ith_pipeline_check_memory(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->free_bytes))
-        snprintf(g->memory_lack, sizeof g->memory_lack, "%s", ith_context_error(g->context));
+        ith_options_spell(g->table, ith_context_error(g->context), g->memory_lack, sizeof g->memory_lack);
 }
 
 ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user)
