@@ -91,7 +91,7 @@ static int name_files(const batch *b, video *v, int64_t number)
     v->saved = saved ? with_number(saved, number + 1, b->count) : NULL;
     if (!v->output || (saved && !v->saved))
         return ith_cli_error("there is no memory for a name");
-    if (s->resume && is_there(v->output))
+    if (s->resume && v->g.launch.leads && is_there(v->output)) /* others prepare all videos */
         v->state = VIDEO_SKIPPED;
     s->resume = s->resume && !access(v->saved, F_OK) ? v->saved : NULL;
     s->checkpoint = v->saved;

@@ -185,6 +185,14 @@ same clip-001.mp4 one.mp4
 same clip-003.mp4 two.mp4
 rm clip-*
 
+# Rank 0 alone says which videos are there: another host may have older files of these names.
+mkdir elsewhere && touch elsewhere/clip-001.mp4
+processes_differ="1 --output $work/elsewhere/clip.mp4" over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" \
+    --resume "$work/run.st" --output "$work/clip.mp4" --strategy ulysses
+ended 0 2
+same clip-001.mp4 one.mp4
+rm -rf clip-* own.gif elsewhere
+
 # if a process dies in the second video, the first video stays, and the videos that were not made are named
 for steps in 3 400; do
     printf '{"prompt": "A red circle moves to the right.", "steps": %s}\n' $steps
