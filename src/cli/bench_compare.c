@@ -13,9 +13,9 @@
 #include <string.h>
 
 /* The members that identify the measurement of a row. A row may lack some of them. */
-static const char *const identity[] = {"bench",     "stage",   "name",  "size",    "model",   "frames",  "height",
-                                       "width",     "steps",   "cfg",   "batch",   "seq",     "heads",   "kv_heads",
-                                       "head_dim",  "ffn_dim", "text",  "dtype",   "softmax", "overlap", "compress",
+static const char *const identity[] = {"bench",     "stage",   "name",  "size",    "model",   "frames",   "height",
+                                       "width",     "steps",   "cfg",   "batch",   "seq",     "heads",    "kv_heads",
+                                       "head_dim",  "ffn_dim", "text",  "dtype",   "softmax", "overlap",  "compress",
                                        "precision", "weights", "ranks", "threads", "device",  "lora_rank"};
 enum { IDENTITY = sizeof identity / sizeof *identity };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank of ithaca generate. It calls the engine, which calls the functions below to report progress and to hand over
  * frames. */
-#include "generate.h"
 #include "complaint.h"
+#include "generate.h"
 #include "generate_files.h"
 
 #include "interrupt.h"
