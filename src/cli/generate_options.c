@@ -235,7 +235,9 @@ bool ith_generate_ignores_crf(const char *output)
 static int check_effects(const ith_generate_settings *s, const ith_options *options)
 {
     const char *command = options->command;
-    if (s->device_memory && (!s->device || !strcmp(s->device, "cpu")))
+    const bool on_cpu = s->device && !strcmp(s->device, "cpu");
+    if (s->device_memory &&
+        (!s->device || (on_cpu && ith_option_source_of(options, "device-memory") == ITH_FROM_COMMAND)))
         return ith_cli_usage(command, "--device-memory needs --device");
     if (ith_option_source_of(options, "checkpoint-every") && !s->checkpoint && !s->resume)
         return ith_cli_usage(command, "--checkpoint-every needs --checkpoint or --resume");
