@@ -198,11 +198,12 @@ static int32_t add_name(name_list *list, const char *name)
     return list->at[list->count++];
 }
 
-/* Packs the recorded events, adds their names to the list, and returns their number. */
-static int64_t pack_events(const ith_trace *trace, packed_event *out, name_list *names)
+/* Packs the first `recorded` events, adds their names to the list, and returns their number. Other ranks may record
+ * further ones meanwhile. */
+static int64_t pack_events(const ith_trace *trace, int64_t recorded, packed_event *out, name_list *names)
 {
-    int64_t count = 0, claimed = ith_min64(atomic_load(&trace->claimed), trace->capacity);
-    for (int64_t i = 0; i < claimed; i++) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < recorded; i++) {
         const ith_trace_event *e = &trace->events[i];
         int kind = atomic_load_explicit(&e->kind, memory_order_acquire);
         if (kind == ITH_TRACE_NONE)
@@ -229,7 +230,7 @@ ith_status ith_trace_pack(ith_context *context, void **out, int64_t *bytes)
     if (!package)
         return ITH_ERR_MEMORY;
     package_head head = {.lost = claimed - room, .origin = trace->origin};
-    head.count = pack_events(trace, (packed_event *)(void *)(package + sizeof head), &names);
+    head.count = pack_events(trace, room, (packed_event *)(void *)(package + sizeof head), &names);
     head.text_bytes = names.bytes;
     memcpy(package, &head, sizeof head);
     int64_t before = (int64_t)sizeof head + head.count * (int64_t)sizeof(packed_event);

@@ -85,10 +85,10 @@ static int64_t mark_events(const ith_trace *trace, bool own, const ith_trace_eve
     return made;
 }
 
-/* Fills marks with all events and their positions, in the order of compare_marks, and returns their number. */
-static int64_t collect_marks(const ith_trace *trace, mark *marks)
+/* Fills marks with the first `recorded` events of this process and all events of others, and with their positions, in
+ * the order of compare_marks. Returns their number. */
+static int64_t collect_marks(const ith_trace *trace, int64_t recorded, mark *marks)
 {
-    int64_t recorded = ith_min64(atomic_load(&trace->claimed), trace->capacity);
     int64_t count = mark_events(trace, true, trace->events, recorded, &trace->origin, marks);
     for (const ith_trace_others *o = trace->others; o; o = o->next)
         count += mark_events(trace, false, o->events, o->count, &o->origin, marks + count);
@@ -243,15 +243,16 @@ ith_status ith_trace_save(ith_context *context, const char *path)
     if (!trace)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "nothing is traced: call ith_trace_start before the work to be traced");
-    int64_t claimed = atomic_load(&trace->claimed), events = ith_min64(claimed, trace->capacity);
-    picture p = {.lost = claimed - events};
+    const int64_t claimed = atomic_load(&trace->claimed), recorded = ith_min64(claimed, trace->capacity);
+    int64_t events = recorded;
+    picture p = {.lost = claimed - recorded};
     for (const ith_trace_others *o = trace->others; o; o = o->next)
         events += o->count, p.lost += o->lost;
     mark *marks = ith_alloc(context, events, sizeof *marks, "the rows of a trace");
     if (!marks)
         return ITH_ERR_MEMORY;
     p.marks = marks;
-    p.count = collect_marks(trace, marks);
+    p.count = collect_marks(trace, recorded, marks);
     place_marks(marks, p.count);
     ith_status status = ith_replace_file(context, path, write_picture, &p);
     ith_free(context, marks);

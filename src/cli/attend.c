@@ -467,7 +467,8 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     return status ? status : ith_attend_gather(whole, comm);
 }
 
-/* Prints the plan (--plan) and the duration (unless --quiet), and writes the results (ith_launch_work.finish). */
+/* Prints the plan (--plan) and the duration (unless --quiet), and writes the results and the wisdom
+ * (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
     attend_job *job = user;
@@ -483,8 +484,9 @@ static int finish(void *user, int code)
                 job->compression_error);
     if (!settings->quiet)
         fprintf(stderr, "attention in %.4f s\n", job->seconds);
-    code = ith_attend_end(job->context, &settings->choices);
-    return code ? code : write_file(job->context, settings->output, &job->tensors, job->plan);
+    code = write_file(job->context, settings->output, &job->tensors, job->plan);
+    const int saved = ith_attend_end(job->context, &settings->choices);
+    return code ? code : saved;
 }
 
 /* Runs the command after its options are parsed. */

@@ -24,12 +24,6 @@ static int64_t lse_bytes(const ith_attend_placed *placed)
     return p->batch * p->heads * placed->q_rows * (int64_t)sizeof(float);
 }
 
-static int64_t mask_bytes(const ith_attn_problem *p)
-{
-    const int64_t size = p->mask == ITH_MASK_ADDITIVE ? (int64_t)sizeof(float) : (int64_t)sizeof(uint8_t);
-    return p->mask_batch * p->mask_heads * p->q_len * p->kv_len * size;
-}
-
 /* Copies the runs of a share to new memory of the device, one after the other. Returns it in *out. */
 static ith_status upload(ith_attend_placed *placed, share_runs from, void **out)
 {
@@ -62,7 +56,7 @@ static ith_status upload_all(ith_attend_placed *placed)
     if (!status && share->lse)
         status = upload(placed, (share_runs){share->lse, 1, 0, lse_bytes(placed)}, &lse);
     if (!status && share->mask)
-        status = upload(placed, (share_runs){share->mask, 1, 0, mask_bytes(p)}, &mask);
+        status = upload(placed, (share_runs){share->mask, 1, 0, ith_attend_mask_bytes(p)}, &mask);
     placed->o_stride = whole.o_batch_stride * ith_dtype_bytes(whole.dtype);
     t->q = q, t->k = k, t->v = v, t->o = o, t->lse = lse, t->mask = mask;
     p->q_batch_stride = placed->q_rows * p->q_row_stride, p->o_batch_stride = placed->q_rows * p->o_row_stride;

@@ -37,7 +37,7 @@ static void add_inputs(transfer_list *list, int peer, const ith_attend_whole *wh
     add(list, peer, share.v, p->batch, p->v_batch_stride * size, kv_rows * p->v_row_stride * size);
 }
 
-/* The bytes of kv_lengths, key_bias and mask; 0 for a tensor that the problem does not have. */
+/* The bytes of kv_lengths and key_bias; 0 for a tensor that the problem does not have. */
 static int64_t lengths_bytes(const ith_attn_problem *p)
 {
     return p->has_kv_lengths ? p->batch * (int64_t)sizeof(int32_t) : 0;
@@ -48,18 +48,12 @@ static int64_t bias_bytes(const ith_attn_problem *p)
     return p->has_key_bias ? p->batch * p->kv_len * (int64_t)sizeof(float) : 0;
 }
 
-static int64_t mask_bytes(const ith_attn_problem *p)
-{
-    int64_t count = p->mask ? p->mask_batch * p->mask_heads * p->q_len * p->kv_len : 0;
-    return count * (p->mask == ITH_MASK_ADDITIVE ? (int64_t)sizeof(float) : (int64_t)sizeof(uint8_t));
-}
-
 /* Adds the tensors of which every process holds all elements. */
 static void add_masks(transfer_list *list, int peer, const ith_attend_whole *whole)
 {
     add(list, peer, whole->tensors.kv_lengths, 1, 0, lengths_bytes(&whole->problem));
     add(list, peer, whole->tensors.key_bias, 1, 0, bias_bytes(&whole->problem));
-    add(list, peer, whole->tensors.mask, 1, 0, mask_bytes(&whole->problem));
+    add(list, peer, whole->tensors.mask, 1, 0, ith_attend_mask_bytes(&whole->problem));
 }
 
 /* Adds o and lse of a rank. */
@@ -104,7 +98,7 @@ static bool make_tensors(ith_attend_whole *whole)
     t->v = ith_attend_own(whole, p->batch * p->v_batch_stride * size);
     t->kv_lengths = p->has_kv_lengths ? ith_attend_own(whole, lengths_bytes(p)) : NULL;
     t->key_bias = p->has_key_bias ? ith_attend_own(whole, bias_bytes(p)) : NULL;
-    t->mask = p->mask ? ith_attend_own(whole, mask_bytes(p)) : NULL;
+    t->mask = p->mask ? ith_attend_own(whole, ith_attend_mask_bytes(p)) : NULL;
     return t->q && t->k && t->v && (!p->has_kv_lengths || t->kv_lengths) && (!p->has_key_bias || t->key_bias) &&
            (!p->mask || t->mask) && ith_attend_own_results(whole);
 }

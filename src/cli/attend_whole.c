@@ -41,6 +41,12 @@ bool ith_attend_own_results(ith_attend_whole *whole)
     return whole->tensors.o && whole->tensors.lse && whole->lse_shares;
 }
 
+int64_t ith_attend_mask_bytes(const ith_attn_problem *p)
+{
+    const int64_t count = p->mask ? p->mask_batch * p->mask_heads * p->q_len * p->kv_len : 0;
+    return count * (p->mask == ITH_MASK_ADDITIVE ? (int64_t)sizeof(float) : (int64_t)sizeof(uint8_t));
+}
+
 void ith_attend_free(ith_attend_whole *whole)
 {
     for (int i = 0; i < whole->owned_count; i++)
@@ -158,7 +164,7 @@ static bool make_mask(ith_attend_whole *whole, uint64_t seed)
     ith_attn_problem *p = &whole->problem;
     int64_t rows = p->mask_batch * p->mask_heads * p->q_len, blind = rows - p->q_len;
     bool additive = p->mask == ITH_MASK_ADDITIVE;
-    void *mask = ith_attend_own(whole, rows * p->kv_len * (int64_t)(additive ? sizeof(float) : sizeof(uint8_t)));
+    void *mask = ith_attend_own(whole, ith_attend_mask_bytes(p));
     for (int64_t i = 0; mask && i < rows * p->kv_len; i++) {
         bool hidden = i / p->kv_len == blind || next(&seed) % 4 == 0;
         if (additive)

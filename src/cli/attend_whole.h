@@ -23,6 +23,8 @@ void ith_attend_set_strides(ith_attn_problem *problem);
 void *ith_attend_own(ith_attend_whole *whole, int64_t bytes);
 /* Allocates o, lse and lse_shares. Returns false if there is no memory. */
 bool ith_attend_own_results(ith_attend_whole *whole);
+/* The bytes of the whole mask of a problem; 0 if it has none. */
+int64_t ith_attend_mask_bytes(const ith_attn_problem *problem);
 void ith_attend_free(ith_attend_whole *whole);
 
 /* Returns the tensors of rank `rank` of `ranks`: pointers to its first rows in the whole tensors. */

@@ -173,3 +173,8 @@ int ith_batch_line_apply(const ith_batch_line *line, const char *path, ith_optio
     json_object_foreach(line->object, name, value) if (!code) code = apply_member(line, path, name, value, options);
     return code;
 }
+
+bool ith_batch_line_sets(const ith_batch_line *line, const char *name)
+{
+    return json_object_get(line->object, name);
+}

@@ -25,5 +25,7 @@ void ith_batch_lines_free(ith_batch_line *lines, int64_t count);
 /* Sets the options of one line as if the command line had them. Options that do not concern one video alone are
  * refused. Prints errors with the file and the line, and returns an exit status. */
 int ith_batch_line_apply(const ith_batch_line *line, const char *path, ith_options *options);
+/* Whether the line itself sets an option. */
+bool ith_batch_line_sets(const ith_batch_line *line, const char *name);
 
 #endif

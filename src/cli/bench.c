@@ -292,13 +292,15 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
-/* Writes the wisdom and reports the rows (ith_launch_work.finish). */
+/* Reports the rows and writes the wisdom (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
     const bench_command *c = user;
-    if (!code)
-        code = ith_attend_end(c->bench.context, &c->settings->choices);
-    return code ? code : ith_bench_report_rows(&c->bench, &c->output);
+    if (code)
+        return code;
+    code = ith_bench_report_rows(&c->bench, &c->output);
+    const int saved = ith_attend_end(c->bench.context, &c->settings->choices);
+    return code ? code : saved;
 }
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */

@@ -13,10 +13,10 @@
 #include <string.h>
 
 /* The members that identify the measurement of a row. A row may lack some of them. */
-static const char *const identity[] = {"bench",     "stage",   "name",  "size",    "model",   "frames",  "height",
-                                       "width",     "steps",   "cfg",   "batch",   "seq",     "heads",   "kv_heads",
-                                       "head_dim",  "ffn_dim", "text",  "dtype",   "softmax", "overlap", "compress",
-                                       "precision", "weights", "ranks", "threads", "device"};
+static const char *const identity[] = {"bench",     "stage",   "name",  "size",    "model",   "frames",   "height",
+                                       "width",     "steps",   "cfg",   "batch",   "seq",     "heads",    "kv_heads",
+                                       "head_dim",  "ffn_dim", "text",  "dtype",   "softmax", "overlap",  "compress",
+                                       "precision", "weights", "ranks", "threads", "device",  "lora_rank"};
 enum { IDENTITY = sizeof identity / sizeof *identity };
 
 #define MOST_BYTES                                                                                                     \
@@ -120,11 +120,22 @@ static int find_old(const json_t *row, const json_t *old, const bool *used)
     return -1;
 }
 
+/* Says that rows of a single repeat have no spread. */
+static void warn_of_one_repeat(const json_t *rows)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (number(json_array_get(rows, i), "spread") > 0)
+            return;
+    fprintf(stderr, "ithaca: one repeat has no spread: a row counts as changed if its time differs by more than the "
+                    "spread of the earlier run\n");
+}
+
 void ith_bench_compare(json_t *rows, const json_t *old, const char *path)
 {
     size_t index;
     json_t *row;
     char text[512];
+    warn_of_one_repeat(rows);
     bool *used = calloc(json_array_size(old) + 1, sizeof *used);
     json_array_foreach(rows, index, row)
     {

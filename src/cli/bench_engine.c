@@ -33,6 +33,8 @@ typedef struct engine_bench {
     ith_bench_stage stages[STAGES_MAX];
     int count;
     ith_bench_report report;
+    ith_device_info device; /* on which the block was computed; only if on_device */
+    bool on_device;
     ith_progress progress;
     int (*describe)(const void *settings, char *text, size_t bytes); /* writes the sizes that are measured as text */
     json_t *(*to_json)(const void *settings);                        /* returns the sizes as a JSON object */
@@ -181,6 +183,10 @@ static json_t *rows_json(const engine_bench *bench, const engine_settings *s)
         json_object_update_new(
             row, json_pack("{s:s, s:s, s:i, s:i}", "precision", ith_precision_name(bench->report.precision), "weights",
                            weights_word(s->weights), "threads", bench->report.threads, "repeats", (int)s->repeats));
+        if (s->softmax)
+            json_object_set_new(row, "softmax", json_string(softmax_word(s->softmax)));
+        if (bench->on_device)
+            json_object_set_new(row, "device", json_string(bench->device.name));
         json_object_update_new(row, stage_json(&bench->stages[i]));
         if (i == bench->count - 1)
             json_object_update_new(row, memory_json(&bench->report));
@@ -248,6 +254,7 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
         ith_context_destroy(&context);
         return code;
     }
+    bench->on_device = ith_device_in_use(context, &bench->device);
     ith_progress_begin(&bench->progress, &stage, 1, !ith_terminal_draws());
     ith_status status = measure(context, problem, &options, &bench->report);
     ith_progress_end(&bench->progress);

@@ -190,6 +190,8 @@ static json_t *row_json(const bench_command *c, int stage)
                   "threads", ith_generate_threads(g), "repeats", (json_int_t)c->settings->repeats);
     ith_bench_set_seconds(row, c->seconds[stage], (int)c->settings->repeats);
     json_object_set_new(row, "predicted_seconds", ith_cli_json_number(predicted(g, stage)));
+    if (g->settings.device && strcmp(g->device.name, "cpu") != 0)
+        json_object_set_new(row, "device", json_string(g->device.name));
     if (stage == WHOLE)
         json_object_update_new(row, json_pack("{s:I, s:I, s:I}", "memory_bytes", (json_int_t)g->report.peak_bytes,
                                               "predicted_memory_bytes", (json_int_t)g->report.predicted_bytes,
@@ -197,7 +199,7 @@ static json_t *row_json(const bench_command *c, int stage)
     return row;
 }
 
-/* Reports the stages (ith_launch_work.finish). */
+/* Reports the stages and writes the wisdom (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
     static const ith_bench_column columns[] = {
@@ -210,8 +212,6 @@ static int finish(void *user, int code)
     const ith_bench_output *output = &c->settings->output;
     const bool table = !output->json && !output->csv;
     char settings[512];
-    if (!code)
-        code = ith_attend_end(g->context, &g->settings.choices);
     if (code)
         return code;
     const ith_generate_options *o = &g->options;
@@ -234,7 +234,8 @@ static int finish(void *user, int code)
     if (table)
         printf("memory %.1f MB held (predicted %.1f MB), %.1f MB resident\n", 1e-6 * (double)g->report.peak_bytes,
                1e-6 * (double)g->report.predicted_bytes, 1e-6 * (double)ith_cli_resident_bytes());
-    return code;
+    const int saved = ith_attend_end(g->context, &g->settings.choices);
+    return code ? code : saved;
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  * long computation begins. */
 #include "generate.h"
 
+#include "complaint.h"
 #include "device_option.h"
 #include "generate_files.h"
 #include "interrupt.h"
@@ -80,7 +81,7 @@ void ith_generate_inspect_weights(ith_generation *g)
 void ith_generate_inspect_memory(ith_generation *g)
 {
     if (ith_pipeline_check_memory(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->free_bytes))
-        snprintf(g->memory_lack, sizeof g->memory_lack, "%s", ith_context_error(g->context));
+        ith_options_spell(g->table, ith_context_error(g->context), g->memory_lack, sizeof g->memory_lack);
 }
 
 ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user)
@@ -205,7 +206,8 @@ static void print_end(const ith_generation *g, const char *option, const char *f
 {
     ith_text_print_option(stderr, option, file);
     print_given(g, "fps", g->settings.fps);
-    print_given(g, "crf", (double)g->settings.crf);
+    if (!ith_generate_ignores_crf(g->settings.output))
+        print_given(g, "crf", (double)g->settings.crf);
     ith_text_print_option(stderr, "output", g->settings.output);
     fputc('\n', stderr);
 }
@@ -261,6 +263,7 @@ int ith_generate_complete(ith_generation *g)
         unlink(g->latents_path);
     ith_name_lock_release(&g->latents_lock);
     ith_generate_forget_saved(g);
+    g->report.latents_saved = false, g->report.saved_step = -1; /* there is nothing to go on from */
     g->total_seconds = ith_cli_seconds() - g->start;
     return ith_generate_summarise(g);
 }
@@ -350,7 +353,7 @@ static int fill_from_model(ith_generation *g)
     if (ith_generate_read_images(g) ||
         ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model)) {
-        fprintf(stderr, "ithaca: the model's own values are left open: %s\n", ith_context_error(g->context));
+        ith_error_print("the model's own values are left open: %s", ith_context_error(g->context));
         return ITH_EXIT_DONE;
     }
     ith_generate_fill(g);

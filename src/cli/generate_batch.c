@@ -91,7 +91,7 @@ static int name_files(const batch *b, video *v, int64_t number)
     v->saved = saved ? with_number(saved, number + 1, b->count) : NULL;
     if (!v->output || (saved && !v->saved))
         return ith_cli_error("there is no memory for a name");
-    if (s->resume && is_there(v->output))
+    if (s->resume && v->g.launch.leads && is_there(v->output)) /* others prepare all videos */
         v->state = VIDEO_SKIPPED;
     s->resume = s->resume && !access(v->saved, F_OK) ? v->saved : NULL;
     s->checkpoint = v->saved;
@@ -115,6 +115,9 @@ static int make_video(batch *b, int64_t number)
     int code = v->line ? ith_batch_line_apply(v->line, b->base->settings.prompts, &v->options) : ITH_EXIT_DONE;
     if (!code && !v->g.settings.prompt)
         code = ith_cli_error("%s:%lld: a prompt is needed", b->base->settings.prompts, (long long)v->line->number);
+    if (!code && v->line && ith_batch_line_sets(v->line, "crf") && ith_generate_ignores_crf(v->g.settings.output))
+        code = ith_cli_error("%s:%lld: crf: it is the quality of an mp4, and '%s' is none", b->base->settings.prompts,
+                             (long long)v->line->number, v->g.settings.output);
     if (!code && v->g.settings.seed > UINT64_MAX - (uint64_t)(number % each))
         code = ith_cli_error("--count %lld needs a seed for each video, and %llu is the largest: take a smaller --seed",
                              (long long)each, (unsigned long long)UINT64_MAX);

@@ -72,9 +72,9 @@ static json_t *run_json(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
     return json_pack(
-        "{s:s, s:b, s:s, s:s*, s:I, s:I, s:I, s:I, s:i, s:i, s:s, s:s, s:o}", "version", ith_version(), "dry_run", 1,
-        "model", g->model.kind, "output", g->settings.output, "frames", (json_int_t)o->frames, "height",
-        (json_int_t)o->height, "width", (json_int_t)o->width, "steps",
+        "{s:s, s:b, s:s, s:o, s:I, s:I, s:I, s:I, s:i, s:i, s:s, s:s, s:o}", "version", ith_version(), "dry_run", 1,
+        "model", g->model.kind, "output", ith_cli_json_text(g->settings.output), "frames", (json_int_t)o->frames,
+        "height", (json_int_t)o->height, "width", (json_int_t)o->width, "steps",
         (json_int_t)(g->settings.from_latents ? 0 : o->steps), "ranks", g->launch.all_ranks, "threads",
         ith_generate_threads(g), "cfg", ith_cfg_name(o->cfg), "precision", ith_precision_name(o->precision), "memory",
         json_pack("{s:I, s:I, s:I, s:s*}", "predicted_bytes", (json_int_t)g->predicted_bytes, "free_bytes",

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *const ith_generate_compared[] = {"dry-run", "shard-weights", NULL};
 
@@ -181,7 +182,7 @@ void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, 
     ith_options_parse(options, argc, argv, doc, NULL);
 }
 
-/* Checks the options of a command that makes several videos. */
+/* Checks the options of a command that makes several videos, beyond check_effects. */
 static int check_batch(const ith_generate_settings *s, const char *command)
 {
     const char *what = s->prompts ? "--prompts" : "--count";
@@ -198,8 +199,6 @@ static int check_batch(const ith_generate_settings *s, const char *command)
         return ith_cli_usage(command, "--count makes noise from several seeds, and --noise is one noise");
     if (s->checkpoint && s->resume && strcmp(s->checkpoint, s->resume) != 0)
         return ith_cli_usage(command, "--checkpoint and --resume must have the same name with %s", what);
-    if (s->quiet && s->verbose)
-        return ith_cli_usage(command, "--quiet and --verbose exclude each other");
     return ITH_EXIT_DONE;
 }
 
@@ -225,6 +224,34 @@ static int check_decoding(const ith_options *options)
     return code ? code : refuse_denoising(options, run, sizeof run / sizeof *run, ITH_FROM_COMMAND);
 }
 
+bool ith_generate_ignores_crf(const char *output)
+{
+    const size_t length = strlen(output);
+    return length && (output[length - 1] == '/' || (length > 4 && !strcasecmp(output + length - 4, ".gif")));
+}
+
+/* Refuses options of the command line that would have no effect, and those that contradict one another, of one video or
+ * of several. */
+static int check_effects(const ith_generate_settings *s, const ith_options *options)
+{
+    const char *command = options->command;
+    const bool on_cpu = s->device && !strcmp(s->device, "cpu");
+    if (s->device_memory &&
+        (!s->device || (on_cpu && ith_option_source_of(options, "device-memory") == ITH_FROM_COMMAND)))
+        return ith_cli_usage(command, "--device-memory needs --device");
+    if (ith_option_source_of(options, "checkpoint-every") && !s->checkpoint && !s->resume)
+        return ith_cli_usage(command, "--checkpoint-every needs --checkpoint or --resume");
+    if (ith_option_source_of(options, "preview-every") && !s->preview)
+        return ith_cli_usage(command, "--preview-every needs --preview");
+    if (s->noise && ith_option_source_of(options, "seed") == ITH_FROM_COMMAND)
+        return ith_cli_usage(command, "--seed and --noise exclude each other");
+    if (ith_option_source_of(options, "crf") == ITH_FROM_COMMAND && ith_generate_ignores_crf(s->output))
+        return ith_cli_usage(command, "--crf is the quality of an mp4, and '%s' is none", s->output);
+    if (s->quiet && s->verbose)
+        return ith_cli_usage(command, "--quiet and --verbose exclude each other");
+    return ITH_EXIT_DONE;
+}
+
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options)
 {
     const char *command = options->command;
@@ -234,10 +261,10 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
     code = ith_model_check_named(&settings->files, true, command);
     if (code)
         return code;
-    if (settings->device_memory && !settings->device)
-        return ith_cli_usage(command, "--device-memory needs --device");
-    if (ith_generate_is_batch(settings))
-        return check_batch(settings, command);
+    if (ith_generate_is_batch(settings)) {
+        code = check_batch(settings, command);
+        return code ? code : check_effects(settings, options);
+    }
     if (!settings->prompt && !settings->from_latents && !settings->resume)
         return ith_cli_usage(command, "--prompt is needed");
     code = settings->from_latents ? check_decoding(options) : ITH_EXIT_DONE;
@@ -245,15 +272,7 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
         return code;
     if (settings->resume && settings->dump)
         return ith_cli_usage(command, "--dump needs all steps of a run, and --resume leaves some out");
-    if (ith_option_source_of(options, "checkpoint-every") && !settings->checkpoint && !settings->resume)
-        return ith_cli_usage(command, "--checkpoint-every needs --checkpoint or --resume");
-    if (ith_option_source_of(options, "preview-every") && !settings->preview)
-        return ith_cli_usage(command, "--preview-every needs --preview");
-    if (settings->noise && ith_option_source_of(options, "seed") == ITH_FROM_COMMAND)
-        return ith_cli_usage(command, "--seed and --noise exclude each other");
-    if (settings->quiet && settings->verbose)
-        return ith_cli_usage(command, "--quiet and --verbose exclude each other");
-    return ITH_EXIT_DONE;
+    return check_effects(settings, options);
 }
 
 int ith_generate_parse_model(const ith_generate_settings *settings, ith_context *context, ith_options *options)

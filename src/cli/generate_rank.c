@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank of ithaca generate. It calls the engine, which calls the functions below to report progress and to hand over
  * frames. */
+#include "complaint.h"
 #include "generate.h"
 #include "generate_files.h"
 
@@ -57,7 +58,7 @@ static ith_status take_preview(void *user, int64_t step, const uint8_t *rgb, int
         !g->preview_failed) {
         g->preview_failed = true;
         ith_progress_end(&g->progress);
-        fprintf(stderr, "ithaca: no preview: %s\n", ith_context_error(g->media_context));
+        ith_error_print("no preview: %s", ith_context_error(g->media_context));
     }
     return ITH_OK;
 }

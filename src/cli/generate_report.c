@@ -275,7 +275,7 @@ static json_t *sampling_json(const ith_generation *g)
     if (g->settings.resume)
         json_object_set_new(all, "resumed_steps", json_integer((json_int_t)g->report.steps_resumed));
     if (o->noise_file)
-        json_object_set_new(all, "noise", json_string(o->noise_file));
+        json_object_set_new(all, "noise", ith_cli_json_text(o->noise_file));
     else if (o->seed <= INT64_MAX)
         json_object_set_new(all, "seed", json_integer((json_int_t)o->seed));
     else
@@ -286,12 +286,13 @@ static json_t *sampling_json(const ith_generation *g)
 /* Prints the summary as one JSON object. */
 static int print_json(const ith_generation *g)
 {
-    json_t *all = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:f, s:o, s:o}", "version", ith_version(), "model",
-        g->model.kind, "output", g->settings.output, "frames", (json_int_t)g->report.frames_done, "height",
-        (json_int_t)g->height, "width", (json_int_t)g->width, "fps", g->fps, "ranks", g->launch.all_ranks, "threads",
-        ith_generate_threads(g), "precision", ith_precision_name(g->options.precision), "plan", g->report.plan,
-        "compression_error", g->report.compression_error, "seconds", seconds_json(g), "memory", memory_json(g));
+    json_t *all =
+        json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:f, s:o, s:o}", "version", ith_version(),
+                  "model", g->model.kind, "output", ith_cli_json_text(g->settings.output), "frames",
+                  (json_int_t)g->report.frames_done, "height", (json_int_t)g->height, "width", (json_int_t)g->width,
+                  "fps", g->fps, "ranks", g->launch.all_ranks, "threads", ith_generate_threads(g), "precision",
+                  ith_precision_name(g->options.precision), "plan", g->report.plan, "compression_error",
+                  g->report.compression_error, "seconds", seconds_json(g), "memory", memory_json(g));
     if (all && !g->settings.from_latents)
         json_object_set_new(all, "sampling", sampling_json(g));
     if (all && g->prediction.known)

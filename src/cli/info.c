@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "device_option.h"
 #include "generate.h"
+#include "json_print.h"
 #include "model_options.h"
 #include "thread_limit.h"
 
@@ -427,12 +428,9 @@ static int print_all(ith_context *context, ith_pipeline *pipeline, const ith_gen
     }
     if (!all || failed)
         return ith_cli_error("there is no memory to describe this machine");
-    if (settings->json) {
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else {
-        print_object(all, 0);
-    }
+    if (settings->json)
+        return ith_cli_json_print(all, "the description", JSON_INDENT(2));
+    print_object(all, 0);
     json_decref(all);
     return ITH_EXIT_DONE;
 }

@@ -3,8 +3,21 @@
 #include "json_print.h"
 
 #include "cli.h"
+#include "text_value.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *ith_cli_json_text(const char *text)
+{
+    char *copy = ith_text_is_utf8(text) ? NULL : strdup(text);
+    if (copy)
+        ith_text_clean(copy);
+    json_t *json = json_string(copy ? copy : text);
+    free(copy);
+    return json;
+}
 
 int ith_cli_json_dump(const json_t *value, const char *what, size_t layout)
 {

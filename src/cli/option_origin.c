@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names the files and lines that have set the options of an error. */
+/* Options in sentences of the library: the files and lines that have set them, and their names on the command line. */
 #include "option.h"
 
 #include <ctype.h>
@@ -29,6 +29,47 @@ static bool is_about(const char *sentence, const char *name)
             return true;
     }
     return false;
+}
+
+/* Whether a word of advice begins at a place of a sentence: behind "with ", a comma or a semicolon. */
+static bool begins_advice(const char *sentence, const char *at)
+{
+    static const char *const before[] = {" with ", ", ", "; "};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        const size_t length = strlen(before[i]);
+        if ((size_t)(at - sentence) >= length && !strncmp(at - length, before[i], length))
+            return true;
+    }
+    return false;
+}
+
+/* The option whose name stands at a place of a sentence as a whole word; NULL if there is none. */
+static const ith_option *option_at(const ith_options *options, const char *at)
+{
+    for (int i = 0; i < options->count; i++) {
+        const size_t length = options->table[i].name ? match(at, options->table[i].name) : 0;
+        if (length && (!at[length] || strchr(" ,;", at[length])))
+            return &options->table[i];
+    }
+    return NULL;
+}
+
+void ith_options_spell(const ith_options *options, const char *sentence, char *text, size_t bytes)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (const char *at = sentence; *at && length + 1 < bytes;) {
+        const ith_option *option = begins_advice(sentence, at) ? option_at(options, at) : NULL;
+        if (!option) {
+            text[length++] = *at++;
+            text[length] = '\0';
+            continue;
+        }
+        at += strlen(option->name);
+        const bool off = option->type == ITH_OPTION_FLAG && !strncmp(at, " off", 4);
+        at += off ? 4 : 0;
+        length += (size_t)snprintf(text + length, bytes - length, "%s--%s", off ? "no " : "", option->name);
+    }
 }
 
 /* Whether a saved run is resumed: it has the values that the model's folder would set. */

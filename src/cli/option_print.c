@@ -158,6 +158,15 @@ static void print_source(const ith_options *options, int index, FILE *stream)
     fprintf(stream, length ? "default: %.*s" : "default", length, text);
 }
 
+/* Whether an option has a text that YAML cannot hold, because it is no UTF-8. */
+static bool is_shown_otherwise(const ith_option *option, const void *value)
+{
+    const char *text = NULL;
+    if (ith_option_is_text(option->type))
+        memcpy(&text, value, sizeof text);
+    return text && !ith_text_is_utf8(text);
+}
+
 static void print_option(const ith_options *options, int index, FILE *stream)
 {
     const ith_option *option = &options->table[index];
@@ -172,7 +181,7 @@ static void print_option(const ith_options *options, int index, FILE *stream)
     int width = fprintf(stream, "%s: %s", option->name, line.text ? line.text : none);
     fprintf(stream, "%*s# ", width < COMMENT_COLUMN ? COMMENT_COLUMN - width : 1, "");
     print_source(options, index, stream);
-    fputc('\n', stream);
+    fprintf(stream, "%s\n", is_shown_otherwise(option, value) ? "; '?' stands for bytes that are no UTF-8" : "");
     free(line.text);
 }
 

@@ -81,7 +81,8 @@ static const char doc[] =
     "that passes while the rank computes ('-': no exchange takes time), MB sent the data that the busiest rank sends "
     "in "
     "one attention, MB held the memory of its plan, or of the process of rank 0 of a video. An option that sets a "
-    "choice leaves out the plans with another one. A machine description (machines/README.md) has rates of kernels, "
+    "choice leaves out the plans with another one, but none in which it has no effect, such as --chunks on one rank. A "
+    "machine description (machines/README.md) has rates of kernels, "
     "levels of links, and memory.";
 
 /* Describes the problem from the options. */

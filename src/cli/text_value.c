@@ -88,10 +88,42 @@ static int line_break(const char *text)
     return !strncmp(text, "\xe2\x80\xa8", 3) || !strncmp(text, "\xe2\x80\xa9", 3) ? 3 : 0;
 }
 
+/* The bytes of the UTF-8 character at `c`; 0 if there is none. */
+static int character_bytes(const unsigned char *c)
+{
+    const int bytes = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+    for (int i = 1; i < bytes; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    const bool is_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);   /* fewer bytes would do */
+    const bool is_none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* not in Unicode */
+    return is_long || is_none ? 0 : bytes;
+}
+
+bool ith_text_is_utf8(const char *text)
+{
+    for (int bytes; *text; text += bytes)
+        if (!(bytes = character_bytes((const unsigned char *)text)))
+            return false;
+    return true;
+}
+
+/* The code of the character at `c` if YAML does not allow it to stand for itself: C1, U+FEFF, U+FFFE, U+FFFF; otherwise
+ * 0. */
+static unsigned hidden_code(const unsigned char *c)
+{
+    if (c[0] == 0xc2 && c[1] < 0xa0)
+        return c[1];
+    if (c[0] == 0xef && ((c[1] == 0xbb && c[2] == 0xbf) || (c[1] == 0xbf && c[2] >= 0xbe)))
+        return 0xf000u | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+    return 0;
+}
+
 int ith_text_escape(const char *text, char out[8])
 {
-    const int breaks = line_break(text);
+    const int breaks = line_break(text), bytes = character_bytes((const unsigned char *)text);
     const unsigned char byte = (unsigned char)*text;
+    const unsigned hidden = bytes > 1 ? hidden_code((const unsigned char *)text) : 0;
     if (breaks == 2)
         snprintf(out, 8, "\\N");
     else if (breaks == 3)
@@ -100,19 +132,11 @@ int ith_text_escape(const char *text, char out[8])
         snprintf(out, 8, "\\%c", *text);
     else if (byte < 0x20 || byte == 0x7f)
         snprintf(out, 8, "\\x%02x", byte);
+    else if (hidden)
+        snprintf(out, 8, "\\u%04x", hidden & 0xffffu);
     else
-        snprintf(out, 8, "%c", *text);
-    return breaks ? breaks : 1;
-}
-
-/* The bytes of the UTF-8 character at `c`; 0 if there is none. */
-static int character_bytes(const unsigned char *c)
-{
-    const int bytes = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
-    for (int i = 1; i < bytes; i++)
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    return bytes;
+        snprintf(out, 8, "%.*s", bytes ? bytes : 1, bytes ? text : "?");
+    return bytes ? bytes : 1;
 }
 
 void ith_text_clean(char *text)

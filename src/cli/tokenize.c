@@ -103,8 +103,9 @@ int ith_cli_tokenize(int argc, char **argv)
     ith_options_parse(&options, argc, argv, doc, "[TEXT...]");
     int code = ith_options_check(&options);
     if (!code)
-        code = ith_model_is_named(&settings.files) ? run(&settings)
-                                                   : ith_cli_usage(argv[0], "--model is needed, or --dit");
+        code = ith_model_check_named(&settings.files, true, argv[0]);
+    if (!code)
+        code = run(&settings);
     ith_options_free(&options);
     free(settings.texts);
     return code;

@@ -2,6 +2,7 @@
 /* The trace: every recorded span is in the file once, on a row where it overlaps no other; many threads record at once.
  * */
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/trace.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -392,6 +393,67 @@ static void a_listener_takes_the_place_of_the_trace(void **state)
     ith_context_destroy(&context);
 }
 
+/* An allocator that records an event whenever it is asked for memory, as another thread could at this moment, and that
+ * keeps bytes behind each block whose change shows. */
+enum { GUARD_BYTES = 4096, GUARD = 0xa5 };
+typedef struct recording_allocator {
+    ith_context *context; /* NULL: nothing is recorded yet */
+    struct {
+        unsigned char *data;
+        size_t bytes;
+    } blocks[64];
+    int count;
+} recording_allocator;
+
+static void *recording_allocate(void *user, size_t bytes, size_t alignment)
+{
+    recording_allocator *a = user;
+    void *block = NULL;
+    assert_int_equal(posix_memalign(&block, alignment, bytes + GUARD_BYTES), 0);
+    assert_true(a->count < 64);
+    memset((char *)block + bytes, GUARD, GUARD_BYTES);
+    a->blocks[a->count].data = block;
+    a->blocks[a->count++].bytes = bytes;
+    for (int i = 0; a->context && i < 8; i++)
+        ith_trace_end(a->context, ith_trace_begin(a->context), "late", "compute");
+    return block;
+}
+
+static void recording_release(void *user, void *block)
+{
+    (void)user, (void)block; /* the test looks at the bytes behind all blocks at its end, and frees them then */
+}
+
+/* Events that are recorded while a trace is packed or saved do not reach beyond the memory for those before. */
+static void events_may_come_while_a_trace_is_written(void **state)
+{
+    (void)state;
+    recording_allocator user = {.context = NULL};
+    const ith_allocator allocator = {sizeof allocator, recording_allocate, recording_release, &user};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    ith_context *context = NULL;
+    void *package = NULL;
+    int64_t bytes = 0;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    assert_int_equal(ith_trace_start(context, 1000), ITH_OK);
+    for (int i = 0; i < 3; i++)
+        ith_trace_end(context, ith_trace_begin(context), "early", "compute");
+    user.context = context;
+    assert_int_equal(ith_trace_pack(context, &package, &bytes), ITH_OK);
+    assert_int_equal(ith_trace_add(context, package, bytes), ITH_OK);
+    char *folder = temporary_folder();
+    assert_int_equal(ith_trace_save(context, temporary_path(folder, "trace.json")), ITH_OK);
+    temporary_remove(folder);
+    ith_free(context, package);
+    ith_context_destroy(&context);
+    for (int i = 0; i < user.count; i++) {
+        for (int byte = 0; byte < GUARD_BYTES; byte++)
+            assert_int_equal(user.blocks[i].data[user.blocks[i].bytes + (size_t)byte], GUARD);
+        free(user.blocks[i].data);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +466,7 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_failed_save_leaves_what_was_there),
         cmocka_unit_test(a_listener_takes_the_place_of_the_trace),
+        cmocka_unit_test(events_may_come_while_a_trace_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,12 @@ echo nonsense >"$work/no_wisdom"
 expect 1 "no_wisdom" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/none" \
     --wisdom "$work/no_wisdom"
 [ "$(cat "$work/no_wisdom")" = nonsense ] || fail "a file that is no wisdom was written over"
+# Wisdom that cannot be saved at the end costs no result.
+mkdir "$work/barred.lock"
+expect 1 "cannot write .*barred" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/barred.o" \
+    --wisdom "$work/barred"
+[ -s "$work/barred.o" ] || fail "the output is lost because wisdom cannot be saved"
+rmdir "$work/barred.lock"
 attend p --ranks 2 --strategy ring --trace "$work/trace.json"
 jq -e '.traceEvents | length > 0' "$work/trace.json" >/dev/null || fail "no trace"
 

@@ -108,6 +108,14 @@ grep -q 'seed 77' out || fail "a file with a byte order mark: $(cat out)"
 expect 2 "exclude each other" "${run[@]}" --prompts prompts --prompt x
 expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dump
 expect 2 "--prompt is needed" "${run[@]}" --count 3
+expect 2 "--checkpoint-every needs" "${run[@]}" --prompts prompts --checkpoint-every 2
+expect 2 "--preview-every needs" "${run[@]}" --prompts prompts --preview-every 2
+expect 2 "--seed and --noise exclude" "${run[@]}" --prompts prompts --noise noise --seed 2
+expect 2 "--crf is the quality of an mp4" "${run[@]}" --prompts prompts --output x.gif --crf 2
+printf '%s\n' '{"prompt": "a", "output": "line.gif", "crf": 3}' >quality
+expect 1 "quality:1: crf: it is the quality of an mp4, and 'line.gif' is none" "${run[@]}" --prompts quality --dry-run
+printf '%s\n' '{"prompt": "a", "output": "line.gif"}' '{"prompt": "a"}' >quality
+expect 0 "" "${run[@]}" --prompts quality --crf 3 --dry-run
 expect 2 "must have the same name" "${run[@]}" --prompts prompts --checkpoint a --resume b
 
 # If the noise of a video is not there, nothing is begun. If its numbers cannot be used, the others are made all the same.
@@ -176,6 +184,14 @@ silent 1 1
 same clip-001.mp4 one.mp4
 same clip-003.mp4 two.mp4
 rm clip-*
+
+# Rank 0 alone says which videos are there: another host may have older files of these names.
+mkdir elsewhere && touch elsewhere/clip-001.mp4
+processes_differ="1 --output $work/elsewhere/clip.mp4" over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" \
+    --resume "$work/run.st" --output "$work/clip.mp4" --strategy ulysses
+ended 0 2
+same clip-001.mp4 one.mp4
+rm -rf clip-* own.gif elsewhere
 
 # if a process dies in the second video, the first video stays, and the videos that were not made are named
 for steps in 3 400; do

@@ -40,6 +40,15 @@ jq -e 'length == 2 and all(.[]; .rel_l2 < 5e-6 and .kernel == "f32_ref" and .ker
     [.[].softmax] == ["online", "fixed_m"]' "$work/out" >/dev/null || fail "options: $(cat "$work/out")"
 [ -s "$work/wisdom" ] && jq -e .traceEvents "$work/trace" >/dev/null || fail "wisdom and trace"
 
+# Wisdom that cannot be saved at the end costs no measurement.
+mkdir "$work/barred.lock"
+expect 1 "cannot write .*barred" "$ithaca" bench attention $small --seq 50 --repeat 1 --wisdom "$work/barred" --json
+[ "$(jq length "$work/out")" = 1 ] || fail "the rows are lost because wisdom cannot be saved"
+expect 1 "cannot write .*barred" "$ithaca" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1 \
+    --wisdom "$work/barred" --json
+[ "$(jq length "$work/out")" = 7 ] || fail "the stages are lost because wisdom cannot be saved"
+rmdir "$work/barred.lock"
+
 # Measurements become wisdom for later commands. If only one kernel can run, nothing is measured.
 for origin in measured wisdom; do
     expect 0 "" "$ithaca" bench attention $small --seq 33 --effort measure --wisdom "$work/measured" --json

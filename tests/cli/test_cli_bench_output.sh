@@ -84,6 +84,13 @@ expect 0 "" "$ithaca" bench block --heads 2 --head-dim 32 --ffn-dim 96 --seq 70 
 jq '.[].seconds = 1e3' out >block.json
 expect 0 "" "$ithaca" bench block --heads 2 --head-dim 32 --ffn-dim 96 --seq 70 --repeat 1 --compare block.json --csv
 [ "$(tail -n +2 out | tr -d '\r' | grep -c ',1000,faster,')" = 7 ] || fail "stages: $(cat out)"
+grep -q "one repeat has no spread" err || fail "nothing is said about a comparison without a spread: $(cat err)"
+# Blocks with another LoRA or softmax are other rows.
+for other in "--lora-rank 4" "--softmax online"; do
+    expect 0 "" "$ithaca" bench block --heads 2 --head-dim 32 --ffn-dim 96 --seq 70 --repeat 2 $other --compare block.json --json
+    jq -e '[.[].change] | unique == ["new"]' out >/dev/null || fail "$other is compared with a run without it: $(jq -c '[.[].change]' out)"
+    grep -q "one repeat" err && fail "two repeats have a spread: $(cat err)"
+done
 
 # broken CONTENT WORDS: a file that is no earlier run is refused before anything is measured.
 broken() {

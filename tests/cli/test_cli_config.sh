@@ -208,6 +208,17 @@ for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --str
     done
 done
 
+# Characters that YAML does not allow are escaped. Bytes that are no UTF-8 cannot be: '?' stands for them, which is said.
+expect 0 "" "$ithaca" generate --print-config --prompt $'a\u0081b\ufeffc\u00e9\U0001f600\u2028d' --output clip.mp4
+cp out first.yaml
+expect 0 "" "$ithaca" generate --config first.yaml --print-config
+[ "$(grep ^prompt first.yaml | sed 's/ *#.*//')" = "$(grep ^prompt out | sed 's/ *#.*//')" ] || fail "another prompt: $(grep ^prompt out)"
+expect 0 "" "$ithaca" generate --print-config --prompt $'caf\xe9' --output $'clip\xff.mp4'
+grep -q "^prompt: \"caf?\" *# command line; '?' stands for bytes that are no UTF-8\$" out || fail "$(grep -a ^prompt out)"
+grep -q "^output: \"clip?.mp4\"" out || fail "$(grep -a ^output out)"
+cp out second.yaml
+expect 0 "" "$ithaca" generate --config second.yaml --print-config
+
 # An option from the file has an effect, and the command line counts more.
 printf 'heads: 2\nhead-dim: 32\nseq: 40\nrepeat: 1\njson: true\nthreads: 1\n' >small.yaml
 expect 0 "" "$ithaca" bench attention --config small.yaml --seq 50

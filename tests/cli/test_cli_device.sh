@@ -104,6 +104,7 @@ expect 0 "" "$ithaca" bench attention --device fake:2 --seq 24 --heads 4 --head-
     --repeat 2 --compare rows.json
 grep -q '^single .*fake:2 .*\(same\|faster\|slower\)' out || fail "rows of a device are not compared"
 expect 0 "" "$ithaca" bench block --device fake:2 --size 1.3b --seq 8 --repeat 1 --precision f32 --json
+jq -e 'all(.[]; .device == "fake:2")' out >/dev/null || fail "a row of bench block does not name its device"
 python3 - out <<'END' || fail "bench block --device"
 import json, sys
 stages = {s["stage"]: s for s in json.load(open(sys.argv[1]))}
@@ -119,6 +120,7 @@ grep -q '"attend"' trace.json || fail "the trace has no computing"
 
 # A run streams layers if it may take less memory of the device than the weights need.
 expect 2 "--device-memory needs --device" "$ithaca" generate --model "$model" --prompt x --device-memory 30
+expect 2 "--device-memory needs --device" "$ithaca" generate --model "$model" --prompt x --device cpu --device-memory 30
 expect 0 "" "$ithaca" generate --model "$model" --prompt "a red square" --frames 1 --height 32 --width 32 --steps 1 --device fake:2 \
     --precision f32 --device-memory 20 --output small.gif --json --verbose
 grep -q "fake:2 has no room for 4 of the transformer's layers" err || fail "no line about streamed layers: $(cat err)"

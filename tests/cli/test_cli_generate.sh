@@ -115,6 +115,14 @@ generate 1 "abacus" clip.gif --kernel abacus
 generate 1 "wisdom" clip.gif --wisdom c.yaml
 rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
+# --crf is of an mp4 alone. A --config that has served an mp4 may have it.
+for output in clip.gif clip.GIF frames/; do
+    generate 2 "--crf is the quality of an mp4, and '$output' is none" $output --crf 30
+done
+echo 'crf: 30' >c.yaml
+generate 0 "" clip.gif --config c.yaml --dry-run
+rm c.yaml
+
 # Options in files: the command line counts more than --config, and --config more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
 expect 0 "step 2 of 2" "$ithaca" generate --model "$model" --config c.yaml --prompt x --height 32 --width 32 --frames 1 \
@@ -174,9 +182,9 @@ cmp -s whole.latents.safetensors clip.mp4.latents.safetensors && fail "--keep-la
 rm clip.mp4 clip.mp4.latents.safetensors
 
 # Of two runs at a time with the same output, each has its own latents.
-generate 0 "" clip.mp4 --seed 1 --steps 12 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-1
+generate 0 "" clip.mp4 --seed 1 --steps 60 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-1
 generate 0 "" clip.mp4 --seed 2 --keep-latents --quiet && mv clip.mp4.latents.safetensors latents-of-2
-"$ithaca" generate $small --prompt "$prompt" --output clip.mp4 --seed 1 --steps 12 --keep-latents >/dev/null 2>first &
+"$ithaca" generate $small --prompt "$prompt" --output clip.mp4 --seed 1 --steps 60 --keep-latents >/dev/null 2>first &
 for _ in $(seq 600); do
     grep -q "denoise: step 1" first && break
     sleep 0.02
@@ -235,6 +243,11 @@ rm whole.latents.safetensors
 
 generate 1 "frames.*17.*21|frames.*9.*13|nearest" clip.mp4 --frames 18
 generate 1 "height.*96.*112|nearest" clip.mp4 --height 100
+generate 0 "" $'clip\xe9.gif' --json # a name that is no UTF-8
+jq -e '.output == "clip?.gif"' out >/dev/null || fail "JSON has another name: $(cat out)"
+[ -s $'clip\xe9.gif' ] && rm $'clip\xe9.gif' || fail "no video"
+generate 0 "" $'clip\xe9.gif' --json --dry-run
+jq -e '.output == "clip?.gif"' out >/dev/null || fail "JSON of a dry run has another name: $(cat out)"
 generate 1 "the prompt is not UTF-8" clip.mp4 --prompt $'\xff\xfe'
 generate 1 "the negative prompt is not UTF-8" clip.mp4 --guidance 3 --negative $'\xff'
 generate 1 "none" clip.mp4 --noise none

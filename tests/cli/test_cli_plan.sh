@@ -232,4 +232,13 @@ for mode in "" --json --simulate; do
 done
 expect 1 "no plan is legal: strategy single is for one rank" "$ithaca" plan --problem wan2.1-1.3b-480p --ranks 8 \
     --strategy single --machine h100-8
+
+# A script may vary --ranks: a choice that has no effect on one rank leaves out no plan, as --help says.
+expect 0 "" "$ithaca" plan --machine avx2-desktop --seq 64 --heads 4 --ranks 1 --chunks 2 --direction bidir --json
+jq -e 'length > 0 and all(.[]; .strategy == "single" and .legal)' "$work/out" >/dev/null || fail "one rank with --chunks: $(cat "$work/out")"
+for command in plan attend "bench attention" generate; do
+    "$ithaca" $command --help | tr -s ' \n' ' ' >"$work/help"
+    grep -q "without effect where the mesh has no ring" "$work/help" && grep -q "without effect where none are exchanged" "$work/help" ||
+        fail "$command --help does not say when --direction and --chunks have no effect"
+done
 finish

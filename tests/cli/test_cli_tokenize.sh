@@ -23,6 +23,8 @@ status=${PIPESTATUS[1]}
 
 expect 1 "text 2: .*UTF-8" "$ithaca" tokenize --model "$model" fine $'not \xff\xfe fine'
 expect 1 "^ithaca: cannot read /dev/null" "$ithaca" tokenize --tokenizer /dev/null --model "$model" a
+expect 1 "^ithaca: cannot open not/there: No such file" "$ithaca" tokenize --tokenizer not/there --model "$model" a
+expect 2 "--model is needed, or --dit, or --dit-high and --dit-low" "$ithaca" tokenize a
 printf 'a\nb\0c\n' | "$ithaca" tokenize --model "$model" >"$work/out" 2>"$work/err" && fail "NUL is taken"
 grep -q "text 2: .*NUL" "$work/err" || fail "NUL: $(cat "$work/err")"
 (ulimit -v 4000000 && head -c 1G /dev/zero | tr '\0' x | "$ithaca" tokenize --model "$model" 2>"$work/err") && fail "an endless line"

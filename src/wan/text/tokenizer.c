@@ -133,7 +133,12 @@ static ith_status load_folder(ith_context *context, const char *folder, ith_toke
 {
     char *model = ith_format(context, "%s/" ITH_TOKENIZER_MODEL, folder),
          *json = ith_format(context, "%s/" ITH_TOKENIZER_JSON, folder);
-    ith_status status = model && json ? load_both(context, model, json, tokenizer) : ITH_ERR_MEMORY;
+    struct stat info;
+    ith_status status = model && json ? ITH_OK : ITH_ERR_MEMORY;
+    if (!status && !exists(context, model) && !exists(context, json) && stat(folder, &info))
+        status = ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", folder, strerror(errno));
+    if (!status)
+        status = load_both(context, model, json, tokenizer);
     ith_free(context, model);
     ith_free(context, json);
     return status;
