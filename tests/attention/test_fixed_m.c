@@ -639,6 +639,27 @@ static void what_is_flushed_does_not_matter(void **state)
     assert_true(most_lost > 1e-6 && most_lost_beyond > 0.1);
 }
 
+/* Keys that are near one another and far from zero have a small bound, but large logits. A head with logits of 2^20 has
+ * an error in f32 of more than the room above the largest logit; a head with logits of 2^13 does not. */
+static void logits_with_large_errors_fail(void **state)
+{
+    (void)state;
+    fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
+    c.problem.heads = 2, c.problem.head_dim = 3, c.problem.q_len = c.problem.kv_len = 20, c.problem.scale = 1;
+    case_alloc(&c);
+    fill(&c, DATA_RANDOM);
+    for (int64_t i = 0; i < q_count(&c); i++)
+        c.qf[i] = 1;
+    for (int64_t n = 0; n < 2; n++)
+        for (int64_t j = 0; j < 20; j++)
+            c.kf[key_at(&c, n, j)] += n ? 0x1p20f : 0x1p13f;
+    case_round(&c);
+    run(&c, 1);
+    assert_true(c.applies[0][0]);
+    assert_false(c.applies[0][1]);
+    case_free(&c);
+}
+
 /* ---- Masked, empty and not finite ------------------------------------------------------------------------------ */
 
 /* A case with two batch entries of four heads over two kv heads. Every head passes the gate. */
@@ -737,6 +758,36 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
     }
 }
 
+/* Rows are measured in pieces of 512, on each rank of a ring. One row decides, in whichever piece or shard it lies. */
+static void one_row_of_any_piece_fails_its_head(void **state)
+{
+    (void)state;
+    enum { ROWS = 1100, RINGS = 3, SPOILS = 7 };
+    static const int64_t rows[] = {5, 600, ROWS - 1};
+    for (int i = 0; i < 2 * RINGS * 3 * SPOILS; i++) {
+        const int spoil = i % SPOILS;
+        const int64_t row = rows[i / SPOILS % 3];
+        fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
+        c.problem.heads = 1, c.problem.head_dim = 3, c.problem.q_len = c.problem.kv_len = ROWS;
+        case_alloc(&c);
+        c.keeps_mean = i / SPOILS / 3 % 2;
+        fill(&c, DATA_RANDOM);
+        run(&c, 1 + i / SPOILS / 6);
+        assert_true(c.applies[0][0]);
+        c.problem.has_key_bias = spoil == 6;
+        float *const spoiled[] = {c.qf + 3 * row, c.qf + 3 * row, c.kf + 3 * row,  c.kf + 3 * row,
+                                  c.vf + 3 * row, c.vf + 3 * row, c.key_bias + row};
+        static const float values[] = {NAN, 1e4f, NAN, 1e4f, NAN, 0x1p38f, 1};
+        *spoiled[spoil] = values[spoil];
+        case_round(&c);
+        run(&c, 1 + i / SPOILS / 6);
+        for (int rank = 0; rank < c.ring; rank++)
+            if (c.applies[rank][0])
+                fail_msg("spoil %d of row %lld passes on %d ranks", spoil, (long long)row, c.ring);
+        case_free(&c);
+    }
+}
+
 /* With replicated keys each rank has all keys and its own queries. The gate and the offsets are the same as on one rank,
  * because the largest query of all ranks decides about the gate. */
 static void replicated_keys_are_counted_once(void **state)
@@ -810,6 +861,8 @@ int main(void)
         cmocka_unit_test(masks_count_as_they_should),
         cmocka_unit_test(nothing_at_all_goes_online),
         cmocka_unit_test(what_is_not_finite_fails_its_heads_everywhere),
+        cmocka_unit_test(logits_with_large_errors_fail),
+        cmocka_unit_test(one_row_of_any_piece_fails_its_head),
         cmocka_unit_test(replicated_keys_are_counted_once),
         cmocka_unit_test(a_stopped_rank_sends_zeros),
     };
