@@ -189,6 +189,7 @@ SPOIL(other_queries, p->q_len = 11)
 SPOIL(other_keys, p->kv_len = 11)
 SPOIL(other_type, p->dtype = ITH_BF16)
 SPOIL(other_scale, p->scale = 0.5f)
+SPOIL(near_scale, p->scale = nextafterf(1 / sqrtf((float)p->head_dim), 1)) /* the next f32 */
 SPOIL(other_bias, p->has_key_bias = true)
 SPOIL(other_lengths, p->has_kv_lengths = true)
 SPOIL(other_mask, p->mask = ITH_MASK_BOOL)
@@ -225,6 +226,7 @@ static void ranks_that_disagree_are_told(void **state)
         {other_keys, "kv_len is"},
         {other_type, "dtype is bf16 on rank"},
         {other_scale, "scale is 0.5 on rank"},
+        {near_scale, "scale is 0."},
         {other_lengths, "has_kv_lengths is"},
         {other_bias, "has_key_bias is"},
         {other_mask, "mask is"},
