@@ -387,10 +387,9 @@ static void mask_keys(fixed_case *c)
         c->kv_lengths[b] = (int32_t)draw((uint32_t)c->problem.kv_len + 1);
     for (int64_t i = 0; i < c->problem.batch * c->problem.kv_len; i++)
         c->key_bias[i] = draw(4) < hidden ? -INFINITY : 0;
-    float *bad = c->kf; /* hidden keys may hold anything */
     for (int64_t j = 0; j < c->problem.kv_len; j++)
-        if (!key_counts(c, 0, j))
-            bad[key_at(c, 0, j)] = j % 2 ? NAN : INFINITY;
+        if (!key_counts(c, 0, j)) /* hidden keys and their values may hold anything */
+            c->kf[key_at(c, 0, j)] = c->vf[key_at(c, 0, j)] = j % 2 ? NAN : INFINITY;
 }
 
 static fixed_case random_case(uint32_t seed)
