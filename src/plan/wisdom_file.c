@@ -146,9 +146,8 @@ static int64_t read_number(const char *word, int64_t most)
     char *end = NULL;
     if (!word || word[0] < '1' || word[0] > '9')
         return 0;
-    errno = 0;
-    long long value = strtoll(word, &end, 10);
-    return *end || errno || value > most ? 0 : value;
+    long long value = strtoll(word, &end, 10); /* LLONG_MAX if it is larger */
+    return *end || value > most ? 0 : value;
 }
 
 /* Reads the pairs of a name and a number behind the subject. */
@@ -304,10 +303,7 @@ static ith_status read_now(ith_context *context, const char *path, ith_wisdom *n
     if (stat(path, &info) || S_ISCHR(info.st_mode))
         return ITH_OK;
     ith_status status = read_wisdom(context, path, now, &foreign);
-    if (!foreign)
-        return status;
-    now->count = 0;
-    return ITH_OK;
+    return foreign ? ITH_OK : status;
 }
 
 /* Reads, merges and replaces the file, while no other process does. */

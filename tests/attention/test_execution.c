@@ -14,6 +14,7 @@
 
 #include "base/context.h"
 #include "support/execution_scene.h"
+#include "support/in_rank.h"
 #include "support/memory.h"
 
 /* ---- Ranks that do not agree ----------------------------------------------------------------------------------- */
@@ -184,6 +185,61 @@ static void masks_may_be_copies(void **state)
     for_each_way(lengths, false, true, copy_masks);
 }
 
+/* The parts of a tensor that one rank changes: the last number, which belongs to the last batch entry and head. */
+typedef enum change { CHANGE_NOTHING, CHANGE_LENGTH, CHANGE_BIAS, CHANGE_BYTE, CHANGE_NUMBER, CHANGES } change;
+
+/* An ith_rank_fn; user: a change, which rank 1 makes. A mask of floats has more than one piece that is hashed. */
+static ith_status change_last_number(ith_context *context, ith_comm *comm, void *user)
+{
+    enum { BATCH = 2, HEADS = 2, LENGTH = 300, NUMBERS = BATCH * HEADS * LENGTH, MASK = NUMBERS * LENGTH };
+    const change made = *(const change *)user;
+    float *mask = ith_alloc_zero(context, MASK, sizeof *mask, "a mask");
+    float x[NUMBERS] = {0}, o[NUMBERS], bias[BATCH * LENGTH] = {0};
+    int32_t lengths[BATCH] = {LENGTH, LENGTH};
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    ith_plan *plan = NULL;
+    RANK_CHECK(context, mask);
+    problem.batch = BATCH, problem.heads = HEADS, problem.head_dim = 1, problem.q_len = problem.kv_len = LENGTH;
+    problem.has_kv_lengths = problem.has_key_bias = true;
+    problem.mask = made == CHANGE_BYTE ? ITH_MASK_BOOL : ITH_MASK_ADDITIVE;
+    problem.mask_batch = BATCH, problem.mask_heads = HEADS;
+    if (made == CHANGE_BYTE)
+        memset(mask, 1, MASK);
+    if (ith_comm_rank(comm) == 1) {
+        lengths[BATCH - 1] -= made == CHANGE_LENGTH;
+        bias[BATCH * LENGTH - 1] = made == CHANGE_BIAS;
+        mask[MASK - 1] = made == CHANGE_NUMBER;
+        if (made == CHANGE_BYTE)
+            ((char *)mask)[MASK - 1] = 0;
+    }
+    tensors.q = tensors.k = tensors.v = x, tensors.o = o;
+    tensors.kv_lengths = lengths, tensors.key_bias = bias, tensors.mask = mask;
+    RANK_TRY(ith_plan_create(context, &problem, NULL, comm, &plan));
+    const ith_status status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    ith_free(context, mask);
+    return status;
+}
+
+static void the_last_numbers_are_compared(void **state)
+{
+    (void)state;
+    static const char *const words[CHANGES] = {[CHANGE_LENGTH] = "kv_lengths on rank 1 differs",
+                                               [CHANGE_BIAS] = "key_bias on rank 1 differs",
+                                               [CHANGE_BYTE] = "mask on rank 1 differs",
+                                               [CHANGE_NUMBER] = "mask on rank 1 differs"};
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    for (change made = CHANGE_NOTHING; made < CHANGES; made++) {
+        const ith_status status = ith_run_ranks(context, 2, 2, change_last_number, &made);
+        assert_int_equal(status, made == CHANGE_NOTHING ? ITH_OK : ITH_ERR_ARGUMENT);
+        if (status)
+            assert_non_null(strstr(ith_context_error(context), words[made]));
+    }
+    ith_context_destroy(&context);
+}
+
 /* ---- Several threads ------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
@@ -333,6 +389,7 @@ int main(void)
         cmocka_unit_test(making_is_not_executing),
         cmocka_unit_test(tensors_are_right_and_the_same),
         cmocka_unit_test(masks_may_be_copies),
+        cmocka_unit_test(the_last_numbers_are_compared),
         cmocka_unit_test(only_one_thread_at_a_time),
         cmocka_unit_test(destroy_in_any_order),
         cmocka_unit_test(a_plan_outlives_its_context),

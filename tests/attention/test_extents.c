@@ -91,8 +91,10 @@ static void no_overlap_is_overlooked(void **state)
 enum { RANKS = 4, BATCH = 2, HEADS = 4, DIM = 8, LENGTH = 22, ROW = HEADS * DIM, COUNT = BATCH * LENGTH * ROW };
 
 /* Where the ranks' tensors lie, above all the rank's o: NEXT_Q in the next rank's q, NEXT_O in rank 0's o. ONE_LSE: all
- * ranks have the same lse. */
-typedef enum place { APART, GLOBAL, ROWS_FIRST, FUSED, O_IS_Q, NEXT_Q, NEXT_O, ONE_LSE, PLACES } place;
+ * ranks have the same lse. LSE_IN_LENGTHS: rank 0's lse lies over the kv_lengths of the others. */
+typedef enum place { APART, GLOBAL, ROWS_FIRST, FUSED, O_IS_Q, NEXT_Q, NEXT_O, ONE_LSE, LSE_IN_LENGTHS, PLACES } place;
+
+static const int32_t whole_lengths[BATCH] = {LENGTH, LENGTH};
 
 /* The tensors of all ranks in common buffers. */
 typedef struct scene {
@@ -107,6 +109,7 @@ static ith_attn_problem problem_of(place where)
     ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
     p.batch = BATCH, p.heads = HEADS, p.head_dim = DIM, p.q_len = p.kv_len = LENGTH;
     const int64_t row = where == ROWS_FIRST ? BATCH * ROW : where == FUSED ? 4 * ROW : ROW;
+    p.has_kv_lengths = where == LSE_IN_LENGTHS;
     p.q_row_stride = p.k_row_stride = p.v_row_stride = p.o_row_stride = row;
     const int64_t batch = where == ROWS_FIRST ? ROW : LENGTH * row;
     p.q_batch_stride = p.k_batch_stride = p.v_batch_stride = p.o_batch_stride = batch;
@@ -141,6 +144,10 @@ static ith_status attend(ith_context *rank_context, ith_comm *comm, void *user)
         t.o = s->o;
     if (s->where == ONE_LSE)
         t.lse = s->lse;
+    if (s->where == LSE_IN_LENGTHS) {
+        t.lse = rank ? s->own[rank] : s->lse;
+        t.kv_lengths = rank ? (const int32_t *)(const void *)s->lse : whole_lengths;
+    }
     RANK_TRY(ith_plan_create(rank_context, &problem, &options, comm, &plan));
     const ith_status status = ith_plan_execute(plan, &t);
     ith_plan_destroy(&plan);
@@ -155,6 +162,7 @@ static const char *refusal(place where)
     case NEXT_Q: return "o of rank 0 overlaps q of rank 1 in memory: the outputs of a rank have memory of their own";
     case NEXT_O: return "o of rank 0 overlaps o of rank 1 in memory";
     case ONE_LSE: return "lse of rank 0 overlaps lse of rank 1 in memory";
+    case LSE_IN_LENGTHS: return "lse of rank 0 overlaps kv_lengths of rank 1 in memory";
     default: return NULL;
     }
 }
@@ -169,6 +177,8 @@ static void run_place(place where, ith_strategy strategy, ith_exchange_mode exch
     const int64_t apart = where == FUSED ? ROW : COUNT;
     s.q = all, s.k = all + apart, s.v = all + 2 * apart, s.o = all + 3 * apart;
     s.lse = calloc(BATCH * HEADS * LENGTH, sizeof *s.lse);
+    if (where == LSE_IN_LENGTHS)
+        memcpy(s.lse, whole_lengths, sizeof whole_lengths);
     for (int rank = 0; rank < RANKS; rank++)
         s.own[rank] = calloc(COUNT, sizeof(float));
     const ith_status status = ith_run_ranks(context, RANKS, 0, attend, &s);

@@ -123,10 +123,9 @@ static void mask_keys(fixed_case *c)
         c->kv_lengths[b] = (int32_t)draw((uint32_t)c->problem.kv_len + 1);
     for (int64_t i = 0; i < c->problem.batch * c->problem.kv_len; i++)
         c->key_bias[i] = draw(4) < hidden ? -INFINITY : 0;
-    float *bad = c->kf; /* hidden keys may hold anything */
     for (int64_t j = 0; j < c->problem.kv_len; j++)
-        if (!fixed_key_counts(c, 0, j))
-            bad[fixed_key_at(c, 0, j)] = j % 2 ? NAN : INFINITY;
+        if (!fixed_key_counts(c, 0, j)) /* hidden keys and their values may hold anything */
+            c->kf[fixed_key_at(c, 0, j)] = c->vf[fixed_key_at(c, 0, j)] = j % 2 ? NAN : INFINITY;
 }
 
 static fixed_case random_case(uint32_t seed)
@@ -217,6 +216,27 @@ static void bits_do_not_depend_on_who_measures(void **state)
         free(m), free(applies);
         fixed_case_free(&c);
     }
+}
+
+/* Keys that are near one another and far from zero have a small bound, but large logits. A head with logits of 2^20 has
+ * an error in f32 of more than the room above the largest logit; a head with logits of 2^13 does not. */
+static void logits_with_large_errors_fail(void **state)
+{
+    (void)state;
+    fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
+    c.problem.heads = 2, c.problem.head_dim = 3, c.problem.q_len = c.problem.kv_len = 20, c.problem.scale = 1;
+    fixed_case_alloc(&c);
+    fill(&c, DATA_RANDOM);
+    for (int64_t i = 0; i < fixed_q_count(&c); i++)
+        c.qf[i] = 1;
+    for (int64_t n = 0; n < 2; n++)
+        for (int64_t j = 0; j < 20; j++)
+            c.kf[fixed_key_at(&c, n, j)] += n ? 0x1p20f : 0x1p13f;
+    fixed_case_round(&c);
+    fixed_case_run(&c, 1);
+    assert_true(c.applies[0][0]);
+    assert_false(c.applies[0][1]);
+    fixed_case_free(&c);
 }
 
 /* ---- Masked, empty and not finite ------------------------------------------------------------------------------ */
@@ -317,6 +337,36 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
     }
 }
 
+/* Rows are measured in pieces of 512, on each rank of a ring. One row decides, in whichever piece or shard it lies. */
+static void one_row_of_any_piece_fails_its_head(void **state)
+{
+    (void)state;
+    enum { ROWS = 1100, RINGS = 3, SPOILS = 7 };
+    static const int64_t rows[] = {5, 600, ROWS - 1};
+    for (int i = 0; i < 2 * RINGS * 3 * SPOILS; i++) {
+        const int spoil = i % SPOILS;
+        const int64_t row = rows[i / SPOILS % 3];
+        fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
+        c.problem.heads = 1, c.problem.head_dim = 3, c.problem.q_len = c.problem.kv_len = ROWS;
+        fixed_case_alloc(&c);
+        c.keeps_mean = i / SPOILS / 3 % 2;
+        fill(&c, DATA_RANDOM);
+        fixed_case_run(&c, 1 + i / SPOILS / 6);
+        assert_true(c.applies[0][0]);
+        c.problem.has_key_bias = spoil == 6;
+        float *const spoiled[] = {c.qf + 3 * row, c.qf + 3 * row, c.kf + 3 * row,  c.kf + 3 * row,
+                                  c.vf + 3 * row, c.vf + 3 * row, c.key_bias + row};
+        static const float values[] = {NAN, 1e4f, NAN, 1e4f, NAN, 0x1p38f, 1};
+        *spoiled[spoil] = values[spoil];
+        fixed_case_round(&c);
+        fixed_case_run(&c, 1 + i / SPOILS / 6);
+        for (int rank = 0; rank < c.ring; rank++)
+            if (c.applies[rank][0])
+                fail_msg("spoil %d of row %lld passes on %d ranks", spoil, (long long)row, c.ring);
+        fixed_case_free(&c);
+    }
+}
+
 /* With replicated keys each rank has all keys and its own queries. The gate and the offsets are the same as on one rank,
  * because the largest query of all ranks decides about the gate. */
 static void replicated_keys_are_counted_once(void **state)
@@ -387,6 +437,8 @@ int main(void)
         cmocka_unit_test(masks_count_as_they_should),
         cmocka_unit_test(nothing_at_all_goes_online),
         cmocka_unit_test(what_is_not_finite_fails_its_heads_everywhere),
+        cmocka_unit_test(logits_with_large_errors_fail),
+        cmocka_unit_test(one_row_of_any_piece_fails_its_head),
         cmocka_unit_test(replicated_keys_are_counted_once),
         cmocka_unit_test(a_stopped_rank_sends_zeros),
     };

@@ -2,8 +2,10 @@
 /* Loops on a pool of threads of the caller. The results have the same bits as with OpenMP's threads, for every order
  * in which the pool runs the tasks. */
 #include "base/parallel.h"
+#include "support/in_rank.h"
 #include "support/random.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -190,11 +193,66 @@ static void too_many_threads_are_refused(void **state)
     ith_context_destroy(&context);
 }
 
+/* ---- Ranks of different speed ---------------------------------------------------------------------------------- */
+
+static _Thread_local bool is_slow;
+
+/* Runs the tasks in turn; those of a slow rank begin late. */
+static void at_its_speed(void *user, int threads, ith_task_fn task, void *task_user)
+{
+    if (is_slow)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    in_turn(user, threads, task, task_user);
+}
+
+/* An ith_rank_fn of 4 ranks, two of which are slow. All values of a head are the same number, which is then its output. */
+static ith_status attend_by_chunks(ith_context *context, ith_comm *comm, void *user)
+{
+    enum { H = 4, D = 8, ROWS = 3, NUMBERS = ROWS * H * D };
+    float zeros[NUMBERS] = {0}, v[NUMBERS], o[NUMBERS];
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_plan *plan = NULL;
+    is_slow = ith_comm_rank(comm) / 2 == *(const int *)user;
+    for (int i = 0; i < NUMBERS; i++)
+        v[i] = (float)(i / D % H + 1);
+    problem.heads = H, problem.head_dim = D, problem.q_len = problem.kv_len = 4 * ROWS;
+    options.ulysses = options.ring = options.chunks = options.threads = 2;
+    options.exchange = ITH_EXCHANGE_IN_PLACE;
+    tensors.q = tensors.k = zeros, tensors.v = v, tensors.o = o;
+    RANK_TRY(ith_plan_create(context, &problem, &options, comm, &plan));
+    RANK_TRY(ith_plan_describe(plan, &info));
+    RANK_CHECK(context, info.chunks == 2);
+    const ith_status status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    for (int i = 0; i < NUMBERS && !status; i++)
+        RANK_CHECK(context, fabsf(o[i] - v[i]) < 1e-5f);
+    return status;
+}
+
+/* In place, a rank packs the shard of the next chunk only when the slowest rank has read that of the last one. */
+static void a_shard_stays_until_all_have_read_it(void **state)
+{
+    (void)state;
+    pool p = {0};
+    ith_context *context = NULL;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.parallel = at_its_speed, options.parallel_user = &p;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    for (int slow = 0; slow < 2; slow++)
+        if (ith_run_ranks(context, 4, 0, attend_by_chunks, &slow))
+            fail_msg("%s", ith_context_error(context));
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_runs_once),
         cmocka_unit_test(the_bits_do_not_depend_on_the_pool),
+        cmocka_unit_test(a_shard_stays_until_all_have_read_it),
         cmocka_unit_test(too_many_threads_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,7 @@ SPOIL(narrow_rows, p->q_row_stride = 23)
 SPOIL(backward_rows, p->k_row_stride = -24)
 SPOIL(overlapping_batch, p->o_batch_stride = 25)
 SPOIL(backward_batch, p->v_batch_stride = -1)
+SPOIL(too_many_products, (p->heads = 1 << 20, p->kv_len = (int64_t)1 << 34, p->head_dim = 8)) /* 2^58 of them */
 SPOIL(endless_batch, p->v_batch_stride = INT64_MAX / 2)
 SPOIL(endless_rows, p->q_row_stride = INT64_MAX / 2)
 SPOIL(unknown_mask, p->mask = (ith_mask)3)
@@ -143,6 +144,7 @@ static void bad_problems_name_the_parameter(void **state)
         {negative_queries, "q_len"},
         {negative_keys, "kv_len"},
         {endless_keys, "kv_len"},
+        {too_many_products, "batch, heads, head_dim and q_len or kv_len multiply to more than a size can hold"},
         {wrong_type, "dtype"},
         {unknown_type, "dtype"},
         {no_scale, "scale"},
@@ -189,6 +191,7 @@ SPOIL(other_queries, p->q_len = 11)
 SPOIL(other_keys, p->kv_len = 11)
 SPOIL(other_type, p->dtype = ITH_BF16)
 SPOIL(other_scale, p->scale = 0.5f)
+SPOIL(near_scale, p->scale = nextafterf(1 / sqrtf((float)p->head_dim), 1)) /* the next f32 */
 SPOIL(other_bias, p->has_key_bias = true)
 SPOIL(other_lengths, p->has_kv_lengths = true)
 SPOIL(other_mask, p->mask = ITH_MASK_BOOL)
@@ -225,6 +228,7 @@ static void ranks_that_disagree_are_told(void **state)
         {other_keys, "kv_len is"},
         {other_type, "dtype is bf16 on rank"},
         {other_scale, "scale is 0.5 on rank"},
+        {near_scale, "scale is 0."},
         {other_lengths, "has_kv_lengths is"},
         {other_bias, "has_key_bias is"},
         {other_mask, "mask is"},

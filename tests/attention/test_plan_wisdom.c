@@ -93,9 +93,13 @@ static void illegal_tiles_are_passed_over(void **state)
     (void)state;
     trial t = plain_trial();
     const ith_attn_tiles inside_out = {2, 2, 4, 1};
+    check(context, run_trial_in(context, &t, 2));
+    const ith_plan_info usual = t.info;
     put_tiles(context, 13, &inside_out);
     check(context, run_trial_in(context, &t, 2));
-    assert_true(t.info.block_kv >= t.info.block_kv_compute);
+    assert_true(t.info.block_q == usual.block_q && t.info.block_kv == usual.block_kv &&
+                t.info.block_kv_compute == usual.block_kv_compute &&
+                t.info.block_kv_compute_in == usual.block_kv_compute_in);
 }
 
 /* ---- Ranks whose wisdom differs -------------------------------------------------------------------------------- */
@@ -226,6 +230,45 @@ static void strategies_are_taken(void **state)
     assert_int_equal(t.info.strategy, ITH_STRATEGY_SINGLE);
 }
 
+/* Wisdom was measured with every other choice left open. A choice of the caller that changes which strategy is the
+ * fastest makes the planner choose without wisdom. */
+static void strategies_are_for_open_choices(void **state)
+{
+    (void)state;
+    enum { CHOICES = 7 };
+    for (int choice = 0; choice < CHOICES; choice++) {
+        trial t = plain_trial();
+        put_strategy(&t, 3, 1, 3, 1);
+        t.options.direction = choice == 1 ? ITH_DIRECTION_UNI : ITH_DIRECTION_AUTO;
+        t.options.exchange = choice == 2 ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_AUTO;
+        t.options.fold = choice == 3 ? ITH_CHOICE_ON : ITH_CHOICE_AUTO;
+        t.options.compress = choice == 4 ? ITH_COMPRESS_8BIT : ITH_COMPRESS_OFF;
+        t.options.overlap = choice == 5 ? ITH_CHOICE_OFF : ITH_CHOICE_AUTO;
+        t.problem.replicated_kv = choice == 6;
+        check(context, run_trial_in(context, &t, 3));
+        assert_int_equal(t.info.ring, choice == 0 ? 3 : 1);
+    }
+}
+
+/* The hosts and processes of the ranks are a part of what an entry is about. */
+static void strategies_are_for_one_placement(void **state)
+{
+    (void)state;
+    const trial t = plain_trial();
+    const ith_group measured = {.ranks = 4, .blocks = {4, 4}}, others[] = {{.ranks = 8, .blocks = {4, 4}},
+                                                                           {.ranks = 4, .blocks = {2, 4}},
+                                                                           {.ranks = 4, .blocks = {4, 8}}};
+    ith_attn_setting setting;
+    ith_wisdom *wisdom = NULL;
+    put_strategy(&t, 4, 1, 4, 1);
+    check(context, ith_attn_setting_init(context, &t.problem, 4, 0, &setting));
+    check(context, ith_wisdom_open(context, &wisdom));
+    assert_non_null(ith_strategy_wisdom_find(wisdom, &setting, ITH_SOFTMAX_ONLINE, &measured));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_null(ith_strategy_wisdom_find(wisdom, &setting, ITH_SOFTMAX_ONLINE, &others[i]));
+    ith_wisdom_close(context);
+}
+
 /* An entry whose mesh does not have the plan's number of ranks, as a file that was edited may hold, is not used. */
 static void illegal_strategies_are_passed_over(void **state)
 {
@@ -260,6 +303,8 @@ int main(void)
         EACH(illegal_tiles_are_passed_over),
         EACH(rank_0_decides),
         EACH(strategies_are_taken),
+        EACH(strategies_are_for_open_choices),
+        EACH(strategies_are_for_one_placement),
         EACH(illegal_strategies_are_passed_over),
         EACH(keys_fall_into_the_nearest_class),
     };

@@ -193,6 +193,17 @@ static void memory_that_is_not_shared_is_copied(void **state)
     assert_non_null(
         strstr(ith_context_error(context), "process_ranks is 2, and must be 0 or divide the number of ranks"));
     assert_non_null(strstr(ith_context_error(context), "which is 3; the nearest that does is 1"));
+    t.options.process_ranks = 3, t.options.host_ranks = 6; /* ranks 2 and 3 of an axis are of two processes */
+    t.options.ulysses = 2;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 6, 1, false, &info), ITH_OK);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_COPY);
+    t.options.exchange = ITH_EXCHANGE_MIXED;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 6, 1, false, &info), ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "the 2 ranks of a ulysses axis do not share memory"));
+    t.options.ulysses = 6, t.options.process_ranks = 6; /* without a ring, nothing is left to be copied */
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 6, 1, false, &info), ITH_OK);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_IN_PLACE);
+    t.options.ulysses = 0, t.options.host_ranks = 2, t.options.exchange = ITH_EXCHANGE_AUTO;
     t.options.process_ranks = 0; /* the ranks of a host share memory, and a process runs on one host */
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 4, 1, true, &info), ITH_OK);
     assert_int_equal(info.ulysses, 2);

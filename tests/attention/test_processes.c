@@ -451,8 +451,46 @@ static void processes_give_the_bits_of_threads_and_survive(void **state)
     }
 }
 
+/* ---- Tensors at the same address ------------------------------------------------------------------------------- */
+
+/* A rank of a group of two, whose masks differ in the last number. Returns 0 if the execution is refused for that. */
+static int be_rank_with_mask(int rank, const char *folder, void *user)
+{
+    enum { LENGTH = 6 };
+    static uint8_t mask[LENGTH * LENGTH]; /* at the same address in each process */
+    float x[LENGTH] = {0}, o[LENGTH];
+    member m = {.rank = rank};
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    (void)user;
+    memset(mask, 1, sizeof mask);
+    mask[sizeof mask - 1] = rank == 0;
+    problem.heads = problem.head_dim = 1, problem.q_len = problem.kv_len = LENGTH, problem.mask = ITH_MASK_BOOL;
+    tensors.q = tensors.k = tensors.v = x, tensors.o = o, tensors.mask = mask;
+    if (ith_context_create(NULL, &m.context) || !(m.comm = socket_group_join(m.context, folder, rank, 2)))
+        return 1;
+    ith_status status = ith_plan_create(m.context, &problem, NULL, m.comm, &m.plans[0]);
+    if (status)
+        return complain(&m, "a plan", status);
+    status = ith_plan_execute(m.plans[0], &tensors);
+    if (status != ITH_ERR_ARGUMENT || !strstr(ith_context_error(m.context), "mask on rank 1 differs"))
+        return complain(&m, "another mask", status);
+    ith_plan_destroy(&m.plans[0]);
+    ith_comm_destroy(&m.comm);
+    ith_context_destroy(&m.context);
+    return 0;
+}
+
+static void masks_of_processes_are_compared(void **state)
+{
+    (void)state;
+    int statuses[2];
+    assert_int_equal(socket_run_processes(2, be_rank_with_mask, NULL, statuses), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_give_the_bits_of_threads_and_survive)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(masks_of_processes_are_compared),
+                                       cmocka_unit_test(processes_give_the_bits_of_threads_and_survive)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

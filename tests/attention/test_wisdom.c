@@ -245,6 +245,9 @@ static void wisdom_decides(void **state)
         assert_int_equal(t.info.kernel_origin, ITH_KERNEL_RECALLED);
         tried++;
     }
+    t.options.softmax = ITH_SOFTMAX_FIXED_M; /* wisdom has no entry for this softmax */
+    assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+    assert_int_not_equal(t.info.kernel_origin, ITH_KERNEL_RECALLED);
     t.options.kernel = "f32_ref";
     assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
     assert_string_equal(t.info.kernel, "f32_ref");
@@ -364,6 +367,7 @@ static void hostile_lines_change_nothing(void **state)
          "line 4: block_kv is 8, and must be at least block_kv_compute, which is 16"},
         {"tiles f32_ref f32 head_dim=8 softmax=online keys=512: block_q 5 block_kv 8 block_kv_compute 8",
          "line 4: block_kv_compute_in is 0, and must be"},
+        {"tiles f32_ref f32 head_dim=65537 softmax=online keys=512: block_q 5 block_kv 8", "head_dim is 65537"},
         {"tiles f32_ref f32 head_dim=0 softmax=online keys=512: block_q 5 block_kv 8", "line 4: head_dim is 0"},
     };
     ith_context *context = new_context(0);
@@ -377,6 +381,25 @@ static void hostile_lines_change_nothing(void **state)
         snprintf(text, sizeof text, "%.*sattention f32 head_dim=7 softmax=online: f32_ref 5\n%s\n", header, empty,
                  rows[i].line);
         expect_hostile(context, text, strlen(text), rows[i].word);
+    }
+    ith_context_destroy(&context);
+}
+
+/* The longest subject and the longest name, with the zeros behind them, fill their memory. */
+static void the_longest_words_are_read(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    char subject[ITH_WISDOM_SUBJECT_BYTES + 1], name[ITH_ATTN_NAME_BYTES + 1], line[512];
+    for (int longer = 0; longer < 4; longer++) {
+        memset(subject, 's', sizeof subject);
+        memset(name, 'n', sizeof name);
+        subject[ITH_WISDOM_SUBJECT_BYTES - 1 + longer % 2] = name[ITH_ATTN_NAME_BYTES - 1 + longer / 2] = '\0';
+        snprintf(line, sizeof line, "%s: %s 5\n", subject, name);
+        const int64_t before = count_of(context);
+        write_entries(context, line);
+        assert_int_equal(ith_wisdom_load(context, path), longer ? ITH_ERR_FORMAT : ITH_OK);
+        assert_int_equal(count_of(context), before + !longer);
     }
     ith_context_destroy(&context);
 }
@@ -641,6 +664,7 @@ int main(void)
         cmocka_unit_test(the_preferred_of_what_runs_is_taken),
         cmocka_unit_test(wisdom_comes_from_measuring),
         cmocka_unit_test_setup(hostile_lines_change_nothing, no_file),
+        cmocka_unit_test_setup(the_longest_words_are_read, no_file),
         cmocka_unit_test_setup(hostile_files_change_nothing, no_file),
         cmocka_unit_test_setup(wisdom_of_another_machine_is_refused, no_file),
         cmocka_unit_test_setup(files_that_cannot_be_had, no_file),

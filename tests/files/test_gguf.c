@@ -109,6 +109,22 @@ static void metadata_are_read(void **state)
     assert_int_equal(memory_of(context).current_bytes, 0);
 }
 
+/* A string is taken only from an array of strings, and if all of it lies in the array: the file may have changed since
+ * its header was checked. */
+static void strings_end_in_their_array(void **state)
+{
+    (void)state;
+    char data[] = "\4\0\0\0\0\0\0\0word";
+    ith_gguf_array array = {.type = ITH_GGUF_STRING, .count = 1, .bytes = 12, .data = data};
+    int64_t at = 0, bytes = 0;
+    assert_ptr_equal(ith_gguf_array_string(&array, &at, &bytes), data + 8);
+    assert_true(at == 12 && bytes == 4);
+    for (array.bytes = 0; array.bytes < 12; array.bytes++)
+        assert_null(ith_gguf_array_string(&array, &(int64_t){0}, &bytes));
+    array.bytes = 12, array.type = ITH_GGUF_I8;
+    assert_null(ith_gguf_array_string(&array, &(int64_t){0}, &bytes));
+}
+
 /* ggml has at most four dimensions, and drops sizes of 1 at the end. So writers flatten filters, and leave out sizes.
  * */
 static void metadata_are_read_in_every_locale(void **state)
@@ -344,6 +360,7 @@ static void shapes_are_restored(void **state)
         {KEY "x i9 i5 l2 i3 i8 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},     /* other numbers of elements */
         {KEY "x i9 i5 l2 i4294967293 i4294967292 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
         {KEY "x i9 i5 l0 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
+        {KEY "x i9 i5 l0 sx i1 l1 i0 l0 p z4", "[1]"},
         {KEY "x i9 i5 l9 i12 i1 i1 i1 i1 i1 i1 i1 i1 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
         {KEY "x i9 i6 l1 i12 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
         {KEY "y i9 i5 l1 i12 sx i2 l4 l3 i0 l0 p z48", "[3, 4]"},
@@ -456,6 +473,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(numbers_are_read, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(metadata_are_read, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(metadata_are_read_in_every_locale, folder_set_up, folder_tear_down),
+        cmocka_unit_test(strings_end_in_their_array),
         cmocka_unit_test_setup_teardown(stores_take_flattened_shapes, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(lies_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(odd_but_legal_files_are_read, folder_set_up, folder_tear_down),

@@ -118,6 +118,22 @@ static void assert_refused(ith_status status, const char *key, const char *word)
     assert_non_null(strstr(sentence, word));
 }
 
+/* A value whose text is longer than any sentence is named by its kind. */
+static void long_values_are_described(void **state)
+{
+    (void)state;
+    enum { ZEROS = 20000 };
+    ith_json *json = NULL;
+    char *text = malloc(2 * ZEROS + 16), *end = text + sprintf(text, "{\"l\": [0");
+    for (int i = 1; i < ZEROS; i++)
+        end += sprintf(end, ",0");
+    end += sprintf(end, "]}");
+    assert_int_equal(read_text(text, (size_t)(end - text), &json), ITH_OK);
+    assert_string_equal(ith_json_print(json, "l").text, "an array");
+    ith_json_close(&json);
+    free(text);
+}
+
 static void wrong_kinds_are_named(void **state)
 {
     (void)state;
@@ -260,10 +276,15 @@ static void values_are_printed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_kinds_are_read),           cmocka_unit_test(all_kinds_are_read_in_every_locale),
-        cmocka_unit_test(what_is_absent_has_a_default), cmocka_unit_test(values_are_printed),
-        cmocka_unit_test(wrong_kinds_are_named),        cmocka_unit_test(long_names_are_cut),
-        cmocka_unit_test(what_is_not_json_is_refused),  cmocka_unit_test(what_nests_too_deep_is_refused),
+        cmocka_unit_test(all_kinds_are_read),
+        cmocka_unit_test(all_kinds_are_read_in_every_locale),
+        cmocka_unit_test(what_is_absent_has_a_default),
+        cmocka_unit_test(values_are_printed),
+        cmocka_unit_test(wrong_kinds_are_named),
+        cmocka_unit_test(long_names_are_cut),
+        cmocka_unit_test(long_values_are_described),
+        cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(what_nests_too_deep_is_refused),
         cmocka_unit_test(what_cannot_be_read_is_named),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);

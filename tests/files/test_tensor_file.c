@@ -131,7 +131,7 @@ static void any_address_becomes_f32(void **state)
     assert_non_null(strstr(ith_context_error(context), "ids"));
 }
 
-/* Data that are longer than the piece that is converted at a time. */
+/* Data that are longer than the piece that is converted at a time: all of them, and a part. */
 static void long_unaligned_data_becomes_f32(void **state)
 {
     (void)state;
@@ -145,6 +145,10 @@ static void long_unaligned_data_becomes_f32(void **state)
     assert_int_equal(ith_tensor_to_f32(context, &tensor, got), ITH_OK);
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(ith_f32_bits(got[i]), (uint32_t)(uint16_t)(i * 13) << 16);
+    enum { FIRST = 7 };
+    assert_int_equal(ith_tensor_part_to_f32(context, "x", &tensor, FIRST, COUNT - FIRST, got), ITH_OK);
+    for (int i = FIRST; i < COUNT; i++)
+        assert_int_equal(ith_f32_bits(got[i - FIRST]), (uint32_t)(uint16_t)(i * 13) << 16);
 }
 
 static void files_of_other_software_are_read(void **state)

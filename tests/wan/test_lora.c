@@ -304,7 +304,7 @@ static void memory_is_predicted(void **state)
 
 /* ---- Refusals -------------------------------------------------------------------------------------------------- */
 
-enum { WIDTH = 50, TENSORS = 4 };
+enum { WIDTH = 50, FFN = 37, TENSORS = 4 }; /* sizes of the small model */
 
 /* A wrong file with up to four tensors. Type NONE ends their list. */
 typedef struct lie {
@@ -411,6 +411,12 @@ static const lie lies[] = {
     {ITH_ERR_FORMAT, "alpha is one number", {PAIR, {Q "alpha", ITH_F32, {2}, 1}}, NULL},
     {ITH_ERR_FORMAT, "alpha of 'blocks.0.attn1.to_q' is not finite", {PAIR, {Q "alpha", ITH_F32, {0}, NAN}}, NULL},
     {ITH_ERR_FORMAT, "another size", {{Q "diff", ITH_F32, {WIDTH, 49}, 0}}, NULL},
+    {ITH_ERR_FORMAT,
+     "another size", /* turned round */
+     {{"diffusion_model.blocks.0.ffn.0.diff", ITH_F32, {WIDTH, FFN}, 0}},
+     NULL},
+    {ITH_OK, "", {{"diffusion_model.blocks.0.ffn.0.diff", ITH_F32, {FFN, WIDTH}, 0}}, NULL},
+    {ITH_ERR_UNSUPPORTED, "changes nothing", {PAIR, {Q "diff_m", ITH_F32, {WIDTH}, 0}}, NULL},
     {ITH_ERR_FORMAT, "asks for 50 numbers", {{Q "diff_b", ITH_F32, {49}, 0}}, NULL},
     {ITH_ERR_FORMAT, "asks for 300 numbers", {{"diffusion_model.blocks.0.diff_m", ITH_F32, {6, 49}, 0}}, NULL},
     {ITH_ERR_UNSUPPORTED, "F64", {{Q "diff_b", ITH_F64, {WIDTH}, 0}}, NULL},
@@ -487,6 +493,60 @@ static void lies_are_found(void **state)
 }
 
 /* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha. */
+/* A matrix without rows has no rank by which alpha could be divided. */
+static void empty_matrices_are_refused(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2][2] = {{{0, WIDTH}, {WIDTH, 0}}, {{2, WIDTH}, {0, 2}}, {{2, WIDTH}, {WIDTH, 0}}};
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "empty.safetensors");
+    static float numbers[2 * WIDTH];
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        ith_tensor tensors[2] = {ITH_TENSOR_INIT, ITH_TENSOR_INIT};
+        tensors[0].name = Q "lora_A.weight", tensors[1].name = Q "lora_B.weight";
+        for (int k = 0; k < 2; k++) {
+            tensors[k].dtype = ITH_F32, tensors[k].data = numbers, tensors[k].dims = 2;
+            memcpy(tensors[k].shape, shapes[i][k], sizeof shapes[i][k]);
+            tensors[k].bytes = shapes[i][k][0] * shapes[i][k][1] * (int64_t)sizeof *numbers;
+        }
+        check(context, ith_tensor_file_write(context, path, tensors, 2, NULL, NULL, 0));
+        REFUSED_AS(ITH_ERR_FORMAT, context, "empty.safetensors", try_file(path, 1));
+    }
+    temporary_remove(folder);
+}
+
+/* Rows are merged in pieces. The numbers are whole, so that sums in double have the same bits. */
+static void long_rows_are_merged(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, RANK = 2, IN = 700 };
+    static float whole[ROWS * IN], down[RANK * IN], up[ROWS * RANK], row[IN];
+    for (int i = 0; i < ROWS * IN; i++)
+        whole[i] = (float)(i % 211);
+    for (int i = 0; i < RANK * IN; i++)
+        down[i] = (float)(i % 97);
+    for (int i = 0; i < ROWS * RANK; i++)
+        up[i] = (float)(i + 1);
+    const ith_linear_addition additions[] = {
+        {.factor = 2, .up = {.data = whole, .type = ITH_F32, .rows = ROWS}},
+        {.factor = 3,
+         .down = {.data = down, .type = ITH_F32, .rows = RANK},
+         .up = {.data = up, .type = ITH_F32, .rows = ROWS}},
+    };
+    for (int64_t r = 0; r < ROWS; r++) {
+        for (int i = 0; i < IN; i++)
+            row[i] = (float)i;
+        check(context, ith_lora_merge_row(context, additions, 2, r, IN, row));
+        for (int64_t i = 0; i < IN; i++) {
+            double wanted = (double)i + 2 * (double)whole[r * IN + i];
+            for (int64_t k = 0; k < RANK; k++)
+                wanted += 3 * (double)up[r * RANK + k] * (double)down[k * IN + i];
+            if ((double)row[i] != wanted)
+                fail_msg("row %lld, number %lld: %g instead of %g", (long long)r, (long long)i, (double)row[i], wanted);
+        }
+    }
+}
+
 static void settings_of_peft_set_the_factor(void **state)
 {
     (void)state;
@@ -620,6 +680,8 @@ int main(void)
         TEST(settings_need_no_prefix),
         TEST(memory_is_predicted),
         TEST(lies_are_found),
+        TEST(empty_matrices_are_refused),
+        TEST(long_rows_are_merged),
         TEST(settings_of_peft_set_the_factor),
         TEST(settings_beside_a_file_set_the_factor),
         TEST(too_many_files_are_refused),

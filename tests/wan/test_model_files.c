@@ -6,6 +6,7 @@
 #include "support/folder_fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
+#include "wan/source/weight_files.h"
 
 #include <ithaca/wan.h>
 
@@ -479,6 +480,59 @@ static void a_saved_run_knows_the_places_of_its_files(void **state)
     }
 }
 
+/* ---- Lists of files ---------------------------------------------------------------------------------------------- */
+
+/* Only a name that has a number of a possible series stands for other files. */
+static void names_of_shards_make_a_series(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *first;
+        int64_t count;
+    } rows[] = {{"a/b-00002-of-00003.safetensors", "a/b-00001-of-00003.safetensors", 3},
+                {"b-00003-of-00003.gguf", "b-00001-of-00003.gguf", 3},
+                {"b-00001-of-01000.gguf", "b-00001-of-01000.gguf", 1000},
+                {"b-00001-of-01001.gguf", "b-00001-of-01001.gguf", 1},
+                {"b-00004-of-00003.gguf", "b-00004-of-00003.gguf", 1},
+                {"b-00000-of-00003.gguf", "b-00000-of-00003.gguf", 1},
+                {"b-0001x-of-00003.gguf", "b-0001x-of-00003.gguf", 1},
+                {"b-    1-of-    3.gguf", "b-    1-of-    3.gguf", 1},
+                {"b-00001-of-3.00.gguf", "b-00001-of-3.00.gguf", 1},
+                {"-00001-of-00003.gguf", "-00001-of-00003.gguf", 1},
+                {"b-00001-of-00003.bin", "b-00001-of-00003.bin", 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char **paths = NULL;
+        int64_t count = 0;
+        check(context, ith_weight_series(context, rows[i].path, &paths, &count));
+        if (count != rows[i].count || strcmp(paths[0], rows[i].first))
+            fail_msg("%s: %lld files, of which %s is the first", rows[i].path, (long long)count, paths[0]);
+        ith_paths_free(context, paths, count);
+    }
+}
+
+/* A folder may have 1000 weight files. A series counts as one. */
+static void folders_of_too_many_files_are_refused(void **state)
+{
+    (void)state;
+    enum { MOST = 1000 };
+    ith_weight_list list;
+    char name[64];
+    temporary_write(in("b-00001-of-00002.gguf"), "", 0);
+    temporary_write(in("b-00002-of-00002.gguf"), "", 0);
+    for (int i = 1; i <= MOST; i++) {
+        snprintf(name, sizeof name, "%d.gguf", i);
+        if (i == MOST) {
+            check(context, ith_weight_list_read(context, folder, 0, &list));
+            assert_int_equal(list.count, MOST);
+            ith_weight_list_free(context, &list);
+        }
+        temporary_write(in(name), "", 0);
+    }
+    assert_int_equal(ith_weight_list_read(context, folder, 0, &list), ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "more than 1000 weight files"));
+    ith_weight_list_free(context, &list);
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static ith_status open_and_check(ith_context *poor, void *user)
@@ -519,6 +573,8 @@ int main(void)
         test(unknown_sizes_are_refused),
         test(a_saved_run_knows_the_places_of_its_files),
         test(a_number_that_no_component_has_is_no_error),
+        test(names_of_shards_make_a_series),
+        test(folders_of_too_many_files_are_refused),
         test(failed_allocations_are_survived),
     };
     return cmocka_run_group_tests_name("model files", tests, NULL, NULL);

@@ -72,6 +72,23 @@ static void a_part_is_that_of_the_whole(void **state)
         }
 }
 
+/* Noise is made in pieces, between which a run can be stopped. The pieces continue one another. */
+static void long_noise_is_that_of_one_piece(void **state)
+{
+    (void)state;
+    enum { BEGIN = 3, COUNT = 3 * (1 << 16) + 5 };
+    ith_context *context = NULL;
+    float *made = calloc(COUNT, sizeof *made), *whole = malloc(COUNT * sizeof *whole);
+    assert_true(made && whole);
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_noise_make(context, 9, BEGIN, COUNT, made), ITH_OK);
+    ith_noise_normal(9, BEGIN, COUNT, whole);
+    assert_memory_equal(made, whole, COUNT * sizeof *made);
+    ith_context_destroy(&context);
+    free(whole);
+    free(made);
+}
+
 /* Checks the bits of noise. They must never change, because seeds are published with videos. */
 static void bits_stay_as_they_were(void **state)
 {
@@ -121,9 +138,10 @@ static void seeds_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(philox_gives_the_known_answers), cmocka_unit_test(normals_are_box_muller),
-        cmocka_unit_test(a_part_is_that_of_the_whole),    cmocka_unit_test(bits_stay_as_they_were),
-        cmocka_unit_test(moments_are_those_of_a_normal),  cmocka_unit_test(seeds_differ),
+        cmocka_unit_test(philox_gives_the_known_answers),  cmocka_unit_test(normals_are_box_muller),
+        cmocka_unit_test(a_part_is_that_of_the_whole),     cmocka_unit_test(bits_stay_as_they_were),
+        cmocka_unit_test(moments_are_those_of_a_normal),   cmocka_unit_test(seeds_differ),
+        cmocka_unit_test(long_noise_is_that_of_one_piece),
     };
     return cmocka_run_group_tests_name("noise", all, NULL, NULL);
 }

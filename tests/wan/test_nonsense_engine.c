@@ -446,6 +446,8 @@ static void wrong_tensors(void **state)
         tensor = tensor_of_three(), tensor.dtype = (ith_dtype)nonsense[i];
         expect_wrong_tensor(&tensor, path, "three");
     }
+    tensor = tensor_of_three(), tensor.dims = 2, tensor.shape[0] = 0, tensor.shape[1] = -3, tensor.bytes = 0;
+    expect_wrong_tensor(&tensor, path, "[0, -3]");
     tensor = tensor_of_three(), tensor.data = NULL;
     expect_wrong_tensor(&tensor, path, "NULL");
     tensor = tensor_of_three(), tensor.name = NULL;

@@ -145,6 +145,7 @@ static void nonsense_is_refused(void **state)
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, (double)NAN, "shift nan");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, (double)INFINITY, "shift inf");
     assert_refused(ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 50, 1e12, "the same number");
+    assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 1, 1e-60, "sigmas 0 and 1 are the same number");
 }
 
 static ith_status create(ith_context *poor, void *user)
@@ -201,6 +202,26 @@ static void euler_ends_at_zero(void **state)
     assert_true(ends[0] < -0.99f && ends[1] == ends[0]);
 }
 
+/* A first sigma that f32 would round to 1 is lowered by 1e-6, as in diffusers: lambda of 1 is infinite. The velocity of
+ * the line from noise to a clean x0 leads exactly there. */
+static void a_first_sigma_near_1_is_lowered(void **state)
+{
+    (void)state;
+    enum { STEPS = 2 };
+    ith_scheduler scheduler = ith_scheduler_default();
+    const ith_sampling sampling = {ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 100};
+    const float noise = 2, clean = -0.5f, velocity = noise - clean;
+    ith_sampler *sampler = NULL;
+    scheduler.train_steps = 1000000; /* the first sigma is 1 - 1e-8 */
+    assert_int_equal(ith_sampler_create(context, &scheduler, &sampling, 1, &sampler), ITH_OK);
+    assert_true(ith_sampler_timestep(sampler, 0) == 999998);
+    float x = noise;
+    for (int64_t step = 0; step < STEPS; step++)
+        ith_sampler_step(sampler, step, &velocity, &x);
+    assert_true(fabs((double)x - (double)clean) < 1e-5);
+    ith_sampler_destroy(context, &sampler);
+}
+
 /* With cfg parallel only runs with guidance divide their ranks into two halves. */
 static void runs_without_guidance_have_no_halves(void **state)
 {
@@ -225,6 +246,7 @@ int main(void)
         cmocka_unit_test(failed_allocations_are_survived),
         cmocka_unit_test(the_boundary_belongs_to_high_noise),
         cmocka_unit_test(euler_ends_at_zero),
+        cmocka_unit_test(a_first_sigma_near_1_is_lowered),
         cmocka_unit_test(runs_without_guidance_have_no_halves),
     };
     return cmocka_run_group_tests_name("sampler", all, context_set_up, context_tear_down);

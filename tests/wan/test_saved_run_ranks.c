@@ -7,6 +7,7 @@
 #include "support/engine/tiny_model.h"
 #include "support/folder_fixture.h"
 #include "support/other_locale.h"
+#include "wan/saved_run.h"
 
 #include <ithaca/files.h>
 
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define STEPS 5
@@ -221,6 +223,44 @@ static void another_file_is_refused(void **state)
     expect_refusal(&again, ITH_ERR_IO, "/nonexistent");
 }
 
+/* Each size of a tensor is compared: a tensor that is smaller than its run would be read beyond its end. */
+static void tensors_of_another_size_are_refused(void **state)
+{
+    (void)state;
+    const ith_latent_size size = {.channels = 2, .frames = 3, .height = 4, .width = 5};
+    const ith_latent_size others[] = {{.channels = 3, .frames = 3, .height = 4, .width = 5},
+                                      {.channels = 2, .frames = 4, .height = 4, .width = 5},
+                                      {.channels = 2, .frames = 3, .height = 5, .width = 5},
+                                      {.channels = 2, .frames = 3, .height = 4, .width = 6}};
+    ith_generate_options options = small_run();
+    const ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    options.attention = &attention;
+    const ith_saved_facts facts = {.options = &options, .plan = "", .attention = ""};
+    float numbers[160] = {0}, *tensors[] = {numbers};
+    ith_saved_run *saved = NULL;
+    uint64_t hash = 0;
+    check(context, ith_saved_run_write(context, altered, &facts, &size, tensors, 1));
+    check(context, ith_saved_run_open(context, altered, &saved));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(ith_saved_run_read(context, saved, 0, &others[i], numbers, &hash), ITH_ERR_FORMAT);
+        assert_non_null(strstr(ith_context_error(context), "the size of its run"));
+    }
+    check(context, ith_saved_run_read(context, saved, 0, &size, numbers, &hash));
+    check(context, ith_saved_run_check_hash(context, saved, hash));
+    ith_saved_run_close(context, &saved);
+}
+
+/* While a saved run is replaced, the disk holds it twice. */
+static void room_for_two_files_is_needed(void **state)
+{
+    (void)state;
+    struct statvfs disk;
+    assert_int_equal(statvfs(folder, &disk), 0);
+    const int64_t room = (int64_t)(disk.f_bavail * disk.f_frsize);
+    assert_int_equal(ith_saved_run_check_room(context, altered, room / 4 * 3), ITH_ERR_IO);
+    check(context, ith_saved_run_check_room(context, altered, room / 4));
+}
+
 static void note_denoising(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     (void)done, (void)total;
@@ -341,6 +381,8 @@ int main(void)
         cmocka_unit_test(in_another_locale),
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(another_file_is_refused),
+        cmocka_unit_test(tensors_of_another_size_are_refused),
+        cmocka_unit_test(room_for_two_files_is_needed),
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),
         cmocka_unit_test(a_run_goes_on_when_it_cannot_be_saved),
         cmocka_unit_test(memory_is_predicted),

@@ -47,17 +47,27 @@ typedef struct series {
     const char *end;               /* ".safetensors" or ".gguf" */
 } series;
 
+/* The end of a shard's name before its extension; a 0 stands for any digit. */
+static const char numbering[] = "-00000-of-00000";
+
+static bool is_numbered(const char *text)
+{
+    for (size_t i = 0; numbering[i]; i++)
+        if (numbering[i] == '0' ? text[i] < '0' || text[i] > '9' : text[i] != numbering[i])
+            return false;
+    return true;
+}
+
 static series series_of(const char *path)
 {
     series s = {0};
     const char *dot = strrchr(path, '.');
-    const size_t tail = strlen("-00001-of-00001");
-    int used = 0;
-    if (!dot || !is_weights(path) || (size_t)(dot - path) <= tail)
+    const size_t tail = strlen(numbering);
+    if (!dot || !is_weights(path) || (size_t)(dot - path) <= tail || !is_numbered(dot - tail))
         return s;
     const char *begin = dot - tail;
-    if (sscanf(begin, "-%5d-of-%5d%n", &s.number, &s.count, &used) != 2 || used != (int)tail || s.number < 1 ||
-        s.number > s.count || s.count > MOST_FILES)
+    sscanf(begin, "-%d-of-%d", &s.number, &s.count);
+    if (s.number < 1 || s.number > s.count || s.count > MOST_FILES)
         return (series){0};
     s.stem_bytes = (int)(begin - path), s.end = dot;
     return s;
