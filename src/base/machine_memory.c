@@ -42,23 +42,28 @@ static bool read_number(const char *root, const char *folder, const char *name, 
     return found;
 }
 
-/* Lowers the free memory to free_bytes, if that is less, with `source` as the reason. */
-static void take_smaller(ith_machine_memory *memory, int64_t free_bytes, const char *source)
+/* Lowers a limit to `bytes`, if that is less, with `source` as the reason. */
+static void take_smaller(ith_memory_limit *limit, int64_t bytes, const char *source)
 {
-    if (free_bytes >= memory->free_bytes)
-        return;
-    memory->free_bytes = ith_max64(free_bytes, 0);
-    memory->source = source;
+    if (bytes < limit->bytes)
+        *limit = (ith_memory_limit){ith_max64(bytes, 0), source};
+}
+
+/* Does so for a limit that processes share. */
+static void take_shared(ith_machine_memory *memory, int64_t bytes, const char *source)
+{
+    take_smaller(&memory->free, bytes, source);
+    take_smaller(&memory->shared, bytes, source);
 }
 
 static void read_system(const char *root, ith_machine_memory *memory)
 {
     int64_t kilobytes = 0, limit = 0, pages = 0;
     if (read_number(root, "/proc", "meminfo", "MemAvailable:", &kilobytes) && kilobytes < INT64_MAX / 1024)
-        take_smaller(memory, kilobytes * 1024, "are free in this machine");
+        take_shared(memory, kilobytes * 1024, "are free in this machine");
     if (read_number(root, "/proc/self", "limits", "Max address space", &limit) &&
         read_number(root, "/proc/self", "statm", "", &pages))
-        take_smaller(memory, limit - pages * sysconf(_SC_PAGESIZE),
+        take_smaller(&memory->free, limit - pages * sysconf(_SC_PAGESIZE),
                      "are left of the process's address space (ulimit -v)");
 }
 
@@ -75,12 +80,13 @@ static void read_group(void *user, const char *folder, int version)
     for (int i = 0; i < 2; i++)
         if (read_number(search->root, folder, "memory.stat", files->cached[i], &cached))
             use -= cached;
-    take_smaller(&search->memory, limit - ith_max64(use, 0), "are left to the process's control group");
+    take_shared(&search->memory, limit - ith_max64(use, 0), "are left to the process's control group");
 }
 
 ith_machine_memory ith_machine_memory_read(const char *root)
 {
-    memory_search search = {root, {INT64_MAX, "are known of"}};
+    const ith_memory_limit none = {INT64_MAX, "are known of"};
+    memory_search search = {root, {none, none}};
     read_system(root, &search.memory);
     ith_control_groups_visit(root, "memory", read_group, &search);
     return search.memory;

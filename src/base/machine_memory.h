@@ -5,9 +5,14 @@
 
 #include "context.h"
 
-typedef struct ith_machine_memory {
-    int64_t free_bytes; /* INT64_MAX if no limit is known */
+typedef struct ith_memory_limit {
+    int64_t bytes;      /* INT64_MAX if no limit is known */
     const char *source; /* the tightest limit, in words that end a sentence: "are free in this machine", ... */
+} ith_memory_limit;
+
+typedef struct ith_machine_memory {
+    ith_memory_limit free;   /* for this process */
+    ith_memory_limit shared; /* the same without RLIMIT_AS: processes of a machine share it */
 } ith_machine_memory;
 
 /* Returns the least of three amounts: the available memory of the machine (MemAvailable), the rest of the limit on

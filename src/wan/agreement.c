@@ -226,14 +226,28 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
     return ITH_OK;
 }
 
+/* A value of each rank. rank->records serves as the buffer for gathered values: it is large enough, and the records are
+ * not needed any more. */
+typedef struct value_of {
+    int64_t position;
+    uint64_t value;
+} value_of;
+_Static_assert(sizeof(value_of) <= sizeof(record), "values fit in the place of the records");
+
+ith_status ith_sum_of_host(ith_rank *rank, int64_t mine, int64_t *sum)
+{
+    const value_of own = {rank->position, (uint64_t)mine};
+    value_of *all = rank->records;
+    ith_status status = ith_comm_allgather(rank->comm, &own, sizeof own, all);
+    *sum = 0;
+    for (int i = 0; i < rank->ranks && !status; i++)
+        if (!all[i].position && host_of(rank->comm, i) == host_of(rank->comm, rank->rank))
+            *sum += (int64_t)all[i].value;
+    return status;
+}
+
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value, bool leaders)
 {
-    /* rank->records serves as the buffer for gathered values: it is large enough, and its contents are not needed any
-     * more. */
-    typedef struct value_of {
-        int64_t position;
-        uint64_t value;
-    } value_of;
     const value_of mine = {rank->position, value};
     value_of *all = rank->records;
     ith_status status = ith_comm_allgather(rank->comm, &mine, sizeof mine, all);

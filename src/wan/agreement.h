@@ -12,6 +12,9 @@
  * rank->dumps, rank->saves and rank->preview_every, as rank 0's options say; and *run, a random number that identifies
  * the run. The caller frees rank->records, also after a failure. */
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run);
+/* Collective, after ith_agree_on_run: the sum of a number over the processes of this rank's host. Each process has the
+ * number of its leader. */
+ith_status ith_sum_of_host(ith_rank *rank, int64_t mine, int64_t *sum);
 /* The bytes of rank->records in a run of `ranks` ranks. */
 int64_t ith_agreement_bytes(int ranks);
 

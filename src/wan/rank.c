@@ -209,25 +209,32 @@ static ith_status check_device(const ith_rank *rank)
                     rank->device->name);
 }
 
-/* The leader's checks before the run begins: predicts the memory of its process, compares it with the machine's, and
- * checks the weight files. */
-static ith_status prepare(ith_rank *rank, void *user)
+/* The leader predicts the memory of its process. user: an ith_memory_balance. */
+static ith_status predict_memory(ith_rank *rank, void *user)
 {
-    (void)user;
-    ith_machine_memory memory = ith_machine_memory_read("");
+    ith_memory_balance *balance = user;
     ith_generate_options *options = &rank->options;
-    int64_t *bytes = &rank->report.predicted_bytes;
+    balance->machine = ith_machine_memory_read("");
     ith_status status = check_device(rank);
     if (!status)
         status = ith_settle_device_memory(rank->context, options);
     if (!status)
-        status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &memory, bytes);
+        status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &balance->machine,
+                                     &balance->bytes);
     if (!status)
         status = ith_predict_device(rank->pipeline, rank->context, options, &rank->team, &rank->on_device);
+    rank->report.predicted_bytes = balance->bytes;
     rank->report.predicted_device_bytes = rank->on_device.bytes;
     rank->report.streamed_layers = ith_max64(rank->on_device.streamed[0], rank->on_device.streamed[1]);
-    if (!status)
-        status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
+    return status;
+}
+
+/* The leader's checks before the run begins: compares the memory of the processes with the machine's, and checks the
+ * weight files. user: an ith_memory_balance. */
+static ith_status prepare(ith_rank *rank, void *user)
+{
+    const ith_generate_options *options = &rank->options;
+    ith_status status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, user);
     if (!status && !options->from_latents)
         status = ith_pipeline_check_in(rank->pipeline, rank->context);
     if (!status && !rank->rank && !options->from_latents)
@@ -301,7 +308,12 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
     ith_share(rank->options.threads, rank->team.count, rank->position, &begin, &threads);
     observe(rank);
     omp_set_num_threads(threads > 1 ? (int)threads : 1);
-    status = ith_rank_lead(rank, "checking the weight files", prepare, NULL);
+    ith_memory_balance balance = {.bytes = 0};
+    status = ith_rank_lead(rank, "predicting the memory", predict_memory, &balance);
+    if (!status)
+        status = ith_sum_of_host(rank, balance.bytes, &balance.host_bytes);
+    if (!status)
+        status = ith_rank_lead(rank, "checking the weight files", prepare, &balance);
     if (!status)
         status = compare_models(rank);
     if (!status)

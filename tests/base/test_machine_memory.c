@@ -58,8 +58,8 @@ static void put_system(const char *groups)
 static void expect(int64_t bytes, const char *word)
 {
     ith_machine_memory memory = ith_machine_memory_read(root);
-    assert_int_equal(memory.free_bytes, bytes);
-    assert_non_null(strstr(memory.source, word));
+    assert_int_equal(memory.free.bytes, bytes);
+    assert_non_null(strstr(memory.free.source, word));
 }
 
 static void nothing_known_is_no_limit(void **state)
@@ -81,6 +81,8 @@ static void the_limit_on_address_space_counts_what_is_mapped(void **state)
     put_system("");
     put("/proc/self/limits", "Max address space         1000000000           unlimited            bytes\n");
     expect(1000000000 - 1000 * sysconf(_SC_PAGESIZE), "ulimit");
+    assert_int_equal(ith_machine_memory_read(root).shared.bytes,
+                     INT64_C(8000000) * 1024); /* each process has this limit */
     put("/proc/self/statm", "100000000 100 50 1 0 200 0\n");
     expect(0, "ulimit");
 }
@@ -99,6 +101,7 @@ static void the_smallest_group_of_version_2_counts_without_its_cache(void **stat
     expect(4000000, "control group");
     put("/sys/fs/cgroup/outer/inner/memory.max", "3000000\n");
     expect(3000000 - 700, "control group");
+    assert_int_equal(ith_machine_memory_read(root).shared.bytes, 3000000 - 700);
 }
 
 static void groups_of_version_1_count(void **state)
@@ -130,7 +133,7 @@ static void this_machine_has_some(void **state)
 {
     (void)state;
     ith_machine_memory memory = ith_machine_memory_read("");
-    assert_true(memory.free_bytes > 0);
+    assert_true(memory.free.bytes > 0);
 }
 
 /* Writes a file of a control group, after which the limit is `expected`. */

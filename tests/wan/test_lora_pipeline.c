@@ -146,7 +146,7 @@ static void memory_without_kept_weights_is_predicted(void **state)
 static int64_t settled_bytes(ith_pipeline *pipeline, int64_t free_bytes, int processes, bool keeps)
 {
     ith_generate_options asked = small_run();
-    const ith_machine_memory memory = {free_bytes, "are free"};
+    const ith_machine_memory memory = {{free_bytes, "are free"}, {free_bytes, "are free"}};
     const ith_team team = {.ranks = 1, .count = 1, .processes = 1, .hosts = 1, .host_processes = processes};
     ith_generate_options options;
     ith_request_parts parts;

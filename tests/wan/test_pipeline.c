@@ -278,15 +278,17 @@ static void what_would_fit_is_named(void **state)
     check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &both));
     const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
     options.shard_weights = 1; /* has no effect in one process */
-    ith_machine_memory memory = {whole, "are free here"};
-    check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
+    ith_memory_balance balance = {
+        .bytes = whole, .host_bytes = whole, .machine = {{whole, "are free here"}, {INT64_MAX, "are known of"}}};
+    const int64_t *free_bytes = &balance.machine.free.bytes;
+    check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
     for (int percent = 99; percent > 0; percent--) {
-        memory.free_bytes = whole / 100 * percent;
-        if (memory.free_bytes >= sequential)
+        balance.machine.free.bytes = whole / 100 * percent;
+        if (*free_bytes >= sequential)
             expected |= 1;
-        else if (memory.free_bytes < bf16 && memory.free_bytes >= both)
+        else if (*free_bytes < bf16 && *free_bytes >= both)
             expected |= 2;
-        assert_int_equal(ith_check_memory(pipeline, context, &options, &alone, whole, &memory), ITH_ERR_MEMORY);
+        assert_int_equal(ith_check_memory(pipeline, context, &options, &alone, &balance), ITH_ERR_MEMORY);
         assert_non_null(strstr(ith_context_error(context), "are free here"));
         assert_null(strstr(ith_context_error(context), "shard_weights"));
         for (int i = 0; i < 4; i++)
@@ -297,7 +299,31 @@ static void what_would_fit_is_named(void **state)
     assert_int_equal(seen, expected);
     assert_non_null(strstr(ith_context_error(context), "the least that other options would need"));
     options.force = true;
-    check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
+    check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
+}
+
+/* Two processes of a host take twice the memory of one. The machine's memory is for both. */
+static void processes_of_a_host_share_its_memory(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    options.frames = 401, options.height = options.width = 128, options.precision = ITH_PRECISION_F32;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    const ith_team two = {.ranks = 2, .processes = 2, .hosts = 1, .host_processes = 2, .count = 1};
+    int64_t bytes = 0;
+    check(context, ith_predict(pipeline, context, &options, &two, &bytes));
+    const ith_memory_limit enough = {bytes * 2, "are free here"}, none = {INT64_MAX, "are known of"};
+    ith_memory_balance balance = {.bytes = bytes, .host_bytes = bytes * 2, .machine = {enough, enough}};
+    check(context, ith_check_memory(pipeline, context, &options, &two, &balance));
+    balance.machine.free.bytes = balance.machine.shared.bytes = bytes * 2 - 1;
+    assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
+    assert_non_null(strstr(ith_context_error(context), "the 2 processes of this host hold"));
+    assert_non_null(strstr(ith_context_error(context), " in this process would do with cfg sequential"));
+    balance.machine.shared = none; /* a limit of each process, large enough for one */
+    check(context, ith_check_memory(pipeline, context, &options, &two, &balance));
+    balance.machine.free.bytes = bytes - 1;
+    assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
+    assert_non_null(strstr(ith_context_error(context), "this run holds"));
 }
 
 /* Stops a run when it has come to a part of a stage. */
@@ -515,6 +541,7 @@ int main(void)
         cmocka_unit_test(kept_weights_change_nothing_but_memory),
         cmocka_unit_test(no_kernel_is_chosen_by_measurement),
         cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(processes_of_a_host_share_its_memory),
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
         cmocka_unit_test(what_would_fit_is_named),
         cmocka_unit_test(a_run_can_be_stopped),

@@ -163,14 +163,14 @@ ith_status ith_bench_call_perform(ith_bench_call *call, ith_context *context, co
 ith_status ith_bench_call_check_memory(ith_bench_call *call, ith_bench_predict_fn predict, void *user, int64_t size,
                                        int64_t multiple, const char *noun)
 {
-    const ith_machine_memory memory = ith_machine_memory_read("");
-    const double needed = 1e-9 * (double)call->report.predicted_bytes, free_gb = 1e-9 * (double)memory.free_bytes;
-    if (call->options.force || call->report.predicted_bytes <= memory.free_bytes)
+    const ith_memory_limit memory = ith_machine_memory_read("").free;
+    const double needed = 1e-9 * (double)call->report.predicted_bytes, free_gb = 1e-9 * (double)memory.bytes;
+    if (call->options.force || call->report.predicted_bytes <= memory.bytes)
         return ITH_OK;
     int64_t fits = 0, too_large = ith_div_up(size, multiple), bytes = 0;
     while (too_large - fits > 1) {
         int64_t middle = fits + (too_large - fits) / 2;
-        if (!predict(user, middle * multiple, &bytes) && bytes <= memory.free_bytes)
+        if (!predict(user, middle * multiple, &bytes) && bytes <= memory.bytes)
             fits = middle;
         else
             too_large = middle;

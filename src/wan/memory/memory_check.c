@@ -141,25 +141,48 @@ static ith_status check_device(ith_pipeline *pipeline, ith_context *context, con
         print_bytes(info.memory_bytes).text);
 }
 
-ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                            const ith_team *team, int64_t bytes, const ith_machine_memory *memory)
+/* Writes the options with which the run would fit into s->free_bytes, or the least memory that it would need. */
+static void advise(search *s, const ith_generate_options *options, char *advice, size_t bytes)
 {
+    char changes[192];
+    const char *where = s->team->host_processes > 1 ? " in this process" : "";
+    if (!find_fitting(s, options)) {
+        snprintf(advice, bytes, "the least that other options would need is %s%s", print_bytes(s->least_bytes).text,
+                 where);
+        return;
+    }
+    describe_changes(options, &s->best, changes, sizeof changes);
+    snprintf(advice, bytes, "%s%s would do with %s", print_bytes(s->best_bytes).text, where, changes + 2);
+}
+
+ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                            const ith_team *team, const ith_memory_balance *balance)
+{
+    const ith_memory_limit *free = &balance->machine.free, *shared = &balance->machine.shared;
     if (options->force)
         return ITH_OK;
     ith_status status = check_device(pipeline, context, options, team);
-    if (status || bytes <= memory->free_bytes)
+    const bool host_lacks = balance->host_bytes > shared->bytes;
+    if (status || (balance->bytes <= free->bytes && !host_lacks))
         return status;
-    search s = {
-        .pipeline = pipeline, .context = context, .team = team, .free_bytes = memory->free_bytes, .least_bytes = bytes};
-    char advice[256], changes[192];
-    if (!find_fitting(&s, options)) {
-        snprintf(advice, sizeof advice, "the least that other options would need is %s",
-                 print_bytes(s.least_bytes).text);
-    } else {
-        describe_changes(options, &s.best, changes, sizeof changes);
-        snprintf(advice, sizeof advice, "%s would do with %s", print_bytes(s.best_bytes).text, changes + 2);
+    search s = {.pipeline = pipeline,
+                .context = context,
+                .team = team,
+                .free_bytes = free->bytes,
+                .least_bytes = balance->bytes};
+    if (host_lacks) { /* a part of the shared memory, in proportion to this process's need */
+        const double part = (double)balance->bytes / (double)balance->host_bytes;
+        s.free_bytes = ith_min64(free->bytes, (int64_t)(part * (double)shared->bytes));
     }
+    char advice[256];
+    advise(&s, options, advice, sizeof advice);
+    if (balance->bytes > free->bytes)
+        return ith_fail(context, ITH_ERR_MEMORY,
+                        "this run holds %s at its peak, and %s %s: %s; force tries it all the same",
+                        print_bytes(balance->bytes).text, print_bytes(free->bytes).text, free->source, advice);
     return ith_fail(context, ITH_ERR_MEMORY,
-                    "this run holds %s at its peak, and %s %s: %s; force tries it all the same",
-                    print_bytes(bytes).text, print_bytes(memory->free_bytes).text, memory->source, advice);
+                    "the %d processes of this host hold %s at their peak, this one %s, and %s %s: %s; force tries it "
+                    "all the same",
+                    team->host_processes, print_bytes(balance->host_bytes).text, print_bytes(balance->bytes).text,
+                    print_bytes(shared->bytes).text, shared->source, advice);
 }

@@ -87,16 +87,16 @@ ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_
                                      int ranks_here, int64_t *free_bytes)
 {
     request asked = {0};
-    int64_t bytes = 0;
-    const ith_machine_memory memory = ith_machine_memory_read("");
+    ith_memory_balance balance = {.machine = ith_machine_memory_read("")};
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_need(pipeline->context, free_bytes, "free_bytes");
     if (!status)
-        status = predict_request(pipeline, options, ranks, ranks_here, &memory, &asked, &bytes);
+        status = predict_request(pipeline, options, ranks, ranks_here, &balance.machine, &asked, &balance.bytes);
     if (!status) {
-        *free_bytes = memory.free_bytes;
-        status = ith_check_memory(pipeline, pipeline->context, &asked.options, &asked.team, bytes, &memory);
+        *free_bytes = balance.machine.free.bytes;
+        balance.host_bytes = balance.bytes;
+        status = ith_check_memory(pipeline, pipeline->context, &asked.options, &asked.team, &balance);
     }
     ith_saved_run_close(pipeline->context, &asked.saved);
     return status;

@@ -172,7 +172,8 @@ ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith
                                const ith_team *team, const ith_machine_memory *memory, int64_t *bytes)
 {
     ith_status status = ith_predict(pipeline, context, options, team, bytes);
-    if (status || options->keep_packed || *bytes <= memory->free_bytes / 4 * 3 / team->host_processes)
+    const int64_t room = ith_min64(memory->free.bytes, memory->shared.bytes / team->host_processes);
+    if (status || options->keep_packed || *bytes <= room / 4 * 3)
         return status;
     options->keep_packed = ITH_KEEP_NONE;
     return ith_predict(pipeline, context, options, team, bytes);

@@ -30,9 +30,15 @@ typedef struct ith_device_need {
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                               const ith_team *team, ith_device_need *need);
 
-/* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The error message names options that
- * would fit. With options->force it always returns ITH_OK. */
+/* The memory that a run takes, and the memory that is there. */
+typedef struct ith_memory_balance {
+    int64_t bytes;      /* predicted for this process */
+    int64_t host_bytes; /* predicted for all processes of this host */
+    ith_machine_memory machine;
+} ith_memory_balance;
+/* Returns ITH_ERR_MEMORY if this process, or all processes of its host, would take more than the free memory. The error
+ * message names options that would fit. With options->force it always returns ITH_OK. */
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                            const ith_team *team, int64_t bytes, const ith_machine_memory *memory);
+                            const ith_team *team, const ith_memory_balance *balance);
 
 #endif
