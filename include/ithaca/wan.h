@@ -310,9 +310,11 @@ typedef struct ith_generate_options {
      * step, and 8-bit `frames` [frames, height, width, 3]; with an image also what it was encoded to. NULL: no file */
     const char *dump_file;
     const char *latents_file; /* rank 0 saves the latents here before it decodes them; NULL: they are not saved */
-    const char *from_latents; /* a file with latents: rank 0 reads and decodes it, and nothing else is done */
-    int threads;              /* of this process, divided among its ranks; 0: ith_processor_count */
-    bool force;               /* of a process: run even if the machine seems to have too little memory */
+    /* A file with latents: rank 0 reads and decodes it, and nothing else is done. Not together with dump_file,
+     * latents_file, checkpoint_file and resume_file. */
+    const char *from_latents;
+    int threads;                       /* of this process, divided among its ranks; 0: ith_processor_count */
+    bool force;                        /* of a process: run even if the machine seems to have too little memory */
     const ith_attn_options *attention; /* for the self-attention, except for `threads`; NULL: choose everything */
     /* The thread that called ith_pipeline_generate calls the callbacks. on_progress and on_frame are called on rank 0
      * only. should_stop is called on every rank; threads that have the same function call it at the same time.

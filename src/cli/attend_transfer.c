@@ -111,7 +111,7 @@ static ith_status spread_problem(ith_attend_whole *whole, ith_comm *comm)
     ith_status status = ith_comm_broadcast(comm, &problem, sizeof problem, 0);
     if (!status && is_away(comm, rank) && ith_launch_is_first(comm, rank)) {
         whole->problem = problem;
-        status = make_tensors(whole) ? ITH_OK : ITH_ERR_MEMORY;
+        status = make_tensors(whole) ? ITH_OK : ith_launch_fail(comm, ITH_ERR_MEMORY);
     }
     return status ? status : ith_comm_barrier(comm); /* other ranks of the process may read it now */
 }
@@ -122,7 +122,7 @@ ith_status ith_attend_scatter(ith_attend_whole *whole, ith_comm *comm)
     if (is_one_process(comm))
         return ITH_OK;
     transfer_list list = {calloc((size_t)ranks * TRANSFERS_MAX, sizeof(ith_transfer)), 0};
-    ith_status status = list.items ? spread_problem(whole, comm) : ITH_ERR_MEMORY;
+    ith_status status = list.items ? spread_problem(whole, comm) : ith_launch_fail(comm, ITH_ERR_MEMORY);
     for (int other = 0; !status && other < ranks; other++) {
         if (!is_away(comm, other) || (rank != 0 && rank != other))
             continue;
@@ -145,7 +145,7 @@ ith_status ith_attend_gather(const ith_attend_whole *whole, ith_comm *comm)
         return ITH_OK;
     transfer_list list = {calloc((size_t)ranks * TRANSFERS_MAX, sizeof(ith_transfer)), 0};
     if (!list.items)
-        return ITH_ERR_MEMORY;
+        return ith_launch_fail(comm, ITH_ERR_MEMORY);
     for (int other = 0; other < ranks; other++)
         if (is_away(comm, other) && (rank == 0 || rank == other))
             add_results(&list, rank ? 0 : other, whole, ranks, other);

@@ -363,7 +363,7 @@ ith_status ith_bench_run(ith_bench *bench, ith_context *context, ith_comm *comm)
     r.notes = calloc((size_t)r.ranks, sizeof *r.notes);
     r.plans = calloc((size_t)bench->row_count, sizeof *r.plans);
     r.placed = calloc((size_t)bench->row_count, sizeof *r.placed);
-    r.status = r.notes && r.plans && r.placed ? ITH_OK : ITH_ERR_MEMORY;
+    r.status = r.notes && r.plans && r.placed ? ITH_OK : ith_launch_fail(comm, ITH_ERR_MEMORY);
     if (!r.status)
         measure(&r);
     free(r.placed);

@@ -191,7 +191,7 @@ static const char *explain(void *user)
     return g->media_failed ? ith_context_error(g->media_context) : NULL;
 }
 
-/* Prints a number of the video file that the command line or --config has set. */
+/* Prints a number that the command line or --config has set. */
 static void print_given(const ith_generation *g, const char *option, double value)
 {
     char text[40];
@@ -212,6 +212,16 @@ static void print_end(const ith_generation *g, const char *option, const char *f
     fputc('\n', stderr);
 }
 
+/* Prints where a run of which steps are left computes, as far as the command line or --config says it. */
+static void print_place(const ith_generation *g)
+{
+    if (g->settings.device)
+        ith_text_print_option(stderr, "device", g->settings.device);
+    print_given(g, "ranks", (double)g->settings.choices.ranks);
+    if (g->settings.shard_weights)
+        fputs(" --shard-weights", stderr);
+}
+
 /* Called after a failure. Prints the command that continues from the latents if they are saved, and after a signal
  * otherwise that nothing was written. A batch names the videos that were not made. */
 static void print_remains(const ith_generation *g)
@@ -225,11 +235,14 @@ static void print_remains(const ith_generation *g)
             ith_text_print_option(stderr, "image", g->settings.image);
         if (g->settings.last_image)
             ith_text_print_option(stderr, "last-image", g->settings.last_image);
+        print_place(g);
         print_end(g, "resume", g->options.checkpoint_file);
     } else if (g->report.latents_saved) {
         fprintf(stderr, "The latents are saved; to go on from there:\n  ithaca generate");
         ith_model_print_options(&g->settings.files, stderr);
         ith_lora_print_options(&g->settings.loras, stderr);
+        if (g->settings.device)
+            ith_text_print_option(stderr, "device", g->settings.device);
         print_end(g, "from-latents", g->latents_path);
     } else if (!ith_generate_is_batch(&g->settings) && (g->launch.interrupted || ith_interrupt_came())) {
         fprintf(stderr, "Nothing was written.\n");

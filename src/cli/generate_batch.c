@@ -220,7 +220,7 @@ static ith_status encode_all(batch *b, ith_comm *comm)
     const char **texts = malloc(2 * (size_t)b->count * sizeof *texts);
     int64_t count = 0;
     video *first = NULL;
-    ith_status status = skipped && texts ? agree_on_skipped(b, comm, skipped) : ITH_ERR_MEMORY;
+    ith_status status = skipped && texts ? agree_on_skipped(b, comm, skipped) : ith_launch_fail(comm, ITH_ERR_MEMORY);
     for (int64_t i = 0; i < b->count && !status; i++) {
         video *v = b->videos[i];
         if (skipped[i])

@@ -109,7 +109,7 @@ static const ith_option own_rows[] = {
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(resume), 0, 0, NULL, 0},
     {"preview", "FILE.png",
      "Write a small picture of what the video will be, from the latents: the first, the middle and the last latent "
-     "frame side by side",
+     "frame side by side. With --prompts or --count each video replaces it",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(preview), 0, 0, NULL, 0},
     {"preview-every", "N", "Write it after every N steps (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(preview_every), 1,
      LARGEST, NULL, 0},

@@ -134,7 +134,7 @@ ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
     /* The context of a rank of several processes was made before the options were read. */
     ith_status status = g->settings.device ? ith_context_use_device(context, g->settings.device) : ITH_OK;
     if (status)
-        return status;
+        return ith_launch_fail(comm, status);
     ith_generate_options options = g->options;
     options.on_progress = show_progress;
     options.on_frame = take_frame;

@@ -90,6 +90,12 @@ void ith_launch_alone(ith_comm *comm, void (*part)(void *user), void *user)
     pthread_join(thread, NULL);
 }
 
+ith_status ith_launch_fail(ith_comm *comm, ith_status status)
+{
+    ith_comm_abort(comm, status);
+    return status;
+}
+
 static void cancel_plan(void *plan)
 {
     ith_plan_cancel(plan);

@@ -596,7 +596,9 @@ void ith_comm_abort(ith_comm *comm, ith_status status)
         status = ITH_ERR_ABORTED;
     ith_context_copy_sentence(comm->context, said);
     ith_comm_name_rank(comm, comm->rank, self);
-    if (!said[0])
+    if (!said[0] && status == ITH_ERR_MEMORY)
+        snprintf(sentence, sizeof sentence, "%s: out of memory", self);
+    else if (!said[0])
         snprintf(sentence, sizeof sentence, "%s ended the group (%s)", self, ith_status_name(status));
     else if (comm->one_process || !strncmp(said, "rank ", 5))
         snprintf(sentence, sizeof sentence, "%s", said);

@@ -13,6 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The least stack of a rank's thread: 512 KB for the library (ithaca.h), and as much for the function of the rank. Some C
+ * libraries give threads 128 KB, and on others `ulimit -s` sets the usual size. */
+#define LEAST_STACK_BYTES ((size_t)1 << 20)
+
 /* The gate at which threads wait until all threads of the run exist. */
 typedef enum gate { GATE_SHUT, GATE_OPEN, GATE_CANCELLED } gate;
 
@@ -58,7 +62,9 @@ static void move_gate(rank_run *run, gate to)
  * other ranks that result from it come later. */
 static void record_failure(rank_run *run, ith_status status, ith_context *context, int rank)
 {
-    if (!ith_context_error(context)[0])
+    if (!ith_context_error(context)[0] && status == ITH_ERR_MEMORY)
+        ith_fail(context, status, "rank %d: out of memory", rank);
+    else if (!ith_context_error(context)[0])
         ith_fail(context, status, "rank %d returned %s and said nothing", rank, ith_status_name(status));
     pthread_mutex_lock(&run->lock);
     if (!run->status) {
@@ -110,21 +116,41 @@ static ith_status create_ranks(ith_context *context, rank_run *run, ith_ranks_ma
     return ITH_OK;
 }
 
+/* Starts the thread of a rank with the usual stack, or a larger one. Returns 0 or the reason why it could not start. */
+static int start(rank_thread *rank)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    int failure = pthread_attr_init(&attributes);
+    if (failure)
+        return failure;
+    if (!pthread_attr_getstacksize(&attributes, &bytes) && bytes < LEAST_STACK_BYTES)
+        failure = pthread_attr_setstacksize(&attributes, LEAST_STACK_BYTES);
+    if (!failure)
+        failure = pthread_create(&rank->thread, &attributes, rank_main, rank);
+    pthread_attr_destroy(&attributes);
+    return failure;
+}
+
 /* Starts all threads, which wait at the gate. Opens the gate if all have started, and cancels it otherwise. Waits until
  * all threads have ended. */
 static ith_status run_threads(ith_context *context, rank_run *run, int ranks, rank_thread *all)
 {
     int started = 0, failure = 0;
     while (started < ranks && !failure) {
-        failure = pthread_create(&all[started].thread, NULL, rank_main, &all[started]);
+        failure = start(&all[started]);
         started += !failure;
+    }
+    if (failure) { /* ranks of other processes learn the reason */
+        ith_fail(all[0].context, ITH_ERR_MEMORY, "rank %d of %d could not be started: %s", started, ranks,
+                 strerror(failure));
+        ith_comm_abort(all[0].comm, ITH_ERR_MEMORY);
     }
     move_gate(run, failure ? GATE_CANCELLED : GATE_OPEN);
     for (int i = 0; i < started; i++)
         pthread_join(all[i].thread, NULL);
     if (failure)
-        return ith_fail(context, ITH_ERR_MEMORY, "rank %d of %d could not be started: %s", started, ranks,
-                        strerror(failure));
+        return ith_fail(context, ITH_ERR_MEMORY, "%s", ith_context_error(all[0].context));
     return run->status ? ith_fail(context, run->status, "%s", run->sentence) : ITH_OK;
 }
 

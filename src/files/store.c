@@ -215,8 +215,11 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
         if (!entry->copy)
             return ITH_ERR_MEMORY;
         status = ith_mapping_copy(context, ith_store_path_of(store, entry), entry->copy, tensor->data, tensor->bytes);
-        if (status)
+        if (status) {
+            ith_free(context, entry->copy);
+            entry->copy = NULL;
             return status;
+        }
         tensor->data = entry->copy;
     }
     *out = tensor;

@@ -128,16 +128,26 @@ static ith_status check_boundary(ith_context *context, const ith_model *model, c
     return check_range(context, "boundary", boundary, 0, 1);
 }
 
+/* The name of the first given file that is about denoising steps; NULL if there is none. */
+static const char *file_of_steps(const ith_generate_options *options)
+{
+    return options->checkpoint_file ? "checkpoint_file"
+           : options->resume_file   ? "resume_file"
+           : options->dump_file     ? "dump_file"
+           : options->latents_file  ? "latents_file"
+                                    : NULL;
+}
+
 /* Checks the options that save and resume a run. */
 static ith_status check_saving(ith_context *context, const ith_generate_options *options)
 {
-    const bool saves = options->checkpoint_file, resumes = options->resume_file;
-    if ((saves || resumes) && options->from_latents)
+    const char *file = file_of_steps(options);
+    if (file && options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "from_latents decodes latents without a denoising step: leave out %s, which is about these "
                         "steps",
-                        saves ? "checkpoint_file" : "resume_file");
-    if (resumes && options->dump_file)
+                        file);
+    if (options->resume_file && options->dump_file)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "dump_file has the latents of every step, and a run that resume_file continues knows its last "
                         "step alone: leave one of them out");

@@ -5,6 +5,7 @@ export ITHACA_PLUGIN_PATH=$build/tests/modules/transports
 # over_sockets PROCESSES ARGUMENT...: the program as processes with one rank each, which Unix sockets connect. Standard
 # output of process N is left in $work/out.N, standard error in $work/err.N, its exit status in $work/status.N.
 #   processes_differ="N ARGUMENT..."   more arguments for process N
+#   refuse_in="N KIND:NUMBER"          one call of process N fails (refuse.c)
 #   signal_to="SIGNAL N", signal_after=WORDS   sends a signal to process N, or to all of them, half a second after process
 #                                      0 has printed WORDS; $work/took gets the milliseconds from then until process 0
 #                                      ends. A stopped process is killed then.
@@ -26,6 +27,7 @@ start_process() {
     local number=$1 processes=$2 more=() status=0
     shift 2
     [ "${processes_differ%% *}" = "$number" ] && more=(${processes_differ#* })
+    [ "${refuse_in%% *}" = "$number" ] && export LD_PRELOAD=$build/refuse.so REFUSE=${refuse_in#* }
     export ITHACA_PROCESS=$number ITHACA_PROCESSES=$processes
     export ITHACA_TRANSPORT_WHERE="$work/meeting $number $processes"
     "$ithaca" "$@" --transport socket "${more[@]}" >"$work/out.$number" 2>"$work/err.$number" </dev/null &
@@ -50,7 +52,7 @@ signal_processes() {
     echo $((($(date +%s%N) - begin) / 1000000)) >"$work/took"
     [ "$2" != STOP ] || kill -s KILL "$(cat "$work/pid.$3")"
 }
-processes_differ="" signal_to=""
+processes_differ="" refuse_in="" signal_to=""
 
 # ended STATUS PROCESSES: every process had this exit status.
 ended() {

@@ -10,6 +10,8 @@
 #include "support/fixture.h"
 #include "support/refused.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +88,47 @@ static void ranks_run_on_a_module(void **state)
     assert_int_equal(socket_run_processes(RANKS, be_process, NULL, statuses), 0);
 }
 
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user);
+
+static bool refuses_threads;
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user)
+{
+    return refuses_threads ? EAGAIN : __real_pthread_create(thread, attributes, run, user);
+}
+
+static ith_status wait_for_all(ith_context *own, ith_comm *comm, void *user)
+{
+    (void)own, (void)user;
+    return ith_comm_barrier(comm);
+}
+
+/* The process of rank 1 cannot start the thread of its rank. */
+static int be_process_of_few_threads(int rank, const char *folder, void *user)
+{
+    char where[128];
+    ith_context *own = NULL;
+    (void)user;
+    snprintf(where, sizeof where, "%s %d %d", folder, rank, RANKS);
+    ith_status status = ith_context_create(NULL, &own);
+    refuses_threads = rank == 1;
+    if (!status)
+        status = ith_run_ranks_connected(own, "socket", where, 1, 1, wait_for_all, NULL);
+    const bool said = strstr(ith_context_error(own), "could not be started") != NULL;
+    if (!said)
+        fprintf(stderr, "rank %d: %s: %s\n", rank, ith_status_name(status), ith_context_error(own));
+    ith_context_destroy(&own);
+    return status != ITH_ERR_MEMORY || !said;
+}
+
+static void the_others_learn_that_a_process_has_no_threads(void **state)
+{
+    (void)state;
+    int statuses[RANKS];
+    assert_int_equal(socket_run_processes(RANKS, be_process_of_few_threads, NULL, statuses), 0);
+}
+
 static void ranks_on_a_module_are_refused(void **state)
 {
     (void)state;
@@ -132,6 +175,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_meet_through_a_module), cmocka_unit_test(the_reason_of_a_refusal_is_told),
-        cmocka_unit_test(ranks_run_on_a_module), cmocka_unit_test(ranks_on_a_module_are_refused)};
+        cmocka_unit_test(ranks_run_on_a_module), cmocka_unit_test(the_others_learn_that_a_process_has_no_threads),
+        cmocka_unit_test(ranks_on_a_module_are_refused)};
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

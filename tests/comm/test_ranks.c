@@ -206,6 +206,35 @@ static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
     return status;
 }
 
+/* Whether the stack of a rank's thread has the size that ithaca.h asks for, 512 KB, and room for the rank's function. */
+static ith_status look_at_stack(ith_context *context, ith_comm *comm, void *user)
+{
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    (void)comm, (void)user;
+    RANK_CHECK(context, pthread_getattr_np(pthread_self(), &attributes) == 0);
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+    RANK_CHECK(context, bytes > 512 << 10);
+    return ITH_OK;
+}
+
+/* Some C libraries give threads a stack of 128 KB, and `ulimit -s` may make it small too. */
+static void ranks_have_the_stack_that_the_engine_needs(void **state)
+{
+    (void)state;
+    pthread_attr_t usual, small;
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_getattr_default_np(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 128 << 10), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    ith_status status = run_quietly(2, look_at_stack, NULL);
+    pthread_setattr_default_np(&usual);
+    pthread_attr_destroy(&small);
+    pthread_attr_destroy(&usual);
+    assert_int_equal(status, ITH_OK);
+}
+
 /* ---- What the ranks do together ------------------------------------------------------------------------------- */
 
 /* After a barrier a rank sees the values that other ranks wrote before it. */
@@ -434,6 +463,7 @@ int main(void)
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(creation_by_hand_may_fail),
         cmocka_unit_test(threads_are_shared_out),
+        cmocka_unit_test(ranks_have_the_stack_that_the_engine_needs),
         cmocka_unit_test(contexts_know_their_rank),
         cmocka_unit_test(ranks_know_their_places),
         cmocka_unit_test(a_thread_may_not_start),

@@ -11,9 +11,11 @@
 #include "support/watch_party.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -243,6 +245,44 @@ static void a_process_without_descriptors_says_so(void **state)
     }
 }
 
+static int accept_error; /* errno of calls of accept4; 0: they are the system's */
+static atomic_int accepts;
+
+int __real_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
+
+int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    if (!accept_error)
+        return __real_accept4(listener, address, bytes, flags);
+    accepts++;
+    errno = accept_error;
+    return -1;
+}
+
+/* A system that has no descriptors or no memory left for a connection keeps it in the queue. The process says so, and
+ * does not call accept again and again. */
+static void a_system_without_room_for_connections_is_named(void **state)
+{
+    (void)state;
+    static const int errors[] = {ENFILE, ENOBUFS, ENOMEM};
+    for (int i = 0; i < 3; i++) {
+        party p;
+        party_listen(&p, 2);
+        p.absent[1] = true;
+        p.seconds = 1;
+        int visitor = knock(p.all[0].port);
+        accept_error = errors[i], accepts = 0;
+        party_connect(&p);
+        accept_error = 0;
+        if (!strstr(p.sentences[0], "process 0 (") || !strstr(p.sentences[0], strerror(errors[i])))
+            fail_msg("%s: %s", strerror(errors[i]), p.sentences[0]);
+        assert_in_range(accepts, 1, 10);
+        close(visitor);
+        party_part(&p);
+    }
+}
+
 static void a_missing_connection_is_named(void **state)
 {
     (void)state;
@@ -295,6 +335,7 @@ int main(void)
         cmocka_unit_test(an_address_is_tried_again),
         cmocka_unit_test(few_descriptors_suffice),
         cmocka_unit_test(a_process_without_descriptors_says_so),
+        cmocka_unit_test(a_system_without_room_for_connections_is_named),
         cmocka_unit_test(a_missing_connection_is_named),
         cmocka_unit_test(hosts_are_compared),
     };

@@ -11,6 +11,7 @@
 #include "comm/wire/wire.h"
 #include "comm/wire/wire_state.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -444,6 +445,35 @@ void *__wrap_calloc(size_t count, size_t size)
     return __real_calloc(count, size);
 }
 
+int __real_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+
+static int locks = -1; /* the number of locks that are made; -1: all */
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
+{
+    if (locks == 0)
+        return ENOMEM;
+    locks -= locks > 0;
+    return __real_pthread_mutex_init(mutex, attributes);
+}
+
+static void without_a_lock_no_group_is_made(void **state)
+{
+    static liar l;
+    void *states[2];
+    int numbers[2], size;
+    char sentence[256] = "";
+    (void)state;
+    liar_init(&l, 1);
+    locks = 0;
+    ith_status status = ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence);
+    locks = -1;
+    assert_int_equal(status, ITH_ERR_MEMORY);
+    assert_non_null(strstr(sentence, "out of memory"));
+    assert_false(l.closed);
+}
+
 /* If an allocation fails, a group or sub-group is not made. No memory is lost, and the link and the group stay as they
  * were. */
 static void without_memory_nothing_is_made(void **state)
@@ -575,6 +605,7 @@ int main(void)
         cmocka_unit_test(the_process_for_which_another_waits_at_the_start_is_named),
         cmocka_unit_test(the_sentence_of_a_process_that_gave_up_ends_the_group),
         cmocka_unit_test(without_memory_nothing_is_made),
+        cmocka_unit_test(without_a_lock_no_group_is_made),
         cmocka_unit_test(processes_that_contradict_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

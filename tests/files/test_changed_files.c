@@ -93,12 +93,16 @@ static void a_cut_misaligned_tensor_is_not_copied(void **state)
     (void)state;
     ith_store *store = NULL;
     const ith_tensor *weight = NULL;
+    const int64_t before = memory_of(context).current_bytes;
     write_model("odd.safetensors");
     write_misaligned(path_of("odd.safetensors"), path_of("odd.safetensors"));
     assert_int_equal(ith_store_open(context, folder, "odd", ITH_STORE_FILE_FIRST, &store), ITH_OK);
     temporary_require(truncate(path_of("odd.safetensors"), 8192) == 0, "truncate");
-    assert_cut(ith_store_take(context, store, "weight", 1, (int64_t[]){NUMBERS}, &weight), path_of("odd.safetensors"));
+    for (int i = 0; i < 2; i++) /* a tensor that could not be copied leaves nothing behind */
+        assert_cut(ith_store_take(context, store, "weight", 1, (int64_t[]){NUMBERS}, &weight),
+                   path_of("odd.safetensors"));
     ith_store_close(&store);
+    assert_int_equal(memory_of(context).current_bytes, before);
 }
 
 /* ---- Changes --------------------------------------------------------------------------------------------------- */

@@ -161,6 +161,10 @@ static void contradictions_are_named(void **state)
     CONTRADICT("block_kv is 512, and 0 in", again.attention = &attention);
     CONTRADICT("dump_file", again.dump_file = altered);
     CONTRADICT("from_latents", again.from_latents = run.latents);
+    CONTRADICT("leave out dump_file", again.resume_file = NULL; again.from_latents = run.latents;
+               again.dump_file = altered);
+    CONTRADICT("leave out latents_file", again.resume_file = NULL; again.from_latents = run.latents;
+               again.latents_file = altered);
     CONTRADICT("checkpoint_every is -1", again.checkpoint_every = -1);
     ith_generate_options same = small_run();
     same.resume_file = run.saved; /* the options of the saved run may be given again */

@@ -4,6 +4,8 @@
  * buffers. */
 #include "mpi_link.h"
 
+#include "../wire/link_control.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,7 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#define LOOK_NS 200000     /* time between two looks at the control connections */
 #define SPIN_NS 50000      /* time without datagrams after which a rest sleeps */
 #define LONGEST_NAP 500000 /* nanoseconds */
 /* A call of MPI may fail because a process has died. The control connections have this time to show its death. */
@@ -39,9 +40,9 @@ typedef struct outbox {
 } outbox;
 
 struct mpi_link {
-    mpi_link *next; /* in the list of closed links */
+    ith_link_control control; /* the first member, for ith_link_tell */
+    mpi_link *next;           /* in the list of closed links */
     MPI_Comm comm;
-    ith_watch *watch;
     mpi_party party;
     char reason[256];                                /* not empty: an MPI call failed */
     int64_t failed_ns;                               /* when it failed */
@@ -52,9 +53,9 @@ struct mpi_link {
     MPI_Request *sends, receives[RECEIVES], barrier; /* sends: [processes][depth] */
     char *send_buffers, *receive_buffers;            /* [processes][depth] and [RECEIVES], each of ITH_LINK_BYTES */
     int head;                                        /* the receive that completes next */
-    bool taken;                           /* the receive before it has been handed out and is to be posted again */
-    bool waiting;                         /* for the barrier */
-    _Atomic int64_t active_ns, looked_ns; /* the last time that a datagram arrived, and of a look at the connections */
+    bool taken;                /* the receive before it has been handed out and is to be posted again */
+    bool waiting;              /* for the barrier */
+    _Atomic int64_t active_ns; /* the last time that a datagram arrived */
     atomic_uint wakes;
 };
 
@@ -126,7 +127,7 @@ static bool may_send(mpi_link *l, int process)
 {
 #ifndef OPEN_MPI
     char reason[sizeof l->reason];
-    if (!l->reason[0] && ith_watch_has_closed(l->watch, process)) {
+    if (!l->reason[0] && ith_watch_has_closed(l->control.watch, process)) {
         snprintf(reason, sizeof reason, "process %d has closed its connections", process);
         note_failure(l, reason);
     }
@@ -204,16 +205,11 @@ static int64_t link_receive(void *self, int *process, const void **data)
 
 /* ---- Control messages ------------------------------------------------------------------------------------------ */
 
-static bool link_tell(void *self, int process, const void *data, size_t bytes, bool droppable)
-{
-    return ith_watch_send(((mpi_link *)self)->watch, process, data, bytes, droppable);
-}
-
 /* Takes the next event that is not for the link itself. */
 static ith_watch_event take_event(mpi_link *l, int *process, const void **data, size_t *bytes)
 {
     for (;;) {
-        ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
+        ith_watch_event event = ith_watch_receive(l->control.watch, process, data, bytes);
         l->lost |= event == ITH_WATCH_LOST || event == ITH_WATCH_FAILED;
         l->left |= event == ITH_WATCH_BYE;
         if (event != ITH_WATCH_MESSAGE || *bytes != sizeof closed_mark || memcmp(*data, closed_mark, *bytes) != 0)
@@ -225,12 +221,9 @@ static ith_watch_event take_event(mpi_link *l, int *process, const void **data, 
 static ith_watch_event link_hear(void *self, int *process, const void **data, size_t *bytes)
 {
     mpi_link *l = self;
-    if (ith_watch_now_ns() - atomic_load(&l->looked_ns) < LOOK_NS)
+    if (!ith_link_may_look(&l->control))
         return ITH_WATCH_NOTHING;
-    ith_watch_event event = take_event(l, process, data, bytes);
-    if (event == ITH_WATCH_NOTHING)
-        atomic_store(&l->looked_ns, ith_watch_now_ns());
-    return event;
+    return ith_link_looked(&l->control, take_event(l, process, data, bytes));
 }
 
 /* Naps grow with the time since the last datagram. */
@@ -247,16 +240,16 @@ static void link_rest(void *self, double seconds)
         return;
     } else {
         nap = nap < LONGEST_NAP ? nap : LONGEST_NAP;
-        ith_watch_rest(l->watch, seconds < (double)nap * 1e-9 ? seconds : (double)nap * 1e-9);
+        ith_watch_rest(l->control.watch, seconds < (double)nap * 1e-9 ? seconds : (double)nap * 1e-9);
     }
-    atomic_store(&l->looked_ns, 0); /* a message may have ended the rest */
+    ith_link_look_soon(&l->control);
 }
 
 static void link_wake(void *self)
 {
     mpi_link *l = self;
     atomic_fetch_add(&l->wakes, 1);
-    ith_watch_wake(l->watch);
+    ith_watch_wake(l->control.watch);
 }
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
@@ -277,7 +270,7 @@ static void link_close(void *self, bool failed)
     for (int i = 0, there; i < LAST_CALLS && !failed && !l->reason[0]; i++)
         check(l, MPI_Iprobe(MPI_ANY_SOURCE, TAG, l->comm, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
     for (int i = 0; i < l->party.processes; i++)
-        ith_watch_send(l->watch, i, closed_mark, sizeof closed_mark, false);
+        ith_watch_send(l->control.watch, i, closed_mark, sizeof closed_mark, false);
     l->next = closed_links;
     closed_links = l;
     links_in_use--;
@@ -287,7 +280,7 @@ static void link_close(void *self, bool failed)
 /* Frees a link whose communicator MPI has no more use for. */
 static void free_link(mpi_link *l)
 {
-    ith_watch_close(l->watch, true);
+    ith_watch_close(l->control.watch, true);
     ith_mpi_party_free(&l->party);
     free(l->receive_buffers);
     free(l->send_buffers);
@@ -352,7 +345,7 @@ static bool one_is_silent(double seconds)
 {
     for (const mpi_link *l = closed_links; l; l = l->next)
         for (int i = 0; i < l->party.processes; i++)
-            if (ith_watch_silence(l->watch, i) > seconds)
+            if (ith_watch_silence(l->control.watch, i) > seconds)
                 return true;
     return false;
 }
@@ -393,8 +386,8 @@ bool ith_mpi_free_closed(double seconds, double silent_seconds)
 void ith_mpi_forget_closed(void)
 {
     for (mpi_link *l = closed_links; l; l = l->next) {
-        ith_watch_close(l->watch, true);
-        l->watch = NULL;
+        ith_watch_close(l->control.watch, true);
+        l->control.watch = NULL;
     }
     closed_links = NULL;
 }
@@ -424,7 +417,7 @@ mpi_link *ith_mpi_link_create(MPI_Comm comm, ith_watch *watch, const mpi_party *
     l->depth = depth > MOST_SENDS ? MOST_SENDS : depth < LEAST_SENDS ? LEAST_SENDS : depth;
     l->party = *party;
     l->comm = comm;
-    l->watch = watch;
+    l->control.watch = watch;
     l->outboxes = calloc(processes, sizeof *l->outboxes);
     l->sends = calloc(processes * (size_t)l->depth, sizeof *l->sends);
     /* memory that is never written costs nothing */
@@ -432,7 +425,7 @@ mpi_link *ith_mpi_link_create(MPI_Comm comm, ith_watch *watch, const mpi_party *
     l->receive_buffers = aligned_alloc(4096, (size_t)RECEIVES * ITH_LINK_BYTES);
     if (!l->outboxes || !l->sends || !l->send_buffers || !l->receive_buffers) {
         l->party = (mpi_party){.process = 0};
-        l->watch = NULL;
+        l->control.watch = NULL;
         free_link(l);
         return NULL;
     }
@@ -453,7 +446,7 @@ ith_link ith_mpi_link_table(mpi_link *l)
                       .send = link_send,
                       .settled = link_settled,
                       .receive = link_receive,
-                      .tell = link_tell,
+                      .tell = ith_link_tell,
                       .hear = link_hear,
                       .rest = link_rest,
                       .wake = link_wake,

@@ -134,6 +134,13 @@ static bool read_file(const file_meeting *m, int process)
            head.guest.ranks <= MOST_PROCESSES;
 }
 
+/* Ends the texts of an address, which another process has written. */
+static void end_texts(ith_watch_address *address)
+{
+    address->name[sizeof address->name - 1] = '\0';
+    address->boot[sizeof address->boot - 1] = '\0';
+}
+
 /* Reads the files of all processes that have not met this one. Returns how many have not. *changed: there are cookies
  * that this process has not written yet. */
 static int read_files(file_meeting *m, bool *changed)
@@ -147,6 +154,8 @@ static int read_files(file_meeting *m, bool *changed)
         if (!read_file(m, i))
             continue;
         memcpy(&m->records[i], m->theirs, sizeof *m->records);
+        end_texts(&m->records[i].guest.address);
+        end_texts(&m->records[i].data);
         const uint8_t *cookie = m->records[i].guest.address.cookie;
         *changed |= memcmp(seen, cookie, COOKIE) != 0;
         memcpy(seen, cookie, COOKIE);

@@ -3,6 +3,7 @@
  * each other process, which wait until the connection has room, and one receive buffer for each. */
 #include "tcp_link.h"
 
+#include "../wire/link_control.h"
 #include "../wire/watch_state.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define LOOK_NS 200000     /* time between two looks at the control connections */
 #define CLOSE_SECONDS 0.1  /* the longest wait at the end for the other processes to close their connections */
 #define ARRIVE_SECONDS 5.0 /* and for their systems to take the datagrams that are on the way */
 
@@ -47,13 +47,13 @@ typedef struct peer {
 } peer;
 
 typedef struct tcp_link {
+    ith_link_control control; /* the first member, for ith_link_tell; its watch is party.control */
     tcp_party party;
     peer *peers;          /* [processes] */
     char *memory;         /* of all buffers */
     struct pollfd *polls; /* [processes + 1] of `rest`, one thread at a time */
     pthread_mutex_t resting;
-    unsigned next;             /* the process that is read next */
-    _Atomic int64_t looked_ns; /* when the control connections were last read */
+    unsigned next; /* the process that is read next */
 } tcp_link;
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
@@ -169,20 +169,12 @@ static int64_t link_receive(void *self, int *process, const void **data)
 
 /* ---- Control --------------------------------------------------------------------------------------------------- */
 
-static bool link_tell(void *self, int process, const void *data, size_t bytes, bool droppable)
-{
-    return ith_watch_send(((tcp_link *)self)->party.control, process, data, bytes, droppable);
-}
-
 static ith_watch_event link_hear(void *self, int *process, const void **data, size_t *bytes)
 {
     tcp_link *l = self;
-    if (ith_watch_now_ns() - atomic_load(&l->looked_ns) < LOOK_NS)
+    if (!ith_link_may_look(&l->control))
         return ITH_WATCH_NOTHING;
-    ith_watch_event event = ith_watch_receive(l->party.control, process, data, bytes);
-    if (event == ITH_WATCH_NOTHING)
-        atomic_store(&l->looked_ns, ith_watch_now_ns());
-    return event;
+    return ith_link_looked(&l->control, ith_watch_receive(l->party.control, process, data, bytes));
 }
 
 /* Sleeps until a connection can be read, or one has room for datagrams that wait. */
@@ -210,7 +202,7 @@ static void link_rest(void *self, double seconds)
 {
     tcp_link *l = self;
     sleep_for(l, seconds);
-    atomic_store(&l->looked_ns, 0); /* a message may have ended the rest */
+    ith_link_look_soon(&l->control);
 }
 
 static void link_wake(void *self)
@@ -301,6 +293,7 @@ bool ith_tcp_link_create(const tcp_party *party, ith_link *out)
         return false;
     pthread_mutex_init(&l->resting, NULL);
     l->party = *party;
+    l->control.watch = party->control;
     l->peers = calloc(processes, sizeof *l->peers);
     l->polls = calloc(processes + 1, sizeof *l->polls);
     /* memory that is never written costs nothing */
@@ -319,7 +312,7 @@ bool ith_tcp_link_create(const tcp_party *party, ith_link *out)
                       .send = link_send,
                       .settled = link_settled,
                       .receive = link_receive,
-                      .tell = link_tell,
+                      .tell = ith_link_tell,
                       .hear = link_hear,
                       .rest = link_rest,
                       .wake = link_wake,

@@ -85,7 +85,7 @@ typedef struct meeting {
     /* attempts: to connect to each address of the target */
     half_open attempts[ATTEMPTS], arrivals[ARRIVALS];
     int oldest;           /* the arrival that is replaced when all are in use */
-    bool full;            /* this process can open no more descriptors */
+    bool full;            /* this process can open no more descriptors, or the system has no more */
     double seconds;       /* the limit */
     double pulse_time;    /* when AWAITS is due again */
     double turn_end;      /* if this process gives up: the end of its attempts to reach the target */
@@ -152,19 +152,23 @@ static void fail(meeting *m, ith_status status, int blamed, const char *format, 
     va_end(arguments);
 }
 
-/* A descriptor could not be opened (errno): gives up if this process has all that it may have. */
+/* A descriptor could not be opened (errno): gives up if this process has all that it may have, or the system has no
+ * more. A connection that cannot be accepted stays in the queue, so it would be tried again without end. */
 static void check_descriptors(meeting *m)
 {
     const int reason = errno;
     char name[NAME_BYTES];
-    if (reason == EMFILE) {
-        m->full = true;
+    name_process(m, m->watch->process, name);
+    m->full |= reason == EMFILE || reason == ENFILE || reason == ENOBUFS || reason == ENOMEM;
+    if (reason == EMFILE)
         fail(
             m, ITH_ERR_IO, m->watch->process,
             "%s can open no more files and connections: raise their limit (ulimit -n); it needs one connection to each "
             "of %d processes, and some files",
-            name_process(m, m->watch->process, name), m->watch->processes);
-    }
+            name, m->watch->processes);
+    else if (m->full)
+        fail(m, ITH_ERR_IO, m->watch->process, "%s: the system gives it no more connections: %s", name,
+             strerror(reason));
     errno = reason;
 }
 

@@ -212,9 +212,10 @@ static int count_ranks(const ith_link *link)
 static wire_world *world_new(const ith_link *link, int size)
 {
     wire_world *world = calloc(1, sizeof *world);
-    if (!world)
+    if (!world || pthread_mutex_init(&world->lock, NULL)) {
+        free(world);
         return NULL;
-    pthread_mutex_init(&world->lock, NULL);
+    }
     world->link = *link;
     world->size = size;
     world->first = link->all[link->process].first_rank, world->ranks = link->all[link->process].ranks;
