@@ -349,6 +349,50 @@ static void broken_tokenizer_json_is_refused(void **state)
     }
 }
 
+/* Steps around the vocabulary that SentencePiece has not give other ids in the reference. Each case replaces the steps
+ * of the saved file, which are a table of characters, a split at spaces, and a mark for them. */
+static void steps_of_other_tokenizers_are_refused(void **state)
+{
+    (void)state;
+#define TABLE "\"normalizer\": {"
+#define SPLIT "\"pre_tokenizer\": {"
+#define MARK "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
+    static const struct {
+        const char *from, *to, *word; /* word NULL: the file is taken */
+    } edits[] = {
+        {TABLE, "\"normalizer\":{\"type\":\"Lowercase\"},\"unused\": {", "'Lowercase' of its normalizer"},
+        {TABLE,
+         "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":\"NFD\"}]},\"unused\": "
+         "{",
+         "'NFD' of its normalizer"},
+        {TABLE, "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"},\"unused\": {",
+         "'Replace' of its normalizer"},
+        {TABLE, "\"normalizer\":[],\"unused\": {", "'' of its normalizer"},
+        {TABLE,
+         "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"},\"unused\": {",
+         NULL},
+        {TABLE, "\"normalizer\":null,\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"Digits\"},\"unused\": {", "'Digits' of its pre_tokenizer"},
+        {SPLIT, "\"pre_tokenizer\":" MARK "\"never\"},\"unused\": {", "'Metaspace' of its pre_tokenizer"},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"add_prefix_space\":false},\"unused\": {",
+         "'Metaspace' of its pre_tokenizer"},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},\"unused\": {",
+         "'Metaspace' of its pre_tokenizer"},
+        {SPLIT, "\"pre_tokenizer\":" MARK "\"always\"},\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"add_prefix_space\":true},\"unused\": {", NULL},
+    };
+    for (size_t i = 0; i < 2 * (sizeof edits / sizeof *edits); i++) {
+        char *folder = folder_with_json(edits[i / 2].from, edits[i / 2].to, i % 2);
+        ith_tokenizer *tokenizer = NULL;
+        ith_status status = ith_tokenizer_load(context, folder, &tokenizer);
+        const char *word = edits[i / 2].word;
+        if (word ? !status || !strstr(ith_context_error(context), word) : status)
+            fail_msg("'%s': %s", edits[i / 2].to, status ? ith_context_error(context) : "taken");
+        ith_tokenizer_free(context, &tokenizer);
+        temporary_remove(folder);
+    }
+}
+
 /* ---- GGUF -------------------------------------------------------------------------------------------------------- */
 
 typedef struct writer {
@@ -399,9 +443,16 @@ static const unsigned char *charsmap(size_t *bytes)
     return NULL;
 }
 
+static void put_bool(writer *w, const char *key, bool value)
+{
+    put_text(w, key);
+    put_u32(w, 7);
+    put(w, value ? "\1" : "\0", 1);
+}
+
 /* Writes a GGUF file without tensors, with the tokenizer that transformers 5 has saved. scores: the number of scores.
- * */
-static void write_gguf(const char *path, size_t scores, int32_t first_type)
+ * prefix, joins: what the file says about spaces. */
+static void write_gguf_spaces(const char *path, size_t scores, int32_t first_type, bool prefix, bool joins)
 {
     writer *w = calloc(1, sizeof *w);
     json_t *root = json_load_file(SAVED, 0, NULL), *vocab = json_object_get(json_object_get(root, "model"), "vocab"),
@@ -409,7 +460,9 @@ static void write_gguf(const char *path, size_t scores, int32_t first_type)
     size_t index, map_bytes = 0, count = json_array_size(vocab);
     const unsigned char *map = charsmap(&map_bytes);
     put(w, "GGUF", 4);
-    put_u32(w, 3), put_u64(w, 0), put_u64(w, 4);
+    put_u32(w, 3), put_u64(w, 0), put_u64(w, 6);
+    put_bool(w, "tokenizer.ggml.add_space_prefix", prefix);
+    put_bool(w, "tokenizer.ggml.remove_extra_whitespaces", joins);
     begin_array(w, "tokenizer.ggml.tokens", 8, count);
     json_array_foreach(vocab, index, pair)
     {
@@ -434,6 +487,41 @@ static void write_gguf(const char *path, size_t scores, int32_t first_type)
     temporary_write(path, w->bytes, w->used);
     json_decref(root);
     free(w);
+}
+
+static void write_gguf(const char *path, size_t scores, int32_t first_type)
+{
+    write_gguf_spaces(path, scores, first_type, true, true);
+}
+
+/* The ids are those of SentencePiece with these two settings in spiece.model. U+200B becomes a space there. */
+static void a_tokenizer_in_gguf_says_what_spaces_do(void **state)
+{
+    (void)state;
+    static const struct {
+        bool prefix, joins;
+        int32_t ids[4];
+        int count;
+    } cases[] = {
+        {false, false, {324, 263, 296, 1}, 4},
+        {false, true, {324, 296, 1}, 3},
+        {true, false, {260, 263, 296, 1}, 4},
+        {true, true, {260, 296, 1}, 3},
+    };
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "umt5.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ith_tokenizer *tokenizer = NULL;
+        int32_t ids[ITH_TEXT_LEN];
+        int64_t count = 0;
+        write_gguf_spaces(path, 1536, 3, cases[i].prefix, cases[i].joins);
+        check(context, ith_tokenizer_load(context, path, &tokenizer));
+        check(context, ith_tokenizer_encode(context, tokenizer, "a\u200b\u200bred", ids, &count));
+        assert_int_equal(count, cases[i].count);
+        assert_memory_equal(ids, cases[i].ids, (size_t)count * sizeof *ids);
+        ith_tokenizer_free(context, &tokenizer);
+    }
+    temporary_remove(folder);
 }
 
 static void a_tokenizer_in_gguf_gives_the_same_ids(void **state)
@@ -563,6 +651,8 @@ int main(void)
         cmocka_unit_test(names_of_special_pieces_are_pieces),
         cmocka_unit_test(broken_tokenizer_json_is_refused),
         cmocka_unit_test(a_tokenizer_in_gguf_gives_the_same_ids),
+        cmocka_unit_test(a_tokenizer_in_gguf_says_what_spaces_do),
+        cmocka_unit_test(steps_of_other_tokenizers_are_refused),
         cmocka_unit_test(damaged_vocabularies_are_survived),
         cmocka_unit_test(tokenizer_json_decides_what_is_unknown),
         cmocka_unit_test(what_is_no_model_is_refused),

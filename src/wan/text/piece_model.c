@@ -83,7 +83,7 @@ void ith_piece_model_add(ith_piece_model *m, const char *piece, int64_t piece_by
     m->byte_pieces += type == ITH_PIECE_BYTE;
 }
 
-void ith_piece_model_end(ith_piece_model *m, const void *charsmap, int64_t charsmap_bytes)
+void ith_piece_model_end(ith_piece_model *m, ith_piece_spaces spaces, const void *charsmap, int64_t charsmap_bytes)
 {
     static const char name[] = "user_defined";
     const int64_t name_bytes = sizeof name - 1;
@@ -94,8 +94,9 @@ void ith_piece_model_end(ith_piece_model *m, const void *charsmap, int64_t chars
              2 + name_bytes + 1 + varint_bytes((uint64_t)charsmap_bytes) + charsmap_bytes + 3 * 2);
     put_bytes(m, ITH_NORMALIZER_NAME, name, name_bytes);
     put_bytes(m, ITH_NORMALIZER_CHARSMAP, charsmap, charsmap_bytes);
-    for (int field = ITH_NORMALIZER_DUMMY_PREFIX; field <= ITH_NORMALIZER_ESCAPES_SPACES; field++)
-        put_number(m, field, 1);
+    put_number(m, ITH_NORMALIZER_DUMMY_PREFIX, spaces.prefix);
+    put_number(m, ITH_NORMALIZER_EXTRA_SPACES, spaces.joins);
+    put_number(m, ITH_NORMALIZER_ESCAPES_SPACES, 1);
 }
 
 /* ---- tokenizer.json -------------------------------------------------------------------------------------------- */
@@ -203,7 +204,7 @@ static ith_status add_normaliser(const char *path, const json_t *root, ith_piece
         return ITH_ERR_MEMORY;
     const int64_t bytes = text ? decode_base64(text, map) : 0;
     if (bytes >= 0)
-        ith_piece_model_end(out, map, bytes);
+        ith_piece_model_end(out, (ith_piece_spaces){true, true}, map, bytes);
     ith_free(out->context, map);
     return bytes >= 0 ? ITH_OK : ith_fail(out->context, ITH_ERR_FORMAT, "%s: precompiled_charsmap is no base64", path);
 }
@@ -259,7 +260,15 @@ static ith_status read_arrays(ith_context *context, const ith_tensor_file *file,
     return status;
 }
 
-static ith_status add_arrays(const char *path, const gguf_tokenizer *t, ith_piece_model *out)
+/* Reads how the converter of llama.cpp has described the spaces; true where it has not. */
+static ith_piece_spaces read_spaces(const ith_tensor_file *file)
+{
+    const char *prefix = ith_tensor_file_metadata(file, "tokenizer.ggml.add_space_prefix");
+    const char *joins = ith_tensor_file_metadata(file, "tokenizer.ggml.remove_extra_whitespaces");
+    return (ith_piece_spaces){!prefix || strcmp(prefix, "false"), !joins || strcmp(joins, "false")};
+}
+
+static ith_status add_arrays(const char *path, const gguf_tokenizer *t, ith_piece_spaces spaces, ith_piece_model *out)
 {
     const int64_t count = t->tokens.count;
     if (!t->tokens.data)
@@ -284,7 +293,7 @@ static ith_status add_arrays(const char *path, const gguf_tokenizer *t, ith_piec
                             (long long)i);
         ith_piece_model_add(out, piece, bytes, score, (ith_piece_type)type);
     }
-    ith_piece_model_end(out, t->charsmap.data, t->charsmap.data ? t->charsmap.bytes : 0);
+    ith_piece_model_end(out, spaces, t->charsmap.data, t->charsmap.data ? t->charsmap.bytes : 0);
     return out->failed ? ITH_ERR_MEMORY : ITH_OK;
 }
 
@@ -295,7 +304,7 @@ ith_status ith_piece_model_from_gguf(ith_context *context, const char *path, con
     *out = (ith_piece_model){.context = context};
     ith_status status = read_arrays(context, file, &t);
     if (!status)
-        status = add_arrays(path, &t, out);
+        status = add_arrays(path, &t, read_spaces(file), out);
     ith_free(context, t.tokens.data);
     ith_free(context, t.scores.data);
     ith_free(context, t.types.data);

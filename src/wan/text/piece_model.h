@@ -23,9 +23,15 @@ typedef struct ith_piece_model {
 /* Appends the next piece of the vocabulary. Its id is the number of pieces before it. */
 void ith_piece_model_add(ith_piece_model *model, const char *piece, int64_t piece_bytes, float score,
                          ith_piece_type type);
+/* What the normaliser does with spaces. */
+typedef struct ith_piece_spaces {
+    bool prefix; /* puts one before the text */
+    bool joins;  /* makes one of several, and removes those at both ends */
+} ith_piece_spaces;
+
 /* Appends the trainer's and the normaliser's settings, which end the message. charsmap: the table of the normaliser, as
  * in SentencePiece's own files; of 0 bytes: none. */
-void ith_piece_model_end(ith_piece_model *model, const void *charsmap, int64_t charsmap_bytes);
+void ith_piece_model_end(ith_piece_model *model, ith_piece_spaces spaces, const void *charsmap, int64_t charsmap_bytes);
 
 /* Makes a SentencePiece model from the root of a tokenizer.json with a Unigram model. path: for messages. */
 ith_status ith_piece_model_from_json(ith_context *context, const char *path, const json_t *root, ith_piece_model *out);

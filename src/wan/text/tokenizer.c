@@ -12,6 +12,7 @@
 #include "sentencepiece_check.h"
 #include "sentencepiece_shim.h"
 #include "text_codepoints.h"
+#include "tokenizer_steps.h"
 
 #include <errno.h>
 #include <string.h>
@@ -81,7 +82,7 @@ static ith_status find_byte_fallback(ith_context *context, const char *path, con
     return ITH_OK;
 }
 
-/* Reads a tokenizer.json: its model, unless `model` is NULL, and model.byte_fallback. */
+/* Reads a tokenizer.json: its model, unless `model` is NULL, and model.byte_fallback. Checks its other steps. */
 static ith_status read_json(ith_context *context, const char *path, ith_piece_model *model, bool *byte_fallback)
 {
     char *text = NULL;
@@ -91,6 +92,8 @@ static ith_status read_json(ith_context *context, const char *path, ith_piece_mo
     if (!status)
         status = ith_json_load(context, path, text, bytes, &root);
     ith_free(context, text);
+    if (!status)
+        status = ith_tokenizer_steps_check(context, path, root);
     if (!status && model)
         status = ith_piece_model_from_json(context, path, root, model);
     if (!status)

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the steps of a tokenizer.json (tokenizer_steps.h). The forms that converters of transformers have written are
+ *
+ *     normalizer      Precompiled; or a Sequence of Precompiled, Strip, and Replace of " {2,}" by one space
+ *     pre_tokenizer   Metaspace; or a Sequence of WhitespaceSplit and Metaspace
+ *
+ * Any other step would give other ids in the reference, so it is refused. */
+#include "tokenizer_steps.h"
+
+#include "../../files/quote.h"
+
+#include <string.h>
+
+#define SPACE "\xe2\x96\x81" /* ▁, which stands for a space in pieces */
+
+typedef bool step_fn(const json_t *step);
+
+/* Whether a member is absent, null, or one of two texts. */
+static bool is_text(const json_t *step, const char *key, const char *one, const char *other)
+{
+    const json_t *value = json_object_get(step, key);
+    const char *text = json_string_value(value);
+    return !value || json_is_null(value) || (text && (!strcmp(text, one) || !strcmp(text, other)));
+}
+
+static bool is_type(const json_t *step, const char *type)
+{
+    const char *text = json_string_value(json_object_get(step, "type"));
+    return text && !strcmp(text, type);
+}
+
+static bool is_normal_step(const json_t *step)
+{
+    const char *pattern = json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    const bool joins = pattern && !strcmp(pattern, " {2,}") && is_text(step, "content", " ", SPACE);
+    return is_type(step, "Precompiled") || is_type(step, "Strip") || (is_type(step, "Replace") && joins);
+}
+
+static bool is_split_step(const json_t *step)
+{
+    const bool prefixed = !json_is_false(json_object_get(step, "add_prefix_space"));
+    const bool usual = is_text(step, "replacement", SPACE, SPACE) && is_text(step, "prepend_scheme", "always", "first");
+    return is_type(step, "WhitespaceSplit") || (is_type(step, "Metaspace") && prefixed && usual);
+}
+
+static ith_status check_step(ith_context *context, const char *path, const char *part, const json_t *step,
+                             step_fn *is_known)
+{
+    if (is_known(step))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: the step '%s' of its %s is none of a SentencePiece model, or has other settings; such a "
+                    "tokenizer is not built",
+                    path, ith_quote(json_string_value(json_object_get(step, "type"))).text, part);
+}
+
+/* Checks a part, which is one step, or a sequence of steps under the key `list`. */
+static ith_status check_part(ith_context *context, const char *path, const json_t *root, const char *part,
+                             const char *list, step_fn *is_known)
+{
+    const json_t *whole = json_object_get(root, part), *step;
+    ith_status status = ITH_OK;
+    size_t index;
+    if (!whole || json_is_null(whole))
+        return ITH_OK;
+    if (!is_type(whole, "Sequence"))
+        return check_step(context, path, part, whole, is_known);
+    json_array_foreach(json_object_get(whole, list), index, step)
+    {
+        if (!status)
+            status = check_step(context, path, part, step, is_known);
+    }
+    return status;
+}
+
+ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root)
+{
+    ith_status status = check_part(context, path, root, "normalizer", "normalizers", is_normal_step);
+    return status ? status : check_part(context, path, root, "pre_tokenizer", "pretokenizers", is_split_step);
+}

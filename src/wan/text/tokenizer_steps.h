@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of a tokenizer.json around its vocabulary: the normalizer and the pre_tokenizer. */
+#ifndef ITH_WAN_TOKENIZER_STEPS_H
+#define ITH_WAN_TOKENIZER_STEPS_H
+
+#include "../../base/context.h"
+
+#include <jansson.h>
+
+/* Checks that both do what SentencePiece does: map characters by the table of the model, make one space of several, put
+ * one before the text, and write spaces as "▁". A part that is absent or null is taken as such a part. root: of the
+ * tokenizer.json. path: for messages. */
+ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root);
+
+#endif
