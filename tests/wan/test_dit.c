@@ -201,10 +201,12 @@ static void text_embedding_is_that_of_diffusers(const call *c)
     free(out);
 }
 
-static void golden_shapes(bool low)
+/* longest: rows of the longest prompt for which there is room; 0: of those of the call. */
+static void golden_shapes(bool low, int64_t longest)
 {
     call c;
     open_shapes(&c, low, OPERANDS_F32);
+    c.shape.longest_text = longest;
     watcher w = {.call = &c};
     rank_job job = {&c, &w, c.result};
     check(context, run_rank(context, NULL, &job));
@@ -219,8 +221,9 @@ static void golden_shapes(bool low)
 static void stages_and_output_are_those_of_diffusers(void **state)
 {
     (void)state;
-    golden_shapes(false);
-    golden_shapes(true);
+    golden_shapes(false, 0);
+    golden_shapes(true, 0);
+    golden_shapes(true, 200);
 }
 
 static void odd_sizes_are_right(void **state)
@@ -237,6 +240,32 @@ static void odd_sizes_are_right(void **state)
         assert_true(error <= 2e-6);
         close_call(&c);
     }
+}
+
+/* A workspace takes no text of more keys than it was made for, nor of another number of prompts. */
+static void texts_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    call c;
+    ith_dit_workspace *run = NULL;
+    ith_dit_text *longer = NULL, *one = NULL;
+    const ith_dit_tokens input = {.latents = NULL};
+    open_shapes(&c, false, OPERANDS_F32);
+    float *rows = calloc((size_t)(300 * c.dit->config.text_dim), sizeof *rows);
+    check(context, ith_dit_text_create(context, c.dit, 2, (const float *[]){rows, rows}, (int64_t[]){300, 1}, &longer));
+    check(context, ith_dit_text_create(context, c.dit, 1, (const float *[]){rows}, (int64_t[]){1}, &one));
+    check(context, ith_dit_workspace_create(context, c.dit, c.text, &c.shape, &c.options, NULL, &run));
+    ith_dit_workspace_set_text(run, longer);
+    assert_int_equal(ith_dit_forward(context, run, &input, c.t, c.result), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "a text of 2 prompts with 301 keys for a workspace"));
+    ith_dit_workspace_set_text(run, one);
+    assert_int_equal(ith_dit_forward(context, run, &input, c.t, c.result), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "a text of 1 prompts with 2 keys for a workspace"));
+    ith_dit_workspace_free(context, &run);
+    ith_dit_text_free(context, &longer);
+    ith_dit_text_free(context, &one);
+    free(rows);
+    close_call(&c);
 }
 
 /* Products of bf16 numbers give results that are close to diffusers' result in f32. Results by f32 instructions and by
@@ -638,6 +667,7 @@ int main(void)
     const struct CMUnitTest all[] = {
         cmocka_unit_test(stages_and_output_are_those_of_diffusers),
         cmocka_unit_test(odd_sizes_are_right),
+        cmocka_unit_test(texts_that_do_not_fit_are_refused),
         cmocka_unit_test(the_longest_prompt_has_no_absent_rows),
         cmocka_unit_test(bf16_is_close),
         cmocka_unit_test(branches_in_turn_are_the_batch),
