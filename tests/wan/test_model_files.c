@@ -331,6 +331,10 @@ static void files_that_make_no_model_are_refused(void **state)
     assert_refused(f, ITH_ERR_ARGUMENT, "leave dit out");
     f = none, f.dit_high = "x";
     assert_refused(f, ITH_ERR_ARGUMENT, "dit_low is missing");
+    f = none, f.dit_low = "x";
+    assert_refused(f, ITH_ERR_ARGUMENT, "dit_high is missing");
+    f.dit = "x";
+    assert_refused(f, ITH_ERR_ARGUMENT, "leave dit out");
     f = none, f.dit = "nowhere.safetensors";
     assert_refused(f, ITH_ERR_IO, "nowhere.safetensors");
     f = none, f.dit = "wan.pth";
@@ -374,7 +378,8 @@ static void a_file_beside_an_index_is_taken_as_the_reference_does(void **state)
     static const char *const variants[] = {NULL, "fp16"};
     char name[256], index[256], path[512];
     for (int i = 0; i < 8; i++) {
-        const char *part = parts[i % 4], *variant = variants[i / 4], *stem = i % 4 ? "diffusion_pytorch_model" : "model";
+        const char *part = parts[i % 4], *variant = variants[i / 4],
+                   *stem = i % 4 ? "diffusion_pytorch_model" : "model";
         for (int other = 0; other < 4; other++) {
             snprintf(name, sizeof name, "%s%s%s", other ? "diffusion_pytorch_model" : "model",
                      variant && other == i % 4 ? "." : "", variant && other == i % 4 ? variant : "");
@@ -481,6 +486,12 @@ static void a_wrong_folder_is_told_with_the_right_one(void **state)
     assert_refused(f, ITH_ERR_IO, "model_index.json is a file, and a model is a folder");
     f.folder = "Wan-AI/Wan2.2-T2V-A14B-Diffusers";
     assert_refused(f, ITH_ERR_IO, "must be downloaded first");
+    static const char *const others[] = {"Wan-AI/", "Wan-AI/Wan2.2-T2V-A14B-Diffusers/vae", "golden/nowhere"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        f.folder = others[i]; /* no name of a repository */
+        assert_refused(f, ITH_ERR_IO, "No such file");
+        assert_null(strstr(ith_context_error(context), "downloaded"));
+    }
     f.folder = "/nowhere/model";
     assert_refused(f, ITH_ERR_IO, "cannot open /nowhere/model for its model_index.json: No such file");
     f.folder = MODEL "/..", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
@@ -488,6 +499,19 @@ static void a_wrong_folder_is_told_with_the_right_one(void **state)
     /* If files are given for all other parts, a folder above a checkpoint can still give the tokenizer. */
     f.folder = MODEL "/..", f.dit = MODEL "/transformer", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
     video_with(&f, (double)NAN);
+}
+
+/* Without its model_index.json a checkpoint of diffusers is damaged. It is not searched for weight files, which would
+ * make a model without the fields of its configurations. */
+static void a_checkpoint_without_its_index_is_refused(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"transformer", "transformer_2", "vae", "text_encoder"};
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    for (int i = 0; i < 4; i++)
+        make_part(parts[i], parts[i], i == 3 ? "model" : "diffusion_pytorch_model", name_as_is, "", NONE, 1);
+    f.folder = folder, f.tokenizer = MODEL "/tokenizer";
+    assert_refused(f, ITH_ERR_IO, "model_index.json");
 }
 
 /* Sizes that neither a config.json nor the tensors give. */
@@ -691,6 +715,7 @@ int main(void)
         test(a_folder_completes_two_named_experts),
         test(a_folder_with_one_of_two_experts_is_refused),
         test(a_wrong_folder_is_told_with_the_right_one),
+        test(a_checkpoint_without_its_index_is_refused),
         test(unknown_sizes_are_refused),
         test(a_saved_run_knows_the_places_of_its_files),
         test(a_number_that_no_component_has_is_no_error),
