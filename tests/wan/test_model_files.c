@@ -341,6 +341,11 @@ static void files_that_make_no_model_are_refused(void **state)
     assert_refused(f, ITH_ERR_UNSUPPORTED, "PyTorch pickle");
     f = none, f.dit = MODEL "/transformer";
     assert_refused(f, ITH_ERR_ARGUMENT, "text_encoder is needed besides");
+    f.vae = MODEL "/vae";
+    assert_refused(f, ITH_ERR_ARGUMENT, "text_encoder is needed besides");
+    f.vae = NULL, f.text_encoder = MODEL "/text_encoder";
+    assert_refused(f, ITH_ERR_ARGUMENT, "vae is needed besides");
+    f.text_encoder = NULL;
     f.vae = MODEL "/transformer";
     assert_refused(f, ITH_ERR_UNSUPPORTED, "it holds a transformer");
     f.vae = folder;
