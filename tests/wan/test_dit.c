@@ -13,6 +13,7 @@
 #include "support/memory.h"
 #include "support/temporary.h"
 #include "wan/dit/dit_weights.h"
+#include "wan/dit/dit_workspace.h"
 
 #include <ithaca/files.h>
 
@@ -242,6 +243,29 @@ static void odd_sizes_are_right(void **state)
     }
 }
 
+/* A kernel that is named computes cross-attention too. */
+static void both_attentions_take_the_named_kernel(void **state)
+{
+    (void)state;
+    call c;
+    int named = 0;
+    open_small(&c, OPERANDS_F32);
+    for (int i = 0; (c.options.kernel = ith_kernel_list(context, i, NULL)); i++) {
+        ith_dit_workspace *run = NULL;
+        ith_plan_info self = ITH_PLAN_INFO_INIT, cross = ITH_PLAN_INFO_INIT;
+        if (ith_dit_workspace_create(context, c.dit, c.text, &c.shape, &c.options, NULL, &run))
+            continue; /* of another type, or not for this processor */
+        check(context, ith_plan_describe(run->self_plan, &self));
+        check(context, ith_plan_describe(run->cross_plan, &cross));
+        assert_string_equal(self.kernel, c.options.kernel);
+        assert_string_equal(cross.kernel, c.options.kernel);
+        named++;
+        ith_dit_workspace_free(context, &run);
+    }
+    assert_true(named > 1);
+    close_call(&c);
+}
+
 /* A workspace takes no text of more keys than it was made for, nor of another number of prompts. */
 static void texts_that_do_not_fit_are_refused(void **state)
 {
@@ -438,8 +462,9 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(ith_dit_text_create(context, c.dit, 1, &rows, &count, &text), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_dit_text_create(context, c.dit, 0, &rows, &count, &text), ITH_ERR_ARGUMENT);
     const ith_dit_shape shapes[] = {
-        {1, 1, 4, 4, 0, 0}, {2, 0, 4, 4, 0, 0}, {2, 1, 3, 4, 0, 0}, {2, 1, 4, 0, 0, 0}, {2, 1, 4, 4, 513, 0}};
-    for (int i = 0; i < 5; i++) {
+        {1, 1, 4, 4, 0, 0}, {2, 0, 4, 4, 0, 0},  {2, 1, 3, 4, 0, 0},   {2, 1, 4, 0, 0, 0},
+        {2, 1, 4, 3, 0, 0}, {2, 1, 4, 4, -1, 0}, {2, 1, 4, 4, 513, 0}, {2, 1 << 30, 2048, 2048, 0, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         ith_dit_workspace *run = NULL;
         assert_int_equal(ith_dit_workspace_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run),
                          ITH_ERR_ARGUMENT);
@@ -668,6 +693,7 @@ int main(void)
         cmocka_unit_test(stages_and_output_are_those_of_diffusers),
         cmocka_unit_test(odd_sizes_are_right),
         cmocka_unit_test(texts_that_do_not_fit_are_refused),
+        cmocka_unit_test(both_attentions_take_the_named_kernel),
         cmocka_unit_test(the_longest_prompt_has_no_absent_rows),
         cmocka_unit_test(bf16_is_close),
         cmocka_unit_test(branches_in_turn_are_the_batch),

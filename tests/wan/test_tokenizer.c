@@ -331,7 +331,7 @@ static void names_of_special_pieces_are_pieces(void **state)
 static void divisions_have_the_best_sum(void **state)
 {
     (void)state;
-    enum { UNKNOWN = 2, SPACE = 3, AB, BCD, X, Y, XY, W, WZ, Q };
+    enum { UNKNOWN = 2, SPACE = 3, AB, BCD, X, Y, XY, W, WZ, Q, HIJK, GH, I, J, K, MNOP, LM, N, O, P };
     static const struct {
         const char *piece;
         float score;
@@ -339,10 +339,14 @@ static void divisions_have_the_best_sum(void **state)
     } pieces[] = {{"<pad>", -100, ITH_PIECE_CONTROL}, {"</s>", 0, ITH_PIECE_CONTROL}, {"<unk>", 0, ITH_PIECE_UNKNOWN},
                   {"\u2581", -1, ITH_PIECE_NORMAL},   {"ab", -2, ITH_PIECE_NORMAL},   {"bcd", -3, ITH_PIECE_NORMAL},
                   {"x", -0.2f, ITH_PIECE_NORMAL},     {"y", -0.2f, ITH_PIECE_NORMAL}, {"xy", -9, ITH_PIECE_USER},
-                  {"w", -4.5f, ITH_PIECE_NORMAL},     {"wz", -20, ITH_PIECE_UNUSED},  {"q", -5, ITH_PIECE_NORMAL}};
+                  {"w", -4.5f, ITH_PIECE_NORMAL},     {"wz", -20, ITH_PIECE_UNUSED},  {"q", -5, ITH_PIECE_NORMAL},
+                  {"hijk", -1, ITH_PIECE_NORMAL},     {"gh", -5, ITH_PIECE_NORMAL},   {"i", -5, ITH_PIECE_NORMAL},
+                  {"j", -5, ITH_PIECE_NORMAL},        {"k", -0.5f, ITH_PIECE_NORMAL}, {"mnop", -1, ITH_PIECE_NORMAL},
+                  {"lm", -5, ITH_PIECE_NORMAL},       {"n", -5, ITH_PIECE_NORMAL},    {"o", -5, ITH_PIECE_NORMAL},
+                  {"p", -1.5f, ITH_PIECE_NORMAL}};
     static const struct {
         const char *text;
-        int32_t ids[5];
+        int32_t ids[6];
         int64_t count;
     } cases[] = {
         {"ab", {SPACE, AB, 1}, 3}, {"abcd", {SPACE, UNKNOWN, BCD, 1}, 4}, /* -15 - 3 is more than -2 - 30 */
