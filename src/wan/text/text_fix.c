@@ -246,7 +246,7 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
  * This ends, because no step undoes another. A text of nested entities takes a round for each level, so the rounds
  * after the first can be interrupted. */
 static ith_status fix_line(ith_context *context, const uint32_t *line, int64_t count, bool entities,
-                              ith_codepoints *out)
+                           ith_codepoints *out)
 {
     ith_codepoints text = {0}, before = {0}, scratch = {0};
     ith_status status = ith_codepoints_append(context, &text, line, count);
