@@ -160,6 +160,10 @@ expect 0 "" "$ithaca" generate --model bare --print-config
 grep -qE '^fps: [1-9][0-9]* +# the model.s own$' out || fail "the frames a second of the model: $(grep ^fps out)"
 expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --model /none --print-config
 grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
+expect 2 "--guidance: '2,101' is not a number, or two with a comma" "$ithaca" generate --guidance 2,101 --print-config
+expect 2 "--guidance: '101,2' is not a number, or two with a comma" "$ithaca" generate --guidance 101,2 --print-config
+expect 0 "" "$ithaca" generate --seed 1 --seed 2 --print-config
+grep -qE '^seed: 2 +# command line' out || fail "the last of two values does not count: $(grep seed out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
 # Of two options that exclude each other, the command line overrides the one of a file.

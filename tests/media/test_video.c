@@ -421,6 +421,7 @@ static void names_that_cannot_be_written(void **state)
     assert_refused(f, in_folder(f, "none/clip.mp4"), &options, ITH_ERR_IO, "folder does not exist");
     assert_refused(f, in_folder(f, "none/frames/"), &options, ITH_ERR_IO, "folder does not exist");
     assert_refused(f, "/dev/full/clip.mp4", &options, ITH_ERR_IO, "Not a directory");
+    assert_refused(f, "//", &options, ITH_ERR_ARGUMENT, "root folder");
     assert_refused(f, "/proc/clip.gif", &options, ITH_ERR_IO, "cannot be written");
     assert_int_equal(symlink("/dev/full", in_folder(f, "full.mp4")), 0);
     assert_refused(f, f->path, &options, ITH_ERR_IO, "not an ordinary file");
@@ -438,6 +439,10 @@ static void options_that_make_no_video(void **state)
     ith_video_options options = options_for(f);
     options.fps = NAN;
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "frames a second");
+    options.fps = 0.0099;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "frames a second");
+    options.fps = 1001;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "frames a second");
     options.fps = 200;
     assert_refused(f, in_folder(f, "clip.gif"), &options, ITH_ERR_ARGUMENT, "at most 100");
     options.fps = 100;
@@ -447,6 +452,14 @@ static void options_that_make_no_video(void **state)
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "crf");
     options = options_for(f), options.width = INT64_MAX;
     assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "pixels");
+    options = options_for(f), options.height = 16386;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "pixels is not between");
+    options = options_for(f), options.width = 16386;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "pixels is not between");
+    f->height = 15;
+    options = options_for(f);
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "even width and height");
+    f->height = 48;
     options.width = options.height = 16384;
     assert_refused(f, in_folder(f, "clip.gif"), &options, ITH_ERR_ARGUMENT, "not 16384 x 16384");
     assert_refused(f, in_folder(f, "clip/"), &options, ITH_ERR_ARGUMENT, "not 16384 x 16384");

@@ -24,6 +24,7 @@ static void *failing_allocate(void *user, size_t bytes, size_t alignment)
     void *block = NULL;
     if (atomic_fetch_add(&self->calls, 1) == self->refuse || posix_memalign(&block, alignment, bytes))
         return NULL;
+    memset(block, 0xff, bytes);
     atomic_fetch_add(&self->held, 1);
     return block;
 }

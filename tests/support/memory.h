@@ -18,7 +18,8 @@ typedef struct failing_allocator {
     ith_allocator table; /* for ith_context_options */
 } failing_allocator;
 
-/* Makes a context with this allocator, which must outlive it. NULL if the context could not be allocated, because
+/* Makes a context with this allocator, which must outlive it. All bytes of its memory are 0xff at first: NaN as f32,
+ * bf16 and f16. NULL if the context could not be allocated, because
  * `refuse` is 0. */
 ith_context *failing_context(failing_allocator *self, long refuse);
 

@@ -13,6 +13,7 @@
 #include "support/memory.h"
 #include "support/temporary.h"
 #include "wan/dit/dit_weights.h"
+#include "wan/dit/dit_workspace.h"
 
 #include <ithaca/files.h>
 
@@ -201,13 +202,18 @@ static void text_embedding_is_that_of_diffusers(const call *c)
     free(out);
 }
 
-static void golden_shapes(bool low)
+/* longest: rows of the longest prompt for which there is room; 0: of those of the call. */
+static void golden_shapes(bool low, int64_t longest)
 {
     call c;
     open_shapes(&c, low, OPERANDS_F32);
+    c.shape.longest_text = longest;
     watcher w = {.call = &c};
     rank_job job = {&c, &w, c.result};
-    check(context, run_rank(context, NULL, &job));
+    failing_allocator allocator; /* its memory holds NaN */
+    ith_context *own = failing_context(&allocator, -1);
+    check(own, run_rank(own, NULL, &job));
+    ith_context_destroy(&own);
     double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
     print_message("relative error %.2e, worst stage %.2e\n", error, w.worst);
     assert_true(error <= 2e-5);
@@ -219,8 +225,9 @@ static void golden_shapes(bool low)
 static void stages_and_output_are_those_of_diffusers(void **state)
 {
     (void)state;
-    golden_shapes(false);
-    golden_shapes(true);
+    golden_shapes(false, 0);
+    golden_shapes(true, 0);
+    golden_shapes(true, 200);
 }
 
 static void odd_sizes_are_right(void **state)
@@ -237,6 +244,55 @@ static void odd_sizes_are_right(void **state)
         assert_true(error <= 2e-6);
         close_call(&c);
     }
+}
+
+/* A kernel that is named computes cross-attention too. */
+static void both_attentions_take_the_named_kernel(void **state)
+{
+    (void)state;
+    call c;
+    int named = 0;
+    open_small(&c, OPERANDS_F32);
+    for (int i = 0; (c.options.kernel = ith_kernel_list(context, i, NULL)); i++) {
+        ith_dit_workspace *run = NULL;
+        ith_plan_info self = ITH_PLAN_INFO_INIT, cross = ITH_PLAN_INFO_INIT;
+        if (ith_dit_workspace_create(context, c.dit, c.text, &c.shape, &c.options, NULL, &run))
+            continue; /* of another type, or not for this processor */
+        check(context, ith_plan_describe(run->self_plan, &self));
+        check(context, ith_plan_describe(run->cross_plan, &cross));
+        assert_string_equal(self.kernel, c.options.kernel);
+        assert_string_equal(cross.kernel, c.options.kernel);
+        named++;
+        ith_dit_workspace_free(context, &run);
+    }
+    assert_true(named > 1);
+    close_call(&c);
+}
+
+/* A workspace takes no text of more keys than it was made for, nor of another number of prompts. */
+static void texts_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    call c;
+    ith_dit_workspace *run = NULL;
+    ith_dit_text *longer = NULL, *one = NULL;
+    const ith_dit_tokens input = {.latents = NULL};
+    open_shapes(&c, false, OPERANDS_F32);
+    float *rows = calloc((size_t)(300 * c.dit->config.text_dim), sizeof *rows);
+    check(context, ith_dit_text_create(context, c.dit, 2, (const float *[]){rows, rows}, (int64_t[]){300, 1}, &longer));
+    check(context, ith_dit_text_create(context, c.dit, 1, (const float *[]){rows}, (int64_t[]){1}, &one));
+    check(context, ith_dit_workspace_create(context, c.dit, c.text, &c.shape, &c.options, NULL, &run));
+    ith_dit_workspace_set_text(run, longer);
+    assert_int_equal(ith_dit_forward(context, run, &input, c.t, c.result), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "a text of 2 prompts with 301 keys for a workspace"));
+    ith_dit_workspace_set_text(run, one);
+    assert_int_equal(ith_dit_forward(context, run, &input, c.t, c.result), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "a text of 1 prompts with 2 keys for a workspace"));
+    ith_dit_workspace_free(context, &run);
+    ith_dit_text_free(context, &longer);
+    ith_dit_text_free(context, &one);
+    free(rows);
+    close_call(&c);
 }
 
 /* Products of bf16 numbers give results that are close to diffusers' result in f32. Results by f32 instructions and by
@@ -409,8 +465,9 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(ith_dit_text_create(context, c.dit, 1, &rows, &count, &text), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_dit_text_create(context, c.dit, 0, &rows, &count, &text), ITH_ERR_ARGUMENT);
     const ith_dit_shape shapes[] = {
-        {1, 1, 4, 4, 0, 0}, {2, 0, 4, 4, 0, 0}, {2, 1, 3, 4, 0, 0}, {2, 1, 4, 0, 0, 0}, {2, 1, 4, 4, 513, 0}};
-    for (int i = 0; i < 5; i++) {
+        {1, 1, 4, 4, 0, 0}, {2, 0, 4, 4, 0, 0},  {2, 1, 3, 4, 0, 0},   {2, 1, 4, 0, 0, 0},
+        {2, 1, 4, 3, 0, 0}, {2, 1, 4, 4, -1, 0}, {2, 1, 4, 4, 513, 0}, {2, 1 << 30, 2048, 2048, 0, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         ith_dit_workspace *run = NULL;
         assert_int_equal(ith_dit_workspace_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run),
                          ITH_ERR_ARGUMENT);
@@ -638,6 +695,8 @@ int main(void)
     const struct CMUnitTest all[] = {
         cmocka_unit_test(stages_and_output_are_those_of_diffusers),
         cmocka_unit_test(odd_sizes_are_right),
+        cmocka_unit_test(texts_that_do_not_fit_are_refused),
+        cmocka_unit_test(both_attentions_take_the_named_kernel),
         cmocka_unit_test(the_longest_prompt_has_no_absent_rows),
         cmocka_unit_test(bf16_is_close),
         cmocka_unit_test(branches_in_turn_are_the_batch),

@@ -144,6 +144,10 @@ static void a_folder_of_original_weights_gives_the_same_bits(void **state)
     make_original("", NONE, 1);
     const frame got = video_of_folder(folder);
     assert_same(&got, &wanted);
+    temporary_require(remove(in("text/spiece.model")) == 0, "spiece.model");
+    copy_file("golden/transformers_5/tokenizer.json", "text/tokenizer.json");
+    const frame with_json = video_of_folder(folder);
+    assert_same(&with_json, &wanted);
 }
 
 static void named_files_give_the_same_bits(void **state)
@@ -331,12 +335,21 @@ static void files_that_make_no_model_are_refused(void **state)
     assert_refused(f, ITH_ERR_ARGUMENT, "leave dit out");
     f = none, f.dit_high = "x";
     assert_refused(f, ITH_ERR_ARGUMENT, "dit_low is missing");
+    f = none, f.dit_low = "x";
+    assert_refused(f, ITH_ERR_ARGUMENT, "dit_high is missing");
+    f.dit = "x";
+    assert_refused(f, ITH_ERR_ARGUMENT, "leave dit out");
     f = none, f.dit = "nowhere.safetensors";
     assert_refused(f, ITH_ERR_IO, "nowhere.safetensors");
     f = none, f.dit = "wan.pth";
     assert_refused(f, ITH_ERR_UNSUPPORTED, "PyTorch pickle");
     f = none, f.dit = MODEL "/transformer";
     assert_refused(f, ITH_ERR_ARGUMENT, "text_encoder is needed besides");
+    f.vae = MODEL "/vae";
+    assert_refused(f, ITH_ERR_ARGUMENT, "text_encoder is needed besides");
+    f.vae = NULL, f.text_encoder = MODEL "/text_encoder";
+    assert_refused(f, ITH_ERR_ARGUMENT, "vae is needed besides");
+    f.text_encoder = NULL;
     f.vae = MODEL "/transformer";
     assert_refused(f, ITH_ERR_UNSUPPORTED, "it holds a transformer");
     f.vae = folder;
@@ -350,6 +363,120 @@ static void files_that_make_no_model_are_refused(void **state)
     assert_refused(f, ITH_ERR_ARGUMENT, "tokenizer is needed");
     f.tokenizer = "nowhere.model";
     assert_refused(f, ITH_ERR_IO, "nowhere.model");
+}
+
+/* A folder that is named for a component, and has several files, leaves open which is meant. */
+static void a_folder_of_several_files_is_refused_for_a_component(void **state)
+{
+    (void)state;
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    make_original("", NONE, 1);
+    copy_file(MODEL "/vae/diffusion_pytorch_model.safetensors", "vae/other.safetensors");
+    char vae[512];
+    snprintf(vae, sizeof vae, "%s/vae", folder);
+    f.folder = MODEL, f.vae = vae;
+    assert_refused(f, ITH_ERR_ARGUMENT, "vae holds 2 weight files, ");
+}
+
+/* If a component has one file and an index of shards, transformers takes the file, and diffusers the index. So a
+ * damaged index matters to diffusers alone. */
+static void a_file_beside_an_index_is_taken_as_the_reference_does(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"text_encoder", "transformer", "transformer_2", "vae"};
+    static const char *const variants[] = {NULL, "fp16"};
+    char name[256], index[256], path[512];
+    for (int i = 0; i < 8; i++) {
+        const char *part = parts[i % 4], *variant = variants[i / 4],
+                   *stem = i % 4 ? "diffusion_pytorch_model" : "model";
+        for (int other = 0; other < 4; other++) {
+            snprintf(name, sizeof name, "%s%s%s", other ? "diffusion_pytorch_model" : "model",
+                     variant && other == i % 4 ? "." : "", variant && other == i % 4 ? variant : "");
+            make_part(parts[other], parts[other], name, name_as_is, "", NONE, 1);
+        }
+        make_folder("scheduler");
+        copy_file(MODEL "/text_encoder/config.json", "text_encoder/config.json");
+        copy_file(MODEL "/model_index.json", "model_index.json");
+        copy_file(MODEL "/scheduler/scheduler_config.json", "scheduler/scheduler_config.json");
+        snprintf(index, sizeof index, "%s/%s.safetensors.index.%s%sjson", part, stem, variant ? variant : "",
+                 variant ? "." : "");
+        temporary_write(in(index), "{", 1);
+        ith_model_files f = ITH_MODEL_FILES_INIT;
+        f.folder = folder, f.variant = variant, f.tokenizer = MODEL "/tokenizer";
+        if (i % 4)
+            assert_refused(f, ITH_ERR_FORMAT, strrchr(index, '/'));
+        else
+            video_of(&f);
+        if (i == 0) { /* the same folder, named for the component alone */
+            snprintf(path, sizeof path, "%s/text_encoder", folder);
+            f.folder = MODEL, f.text_encoder = path;
+            video_of(&f);
+        }
+        folder_tear_down(state);
+        folder_set_up(state);
+    }
+}
+
+/* An all-in-one file whose transformer is of another model can still give the autoencoder. */
+static void the_autoencoder_of_another_model_is_taken(void **state)
+{
+    (void)state;
+    static const float number = 1;
+    package *p = calloc(1, sizeof *p);
+    package_add(p, MODEL "/vae", name_original_vae, "vae.", NONE);
+    p->tensors[p->count++] = (ith_tensor){.struct_size = sizeof(ith_tensor),
+                                          .name = "model.diffusion_model.img_emb.proj.0.weight",
+                                          .dtype = ITH_F32,
+                                          .dims = 1,
+                                          .shape = {1},
+                                          .data = &number,
+                                          .bytes = sizeof number};
+    package_write(p, in("all.safetensors"), 0, 1);
+    package_free(p);
+    char path[512];
+    snprintf(path, sizeof path, "%s/all.safetensors", folder);
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    f.folder = MODEL, f.vae = path;
+    video_of(&f);
+    f.vae = NULL, f.dit = path;
+    assert_refused(f, ITH_ERR_UNSUPPORTED, "it holds a");
+}
+
+/* Only transformers are told apart by the noise in their names. */
+static void words_of_noise_in_names_of_other_parts_mean_nothing(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    make_original("", NONE, 1);
+    temporary_require(rename(in("vae/wan_vae.safetensors"), temporary_path(folder, "vae/low_vram.safetensors")) == 0,
+                      "rename");
+    const frame got = video_of_folder(folder);
+    assert_same(&got, &wanted);
+}
+
+/* Two experts that are named stay two if the folder gives the other parts. */
+static void a_folder_completes_two_named_experts(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    make_part("vae", "vae", "wan_vae", name_original_vae, "", NONE, 1);
+    make_part("text_encoder", "text", "umt5", name_original_text, "", NONE, 1);
+    copy_file(MODEL "/tokenizer/spiece.model", "text/spiece.model");
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    f.folder = folder, f.dit_high = MODEL "/transformer", f.dit_low = MODEL "/transformer_2";
+    const frame got = video_of(&f);
+    assert_same(&got, &wanted);
+}
+
+/* One expert without the other would make noise: it cannot be the only transformer. */
+static void a_folder_with_one_of_two_experts_is_refused(void **state)
+{
+    (void)state;
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    make_original("", NONE, 1);
+    f.folder = folder;
+    temporary_require(remove(in("low_noise_model/x.safetensors")) == 0, "low_noise_model");
+    assert_refused(f, ITH_ERR_ARGUMENT, "high_noise_model/x.safetensors is by its name one of two experts");
 }
 
 /* If the given name is a folder above or below a checkpoint, a file, or no path, the message names the folder that
@@ -368,11 +495,32 @@ static void a_wrong_folder_is_told_with_the_right_one(void **state)
     assert_refused(f, ITH_ERR_IO, "model_index.json is a file, and a model is a folder");
     f.folder = "Wan-AI/Wan2.2-T2V-A14B-Diffusers";
     assert_refused(f, ITH_ERR_IO, "must be downloaded first");
+    static const char *const others[] = {"Wan-AI/", "Wan-AI/Wan2.2-T2V-A14B-Diffusers/vae", "golden/nowhere"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        f.folder = others[i]; /* no name of a repository */
+        assert_refused(f, ITH_ERR_IO, "No such file");
+        assert_null(strstr(ith_context_error(context), "downloaded"));
+    }
     f.folder = "/nowhere/model";
     assert_refused(f, ITH_ERR_IO, "cannot open /nowhere/model for its model_index.json: No such file");
+    f.folder = MODEL "/..", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
+    assert_refused(f, ITH_ERR_IO, MODEL "/.. holds no model_index.json, and " MODEL "/../shapes does");
     /* If files are given for all other parts, a folder above a checkpoint can still give the tokenizer. */
     f.folder = MODEL "/..", f.dit = MODEL "/transformer", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
     video_with(&f, (double)NAN);
+}
+
+/* Without its model_index.json a checkpoint of diffusers is damaged. It is not searched for weight files, which would
+ * make a model without the fields of its configurations. */
+static void a_checkpoint_without_its_index_is_refused(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"transformer", "transformer_2", "vae", "text_encoder"};
+    ith_model_files f = ITH_MODEL_FILES_INIT;
+    for (int i = 0; i < 4; i++)
+        make_part(parts[i], parts[i], i == 3 ? "model" : "diffusion_pytorch_model", name_as_is, "", NONE, 1);
+    f.folder = folder, f.tokenizer = MODEL "/tokenizer";
+    assert_refused(f, ITH_ERR_IO, "model_index.json");
 }
 
 /* Sizes that neither a config.json nor the tensors give. */
@@ -569,7 +717,14 @@ int main(void)
         test(an_all_in_one_file_gives_the_same_bits),
         test(a_variant_is_taken),
         test(files_that_make_no_model_are_refused),
+        test(a_folder_of_several_files_is_refused_for_a_component),
+        test(a_file_beside_an_index_is_taken_as_the_reference_does),
+        test(the_autoencoder_of_another_model_is_taken),
+        test(words_of_noise_in_names_of_other_parts_mean_nothing),
+        test(a_folder_completes_two_named_experts),
+        test(a_folder_with_one_of_two_experts_is_refused),
         test(a_wrong_folder_is_told_with_the_right_one),
+        test(a_checkpoint_without_its_index_is_refused),
         test(unknown_sizes_are_refused),
         test(a_saved_run_knows_the_places_of_its_files),
         test(a_number_that_no_component_has_is_no_error),

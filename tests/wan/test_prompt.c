@@ -45,6 +45,21 @@ static void entities_end_with_the_first_tag(void **state)
     expect("<&amp;amp;amp;amp;lt;", "<&amp;amp;lt;");
 }
 
+/* The values are those of Python's html.unescape. */
+static void numbers_of_no_character_are_replaced_or_dropped(void **state)
+{
+    (void)state;
+    expect("a&#0;b", "a\ufffdb");
+    expect("a&#xd800;b&#xdfff;c", "a\ufffdb\ufffdc"); /* the first and the last surrogate */
+    expect("a&#xd7ff;b&#xe000;c", "a\ud7ffb\ue000c");
+    expect("a&#x10ffff;b&#x10fffd;c", "ab\U0010fffdc"); /* the first is no character, and the last one of Unicode */
+    expect("a&#x110000;b", "a\ufffdb");
+    expect("a&#4294967361;b&#x100000041;c", "a\ufffdb\ufffdc"); /* 2^32 + 'A' */
+    expect("a&#xfdd0;b&#xfdef;c&#xfdf0;d", "abc\ufdf0d");
+    expect("a&#1;b&#x1f;c&#127;d", "abcd");
+    expect("a&#13;b&#9;c&#12;d", "a b c d");
+}
+
 static void white_space_is_single(void **state)
 {
     (void)state;
@@ -97,8 +112,7 @@ static void long_prompts_are_taken(void **state)
     char *text = malloc(length + 1), *clean = NULL;
     assert_non_null(text);
     memset(text, 'x', length);
-    memcpy(text + 999998, "&lt;",
-           4); /* lies across the end of the first piece of a million; html.unescape sees it whole */
+    memcpy(text + 999998, "&lt;", 4);
     text[length] = '\0';
     assert_int_equal(ith_prompt_clean(context, text, &clean), ITH_OK);
     assert_int_equal(strlen(clean), length - 3);
@@ -143,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_of_the_reference),
         cmocka_unit_test(entities_end_with_the_first_tag),
+        cmocka_unit_test(numbers_of_no_character_are_replaced_or_dropped),
         cmocka_unit_test(white_space_is_single),
         cmocka_unit_test(hangul_is_composed),
         cmocka_unit_test(what_is_not_utf8_is_refused),

@@ -4,6 +4,7 @@
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
+#include "wan/text/piece_model.h"
 #include "wan/text/tokenizer.h"
 
 #include <jansson.h>
@@ -322,6 +323,51 @@ static void names_of_special_pieces_are_pieces(void **state)
         }
         ith_tokenizer_free(context, &tokenizer);
     }
+}
+
+/* A small vocabulary, whose best divisions follow by hand from the rules of SentencePiece: the sum of the scores counts;
+ * an unknown character scores 10 less than the worst usual piece (-5), whatever longer pieces begin with it; a piece
+ * that a user has defined scores -0.1. */
+static void divisions_have_the_best_sum(void **state)
+{
+    (void)state;
+    enum { UNKNOWN = 2, SPACE = 3, AB, BCD, X, Y, XY, W, WZ, Q, HIJK, GH, I, J, K, MNOP, LM, N, O, P };
+    static const struct {
+        const char *piece;
+        float score;
+        ith_piece_type type;
+    } pieces[] = {{"<pad>", -100, ITH_PIECE_CONTROL}, {"</s>", 0, ITH_PIECE_CONTROL}, {"<unk>", 0, ITH_PIECE_UNKNOWN},
+                  {"\u2581", -1, ITH_PIECE_NORMAL},   {"ab", -2, ITH_PIECE_NORMAL},   {"bcd", -3, ITH_PIECE_NORMAL},
+                  {"x", -0.2f, ITH_PIECE_NORMAL},     {"y", -0.2f, ITH_PIECE_NORMAL}, {"xy", -9, ITH_PIECE_USER},
+                  {"w", -4.5f, ITH_PIECE_NORMAL},     {"wz", -20, ITH_PIECE_UNUSED},  {"q", -5, ITH_PIECE_NORMAL},
+                  {"hijk", -1, ITH_PIECE_NORMAL},     {"gh", -5, ITH_PIECE_NORMAL},   {"i", -5, ITH_PIECE_NORMAL},
+                  {"j", -5, ITH_PIECE_NORMAL},        {"k", -0.5f, ITH_PIECE_NORMAL}, {"mnop", -1, ITH_PIECE_NORMAL},
+                  {"lm", -5, ITH_PIECE_NORMAL},       {"n", -5, ITH_PIECE_NORMAL},    {"o", -5, ITH_PIECE_NORMAL},
+                  {"p", -1.5f, ITH_PIECE_NORMAL}};
+    static const struct {
+        const char *text;
+        int32_t ids[6];
+        int64_t count;
+    } cases[] = {
+        {"ab", {SPACE, AB, 1}, 3}, {"abcd", {SPACE, UNKNOWN, BCD, 1}, 4}, /* -15 - 3 is more than -2 - 30 */
+        {"xy", {SPACE, XY, 1}, 3}, {"wz", {SPACE, W, UNKNOWN, 1}, 4},     {"qx", {SPACE, Q, X, 1}, 4},
+    };
+    ith_piece_model made = {.context = context};
+    ith_tokenizer *tokenizer = NULL;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        ith_piece_model_add(&made, pieces[i].piece, (int64_t)strlen(pieces[i].piece), pieces[i].score, pieces[i].type);
+    ith_piece_model_end(&made, NULL, 0);
+    assert_false(made.failed);
+    check(context, ith_tokenizer_make(context, "it", made.data, made.bytes, &tokenizer));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t ids[ITH_TEXT_LEN];
+        int64_t count;
+        check(context, ith_tokenizer_encode(context, tokenizer, cases[i].text, ids, &count));
+        if (count != cases[i].count || memcmp(ids, cases[i].ids, (size_t)count * sizeof *ids) != 0)
+            fail_msg("'%s' has other ids, %lld", cases[i].text, (long long)count);
+    }
+    ith_tokenizer_free(context, &tokenizer);
+    ith_free(context, made.data);
 }
 
 static void broken_tokenizer_json_is_refused(void **state)
@@ -649,6 +695,7 @@ int main(void)
         cmocka_unit_test(equal_scores_are_decided_as_by_the_reference),
         cmocka_unit_test(tokenizer_json_alone_gives_the_same_ids),
         cmocka_unit_test(names_of_special_pieces_are_pieces),
+        cmocka_unit_test(divisions_have_the_best_sum),
         cmocka_unit_test(broken_tokenizer_json_is_refused),
         cmocka_unit_test(a_tokenizer_in_gguf_gives_the_same_ids),
         cmocka_unit_test(a_tokenizer_in_gguf_says_what_spaces_do),

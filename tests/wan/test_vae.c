@@ -277,6 +277,46 @@ static void illegal_bands_are_refused(void **state)
     ith_context_destroy(&context);
 }
 
+/* ---- Strips ----------------------------------------------------------------------------------------------------- */
+
+/* Decodes all frames with a number of threads, on which the height of the strips depends. */
+static frames decode_with(ith_context *context, const ith_vae *vae, const vae_checkpoint *model, const float *latents,
+                          int64_t height, int64_t width, int threads)
+{
+    enum { FRAMES = 5 };
+    const size_t numbers = (size_t)(FRAMES * height * width * model->stride * model->stride * 3);
+    frames out = {malloc(numbers * sizeof(float)), 0, FRAMES, -1};
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    assert_int_equal(ith_vae_decode(context, vae, latents, 2, height, width, NULL, keep_frame, &out, NULL), ITH_OK);
+    omp_set_num_threads(before);
+    assert_int_equal(out.count, FRAMES);
+    return out;
+}
+
+/* Latents that pass in two strips give the bits of latents that pass whole. */
+static void strips_have_the_bits_of_whole_frames(void **state)
+{
+    (void)state;
+    enum { H = 50, W = 48, MOST = 48 * 2 * H * W };
+    static float latents[MOST];
+    ith_context *context = new_context();
+    for (int i = 0; i < MOST; i++)
+        latents[i] = sinf((float)(i % 7919 * (i % 7919) % 1009));
+    for (int i = 0; i < VAE_CHECKPOINTS; i++) {
+        const vae_checkpoint *model = &vae_checkpoints[i];
+        ith_vae *vae = NULL;
+        assert_int_equal(open_vae(context, model->folder, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+        frames strips = decode_with(context, vae, model, latents, H, W, 1);
+        frames whole = decode_with(context, vae, model, latents, H, W, 8);
+        assert_memory_equal(strips.numbers, whole.numbers,
+                            (size_t)(5 * H * W * model->stride * model->stride * 3) * sizeof(float));
+        free(strips.numbers), free(whole.numbers);
+        ith_vae_free(context, &vae);
+    }
+    ith_context_destroy(&context);
+}
+
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 /* Decodes once, and checks the memory at each frame. The frames are not kept. */
@@ -518,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_video_bf16),
         cmocka_unit_test(test_causal),
         cmocka_unit_test(bands_have_the_bits_of_whole_frames),
+        cmocka_unit_test(strips_have_the_bits_of_whole_frames),
         cmocka_unit_test(illegal_bands_are_refused),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_large_pictures),

@@ -65,6 +65,40 @@ static float *encode(ith_context *context, const char *model, int kind, clip *vi
     return latents;
 }
 
+/* A caller that counts the rows of one frame. Its pixels are grey. */
+static ith_status give_next_rows(void *user, int64_t frame, int64_t row, int64_t count, float *rows)
+{
+    enum { WIDTH = 128 };
+    int64_t *next = user;
+    assert_int_equal(frame, 0);
+    assert_int_equal(row, *next);
+    *next += count;
+    memset(rows, 0, (size_t)(count * WIDTH * 3) * sizeof *rows);
+    return ITH_OK;
+}
+
+/* The encoder asks for each row once, from the first to the last, also where it takes squares of pixels. */
+static void rows_are_taken_in_order(void **state)
+{
+    (void)state;
+    static const char *const models[] = {MODEL, MODEL_22};
+    ith_context *context = new_context();
+    omp_set_num_threads(1); /* so that a frame has several strips */
+    for (int i = 0; i < 2; i++) {
+        const ith_vae_config config = vae_config_in(context, models[i]);
+        const int64_t side = 128 / config.stride_space;
+        ith_vae *vae = NULL;
+        int64_t next = 0;
+        assert_int_equal(open_vae(context, models[i], ITH_VAE_ENCODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+        float *latents = malloc((size_t)(config.z_dim * side * side) * sizeof *latents);
+        assert_int_equal(ith_vae_encode(context, vae, 1, side, side, give_next_rows, &next, latents, NULL), ITH_OK);
+        assert_int_equal(next, 128);
+        free(latents);
+        ith_vae_free(context, &vae);
+    }
+    ith_context_destroy(&context);
+}
+
 /* ---- Golden files ---------------------------------------------------------------------------------------------- */
 
 static double golden_error(const char *model, const char *golden, int kind, int64_t frames, const char *encoded_name)
@@ -360,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encodes_as_the_reference),
         cmocka_unit_test(encodes_images_as_the_reference),
+        cmocka_unit_test(rows_are_taken_in_order),
         cmocka_unit_test(latents_do_not_depend_on_later_frames),
         cmocka_unit_test(a_caller_and_an_interruption_end_the_encoding),
         cmocka_unit_test(memory_is_as_predicted),

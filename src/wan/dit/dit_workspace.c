@@ -13,7 +13,6 @@
 
 #include <math.h>
 #include <omp.h>
-#include <string.h>
 
 /* Checks the size of the latents. The product of the number of tokens and the widest row must fit into an int64_t. */
 static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
@@ -215,13 +214,7 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
     *out = lay_out(sizes, &arena);
     (*out)->ops = ith_rowops_choose(ith_context_cpu(context));
     fill_rope(*out);
-    /* Keys beyond the end of a shorter prompt have probability 0. Their values must be finite, so that the products are
-     * 0. */
-    if (sizes->dit->use)
-        return ith_dit_space_create(context, *out);
-    memset((*out)->padded, 0,
-           (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
-    return ITH_OK;
+    return sizes->dit->use ? ith_dit_space_create(context, *out) : ITH_OK;
 }
 
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,

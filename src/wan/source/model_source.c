@@ -79,13 +79,14 @@ static const struct {
                [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
                [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
 
-/* Sets *path to the file of a component that has a variant: the index of its shards, or its only file. NULL: there is
- * none. The caller frees it. */
+/* Sets *path to the file of a component that has a variant: the index of its shards or its only file, in the order of
+ * the layout. NULL: there is none. The caller frees it. */
 static ith_status find_variant(ith_context *context, const char *folder, const char *variant, ith_part part,
                                char **path)
 {
     *path = NULL;
-    for (int index = 1; index >= 0 && !*path; index--) {
+    for (int i = 0; i < 2 && !*path; i++) {
+        const bool index = (i == 0) == (layouts[part].choice == ITH_STORE_INDEX_FIRST);
         char *name = index ? ith_format(context, "%s.safetensors.index.%s.json", layouts[part].stem, variant)
                            : ith_format(context, "%s.%s.safetensors", layouts[part].stem, variant);
         const bool found = name && ith_has_file(context, folder, name);
@@ -202,12 +203,13 @@ static ith_status take_file(ith_context *context, const char *path, ith_part par
     return status;
 }
 
-/* Chooses the weight file of a folder: the index or the file that has the name of its layout, or the only one. */
+/* Chooses the weight file of a folder: the index or the file that has the name of its layout, in its order, or the only
+ * one. */
 static ith_status file_of_folder(ith_context *context, const char *folder, ith_part part, char **out)
 {
     static const char *const usual[] = {"diffusion_pytorch_model.safetensors.index.json",
-                                        "diffusion_pytorch_model.safetensors", "model.safetensors.index.json",
-                                        "model.safetensors"};
+                                        "diffusion_pytorch_model.safetensors", "model.safetensors",
+                                        "model.safetensors.index.json"};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (ith_has_file(context, folder, usual[i]))
             return (*out = ith_format(context, "%s/%s", folder, usual[i])) ? ITH_OK : ITH_ERR_MEMORY;
@@ -291,6 +293,15 @@ static ith_status take_found(ith_context *context, const char *folder, const can
                     parts[part].noun, parts[part].member, parts[part].published);
 }
 
+/* Checks that the name of the only transformer does not say that it is one of two. */
+static ith_status check_only(ith_context *context, const char *path)
+{
+    if (!ith_is_expert_by_name(path))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "%s is by its name one of two experts: name both, with dit_high and dit_low", path);
+}
+
 /* Sets the sources of the components that have none to files of a folder. */
 static ith_status take_folder(ith_context *context, const char *folder, const candidates *c, ith_sources *out)
 {
@@ -303,6 +314,8 @@ static ith_status take_folder(ith_context *context, const char *folder, const ca
         status = take_found(context, folder, c, ITH_PART_DIT, two, out);
         if (!status && two)
             status = take_found(context, folder, c, ITH_PART_DIT_2, -1, out);
+        else if (!status)
+            status = check_only(context, ith_source_path(out, ITH_PART_DIT));
     }
     if (!status)
         status = take_found(context, folder, c, ITH_PART_VAE, 0, out);
@@ -398,9 +411,9 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     if (files->variant && !files->folder)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "variant is '%s': it chooses among the files of a folder, and none is named", files->variant);
-    if (files->dit && ith_is_expert_by_name(files->dit))
-        return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "%s is by its name one of two experts: name both, with dit_high and dit_low", files->dit);
+    status = files->dit ? check_only(context, files->dit) : ITH_OK;
+    if (status)
+        return status;
     if (files->folder || files->dit || files->dit_high)
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT, "no model is named: folder, dit, or dit_high and dit_low are needed");

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define LONGEST_SEGMENT 1000000 /* in characters; a longer line is repaired in parts of this length */
 #define ESCAPE 0x1b
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
@@ -213,7 +212,7 @@ done:
     return status;
 }
 
-/* ---- Segments -------------------------------------------------------------------------------------------------- */
+/* ---- Lines ----------------------------------------------------------------------------------------------------- */
 
 static const step_fn steps[] = {
     ith_html_unescape_plain, read_c1_controls,      split_ligatures,         make_widths_plain, straighten_quotes,
@@ -243,14 +242,14 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
     return ITH_OK;
 }
 
-/* Repeats the steps on a segment (a line, or a part of a long line) until nothing changes, and appends it to `out`.
+/* Repeats the steps on a line until nothing changes, and appends it to `out`.
  * This ends, because no step undoes another. A text of nested entities takes a round for each level, so the rounds
  * after the first can be interrupted. */
-static ith_status fix_segment(ith_context *context, const uint32_t *segment, int64_t count, bool entities,
-                              ith_codepoints *out)
+static ith_status fix_line(ith_context *context, const uint32_t *line, int64_t count, bool entities,
+                           ith_codepoints *out)
 {
     ith_codepoints text = {0}, before = {0}, scratch = {0};
-    ith_status status = ith_codepoints_append(context, &text, segment, count);
+    ith_status status = ith_codepoints_append(context, &text, line, count);
     bool changed = true;
     while (!status && changed) {
         before.count = 0;
@@ -284,10 +283,9 @@ ith_status ith_text_fix(ith_context *context, const ith_codepoints *text, ith_co
     bool entities = true; /* HTML entities are replaced up to a line with a '<'; from there the text counts as HTML */
     for (int64_t i = 0; i < text->count && !status;) {
         const uint32_t *line = text->at + i;
-        int64_t count = ith_min64(find_codepoint(line, text->count - i, '\n') + 1, text->count - i);
-        count = ith_min64(count, LONGEST_SEGMENT);
+        const int64_t count = ith_min64(find_codepoint(line, text->count - i, '\n') + 1, text->count - i);
         entities = entities && find_codepoint(line, count, '<') == count;
-        status = fix_segment(context, line, count, entities, out);
+        status = fix_line(context, line, count, entities, out);
         i += count;
     }
     return status;
