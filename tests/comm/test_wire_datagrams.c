@@ -279,6 +279,351 @@ static void lies_end_the_group(void **state)
     assert_true(t.argument > 100 && t.internal > 100 && t.aborted > 20 && t.whole > 100 && t.done > 5000);
 }
 
+/* ---- Wrong datagrams, one by one ------------------------------------------------------------------------------- */
+
+/* A datagram from rank 2 to rank 0, as a correct process would send it, except for one field. */
+typedef struct datagram {
+    wire_kind kind;
+    int64_t exchange, number, bytes, data; /* data: the bytes that follow the head */
+    int64_t taken;
+    enum { AS_IT_IS, FROM, TO, GROUP, TAG, REGIONS, SIZES, KIND, SENDER, LENGTH } wrong; /* the wrong field */
+    int64_t value; /* of the wrong field; LENGTH: of the whole datagram */
+} datagram;
+
+/* Datagrams that come in turn, and the exchanges of rank 0 with rank 2. */
+typedef struct meeting {
+    int posts, more;   /* exchanges that rank 0 posts before the datagrams come, and after them */
+    int64_t in, out;   /* the bytes that it receives and sends in each; 0: it does not */
+    bool full, over;   /* the link has no room; rank 0 waits for its exchanges, and they are done */
+    datagram right[4]; /* they change nothing */
+    datagram last;     /* it ends the group, unless sentence is NULL */
+    const char *sentence;
+} meeting;
+
+static const datagram *arriving;
+
+static ith_watch_event hear_nothing(void *self, int *process, const void **data, size_t *bytes)
+{
+    (void)self, (void)process, (void)data, (void)bytes;
+    return ITH_WATCH_NOTHING;
+}
+
+static void *reserve_if_room(void *self, int process, int64_t bytes)
+{
+    liar *l = self;
+    (void)process, (void)bytes;
+    return l->due < 0 ? NULL : l->out;
+}
+
+static int64_t receive_arriving(void *self, int *process, const void **data)
+{
+    liar *l = self;
+    const datagram *d = arriving;
+    arriving = NULL;
+    if (!d)
+        return 0;
+    wire_head head = {.kind = (int32_t)d->kind, .from = 2, .to = 0, .taken = d->taken, .exchange = d->exchange};
+    head.number = d->number, head.bytes = d->bytes;
+    head.tag = 7, head.regions = 1, head.sizes = (uint64_t)d->bytes * 1099511628211u + 1;
+    *process = d->wrong == SENDER ? (int)d->value : 1;
+    *data = l->in;
+    switch (d->wrong) {
+    case FROM: head.from = (int32_t)d->value; break;
+    case TO: head.to = (int32_t)d->value; break;
+    case GROUP: head.group = d->value; break;
+    case TAG: head.tag = d->value; break;
+    case REGIONS: head.regions = d->value; break;
+    case SIZES: head.sizes ^= (uint64_t)d->value; break;
+    case KIND: head.kind = (int32_t)d->value; break;
+    default: break;
+    }
+    memcpy(l->in, &head, sizeof head);
+    memset(l->in + sizeof head, 'd', (size_t)d->data);
+    return d->wrong == LENGTH ? d->value : (int64_t)sizeof head + d->data;
+}
+
+/* Rank 0 posts its next exchange with rank 2. */
+static ith_status post_with_far(void *state, int64_t exchange, const meeting *m, char *memory)
+{
+    static ith_transfer lists[8][2];
+    ith_transfer *list = lists[exchange];
+    ith_operation operation = ITH_OPERATION_INIT;
+    list[0] = (ith_transfer){2, {.data = memory, .count = {1, 1}, .bytes = m->in}};
+    list[1] = (ith_transfer){2, {.data = memory + MEMORY, .count = {1, 1}, .bytes = m->out}};
+    operation.request = exchange, operation.tag = 7, operation.what = "a test";
+    operation.receives = list, operation.receive_count = m->in > 0;
+    operation.sends = list + 1, operation.send_count = m->out > 0;
+    return ith_wire_transport.exchange(state, &operation);
+}
+
+static ith_status take(void *state, const datagram *d, const char **said)
+{
+    arriving = d;
+    ith_wire_transport.alive(state);
+    assert_null(arriving);
+    return ith_wire_transport.failure(state, said);
+}
+
+/* Lets the datagrams come, and compares the end of the group with the expected one. */
+static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
+{
+    static liar l;
+    static char memory[2 * MEMORY];
+    void *states[2], *parts[2];
+    int numbers[2], size;
+    char sentence[256];
+    const char *said = "";
+    liar_init(&l, 1);
+    l.due = m->full ? -1 : 0;
+    l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+    arriving = NULL;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    for (int i = 0; i < 2; i++) {
+        ith_subgroup pair = ITH_SUBGROUP_INIT;
+        pair.number = 1, pair.size = 2, pair.members = (const int[]){i, 2 + i};
+        assert_int_equal(ith_wire_transport.split(states[i], &pair, &parts[i]), ITH_OK);
+    }
+    for (int i = 0; i < m->posts; i++)
+        assert_int_equal(post_with_far(states[0], i, m, memory), ITH_OK);
+    for (int i = 0; i < m->posts && m->over; i++) {
+        bool done = false;
+        assert_int_equal(ith_wire_transport.wait(states[0], i, 0, &done), ITH_OK);
+        assert_true(done);
+    }
+    for (int i = 0; i < 4 && m->right[i].kind; i++)
+        if (take(states[0], &m->right[i], &said))
+            fail_msg("row %zu: the right datagram %d ended the group: %s", number, i, said);
+    ith_status status = m->last.kind ? take(states[0], &m->last, &said) : ITH_OK;
+    for (int i = 0; i < m->more && !status; i++) {
+        post_with_far(states[0], m->posts + i, m, memory);
+        status = ith_wire_transport.failure(states[0], &said);
+    }
+    if (strcmp(said, m->sentence ? m->sentence : ""))
+        fail_msg("row %zu: \"%s\" instead of \"%s\"", number, said, m->sentence ? m->sentence : "");
+    bool internal = m->sentence && !strncmp(m->sentence, "rank 0 got a wrong datagram", 27);
+    bool lost = m->sentence && !strncmp(m->sentence, "rank 0 lost", 11);
+    assert_int_equal(status, !m->sentence ? ITH_OK
+                             : internal   ? ITH_ERR_INTERNAL
+                             : lost       ? ITH_ERR_IO
+                                          : ITH_ERR_ARGUMENT);
+    memcpy(sent, l.out, sizeof *sent);
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]);
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.close(parts[i]), ith_wire_transport.close(states[i]);
+}
+
+#define WRONG "rank 0 got a wrong datagram from rank 2 (host there, pid 2): "
+#define DISAGREE "rank 0 (host here) and rank 2 (host there) disagree about data from the "
+#define MISSING                                                                                                        \
+    "rank 0 (host here) receives from rank 2 (host there) in a test (exchange 0 of group 0), where that rank sends "   \
+    "nothing to it: every receive needs a send"
+
+static void wrong_offers_are_refused(void **state)
+{
+    (void)state;
+    static const char turn[] = WRONG "an offer that is out of turn";
+    static const char length[] = WRONG "an offer of another length than it says";
+    static const meeting rows[] = {
+        /* offers that wait */
+        {.last = {WIRE_OFFER, 0, 0, 100, 100}},
+        {.last = {WIRE_OFFER, 0, 0, 0, 0}},
+        {.last = {WIRE_OFFER, 0, 0, 4096, 4096}},
+        {.last = {WIRE_OFFER, 0, 0, 4097, 0}},
+        {.last = {WIRE_OFFER, 0, 1, 100, 100}, .sentence = turn},
+        {.last = {WIRE_OFFER, 0, -1, 100, 100}, .sentence = turn},
+        {.right = {{WIRE_OFFER, 0, 0, 100, 100}}, .last = {WIRE_OFFER, 1, 0, 100, 100}, .sentence = turn},
+        {.right = {{WIRE_OFFER, 3, 0, 100, 100}}, .last = {WIRE_OFFER, 3, 1, 100, 100}, .sentence = turn},
+        {.right = {{WIRE_OFFER, 3, 0, 100, 100}}, .last = {WIRE_OFFER, 2, 1, 100, 100}, .sentence = turn},
+        {.right = {{WIRE_OFFER, 0, 0}, {WIRE_OFFER, 1, 1}, {WIRE_OFFER, 2, 2}}, .last = {WIRE_OFFER, 3, 3}},
+        {.right = {{WIRE_OFFER, 0, 0}, {WIRE_OFFER, 1, 1}, {WIRE_OFFER, 2, 2}, {WIRE_OFFER, 3, 3}},
+         .last = {WIRE_OFFER, 4, 4},
+         .sentence = turn},
+        {.last = {WIRE_OFFER, 0, 0, 100, 100, 0, REGIONS, 0}, .sentence = length},
+        {.last = {WIRE_OFFER, 0, 0, 100, 99}, .sentence = length},
+        {.last = {WIRE_OFFER, 0, 0, 100, 101}, .sentence = length},
+        {.last = {WIRE_OFFER, 0, 0, -1, 0}, .sentence = length},
+        {.last = {WIRE_OFFER, 0, 0, 4096, 0}, .sentence = length},
+        {.last = {WIRE_OFFER, 0, 0, 4097, 4097}, .sentence = length},
+        {.last = {WIRE_OFFER, 0, 0, 4097, 1}, .sentence = length},
+        /* offers for an exchange that is posted */
+        {1, .in = 100, .last = {WIRE_OFFER, 0, 0, 100, 100}},
+        {1, .in = 5000, .last = {WIRE_OFFER, 0, 0, 5000, 0}},
+        {1, .in = 100, .last = {WIRE_OFFER, 0, 0, 100, 100, 0, TAG, 8},
+         .sentence = "rank 0 (host here) is in a test (exchange 0 of group 0), and rank 2 (host there) in another "
+                     "operation: all ranks need the same operations in order"},
+        {1, .in = 100, .last = {WIRE_OFFER, 0, 0, 100, 100, 0, REGIONS, 2},
+         .sentence = DISAGREE "second in a test (exchange 0 of group 0): 1 regions of 100 bytes in all at the first, "
+                              "2 of 100 at the second"},
+        {1, .in = 100,
+         .last = {WIRE_OFFER, 0, 0, 99, 99, 0, SIZES,
+                  (int64_t)((100u * 1099511628211u + 1) ^ (99u * 1099511628211u + 1))},
+         .sentence = DISAGREE "second in a test (exchange 0 of group 0): 1 regions of 100 bytes in all at the first, "
+                              "1 of 99 at the second"},
+        {1, .in = 100, .last = {WIRE_OFFER, 0, 0, 100, 100, 0, SIZES, 1},
+         .sentence = DISAGREE "second in a test (exchange 0 of group 0): 1 regions of 100 bytes in all at the first, "
+                              "1 of 100 at the second"},
+        {1, .out = 100, .last = {WIRE_OFFER, 0, 0, 100, 100},
+         .sentence = DISAGREE "second in a test (exchange 0 of group 0): 0 regions of 0 bytes in all at the first, "
+                              "1 of 100 at the second"},
+        /* offers for another exchange than the one that is posted */
+        {1, .in = 100, .last = {WIRE_OFFER, 1, 0, 100, 100}, .sentence = MISSING},
+        {1, .in = 4096, .last = {WIRE_OFFER, 1, 0, 100, 100}, .sentence = MISSING},
+        {1, .in = 4097, .last = {WIRE_OFFER, 1, 0, 100, 100}},
+        {1, .out = 100, .last = {WIRE_OFFER, 1, 0, 100, 100}},
+        {1, .in = 100, .right = {{WIRE_OFFER, 0, 0, 100, 100}}, .last = {WIRE_OFFER, 1, 1, 100, 100}},
+        {1, .over = true, .last = {WIRE_OFFER, 0, 0, 100, 100},
+         .sentence = "rank 2 (host there) sends to rank 0 (host here) in an operation (exchange 0 of group 0), where "
+                     "that rank receives nothing from it: every send needs a receive"},
+    };
+    wire_head sent;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        hold_meeting(&rows[i], i, &sent);
+}
+
+static void wrong_asks_are_refused(void **state)
+{
+    (void)state;
+    static const char twice[] = WRONG "an ask that is wrong or comes twice";
+    static const meeting rows[] = {
+        {.last = {WIRE_ASK, 0, 0, 5000}},
+        {.last = {WIRE_ASK, 0, 0, 4097}},
+        {.right = {{WIRE_ASK, 0, 0, 5000}}, .last = {WIRE_ASK, 1, 0, 5000}},
+        {.right = {{WIRE_ASK, 0, 0, 5000}}, .last = {WIRE_ASK, 0, 0, 5000}, .sentence = twice},
+        {.right = {{WIRE_ASK, 0, 0, 5000}}, .last = {WIRE_ASK, WIRE_REQUESTS, 0, 5000}, .sentence = twice},
+        {.last = {WIRE_ASK, 0, 0, 5000, 1}, .sentence = twice},
+        {.last = {WIRE_ASK, 0, 0, 5000, 0, 0, REGIONS, 0}, .sentence = twice},
+        {.last = {WIRE_ASK, 0, 0, 4096}, .sentence = twice},
+        {1, .out = 5000, .last = {WIRE_ASK, 0, 0, 5000}},
+        {1, .out = 5000, .right = {{WIRE_ASK, 0, 0, 5000}}, .last = {WIRE_ASK, 1, 0, 5000}},
+        {1, .out = 5000, .right = {{WIRE_ASK, 0, 0, 5000}}, .last = {WIRE_ASK, 0, 0, 5000},
+         .sentence = WRONG "an ask for data that has been asked for"},
+        {1, .out = 5000, .last = {WIRE_ASK, 0, 0, 5001},
+         .sentence = DISAGREE "first in a test (exchange 0 of group 0): 1 regions of 5000 bytes in all at the first, "
+                              "1 of 5001 at the second"},
+        {1, .in = 5000, .last = {WIRE_ASK, 0, 0, 5000},
+         .sentence = DISAGREE "first in a test (exchange 0 of group 0): 0 regions of 0 bytes in all at the first, "
+                              "1 of 5000 at the second"},
+        {1, .over = true, .last = {WIRE_ASK, 0, 0, 5000},
+         .sentence = "rank 2 (host there) receives from rank 0 (host here) in an operation (exchange 0 of group 0), "
+                     "where that rank sends nothing to it: every receive needs a send"},
+    };
+    wire_head sent;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        hold_meeting(&rows[i], i, &sent);
+}
+
+static void wrong_data_are_refused(void **state)
+{
+    (void)state;
+    static const char unasked[] = WRONG "data that was not asked for";
+    static const meeting rows[] = {
+        {1, .in = 5000, .right = {{WIRE_DATA, 0, 0, 1, 1}}, .last = {WIRE_DATA, 0, 1, 4999, 4999}},
+        {1, .in = 5000, .right = {{WIRE_DATA, 0, 0, 1, 1}}, .last = {WIRE_SKIP, 0, 1, 4999}},
+        {1, .in = 5000, .last = {WIRE_SKIP, 0, 0, 5000}},
+        {.last = {WIRE_DATA, 0, 0, 5000, 5000}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_DATA, 1, 0, 5000, 5000}, .sentence = unasked},
+        {1, .in = 5000, .full = true, .last = {WIRE_DATA, 0, 0, 5000, 5000}, .sentence = unasked},
+        {1, .in = 100, .last = {WIRE_DATA, 0, 0, 100, 100}, .sentence = unasked},
+        {1, .out = 5000, .last = {WIRE_DATA, 0, 0, 5000, 5000}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_DATA, 0, 1, 100, 100}, .sentence = unasked},
+        {1, .in = 5000, .right = {{WIRE_DATA, 0, 0, 1, 1}}, .last = {WIRE_DATA, 0, 0, 1, 1}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_DATA, 0, 0, 0, 0}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_DATA, 0, 0, 5001, 5001}, .sentence = unasked},
+        {1, .in = 5000, .right = {{WIRE_DATA, 0, 0, 1, 1}}, .last = {WIRE_DATA, 0, 1, 5000, 5000}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_DATA, 0, 0, 100, 99}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_DATA, 0, 0, 100, 101}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_SKIP, 0, 0, 5000, 5000}, .sentence = unasked},
+        {1, .in = 5000, .last = {WIRE_SKIP, 0, 0, 4999}, .sentence = unasked},
+        {1, .in = 5000, .right = {{WIRE_SKIP, 0, 0, 5000}}, .last = {WIRE_SKIP, 0, 0, 5000}, .sentence = unasked},
+        {1, .in = 5000, .right = {{WIRE_SKIP, 0, 0, 5000}}, .last = {WIRE_DATA, 0, 0, 5000, 5000}, .sentence = unasked},
+    };
+    wire_head sent;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        hold_meeting(&rows[i], i, &sent);
+}
+
+static void wrong_heads_are_refused(void **state)
+{
+    (void)state;
+    static const char ranks[] = WRONG "its ranks are wrong", kind[] = WRONG "its kind is unknown";
+    static const char count[] = WRONG "it counts offers that were not sent";
+    static const char nobody[] = "rank 0 lost its link over lies: a datagram from no process";
+    static const meeting rows[] = {
+        {.last = {WIRE_CREDIT}},
+        {.last = {WIRE_CREDIT, .wrong = LENGTH, .value = sizeof(wire_head) - 1}, .sentence = WRONG "it is too short"},
+        {.last = {WIRE_CREDIT, .wrong = LENGTH, .value = 1}, .sentence = WRONG "it is too short"},
+        {.last = {WIRE_CREDIT, .wrong = FROM, .value = 3}},
+        {.last = {WIRE_CREDIT, .wrong = FROM, .value = 1}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = FROM, .value = 4}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = FROM, .value = INT32_MAX}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = FROM, .value = INT32_MIN}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = TO, .value = 1}},
+        {.last = {WIRE_CREDIT, .wrong = TO, .value = 2}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = TO, .value = INT32_MAX}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = TO, .value = INT32_MIN}, .sentence = ranks},
+        {.last = {WIRE_CREDIT, .wrong = KIND, .value = 0}, .sentence = kind},
+        {.last = {WIRE_CREDIT, .wrong = KIND, .value = 6}, .sentence = kind},
+        {.last = {WIRE_CREDIT, -1}, .sentence = kind},
+        /* one group 1 has ranks 0 and 2, the other 1 and 3; there is no group 2: a rank may have closed its state */
+        {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 1}, .sentence = WRONG "an offer that is out of turn"},
+        {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 2}},
+        /* the number of offers that were taken */
+        {1, .out = 100, .last = {WIRE_CREDIT, .taken = 1}},
+        {1, .out = 100, .last = {WIRE_CREDIT, .taken = 2}, .sentence = count},
+        {1, .out = 100, .last = {WIRE_CREDIT, .taken = -1}, .sentence = count},
+        {1, .out = 100, .right = {{WIRE_CREDIT, .taken = 1}}, .last = {WIRE_CREDIT, .taken = 1}},
+        {1, .out = 100, .right = {{WIRE_CREDIT, .taken = 1}}, .last = {WIRE_CREDIT, .taken = 0}, .sentence = count},
+        /* processes of the link */
+        {.last = {WIRE_CREDIT, .wrong = SENDER, .value = 0}, .sentence = nobody},
+        {.last = {WIRE_CREDIT, .wrong = SENDER, .value = 2}, .sentence = nobody},
+        {.last = {WIRE_CREDIT, .wrong = SENDER, .value = -1}, .sentence = nobody},
+    };
+    wire_head sent;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        hold_meeting(&rows[i], i, &sent);
+}
+
+/* Datagrams come before rank 0 posts the exchange that they are for. kind: of the datagram that it sends last. */
+static void datagrams_that_waited_are_compared(void **state)
+{
+    (void)state;
+    static const struct {
+        meeting meeting;
+        wire_kind kind;
+    } rows[] = {
+        {{.more = 1, .in = 5000, .last = {WIRE_OFFER, 0, 0, 5000, 0}}, WIRE_ASK},
+        {{.more = 1, .in = 5000, .last = {WIRE_OFFER, 1, 0, 100, 100}}, WIRE_ASK},
+        {{.more = 1, .in = 100, .last = {WIRE_OFFER, 0, 0, 100, 100}}, 0},
+        {{.more = 1, .out = 100, .last = {WIRE_OFFER, 1, 0, 100, 100}}, WIRE_OFFER},
+        {{.more = 1, .out = 5000, .last = {WIRE_ASK, 0, 0, 5000}}, WIRE_DATA},
+        {{.more = 1, .out = 5000, .last = {WIRE_ASK, WIRE_REQUESTS, 0, 5000}}, WIRE_OFFER},
+        {{.more = 2, .in = 100, .right = {{WIRE_OFFER, 0, 0, 100, 100}}, .last = {WIRE_OFFER, 1, 1, 100, 100}},
+         WIRE_CREDIT},
+        {{.more = 1, .in = 100, .last = {WIRE_OFFER, 1, 0, 100, 100}, .sentence = MISSING}, 0},
+        {{.more = 1, .in = 4096, .last = {WIRE_OFFER, 1, 0, 100, 100}, .sentence = MISSING}, 0},
+        {{.more = 1,
+          .in = 100,
+          .last = {WIRE_OFFER, 0, 0, 99, 99},
+          .sentence = DISAGREE "second in a test (exchange 0 of group 0): 1 regions of 100 bytes in all at the first, "
+                               "1 of 99 at the second"},
+         0},
+        {{.more = 1,
+          .out = 5000,
+          .last = {WIRE_ASK, 0, 0, 5001},
+          .sentence = DISAGREE "first in a test (exchange 0 of group 0): 1 regions of 5000 bytes in all at the first, "
+                               "1 of 5001 at the second"},
+         0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        wire_head sent;
+        hold_meeting(&rows[i].meeting, i, &sent);
+        if (sent.kind != (int32_t)rows[i].kind)
+            fail_msg("row %zu: a datagram of kind %d was sent, not of kind %d", i, sent.kind, (int)rows[i].kind);
+    }
+}
+
 /* ---- Circles of waits -------------------------------------------------------------------------------------------- */
 
 /* The message of wire_life.c that a rank lives, with the rank for which it waits (-1: none). */
@@ -571,6 +916,11 @@ int main(void)
         cmocka_unit_test(control_messages_are_checked),
         cmocka_unit_test(a_lost_process_is_named_with_its_ranks),
         cmocka_unit_test(lies_end_the_group),
+        cmocka_unit_test(wrong_offers_are_refused),
+        cmocka_unit_test(wrong_asks_are_refused),
+        cmocka_unit_test(wrong_data_are_refused),
+        cmocka_unit_test(wrong_heads_are_refused),
+        cmocka_unit_test(datagrams_that_waited_are_compared),
         cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
         cmocka_unit_test(the_process_for_which_another_waits_at_the_start_is_named),
         cmocka_unit_test(the_sentence_of_a_process_that_gave_up_ends_the_group),
