@@ -5,6 +5,7 @@
 #include "support/memory.h"
 #include "support/refused.h"
 #include "support/temporary.h"
+#include "support/trace_file.h"
 
 #include <ithaca/cost.h>
 
@@ -228,6 +229,205 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* ---- A slow rank, followed step by step ---------------------------------------------------------------------------- */
+
+enum { MOST = 6, EVEN_LENGTH = 3840 }; /* the length is divisible by every number of ranks here */
+
+/* Makes a scene of `ranks` ranks on one level, each on a unit of its own. Only attention and messages take time. */
+static void make_even_scene(scene *s, int ranks)
+{
+    make_scene(s);
+    s->levels[0].ranks = 0, s->levels[0].latency_seconds = 1e-3, s->machine.level_count = 1;
+    s->machine.host_units = ranks;
+    s->rate.call_seconds = s->rate.pack_bytes_per_second = 0;
+    s->problem.q_len = s->problem.kv_len = EVEN_LENGTH;
+}
+
+static const double all_attention = 4.0 * EVEN_LENGTH * EVEN_LENGTH * DIM * HEADS / 1e11;
+static const double tensor_bytes = (double)EVEN_LENGTH * HEADS * DIM * 4;
+
+static double largest(const double *values, int count)
+{
+    double most = 0;
+    for (int i = 0; i < count; i++)
+        most = fmax(most, values[i]);
+    return most;
+}
+
+/* The seconds of a ring. A hop moves when the neighbours with which the rank exchanges shards have begun it too. While
+ * the rank computes, the link has the share `overlap` of its rate. */
+static double follow_ring(const scene *s, int ranks)
+{
+    const bool line = s->options.direction == ITH_DIRECTION_BIDIR;
+    const double rate = s->levels[0].bytes_per_second, latency = s->levels[0].latency_seconds;
+    const double share = s->levels[0].overlap, shard = rate > 0 ? 2 * tensor_bytes / ranks / rate : 0;
+    double now[MOST] = {0}, posted[MOST];
+    for (int hop = 0; hop < ranks; hop++) {
+        memcpy(posted, now, sizeof posted);
+        for (int r = 0; r < ranks; r++) {
+            const int left = (r + ranks - 1) % ranks, right = (r + 1) % ranks;
+            /* shards that come from the left and from the right, and that leave to the right and to the left */
+            const int come[2] = {!line || r - 1 - hop >= 0, line && r + 1 + hop < ranks};
+            const int leave[2] = {!line || (r - hop >= 0 && r + 1 < ranks), line && r + hop < ranks && r > 0};
+            const int here = !line || hop == 0 ? 1 : (r - hop >= 0) + (r + hop < ranks);
+            const double factor = r == s->simulation.slow_rank ? s->simulation.slow_factor : 1;
+            now[r] += here * factor * all_attention / ranks / ranks;
+            if (hop == ranks - 1 || !(come[0] || come[1] || leave[0] || leave[1]))
+                continue;
+            double ready = posted[r];
+            if (!line || come[0] || leave[1])
+                ready = fmax(ready, posted[left]);
+            if (!line || come[1] || leave[0])
+                ready = fmax(ready, posted[right]);
+            const double time = shard * fmax(come[0] + come[1], leave[0] + leave[1]);
+            const double meanwhile = share * fmax(now[r] - ready, 0);
+            double end = fmax(now[r], ready) + time - meanwhile;
+            if (meanwhile >= time)
+                end = time > 0 ? ready + time / share : ready;
+            now[r] = fmax(now[r], end + latency);
+        }
+    }
+    return largest(now, ranks) + 2 * latency;
+}
+
+static void test_a_slow_rank_on_a_ring(void **state)
+{
+    (void)state;
+    const double rates[] = {0, 2e7, 1e8, 1e9}, shares[] = {1, 0.5, 0};
+    for (int ranks = 2; ranks <= MOST; ranks++)
+        for (int variant = 0; variant < 2 * 4 * 3 * MOST; variant++) {
+            scene s;
+            make_even_scene(&s, ranks);
+            s.options.strategy = ITH_STRATEGY_RING;
+            s.options.direction = variant & 1 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+            s.levels[0].bytes_per_second = rates[variant / 2 % 4], s.levels[0].overlap = shares[variant / 8 % 3];
+            s.simulation.slow_rank = variant / 24 < ranks ? variant / 24 : -1, s.simulation.slow_factor = 2.5;
+            within(simulate(&s, ranks).seconds, follow_ring(&s, ranks), 1e-9);
+            ith_context_destroy(&s.context);
+        }
+}
+
+/* The state of all ranks of a ulysses axis. */
+typedef struct axis {
+    int ranks;
+    double latency, now[MOST], free[MOST]; /* free: when the link of a rank is free */
+    double end[3][MOST];                   /* when the last exchange of each buffer has ended */
+} axis;
+
+/* All ranks post an exchange, which moves when the last of them has posted it. */
+static void post_on_links(axis *a, int buffer, double seconds)
+{
+    const double ready = largest(a->now, a->ranks);
+    for (int r = 0; r < a->ranks; r++)
+        a->free[r] = a->end[buffer][r] = fmax(a->free[r], ready) + seconds;
+}
+
+static void wait_for_link(axis *a, int buffer)
+{
+    for (int r = 0; r < a->ranks; r++)
+        a->now[r] = fmax(a->now[r], a->end[buffer][r] + a->latency);
+}
+
+/* The seconds of ulysses with some chunks (docs/attention.md): the inputs of the next chunk, and the outputs of the
+ * chunk before, travel while a chunk is computed. There are three buffers at most. */
+static double follow_chunks(const scene *s, int ranks, int chunks)
+{
+    axis a = {.ranks = ranks, .latency = s->levels[0].latency_seconds};
+    const double tensor = tensor_bytes / ranks * (ranks - 1) / ranks / s->levels[0].bytes_per_second / chunks;
+    const int buffers = chunks < 3 ? chunks : 3;
+    post_on_links(&a, 0, 3 * tensor);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        wait_for_link(&a, chunk % buffers);
+        if (chunk + 1 >= buffers && chunk + 1 < chunks)
+            wait_for_link(&a, (chunk + 1) % buffers);
+        if (chunk + 1 < chunks)
+            post_on_links(&a, (chunk + 1) % buffers, 3 * tensor);
+        for (int r = 0; r < ranks; r++)
+            a.now[r] += all_attention / ranks / chunks * (r == s->simulation.slow_rank ? s->simulation.slow_factor : 1);
+        post_on_links(&a, chunk % buffers, tensor);
+    }
+    for (int buffer = 0; buffer < buffers; buffer++)
+        wait_for_link(&a, buffer);
+    return largest(a.now, ranks) + 2 * a.latency;
+}
+
+static void test_a_slow_rank_on_an_axis(void **state)
+{
+    (void)state;
+    const double rates[] = {1e7, 1e8, 1e9};
+    for (int variant = 0; variant < 3 * 3 * 5; variant++)
+        for (int ranks = 2; ranks <= 4; ranks += 2) {
+            scene s;
+            make_even_scene(&s, ranks);
+            s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = 1 << variant % 3;
+            s.levels[0].bytes_per_second = rates[variant / 3 % 3];
+            s.simulation.slow_rank = variant / 9 < ranks ? variant / 9 : -1, s.simulation.slow_factor = 2.5;
+            within(simulate(&s, ranks).seconds, follow_chunks(&s, ranks, s.options.chunks), 1e-9);
+            ith_context_destroy(&s.context);
+        }
+}
+
+/* The card of a host sends the outputs of three ranks, and then of the slow one when it has computed. */
+static void test_a_slow_rank_behind_a_shared_link(void **state)
+{
+    (void)state;
+    for (int slow = 0; slow < 8; slow++)
+        for (int times = 2; times <= 20; times += 9) {
+            scene s;
+            make_even_scene(&s, 8);
+            s.machine.level_count = 2, s.machine.host_units = s.levels[0].ranks = 4;
+            s.levels[0].bytes_per_second = s.levels[0].latency_seconds = s.levels[1].bytes_per_second = 0;
+            s.levels[1].latency_seconds = 1e-3;
+            s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = 1;
+            s.simulation.slow_rank = slow, s.simulation.slow_factor = times;
+            const double part = all_attention / 8, across = tensor_bytes / 8 / 2, rate = 8 * across / part;
+            s.levels[1].group_bytes_per_second =
+                rate; /* all outputs of three ranks take 3/8 of the time of computing */
+            const double late = fmax(3 * across / rate, (times - 1) * part);
+            within(simulate(&s, 8).seconds, 2e-3 + 12 * across / rate + 1e-3 + part + late + across / rate + 1e-3,
+                   1e-9);
+            ith_context_destroy(&s.context);
+        }
+}
+
+/* In place all ranks wait for the slow one whenever they meet. */
+static void test_a_slow_rank_in_place(void **state)
+{
+    (void)state;
+    for (int slow = 0; slow < 4; slow++)
+        for (int chunks = 1; chunks <= 2; chunks++) {
+            scene s;
+            make_even_scene(&s, 4);
+            s.levels[0].shares_memory = true, s.rate.pack_bytes_per_second = 1e9;
+            s.options.ulysses = s.options.ring = 2, s.options.chunks = chunks;
+            s.simulation.slow_rank = slow, s.simulation.slow_factor = 3;
+            const double pack = 2 * tensor_bytes / 4 / 1e9, meetings = 2 * chunks - 1;
+            within(simulate(&s, 4).seconds, 3 * (pack + all_attention / 4) + (2 + meetings) * 1e-3, 1e-9);
+            ith_context_destroy(&s.context);
+        }
+}
+
+/* Four ranks of each host take turns on two units, in the order of ranks: the slow rank comes first or last. */
+static void test_a_slow_rank_takes_its_turn(void **state)
+{
+    (void)state;
+    for (int hosts = 1; hosts <= 2; hosts++)
+        for (int slow = 0; slow < 4 * hosts; slow++) {
+            scene s;
+            make_even_scene(&s, 2);
+            s.levels[0].ranks = 4, s.machine.level_count = 2;
+            for (int level = 0; level < 2; level++)
+                s.levels[level].bytes_per_second = s.levels[level].latency_seconds = 0;
+            s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = 1;
+            s.simulation.slow_rank = slow, s.simulation.slow_factor = 3;
+            const double part = all_attention / 4 / hosts;
+            within(simulate(&s, 4 * hosts).seconds, (slow % 4 < 2 ? 3 : 4) * part, 1e-9);
+            ith_context_destroy(&s.context);
+        }
+}
+
+/* ---- Other work and jitter ------------------------------------------------------------------------------------------- */
+
 /* The ranks' other work comes before attention, takes longer on a slow rank, and uses the units that ranks of a host
  * share. */
 static void test_other_work(void **state)
@@ -268,6 +468,68 @@ static void test_jitter(void **state)
     assert_true(simulate(&s, 8).seconds != after);
     s.simulation.jitter = 0;
     within(simulate(&s, 8).seconds, before, 1e-9);
+    ith_context_destroy(&s.context);
+}
+
+/* The mean and the standard deviation of the time of one piece of work over its price. */
+static void measure_jitter(double jitter, double *mean, double *deviation, double *least)
+{
+    enum { SEEDS = 10000 };
+    scene s;
+    double sum = 0, squares = 0;
+    make_even_scene(&s, 1);
+    s.simulation.jitter = jitter, *least = 1;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        s.simulation.seed = seed;
+        const double factor = simulate(&s, 1).seconds / all_attention;
+        sum += factor, squares += factor * factor, *least = fmin(*least, factor);
+    }
+    *mean = sum / SEEDS, *deviation = sqrt(squares / SEEDS - *mean * *mean);
+    ith_context_destroy(&s.context);
+}
+
+/* Work takes at least a tenth of its price, also with the most jitter. */
+static void test_jitter_is_normal(void **state)
+{
+    (void)state;
+    double mean, deviation, least;
+    measure_jitter(0.1, &mean, &deviation, &least);
+    within(mean, 1, 0.004);
+    within(deviation, 0.1, 0.03);
+    measure_jitter(1, &mean, &deviation, &least);
+    within(least, 0.1, 1e-9);
+    within(mean, 0.1 * 0.184060 + 0.815940 + 0.266085,
+           0.03); /* of max(1 + x, 0.1), with x from a normal distribution */
+}
+
+/* No two pieces of work of all ranks have the same jitter. */
+static void test_ranks_have_jitter_of_their_own(void **state)
+{
+    (void)state;
+    enum { RANKS = 6 };
+    scene s;
+    trace_file trace = {0};
+    double times[RANKS * RANKS];
+    int count = 0;
+    make_even_scene(&s, RANKS);
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "trace.json");
+    s.options.strategy = ITH_STRATEGY_RING, s.simulation.jitter = 0.1;
+    assert_int_equal(ith_trace_start(s.context, 1000), ITH_OK);
+    simulate(&s, RANKS);
+    assert_int_equal(ith_trace_save(s.context, path), ITH_OK);
+    char *text = temporary_read(path, NULL);
+    assert_true(trace_file_parse(text, &trace));
+    for (int i = 0; i < trace.count; i++)
+        if (!strcmp(trace.events[i].name, "attend") && count < RANKS * RANKS)
+            times[count++] = trace.events[i].dur;
+    assert_int_equal(count, RANKS * RANKS);
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < i; j++)
+            assert_true(fabs(times[i] - times[j]) > 1e-7 * times[i]);
+    free(text);
+    free(trace.events);
+    temporary_remove(folder);
     ith_context_destroy(&s.context);
 }
 
@@ -390,7 +652,14 @@ int main(void)
                                        cmocka_unit_test(test_turns),
                                        cmocka_unit_test(test_uneven_work),
                                        cmocka_unit_test(test_a_slow_rank),
+                                       cmocka_unit_test(test_a_slow_rank_on_a_ring),
+                                       cmocka_unit_test(test_a_slow_rank_on_an_axis),
+                                       cmocka_unit_test(test_a_slow_rank_behind_a_shared_link),
+                                       cmocka_unit_test(test_a_slow_rank_in_place),
+                                       cmocka_unit_test(test_a_slow_rank_takes_its_turn),
                                        cmocka_unit_test(test_jitter),
+                                       cmocka_unit_test(test_jitter_is_normal),
+                                       cmocka_unit_test(test_ranks_have_jitter_of_their_own),
                                        cmocka_unit_test(test_many_ranks),
                                        cmocka_unit_test(test_trace),
                                        cmocka_unit_test(test_nonsense),
