@@ -286,7 +286,7 @@ typedef struct datagram {
     wire_kind kind;
     int64_t exchange, number, bytes, data; /* data: the bytes that follow the head */
     int64_t taken;
-    enum { AS_IT_IS, FROM, TO, GROUP, TAG, REGIONS, SIZES, KIND, SENDER, LENGTH } wrong; /* the wrong field */
+    enum { AS_IT_IS, FROM, TO, GROUP, TAG, REGIONS, SIZES, KIND, STRANGER, SENDER, LENGTH } wrong; /* the wrong field */
     int64_t value; /* of the wrong field; LENGTH: of the whole datagram */
 } datagram;
 
@@ -335,6 +335,7 @@ static int64_t receive_arriving(void *self, int *process, const void **data)
     case REGIONS: head.regions = d->value; break;
     case SIZES: head.sizes ^= (uint64_t)d->value; break;
     case KIND: head.kind = (int32_t)d->value; break;
+    case STRANGER: head.from = 3, head.group = d->value; break; /* a rank that is no member of the group */
     default: break;
     }
     memcpy(l->in, &head, sizeof head);
@@ -369,7 +370,7 @@ static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
 {
     static liar l;
     static char memory[2 * MEMORY];
-    void *states[2], *parts[2];
+    void *states[2], *parts[3];
     int numbers[2], size;
     char sentence[256];
     const char *said = "";
@@ -383,6 +384,9 @@ static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
         pair.number = 1, pair.size = 2, pair.members = (const int[]){i, 2 + i};
         assert_int_equal(ith_wire_transport.split(states[i], &pair, &parts[i]), ITH_OK);
     }
+    ith_subgroup three_ranks = ITH_SUBGROUP_INIT; /* rank 0 has no state of it */
+    three_ranks.number = 2, three_ranks.size = 3, three_ranks.rank = 1, three_ranks.members = (const int[]){0, 1, 2};
+    assert_int_equal(ith_wire_transport.split(states[1], &three_ranks, &parts[2]), ITH_OK);
     for (int i = 0; i < m->posts; i++)
         assert_int_equal(post_with_far(states[0], i, m, memory), ITH_OK);
     for (int i = 0; i < m->posts && m->over; i++) {
@@ -410,8 +414,9 @@ static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
     ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
     for (int i = 0; i < 2; i++)
         ith_wire_transport.leave(states[i]);
-    for (int i = 0; i < 2; i++)
-        ith_wire_transport.close(parts[i]), ith_wire_transport.close(states[i]);
+    for (int i = 0; i < 3; i++)
+        ith_wire_transport.close(parts[i]);
+    ith_wire_transport.close(states[0]), ith_wire_transport.close(states[1]);
 }
 
 #define WRONG "rank 0 got a wrong datagram from rank 2 (host there, pid 2): "
@@ -566,9 +571,11 @@ static void wrong_heads_are_refused(void **state)
         {.last = {WIRE_CREDIT, .wrong = KIND, .value = 0}, .sentence = kind},
         {.last = {WIRE_CREDIT, .wrong = KIND, .value = 6}, .sentence = kind},
         {.last = {WIRE_CREDIT, -1}, .sentence = kind},
-        /* one group 1 has ranks 0 and 2, the other 1 and 3; there is no group 2: a rank may have closed its state */
+        /* one group 1 has ranks 0 and 2, the other ranks 1 and 3; rank 0 has no state of group 2; there is no group 3 */
         {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 1}, .sentence = WRONG "an offer that is out of turn"},
         {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 2}},
+        {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 3}},
+        {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, STRANGER, 1}},
         /* the number of offers that were taken */
         {1, .out = 100, .last = {WIRE_CREDIT, .taken = 1}},
         {1, .out = 100, .last = {WIRE_CREDIT, .taken = 2}, .sentence = count},
@@ -697,6 +704,66 @@ static void the_silent_rank_of_a_circle_is_named(void **state)
     for (int i = 0; i < 3; i++)
         for (int other = 0; other < 3; other += 2)
             name_silent_rank(lasts[i], other);
+}
+
+/* ---- Signs of life ----------------------------------------------------------------------------------------------- */
+
+static int told_wait; /* the rank for which rank 0 said last that it waits */
+
+static bool hear_sign(void *self, int process, const void *data, size_t bytes, bool droppable)
+{
+    life_message m = {0};
+    (void)self, (void)process, (void)droppable;
+    memcpy(&m, data, bytes < sizeof m ? bytes : sizeof m);
+    if (m.kind == 1 && m.rank == 0)
+        told_wait = m.waits_for;
+    return true;
+}
+
+static void wait_for_both(void *state, double seconds)
+{
+    const double end = ith_watch_now() + seconds;
+    while (ith_watch_now() < end)
+        ith_wire_transport.wait(state, 0, 0.01, &(bool){false});
+}
+
+/* A datagram shows that its sender lives, has worked, and does not wait, also if none of its messages come. */
+static void a_datagram_is_a_sign_of_life(void **state)
+{
+    static liar l;
+    static char memory[200];
+    static const datagram credit = {.kind = WIRE_CREDIT};
+    static ith_transfer lists[2];
+    void *states[2];
+    int numbers[2], size, named = -1;
+    char sentence[256];
+    const char *said;
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_life, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+    l.link.tell = hear_sign;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    ith_operation operation = ITH_OPERATION_INIT;
+    for (int i = 0; i < 2; i++)
+        lists[i] = (ith_transfer){2 + i, {.data = memory + 100 * i, .count = {1, 1}, .bytes = 100}};
+    operation.what = "a test", operation.receives = lists, operation.receive_count = 2;
+    assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+    give_life(states[0], 2, 3);
+    wait_for_both(states[0], 0.3);
+    give_life(states[0], 3, -1);
+    wait_for_both(states[0], 0.1);
+    const double before = ith_watch_now();
+    assert_int_equal(take(states[0], &credit, &said), ITH_OK);
+    const double after = ith_watch_now();
+    wait_for_both(states[0], 0.1);
+    assert_int_equal(told_wait, 3); /* neither is late, and rank 3 worked first */
+    give_life(states[0], 3, -1);
+    const double silence = ith_wire_transport.silence(states[0], 0, &named), now = ith_watch_now();
+    assert_int_equal(named, 2);
+    assert_true(silence > 0.1 && silence >= 0.99 * (now - after) - 1e-3 && silence <= now - before);
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
 }
 
 /* ---- Processes that are not connected yet --------------------------------------------------------------------- */
@@ -922,6 +989,7 @@ int main(void)
         cmocka_unit_test(wrong_heads_are_refused),
         cmocka_unit_test(datagrams_that_waited_are_compared),
         cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
+        cmocka_unit_test(a_datagram_is_a_sign_of_life),
         cmocka_unit_test(the_process_for_which_another_waits_at_the_start_is_named),
         cmocka_unit_test(the_sentence_of_a_process_that_gave_up_ends_the_group),
         cmocka_unit_test(without_memory_nothing_is_made),

@@ -230,8 +230,8 @@ static void take_datagram(wire_world *world, int process, const char *data, int6
     if (a.bytes < 0)
         return reject(world, process, "it is too short");
     memcpy(head, data, sizeof *head);
-    if (head->from < 0 || head->from >= world->size || world->process_of[head->from] != process || head->to < 0 ||
-        head->to >= world->size || !ith_wire_is_near(world, head->to))
+    if (head->from < 0 || head->from >= world->size || world->process_of[head->from] != process ||
+        !ith_wire_is_near(world, head->to))
         return reject(world, process, "its ranks are wrong");
     if (head->kind < WIRE_OFFER || head->kind > WIRE_CREDIT || head->exchange < 0)
         return reject(world, process, "its kind is unknown");
