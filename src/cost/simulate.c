@@ -191,9 +191,7 @@ static void post_on_axis(ith_simulator *s, int rank, int exchange, const ith_pos
     const int ulysses = s->price->setting.ulysses, axis = rank / ulysses;
     const int64_t number = s->ranks[rank].axis_posts++;
     ith_axis_post *p = &s->axes[axis * ITH_POSTS_KEPT + number % ITH_POSTS_KEPT];
-    if (p->posted == 0)
-        p->latest = *part;
-    combine(&p->latest, part);
+    combine(&p->latest, part); /* beyond earlier all-to-alls, because times only grow */
     if (++p->posted < ulysses)
         return;
     p->posted = 0;

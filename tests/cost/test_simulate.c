@@ -179,6 +179,8 @@ static void test_turns(void **state)
     const double four = simulate(&s, 4).seconds;
     s.machine.host_units = 2;
     within(simulate(&s, 4).seconds, 2 * four, 0.01);
+    s.machine.rank_units = 2; /* each rank takes both units, and is twice as fast */
+    within(simulate(&s, 4).seconds, 2 * four, 0.01);
     ith_context_destroy(&s.context);
 }
 
@@ -195,6 +197,9 @@ static void test_uneven_work(void **state)
     within(simulate(&s, 4).start_seconds, 2e-3, 1e-9);
     s.machine.start_seconds = 5e-3;
     within(simulate(&s, 4).start_seconds, 7e-3, 1e-9);
+    s.problem.heads = 4; /* all begin late, and then nobody waits */
+    assert_true(simulate(&s, 4).waiting_seconds < 1e-9);
+    assert_true(simulate(&s, 1).start_seconds == 0);
     ith_context_destroy(&s.context);
 }
 
@@ -229,6 +234,35 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* A piece of work in a trace. */
+typedef struct piece {
+    int rank;
+    double begin, seconds;
+} piece;
+
+/* Simulates, and lists the attention of all ranks in the order of the trace. Returns the number of pieces. */
+static int list_attention(scene *s, int ranks, piece *pieces, int most)
+{
+    trace_file trace = {0};
+    int count = 0;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "trace.json");
+    assert_int_equal(ith_trace_start(s->context, 1000), ITH_OK);
+    simulate(s, ranks);
+    assert_int_equal(ith_trace_save(s->context, path), ITH_OK);
+    char *text = temporary_read(path, NULL);
+    assert_true(trace_file_parse(text, &trace));
+    for (int i = 0; i < trace.count; i++) {
+        const trace_event *e = &trace.events[i];
+        if (!strcmp(e->name, "attend") && count < most)
+            pieces[count++] = (piece){(int)e->pid, e->ts * 1e-6, e->dur * 1e-6};
+    }
+    free(text);
+    free(trace.events);
+    temporary_remove(folder);
+    return count;
+}
+
 /* ---- A slow rank, followed step by step ---------------------------------------------------------------------------- */
 
 enum { MOST = 6, EVEN_LENGTH = 3840 }; /* the length is divisible by every number of ranks here */
@@ -254,9 +288,9 @@ static double largest(const double *values, int count)
     return most;
 }
 
-/* The seconds of a ring. A hop moves when the neighbours with which the rank exchanges shards have begun it too. While
+/* The seconds of a ring, and the time at which each rank has computed (done). A hop moves when the neighbours with which the rank exchanges shards have begun it too. While
  * the rank computes, the link has the share `overlap` of its rate. */
-static double follow_ring(const scene *s, int ranks)
+static double follow_ring(const scene *s, int ranks, double done[MOST])
 {
     const bool line = s->options.direction == ITH_DIRECTION_BIDIR;
     const double rate = s->levels[0].bytes_per_second, latency = s->levels[0].latency_seconds;
@@ -272,6 +306,7 @@ static double follow_ring(const scene *s, int ranks)
             const int here = !line || hop == 0 ? 1 : (r - hop >= 0) + (r + hop < ranks);
             const double factor = r == s->simulation.slow_rank ? s->simulation.slow_factor : 1;
             now[r] += here * factor * all_attention / ranks / ranks;
+            done[r] = here ? now[r] : done[r];
             if (hop == ranks - 1 || !(come[0] || come[1] || leave[0] || leave[1]))
                 continue;
             double ready = posted[r];
@@ -297,12 +332,14 @@ static void test_a_slow_rank_on_a_ring(void **state)
     for (int ranks = 2; ranks <= MOST; ranks++)
         for (int variant = 0; variant < 2 * 4 * 3 * MOST; variant++) {
             scene s;
+            double done[MOST];
             make_even_scene(&s, ranks);
             s.options.strategy = ITH_STRATEGY_RING;
             s.options.direction = variant & 1 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
             s.levels[0].bytes_per_second = rates[variant / 2 % 4], s.levels[0].overlap = shares[variant / 8 % 3];
             s.simulation.slow_rank = variant / 24 < ranks ? variant / 24 : -1, s.simulation.slow_factor = 2.5;
-            within(simulate(&s, ranks).seconds, follow_ring(&s, ranks), 1e-9);
+            s.simulation.executions = 3;
+            within(simulate(&s, ranks).seconds, follow_ring(&s, ranks, done), 1e-9);
             ith_context_destroy(&s.context);
         }
 }
@@ -362,6 +399,7 @@ static void test_a_slow_rank_on_an_axis(void **state)
             s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = 1 << variant % 3;
             s.levels[0].bytes_per_second = rates[variant / 3 % 3];
             s.simulation.slow_rank = variant / 9 < ranks ? variant / 9 : -1, s.simulation.slow_factor = 2.5;
+            s.simulation.executions = 3;
             within(simulate(&s, ranks).seconds, follow_chunks(&s, ranks, s.options.chunks), 1e-9);
             ith_context_destroy(&s.context);
         }
@@ -388,6 +426,91 @@ static void test_a_slow_rank_behind_a_shared_link(void **state)
                    1e-9);
             ith_context_destroy(&s.context);
         }
+}
+
+/* Each rank ends when it has its shards, also a rank that is not the last. The trace shows all of them. */
+static void test_ends_on_a_ring(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2 * MOST; variant++) {
+        scene s;
+        piece pieces[2 * MOST * MOST];
+        double done[MOST], end[MOST] = {0}, begin = INFINITY;
+        make_even_scene(&s, MOST);
+        s.options.strategy = ITH_STRATEGY_RING;
+        s.options.direction = variant & 1 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+        s.levels[0].bytes_per_second = 1e9;
+        s.simulation.slow_rank = variant / 2, s.simulation.slow_factor = 2.5;
+        const int count = list_attention(&s, MOST, pieces, 2 * MOST * MOST);
+        assert_true(count >= MOST * MOST);
+        for (int i = 0; i < count; i++) {
+            begin = fmin(begin, pieces[i].begin);
+            end[pieces[i].rank] = fmax(end[pieces[i].rank], pieces[i].begin + pieces[i].seconds);
+        }
+        follow_ring(&s, MOST, done);
+        for (int r = 0; r < MOST; r++)
+            within(end[r] - begin, done[r], 1e-5);
+        ith_context_destroy(&s.context);
+    }
+}
+
+/* The host whose ranks have more rows occupies its card longer, and all wait for it. */
+static void test_uneven_hosts(void **state)
+{
+    (void)state;
+    scene s;
+    make_even_scene(&s, 8);
+    s.machine.level_count = 2, s.machine.host_units = s.levels[0].ranks = 4;
+    s.levels[0].bytes_per_second = s.levels[0].latency_seconds = s.levels[1].bytes_per_second = 0;
+    s.levels[1].latency_seconds = 1e-3, s.levels[1].group_bytes_per_second = 1e6;
+    s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = 1;
+    s.problem.heads = 8, s.problem.q_len = s.problem.kv_len = 9; /* rows: 2, 1, 1, 1 and 1, 1, 1, 1 */
+    const double row = DIM * 4 / 1e6, compute = 4.0 * 9 * 9 * DIM / 1e11;
+    within(simulate(&s, 8).seconds, 2e-3 + 3 * 5 * 4 * row + 1e-3 + compute + 4 * 5 * row + 1e-3, 1e-9);
+    ith_context_destroy(&s.context);
+}
+
+/* Ranks take units in the order in which they want them. The queue is followed here with the times of the trace. */
+static void test_a_queue_for_units(void **state)
+{
+    (void)state;
+    enum { RANKS = 8, UNITS = 3, CHUNKS = 4, PIECES = RANKS * CHUNKS };
+    scene s;
+    piece pieces[PIECES], own[RANKS][CHUNKS];
+    double ready[RANKS], free_at[UNITS], begin = INFINITY;
+    int taken[RANKS] = {0}, listed[RANKS] = {0};
+    make_even_scene(&s, UNITS);
+    s.levels[0].shares_memory = true;
+    s.problem.heads = PIECES;
+    s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = CHUNKS;
+    s.simulation.jitter = 0.3;
+    assert_int_equal(list_attention(&s, RANKS, pieces, PIECES), PIECES);
+    for (int i = 0; i < PIECES; i++)
+        begin = fmin(begin, pieces[i].begin);
+    for (int r = 0; r < RANKS; r++)
+        ready[r] = begin;
+    for (int u = 0; u < UNITS; u++)
+        free_at[u] = begin;
+    for (int i = 0; i < PIECES; i++) { /* of each rank in the order of times */
+        piece *of = own[pieces[i].rank];
+        int at = listed[pieces[i].rank]++;
+        for (; at > 0 && of[at - 1].begin > pieces[i].begin; at--)
+            of[at] = of[at - 1];
+        of[at] = pieces[i];
+    }
+    for (int i = 0; i < PIECES; i++) {
+        int rank = -1, unit = 0;
+        for (int r = 0; r < RANKS; r++)
+            if (taken[r] < CHUNKS && (rank < 0 || ready[r] < ready[rank]))
+                rank = r;
+        for (int u = 1; u < UNITS; u++)
+            unit = free_at[u] < free_at[unit] ? u : unit;
+        const piece *p = &own[rank][taken[rank]++];
+        const double expected = fmax(ready[rank], free_at[unit]);
+        assert_true(fabs(p->begin - expected) < 1e-6);
+        ready[rank] = free_at[unit] = p->begin + p->seconds;
+    }
+    ith_context_destroy(&s.context);
 }
 
 /* In place all ranks wait for the slow one whenever they meet. */
@@ -442,6 +565,7 @@ static void test_other_work(void **state)
     within(after.seconds, 11 * before.seconds, 1e-9);
     within(after.waiting_seconds, before.waiting_seconds, 1e-6);
     within(after.compute_seconds, before.compute_seconds, 1e-9);
+    assert_true(after.sent_bytes == before.sent_bytes);
     s.simulation.slow_rank = 3, s.simulation.slow_factor = 2;
     assert_true(simulate(&s, 8).seconds > 21 * before.seconds && simulate(&s, 8).seconds <= 22.001 * before.seconds);
     s.simulation.slow_rank = -1;
@@ -508,28 +632,14 @@ static void test_ranks_have_jitter_of_their_own(void **state)
     (void)state;
     enum { RANKS = 6 };
     scene s;
-    trace_file trace = {0};
-    double times[RANKS * RANKS];
-    int count = 0;
+    piece pieces[RANKS * RANKS];
     make_even_scene(&s, RANKS);
-    char *folder = temporary_folder();
-    const char *path = temporary_path(folder, "trace.json");
     s.options.strategy = ITH_STRATEGY_RING, s.simulation.jitter = 0.1;
-    assert_int_equal(ith_trace_start(s.context, 1000), ITH_OK);
-    simulate(&s, RANKS);
-    assert_int_equal(ith_trace_save(s.context, path), ITH_OK);
-    char *text = temporary_read(path, NULL);
-    assert_true(trace_file_parse(text, &trace));
-    for (int i = 0; i < trace.count; i++)
-        if (!strcmp(trace.events[i].name, "attend") && count < RANKS * RANKS)
-            times[count++] = trace.events[i].dur;
+    const int count = list_attention(&s, RANKS, pieces, RANKS * RANKS);
     assert_int_equal(count, RANKS * RANKS);
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++)
-            assert_true(fabs(times[i] - times[j]) > 1e-7 * times[i]);
-    free(text);
-    free(trace.events);
-    temporary_remove(folder);
+            assert_true(fabs(pieces[i].seconds - pieces[j].seconds) > 1e-7 * pieces[i].seconds);
     ith_context_destroy(&s.context);
 }
 
@@ -657,6 +767,9 @@ int main(void)
                                        cmocka_unit_test(test_a_slow_rank_behind_a_shared_link),
                                        cmocka_unit_test(test_a_slow_rank_in_place),
                                        cmocka_unit_test(test_a_slow_rank_takes_its_turn),
+                                       cmocka_unit_test(test_ends_on_a_ring),
+                                       cmocka_unit_test(test_uneven_hosts),
+                                       cmocka_unit_test(test_a_queue_for_units),
                                        cmocka_unit_test(test_jitter),
                                        cmocka_unit_test(test_jitter_is_normal),
                                        cmocka_unit_test(test_ranks_have_jitter_of_their_own),
