@@ -287,7 +287,8 @@ typedef struct datagram {
     int64_t exchange, number, bytes, data; /* data: the bytes that follow the head */
     int64_t taken;
     enum { AS_IT_IS, FROM, TO, GROUP, TAG, REGIONS, SIZES, KIND, STRANGER, SENDER, LENGTH } wrong; /* the wrong field */
-    int64_t value; /* of the wrong field; LENGTH: of the whole datagram */
+    int64_t value;         /* of the wrong field; LENGTH: of the whole datagram */
+    const wire_head *like; /* not NULL: it tells the regions of this head */
 } datagram;
 
 /* Datagrams that come in turn, and the exchanges of rank 0 with rank 2. */
@@ -315,6 +316,12 @@ static void *reserve_if_room(void *self, int process, int64_t bytes)
     return l->due < 0 ? NULL : l->out;
 }
 
+/* Byte number `at` of the data of every flow. */
+static char letter(int64_t at)
+{
+    return (char)(at * 31 % 251);
+}
+
 static int64_t receive_arriving(void *self, int *process, const void **data)
 {
     liar *l = self;
@@ -325,6 +332,8 @@ static int64_t receive_arriving(void *self, int *process, const void **data)
     wire_head head = {.kind = (int32_t)d->kind, .from = 2, .to = 0, .taken = d->taken, .exchange = d->exchange};
     head.number = d->number, head.bytes = d->bytes;
     head.tag = 7, head.regions = 1, head.sizes = (uint64_t)d->bytes * 1099511628211u + 1;
+    if (d->like)
+        head.regions = d->like->regions, head.sizes = d->like->sizes;
     *process = d->wrong == SENDER ? (int)d->value : 1;
     *data = l->in;
     switch (d->wrong) {
@@ -339,7 +348,8 @@ static int64_t receive_arriving(void *self, int *process, const void **data)
     default: break;
     }
     memcpy(l->in, &head, sizeof head);
-    memset(l->in + sizeof head, 'd', (size_t)d->data);
+    for (int64_t i = 0; i < d->data; i++)
+        l->in[(int64_t)sizeof head + i] = letter(d->kind == WIRE_DATA ? d->number + i : i);
     return d->wrong == LENGTH ? d->value : (int64_t)sizeof head + d->data;
 }
 
@@ -629,6 +639,134 @@ static void datagrams_that_waited_are_compared(void **state)
         if (sent.kind != (int32_t)rows[i].kind)
             fail_msg("row %zu: a datagram of kind %d was sent, not of kind %d", i, sent.kind, (int)rows[i].kind);
     }
+}
+
+/* ---- Data -------------------------------------------------------------------------------------------------------- */
+
+enum { PART = 3000, ROWS = 5, ROW = 500, APART = 600, OTHER = 10, FLOW = PART + ROWS * ROW };
+
+/* What rank 0 has sent: the last offer and the last ask, and all data of one flow. */
+static wire_head offered, asked;
+static char sent_data[FLOW];
+static int64_t sent_bytes;
+
+static void send_noted(void *self, int process, int64_t bytes)
+{
+    liar *l = self;
+    wire_head head;
+    assert_int_equal(process, 1);
+    l->sent++;
+    memcpy(&head, l->out, sizeof head);
+    if (head.kind == WIRE_OFFER && head.to == 2)
+        offered = head;
+    if (head.kind == WIRE_ASK)
+        asked = head;
+    if (head.kind != WIRE_DATA)
+        return;
+    assert_true(head.number == sent_bytes && head.bytes == bytes - (int64_t)sizeof head &&
+                head.bytes <= FLOW - sent_bytes);
+    memcpy(sent_data + sent_bytes, l->out + sizeof head, (size_t)head.bytes);
+    sent_bytes += head.bytes;
+}
+
+/* Lists a flow with rank 2 of a region of PART bytes, and a region of rows that lie apart. A transfer with rank 3 lies
+ * between them, and one with rank 0 itself before them. */
+static void list_flow(ith_transfer list[4], char *memory)
+{
+    list[0] = (ith_transfer){0, {.data = memory, .count = {1, 1}, .bytes = OTHER}};
+    list[1] = (ith_transfer){2, {.data = memory + 100, .count = {1, 1}, .bytes = PART}};
+    list[2] = (ith_transfer){3, {.data = memory + 50, .count = {1, 1}, .bytes = OTHER}};
+    list[3] = (ith_transfer){2, {.data = memory + 4000, .count = {ROWS, 1}, .stride = {APART, 0}, .bytes = ROW}};
+}
+
+/* Byte number `at` of the flow in memory. */
+static char *at_flow(char *memory, int64_t at)
+{
+    at -= PART;
+    return at < 0 ? memory + 100 + PART + at : memory + 4000 + at / ROW * APART + at % ROW;
+}
+
+/* The data of a flow fill its regions, and nothing else, however datagrams divide them. */
+static void data_pass_between_regions_and_datagrams(void **state)
+{
+    static liar l;
+    static char memory[2][8000], expected[8000];
+    static ith_transfer lists[2][4];
+    void *states[2];
+    int numbers[2], size;
+    char sentence[256];
+    const char *said = "";
+    bool done = false;
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+    l.link.send = send_noted;
+    sent_bytes = 0;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    for (int i = 0; i < 2; i++)
+        list_flow(lists[i], memory[i]);
+    memset(memory[0], '-', sizeof memory[0]);
+    memcpy(expected, memory[0], sizeof expected);
+    for (int64_t i = 0; i < FLOW; i++)
+        *at_flow(expected, i) = *at_flow(memory[1], i) = letter(i);
+    for (int64_t i = 0; i < OTHER; i++)
+        expected[50 + i] = letter(i);
+    ith_operation operation = ITH_OPERATION_INIT;
+    operation.tag = 7, operation.what = "a test";
+    operation.receives = lists[0], operation.receive_count = 4;
+    operation.sends = lists[1], operation.send_count = 4;
+    assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+    assert_true(asked.regions == 2 && asked.bytes == FLOW && asked.sizes == offered.sizes);
+    const int64_t ends[] = {1, PART - 1, PART, PART + ROW + 1, PART + 3 * ROW, FLOW};
+    const datagram other = {.kind = WIRE_OFFER, .bytes = OTHER, .data = OTHER, .wrong = FROM, .value = 3};
+    assert_int_equal(take(states[0], &other, &said), ITH_OK);
+    for (int i = 0, from = 0; i < 6; from = (int)ends[i++]) {
+        const datagram data = {.kind = WIRE_DATA, .number = from, .bytes = ends[i] - from, .data = ends[i] - from};
+        assert_int_equal(take(states[0], &data, &said), ITH_OK);
+    }
+    const datagram ask = {.kind = WIRE_ASK, .bytes = FLOW, .like = &asked};
+    assert_int_equal(take(states[0], &ask, &said), ITH_OK);
+    assert_int_equal(ith_wire_transport.wait(states[0], 0, 1, &done), ITH_OK);
+    assert_true(done && sent_bytes == FLOW);
+    assert_memory_equal(memory[0], expected, sizeof expected);
+    for (int64_t i = 0; i < FLOW; i++)
+        assert_true(sent_data[i] == letter(i));
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+}
+
+/* Flows of as many regions and bytes, whose regions have other sizes or another order, have other hashes. */
+static void sizes_and_their_order_make_the_hash(void **state)
+{
+    static liar l;
+    static char memory[2 * FLOW];
+    static ith_transfer lists[4][3];
+    static const int64_t sizes[4][3] = {{1000, 2000, 2500}, {2000, 1000, 2500}, {1000, 2500, 2000}, {999, 2001, 2500}};
+    uint64_t hashes[4];
+    void *states[2];
+    int numbers[2], size;
+    char sentence[256];
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+    l.link.send = send_noted;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    for (int i = 0; i < 4; i++) {
+        ith_operation operation = ITH_OPERATION_INIT;
+        for (int j = 0; j < 3; j++)
+            lists[i][j] = (ith_transfer){2, {.data = memory, .count = {1, 1}, .bytes = sizes[i][j]}};
+        operation.request = i, operation.tag = 7, operation.what = "a test";
+        operation.sends = lists[i], operation.send_count = 3;
+        assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+        assert_true(offered.exchange == i && offered.regions == 3 && offered.bytes == FLOW);
+        hashes[i] = offered.sizes;
+        for (int j = 0; j < i; j++)
+            assert_true(hashes[i] != hashes[j]);
+    }
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
 }
 
 /* ---- Circles of waits -------------------------------------------------------------------------------------------- */
@@ -988,6 +1126,8 @@ int main(void)
         cmocka_unit_test(wrong_data_are_refused),
         cmocka_unit_test(wrong_heads_are_refused),
         cmocka_unit_test(datagrams_that_waited_are_compared),
+        cmocka_unit_test(data_pass_between_regions_and_datagrams),
+        cmocka_unit_test(sizes_and_their_order_make_the_hash),
         cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
         cmocka_unit_test(a_datagram_is_a_sign_of_life),
         cmocka_unit_test(the_process_for_which_another_waits_at_the_start_is_named),

@@ -494,13 +494,15 @@ static void test_few_heads(void **state)
     bed b;
     make_bed(&b);
     const double head = compute_all / HEADS;
-    b.problem.heads = 6, b.problem.kv_heads = 2;
+    b.problem.heads = 6, b.problem.kv_heads = 1; /* a rank has two heads, and then one */
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 2;
     near(cost_of(&b, 2).compute_seconds, 3 * head);
     b.problem.heads = b.problem.kv_heads = 1, b.options.chunks = 1;
     near(cost_of(&b, 2).compute_seconds, head);
     b.options.strategy = ITH_STRATEGY_RING, b.problem.q_len = 1;
     near(cost_of(&b, 4).compute_seconds, head / LENGTH);
+    b.problem.q_len = LENGTH; /* shards of 2731, 2731 and 2730 keys */
+    near(cost_of(&b, 3).compute_seconds, head * 2731 / LENGTH);
     ith_context_destroy(&b.context);
 }
 
