@@ -316,7 +316,9 @@ static void *reserve_if_room(void *self, int process, int64_t bytes)
     return l->due < 0 ? NULL : l->out;
 }
 
-/* Byte number `at` of the data of every flow. */
+enum { RANK_APART = 100 };
+
+/* Byte number `at` of the data of every flow from rank 2. The flows from rank 3 are RANK_APART bytes further. */
 static char letter(int64_t at)
 {
     return (char)(at * 31 % 251);
@@ -349,7 +351,8 @@ static int64_t receive_arriving(void *self, int *process, const void **data)
     }
     memcpy(l->in, &head, sizeof head);
     for (int64_t i = 0; i < d->data; i++)
-        l->in[(int64_t)sizeof head + i] = letter(d->kind == WIRE_DATA ? d->number + i : i);
+        l->in[(int64_t)sizeof head + i] =
+            letter((d->kind == WIRE_DATA ? d->number + i : i) + RANK_APART * (head.from - 2));
     return d->wrong == LENGTH ? d->value : (int64_t)sizeof head + d->data;
 }
 
@@ -710,7 +713,7 @@ static void data_pass_between_regions_and_datagrams(void **state)
     for (int64_t i = 0; i < FLOW; i++)
         *at_flow(expected, i) = *at_flow(memory[1], i) = letter(i);
     for (int64_t i = 0; i < OTHER; i++)
-        expected[50 + i] = letter(i);
+        expected[50 + i] = letter(RANK_APART + i);
     ith_operation operation = ITH_OPERATION_INIT;
     operation.tag = 7, operation.what = "a test";
     operation.receives = lists[0], operation.receive_count = 4;
@@ -731,6 +734,43 @@ static void data_pass_between_regions_and_datagrams(void **state)
     assert_memory_equal(memory[0], expected, sizeof expected);
     for (int64_t i = 0; i < FLOW; i++)
         assert_true(sent_data[i] == letter(i));
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+}
+
+/* Four offers, two of each far rank, wait for their exchanges, and keep their data apart. */
+static void offers_of_two_ranks_wait_apart(void **state)
+{
+    static liar l;
+    static char memory[4][OTHER];
+    static ith_transfer lists[4];
+    void *states[2];
+    int numbers[2], size;
+    char sentence[256];
+    const char *said = "";
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    for (int i = 0; i < 4; i++) {
+        const int64_t exchange = i / 2, bytes = OTHER - i;
+        const datagram offer = {WIRE_OFFER, exchange, exchange, bytes, bytes, 0, FROM, 2 + i % 2, NULL};
+        assert_int_equal(take(states[0], &offer, &said), ITH_OK);
+        lists[i] = (ith_transfer){2 + i % 2, {.data = memory[i], .count = {1, 1}, .bytes = bytes}};
+    }
+    for (int i = 0; i < 2; i++) {
+        bool done = false;
+        ith_operation operation = ITH_OPERATION_INIT;
+        operation.request = i, operation.tag = 7, operation.what = "a test";
+        operation.receives = lists + 2 * i, operation.receive_count = 2;
+        assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+        assert_int_equal(ith_wire_transport.wait(states[0], i, 1, &done), ITH_OK);
+        assert_true(done);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int64_t at = 0; at < OTHER - i; at++)
+            assert_true(memory[i][at] == letter(at + i % 2 * RANK_APART));
     ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
     for (int i = 0; i < 2; i++)
         ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
@@ -1127,6 +1167,7 @@ int main(void)
         cmocka_unit_test(wrong_heads_are_refused),
         cmocka_unit_test(datagrams_that_waited_are_compared),
         cmocka_unit_test(data_pass_between_regions_and_datagrams),
+        cmocka_unit_test(offers_of_two_ranks_wait_apart),
         cmocka_unit_test(sizes_and_their_order_make_the_hash),
         cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
         cmocka_unit_test(a_datagram_is_a_sign_of_life),
