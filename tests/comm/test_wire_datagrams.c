@@ -31,7 +31,7 @@ typedef struct talk {
 typedef struct liar {
     ith_link link;
     uint32_t random;
-    bool closed;
+    bool closed, failed;  /* failed: the group had failed when the link was closed */
     int lies;             /* one of this many datagrams is a lie */
     int due;              /* datagrams that arrive before the next pause */
     int64_t sent, posted; /* datagrams that were sent to it; exchanges that were posted */
@@ -180,8 +180,8 @@ static void liar_wake(void *self)
 
 static void liar_close(void *self, bool failed)
 {
-    (void)failed;
-    ((liar *)self)->closed = true;
+    liar *l = self;
+    l->closed = true, l->failed = failed;
 }
 
 static void liar_init(liar *l, uint32_t seed)
@@ -423,6 +423,10 @@ static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
                              : internal   ? ITH_ERR_INTERNAL
                              : lost       ? ITH_ERR_IO
                                           : ITH_ERR_ARGUMENT);
+    void *late = states[0];
+    three_ranks.number = 3;
+    if (status)
+        assert_true(ith_wire_transport.split(states[0], &three_ranks, &late) == status && !late);
     memcpy(sent, l.out, sizeof *sent);
     ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
     for (int i = 0; i < 2; i++)
@@ -430,6 +434,7 @@ static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
     for (int i = 0; i < 3; i++)
         ith_wire_transport.close(parts[i]);
     ith_wire_transport.close(states[0]), ith_wire_transport.close(states[1]);
+    assert_true(l.closed && l.failed);
 }
 
 #define WRONG "rank 0 got a wrong datagram from rank 2 (host there, pid 2): "
@@ -641,6 +646,35 @@ static void datagrams_that_waited_are_compared(void **state)
         hold_meeting(&rows[i].meeting, i, &sent);
         if (sent.kind != (int32_t)rows[i].kind)
             fail_msg("row %zu: a datagram of kind %d was sent, not of kind %d", i, sent.kind, (int)rows[i].kind);
+    }
+}
+
+/* The last rank of a group takes it out of the list. The groups before it in the list stay. */
+static void a_group_that_ends_leaves_the_others(void **state)
+{
+    static liar l;
+    static const datagram wrong = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 2, NULL};
+    void *states[2], *parts[2];
+    int numbers[2], size;
+    char sentence[256];
+    const char *said;
+    (void)state;
+    for (int ended = 0; ended < 2; ended++) {
+        liar_init(&l, 1);
+        l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+        assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+        for (int i = 0; i < 2; i++) {
+            ith_subgroup pair = ITH_SUBGROUP_INIT;
+            pair.number = 1 + i, pair.size = 2, pair.members = (const int[]){0, 2};
+            assert_int_equal(ith_wire_transport.split(states[0], &pair, &parts[i]), ITH_OK);
+        }
+        ith_wire_transport.close(parts[0]);
+        if (ended)
+            assert_int_equal(take(states[0], &wrong, &said), ITH_ERR_INTERNAL);
+        ith_wire_transport.close(parts[1]);
+        for (int i = 0; i < 2; i++)
+            ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+        assert_true(l.closed && l.failed == (ended == 1));
     }
 }
 
@@ -1166,6 +1200,7 @@ int main(void)
         cmocka_unit_test(wrong_data_are_refused),
         cmocka_unit_test(wrong_heads_are_refused),
         cmocka_unit_test(datagrams_that_waited_are_compared),
+        cmocka_unit_test(a_group_that_ends_leaves_the_others),
         cmocka_unit_test(data_pass_between_regions_and_datagrams),
         cmocka_unit_test(offers_of_two_ranks_wait_apart),
         cmocka_unit_test(sizes_and_their_order_make_the_hash),
