@@ -286,7 +286,20 @@ typedef struct datagram {
     wire_kind kind;
     int64_t exchange, number, bytes, data; /* data: the bytes that follow the head */
     int64_t taken;
-    enum { AS_IT_IS, FROM, TO, GROUP, TAG, REGIONS, SIZES, KIND, STRANGER, SENDER, LENGTH } wrong; /* the wrong field */
+    enum {
+        AS_IT_IS,
+        FROM,
+        TO,
+        GROUP,
+        TAG,
+        REGIONS,
+        SIZES,
+        KIND,
+        STRANGER,
+        NEIGHBOUR,
+        SENDER,
+        LENGTH
+    } wrong;               /* the wrong field */
     int64_t value;         /* of the wrong field; LENGTH: of the whole datagram */
     const wire_head *like; /* not NULL: it tells the regions of this head */
 } datagram;
@@ -346,6 +359,7 @@ static int64_t receive_arriving(void *self, int *process, const void **data)
     case REGIONS: head.regions = d->value; break;
     case SIZES: head.sizes ^= (uint64_t)d->value; break;
     case KIND: head.kind = (int32_t)d->value; break;
+    case NEIGHBOUR: head.from = 3, head.to = 1, head.group = d->value; break; /* to rank 1, of another group */
     case STRANGER: head.from = 3, head.group = d->value; break; /* a rank that is no member of the group */
     default: break;
     }
@@ -593,6 +607,7 @@ static void wrong_heads_are_refused(void **state)
         {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 1}, .sentence = WRONG "an offer that is out of turn"},
         {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 2}},
         {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 3}},
+        {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, NEIGHBOUR, 1}, .sentence = WRONG "an offer that is out of turn"},
         {.last = {WIRE_OFFER, 0, 1, 0, 0, 0, STRANGER, 1}},
         /* the number of offers that were taken */
         {1, .out = 100, .last = {WIRE_CREDIT, .taken = 1}},
@@ -1115,7 +1130,9 @@ static void processes_that_contradict_are_refused(void **state)
     assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
     wrong[1].ranks = INT32_MAX;
     assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
-    l.link.all = both, l.link.process = 2;
+    l.link.all = both, l.link.process = -1;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
+    l.link.process = 2;
     assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
 }
 
