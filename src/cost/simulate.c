@@ -21,12 +21,25 @@
 /* ---- Times ----------------------------------------------------------------------------------------------------- */
 
 /* Random numbers: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
-static double uniform(uint64_t *state)
+static uint64_t draw(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state)
+{
+    return ((double)(draw(state) >> 11) + 0.5) * 0x1p-53;
+}
+
+/* The first state of the random numbers of a rank. It is a random number itself, so that no rank has the numbers of
+ * another one a few draws later. */
+static uint64_t first_state(int64_t seed, int rank)
+{
+    uint64_t state = (uint64_t)seed * 0x2545f4914f6cdd1du + (uint64_t)rank;
+    return draw(&state);
 }
 
 /* The time of a piece of work over its price, with the jitter that the caller wants (Box and Muller, 1958). The jitter
@@ -178,9 +191,7 @@ static void post_on_axis(ith_simulator *s, int rank, int exchange, const ith_pos
     const int ulysses = s->price->setting.ulysses, axis = rank / ulysses;
     const int64_t number = s->ranks[rank].axis_posts++;
     ith_axis_post *p = &s->axes[axis * ITH_POSTS_KEPT + number % ITH_POSTS_KEPT];
-    if (p->posted == 0)
-        p->latest = *part;
-    combine(&p->latest, part);
+    combine(&p->latest, part); /* beyond earlier all-to-alls, because times only grow */
     if (++p->posted < ulysses)
         return;
     p->posted = 0;
@@ -229,14 +240,22 @@ static void post_hop(ith_simulator *s, int rank, const ith_posted_part *part)
         try_hop(s, (rank + step[side] + s->rank_count) % s->rank_count, number);
 }
 
+/* Begins a POST step: the rank copies and compresses. It has posted when its clock is the earliest, so that shared links
+ * serve the posts of all ranks in the order of their times. */
 static void post(ith_simulator *s, int rank)
 {
-    ith_walker *w = &s->ranks[rank].walker;
-    const int exchange = w->step.exchange;
-    ith_traffic traffic;
-    ith_walk_exchange *e = ith_walker_post(w, false, &traffic);
-    const ith_posted_part part = occupy_links(s, rank, e, &traffic);
-    e->ready = INFINITY;
+    ith_simulated_rank *r = &s->ranks[rank];
+    ith_walker_post(&r->walker, false, &r->traffic)->ready = INFINITY;
+    r->posting = true;
+    push(s, rank);
+}
+
+static void end_post(ith_simulator *s, int rank)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    const int exchange = r->walker.step.exchange;
+    const ith_posted_part part = occupy_links(s, rank, &r->walker.exchanges[exchange], &r->traffic);
+    r->posting = false;
     if (exchange == ITH_EXCHANGE_HOP)
         post_hop(s, rank, &part);
     else
@@ -290,6 +309,10 @@ static void take_step(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];
     ith_walk_stop stop = r->packing ? ITH_WALK_PACK : ITH_WALK_WAIT;
+    if (r->posting) {
+        end_post(s, rank);
+        return;
+    }
     if (!r->stopped && !r->packing)
         stop = ith_walker_next(&r->walker);
     while ((stop == ITH_WALK_COMPUTED || stop == ITH_WALK_HOP) && !s->slots)
@@ -405,7 +428,7 @@ static ith_status simulate(ith_simulator *s, ith_cost *cost)
     ith_status status = ITH_OK;
     for (int rank = 0; rank < s->rank_count; rank++) {
         s->ranks[rank].waits_for = -1;
-        s->ranks[rank].random = (uint64_t)s->wanted.seed * 0x2545f4914f6cdd1du + (uint64_t)rank * 0x9e3779b97f4a7c15u;
+        s->ranks[rank].random = first_state(s->wanted.seed, rank);
     }
     for (int64_t i = 0; i < executions && !status; i++)
         status = execute(s, start);

@@ -33,6 +33,8 @@ typedef struct ith_simulated_rank {
     ith_packing packing;                 /* how far the rank has come with the packing of its shard for all ranks */
     double begun;                        /* the time at which the rank began to wait in its present meeting */
     double other;                        /* seconds of its other work in all executions */
+    bool posting;                        /* the rank has begun a POST step, and ends it next */
+    ith_traffic traffic;                 /* of this step */
     int64_t axis_posts, hop_posts;       /* all-to-alls and hops that it has posted */
     bool with[2];                        /* whether its last hop exchanges rows with its left and right neighbour */
     ith_posted_part hops[ITH_HOPS_KEPT]; /* its parts of its last hops */

@@ -116,15 +116,14 @@ static double read_in_place(const ith_price *price, const ith_walker *w, const i
     return 2 * (double)own.rows * (double)step->heads.kv_heads * (double)ith_travel_bytes(s, ITH_TENSOR_K);
 }
 
-/* The price of attention to the keys since the first hop. */
+/* The price of attention to the keys since the first hop. A rank has the same queries in every step, and the blocks
+ * follow from the keys. */
 static double attend_seconds(ith_walker *w)
 {
     const ith_step *step = &w->step;
     const ith_heads *h = &step->heads;
-    if (w->priced.heads != h->count || w->priced.kv_heads != h->kv_heads || w->priced.q_rows != step->q.rows ||
-        w->priced.keys != w->sum.rows || w->priced.blocks != w->sum.blocks) {
-        w->priced.heads = h->count, w->priced.kv_heads = h->kv_heads, w->priced.q_rows = step->q.rows;
-        w->priced.keys = w->sum.rows, w->priced.blocks = w->sum.blocks;
+    if (w->priced.heads != h->count || w->priced.kv_heads != h->kv_heads || w->priced.keys != w->sum.rows) {
+        w->priced.heads = h->count, w->priced.kv_heads = h->kv_heads, w->priced.keys = w->sum.rows;
         w->priced.seconds = ith_price_attend(w->price, h, step->q.rows, w->sum.rows, w->sum.blocks);
     }
     return w->priced.seconds;
@@ -263,7 +262,7 @@ double ith_walker_wait(ith_walker *w)
     for (int level = 0; level < level_count(w); level++)
         over = e->used[level] ? fmax(over, end_on_link(w, e, level)) : over;
     if (e->copies > 0)
-        over = fmax(over, fmax(begin, e->ready) + e->copies);
+        over = fmax(over, e->ready + e->copies); /* copies of an exchange that was ready before are made */
     const double end = fmax(over, begin);
     w->sum.copy += e->copies;
     w->sum.waiting += end - begin;

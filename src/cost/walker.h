@@ -69,8 +69,8 @@ struct ith_walker {
     double last_hop_end, hop_seconds, step_seconds;
     /* the last attention that was priced, and its price: most hops are alike */
     struct {
-        int64_t heads, kv_heads, q_rows;
-        double keys, blocks, seconds;
+        int64_t heads, kv_heads;
+        double keys, seconds;
     } priced;
     ith_walk_work_fn work; /* NULL: work takes its price */
     void *user;

@@ -437,6 +437,109 @@ static void test_hidden_share(void **state)
     ith_context_destroy(&b.context);
 }
 
+/* While all units compute, one of them copies the messages that have arrived, and the others go on. A rank that waits
+ * copies with one unit. */
+static void test_one_unit_copies(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.machine.rank_units = 2;
+    b.level.bytes_per_second = b.level.latency_seconds = 0, b.level.copy_bytes_per_second = 1e9;
+    b.options.strategy = ITH_STRATEGY_RING;
+    const double tensor = (double)LENGTH * HEADS * DIM * BYTES, results = 4.0 * HEADS * LENGTH / 2 * (DIM + 2) / 2e9;
+    ith_cost cost = cost_of(&b, 2);
+    near(cost.copy_seconds, 2 * tensor / 2 / 1e9 / 2);
+    near(cost.seconds, compute_all / 4 + results + cost.copy_seconds);
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
+    cost = cost_of(&b, 2); /* of each tensor a rank keeps a quarter, and gets a quarter */
+    near(cost.copy_seconds, 2 * 4 * tensor / 4 / 1e9);
+    near(cost.seconds, compute_all / 4 + cost.copy_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* A rank copies the rows that it keeps as they lie in memory, and the rows that arrive as they travel. */
+static void test_copies_of_compressed_rows(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.problem.dtype = b.rate.dtype = ITH_F32;
+    b.level.copy_bytes_per_second = 1e9;
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1, b.options.compress = ITH_COMPRESS_BF16;
+    near(cost_of(&b, 2).copy_seconds, 4 * (double)LENGTH * HEADS * DIM / 4 * (4 + 2) / 1e9);
+    ith_context_destroy(&b.context);
+}
+
+/* A link transfers in both directions at the same time. Of five heads the first rank has two: it receives more inputs
+ * than it sends, and sends more outputs than it receives. */
+static void test_uneven_traffic(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.problem.heads = 5;
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
+    const double rows = LENGTH / 4.0 * DIM * BYTES / 1e9; /* seconds for a rank's rows of one head of a tensor */
+    const ith_cost cost = cost_of(&b, 4);
+    near(cost.level_seconds[0], 3 * 3 * 2 * rows + 3 * 2 * rows);
+    near(cost.seconds, 2 * compute_all / HEADS + 24 * rows + 2e-4 + cost.start_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* Chunks of a rank may have the same kv head and different numbers of heads. Ranks may have no head, or no query. */
+static void test_few_heads(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    const double head = compute_all / HEADS;
+    b.problem.heads = 6, b.problem.kv_heads = 1; /* a rank has two heads, and then one */
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 2;
+    near(cost_of(&b, 2).compute_seconds, 3 * head);
+    b.problem.heads = b.problem.kv_heads = 1, b.options.chunks = 1;
+    near(cost_of(&b, 2).compute_seconds, head);
+    b.options.strategy = ITH_STRATEGY_RING, b.problem.q_len = 1;
+    near(cost_of(&b, 4).compute_seconds, head / LENGTH);
+    b.problem.q_len = LENGTH; /* shards of 2731, 2731 and 2730 keys */
+    near(cost_of(&b, 3).compute_seconds, head * 2731 / LENGTH);
+    ith_context_destroy(&b.context);
+}
+
+/* The offsets of fixed_m do not cover an additive mask, so they are not computed. */
+static void test_no_offsets_with_an_additive_mask(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.rate.offset_bytes_per_second = 1e9;
+    b.options.softmax = ITH_SOFTMAX_FIXED_M;
+    near(cost_of(&b, 1).offset_seconds, 3.0 * LENGTH * HEADS * DIM * BYTES / 1e9);
+    b.problem.mask = ITH_MASK_ADDITIVE;
+    near(cost_of(&b, 1).offset_seconds, 0);
+    ith_context_destroy(&b.context);
+}
+
+/* Of rates that are equally near to a plan the highest counts. Without options ranks have at least one unit. */
+static void test_rates_and_units(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    ith_machine_attention rates[3] = {b.rate, b.rate, b.rate};
+    b.machine.attention = rates, b.machine.attention_count = 3;
+    for (int fastest = 0; fastest < 3; fastest++) {
+        for (int i = 0; i < 3; i++)
+            rates[i].gflops = i == fastest ? 1000 : 100;
+        near(cost_of(&b, 1).seconds, compute_all);
+    }
+    b.level.shares_memory = true, b.level.latency_seconds = 0;
+    b.machine.rank_units = 0, b.machine.host_units = 2;
+    b.options.strategy = ITH_STRATEGY_ULYSSES;
+    near(cost_of(&b, 4).seconds, compute_all / 2);
+    ith_context_destroy(&b.context);
+}
+
 /* ---- Stack ----------------------------------------------------------------------------------------------------- */
 
 /* An ith_plan_candidate_fn. */
@@ -490,6 +593,12 @@ int main(void)
                                        cmocka_unit_test(test_partial_results),
                                        cmocka_unit_test(test_meetings),
                                        cmocka_unit_test(test_hidden_share),
+                                       cmocka_unit_test(test_one_unit_copies),
+                                       cmocka_unit_test(test_copies_of_compressed_rows),
+                                       cmocka_unit_test(test_uneven_traffic),
+                                       cmocka_unit_test(test_few_heads),
+                                       cmocka_unit_test(test_no_offsets_with_an_additive_mask),
+                                       cmocka_unit_test(test_rates_and_units),
                                        cmocka_unit_test(test_small_stack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,11 @@
 /* The walk of the cost model. It counts equal hops once and multiplies, which gives the cost of a walk over every hop.
  * Its traffic of each level is the sum of the schedule's moves. A plan's memory holds the rows of every hop. */
 #include "attention/run/execute.h"
+#include "base/context.h"
+#include "base/cpu.h"
 #include "cost/walk.h"
 #include "cost/walker.h"
+#include "plan/wisdom.h"
 #include "support/in_range.h"
 #include "support/random.h"
 
@@ -12,6 +15,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +106,29 @@ static void test_hops_that_repeat(void **state)
                 compare_walks(&s);
                 ith_context_destroy(&s.context);
             }
+}
+
+/* Inputs of the next chunk travel slowly inside hosts, and more slowly while the rank computes, when hops between hosts
+ * are alike. */
+static void test_hops_beside_slow_inputs(void **state)
+{
+    (void)state;
+    const double rates[] = {2e5, 1e6, 1e7};
+    for (int variant = 0; variant < 18; variant++) {
+        scene s;
+        make_scene(&s, false);
+        s.levels[0].ranks = 1, s.levels[1].ranks = 3;
+        s.levels[0].copy_bytes_per_second = 0;
+        s.levels[1].bytes_per_second = rates[variant % 3], s.levels[1].overlap = variant / 3 % 3 * 0.4;
+        s.levels[2].bytes_per_second = 1e7, s.levels[2].group_bytes_per_second = 0;
+        s.options.direction = variant / 9 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+        s.options.strategy = ITH_STRATEGY_ULYSSES_RING, s.options.ulysses = 3, s.options.chunks = 2;
+        s.problem.heads = s.problem.kv_heads = 12, s.problem.q_len = s.problem.kv_len = 3000;
+        s.machine.host_units = 3;
+        price(&s, 100 * 3);
+        compare_walks(&s);
+        ith_context_destroy(&s.context);
+    }
 }
 
 static void test_hops_in_place(void **state)
@@ -303,11 +330,67 @@ static void test_traffic_of_groups(void **state)
     assert_true(compared > 500);
 }
 
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+/* The names of the first and the last kernel of f32 that run here and are not in plain C. Returns false if there are
+ * fewer than two. */
+static bool find_kernels(const ith_context *context, const char **first, const char **last)
+{
+    const ith_attn_kernel *kernel;
+    *first = *last = NULL;
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++)
+        if (kernel->cpu != ITH_CPU_BASELINE && ith_cpu_has(ith_context_cpu(context), kernel->cpu) &&
+            kernel->supports(ITH_F32, 32, ITH_SOFTMAX_ONLINE) && (!kernel->pays || kernel->pays(32))) {
+            *first = *first ? *first : kernel->name;
+            *last = kernel->name;
+        }
+    return *first != *last;
+}
+
+/* Wisdom prefers the last of all kernels. It tells about this machine, and not about others with the same kernels. */
+static void test_wisdom_of_another_machine(void **state)
+{
+    (void)state;
+    const char *first, *last;
+    ith_wisdom_entry entry = {.subject = "attention f32 head_dim=32 softmax=online", .count = 1};
+    ith_wisdom *wisdom;
+    scene s;
+    make_scene(&s, false);
+    if (!find_kernels(s.context, &first, &last)) {
+        ith_context_destroy(&s.context);
+        skip();
+    }
+    ith_machine_attention rates[2] = {s.rate, s.rate};
+    snprintf(rates[0].kernel, sizeof rates[0].kernel, "%s", first);
+    snprintf(rates[1].kernel, sizeof rates[1].kernel, "%s", last);
+    s.machine.attention = rates, s.machine.attention_count = 2;
+    snprintf(entry.figures[0].name, sizeof entry.figures[0].name, "%s", last);
+    entry.figures[0].value = 1;
+    assert_int_equal(ith_wisdom_open(s.context, &wisdom), ITH_OK);
+    ith_wisdom_put(wisdom, &entry);
+    ith_wisdom_close(s.context);
+    price(&s, 1);
+    assert_string_equal(s.price.kernel, first);
+    assert_int_equal(s.price.setting.kernel_origin, ITH_KERNEL_ESTIMATED);
+    ith_cpu_model(s.machine.name, sizeof s.machine.name);
+    price(&s, 1);
+    assert_string_equal(s.price.kernel, last);
+    assert_int_equal(s.price.setting.kernel_origin, ITH_KERNEL_RECALLED);
+    s.machine.attention_count = 1; /* no rate of the kernel that wisdom prefers */
+    price(&s, 1);
+    assert_string_equal(s.price.kernel, first);
+    ith_context_destroy(&s.context);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hops_that_repeat),  cmocka_unit_test(test_hops_in_place),
-        cmocka_unit_test(test_hops_are_left_out), cmocka_unit_test(test_places_of_all_hops),
-        cmocka_unit_test(test_traffic),           cmocka_unit_test(test_traffic_of_groups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hops_that_repeat),
+                                       cmocka_unit_test(test_hops_in_place),
+                                       cmocka_unit_test(test_hops_beside_slow_inputs),
+                                       cmocka_unit_test(test_wisdom_of_another_machine),
+                                       cmocka_unit_test(test_hops_are_left_out),
+                                       cmocka_unit_test(test_places_of_all_hops),
+                                       cmocka_unit_test(test_traffic),
+                                       cmocka_unit_test(test_traffic_of_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

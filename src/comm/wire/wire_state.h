@@ -61,7 +61,7 @@ typedef enum wire_progress {
 
 typedef struct wire_flow {
     wire_progress progress;
-    bool offered;           /* the offer has been sent, or has come */
+    bool offered;           /* the offer has been sent */
     bool asked;             /* the ask has been sent, or has come */
     int64_t regions, bytes; /* of the whole flow */
     uint64_t sizes;

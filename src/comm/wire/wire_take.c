@@ -67,7 +67,6 @@ static void accept_offer(wire_state *self, wire_request *request, int peer, cons
     self->owes = true;
     if (!agrees(self, request, peer, offer, false))
         return;
-    flow->offered = true;
     if (offer->bytes > WIRE_SMALL)
         return;
     ith_wire_stream(request, peer, false, (char *)data, offer->bytes);
@@ -98,8 +97,7 @@ static void find_missing(const arrival *a)
     for (int i = 0; i < WIRE_REQUESTS; i++) {
         const wire_request *request = &self->requests[i];
         const wire_flow *flow = &request->in[a->peer];
-        if (request->in_flight && request->number < a->head.exchange && flow->progress == WIRE_OPEN &&
-            flow->bytes <= WIRE_SMALL)
+        if (request->number < a->head.exchange && flow->progress == WIRE_OPEN && flow->bytes <= WIRE_SMALL)
             end_by_missing(self, request, a->peer);
     }
 }
@@ -111,7 +109,7 @@ static void take_offer(const arrival *a)
     wire_peer *from = a->from;
     if (head->number != from->came || from->came - from->taken >= WIRE_WINDOW || head->exchange <= from->last)
         return reject_arrival(a, "an offer that is out of turn");
-    if (head->regions < 1 || head->bytes < 0 || a->bytes != (head->bytes <= WIRE_SMALL ? head->bytes : 0))
+    if (head->regions < 1 || a->bytes != (head->bytes <= WIRE_SMALL ? head->bytes : 0))
         return reject_arrival(a, "an offer of another length than it says");
     from->last = head->exchange;
     from->came++;
@@ -119,7 +117,7 @@ static void take_offer(const arrival *a)
     wire_request *request = ith_wire_request(self, head->exchange);
     if (ith_wire_ended(self->group->world))
         return;
-    if (request && from->came - from->taken == 1) {
+    if (request) { /* no offer waits before this one: the exchanges before have been posted */
         accept_offer(self, request, a->peer, head, a->data);
     } else if (head->exchange < self->posted) {
         end_by_latecomer(a);
@@ -232,8 +230,8 @@ static void take_datagram(wire_world *world, int process, const char *data, int6
     if (a.bytes < 0)
         return reject(world, process, "it is too short");
     memcpy(head, data, sizeof *head);
-    if (head->from < 0 || head->from >= world->size || world->process_of[head->from] != process || head->to < 0 ||
-        head->to >= world->size || !ith_wire_is_near(world, head->to))
+    if (head->from < 0 || head->from >= world->size || world->process_of[head->from] != process ||
+        !ith_wire_is_near(world, head->to))
         return reject(world, process, "its ranks are wrong");
     if (head->kind < WIRE_OFFER || head->kind > WIRE_CREDIT || head->exchange < 0)
         return reject(world, process, "its kind is unknown");
