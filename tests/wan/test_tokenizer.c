@@ -356,7 +356,7 @@ static void divisions_have_the_best_sum(void **state)
     ith_tokenizer *tokenizer = NULL;
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
         ith_piece_model_add(&made, pieces[i].piece, (int64_t)strlen(pieces[i].piece), pieces[i].score, pieces[i].type);
-    ith_piece_model_end(&made, NULL, 0);
+    ith_piece_model_end(&made, (ith_piece_spaces){true, true}, NULL, 0);
     assert_false(made.failed);
     check(context, ith_tokenizer_make(context, "it", made.data, made.bytes, &tokenizer));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
