@@ -4,7 +4,6 @@
 
 #include "cli.h"
 #include "launcher.h"
-#include "member_names.h"
 #include "text_value.h"
 
 #include <limits.h>
@@ -51,21 +50,17 @@ bool ith_error_leads(void)
     return !follows;
 }
 
-/* The files and lines of the options in a sentence (ith_options_origins). */
-static void find_origins(const char *sentence, char text[ORIGIN_BYTES])
-{
-    text[0] = '\0';
-    if (explained)
-        ith_options_origins(explained, sentence, text, ORIGIN_BYTES);
-}
-
-/* Prints "HEAD: SENTENCE" and the files and lines of its options. It is one write, so that lines of several processes
- * do not mix. */
+/* Prints "HEAD: SENTENCE" and the files and lines of its options, whose names are those of the command line. It is one
+ * write, so that lines of several processes do not mix. */
 static void print_line(const char *head, const char *sentence)
 {
-    char origins[ORIGIN_BYTES], said[2 * PATH_MAX]; /* no allocation, which could fail */
-    ith_member_names_replace(sentence, said, sizeof said);
-    find_origins(said, origins);
+    char origins[ORIGIN_BYTES] = "", said[2 * PATH_MAX]; /* no allocation, which could fail */
+    if (explained) {
+        ith_options_spell(explained, sentence, said, sizeof said);
+        ith_options_origins(explained, said, origins, sizeof origins);
+    } else {
+        snprintf(said, sizeof said, "%s", sentence);
+    }
     ith_text_clean(said);
     ith_text_clean(origins);
     fprintf(stderr, "%s: %s%s\n", head, said, origins);

@@ -128,8 +128,9 @@ void ith_options_print(const ith_options *options, FILE *stream);
 /* Writes to text: " (FILE:LINE sets NAME, ..)" for the options that a sentence is about and that a file has set; "" if
  * there is none. */
 void ith_options_origins(const ith_options *options, const char *sentence, char *text, size_t bytes);
-/* Writes to text: the library's sentence, in whose advice options are named as on the command line: "with keep_packed off,
- * frames 21" becomes "with no --keep-packed, --frames 21". */
+/* Writes to text: a sentence of the library with options named as on the command line: "dit_low is missing" becomes
+ * "--dit-low is missing", and "would do with keep_packed off, frames 21" becomes "would do with no --keep-packed,
+ * --frames 21". A word before a colon stays: it is a key of a YAML file. */
 void ith_options_spell(const ith_options *options, const char *sentence, char *text, size_t bytes);
 
 #endif

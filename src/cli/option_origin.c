@@ -15,6 +15,65 @@ static size_t match(const char *text, const char *name)
     return name[i] ? 0 : i;
 }
 
+/* ---- Names on the command line ---------------------------------------------------------------------------------- */
+
+/* Members of the library whose options have another name. */
+static const struct {
+    const char *member, *option;
+} others[] = {
+    {"noise_file", "noise"}, {"dump_file", "dump"}, {"checkpoint_file", "checkpoint"}, {"resume_file", "resume"}};
+
+/* The option that a word of a sentence names; NULL: none. */
+static const ith_option *option_of(const ith_options *options, const char *word, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strlen(others[i].member) == bytes && !strncmp(word, others[i].member, bytes))
+            word = others[i].option, bytes = strlen(word);
+    for (int i = 0; i < options->count; i++) {
+        const char *name = options->table[i].name;
+        if (name && strlen(name) == bytes && match(word, name))
+            return &options->table[i];
+    }
+    return NULL;
+}
+
+/* Whether a text ends with one of the beginnings of an advice, such as "3.1 GB would do with ". */
+static bool begins_advice(const char *text, size_t length)
+{
+    static const char *const before[] = {" with ", ": ", ", ", "; "};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        const size_t bytes = strlen(before[i]);
+        if (length >= bytes && !strncmp(text + length - bytes, before[i], bytes))
+            return true;
+    }
+    return false;
+}
+
+void ith_options_spell(const ith_options *options, const char *sentence, char *text, size_t bytes)
+{
+    const bool advises = strstr(sentence, "; force tries it all the same");
+    size_t length = 0;
+    for (const char *at = sentence; *at && length + 1 < bytes;) {
+        const size_t word = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+        const bool alone = word && (at == sentence || strchr(" (", at[-1])) && (!at[word] || strchr(" ,;.)", at[word]));
+        const bool is_name = alone && (memchr(at, '_', word) || (advises && begins_advice(text, length)));
+        const ith_option *option = is_name ? option_of(options, at, word) : NULL;
+        if (!option) {
+            const size_t copied = word ? word : 1;
+            length += (size_t)snprintf(text + length, bytes - length, "%.*s", (int)copied, at);
+            at += copied;
+            continue;
+        }
+        at += word;
+        const bool off = option->type == ITH_OPTION_FLAG && !strncmp(at, " off", 4);
+        at += off ? 4 : 0;
+        length += (size_t)snprintf(text + length, bytes - length, "%s--%s", off ? "no " : "", option->name);
+    }
+    text[length < bytes ? length : bytes - 1] = '\0';
+}
+
+/* ---- Files and lines -------------------------------------------------------------------------------------------- */
+
 /* Whether a sentence is about an option: it has "--NAME", or it says "NAME is" at its beginning or after a colon. */
 static bool is_about(const char *sentence, const char *name)
 {
@@ -29,47 +88,6 @@ static bool is_about(const char *sentence, const char *name)
             return true;
     }
     return false;
-}
-
-/* Whether a word of advice begins at a place of a sentence: behind "with ", a comma or a semicolon. */
-static bool begins_advice(const char *sentence, const char *at)
-{
-    static const char *const before[] = {" with ", ", ", "; "};
-    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
-        const size_t length = strlen(before[i]);
-        if ((size_t)(at - sentence) >= length && !strncmp(at - length, before[i], length))
-            return true;
-    }
-    return false;
-}
-
-/* The option whose name stands at a place of a sentence as a whole word; NULL if there is none. */
-static const ith_option *option_at(const ith_options *options, const char *at)
-{
-    for (int i = 0; i < options->count; i++) {
-        const size_t length = options->table[i].name ? match(at, options->table[i].name) : 0;
-        if (length && (!at[length] || strchr(" ,;", at[length])))
-            return &options->table[i];
-    }
-    return NULL;
-}
-
-void ith_options_spell(const ith_options *options, const char *sentence, char *text, size_t bytes)
-{
-    size_t length = 0;
-    text[0] = '\0';
-    for (const char *at = sentence; *at && length + 1 < bytes;) {
-        const ith_option *option = begins_advice(sentence, at) ? option_at(options, at) : NULL;
-        if (!option) {
-            text[length++] = *at++;
-            text[length] = '\0';
-            continue;
-        }
-        at += strlen(option->name);
-        const bool off = option->type == ITH_OPTION_FLAG && !strncmp(at, " off", 4);
-        at += off ? 4 : 0;
-        length += (size_t)snprintf(text + length, bytes - length, "%s--%s", off ? "no " : "", option->name);
-    }
 }
 
 /* Whether a saved run is resumed: it has the values that the model's folder would set. */
