@@ -325,8 +325,8 @@ static void names_of_special_pieces_are_pieces(void **state)
     }
 }
 
-/* A small vocabulary, whose best divisions follow by hand from the rules of SentencePiece: the sum of the scores counts;
- * an unknown character scores 10 less than the worst usual piece (-5), whatever longer pieces begin with it; a piece
+/* A small vocabulary, whose best divisions follow by hand from the rules of SentencePiece. The sum of the scores counts.
+ * An unknown character scores 10 less than the worst usual piece (-5), whatever longer pieces begin with it. A piece
  * that a user has defined scores -0.1. */
 static void divisions_have_the_best_sum(void **state)
 {
@@ -349,8 +349,13 @@ static void divisions_have_the_best_sum(void **state)
         int32_t ids[6];
         int64_t count;
     } cases[] = {
-        {"ab", {SPACE, AB, 1}, 3}, {"abcd", {SPACE, UNKNOWN, BCD, 1}, 4}, /* -15 - 3 is more than -2 - 30 */
-        {"xy", {SPACE, XY, 1}, 3}, {"wz", {SPACE, W, UNKNOWN, 1}, 4},     {"qx", {SPACE, Q, X, 1}, 4},
+        {"ab", {SPACE, AB, 1}, 3},
+        {"abcd", {SPACE, UNKNOWN, BCD, 1}, 4}, /* -15 - 3 is more than -2 - 30 */
+        {"xy", {SPACE, XY, 1}, 3},
+        {"wz", {SPACE, W, UNKNOWN, 1}, 4},
+        {"qx", {SPACE, Q, X, 1}, 4},
+        {"ghijk", {SPACE, GH, I, J, K, 1}, 6},   /* -15.5 is more than -15 - 1 */
+        {"lmnop", {SPACE, UNKNOWN, MNOP, 1}, 4}, /* -15 - 1 is more than -16.5 */
     };
     ith_piece_model made = {.context = context};
     ith_tokenizer *tokenizer = NULL;
