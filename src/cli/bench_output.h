@@ -53,7 +53,8 @@ void ith_bench_print_table(const json_t *rows, const ith_bench_column *columns, 
 json_t *ith_bench_read_rows(const char *path);
 /* Gives each row the members `old_seconds` and `change`: "same", "faster", "slower", or "new" for a row that the
  * earlier run does not have. A row has changed if its median differs from the earlier one by more than the spread of
- * either run; says so if the rows have no spread, as of a single repeat. Names the rows of the earlier run that are missing on standard error. */
+ * either run. Says on standard error if no row has a spread, as after a single repeat, and names there the rows of the
+ * earlier run that are missing. */
 void ith_bench_compare(json_t *rows, const json_t *old, const char *path);
 
 /* Draws the rows: a bar for each, in panels of equal sizes of the problem. Prints errors and returns an exit status. */

@@ -5,7 +5,8 @@
 
 #include <jansson.h>
 
-/* A text, such as the name of a file, in which '?' stands for each byte that is no UTF-8. NULL if there is no memory. */
+/* A text, such as the name of a file, in which '?' stands for each byte that is no UTF-8. NULL if there is no memory.
+ */
 json_t *ith_cli_json_text(const char *text);
 
 /* Prints a value on standard output. value: NULL if there was no memory for it. what: "the report", for the error. If

@@ -79,11 +79,9 @@ static const char doc[] =
     "s/attention is the predicted time of one attention on the rank that takes longest; of a video s/step is the time "
     "of a denoising step, and s/video the whole time, by which plans are sorted. hidden is the share of the exchanges "
     "that passes while the rank computes ('-': no exchange takes time), MB sent the data that the busiest rank sends "
-    "in "
-    "one attention, MB held the memory of its plan, or of the process of rank 0 of a video. An option that sets a "
+    "in one attention, MB held the memory of its plan, or of the process of rank 0 of a video. An option that sets a "
     "choice leaves out the plans with another one, but none in which it has no effect, such as --chunks on one rank. A "
-    "machine description (machines/README.md) has rates of kernels, "
-    "levels of links, and memory.";
+    "machine description (machines/README.md) has rates of kernels, levels of links, and memory.";
 
 /* Describes the problem from the options. */
 static void describe_problem(const ith_plan_settings *s, ith_attn_problem *p)

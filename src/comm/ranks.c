@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The least stack of a rank's thread: 512 KB for the library (ithaca.h), and as much for the function of the rank. Some C
- * libraries give threads 128 KB, and on others `ulimit -s` sets the usual size. */
+/* The least stack of a rank's thread: 512 KB for the library (ithaca.h), and as much for the function of the rank. Some
+ * C libraries give threads 128 KB, and on others `ulimit -s` sets the usual size. */
 #define LEAST_STACK_BYTES ((size_t)1 << 20)
 
 /* The gate at which threads wait until all threads of the run exist. */

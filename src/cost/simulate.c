@@ -240,8 +240,8 @@ static void post_hop(ith_simulator *s, int rank, const ith_posted_part *part)
         try_hop(s, (rank + step[side] + s->rank_count) % s->rank_count, number);
 }
 
-/* Begins a POST step: the rank copies and compresses. It has posted when its clock is the earliest, so that shared links
- * serve the posts of all ranks in the order of their times. */
+/* Begins a POST step: the rank copies and compresses. end_post follows when its clock is the earliest, so that shared
+ * links serve the posts of all ranks in the order of their times. */
 static void post(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];

@@ -206,7 +206,7 @@ static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
     return status;
 }
 
-/* Whether the stack of a rank's thread has the size that ithaca.h asks for, 512 KB, and room for the rank's function. */
+/* Whether the stack of a rank's thread has the 512 KB that ithaca.h asks for, and room for the rank's function. */
 static ith_status look_at_stack(ith_context *context, ith_comm *comm, void *user)
 {
     pthread_attr_t attributes;

@@ -263,7 +263,7 @@ static int list_attention(scene *s, int ranks, piece *pieces, int most)
     return count;
 }
 
-/* ---- A slow rank, followed step by step ---------------------------------------------------------------------------- */
+/* ---- A slow rank, followed step by step -------------------------------------------------------------------------- */
 
 enum { MOST = 6, EVEN_LENGTH = 3840 }; /* the length is divisible by every number of ranks here */
 
@@ -288,8 +288,8 @@ static double largest(const double *values, int count)
     return most;
 }
 
-/* The seconds of a ring, and the time at which each rank has computed (done). A hop moves when the neighbours with which the rank exchanges shards have begun it too. While
- * the rank computes, the link has the share `overlap` of its rate. */
+/* The seconds of a ring, and the time at which each rank has computed (done). A hop moves when the neighbours with which
+ * the rank exchanges shards have begun it too. While the rank computes, the link has the share `overlap` of its rate. */
 static double follow_ring(const scene *s, int ranks, double done[MOST])
 {
     const bool line = s->options.direction == ITH_DIRECTION_BIDIR;
@@ -549,7 +549,7 @@ static void test_a_slow_rank_takes_its_turn(void **state)
         }
 }
 
-/* ---- Other work and jitter ------------------------------------------------------------------------------------------- */
+/* ---- Other work and jitter --------------------------------------------------------------------------------------- */
 
 /* The ranks' other work comes before attention, takes longer on a slow rank, and uses the units that ranks of a host
  * share. */

@@ -449,7 +449,7 @@ static void damaged_files_do_no_harm(void **state)
     }
 }
 
-/* ---- The structure of files ---------------------------------------------------------------------------------------- */
+/* ---- The structure of files -------------------------------------------------------------------------------------- */
 
 /* Looks at a copy of the file that ends at a protected page. */
 static ith_image_file look(const void *data, int64_t bytes)
@@ -510,7 +510,7 @@ static void structures_of_jpegs_are_read(void **state)
     assert_true(found.whole && found.complete);
     found = LOOK("\xff\xd8\xff\xc0\x00\x0b\x08\x00\x03\x00\x02\x01\x07\x11\x01\xff\xd9");
     assert_false(found.whole);
-    /* segments whose marks lie among those of frames: tables of Huffman, a reserved one, conditions of arithmetic coding */
+    /* marks among those of frames that begin no frame: tables of Huffman, a reserved one, arithmetic coding */
     static const char marks[] = {(char)0xc4, (char)0xc8, (char)0xcc};
     for (int i = 0; i < 3; i++) {
         char file[] = JPEG("\xff\xdb\x00\x43\x01" TABLE, "123\xff\xc4\x00\x0b\x08\x00\x09\x00\x09\x01\x07\x11\x00");

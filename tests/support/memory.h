@@ -19,8 +19,7 @@ typedef struct failing_allocator {
 } failing_allocator;
 
 /* Makes a context with this allocator, which must outlive it. All bytes of its memory are 0xff at first: NaN as f32,
- * bf16 and f16. NULL if the context could not be allocated, because
- * `refuse` is 0. */
+ * bf16 and f16. NULL if the context could not be allocated, because `refuse` is 0. */
 ith_context *failing_context(failing_allocator *self, long refuse);
 
 /* A function that tries something with a context. It returns the status, and holds no memory afterwards. */

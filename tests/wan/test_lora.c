@@ -492,7 +492,6 @@ static void lies_are_found(void **state)
     temporary_remove(folder);
 }
 
-/* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha. */
 /* A matrix without rows has no rank by which alpha could be divided. */
 static void empty_matrices_are_refused(void **state)
 {
@@ -547,6 +546,7 @@ static void long_rows_are_merged(void **state)
     }
 }
 
+/* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha. */
 static void settings_of_peft_set_the_factor(void **state)
 {
     (void)state;

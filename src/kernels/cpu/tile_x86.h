@@ -7,9 +7,9 @@
  * one chain of fused multiply-adds in the order of k, for any number of columns.
  *
  * The loop over k is one asm statement, because it needs every register: compilers that unroll it write some registers
- * to memory, and with few rows they read right from memory again in every multiply-add. Each turn of the
- * loop computes a few steps, which saves instructions: two threads that share a core are held up by the number of
- * instructions rather than by the multipliers.
+ * to memory, and with few rows they read right from memory again in every multiply-add. Each turn of the loop computes
+ * a few steps, which saves instructions: the number of instructions, rather than the multipliers, holds up two threads
+ * that share a core.
  *
  * Include tile_avx2.h or tile_avx512.h, which define
  *   TILE_ROWS, TILE_VECS                the size of the tile in rows and vectors, TILE_VECS = 3
