@@ -212,7 +212,7 @@ static void print_end(const ith_generation *g, const char *option, const char *f
     fputc('\n', stderr);
 }
 
-/* Prints where a run of which steps are left computes, as far as the command line or --config says it. */
+/* Prints the options that say where the steps that are left are computed. */
 static void print_place(const ith_generation *g)
 {
     if (g->settings.device)

@@ -40,7 +40,7 @@ static ith_status read_request(ith_pipeline *pipeline, const ith_generate_option
     return status ? status : ith_settle_device_memory(context, &out->options);
 }
 
-/* Fills in the request, and predicts the memory of the host. */
+/* Fills in the request, and predicts the memory of this process, without its device. */
 static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
                                   const ith_machine_memory *memory, request *out, int64_t *bytes)
 {
