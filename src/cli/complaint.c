@@ -50,7 +50,7 @@ bool ith_error_leads(void)
     return !follows;
 }
 
-/* Prints "HEAD: SENTENCE" and the files and lines of its options, whose names are those of the command line. It is one
+/* Prints "HEAD: SENTENCE", with options named as on the command line, and the files and lines that set them. It is one
  * write, so that lines of several processes do not mix. */
 static void print_line(const char *head, const char *sentence)
 {
