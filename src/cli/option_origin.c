@@ -49,6 +49,13 @@ static bool begins_advice(const char *text, size_t length)
     return false;
 }
 
+/* Whether a word is the first one behind the name of a line, as in "wisdom, line 4: block_q is 0": a key of a file. */
+static bool is_key(const char *sentence, const char *at)
+{
+    const char *line = strstr(sentence, ", line ");
+    return line && line < at && at - strcspn(line, ":") == line + 2;
+}
+
 void ith_options_spell(const ith_options *options, const char *sentence, char *text, size_t bytes)
 {
     const bool advises = strstr(sentence, "; force tries it all the same");
@@ -56,7 +63,8 @@ void ith_options_spell(const ith_options *options, const char *sentence, char *t
     for (const char *at = sentence; *at && length + 1 < bytes;) {
         const size_t word = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
         const bool alone = word && (at == sentence || strchr(" (", at[-1])) && (!at[word] || strchr(" ,;.)", at[word]));
-        const bool is_name = alone && (memchr(at, '_', word) || (advises && begins_advice(text, length)));
+        const bool is_name = alone && !is_key(sentence, at) &&
+                             (memchr(at, '_', word) || (advises && begins_advice(text, length)));
         const ith_option *option = is_name ? option_of(options, at, word) : NULL;
         if (!option) {
             const size_t copied = word ? word : 1;

@@ -128,6 +128,9 @@ echo "a file of the cache that cannot be used is passed over with a warning"
 sed -i 's/ usual_rate / usual_rate 1/' "$cache/wisdom"
 expect 0 "warning: .*/ithaca/wisdom, line [0-9]+: the file was changed or damaged" "$ithaca" $bench
 expect 1 "/ithaca/wisdom, line [0-9]+: the file was changed or damaged" "$ithaca" tune $small --budget 1
+# a key of the file keeps its name, which is an option's on the command line
+sed 's/block_kv_compute_in [0-9]*/block_kv_compute_in 2000/' "$work/wisdom" >"$cache/wisdom"
+expect 1 "/ithaca/wisdom, line [0-9]+: block_kv_compute_in is 2000" "$ithaca" tune $small --budget 1
 cp "$work/wisdom" "$cache/wisdom"
 
 echo "budgets"
