@@ -381,8 +381,13 @@ static void take_message(world *w, int rank, const message *m)
 /* Reads all messages that a socket holds. Returns false if the other end is closed. */
 static bool read_all(world *w, int rank, int descriptor)
 {
+    bool ended = false;
     while (!w->status) {
         ssize_t bytes = recv(descriptor, w->buffer, sizeof w->buffer, MSG_DONTWAIT);
+        if (bytes == 0 && !ended) { /* Linux looks for messages, then for the end: some may have come in between */
+            ended = true;
+            continue;
+        }
         if (bytes < 0 && (errno == EINTR || errno == ECONNRESET))
             continue; /* unread messages may follow a reset */
         if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

@@ -63,8 +63,8 @@ void ith_options_spell(const ith_options *options, const char *sentence, char *t
     for (const char *at = sentence; *at && length + 1 < bytes;) {
         const size_t word = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
         const bool alone = word && (at == sentence || strchr(" (", at[-1])) && (!at[word] || strchr(" ,;.)", at[word]));
-        const bool is_name = alone && !is_key(sentence, at) &&
-                             (memchr(at, '_', word) || (advises && begins_advice(text, length)));
+        const bool is_name =
+            alone && !is_key(sentence, at) && (memchr(at, '_', word) || (advises && begins_advice(text, length)));
         const ith_option *option = is_name ? option_of(options, at, word) : NULL;
         if (!option) {
             const size_t copied = word ? word : 1;

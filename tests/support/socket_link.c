@@ -145,6 +145,8 @@ static ith_watch_event link_hear(void *self, int *process, const void **data, si
         if (p == l->link.process || w->ended || w->closed)
             continue;
         ssize_t size = recv(w->control, l->message, sizeof l->message, MSG_DONTWAIT);
+        if (!size) /* Linux looks for messages, then for the end: a message may have come in between */
+            size = recv(w->control, l->message, sizeof l->message, MSG_DONTWAIT);
         if (size < 0 && (would_block(size) || errno == EINTR || errno == ECONNRESET)) /* messages may follow a reset */
             continue;
         if (size == 1 && l->message[0] == BYE) {
