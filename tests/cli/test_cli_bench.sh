@@ -75,7 +75,7 @@ expect 0 "" "$ithaca" bench attention $small --seq 33 --dtype f16 --ranks 3 --st
 
 expect 1 "ring" "$ithaca" bench attention $small --seq 64 --ranks 4 --ring 3 --strategy ring
 expect 1 "no_such" "$ithaca" bench attention $small --seq 64 --kernel no_such
-expect 1 "kv_heads is 3" "$ithaca" bench attention $small --seq 64 --kv-heads 3
+expect 1 "--kv-heads is 3" "$ithaca" bench attention $small --seq 64 --kv-heads 3
 expect 1 "size can hold|no memory" "$ithaca" bench attention --seq 10000000 --batch 10000000 --heads 10000000
 
 # A block and a decoder with random weights: a row for each stage. The times of the stages add up to the last row.
@@ -168,7 +168,7 @@ grep -q 'interrupted by SIGINT' "$work/err" || fail "SIGINT is not named: $(cat 
 
 expect 2 "as the first argument, 'block', 'decode', 'encode' and" "$ithaca" bench --seq 64 block
 expect 2 "there is no '7b'|7b" "$ithaca" bench block --size 7b
-expect 1 "head_dim is 31; it must be even.*32 would do" "$ithaca" bench block --head-dim 31
+expect 1 "--head-dim is 31; it must be even.*32 would do" "$ithaca" bench block --head-dim 31
 expect 1 "text_rows is 513; it must lie between 1 and 512" "$ithaca" bench block --text 513
 expect 1 "frames is 6; it must be one more than a multiple of 4: the nearest are 5 and 9" "$ithaca" bench decode --frames 6
 expect 1 "width is 100; it must be a multiple of 8: the nearest are 96 and 104" "$ithaca" bench decode --width 100

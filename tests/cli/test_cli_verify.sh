@@ -54,6 +54,6 @@ jq -e --arg kernel "$kernel" 'all(.problems[].plans[]; .kernel == $kernel)' "$wo
 
 expect 1 "no kernel 'none'" "$ithaca" verify --kernel none
 expect 1 "this machine cannot run the kernel bf16_amx" env ITHACA_CPU=baseline "$ithaca" verify --kernel bf16_amx
-expect 1 "kv_heads is 4" "$ithaca" verify --heads 6 --kv-heads 4
+expect 1 "--kv-heads is 4" "$ithaca" verify --heads 6 --kv-heads 4
 expect 1 "size can hold|no memory" "$ithaca" verify --seq 1000000 --batch 1000000 --heads 1000000 --head-dim 1000000
 finish
