@@ -446,8 +446,8 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     ith_plan *plan = NULL;
     ith_attend_placed placed = {.memory_count = 0};
     ith_status status = ith_attend_scatter(whole, comm);
-    if (!status && (status = ith_attend_place(context, whole, ith_comm_size(comm), rank, &placed)))
-        ith_launch_fail(comm, status);
+    if (!status)
+        status = ith_launch_fail(comm, ith_attend_place(context, whole, ith_comm_size(comm), rank, &placed));
     if (!status)
         status = ith_plan_create(context, &placed.problem, &job->options, comm, &plan);
     if (!status && rank == 0)
@@ -461,8 +461,8 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     if (!status && rank == 0 && !ith_plan_count(plan, &counters))
         job->compression_error = counters.compression_error;
     ith_plan_destroy(&plan);
-    if (!status && (status = ith_attend_bring_back(&placed)))
-        ith_launch_fail(comm, status);
+    if (!status)
+        status = ith_launch_fail(comm, ith_attend_bring_back(&placed));
     ith_attend_leave(&placed);
     return status ? status : ith_attend_gather(whole, comm);
 }

@@ -230,8 +230,8 @@ bool ith_generate_ignores_crf(const char *output)
     return length && (output[length - 1] == '/' || (length > 4 && !strcasecmp(output + length - 4, ".gif")));
 }
 
-/* Refuses options of the command line that would have no effect, and those that contradict one another, of one video or
- * of several. */
+/* Refuses options that would have no effect, and options that contradict one another. It serves commands for one video
+ * and for several. */
 static int check_effects(const ith_generate_settings *s, const ith_options *options)
 {
     const char *command = options->command;

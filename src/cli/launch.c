@@ -92,7 +92,8 @@ void ith_launch_alone(ith_comm *comm, void (*part)(void *user), void *user)
 
 ith_status ith_launch_fail(ith_comm *comm, ith_status status)
 {
-    ith_comm_abort(comm, status);
+    if (status)
+        ith_comm_abort(comm, status);
     return status;
 }
 

@@ -73,8 +73,8 @@ int ith_launch_run(ith_launch *launch, ith_context *context, int code, const ith
 
 /* Calls part(user) on this rank alone while other ranks may wait for it: gives signs of life meanwhile. */
 void ith_launch_alone(ith_comm *comm, void (*part)(void *user), void *user);
-/* Ends the group with `status`, a failure of this rank alone, and returns it. Otherwise the other ranks would wait in an
- * operation without this one, and could not name the reason. comm may be NULL. */
+/* Returns `status`, the result of work of this rank alone. If it is a failure, ends the group with it: the other ranks
+ * would wait in an operation without this one, and could not name the reason. comm may be NULL. */
 ith_status ith_launch_fail(ith_comm *comm, ith_status status);
 /* Executes a plan. A signal cancels the execution on all ranks. */
 ith_status ith_launch_execute(ith_comm *comm, ith_plan *plan, const ith_attn_tensors *tensors);

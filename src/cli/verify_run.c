@@ -268,15 +268,16 @@ static ith_status execute(const ith_attend_whole *whole, ith_context *context, i
                           const ith_attn_options *options)
 {
     ith_attend_placed placed;
-    ith_status status = ith_attend_place(context, whole, ith_comm_size(comm), ith_comm_rank(comm), &placed);
+    ith_status status =
+        ith_launch_fail(comm, ith_attend_place(context, whole, ith_comm_size(comm), ith_comm_rank(comm), &placed));
     if (status)
-        return ith_launch_fail(comm, status);
+        return status;
     if (!*plan)
         status = ith_plan_create(context, &placed.problem, options, comm, plan);
     if (!status)
         status = ith_launch_execute(comm, *plan, &placed.tensors);
-    if (!status && (status = ith_attend_bring_back(&placed)))
-        ith_launch_fail(comm, status);
+    if (!status)
+        status = ith_launch_fail(comm, ith_attend_bring_back(&placed));
     ith_attend_leave(&placed);
     return status;
 }

@@ -164,7 +164,7 @@ typedef struct contents {
     int64_t count;
 } contents;
 
-/* Writes to the disk what the file has so far, so that the fsync at the end is short. The system reports a failure of
+/* Sends the data written so far to the disk, so that the fsync at the end is short. The system reports a failure of
  * the disk once, so the fsync would not see a failure that is ignored here. A device such as /dev/null has no disk. */
 static ith_status sync_piece(const contents *c, FILE *file)
 {

@@ -359,7 +359,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = check_images(context, pipeline->model, options);
     if (!status && !options->from_latents)
         status = check_sampling(context, pipeline->model, options);
-    if (!status && !options->from_latents) /* what is given: the rest of the size is computed from it */
+    if (!status && !options->from_latents) /* the given sides: put_size computes the others from them */
         status = check_size(context, pipeline->model, options);
     if (!status)
         put_size(&pipeline->model->info, options);

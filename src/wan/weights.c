@@ -134,7 +134,7 @@ void ith_weights_matrix(ith_weights *w, const char *module, int64_t rows, int64_
 
 /* ---- Linear layers --------------------------------------------------------------------------------------------- */
 
-/* What a linear layer is made of. */
+/* The parts of a linear layer. */
 typedef struct layer_parts {
     const ith_linear_weight *matrices; /* [count] */
     int count;

@@ -197,7 +197,7 @@ static void too_many_threads_are_refused(void **state)
 
 static _Thread_local bool is_slow;
 
-/* Runs the tasks in turn; those of a slow rank begin late. */
+/* Runs the tasks in turn. The tasks of a slow rank begin late. */
 static void at_its_speed(void *user, int threads, ith_task_fn task, void *task_user)
 {
     if (is_slow)
@@ -233,7 +233,8 @@ static ith_status attend_by_chunks(ith_context *context, ith_comm *comm, void *u
     return status;
 }
 
-/* In place, a rank packs the shard of the next chunk only when the slowest rank has read that of the last one. */
+/* In place, a rank packs its shard of the next chunk only after the slowest rank has read the shard of the chunk before.
+ */
 static void a_shard_stays_until_all_have_read_it(void **state)
 {
     (void)state;

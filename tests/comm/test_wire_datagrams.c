@@ -47,12 +47,9 @@ static void live(uint32_t seed, char *memory, tally *t)
     static ith_transfer lists[2 * STEPS][4];
     const ith_transport *table = &ith_wire_transport;
     void *states[2], *part = NULL;
-    int numbers[2], size;
-    char sentence[256];
     const char *said = NULL;
     liar_init(&l, seed);
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
-    assert_true(size == 4 && numbers[0] == 0 && numbers[1] == 1);
+    liar_open(&l, states);
     ith_subgroup pair = ITH_SUBGROUP_INIT;
     pair.number = 1, pair.size = 2, pair.members = (const int[]){0, 2};
     assert_int_equal(table->split(states[0], &pair, &part), ITH_OK);
@@ -222,14 +219,12 @@ static void hold_meeting(const meeting *m, size_t number, wire_head *sent)
     static liar l;
     static char memory[2 * MEMORY];
     void *states[2], *parts[3];
-    int numbers[2], size;
-    char sentence[256];
     const char *said = "";
     liar_init(&l, 1);
     l.due = m->full ? -1 : 0;
     l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
     arriving = NULL;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    liar_open(&l, states);
     for (int i = 0; i < 2; i++) {
         ith_subgroup pair = ITH_SUBGROUP_INIT;
         pair.number = 1, pair.size = 2, pair.members = (const int[]){i, 2 + i};
@@ -494,14 +489,12 @@ static void a_group_that_ends_leaves_the_others(void **state)
     static liar l;
     static const datagram wrong = {WIRE_OFFER, 0, 1, 0, 0, 0, GROUP, 2, NULL};
     void *states[2], *parts[2];
-    int numbers[2], size;
-    char sentence[256];
     const char *said;
     (void)state;
     for (int ended = 0; ended < 2; ended++) {
         liar_init(&l, 1);
         l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
-        assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+        liar_open(&l, states);
         for (int i = 0; i < 2; i++) {
             ith_subgroup pair = ITH_SUBGROUP_INIT;
             pair.number = 1 + i, pair.size = 2, pair.members = (const int[]){0, 2};
@@ -569,8 +562,6 @@ static void data_pass_between_regions_and_datagrams(void **state)
     static char memory[2][8000], expected[8000];
     static ith_transfer lists[2][4];
     void *states[2];
-    int numbers[2], size;
-    char sentence[256];
     const char *said = "";
     bool done = false;
     (void)state;
@@ -578,7 +569,7 @@ static void data_pass_between_regions_and_datagrams(void **state)
     l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
     l.link.send = send_noted;
     sent_bytes = 0;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    liar_open(&l, states);
     for (int i = 0; i < 2; i++)
         list_flow(lists[i], memory[i]);
     memset(memory[0], '-', sizeof memory[0]);
@@ -617,13 +608,11 @@ static void offers_of_two_ranks_wait_apart(void **state)
     static char memory[4][OTHER];
     static ith_transfer lists[4];
     void *states[2];
-    int numbers[2], size;
-    char sentence[256];
     const char *said = "";
     (void)state;
     liar_init(&l, 1);
     l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    liar_open(&l, states);
     for (int i = 0; i < 4; i++) {
         const int64_t exchange = i / 2, bytes = OTHER - i;
         const datagram offer = {WIRE_OFFER, exchange, exchange, bytes, bytes, 0, FROM, 2 + i % 2, NULL};
@@ -654,13 +643,11 @@ static void sizes_and_their_order_make_the_hash(void **state)
     static const int64_t sizes[4][3] = {{1000, 2000, 2500}, {2000, 1000, 2500}, {1000, 2500, 2000}, {999, 2001, 2500}};
     uint64_t hashes[4];
     void *states[2];
-    int numbers[2], size;
-    char sentence[256];
     (void)state;
     liar_init(&l, 1);
     l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
     l.link.send = send_noted;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    liar_open(&l, states);
     for (int i = 0; i < 4; i++) {
         ith_operation operation = ITH_OPERATION_INIT;
         for (int j = 0; j < 3; j++)

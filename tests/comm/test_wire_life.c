@@ -44,25 +44,30 @@ static void give_life(void *state, int rank, int waits_for)
     assert_false(message_there);
 }
 
+/* Rank 0 posts the receives of 100 bytes from each of ranks 2 and 3. */
+static void receive_from_both(void *state)
+{
+    static char memory[200];
+    static ith_transfer lists[2];
+    ith_operation operation = ITH_OPERATION_INIT;
+    for (int i = 0; i < 2; i++)
+        lists[i] = (ith_transfer){2 + i, {.data = memory + 100 * i, .count = {1, 1}, .bytes = 100}};
+    operation.what = "a test", operation.receives = lists, operation.receive_count = 2;
+    assert_int_equal(ith_wire_transport.exchange(state, &operation), ITH_OK);
+}
+
 /* Rank 0 waits for ranks 2 and 3. Rank 2 has moved data later than rank 3, and then is silent; its last message said
  * that it waits for rank `last`. Rank 3 waits for rank `other`. The error must name rank 2, also with a short time
  * limit. */
 static void name_silent_rank(int last, int other)
 {
     static liar l;
-    static char memory[200];
-    static ith_transfer lists[2];
     void *states[2];
-    int numbers[2], size, named = -1;
-    char sentence[256];
+    int named = -1;
     liar_init(&l, 1);
     l.link.hear = hear_life;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
-    ith_operation operation = ITH_OPERATION_INIT;
-    for (int i = 0; i < 2; i++)
-        lists[i] = (ith_transfer){2 + i, {.data = memory + 100 * i, .count = {1, 1}, .bytes = 100}};
-    operation.what = "a test", operation.receives = lists, operation.receive_count = 2;
-    assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+    liar_open(&l, states);
+    receive_from_both(states[0]);
     give_life(states[0], 3, -1);
     ith_wire_transport.wait(states[0], 0, 0.05, &(bool){false});
     double silence = 0, begin = ith_watch_now();
@@ -133,22 +138,15 @@ static void wait_for_both(void *state, double seconds)
 static void a_datagram_is_a_sign_of_life(void **state)
 {
     static liar l;
-    static char memory[200];
-    static ith_transfer lists[2];
     void *states[2];
-    int numbers[2], size, named = -1;
-    char sentence[256];
+    int named = -1;
     const char *said;
     (void)state;
     liar_init(&l, 1);
     l.link.hear = hear_life, l.link.reserve = reserve_always, l.link.receive = receive_credit;
     l.link.tell = hear_sign;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
-    ith_operation operation = ITH_OPERATION_INIT;
-    for (int i = 0; i < 2; i++)
-        lists[i] = (ith_transfer){2 + i, {.data = memory + 100 * i, .count = {1, 1}, .bytes = 100}};
-    operation.what = "a test", operation.receives = lists, operation.receive_count = 2;
-    assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+    liar_open(&l, states);
+    receive_from_both(states[0]);
     give_life(states[0], 2, 3);
     wait_for_both(states[0], 0.3);
     give_life(states[0], 3, -1);
@@ -191,13 +189,12 @@ static void the_process_for_which_another_waits_at_the_start_is_named(void **sta
     static liar l;
     static char memory[100];
     void *states[2];
-    int numbers[2], size, named = -1;
-    char sentence[256];
+    int named = -1;
     double silence = 0;
     (void)state;
     liar_init(&l, 1);
     l.link.hear = hear_wait, l.link.processes = 3, l.link.all = three;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    liar_open(&l, states);
     const ith_transfer list = {2, {.data = memory, .count = {1, 1}, .bytes = 100}};
     ith_operation operation = ITH_OPERATION_INIT;
     operation.what = "a test", operation.receives = &list, operation.receive_count = 1;
@@ -227,13 +224,11 @@ static void the_sentence_of_a_process_that_gave_up_ends_the_group(void **state)
 {
     static liar l;
     void *states[2];
-    int numbers[2], size;
-    char sentence[256];
     const char *said = "";
     (void)state;
     liar_init(&l, 1);
     l.link.hear = hear_failure;
-    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    liar_open(&l, states);
     ith_wire_transport.alive(states[0]);
     assert_int_equal(ith_wire_transport.failure(states[1], &said), ITH_ERR_ABORTED);
     assert_string_equal(said, "process 5 died before");

@@ -43,6 +43,15 @@ static void assert_same_tensor(const ith_tensor *a, const ith_tensor *b)
         assert_memory_equal(a->data, b->data, (size_t)a->bytes);
 }
 
+/* Checks that a file can be read, and has a tensor of this name. */
+static void expect_tensor(const char *path, const char *name)
+{
+    ith_tensor_file *file = NULL;
+    assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
+    assert_non_null(ith_tensor_file_find(file, name));
+    ith_tensor_file_close(&file);
+}
+
 static void every_type_comes_back(void **state)
 {
     (void)state;
@@ -203,10 +212,7 @@ static void a_failed_write_leaves_what_was_there(void **state)
     assert_int_equal(status, ITH_ERR_IO);
     assert_non_null(strstr(ith_context_error(context), path));
     assert_int_equal(files_there(), before);
-    ith_tensor_file *file = NULL;
-    assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
-    assert_non_null(ith_tensor_file_find(file, "small"));
-    ith_tensor_file_close(&file);
+    expect_tensor(path, "small");
 }
 
 /* A write can stop after each piece of at most 4 MiB, and then leaves the earlier file. A write that may not be stopped
@@ -220,7 +226,6 @@ static void a_stopped_write_leaves_what_was_there(void **state)
     assert_non_null(data);
     ith_tensor small = tensor_of("small", ITH_U8, 1, (int64_t[]){16}, data);
     ith_tensor large = tensor_of("large", ITH_U8, 1, (int64_t[]){BYTES}, data);
-    ith_tensor_file *file = NULL;
     assert_int_equal(ith_tensor_file_write(context, path, &small, 1, NULL, NULL, 0), ITH_OK);
     const int before = files_there();
     for (int n = 1; n <= PIECES; n++) {
@@ -228,16 +233,12 @@ static void a_stopped_write_leaves_what_was_there(void **state)
         assert_int_equal(ith_tensor_file_write_stoppable(context, path, &large, 1), ITH_ERR_INTERRUPTED);
         stop_at(0);
         assert_int_equal(files_there(), before);
-        assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
-        assert_non_null(ith_tensor_file_find(file, "small"));
-        ith_tensor_file_close(&file);
+        expect_tensor(path, "small");
     }
     stop_at(1);
     assert_int_equal(ith_tensor_file_write(context, path, &large, 1, NULL, NULL, 0), ITH_OK);
     stop_at(0);
-    assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
-    assert_non_null(ith_tensor_file_find(file, "large"));
-    ith_tensor_file_close(&file);
+    expect_tensor(path, "large");
     assert_int_equal(ith_tensor_file_write_stoppable(context, path, &small, 1), ITH_OK);
     free(data);
 }
@@ -264,7 +265,6 @@ static void a_disk_that_fails_meanwhile_is_noticed(void **state)
     assert_non_null(data);
     ith_tensor small = tensor_of("small", ITH_U8, 1, (int64_t[]){16}, data);
     ith_tensor large = tensor_of("large", ITH_U8, 1, (int64_t[]){BYTES}, data);
-    ith_tensor_file *file = NULL;
     assert_int_equal(ith_tensor_file_write_stoppable(context, path, &small, 1), ITH_OK);
     const int before = files_there();
     data_sync_error = EIO;
@@ -272,9 +272,7 @@ static void a_disk_that_fails_meanwhile_is_noticed(void **state)
     assert_non_null(strstr(ith_context_error(context), strerror(EIO)));
     assert_non_null(strstr(ith_context_error(context), path));
     assert_int_equal(files_there(), before);
-    assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
-    assert_non_null(ith_tensor_file_find(file, "small"));
-    ith_tensor_file_close(&file);
+    expect_tensor(path, "small");
     assert_int_equal(ith_tensor_file_write_stoppable(context, "/dev/null", &large, 1), ITH_OK);
     free(data);
 }

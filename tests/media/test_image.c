@@ -510,7 +510,7 @@ static void structures_of_jpegs_are_read(void **state)
     assert_true(found.whole && found.complete);
     found = LOOK("\xff\xd8\xff\xc0\x00\x0b\x08\x00\x03\x00\x02\x01\x07\x11\x01\xff\xd9");
     assert_false(found.whole);
-    /* marks among those of frames that begin no frame: tables of Huffman, a reserved one, arithmetic coding */
+    /* these marks begin no frame, although the marks around them do: Huffman tables, reserved, arithmetic coding */
     static const char marks[] = {(char)0xc4, (char)0xc8, (char)0xcc};
     for (int i = 0; i < 3; i++) {
         char file[] = JPEG("\xff\xdb\x00\x43\x01" TABLE, "123\xff\xc4\x00\x0b\x08\x00\x09\x00\x09\x01\x07\x11\x00");
@@ -527,8 +527,8 @@ static void structures_of_jpegs_are_read(void **state)
     "VP8X\x0a\x00\x00\x00"                                                                                             \
     "\x00\x00\x00\x00\x03\x00\x00\x04\x00\x00"
 
-/* A WebP of 4 x 5 pixels. A size that contradicts an earlier one counts, even if the last one is right. The data are
- * those of the first chunk with pixels. */
+/* A WebP of 4 x 5 pixels. A size that contradicts an earlier one counts, even if the last one is right. The first
+ * chunk with pixels gives the data. */
 static void structures_of_webps_are_read(void **state)
 {
     (void)state;

@@ -161,6 +161,16 @@ void liar_init(liar *l, uint32_t seed)
         liar_tell, liar_hear, liar_rest, liar_wake, liar_close};
 }
 
+void liar_open(liar *l, void *states[2])
+{
+    const ith_link_process *last = &l->link.all[l->link.processes - 1];
+    int numbers[2], size;
+    char sentence[256];
+    assert_int_equal(ith_wire_open(&l->link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    assert_int_equal(size, last->first_rank + last->ranks);
+    assert_true(numbers[0] == 0 && numbers[1] == 1);
+}
+
 void liar_end(void *states[2])
 {
     ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");

@@ -38,6 +38,8 @@ void liar_init(liar *l, uint32_t seed);
 uint32_t liar_draw(liar *l, uint32_t below);
 /* The bytes that each rank sends to another in an exchange. */
 int64_t liar_bytes(int64_t exchange);
+/* Opens the link of a liar and fills in the states of ranks 0 and 1. */
+void liar_open(liar *l, void *states[2]);
 /* Ends a group that has not failed, and closes the states of both ranks, which closes the link. */
 void liar_end(void *states[2]);
 

@@ -202,7 +202,7 @@ static void text_embedding_is_that_of_diffusers(const call *c)
     free(out);
 }
 
-/* longest: rows of the longest prompt for which there is room; 0: of those of the call. */
+/* longest: the most rows of a prompt for which there is room; 0: as many as the longest prompt of the call has. */
 static void golden_shapes(bool low, int64_t longest)
 {
     call c;

@@ -45,7 +45,7 @@ static void entities_end_with_the_first_tag(void **state)
     expect("<&amp;amp;amp;amp;lt;", "<&amp;amp;lt;");
 }
 
-/* The values are those of Python's html.unescape. */
+/* Python's html.unescape has given the expected texts. */
 static void numbers_of_no_character_are_replaced_or_dropped(void **state)
 {
     (void)state;

@@ -23,7 +23,7 @@ typedef struct ith_piece_model {
 /* Appends the next piece of the vocabulary. Its id is the number of pieces before it. */
 void ith_piece_model_add(ith_piece_model *model, const char *piece, int64_t piece_bytes, float score,
                          ith_piece_type type);
-/* What the normaliser does with spaces. */
+/* How the normaliser treats spaces. */
 typedef struct ith_piece_spaces {
     bool prefix; /* puts one before the text */
     bool joins;  /* makes one of several, and removes those at both ends */

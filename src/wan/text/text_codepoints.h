@@ -14,7 +14,7 @@ ith_status ith_codepoints_push(ith_context *context, ith_codepoints *text, uint3
 ith_status ith_codepoints_append(ith_context *context, ith_codepoints *text, const uint32_t *at, int64_t count);
 void ith_codepoints_free(ith_context *context, ith_codepoints *text);
 
-/* Checks that a text is UTF-8, of at most ITH_TEXT_BYTES bytes. name: what the error message calls the text, such as
+/* Checks that a text is UTF-8, of at most ITH_TEXT_BYTES bytes. name: the text's name in the error message, such as
  * "the prompt". */
 ith_status ith_text_check(ith_context *context, const char *name, const char *utf8);
 /* Decodes and appends a text in UTF-8. ITH_ERR_ARGUMENT with the position of the first byte that is not UTF-8; overlong
