@@ -14,9 +14,9 @@
  *
  * With these options the sentences of the program are not printed. A file that breaks it becomes a case of
  * tests/cli/test_cli_config.sh or tests/cli/test_cli_plan.sh. */
-#include "cli/config.h"
-#include "cli/generate.h"
-#include "cli/machine_file.h"
+#include "cli/generate/generate.h"
+#include "cli/machine/machine_file.h"
+#include "cli/option/config.h"
 #include "support/memory_file.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca: the program. Finds the subcommand, runs it, and checks that its output was written. */
 #include "cli.h"
-#include "complaint.h"
-#include "help_argp.h"
-#include "interrupt.h"
-#include "nearest.h"
-#include "progress.h"
+#include "launch/interrupt.h"
+#include "launch/progress.h"
+#include "option/complaint.h"
+#include "option/help_argp.h"
+#include "support/nearest.h"
 
 #include <argp.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cli/core_share.h"
+#include "cli/launch/core_share.h"
 #include "support/random.h"
 
 #include <string.h>

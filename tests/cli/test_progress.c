@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "cli/cli.h"
-#include "cli/progress.h"
+#include "cli/launch/progress.h"
 
 #include <stdio.h>
 #include <string.h>

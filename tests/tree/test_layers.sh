@@ -47,6 +47,16 @@ for folder in "${!may[@]}"; do
     done
 done
 
+# The folders of the program, each of which may include from those before it in this list
+order=" file support option launch shared_option machine attend verify plan tune generate bench info "
+for file in $(git ls-files 'src/cli/*/*'); do
+    folder=$(echo "$file" | cut -d/ -f3)
+    [[ $order == *" $folder "* ]] || { complain "$file: the folder cli/$folder has no place in the order"; continue; }
+    for target in $(sed -nE 's/^ *# *include +"\.\.\/([a-z_]+)\/.*/\1/p' "$file"); do
+        [[ ${order%%" $folder "*} == *" $target"* ]] || complain "$file: may not include from cli/$target"
+    done
+done
+
 for name in $(git ls-files 'src/*' 'include/*' | xargs -n1 basename | grep -v CMakeLists.txt | sort | uniq -d); do
     complain "more than one file is called $name"
 done

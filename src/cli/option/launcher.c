@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recognises launchers by the environment variables that they set for each process:
+ *
+ *   Open MPI's mpirun (and prterun)      OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
+ *   MPICH's mpiexec (hydra), srun pmi2   PMI_SIZE, PMI_RANK
+ *   srun --mpi=pmix                      PMIX_RANK; Slurm sets SLURM_STEP_NUM_TASKS
+ *   srun without MPI                     SLURM_STEP_NUM_TASKS, SLURM_PROCID
+ *
+ * SLURM_NTASKS tells nothing, since batch scripts have it too. */
+#include "launcher.h"
+
+#include "../cli.h"
+
+#include <ithaca/ithaca.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define AT(member) offsetof(ith_launch_choices, member)
+static const ith_option rows[] = {
+    {.help = "Several processes, which mpirun, mpiexec or srun has started:"},
+    {"transport", "auto|local|mpi",
+     "How processes reach one another: by MPI, not at all (local), by a module that 'ithaca info' lists (its name, "
+     "such as nccl), or by MPI if a launcher is recognised (auto)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(transport), 0, 0, NULL, 0},
+    {"timeout", "SECONDS",
+     "End the run when a rank gives no sign of life for this long (60 over several processes, 600 within one)",
+     ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(timeout), 0.1, 1e6, NULL, 0},
+    {"map", NULL, "Print where each rank runs: process, host, ranks, threads and cores", ITH_OPTION_FLAG,
+     ITH_FROM_CONFIG, AT(map), 0, 0, NULL, 0},
+    {.help = "Records of the run:"},
+    {"trace", "FILE", "Write computing, waiting and exchanges of every rank as JSON for chrome://tracing or Perfetto",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
+    {"flight-record", "FILE",
+     "If the run fails, write the last operations of every rank (JSON lines); processes without rank 0 write FILE.RANK",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(flight_record), 0, 0, NULL, 0},
+};
+#undef AT
+
+int ith_launch_add_options(ith_option *table, int count, size_t offset)
+{
+    return ith_options_append(table, count, rows, sizeof rows / sizeof *rows, offset);
+}
+
+/* ---- Environment ------------------------------------------------------------------------------------------------- */
+
+/* A launcher: its environment variables, and the transports that can connect its processes, the best one first. */
+typedef struct launcher_kind {
+    const char *name, *size, *process;
+    const char *modules[3]; /* ends with NULL; empty: its processes cannot be connected */
+} launcher_kind;
+
+/* The first row whose variable of the process is set counts: mpirun also sets PMIX_RANK, and under srun it also sees
+ * Slurm's variables. */
+static const launcher_kind kinds[] = {
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"openmpi"}},
+    {"a launcher with PMI", "PMI_SIZE", "PMI_RANK", {"mpich"}},
+    {"a launcher with PMIx", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", {"openmpi", "mpich"}},
+    {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {NULL}},
+};
+/* Processes of other transports are numbered by whoever starts them. */
+static const launcher_kind by_hand = {"ITHACA_PROCESS", "ITHACA_PROCESSES", "ITHACA_PROCESS", {NULL}};
+
+/* The number in an environment variable; `other` if it is not set or holds no number from 0 on. */
+static int number_in(const char *variable, int other)
+{
+    const char *text = getenv(variable);
+    char *end = NULL;
+    errno = 0;
+    long number = text ? strtol(text, &end, 10) : -1;
+    return text && end != text && !*end && !errno && number >= 0 && number <= 1 << 20 ? (int)number : other;
+}
+
+/* The launcher of this process; NULL if none is recognised. */
+static const launcher_kind *recognise(void)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (number_in(kinds[i].process, -1) >= 0)
+            return &kinds[i];
+    return NULL;
+}
+
+int ith_launcher_process(void)
+{
+    const launcher_kind *kind = recognise();
+    return number_in(by_hand.process, kind ? number_in(kind->process, 0) : 0);
+}
+
+void ith_launcher_let_first_print(void)
+{
+    const struct timespec pause = {.tv_nsec = 300000000};
+    if (ith_launcher_process())
+        nanosleep(&pause, NULL);
+}
+
+static ith_launcher describe(const launcher_kind *kind)
+{
+    if (!kind)
+        return (ith_launcher){.name = "no launcher", .processes = 1};
+    return (ith_launcher){
+        .name = kind->name,
+        .process = number_in(kind->process, 0),
+        .processes = number_in(kind->size, kind->modules[0] ? 0 : 1)}; /* a batch script has SLURM_PROCID alone */
+}
+
+/* ---- Modules ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the module of a transport was found. *refusal: the reason why it cannot be used, "" if it can. */
+static bool find_module(const char *name, const char **refusal)
+{
+    char file[128];
+    const char *path;
+    snprintf(file, sizeof file, "/ithaca_transport_%.64s.so", name);
+    for (int i = 0; (path = ith_module_list(i, refusal)); i++)
+        if (strrchr(path, '/') && !strcmp(strrchr(path, '/'), file))
+            return true;
+    *refusal = "not found";
+    return false;
+}
+
+/* Sets out->module to the first transport of the list that can be used. */
+static int choose_module(const char *const *modules, ith_launcher *out)
+{
+    char reasons[768] = "";
+    for (size_t length = 0; *modules; modules++) {
+        const char *refusal;
+        out->module = *modules;
+        if (find_module(*modules, &refusal) && !*refusal)
+            return ITH_EXIT_DONE;
+        if (length < sizeof reasons)
+            length += (size_t)snprintf(reasons + length, sizeof reasons - length, "; %s: %s", *modules, refusal);
+    }
+    out->module = NULL;
+    if (out->processes == 1)
+        return ith_cli_error("no transport for MPI can be used%s; 'ithaca info' says where modules are looked for",
+                             reasons);
+    return ith_cli_error("%s started this process as number %d of %d, and no transport can connect them%s; 'ithaca "
+                         "info' says where modules are looked for, and --transport local makes a run of each process",
+                         out->name, out->process, out->processes, reasons);
+}
+
+/* Chooses the transport for MPI: the one that ITHACA_MPI names, or one for the launcher. */
+static int choose_mpi(const launcher_kind *kind, ith_launcher *out)
+{
+    static const char *const all[] = {"openmpi", "mpich", NULL};
+    const char *named = getenv("ITHACA_MPI");
+    const char *const one[] = {named, NULL};
+    if (named && strcmp(named, all[0]) != 0 && strcmp(named, all[1]) != 0)
+        return ith_cli_error("ITHACA_MPI is '%s'; it names openmpi or mpich", named);
+    if (!named && kind && !kind->modules[0])
+        return ith_cli_error("srun started this process as number %d of %d without MPI: start it with 'srun "
+                             "--mpi=pmix', or with --transport local, which makes a run of each process",
+                             out->process, out->processes);
+    return choose_module(named ? one : kind ? kind->modules : all, out);
+}
+
+/* Chooses the transport of a module that is not one of MPI's. */
+static int choose_named(const char *command, const char *transport, ith_launcher *out)
+{
+    const char *const one[] = {transport, NULL};
+    const char *refusal;
+    if (!find_module(transport, &refusal))
+        return ith_cli_usage(
+            command, "--transport: '%s' is none of auto, local, mpi, nor a module that 'ithaca info' lists", transport);
+    *out = describe(number_in(by_hand.process, -1) >= 0 ? &by_hand : recognise());
+    out->where = getenv("ITHACA_TRANSPORT_WHERE");
+    return choose_module(one, out);
+}
+
+bool ith_launcher_is_alone(const char *transport)
+{
+    bool automatic = !transport || !strcmp(transport, "auto");
+    return automatic ? describe(recognise()).processes == 1 : !strcmp(transport, "local");
+}
+
+int ith_launcher_find(const char *command, const char *transport, ith_launcher *out)
+{
+    const launcher_kind *kind = recognise();
+    *out = describe(kind);
+    bool automatic = !transport || !strcmp(transport, "auto");
+    if (ith_launcher_is_alone(transport)) {
+        *out = describe(NULL);
+        return ITH_EXIT_DONE;
+    }
+    return automatic || !strcmp(transport, "mpi") ? choose_mpi(kind, out) : choose_named(command, transport, out);
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ithaca plan: lists every plan of an attention problem or of a video on a described machine, with its predicted cost.
+ * Nothing is executed. */
+#include "plan_command.h"
+
+#include "../cli.h"
+#include "../file/output_name.h"
+#include "../machine/machine_file.h"
+#include "../option/option.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGEST 1e9    /* upper limit of sizes */
+#define MOST_RANKS 1e6 /* upper limit of --ranks */
+
+ITH_OPTION_WORD_OF(cfg)
+ITH_OPTION_WORD_OF(precision)
+
+#define AT(member) offsetof(ith_plan_settings, member)
+#define WHOLE(member, least, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), least, most, NULL, 0
+#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+static const ith_option own_rows[] = {
+    {.help = "The problem, a video or one attention:"},
+    {"problem", "NAME", "A video by name: wan2.2-a14b-720p, wan2.2-a14b-480p, wan2.1-14b-480p, wan2.1-1.3b-480p, ...",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(problem), 0, 0, NULL, 0},
+    {"cfg", "auto|batch|parallel|sequential", "Of a video, how the guidance branches are computed (auto: any)",
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
+    {"precision", "auto|bf16|f32", "Of a video (auto: the faster one on the machine)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
+     AT(precision), 0, 0, precision_word, 0},
+    {"steps", "N", "Denoising steps of a video (as in its reference code)", WHOLE(steps, 1, LARGEST)},
+    {"lora-rank", "N", "Rank of a LoRA of a video's transformer (0: none)", WHOLE(lora_rank, 0, 4096)},
+    {"seq", "N", "Queries of an attention", WHOLE(seq, 1, LARGEST)},
+    {"kv-seq", "N", "Keys (as many as queries)", WHOLE(kv_seq, 1, LARGEST)},
+    {"batch", "N", "Batch (1)", WHOLE(batch, 1, LARGEST)},
+    {"heads", "N", "Heads (40)", WHOLE(heads, 1, LARGEST)},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", WHOLE(kv_heads, 1, LARGEST)},
+    {"head-dim", "N", "Head size (128)", WHOLE(head_dim, 1, LARGEST)},
+    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
+     ith_attend_dtype_word, 0},
+    {.help = "The machine:"},
+    {"machine", "NAME|FILE",
+     "The machine: a name that machines/README.md lists, a YAML file (its name has a '/' or ends with .yaml), or "
+     "local, this machine as 'ithaca tune' has described it, or measured now (local)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
+    {"ranks", "N", "Ranks (1)", WHOLE(ranks, 1, MOST_RANKS)},
+    {"threads", "N", "Threads of each rank (its share of the host)", WHOLE(threads, 1, LARGEST)},
+    {"process-ranks", "N", "Ranks of each process, which share memory (as the machine says)",
+     WHOLE(process_ranks, 1, MOST_RANKS)},
+    {"host-ranks", "N", "Ranks of each host (as the machine says)", WHOLE(host_ranks, 1, MOST_RANKS)},
+    {.help = "Simulation of the best plan:"},
+    {"simulate", NULL,
+     "Simulate the best plan on all ranks: an attention, or the layers of a video; with --json, print it alone",
+     FLAG(simulate)},
+    {"jitter", "X", "Standard deviation of simulated work, as a share of it (0)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
+     AT(simulation.jitter), 0, 1, NULL, 0},
+    {"slow-rank", "N", "A rank whose simulated work takes longer (none)", WHOLE(simulation.slow_rank, 0, MOST_RANKS)},
+    {"slow-factor", "X", "Factor by which --slow-rank takes longer (2)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
+     AT(simulation.slow_factor), 1, 1000, NULL, 0},
+    {"repeat", "N", "Simulated executions, one after the other (1; the layers of a video)",
+     WHOLE(simulation.executions, 1, LARGEST)},
+    {"seed", "N", "Seed of the jitter (0)", WHOLE(simulation.seed, 0, LARGEST)},
+    {"trace", "FILE", "Write the simulated work, waits and exchanges as JSON for chrome://tracing or Perfetto",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
+    {.help = "What is printed:"},
+    {"rows", "N", "Legal plans in the table (20)", WHOLE(rows, 1, LARGEST)},
+    {"explain", NULL, "Show the terms of the best plan", FLAG(explain)},
+    {"json", NULL, "Print all plans as a JSON array", FLAG(json)},
+};
+#undef AT
+#undef WHOLE
+#undef FLAG
+
+static const char doc[] =
+    "List every plan of a video or of one attention on a machine, with its predicted time, the fastest first; then the "
+    "plans that are not legal, with the rule that forbids them. The machine need not be at hand: nothing is executed."
+    "\v"
+    "s/attention is the predicted time of one attention on the rank that takes longest; of a video s/step is the time "
+    "of a denoising step, and s/video the whole time, by which plans are sorted. hidden is the share of the exchanges "
+    "that passes while the rank computes ('-': no exchange takes time), MB sent the data that the busiest rank sends "
+    "in one attention, MB held the memory of its plan, or of the process of rank 0 of a video. An option that sets a "
+    "choice leaves out the plans with another one, but none in which it has no effect, such as --chunks on one rank. A "
+    "machine description (machines/README.md) has rates of kernels, levels of links, and memory.";
+
+/* Describes the problem from the options. */
+static void describe_problem(const ith_plan_settings *s, ith_attn_problem *p)
+{
+    *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
+    p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
+    p->q_len = s->seq, p->kv_len = s->kv_seq ? s->kv_seq : s->seq;
+    p->head_dim = s->head_dim, p->dtype = (ith_dtype)s->dtype;
+}
+
+ith_status ith_plan_take(void *user, const ith_plan_candidate *candidate)
+{
+    ith_plan_command *c = user;
+    if (c->count == c->room) {
+        int64_t room = c->room ? 2 * c->room : 64;
+        ith_plan_row *rows = realloc(c->rows, (size_t)room * sizeof *rows);
+        if (!rows)
+            return ITH_ERR_MEMORY;
+        c->rows = rows, c->room = room;
+    }
+    ith_plan_row *row = &c->rows[c->count++];
+    memset(row, 0, sizeof *row);
+    row->legal = candidate->legal;
+    row->options = *candidate->options;
+    memcpy(row->rule, candidate->rule, sizeof row->rule);
+    if (candidate->legal) {
+        row->info = *candidate->info, row->cost = *candidate->cost;
+        c->legal_count++;
+    }
+    return ITH_OK;
+}
+
+/* Lists the plans on a machine that was read. */
+static int list_plans(ith_plan_command *c, const char *command)
+{
+    const ith_plan_settings *s = c->settings;
+    ith_attn_options options;
+    int code = ith_attend_choose(c->context, command, &s->choices, &options);
+    if (code)
+        return code;
+    options.threads = (int)s->threads;
+    options.process_ranks = s->process_ranks, options.host_ranks = s->host_ranks;
+    if (s->problem)
+        return ith_plan_add_video(c, &options);
+    describe_problem(s, &c->problem);
+    if (ith_plan_list(c->context, &c->problem, &options, &c->machine, (int)s->ranks, ith_plan_take, c))
+        return ith_cli_error("%s", ith_context_error(c->context));
+    return ITH_EXIT_DONE;
+}
+
+/* Simulates the best plan. Its row gets the simulated cost. */
+static int simulate(ith_plan_command *c)
+{
+    static const int64_t trace_events = 1 << 20;
+    const ith_plan_settings *s = c->settings;
+    ith_plan_row *best = &c->rows[0];
+    int code = ith_cli_check_output(s->trace);
+    if (code)
+        return code;
+    c->predicted = *best;
+    if ((s->trace && ith_trace_start(c->context, trace_events)) ||
+        (s->problem ? ith_plan_simulate_video(c)
+                    : ith_plan_simulate(c->context, &c->problem, &c->predicted.options, &c->machine, (int)s->ranks,
+                                        &s->simulation, &best->info, &best->cost)) ||
+        (s->trace && ith_trace_save(c->context, s->trace)))
+        return ith_cli_error("%s", ith_context_error(c->context));
+    return ITH_EXIT_DONE;
+}
+
+/* Prints the plans. If none is legal, says why. A list without any plan has only one reason: every other choice that
+ * the options make is listed with the rule that forbids it. */
+static int print_plans(const ith_plan_command *c)
+{
+    int code = ITH_EXIT_DONE;
+    if (c->settings->json)
+        code = ith_plan_print_json(c);
+    else if (c->count)
+        ith_plan_print_table(c);
+    if (code || c->legal_count)
+        return code;
+    if (c->count)
+        return ith_cli_error("no plan is legal: %s", c->rows[0].rule);
+    return ith_cli_error(
+        "no plan is legal: strategy ulysses_ring needs two axes of at least two ranks, with a head for "
+        "each rank of the ulysses axis, and %lld ranks have no such mesh: ulysses and ring have one "
+        "axis",
+        (long long)c->settings->ranks);
+}
+
+/* Runs the command after its options are parsed. */
+static int run(const ith_plan_settings *settings, const char *command)
+{
+    ith_plan_command c = {.settings = settings};
+    int code = ith_cli_context(ITH_TALK_NORMAL, &c.context);
+    ith_machine_case wanted = ITH_MACHINE_CASE_INIT;
+    wanted.dtype = (ith_dtype)settings->dtype, wanted.head_dim = settings->head_dim;
+    c.video = (ith_video_problem)ITH_VIDEO_PROBLEM_INIT;
+    if (!code && settings->problem && ith_video_problem_named(c.context, settings->problem, &c.video))
+        code = ith_cli_usage(command, "--problem: %s", ith_context_error(c.context));
+    if (!code)
+        code = ith_machine_find(c.context, settings->machine, &wanted, &c.machine);
+    if (!code) {
+        code = list_plans(&c, command);
+        if (!code && settings->simulate && c.legal_count)
+            code = simulate(&c);
+        if (!code)
+            code = print_plans(&c);
+        ith_machine_file_free(&c.machine);
+    }
+    free(c.rows);
+    ith_context_destroy(&c.context);
+    return code;
+}
+
+/* Whether the command line has one of these options, whose names end with NULL. *name: the first one. */
+static bool is_given(const ith_options *options, const char *const *names, const char **name)
+{
+    for (; *names; names++)
+        if (ith_option_source_of(options, *names) == ITH_FROM_COMMAND) {
+            *name = *names;
+            return true;
+        }
+    return false;
+}
+
+/* Checks that no option of the command line would have no effect. */
+static int check_effects(const ith_plan_settings *s, const ith_options *options)
+{
+    static const char *const sizes[] = {"heads", "head-dim", "batch", "dtype", NULL};
+    static const char *const simulated[] = {"jitter", "slow-rank", "slow-factor", "repeat", "seed", "trace", NULL};
+    static const char *const slow[] = {"slow-factor", NULL}, *const table[] = {"rows", "explain", NULL};
+    const char *name = NULL;
+    if (s->problem && is_given(options, sizes, &name))
+        return ith_cli_usage(options->command, "--problem excludes --%s: the model has its own", name);
+    if (!s->simulate && is_given(options, simulated, &name))
+        return ith_cli_usage(options->command, "--%s needs --simulate", name);
+    if (s->simulation.slow_rank < 0 && is_given(options, slow, &name))
+        return ith_cli_usage(options->command, "--%s needs --slow-rank", name);
+    if (s->json && is_given(options, table, &name))
+        return ith_cli_usage(options->command, "--json excludes --%s: it prints all plans", name);
+    return ITH_EXIT_DONE;
+}
+
+/* Checks that there is one problem, and no option of the other kind of problem. */
+static int check(const ith_plan_settings *s, const ith_options *options)
+{
+    const char *command = options->command;
+    if (!s->problem && !s->seq)
+        return ith_cli_usage(command, "--problem or --seq is needed");
+    if (s->problem && (s->seq || s->kv_seq || s->kv_heads || s->threads))
+        return ith_cli_usage(command, "--problem excludes --seq, --kv-seq, --kv-heads and --threads");
+    if (!s->problem && (s->cfg || s->precision || s->steps || s->lora_rank))
+        return ith_cli_usage(command, "--cfg, --precision, --steps and --lora-rank need --problem");
+    return check_effects(s, options);
+}
+
+int ith_cli_plan(int argc, char **argv)
+{
+    ith_plan_settings settings = {.simulation = ITH_SIMULATION_INIT,
+                                  .machine = "local",
+                                  .ranks = 1,
+                                  .batch = 1,
+                                  .heads = 40,
+                                  .head_dim = 128,
+                                  .dtype = ITH_BF16,
+                                  .rows = 20};
+    settings.simulation.slow_factor = 2;
+    ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, sizeof own_rows);
+    ith_options options = {.table = table, .settings = &settings, .command = argv[0]};
+    options.count =
+        ith_attend_add_choices(table, sizeof own_rows / sizeof *own_rows, offsetof(ith_plan_settings, choices));
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    int code = ith_options_check(&options);
+    if (!code)
+        code = check(&settings, &options);
+    if (!code)
+        code = run(&settings, argv[0]);
+    ith_options_free(&options);
+    return code;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The option --device of commands with attention, and the list of devices that there are. */
+#ifndef ITH_CLI_DEVICE_OPTION_H
+#define ITH_CLI_DEVICE_OPTION_H
+
+#include "../option/option.h"
+
+#include <ithaca/ithaca.h>
+#include <jansson.h>
+
+/* The row of --device in a table of options. at: the position of its text, a const char *, in the command's settings */
+#define ITH_DEVICE_OPTION(at)                                                                                          \
+    {                                                                                                                  \
+        "device", "cpu|cuda|cuda:N",                                                                                   \
+            "Compute attention on the processor, or on a GPU that 'ithaca info' lists; ranks of a process share it "   \
+            "(cpu)",                                                                                                   \
+            ITH_OPTION_TEXT, ITH_FROM_CONFIG, at, 0, 0, NULL, 0                                                        \
+    }
+
+/* Makes the plans of a context, and of clones that are made later, compute on the device `name`; NULL: on the
+ * processor. Prints errors and returns an exit status. */
+int ith_device_use(ith_context *context, const char *command, const char *name);
+/* Fills in *info, and returns whether the context uses a device. */
+bool ith_device_in_use(ith_context *context, ith_device_info *info);
+/* The devices that there are as a JSON array [{"name", "about"}], and for a module whose devices cannot be used, or
+ * without any module, one row with the reason. */
+json_t *ith_device_list(void);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options that name the files of a model (model_options.h). */
+#include "model_options.h"
+
+#include "../cli.h"
+#include "../support/text_value.h"
+
+#include <string.h>
+
+#define ROW(name, argument, help, member, letter)                                                                      \
+    {                                                                                                                  \
+        name, argument, help, ITH_OPTION_TEXT, ITH_FROM_CONFIG, offsetof(ith_model_files, member), 0, 0, NULL, letter  \
+    }
+static const ith_option rows[] = {
+    ROW("model", "DIR", "Folder of a model: in the layout of diffusers, or with weight files that are recognised",
+        folder, 'm'),
+    ROW("dit", "FILE", "Weights of the transformer: .safetensors or .gguf; for shards, the first one or the index", dit,
+        0),
+    ROW("dit-high", "FILE", "Weights of the high-noise expert, for models with two, such as A14B", dit_high, 0),
+    ROW("dit-low", "FILE", "Weights of the low-noise expert", dit_low, 0),
+    ROW("vae", "FILE", "Weights of the autoencoder", vae, 0),
+    ROW("text-encoder", "FILE", "Weights of the umT5 text encoder", text_encoder, 0),
+    ROW("tokenizer", "FILE", "spiece.model or tokenizer.json, or its folder (found in or beside the other files)",
+        tokenizer, 0),
+    ROW("variant", "NAME", "Take the files NAME.VARIANT.safetensors of --model where they exist, for example fp16",
+        variant, 0),
+};
+#undef ROW
+
+int ith_model_add_options(ith_option *table, int count, size_t offset)
+{
+    return ith_options_append(table, count, rows, sizeof rows / sizeof *rows, offset);
+}
+
+bool ith_model_is_named(const ith_model_files *files)
+{
+    return files->folder || files->dit || files->dit_high || files->dit_low;
+}
+
+int ith_model_check_named(const ith_model_files *files, bool needed, const char *command)
+{
+    needed |= files->vae || files->text_encoder || files->tokenizer || files->variant;
+    if (!needed || ith_model_is_named(files))
+        return ITH_EXIT_DONE;
+    return ith_cli_usage(command, "--model is needed, or --dit, or --dit-high and --dit-low");
+}
+
+const char *ith_model_single_file(const ith_model_files *files, int i, const char **path)
+{
+    const struct {
+        const char *option, *path;
+    } all[ITH_MODEL_SINGLE_FILES] = {
+        {"--dit", files->dit}, {"--dit-high", files->dit_high},         {"--dit-low", files->dit_low},
+        {"--vae", files->vae}, {"--text-encoder", files->text_encoder}, {"--tokenizer", files->tokenizer}};
+    *path = all[i].path;
+    return all[i].option;
+}
+
+const ith_image *ith_model_stand_in(const ith_model_info *model)
+{
+    static const uint8_t pixel[3];
+    static const ith_image image = {.struct_size = sizeof image, .rgb = pixel, .height = 1, .width = 1};
+    return model->image_use == ITH_IMAGE_UNUSED ? NULL : &image;
+}
+
+void ith_model_print_options(const ith_model_files *files, FILE *to)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *value;
+        memcpy(&value, (const char *)files + rows[i].offset, sizeof value);
+        if (value)
+            ith_text_print_option(to, rows[i].name, value);
+    }
+}

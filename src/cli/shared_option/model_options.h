@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options that name the files of a model, for every command that opens one. */
+#ifndef ITH_CLI_MODEL_OPTIONS_H
+#define ITH_CLI_MODEL_OPTIONS_H
+
+#include "../option/option.h"
+
+#include <ithaca/wan.h>
+
+#include <stdio.h>
+
+/* Appends the options to a table that has `count` rows, and returns the new count. offset: the position of an
+ * ith_model_files in the command's settings. */
+int ith_model_add_options(ith_option *table, int count, size_t offset);
+/* Whether a model is named. */
+bool ith_model_is_named(const ith_model_files *files);
+/* Checks that a model is named if it is `needed`, or if one of its other files is named. Returns an exit status. */
+int ith_model_check_named(const ith_model_files *files, bool needed, const char *command);
+/* The number of single files that options can name; the option of file i, "--dit" for instance, and the path in *path,
+ * NULL if it is not named. */
+#define ITH_MODEL_SINGLE_FILES 6
+const char *ith_model_single_file(const ith_model_files *files, int i, const char **path);
+/* A picture that stands for the image of a video where only sizes are asked for; NULL if the model takes no image. */
+const ith_image *ith_model_stand_in(const ith_model_info *model);
+/* Prints the options that name these files, quoted for a shell, each after a space. */
+void ith_model_print_options(const ith_model_files *files, FILE *to);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ithaca tune: measures this machine, and finds the fastest tiles and strategies. The results become wisdom, which
+ * `ithaca attend`, `bench attention`, `bench generate` and `generate` read. */
+#include "tune_command.h"
+
+#include "../cli.h"
+#include "../file/cache_file.h"
+#include "../file/output_name.h"
+#include "../launch/interrupt.h"
+#include "../launch/progress.h"
+#include "../launch/thread_limit.h"
+#include "../machine/machine_file.h"
+#include "../shared_option/attend_options.h"
+#include "../shared_option/device_option.h"
+#include "../support/video_tokens.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LARGEST 1e9
+#define DEFAULT_PROBLEM "wan2.1-1.3b-480p"
+
+#define AT(member) offsetof(ith_tune_settings, member)
+#define WHOLE(member, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
+#define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+static const ith_option rows[] = {
+    {.help = "Or sizes:"},
+    {"problem", "NAME", "The sizes and the length of a published model (" DEFAULT_PROBLEM ", if no size is given)",
+     TEXT(problem)},
+    {"seq", "N[,N..]", "Queries and keys", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads (12)", WHOLE(heads, LARGEST)},
+    {"head-dim", "N", "Head size (128)", WHOLE(head_dim, LARGEST)},
+    {"ffn-dim", "N", "Hidden width of the feed-forward network (4 times the width of a row)", WHOLE(ffn_dim, LARGEST)},
+    {"dtype", "T[,T..]", "f32, bf16, f16 (bf16)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(dtype), 0, 0,
+     ith_attend_dtype_word, 0},
+    {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
+     ith_attend_softmax_word, 0},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the one that a plan takes)", TEXT(kernel)},
+    ITH_DEVICE_OPTION(AT(device)),
+    {"ranks", "N", "Ranks of this process whose strategies are compared (1: none)", WHOLE(ranks, ITH_CLI_RANKS_MAX)},
+    {"threads", "N", "Threads (all cores)", WHOLE(threads, ITH_CLI_THREADS_MAX)},
+    {.help = "How:"},
+    {"budget", "SECONDS", "Time that the command may take (60)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(budget), 0.01,
+     1e7, NULL, 0},
+    {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", FLAG(alone)},
+    {"again", NULL, "Measure again what wisdom and the journal already have", FLAG(again)},
+    {"wisdom", "FILE",
+     "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which 'attend', 'bench attention', 'bench "
+     "generate' and 'generate' read)",
+     TEXT(wisdom)},
+    {"machine", "FILE|none",
+     "Where the description of this machine is kept ($XDG_CACHE_HOME/ithaca/machine.yaml, by which 'plan', 'bench' and "
+     "'generate' predict)",
+     TEXT(machine)},
+    {"json", NULL, "Print a JSON object", FLAG(json)},
+    {.help = "Several processes, which mpirun, mpiexec or srun has started, measure the links between them alone:"},
+    {"transport", "auto|local|mpi", "How processes reach one another, as in 'ithaca attend'", TEXT(launch.transport)},
+    {"timeout", "SECONDS", "End the run when a rank gives no sign of life for this long (60)", ITH_OPTION_NUMBER,
+     ITH_FROM_CONFIG, AT(launch.timeout), 0.1, 1e6, NULL, 0},
+};
+#undef AT
+#undef WHOLE
+#undef TEXT
+#undef FLAG
+
+static const char doc[] =
+    "Measure this machine, and find the tiles and strategies with which attention is fastest on it. The answers become "
+    "wisdom, which later commands use where their options leave a choice open."
+    "\v"
+    "First the machine is described: rates of kernels, of products, of messages. Then tiles are looked for: calls of "
+    "the kernel alone, from coarse steps to fine ones, and the best few in turn with the usual ones in a whole block "
+    "of the transformer. With --ranks the plans that the description predicts to be fastest are executed in turn with "
+    "the library's choice. A choice replaces the usual one only if it is faster by more than the noise.\n\n"
+    "What is found is saved at once, and several processes may tune at the same time. A run that was stopped or "
+    "killed goes on where it was: the journal beside the wisdom has the rates of single candidates. When the budget "
+    "ends early, a sentence says so, and the exit status is 0. Tiles of keys change the last bits of results; a "
+    "command with --wisdom none computes as if nothing had been tuned.";
+
+/* ---- What the parts share -------------------------------------------------------------------------------------- */
+
+bool ith_tune_stops(void *user)
+{
+    const ith_tune *t = user;
+    return ith_interrupt_came() || ith_cli_seconds() > t->until;
+}
+
+int ith_tune_save(ith_tune *t)
+{
+    return ith_wisdom_save(t->context, t->wisdom) ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
+}
+
+void ith_tune_show(const ith_tune *t, const char *format, ...)
+{
+    char text[512], line[600];
+    va_list arguments;
+    if (!ith_terminal_draws())
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(line, sizeof line, "%3.0f of %.0f s  %s", ith_cli_seconds() - t->start, t->settings->budget, text);
+    fprintf(stderr, "\r\033[K%.*s", ith_terminal_columns(), line);
+}
+
+/* Ends the line that ith_tune_show has begun. */
+static void end_line(void)
+{
+    if (ith_terminal_draws())
+        fputs("\r\033[K", stderr);
+}
+
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
+
+/* Reads the sizes of a model. */
+static int read_model(ith_tune *t)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    ith_model_info info = ITH_MODEL_INFO_INIT;
+    options.prompt = "A prompt.", options.boundary = 0; /* no size depends on them */
+    ith_status status = ith_pipeline_open_files(t->context, &t->settings->files, &pipeline);
+    if (!status)
+        status = ith_pipeline_info(pipeline, &info);
+    options.image = ith_model_stand_in(&info), options.height = info.height, options.width = info.width;
+    if (!status)
+        status = ith_video_problem_read(pipeline, &options, &t->video);
+    ith_pipeline_close(&pipeline);
+    return status ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
+}
+
+/* Fills in the sizes of the model or problem that is named, and puts the sizes of options over them. */
+static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
+{
+    const bool sized = s->seq.count || s->heads || s->head_dim || s->ffn_dim;
+    const bool named = ith_model_is_named(&s->files);
+    if (named && s->problem)
+        return ith_cli_usage(command, "--problem excludes --model, --dit and --dit-high");
+    int code = ith_model_check_named(&s->files, false, command);
+    if (code)
+        return code;
+    t->video = (ith_video_problem)ITH_VIDEO_PROBLEM_INIT;
+    t->has_video = named || s->problem || !sized;
+    if (named)
+        code = read_model(t);
+    else if (t->has_video && ith_video_problem_named(t->context, s->problem ? s->problem : DEFAULT_PROBLEM, &t->video))
+        code = ith_cli_usage(command, "--problem: %s", ith_context_error(t->context));
+    if (code)
+        return code;
+    t->video.heads = s->heads ? s->heads : t->has_video ? t->video.heads : 12;
+    t->video.head_dim = s->head_dim ? s->head_dim : t->has_video ? t->video.head_dim : 128;
+    t->video.ffn_dim = s->ffn_dim     ? s->ffn_dim
+                       : t->has_video ? t->video.ffn_dim
+                                      : 4 * t->video.heads * t->video.head_dim;
+    if (!s->seq.count)
+        s->seq.values[s->seq.count++] = t->has_video ? ith_video_tokens(&t->video) : 8192;
+    return s->seq.count * s->dtype.count * s->softmax.count > ITH_TUNE_CELLS
+               ? ith_cli_usage(command, "--seq, --dtype and --softmax have more than %d combinations", ITH_TUNE_CELLS)
+               : ITH_EXIT_DONE;
+}
+
+/* ---- The command ----------------------------------------------------------------------------------------------- */
+
+/* Finds a file in the cache, or the one that an option names; "none": none. */
+static int find_file(const char *option, const char *given, const char *name, char path[PATH_MAX])
+{
+    path[0] = '\0';
+    if (given && !strcmp(given, "none"))
+        return ITH_EXIT_DONE;
+    if (given && snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
+        return ith_cli_error("%s: the name of the file has %zu bytes, and may have %d", option, strlen(given),
+                             PATH_MAX - 1);
+    if (!given && !ith_cache_path(name, path))
+        return ith_cli_error("%s is needed: neither XDG_CACHE_HOME nor HOME names a folder", option);
+    int code = given ? ITH_EXIT_DONE : ith_cache_make(path);
+    return code ? code : ith_cli_check_output(path);
+}
+
+int ith_tune_find_machine(ith_tune *t)
+{
+    return find_file("--machine", t->settings->machine, "machine.yaml", t->machine_path);
+}
+
+static int open_files(ith_tune *t, const char *command)
+{
+    const ith_tune_settings *s = t->settings;
+    int code = find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
+    if (!code && !t->wisdom[0])
+        code = ith_cli_usage(command, "--wisdom none leaves no file for the results");
+    if (!code)
+        code = ith_tune_find_machine(t);
+    if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))
+        code = ith_cli_error("%s", ith_context_error(t->context));
+    return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
+}
+
+/* Prints the report, and a sentence if a signal or the budget has ended the work early. */
+static int end(ith_tune *t, int code)
+{
+    end_line();
+    if (code)
+        return code;
+    code = ith_interrupt_check();
+    if (t->settings->json && ith_tune_print_json(t))
+        return ITH_EXIT_FAILED;
+    if (!t->settings->json)
+        ith_tune_print_table(t);
+    if (t->late && !code)
+        fprintf(stderr,
+                "ithaca: the budget of %g seconds has ended before everything was measured: what was found is "
+                "saved, and the same command goes on from here\n",
+                t->settings->budget);
+    return code;
+}
+
+static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
+{
+    int code = find_problem(t, settings, command);
+    if (!code)
+        code = ith_cli_prepare_threads(settings->ranks, settings->threads, 0);
+    t->journal.file = -1;
+    if (!code)
+        code = open_files(t, command);
+    if (!code) {
+        ith_interrupt_defer();
+        code = ith_tune_machine(t);
+        if (!code)
+            code = ith_tune_tiles(t);
+        if (!code && t->machine.level_count)
+            code = ith_tune_strategies(t);
+        code = end(t, code);
+    }
+    ith_journal_close(&t->journal);
+    return code;
+}
+
+/* Checks the options; a softmax that is left open becomes online. */
+static int check(ith_tune_settings *s, const ith_options *options)
+{
+    int code = ith_options_check(options);
+    for (int i = 0; !code && i < s->dtype.count; i++)
+        if (!s->dtype.values[i])
+            code = ith_cli_usage(options->command, "--dtype: f32, bf16 and f16 can be tuned for");
+    if (!code && s->device && strcmp(s->device, "cpu") != 0)
+        code = ith_cli_usage(options->command,
+                             "--device %s: tune measures processors; on a device kernels choose their own tiles, and "
+                             "'ithaca bench attention --device %s' compares strategies",
+                             s->device, s->device);
+    for (int i = 0; i < s->softmax.count; i++)
+        if (!s->softmax.values[i])
+            s->softmax.values[i] = ITH_SOFTMAX_ONLINE;
+    return code;
+}
+
+int ith_cli_tune(int argc, char **argv)
+{
+    ith_tune_settings settings = {.files = ITH_MODEL_FILES_INIT,
+                                  .dtype = {{ITH_BF16}, 1},
+                                  .softmax = {{ITH_SOFTMAX_ONLINE}, 1},
+                                  .ranks = 1,
+                                  .budget = 60};
+    static ith_tune tune;
+    static ith_option table[ITH_OPTIONS_MAX] = {{.help = "A model whose sizes and length are tuned for:"}};
+    int count = ith_model_add_options(table, 1, offsetof(ith_tune_settings, files));
+    count = ith_options_append(table, count, rows, sizeof rows / sizeof *rows, 0);
+    ith_options options = {.table = table, .count = count, .settings = &settings, .command = argv[0]};
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    ith_launch launch;
+    int code = ith_launch_begin(&launch, argv[0], &settings.launch, ITH_TALK_NORMAL, &tune.context);
+    tune.settings = &settings, tune.start = ith_cli_seconds(), tune.until = tune.start + settings.budget;
+    if (!code) {
+        code = check(&settings, &options);
+        if (launch.launcher.module)
+            code = ith_tune_links(&tune, &launch, code, &options);
+        else if (!code)
+            code = run(&tune, &settings, argv[0]);
+    }
+    ith_machine_file_free(&tune.machine);
+    ith_context_destroy(&tune.context);
+    ith_options_free(&options);
+    return code;
+}
