@@ -23,7 +23,7 @@ import torch
 from diffusers import AutoencoderKLWan
 from PIL import Image
 
-SIDE = 16  # rows and columns of the random latents, as in src/wan/preview.c
+SIDE = 16  # rows and columns of the random latents, as in src/wan/run/preview.c
 
 
 def read_picture(path, multiple):

@@ -47,13 +47,20 @@ for folder in "${!may[@]}"; do
     done
 done
 
-# The folders of the program, each of which may include from those before it in this list
-order=" file support option launch shared_option machine attend verify plan tune generate bench info "
-for file in $(git ls-files 'src/cli/*/*'); do
-    folder=$(echo "$file" | cut -d/ -f3)
-    [[ $order == *" $folder "* ]] || { complain "$file: the folder cli/$folder has no place in the order"; continue; }
-    for target in $(sed -nE 's/^ *# *include +"\.\.\/([a-z_]+)\/.*/\1/p' "$file"); do
-        [[ ${order%%" $folder "*} == *" $target"* ]] || complain "$file: may not include from cli/$target"
+# The folders within the two largest layers: each may include from those before it in its list, and from itself.
+declare -A order=(
+    [wan]=" names lora part text source dit vae sample image model run cost bench "
+    [cli]=" file support option launch shared_option machine attend verify plan tune generate bench info "
+)
+for layer in "${!order[@]}"; do
+    for file in $(git ls-files "src/$layer/*/*"); do
+        folder=$(echo "$file" | cut -d/ -f3)
+        [[ ${order[$layer]} == *" $folder "* ]] || { complain "$file: the folder $layer/$folder has no place in the order"; continue; }
+        allowed="${order[$layer]%%" $folder "*} $folder "
+        for include in $(sed -nE 's/^ *# *include +"(\.\.\/[^"]+)".*/\1/p' "$file"); do
+            target=$(realpath -m --relative-to="src/$layer" "$(dirname "$file")/$include")
+            [[ $target == ../* || $target != */* || $allowed == *" ${target%%/*} "* ]] || complain "$file: may not include \"$include\""
+        done
     done
 done
 

@@ -2,7 +2,7 @@
 /* The fields of a checkpoint's configuration files have the effect that they have in diffusers and transformers, or are
  * refused by name. */
 #include "support/engine/altered_model.h"
-#include "wan/model.h"
+#include "wan/model/model.h"
 
 #include <math.h>
 #include <string.h>

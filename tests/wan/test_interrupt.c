@@ -7,7 +7,7 @@
 #include "support/in_range.h"
 #include "support/memory.h"
 #include "support/random.h"
-#include "wan/pipeline.h"
+#include "wan/run/pipeline.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -7,8 +7,8 @@
 #include "support/fixture.h"
 #include "support/refused.h"
 #include "support/temporary.h"
-#include "wan/memory/run_memory.h"
-#include "wan/pipeline.h"
+#include "wan/run/memory/run_memory.h"
+#include "wan/run/pipeline.h"
 
 #include <ithaca/wan.h>
 

@@ -3,8 +3,8 @@
  * the modules of the original code (golden/names.json, tools/make_name_golden.py). */
 #include "support/fixture.h"
 #include "support/other_locale.h"
-#include "wan/lora/lora_advice.h"
 #include "wan/names/module_names.h"
+#include "wan/run/lora_advice.h"
 #include "wan/source/recognise.h"
 
 #include <jansson.h>

@@ -8,8 +8,8 @@
 #include "support/engine/pipeline_fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
-#include "wan/memory/run_memory.h"
-#include "wan/pipeline.h"
+#include "wan/run/memory/run_memory.h"
+#include "wan/run/pipeline.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

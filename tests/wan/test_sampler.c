@@ -4,8 +4,8 @@
 #include "support/engine/sampler_golden.h"
 #include "support/fixture.h"
 #include "support/memory.h"
-#include "wan/pipeline.h"
-#include "wan/sample/denoise.h"
+#include "wan/run/denoise/denoise.h"
+#include "wan/run/pipeline.h"
 
 #include <ithaca/files.h>
 

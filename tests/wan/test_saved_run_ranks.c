@@ -7,7 +7,7 @@
 #include "support/engine/tiny_model.h"
 #include "support/folder_fixture.h"
 #include "support/other_locale.h"
-#include "wan/saved_run.h"
+#include "wan/run/saved_run.h"
 
 #include <ithaca/files.h>
 

@@ -10,7 +10,7 @@
 #include "../../base/observer.h"
 #include "../../kernels/device_rate.h"
 #include "../../kernels/peak.h"
-#include "../precision.h"
+#include "../part/precision.h"
 #include "bench_slices.h"
 
 #define ITH_BENCH_STAGES_MAX 16

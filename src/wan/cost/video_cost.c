@@ -12,10 +12,10 @@
 #include "../../base/parallel.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
-#include "../decode.h"
 #include "../dit/dit_workspace.h"
-#include "../image/condition.h"
-#include "../sample/denoise.h"
+#include "../run/condition.h"
+#include "../run/decode.h"
+#include "../run/denoise/denoise.h"
 
 #include <stdio.h>
 

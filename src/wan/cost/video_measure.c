@@ -9,7 +9,7 @@
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../../base/team_limit.h"
-#include "../sample/denoise.h"
+#include "../run/denoise/denoise.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
-#include "../sample/denoise.h"
+#include "../run/denoise/denoise.h"
 
 static void put_dit(const ith_video_problem *p, ith_dit_config *out)
 {

@@ -6,8 +6,8 @@
 
 #include <ithaca/video_cost.h>
 
-#include "../pipeline.h"
-#include "../precision.h"
+#include "../part/precision.h"
+#include "../run/pipeline.h"
 #include "../sample/latents.h"
 
 typedef struct ith_video_model {

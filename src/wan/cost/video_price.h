@@ -4,7 +4,7 @@
 #define ITH_WAN_VIDEO_PRICE_H
 
 #include "../../cost/machine.h"
-#include "../work.h"
+#include "../part/work.h"
 #include "video_model.h"
 
 /* The machine of a prediction, and the place of the ranks on it. */

@@ -5,8 +5,8 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
-#include "../prompts.h"
-#include "../sample/denoise.h"
+#include "../run/denoise/denoise.h"
+#include "../run/prompts.h"
 
 #include <stdio.h>
 #include <string.h>

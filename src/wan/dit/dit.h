@@ -19,7 +19,7 @@
 #include "../../base/observer.h"
 #include "../../files/store.h"
 #include "../lora/lora.h"
-#include "../precision.h"
+#include "../part/precision.h"
 #include "../text/text_length.h"
 
 #define ITH_DIT_MOST_LAYERS 4096

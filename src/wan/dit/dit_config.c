@@ -4,7 +4,7 @@
 #include "../../base/context.h"
 #include "../../base/count.h"
 #include "../../files/json.h"
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 #include "dit.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * layers that read the same rows become one: q, k, v of self-attention; k, v of cross-attention. */
 #include "../../base/context.h"
 #include "../../files/tensor.h"
-#include "../weights.h"
+#include "../part/weights.h"
 #include "device/dit_device.h"
 #include "dit_weights.h"
 

@@ -2,7 +2,7 @@
 /* The sizes of a transformer in files of another origin than diffusers: from the shapes of its tensors, and from the
  * config.json of the original code, if there is one beside them. */
 #include "../../base/context.h"
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 #include "dit.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef ITH_WAN_DIT_WEIGHTS_H
 #define ITH_WAN_DIT_WEIGHTS_H
 
-#include "../weights.h"
+#include "../part/weights.h"
 #include "dit.h"
 
 /* Rows of a modulation table, for self-attention (SA) and the feed-forward network (FF). A stage f computes y = LN(x)

@@ -4,7 +4,7 @@
 #define ITH_WAN_DIT_WORKSPACE_H
 
 #include "../../kernels/rowops.h"
-#include "../work.h"
+#include "../part/work.h"
 #include "dit_shards.h"
 #include "dit_weights.h"
 

@@ -5,7 +5,7 @@
 
 #include "../../files/json.h"
 #include "../../files/quote.h"
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "../../base/count.h"
 #include "../../files/json.h"
 #include "../../kernels/kernel.h"
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 
 #include <stdio.h>
 #include <string.h>

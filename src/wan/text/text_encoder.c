@@ -16,7 +16,7 @@
 
 #include "../../files/tensor.h"
 #include "../../kernels/rowops.h"
-#include "../weights.h"
+#include "../part/weights.h"
 #include "text_attention.h"
 
 #include <ithaca/wan.h>

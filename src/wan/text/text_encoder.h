@@ -7,7 +7,7 @@
 #include "../../base/observer.h"
 #include "../../files/store.h"
 #include "../../linear/operand.h"
-#include "../work.h"
+#include "../part/work.h"
 
 typedef struct ith_text_encoder ith_text_encoder;
 

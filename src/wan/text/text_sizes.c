@@ -2,7 +2,7 @@
 /* The sizes of a umT5 encoder without a config.json, from the shapes of its tensors. */
 #include "text_encoder.h"
 
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 
 #include <string.h>
 

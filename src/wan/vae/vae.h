@@ -7,7 +7,7 @@
 #include "../../base/context.h"
 #include "../../files/store.h"
 #include "../../linear/operand.h"
-#include "../work.h"
+#include "../part/work.h"
 
 #define ITH_LATENT_MOST_CHANNELS 64 /* a larger z_dim is refused */
 

@@ -3,7 +3,7 @@
  * it. */
 #include "../../base/count.h"
 #include "../../files/json.h"
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 #include "vae_weights.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef ITH_WAN_VAE_MEMORY_H
 #define ITH_WAN_VAE_MEMORY_H
 
-#include "../work.h"
+#include "../part/work.h"
 #include "vae_layers.h"
 
 /* Prepares *work for the layers that its owner, an encoder or a decoder, adds next. convs: room for all convolutions,

@@ -2,7 +2,7 @@
 /* Finds the weights of the encoder or of the decoder by their names in the file, as diffusers' AutoencoderKLWan writes
  * them, in the order of the computation. One function lists them all: to check the file, to count memory, and to read
  * (weights.h). */
-#include "../weights.h"
+#include "../part/weights.h"
 #include "vae_weights.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sizes of an autoencoder without a config.json: a published one, with the widths of its tensors. */
-#include "../config_fields.h"
+#include "../part/config_fields.h"
 #include "vae.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef ITH_WAN_VAE_WEIGHTS_H
 #define ITH_WAN_VAE_WEIGHTS_H
 
-#include "../weights.h"
+#include "../part/weights.h"
 #include "vae.h"
 #include "vae_shortcut.h"
 

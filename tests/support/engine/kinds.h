@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 #include "linear/operand.h"
-#include "wan/precision.h"
+#include "wan/part/precision.h"
 
 enum { OPERANDS_F32, OPERANDS_BF16_IN_F32, OPERANDS_BF16, OPERAND_KINDS };
 extern const ith_operand_types operand_kinds[OPERAND_KINDS];

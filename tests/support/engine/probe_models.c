@@ -4,7 +4,7 @@
 #include "files/json_load.h"
 #include "support/memory_file.h"
 #include "wan/lora/lora.h"
-#include "wan/saved_run.h"
+#include "wan/run/saved_run.h"
 #include "wan/text/piece_model.h"
 #include "wan/text/tokenizer.h"
 

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the fields of a configuration file against tables of supported values (config_fields.h). */
+#include "config_fields.h"
+
+#include "../../base/lent_files.h"
+#include "../../files/quote.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Fields that any file may have. The last two are refused if they change how diffusers reads the file. */
+static const ith_config_field common[] = {
+    {"_class_name", NULL, NULL},
+    {"_diffusers_version", NULL, NULL},
+    {"_name_or_path", NULL, NULL},
+    {"_use_default_values", "absent|null|[]", "the fields that it lists would have to be read as if they were absent"},
+    {"quantization_config", "absent|null", "weights must be stored as F32, F16 or BF16"},
+};
+
+/* Whether `text` is one of the words of `list`, which are separated by '|'. */
+static bool is_listed(const char *list, const char *text)
+{
+    size_t length = strlen(text);
+    for (const char *word = list; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
+        if (!strncmp(word, text, length) && (word[length] == '|' || !word[length]))
+            return true;
+    return false;
+}
+
+/* Writes a list of supported values for an error message: "absent|null|[]" becomes "null or []". */
+static ith_json_text list_text(const char *list)
+{
+    ith_json_text out = {""};
+    const char *word = !strncmp(list, "absent|", 7) ? list + 7 : list;
+    size_t used = 0;
+    for (; *word && used + 5 < sizeof out.text; word++) {
+        const char *piece = *word == '|' ? " or " : (char[]){*word, '\0'};
+        memcpy(out.text + used, piece, strlen(piece) + 1);
+        used += strlen(piece);
+    }
+    return out;
+}
+
+static ith_status check_field(ith_context *context, const ith_json *json, const ith_config_field *field)
+{
+    if (!field->only)
+        return ITH_OK;
+    ith_json_text value = ith_json_print(json, field->name);
+    if (!strcmp(field->only, ITH_CONFIG_NOT_NULL)) {
+        if (strcmp(value.text, "null") != 0)
+            return ITH_OK;
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is null; it must have a value, or be left out",
+                        ith_json_path(json), field->name);
+    }
+    if (is_listed(field->only, value.text))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is %s; only %s is supported%s%s", ith_json_path(json),
+                    field->name, value.text, list_text(field->only).text, field->why ? ": " : "",
+                    field->why ? field->why : "");
+}
+
+static ith_status check_fields(ith_context *context, const ith_json *json, const ith_config_field *fields, size_t count)
+{
+    ith_status status = ITH_OK;
+    for (size_t i = 0; i < count && !status; i++)
+        status = check_field(context, json, &fields[i]);
+    return status;
+}
+
+static bool is_known(const ith_config_field *fields, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(fields[i].name, name))
+            return true;
+    return false;
+}
+
+#define COMMON_COUNT (sizeof common / sizeof common[0])
+
+ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
+                                   size_t count)
+{
+    ith_status status = check_fields(context, json, common, COMMON_COUNT);
+    return status ? status : check_fields(context, json, fields, count);
+}
+
+ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
+                                       size_t count)
+{
+    ith_status status = ith_config_fields_check(context, json, fields, count);
+    const char *key = status ? NULL : ith_json_next_key(json, NULL);
+    for (; key; key = ith_json_next_key(json, key))
+        if (!is_known(common, COMMON_COUNT, key) && !is_known(fields, count, key))
+            ith_log(context, ITH_LOG_WARNING, "%s: diffusers knows no %s there; it is not used", ith_json_path(json),
+                    ith_quote(key).text);
+    return status;
+}
+
+ith_status ith_size_limits_check(ith_context *context, const char *where, const char *model,
+                                 const ith_size_limit *limits, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (limits[i].size < 1 || limits[i].size > limits[i].most)
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: %s whose number of %s is %lld; it must be from 1 to %lld",
+                            where, model, limits[i].noun, (long long)limits[i].size, (long long)limits[i].most);
+    return ITH_OK;
+}
+
+ith_status ith_config_class_read(ith_context *context, const char *folder, ith_config_class *out)
+{
+    ith_json *json = NULL;
+    const char *name = NULL, *type = NULL;
+    *out = (ith_config_class){""};
+    if (!folder)
+        return ITH_OK;
+    char *path = ith_format(context, "%s/config.json", folder);
+    if (!path)
+        return ITH_ERR_MEMORY;
+    const bool exists = !access(ith_lent_path(context, path), F_OK);
+    ith_status status = exists ? ith_json_read(context, path, &json) : ITH_OK;
+    if (!status && exists)
+        status = ith_json_string(context, json, "_class_name", false, &name);
+    if (!status && exists)
+        status = ith_json_string(context, json, "model_type", false, &type);
+    if (!status && exists) {
+        name = name ? name : ith_json_string_at(json, "architectures", 0);
+        snprintf(out->text, sizeof out->text, "%s", name ? name : type ? type : "");
+    }
+    ith_json_close(&json);
+    ith_free(context, path);
+    return status;
+}

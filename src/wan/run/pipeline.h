@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The members of a pipeline, and the functions that prepare a run. The public interface is ithaca/wan.h. */
+#ifndef ITH_WAN_PIPELINE_H
+#define ITH_WAN_PIPELINE_H
+
+#include "../dit/dit_shards.h"
+#include "../model/model.h"
+#include "../text/tokenizer.h"
+#include "saved_run.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* The data of a run that the ranks of one pipeline share. The lowest of these ranks, their leader, writes it, and all
+ * of them read it (rank.h). */
+typedef struct ith_shared {
+    uint64_t run;           /* a random number that identifies the run */
+    int ranks;              /* number of ranks (threads of this process) that have joined the run and not left it */
+    float *text[2];         /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
+    int64_t text_count[2];  /* number of rows in each of `text` */
+    float *latents;         /* the noise at first; after denoising, the result, on rank 0 only */
+    float *condition;       /* the condition from the images (condition.h); NULL: there are none */
+    ith_dit *dit;           /* weights of the expert in use */
+    ith_dit_shards *shards; /* loads the layers of `dit`, of which each process keeps a part; NULL: there are none */
+    ith_dit_text *keys[2];  /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
+                               they run as a batch, otherwise of one branch in each */
+} ith_shared;
+
+/* A text that a pipeline has encoded for later runs. */
+typedef struct ith_kept_text {
+    char *text;
+    ith_operand_types types; /* the types of the products that have encoded it */
+    int64_t count;           /* number of rows */
+    float *rows;             /* [count, the model's text.dim] */
+} ith_kept_text;
+
+/* An open model. */
+struct ith_pipeline {
+    ith_context *context;
+    ith_model *model;
+    ith_tokenizer *tokenizer; /* loaded when it is first needed; NULL before */
+    uint64_t number;          /* a random number that identifies the pipeline among all processes */
+    bool lent;                /* rank 0's process has sent the model (lend.h) */
+    atomic_bool cancelled;    /* its run, or its next one, is to end (ith_pipeline_cancel) */
+    pthread_mutex_t lock;     /* protects shared.run and shared.ranks */
+    ith_saved_run **resolved; /* [resolved_count] files whose strings ith_pipeline_resolve has returned */
+    int64_t resolved_count;
+    ith_kept_text *kept; /* [kept_count] encoded texts for later runs (ith_pipeline_encode) */
+    int64_t kept_count;
+    ith_shared shared;
+};
+
+/* The ranks of a run that share a pipeline, because they are threads of one process. */
+typedef struct ith_team {
+    int ranks;            /* number of all ranks of the run */
+    int processes;        /* number of pipelines among them */
+    int process;          /* number of this pipeline, in the order of the pipelines' lowest ranks */
+    int hosts;            /* number of hosts of all processes */
+    int host;             /* number of this host, in the order of the hosts' lowest ranks */
+    int host_processes;   /* number of processes on this host */
+    int host_ranks;       /* number of ranks on this host */
+    bool first_on_host;   /* this process is the lowest on its host */
+    bool lends;           /* rank 0's process has sent the model to another one (lend.h) */
+    bool lent;            /* it has sent it to this one */
+    int count;            /* number of ranks that share the pipeline */
+    const int *members;   /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
+    bool shares_memory;   /* all ranks of the run can read one another's memory */
+    const ith_comm *comm; /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
+} ith_team;
+
+/* Whether the hosts of a run share out the weights: the options ask for it, and there are several hosts or a process
+ * without files. */
+bool ith_shards_weights(const ith_generate_options *options, const ith_team *team);
+
+/* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different
+ * addresses. */
+uint64_t ith_draw_number(const void *address);
+
+/* The structs to which the members of ith_generate_options point. */
+typedef struct ith_request_parts {
+    ith_attn_options attention;
+    ith_image image, last_image;
+} ith_request_parts;
+
+/* Copies the options `given` to *options, fills in defaults, and checks them. The pointers of *options to other
+ * structs then point into *parts. With `sized`, the size of the video is read from the file options->from_latents, if
+ * there is one. With options->resume_file, *saved becomes its open file, otherwise NULL; the caller closes it, also
+ * after a failure, with ith_saved_run_close. Strings of the options may lie in it. */
+ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
+                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved);
+/* Checks that the guidance branches can be distributed over `ranks` ranks. */
+ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks);
+
+/* Withdraws the pipeline's cancellation, if there is one: a run of the pipeline has ended. */
+void ith_pipeline_end_cancellation(ith_pipeline *pipeline);
+/* Loads the pipeline's tokenizer, unless it is loaded already. */
+ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context);
+/* As ith_pipeline_check, but the error message is left in `context`. */
+ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
+
+#endif
