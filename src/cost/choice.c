@@ -114,8 +114,8 @@ static bool is_repeated(const ith_price *price, int64_t number)
     return false;
 }
 
-/* Lists the kernels that the machine has rates of: the kernels of the problem's type or, if there are none, all kernels,
- * each with its type. */
+/* Lists the kernels that the machine has rates of: the kernels of the problem's type or, if there are none, all
+ * kernels, each with its type. */
 static void list_rates(const ith_price *price, char *list, size_t bytes)
 {
     const ith_attn_tiles none = {0};

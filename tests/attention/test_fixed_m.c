@@ -367,8 +367,8 @@ static void one_row_of_any_piece_fails_its_head(void **state)
     }
 }
 
-/* With replicated keys each rank has all keys and its own queries. The gate and the offsets are the same as on one rank,
- * because the largest query of all ranks decides about the gate. */
+/* With replicated keys each rank has all keys and its own queries. The gate and the offsets are the same as on one
+ * rank, because the largest query of all ranks decides about the gate. */
 static void replicated_keys_are_counted_once(void **state)
 {
     (void)state;

@@ -233,8 +233,8 @@ static ith_status attend_by_chunks(ith_context *context, ith_comm *comm, void *u
     return status;
 }
 
-/* In place, a rank packs its shard of the next chunk only after the slowest rank has read the shard of the chunk before.
- */
+/* In place, a rank packs its shard of the next chunk only after the slowest rank has read the shard of the chunk
+ * before. */
 static void a_shard_stays_until_all_have_read_it(void **state)
 {
     (void)state;

@@ -288,8 +288,9 @@ static double largest(const double *values, int count)
     return most;
 }
 
-/* The seconds of a ring, and the time at which each rank has computed (done). A hop moves when the neighbours with which
- * the rank exchanges shards have begun it too. While the rank computes, the link has the share `overlap` of its rate. */
+/* The seconds of a ring, and the time at which each rank has computed (done). A hop moves when the neighbours with
+ * which the rank exchanges shards have begun it too. While the rank computes, the link has the share `overlap` of its
+ * rate. */
 static double follow_ring(const scene *s, int ranks, double done[MOST])
 {
     const bool line = s->options.direction == ITH_DIRECTION_BIDIR;

@@ -2,10 +2,10 @@
 /* mpi_fault TRANSPORT RANKS VICTIM HOW SECONDS LIMIT CONNECT WORK: ranks work without end, in processes of RANKS ranks
  * that a launcher has started. SECONDS after they are connected, the process of rank VICTIM ends: HOW is kill
  * (SIGKILL), stop (SIGSTOP), pause (SIGSTOP), exit (_exit), or none: all ranks then end after some rounds. LIMIT: the
- * time limit of the group; CONNECT: the limit of connecting it. Every other rank prints a line when its group has ended:
- * its number, the seconds since the beginning, and the sentence. A process that is stopped is killed 1.5 s after the
- * limit. A process that pauses goes on 4 s after the limit, when the others are gone. A process that is not connected
- * prints one line. Lines end with the time of the day in seconds since 1970.
+ * time limit of the group; CONNECT: the limit of connecting it. Every other rank prints a line when its group has
+ * ended: its number, the seconds since the beginning, and the sentence. A process that is stopped is killed 1.5 s after
+ * the limit. A process that pauses goes on 4 s after the limit, when the others are gone. A process that is not
+ * connected prints one line. Lines end with the time of the day in seconds since 1970.
  *
  * WORK  exchange    regions of many sizes, sums and barriers
  *       mixed       attention, ulysses in place inside each process and ring by messages across

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interrupts a context at a chosen question. The code under test asks ith_context_interrupted, which a test program that
- * calls these functions replaces: it is linked with -Wl,--wrap=ith_context_interrupted. */
+/* Interrupts a context at a chosen question. The code under test asks ith_context_interrupted, which a test program
+ * that calls these functions replaces: it is linked with -Wl,--wrap=ith_context_interrupted. */
 #ifndef ITH_TESTS_STOP_AT_H
 #define ITH_TESTS_STOP_AT_H
 

@@ -141,8 +141,8 @@ static double of_short_blocks(void *user, const ith_tile_choice *tiles)
     return tiles->block_q < 500 ? (double)tiles->block_q : 0;
 }
 
-/* Asks a search to stop in half a second, while it times the slowest kernel on blocks that take it many seconds. Returns
- * the seconds from the request to the end. */
+/* Asks a search to stop in half a second, while it times the slowest kernel on blocks that take it many seconds.
+ * Returns the seconds from the request to the end. */
 static double seconds_to_stop(void)
 {
     ith_tile_search search = ITH_TILE_SEARCH_INIT;
@@ -155,7 +155,8 @@ static double seconds_to_stop(void)
     return ith_clock_seconds() - moment;
 }
 
-/* A request to stop ends a call of a kernel. Other tests may keep the processors busy, so one of three searches counts. */
+/* A request to stop ends a call of a kernel. Other tests may keep the processors busy, so one of three searches counts.
+ */
 static void it_ends_within_a_call(void **state)
 {
     (void)state;

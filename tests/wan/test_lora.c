@@ -580,8 +580,8 @@ static void settings_of_peft_set_the_factor(void **state)
     temporary_remove(folder);
 }
 
-/* PEFT writes the settings into adapter_config.json beside adapter_model.safetensors. Its patterns have the names of the
- * file's own modules. */
+/* PEFT writes the settings into adapter_config.json beside adapter_model.safetensors. Its patterns have the names of
+ * the file's own modules. */
 static void settings_beside_a_file_set_the_factor(void **state)
 {
     (void)state;

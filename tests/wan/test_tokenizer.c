@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokenizer compared with ids that SentencePiece gave (golden/shapes/tokenizer.json), also where divisions of a text
- * have equal scores (golden/ties.json); and damaged model files. */
+/* The tokenizer compared with ids that SentencePiece gave (golden/shapes/tokenizer.json), also where divisions of a
+ * text have equal scores (golden/ties.json); and damaged model files. */
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -325,9 +325,9 @@ static void names_of_special_pieces_are_pieces(void **state)
     }
 }
 
-/* A small vocabulary, whose best divisions follow by hand from the rules of SentencePiece. The sum of the scores counts.
- * An unknown character scores 10 less than the worst usual piece (-5), whatever longer pieces begin with it. A piece
- * that a user has defined scores -0.1. */
+/* A small vocabulary, whose best divisions follow by hand from the rules of SentencePiece. The sum of the scores
+ * counts. An unknown character scores 10 less than the worst usual piece (-5), whatever longer pieces begin with it. A
+ * piece that a user has defined scores -0.1. */
 static void divisions_have_the_best_sum(void **state)
 {
     (void)state;

@@ -19,8 +19,8 @@ static bool has_name(int file, const char *name)
            open_one.st_ino == named.st_ino;
 }
 
-/* Opens and locks a file. Returns a descriptor; -1 with the reason in errno, which is EWOULDBLOCK if another process has
- * locked it. */
+/* Opens and locks a file. Returns a descriptor; -1 with the reason in errno, which is EWOULDBLOCK if another process
+ * has locked it. */
 static int open_locked(const char *name)
 {
     for (;;) {

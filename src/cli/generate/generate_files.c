@@ -66,8 +66,8 @@ static int check_different(const ith_generation *g, const named_file own[OWN])
     return code;
 }
 
-/* Whether the file that an option names replaces a file of any kind. Videos and PNGs are no files of a model, and a saved
- * run, latents and wisdom replace only files of their own kind. */
+/* Whether the file that an option names replaces a file of any kind. Videos and PNGs are no files of a model, and a
+ * saved run, latents and wisdom replace only files of their own kind. */
 static bool replaces_all(const char *option)
 {
     static const char *const all[] = {"--dump", "--trace", "--flight-record", "--svg"};

@@ -314,8 +314,8 @@ static bool finish_link(mpi_link *l)
     return l->waiting && check(l, MPI_Test(&l->barrier, &done, MPI_STATUS_IGNORE), "MPI_Test") && done;
 }
 
-/* Looks at the control connections of a closed link. Returns false if a process has died, or has given up: one that says
- * goodbye before this process has entered the barrier has not passed it. */
+/* Looks at the control connections of a closed link. Returns false if a process has died, or has given up: one that
+ * says goodbye before this process has entered the barrier has not passed it. */
 static bool hear_closed(mpi_link *l)
 {
     int process = 0;

@@ -242,8 +242,8 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
     return ITH_OK;
 }
 
-/* Repeats the steps on a line until nothing changes, and appends it to `out`. This ends, because no step undoes another.
- * A text of nested entities takes a round for each level, so the rounds after the first can be interrupted. */
+/* Repeats the steps on a line until nothing changes, and appends it to `out`. This ends, because no step undoes
+ * another. A text of nested entities takes a round for each level, so the rounds after the first can be interrupted. */
 static ith_status fix_line(ith_context *context, const uint32_t *line, int64_t count, bool entities,
                            ith_codepoints *out)
 {

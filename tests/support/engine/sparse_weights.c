@@ -139,8 +139,8 @@ static const char *llama_name(const char *name, char space[200])
     return space;
 }
 
-/* The type of a tensor in a SPARSE_GGUF file. Matrices of layers have the type of the file; if it is Q4_K, the matrix of
- * v and the last matrix of a layer have Q6_K, with more bits. */
+/* The type of a tensor in a SPARSE_GGUF file. Matrices of layers have the type of the file; if it is Q4_K, the matrix
+ * of v and the last matrix of a layer have Q6_K, with more bits. */
 static ith_dtype gguf_type(const sparse_weights *w, const char *name, int dims)
 {
     ith_dtype type = ITH_F16;

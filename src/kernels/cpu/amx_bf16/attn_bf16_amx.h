@@ -58,10 +58,10 @@ typedef struct work {
      * the tile beside it, bytes between rows of a tile. */
     int64_t below, beside, row_bytes;
     float *nowhere; /* a buffer for the contents of tile registers that are not needed */
-    /* The pending strip of 32 keys: strip number n of job `pending`. Its probabilities are computed between the products
-     * of tiles, in UNITS units of work, of which `unit` are done. The units are spread evenly over `groups` groups of
-     * products: credit grows by `units` with each group, and each time it reaches `groups`, a unit is due. units: UNITS,
-     * or 0 if no strip is pending. */
+    /* The pending strip of 32 keys: strip number n of job `pending`. Its probabilities are computed between the
+     * products of tiles, in UNITS units of work, of which `unit` are done. The units are spread evenly over `groups`
+     * groups of products: credit grows by `units` with each group, and each time it reaches `groups`, a unit is due.
+     * units: UNITS, or 0 if no strip is pending. */
     job *pending;
     int64_t n, unit, units, credit, groups;
     int64_t slot;        /* number of slots that have begun */
