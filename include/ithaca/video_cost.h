@@ -190,8 +190,7 @@ typedef struct ith_video_measure_options {
 ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem,
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
                                      int ranks, const ith_video_measure_options *measuring,
-                                     ith_machine_product *products, int64_t *count,
-                                     ith_machine_attention *attention);
+                                     ith_machine_product *products, int64_t *count, ith_machine_attention *attention);
 
 #ifdef __cplusplus
 }

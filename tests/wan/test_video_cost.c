@@ -585,9 +585,9 @@ static void a_measurement_is_stopped(void **state)
         int asked = asks;
         measuring.seconds = 30, measuring.should_stop = stop_after, measuring.user = &asked, count = 7;
         const double begin = ith_clock_seconds();
-        assert_int_equal(ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count,
-                                           NULL),
-                         ITH_ERR_INTERRUPTED);
+        assert_int_equal(
+            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count, NULL),
+            ITH_ERR_INTERRUPTED);
         assert_true(ith_clock_seconds() - begin < 10);
         assert_int_equal(count, 0);
     }
