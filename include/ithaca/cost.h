@@ -175,8 +175,9 @@ typedef struct ith_cost {
  * that the options name; otherwise the kernel that the library would choose among the kernels of which the machine has
  * rates; or the fastest of them, if the library knows none. In the last case info->kernel is the machine's name of the
  * kernel, valid as long as machine->attention. info and cost may be NULL. The same errors as ith_plan_predict and
- * ith_machine_check, ITH_ERR_MEMORY, and ITH_ERR_UNSUPPORTED if the machine has no rate for the type, or no level that
- * joins two of the ranks. */
+ * ith_machine_check, ITH_ERR_MEMORY, ITH_ERR_UNSUPPORTED if the machine has no rate for the type, or no level that
+ * joins two of the ranks, and ITH_ERR_INTERRUPTED after ith_pipeline_cancel (ithaca/wan.h) of a pipeline of this
+ * context. */
 ITH_API ith_status ith_plan_cost(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                                  const ith_machine *machine, int ranks, ith_plan_info *info, ith_cost *cost);
 
@@ -225,9 +226,8 @@ typedef struct ith_simulation {
  *
  * *cost is the mean over the executions, of the rank that works longest; its seconds include the other work. If the
  * context records a trace, the work, waits and exchanges of all ranks are added to it, with simulated times from the
- * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for a
- * simulation that makes no sense, and ITH_ERR_INTERRUPTED after ith_pipeline_cancel (ithaca/wan.h) of a pipeline of
- * this context. */
+ * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, and ITH_ERR_ARGUMENT for
+ * a simulation that makes no sense. */
 ITH_API ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *problem,
                                      const ith_attn_options *options, const ith_machine *machine, int ranks,
                                      const ith_simulation *simulation, ith_plan_info *info, ith_cost *cost);

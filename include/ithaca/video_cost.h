@@ -163,20 +163,35 @@ ITH_API ith_status ith_video_list(ith_context *context, const ith_video_problem 
 
 #define ITH_VIDEO_RATES 64 /* the most rows that ith_video_measure writes */
 
-/* Measures the rates of this machine for a problem in about `seconds`: of linear layers and convolutions at the sizes
- * that the problem has on `ranks` ranks with this cfg, and of the kernel of self-attention. It runs the functions that
- * a run calls, with random weights. Wide layers, long sequences and large pictures are measured in part, so that
- * neither the model's memory nor its time are needed.
+typedef struct ith_video_measure_options {
+    size_t struct_size;
+    double seconds; /* time that the measurement takes, about; 0: 1 */
+    /* Called about 20 times a second, by one thread at a time, which need not be the caller's. NULL: not called. */
+    bool (*should_stop)(void *user);
+    void *user;
+} ith_video_measure_options;
+#define ITH_VIDEO_MEASURE_OPTIONS_INIT                                                                                 \
+    {                                                                                                                  \
+        sizeof(ith_video_measure_options), 0, NULL, NULL                                                               \
+    }
+
+/* Measures the rates of this machine for a problem: of linear layers and convolutions at the sizes that the problem has
+ * on `ranks` ranks with this cfg, and of the kernel of self-attention. It runs the functions that a run calls, with
+ * random weights. Wide layers, long sequences and large pictures are measured in part, so that neither the model's
+ * memory nor its time are needed.
  *
  * options (NULL: choose everything): of the self-attention; kernel, softmax and tiles count. machine: the known facts
  * of this machine, of which host_units, busy_share and row_bytes_per_second are used. If row_bytes_per_second is 0, the
- * operations on rows count as part of the products. Writes the rates of one unit to products [ITH_VIDEO_RATES], their
- * number to *count, and to *attention (NULL: not wanted) the rate of the kernel, packing and waiting included.
- * All products have the struct_size of the first one. No other call may use the context or its clones meanwhile. */
+ * operations on rows count as part of the products. measuring may be NULL. Writes the rates of one unit to products
+ * [ITH_VIDEO_RATES], their number to *count, and to *attention (NULL: not wanted) the rate of the kernel, packing and
+ * waiting included. All products have the struct_size of the first one. No other call may use the context or its clones
+ * meanwhile.
+ *
+ * ITH_ERR_ARGUMENT, ITH_ERR_MEMORY, or ITH_ERR_INTERRUPTED after should_stop returned true; *count is then 0. */
 ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem,
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
-                                     int ranks, double seconds, ith_machine_product *products, int64_t *count,
-                                     ith_machine_attention *attention);
+                                     int ranks, const ith_video_measure_options *measuring,
+                                     ith_machine_product *products, int64_t *count, ith_machine_attention *attention);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@
 
 void ith_observer_open(ith_observer *observer)
 {
-    pthread_mutex_init(&observer->lock, NULL);
+    observer->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_init(&observer->stopped, false);
     atomic_init(&observer->next_look, 0);
     observer->next_ask = 0, observer->next_show = INFINITY;

@@ -155,3 +155,10 @@ int ith_output_create(const char *target, bool folder, char partial[PATH_MAX])
     }
     return -1;
 }
+
+int ith_output_sync(int file, bool data_only)
+{
+    if (!(data_only ? fdatasync(file) : fsync(file)))
+        return 0;
+    return errno == EINVAL || errno == EROFS ? 0 : errno; /* no disk is behind it */
+}

@@ -19,8 +19,8 @@ static ith_status refused(ith_context *context, const char *path)
     return ith_fail(context, status, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Writes the contents with `write`, flushes them to the disk if to_disk is set, and closes the file. */
-static ith_status fill(ith_context *context, const char *path, int file, bool to_disk, ith_write_fn write, void *user)
+/* Writes the contents with `write`, flushes them to the disk, and closes the file. */
+static ith_status fill(ith_context *context, const char *path, int file, ith_write_fn write, void *user)
 {
     FILE *stream = fdopen(file, "w");
     if (!stream) {
@@ -29,7 +29,9 @@ static ith_status fill(ith_context *context, const char *path, int file, bool to
         return status;
     }
     ith_status status = write(stream, user);
-    bool whole = status || (fflush(stream) == 0 && !ferror(stream) && (!to_disk || fsync(file) == 0));
+    bool whole = status || (fflush(stream) == 0 && !ferror(stream));
+    if (!status && whole)
+        whole = !(errno = ith_output_sync(file, false));
     if (!whole)
         status = refused(context, path);
     if (fclose(stream) && !status)
@@ -47,7 +49,7 @@ static ith_status write_device(ith_context *context, const char *path, ith_write
         close(file);
         return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a terminal, not a file", path);
     }
-    return fill(context, path, file, false, write, user);
+    return fill(context, path, file, write, user);
 }
 
 /* Checks the kind of the file at path, if there is one: a file or a character device can be written. */
@@ -82,7 +84,7 @@ ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn
     int file = errno ? -1 : ith_output_create(target, false, partial);
     if (file < 0)
         return refused(context, path);
-    status = fill(context, path, file, true, write, user);
+    status = fill(context, path, file, write, user);
     if (!status && rename(partial, target))
         status = refused(context, path);
     if (status)

@@ -53,7 +53,9 @@ static ith_status add(list *l, const ith_attn_options *options)
     e->candidate.struct_size = sizeof e->candidate;
     e->info = (ith_plan_info)ITH_PLAN_INFO_INIT;
     e->cost = (ith_cost)ITH_COST_INIT;
-    ith_status status = ith_plan_cost(l->context, l->problem, options, l->machine, l->ranks, &e->info, &e->cost);
+    ith_status status = ith_context_check(l->context);
+    if (!status)
+        status = ith_plan_cost(l->context, l->problem, options, l->machine, l->ranks, &e->info, &e->cost);
     if (status && status != ITH_ERR_ARGUMENT && status != ITH_ERR_UNSUPPORTED)
         return status;
     if (status) {

@@ -14,8 +14,9 @@
 #include <math.h>
 
 enum {
-    WALKERS = 32, /* the most ranks that are walked: all of a short line */
-    MIDDLES = 32  /* ranks that are tried for the one in the middle */
+    WALKERS = 32,          /* the most ranks that are walked: all of a short line */
+    MIDDLES = 32,          /* ranks that are tried for the one in the middle */
+    STEPS_PER_CHECK = 1024 /* steps between two questions whether to stop */
 };
 
 typedef struct model {
@@ -235,14 +236,19 @@ static ith_cost conclude(const model *m)
     return cost;
 }
 
-/* Walks a priced plan from its beginning. */
-static void walk_all(model *m, const ith_price *price, bool every_hop)
+/* Walks a priced plan from its beginning. ITH_ERR_INTERRUPTED if the context is interrupted meanwhile. */
+static ith_status walk_all(ith_context *context, model *m, const ith_price *price, bool every_hop)
 {
     ith_walk_stop stop = ITH_WALK_COMPUTED;
+    int64_t steps = 0;
     m->price = price, m->count = 0, m->barrier = ith_price_latency(price), m->every_hop = every_hop;
-    for (choose_walkers(m); stop != ITH_WALK_END; perform(m, stop))
+    for (choose_walkers(m); stop != ITH_WALK_END; perform(m, stop)) {
+        if (++steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(context))
+            return ith_fail_interrupted(context);
         for (int i = 0; i < m->count; i++)
             stop = walk(m, &m->walkers[i]);
+    }
+    return ITH_OK;
 }
 
 ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost)
@@ -251,13 +257,14 @@ ith_status ith_model_cost(ith_context *context, const ith_price *price, bool eve
     if (!m)
         return ITH_ERR_MEMORY;
     ith_price slower = *price; /* ranks compute at the same time, and a unit takes its ranks in turn */
-    walk_all(m, price, every_hop);
-    const double turns = turns_of(m, imbalance_of(m));
+    ith_status status = walk_all(context, m, price, every_hop);
+    const double turns = status ? 1 : turns_of(m, imbalance_of(m));
     if (turns != 1) {
         slower.unit_rate /= turns;
-        walk_all(m, &slower, every_hop);
+        status = walk_all(context, m, &slower, every_hop);
     }
-    *cost = conclude(m);
+    if (!status)
+        *cost = conclude(m);
     ith_free(context, m);
-    return ITH_OK;
+    return status;
 }

@@ -6,7 +6,8 @@
 #include "price.h"
 
 /* Predicts the cost of a priced plan. memory_bytes is left 0. every_hop: walks all hops of a ring one by one; otherwise
- * hops that repeat are multiplied. ITH_ERR_MEMORY if there is no memory for the walk. */
+ * hops that repeat are multiplied. ITH_ERR_MEMORY if there is no memory for the walk,
+ * ITH_ERR_INTERRUPTED if the context is interrupted. */
 ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost);
 
 #endif

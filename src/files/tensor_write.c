@@ -4,6 +4,7 @@
 #include "quote.h"
 #include "tensor.h"
 
+#include "../base/output_place.h"
 #include "../base/replace_file.h"
 #include "../base/size.h"
 #include "../base/sized.h"
@@ -165,12 +166,11 @@ typedef struct contents {
 } contents;
 
 /* Sends the data written so far to the disk, so that the fsync at the end is short. The system reports a failure of
- * the disk once, so the fsync would not see a failure that is ignored here. A device such as /dev/null has no disk. */
+ * the disk once, so the fsync would not see a failure that is ignored here. */
 static ith_status sync_piece(const contents *c, FILE *file)
 {
-    if (!fdatasync(fileno(file)) || errno == EINVAL || errno == EROFS)
-        return ITH_OK;
-    return ith_fail(c->context, ITH_ERR_IO, "cannot write %s: %s", c->path, strerror(errno));
+    const int error = ith_output_sync(fileno(file), true);
+    return error ? ith_fail(c->context, ITH_ERR_IO, "cannot write %s: %s", c->path, strerror(error)) : ITH_OK;
 }
 
 /* Writes the header and the data to a file (an ith_write_fn). Stops at the first error of fwrite, so that errno keeps

@@ -120,7 +120,7 @@ static ith_status open_device(ith_context *context, const ith_device_module *mod
         free(use);
         return status;
     }
-    pthread_mutex_init(&use->copying, NULL);
+    use->copying = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     use->next = in_use;
     in_use = use;
     return ITH_OK;

@@ -156,13 +156,12 @@ ith_status ith_output_reserve(ith_context *context, const char *path, bool folde
     return status;
 }
 
-/* Writes the output through to the disk, because the error of a full disk may appear only then. */
 static ith_status sync_partial(ith_context *context, const ith_output *output)
 {
     int file = open(output->partial, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return cannot_write(context, output, errno);
-    int error = fsync(file) && errno != EINVAL && errno != EROFS ? errno : 0;
+    int error = ith_output_sync(file, false);
     close(file);
     return error ? cannot_write(context, output, error) : ITH_OK;
 }

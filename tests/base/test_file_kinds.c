@@ -308,6 +308,19 @@ int __wrap_fsync(int file)
     return sync_error ? -1 : __real_fsync(file);
 }
 
+/* Some file systems, and devices, have no disk to which data could be flushed. */
+static void a_file_system_without_a_disk_is_written_to(void **state)
+{
+    static const int errors[] = {EINVAL, EROFS};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        sync_error = errors[i];
+        ith_status status = ith_replace_file(context, temporary_path(folder, "without_disk"), write_word, "new");
+        sync_error = 0;
+        assert_int_equal(status, ITH_OK);
+    }
+}
+
 /* A disk may refuse the data only in fsync. */
 static void files_reach_the_disk_before_they_replace(void **state)
 {
@@ -343,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_sticky_folder_keeps_the_files_of_others),
         cmocka_unit_test(a_folder_that_cannot_be_opened_is_not_left),
         cmocka_unit_test(files_reach_the_disk_before_they_replace),
+        cmocka_unit_test(a_file_system_without_a_disk_is_written_to),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

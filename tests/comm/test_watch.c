@@ -657,6 +657,28 @@ static void a_goodbye_follows_messages_that_wait(void **state)
     assert_true(arrived);
 }
 
+int __real_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
+int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
+
+static bool no_conditions; /* whether the system has no condition variable left */
+
+int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
+{
+    return no_conditions ? ENOMEM : __real_pthread_cond_init(condition, attributes);
+}
+
+static void without_a_condition_no_pulse_begins(void **state)
+{
+    party p;
+    (void)state;
+    party_meet(&p, 2);
+    no_conditions = true;
+    bool began = ith_watch_begin_pulse(p.watches[0], 60);
+    no_conditions = false;
+    party_part(&p);
+    assert_false(began);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -672,6 +694,7 @@ int main(void)
         cmocka_unit_test(a_rest_ends_with_an_event),
         cmocka_unit_test(a_goodbye_follows_all_messages),
         cmocka_unit_test(a_goodbye_follows_messages_that_wait),
+        cmocka_unit_test(without_a_condition_no_pulse_begins),
         cmocka_unit_test(the_reason_of_a_process_that_gives_up_reaches_all),
         cmocka_unit_test(a_process_that_gives_up_reaches_those_behind_its_target),
         cmocka_unit_test(a_process_that_is_not_connected_yet_says_for_whom_it_waits),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of plans, for up to 100,000 ranks: every legal plan, the fastest first, and then all others, each with the rule
  * that forbids it. Senseless machines are refused. A better machine is never slower. */
+#include "base/context.h"
 #include "support/memory.h"
 #include "support/refused.h"
 
@@ -360,6 +361,25 @@ static ith_status count_plans(void *user, const ith_plan_candidate *candidate)
     return ITH_OK;
 }
 
+/* A list of many plans ends before the next plan, and the walk over a plan of many steps in the middle. */
+static void test_lists_and_walks_stop(void **state)
+{
+    (void)state;
+    scene s;
+    int plans = 0;
+    make_scene(&s);
+    ith_context_interrupt(s.context);
+    s.problem.heads = 5040;
+    assert_int_equal(ith_plan_list(s.context, &s.problem, NULL, &s.machine, 5040, count_plans, &plans),
+                     ITH_ERR_INTERRUPTED);
+    assert_int_equal(plans, 0);
+    s.problem.heads = 8, s.problem.batch = 20000, s.options.fold = ITH_CHOICE_OFF, s.options.ulysses = 8;
+    assert_int_equal(ith_plan_cost(s.context, &s.problem, &s.options, &s.machine, 8, NULL, NULL), ITH_ERR_INTERRUPTED);
+    ith_context_end_interruption(s.context);
+    assert_int_equal(ith_plan_cost(s.context, &s.problem, &s.options, &s.machine, 8, NULL, NULL), ITH_OK);
+    ith_context_destroy(&s.context);
+}
+
 static ith_status list_without_memory(ith_context *context, void *user)
 {
     scene s;
@@ -382,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_many_ranks),      cmocka_unit_test(test_better_machines),
         cmocka_unit_test(test_wrong_numbers),   cmocka_unit_test(test_wrong_sizes),
         cmocka_unit_test(test_broken_rules),    cmocka_unit_test(test_huge_numbers),
-        cmocka_unit_test(test_what_is_missing), cmocka_unit_test(test_refused_memory)};
+        cmocka_unit_test(test_what_is_missing), cmocka_unit_test(test_lists_and_walks_stop),
+        cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,7 @@ int main(void)
     SHOW(ith_decode_problem, vae);
     SHOW(ith_video_problem, list_bytes);
     SHOW(ith_video_cost, image_seconds);
+    SHOW(ith_video_measure_options, user);
 #endif
     return 0;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Dependencies point one way: each folder of src includes only what it may. File names are unique, and code for one
-# instruction set or for GPUs lies in its folder alone.
+# instruction set or for GPUs lies in its folder alone. Libraries do not print, and look whether a lock was made.
 set -u
 cd "$(dirname "$0")/../.."
 [ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }
@@ -84,5 +84,8 @@ done
 for file in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' 'src/*.cuh' | grep -v '^src/cli/'); do
     ! grep -nE '(^|[^>.[:alnum:]_])(exit|abort|_exit|printf|puts|perror) *\(' "$file" || complain "$file: a library does not print or exit"
 done
+
+# A lock that could not be made is an error; PTHREAD_MUTEX_INITIALIZER cannot fail.
+! grep -nE '^ *(\(void\) *)?pthread_[a-z]+_init *\(' $(git ls-files 'src/*.c') || complain "nobody looks at the result of pthread_*_init"
 
 [ "$failures" = 0 ] && echo "layers are in order" || exit 1

@@ -232,6 +232,23 @@ static void positions_end_where_the_transformer_says(void **state)
     ith_pipeline_close(&pipeline);
 }
 
+/* Saved runs keep this hash. If it changes although models/shapes did not, the format in ITH_SAVED_VERSION must grow:
+ * otherwise resumed runs are told that the model has changed. */
+static void a_model_has_the_hash_of_earlier_builds(void **state)
+{
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    ith_model *model = NULL;
+    uint64_t hash = 0;
+    (void)state;
+    files.folder = "../models/shapes";
+    require(ith_model_read(context, &files, &model));
+    require(ith_model_check_weights(context, model));
+    require(ith_model_hash(context, model, &hash));
+    ith_model_free(context, &model);
+    if (hash != 0x88a3d2e8b85946bf)
+        fail_msg("the hash is %016llx", (unsigned long long)hash);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, altered_model_set_up, folder_tear_down)
 int main(void)
 {
@@ -244,6 +261,7 @@ int main(void)
         test(other_components_are_refused_by_field_and_value),
         test(fields_without_effect_are_taken),
         test(positions_end_where_the_transformer_says),
+        test(a_model_has_the_hash_of_earlier_builds),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

@@ -189,9 +189,13 @@ static void another_file_is_refused(void **state)
     stopped_run_stop(&run, 1, &options, 1, 1);
     again.resume_file = altered;
     char version[64], other[64];
-    snprintf(version, sizeof version, "\"ithaca\":\"%s\"", ith_version());
-    snprintf(other, sizeof other, "\"ithaca\":\"%s\"", ith_version());
+    snprintf(version, sizeof version, "\"ithaca\":\"%s\"", ITH_SAVED_VERSION);
+    snprintf(other, sizeof other, "\"ithaca\":\"%s\"", ITH_SAVED_VERSION);
     other[10]++;
+    alter(version, other);
+    expect_refusal(&again, ITH_ERR_UNSUPPORTED, "only the same version");
+    snprintf(other, sizeof other, "\"ithaca\":\"%s\"%*s", ith_version(),
+             (int)(strlen(ITH_SAVED_VERSION) - strlen(ith_version())), ""); /* an earlier build of this version */
     alter(version, other);
     expect_refusal(&again, ITH_ERR_UNSUPPORTED, "only the same version");
     alter("\"ithaca\"", "\"thacai\"");

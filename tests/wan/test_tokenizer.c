@@ -325,6 +325,33 @@ static void names_of_special_pieces_are_pieces(void **state)
     }
 }
 
+/* An added token that is not special is found by its name too, also inside a word, unless its name has a "▁", which
+ * texts do not write. Transformers 4.57 and 5.24 give the same ids with the same tokenizer.json. */
+static void names_of_added_tokens_are_pieces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text;
+        int32_t id, ids[12];
+        int count;
+    } cases[] = {
+        {"ack", "a cardboard ack", 277, {260, 378, 531, 326, 437, 356, 531, 326, 277, 1}, 10},
+        {"none", "a cardboard ack", 277, {260, 378, 531, 326, 437, 356, 531, 326, 263, 277, 1}, 11},
+        {"\u2581red", "a red circle", 296, {260, 296, 278, 269, 1}, 5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char tokens[256];
+        ith_tokenizer *tokenizer = NULL;
+        snprintf(tokens, sizeof tokens, "\"added_tokens\": [{\"id\": %d, \"content\": \"%s\", \"special\": false},",
+                 (int)cases[i].id, cases[i].name);
+        char *folder = folder_with_json("\"added_tokens\": [", tokens, false);
+        check(context, ith_tokenizer_load(context, folder, &tokenizer));
+        expect_ids(tokenizer, cases[i].text, cases[i].ids, cases[i].count);
+        ith_tokenizer_free(context, &tokenizer);
+        temporary_remove(folder);
+    }
+}
+
 /* A small vocabulary, whose best divisions follow by hand from the rules of SentencePiece. The sum of the scores
  * counts. An unknown character scores 10 less than the worst usual piece (-5), whatever longer pieces begin with it. A
  * piece that a user has defined scores -0.1. */
@@ -402,6 +429,11 @@ static void steps_of_other_tokenizers_are_refused(void **state)
     (void)state;
 #define TABLE "\"normalizer\": {"
 #define SPLIT "\"pre_tokenizer\": {"
+#define AFTER "\"post_processor\": {"
+#define TEMPLATE "{\"type\":\"TemplateProcessing\",\"single\":["
+#define TEXT "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
+#define LAST "{\"SpecialToken\":{\"id\":\"</s>\",\"type_id\":0}}"
+#define WORDS "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},"
 #define MARK "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
     static const struct {
         const char *from, *to, *word; /* word NULL: the file is taken */
@@ -425,6 +457,20 @@ static void steps_of_other_tokenizers_are_refused(void **state)
         {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},\"unused\": {",
          "'Metaspace' of its pre_tokenizer"},
         {SPLIT, "\"pre_tokenizer\":" MARK "\"always\"},\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":" MARK "\"first\"},\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":null,\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":" WORDS MARK "\"always\"}]},\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":" WORDS MARK "\"first\"}]},\"unused\": {", "before the second word"},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"unused\": {", "before a word"},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[]},\"unused\": {", "before a word"},
+        {AFTER, "\"post_processor\":null,\"unused\": {", NULL},
+        {AFTER, "\"post_processor\":" TEMPLATE TEXT "]},\"unused\": {", "to add </s> to a text"},
+        {AFTER, "\"post_processor\":" TEMPLATE LAST "," TEXT "," LAST "]},\"unused\": {", "to add </s> to a text"},
+        {AFTER, "\"post_processor\":" TEMPLATE TEXT "," LAST "]},\"unused\": {", NULL},
+        {AFTER, "\"post_processor\":{\"type\":\"ByteLevel\"},\"unused\": {", "to add </s> to a text"},
+        {"\"single_word\": false", "\"single_word\": true", "'<pad>' has single_word"},
+        {"\"lstrip\": false", "\"lstrip\": true", NULL},
+        {"\"rstrip\": false", "\"rstrip\": true", NULL},
         {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"add_prefix_space\":true},\"unused\": {", NULL},
     };
     for (size_t i = 0; i < 2 * (sizeof edits / sizeof *edits); i++) {
@@ -696,6 +742,7 @@ int main(void)
         cmocka_unit_test(tokenizer_json_alone_gives_the_same_ids),
         cmocka_unit_test(names_of_special_pieces_are_pieces),
         cmocka_unit_test(divisions_have_the_best_sum),
+        cmocka_unit_test(names_of_added_tokens_are_pieces),
         cmocka_unit_test(broken_tokenizer_json_is_refused),
         cmocka_unit_test(a_tokenizer_in_gguf_gives_the_same_ids),
         cmocka_unit_test(a_tokenizer_in_gguf_says_what_spaces_do),

@@ -3,6 +3,7 @@
  * parts, memory compared with ith_pipeline_predict, problems of a checkpoint, measured rates, and nonsense. */
 #include <ithaca/video_cost.h>
 
+#include "base/clock.h"
 #include "kernels/product.h"
 
 #include "support/engine/pipeline_fixture.h"
@@ -541,10 +542,12 @@ static void rates_are_measured(void **state)
     ith_generate_options o = run_of();
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
     int64_t count = 0, linear = 0, convolutions = 0;
+    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
+    measuring.seconds = 0.02;
     set_scene(&s, true);
     s.machine.host_units = 2, s.machine.row_bytes_per_second = 5e9;
     check(context, ith_video_problem_read(pipeline, &o, &p));
-    check(context, ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 2, 0.02, rows, &count, &row));
+    check(context, ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 2, &measuring, rows, &count, &row));
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(rows[i].struct_size, sizeof *rows);
         assert_true(rows[i].gflops > 0 && rows[i].rows > 0 && rows[i].features > 0);
@@ -558,6 +561,41 @@ static void rates_are_measured(void **state)
     s.machine.attention = &row, s.machine.attention_count = 1;
     const ith_video_cost cost = cost_of(&p, ITH_CFG_BATCH, &s.machine, 2);
     assert_true(cost.linear_seconds > 0 && cost.decode_seconds > 0);
+}
+
+static bool stop_after(void *user)
+{
+    int *asked = user;
+    return --*asked < 0;
+}
+
+/* A measurement of 30 seconds ends soon after should_stop returned true, and the next one is complete. */
+static void a_measurement_is_stopped(void **state)
+{
+    (void)state;
+    scene s;
+    ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
+    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    int64_t count = 0;
+    set_scene(&s, true);
+    s.machine.host_units = 2;
+    check(context, ith_video_problem_named(context, "wan2.1-14b-480p", &p));
+    for (int asks = 0; asks < 12; asks += 5) {
+        int asked = asks;
+        measuring.seconds = 30, measuring.should_stop = stop_after, measuring.user = &asked, count = 7;
+        const double begin = ith_clock_seconds();
+        assert_int_equal(
+            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count, NULL),
+            ITH_ERR_INTERRUPTED);
+        assert_true(ith_clock_seconds() - begin < 10);
+        assert_int_equal(count, 0);
+    }
+    ith_generate_options o = run_of();
+    check(context, ith_video_problem_read(pipeline, &o, &p));
+    measuring.seconds = 0.02, measuring.should_stop = NULL;
+    check(context, ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count, NULL));
+    assert_true(count > 0);
 }
 
 /* ---- Nonsense ---------------------------------------------------------------------------------------------------- */
@@ -746,11 +784,18 @@ static void wrong_arguments_are_refused(void **state)
     REFUSED(NULL, "pipeline", ith_video_problem_read(NULL, NULL, &p));
     REFUSED(NULL, "context", ith_video_problem_named(NULL, "wan2.1-14b-480p", &p));
     REFUSED(context, "name", ith_video_problem_named(context, NULL, &p));
-    REFUSED(NULL, "context", ith_video_measure(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, &count, NULL));
+    REFUSED(NULL, "context", ith_video_measure(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, rows, &count, NULL));
     REFUSED(context, "count",
-            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, NULL, NULL));
+            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, rows, NULL, NULL));
+    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
+    static const double wrong[] = {-1, INFINITY, NAN};
+    for (int i = 0; i < 3; i++) {
+        measuring.seconds = wrong[i];
+        REFUSED(context, "seconds",
+                ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count, NULL));
+    }
     REFUSED(context, "ith_machine_product",
-            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, 0.1, NULL, &count, NULL));
+            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &count, NULL));
 }
 
 int main(void)
@@ -772,6 +817,7 @@ int main(void)
         cmocka_unit_test(memory_of_images_is_that_of_the_pipeline),
         cmocka_unit_test(a_lora_of_a_checkpoint_counts),
         cmocka_unit_test(rates_are_measured),
+        cmocka_unit_test(a_measurement_is_stopped),
         cmocka_unit_test(wrong_sizes_are_refused),
         cmocka_unit_test(a_list_has_the_costs_of_its_plans),
         cmocka_unit_test(a_simulation_has_the_layers),

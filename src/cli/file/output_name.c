@@ -74,8 +74,8 @@ int ith_cli_check_output(const char *path)
 static int print_and_close(FILE *file, void (*print)(FILE *file, void *user), void *user)
 {
     print(file, user);
-    bool failed = ferror(file) || fflush(file) || (fsync(fileno(file)) && errno != EINVAL); /* EINVAL: a device */
-    int error = failed ? (errno ? errno : EIO) : 0;
+    const bool failed = ferror(file) || fflush(file);
+    int error = failed ? (errno ? errno : EIO) : ith_output_sync(fileno(file), false);
     if (fclose(file) && !error)
         error = errno;
     return error;

@@ -87,11 +87,13 @@ static bool put_attention(ith_generate_rates *r, const ith_machine_attention *ro
 static bool measure_layers(ith_generation *g, const ith_video_problem *p, double seconds, ith_generate_rates *r)
 {
     const ith_attn_options options = placed(g);
+    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
     ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
     int64_t count = 0;
+    measuring.seconds = seconds;
     r->machine.products = NULL, r->machine.product_count = 0; /* the measured ones take their place */
     r->products[0] = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
-    if (ith_video_measure(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks, seconds,
+    if (ith_video_measure(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks, &measuring,
                           r->products, &count, &row)) {
         fail(g, ith_context_error(g->context));
         return false;

@@ -98,15 +98,6 @@ void ith_interrupt_defer(void)
     pthread_mutex_unlock(&lock);
 }
 
-void ith_interrupt_heed(void)
-{
-    pthread_mutex_lock(&lock);
-    deferred = false;
-    if (ith_interrupt_came())
-        end_process(ith_interrupt_came());
-    pthread_mutex_unlock(&lock);
-}
-
 int ith_interrupt_came(void)
 {
     return atomic_load(&came);

@@ -15,8 +15,6 @@ void ith_interrupt_watch(void);
 
 /* From now on a signal is recorded for ith_interrupt_came and does not end the process. */
 void ith_interrupt_defer(void);
-/* From now on a signal ends the process at once again, also one that was recorded already. */
-void ith_interrupt_heed(void);
 /* Returns the first signal that was recorded; 0 if there is none. */
 int ith_interrupt_came(void);
 /* Prints the name of the recorded signal and returns ITH_EXIT_FAILED. Returns ITH_EXIT_DONE if no signal was

@@ -67,7 +67,7 @@ static int compare(const void *a, const void *b)
 /* Measures the rates of linear layers and convolutions if the machine is this one and its description has none. */
 static int measure_products(ith_plan_command *c, const ith_video_problem *video, const ith_attn_options *options)
 {
-    static const double seconds = 2;
+    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
     const ith_plan_settings *s = c->settings;
     const ith_cfg cfg = s->cfg ? s->cfg : ITH_CFG_BATCH;
     int64_t count = 0;
@@ -77,7 +77,9 @@ static int measure_products(ith_plan_command *c, const ith_video_problem *video,
     if (!rows)
         return ith_cli_error("there is no memory for rates");
     *rows = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
-    if (ith_video_measure(c->context, video, options, cfg, &c->machine, (int)s->ranks, seconds, rows, &count, NULL)) {
+    measuring.seconds = 2;
+    if (ith_video_measure(c->context, video, options, cfg, &c->machine, (int)s->ranks, &measuring, rows, &count,
+                          NULL)) {
         free(rows);
         return ith_cli_error("%s", ith_context_error(c->context));
     }

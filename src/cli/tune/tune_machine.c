@@ -81,17 +81,23 @@ static int merge(ith_tune *t, const ith_machine *now, const ith_machine *old)
     return ith_cli_error("there is no memory for the description of this machine");
 }
 
-/* Measures products at the sizes of the model. A signal ends the process meanwhile: the library would end the
- * measurement only when it is complete, and nothing is half written. */
+static bool is_interrupted(void *user)
+{
+    (void)user;
+    return ith_interrupt_came() != 0;
+}
+
+/* Measures products at the sizes of the model. */
 static int measure_products(ith_tune *t, double seconds, ith_machine *now, ith_machine_product *products)
 {
     ith_tune_show(t, "this machine: linear layers and convolutions");
-    ith_interrupt_heed();
+    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
+    measuring.seconds = seconds, measuring.should_stop = is_interrupted;
     ith_status status = ith_video_measure(t->context, &t->video, NULL, ITH_CFG_BATCH, now, (int)t->settings->ranks,
-                                          seconds, products, &now->product_count, NULL);
-    ith_interrupt_defer();
+                                          &measuring, products, &now->product_count, NULL);
     now->products = products;
-    return status ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
+    t->late = status == ITH_ERR_INTERRUPTED;
+    return status && !t->late ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
 }
 
 /* Measures this machine, with rates for the types that are tuned, and products at the sizes of the model. */
@@ -118,10 +124,10 @@ static int measure(ith_tune *t, const ith_machine *old)
     int code = ITH_EXIT_DONE;
     if (t->has_video && !ith_tune_stops(t))
         code = measure_products(t, options.seconds, &now, products);
-    if (!code)
+    if (!code && !t->late)
         code = merge(t, &now, old);
     ith_machine_free(&measured);
-    if (!code && t->machine_path[0])
+    if (!code && !t->late && t->machine_path[0])
         code = ith_machine_file_write(t->machine_path, &t->machine, "Written by 'ithaca tune'.");
     return code;
 }

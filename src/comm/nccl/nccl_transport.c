@@ -197,7 +197,7 @@ nccl_state *ith_nccl_open(const ith_transport *inner, void *inner_state, int ran
     nccl_world *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
-    pthread_mutex_init(&w->lock, NULL);
+    w->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     w->inner = inner;
     w->seconds = seconds;
     w->whole = make_state(w, inner_state, 0, rank, size, NULL);

@@ -291,7 +291,7 @@ bool ith_tcp_link_create(const tcp_party *party, ith_link *out)
     const size_t processes = (size_t)party->processes;
     if (!l)
         return false;
-    pthread_mutex_init(&l->resting, NULL);
+    l->resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     l->party = *party;
     l->control.watch = party->control;
     l->peers = calloc(processes, sizeof *l->peers);

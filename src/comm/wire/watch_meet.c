@@ -532,7 +532,7 @@ static bool make_peers(ith_watch *w, int process, int processes)
     w->processes = w->peers ? processes : 0;
     for (int i = 0; i < w->processes; i++) {
         w->peers[i].socket = -1;
-        pthread_mutex_init(&w->peers[i].lock, NULL);
+        w->peers[i].lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     }
     return w->peers != NULL;
 }

@@ -47,19 +47,29 @@ static bool start_thread(ith_watch *w)
     return started;
 }
 
+/* Makes a condition variable on the clock of ith_watch_now_ns. */
+static bool make_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes))
+        return false;
+    bool made = !pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) && !pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return made;
+}
+
 bool ith_watch_begin_pulse(ith_watch *w, double seconds)
 {
     watch_pulse *pulse = &w->pulse;
-    pthread_condattr_t attributes;
     pulse->seconds = seconds / PULSES < LONGEST_SECONDS ? seconds / PULSES : LONGEST_SECONDS;
     for (int i = 0; i < w->processes; i++)
         w->peers[i].read_ns = ith_watch_now_ns();
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&pulse->lock, NULL);
-    pthread_cond_init(&pulse->end, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pulse->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (!make_condition(&pulse->end))
+        return false;
     pulse->started = start_thread(w);
+    if (!pulse->started)
+        pthread_cond_destroy(&pulse->end);
     return pulse->started;
 }
 

@@ -5,6 +5,7 @@
 #include "video_measure.h"
 
 #include "../../base/clock.h"
+#include "../../base/observer.h"
 #include "../../base/parallel.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#define USUAL_SECONDS 1
 #define LEAST_SECONDS 0.001
 #define DECODER_SHARE 0.4     /* share of the time for the decoder */
 #define MOST_INTERRUPTIONS 50 /* the most interruptions in a second on a machine without other work */
@@ -57,24 +59,56 @@ bool ith_video_meter_disturbed(int64_t interruptions, double seconds)
 
 typedef struct measurement {
     ith_video_meter *meter;
-    double seconds;
+    ith_video_measure_options options;
     ith_status status;
 } measurement;
 
-static void measure(void *user, int thread)
+static bool should_stop(void *user)
 {
-    measurement *all = user;
-    ith_video_meter *m = all->meter;
-    const double begin = ith_clock_seconds(), seconds = all->seconds;
-    ith_status status = ITH_OK;
-    (void)thread;
+    const measurement *all = user;
+    return all->options.should_stop(all->options.user);
+}
+
+/* Measures both parts. */
+static ith_status measure_parts(ith_video_meter *m, double seconds)
+{
+    const double begin = ith_clock_seconds();
+    ith_status status = ith_context_check(m->context);
     m->until = begin + seconds * (m->problem->decoder_levels ? 1 - DECODER_SHARE : 1);
-    if (m->problem->steps)
+    if (!status && m->problem->steps)
         status = ith_video_measure_layer(m);
     m->until = begin + seconds;
     if (!status && m->problem->decoder_levels)
         status = ith_video_measure_decoder(m);
-    all->status = status;
+    return status;
+}
+
+/* Measures with an observer that asks whether to stop (an ith_task_fn). */
+static void measure(void *user, int thread)
+{
+    measurement *all = user;
+    ith_context *context = all->meter->context;
+    ith_observer *before = ith_context_observer(context);
+    ith_observer observer = {.should_stop = all->options.should_stop ? should_stop : NULL, .user = all};
+    (void)thread;
+    ith_observer_open(&observer);
+    ith_context_set_observer(context, &observer);
+    all->status = measure_parts(all->meter, all->options.seconds);
+    ith_context_set_observer(context, before);
+    ith_observer_close(&observer);
+}
+
+static ith_status read_options(ith_context *context, const ith_video_measure_options *given,
+                               ith_video_measure_options *o)
+{
+    ith_status status =
+        given ? ITH_SIZED_READ(context, ith_video_measure_options, ITH_VIDEO_MEASURE_OPTIONS_INIT, given, o) : ITH_OK;
+    if (status)
+        return status;
+    if (!(o->seconds >= 0 && o->seconds < INFINITY))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "seconds is %g; it must be 0 or more", o->seconds);
+    o->seconds = o->seconds > 0 ? fmax(o->seconds, LEAST_SECONDS) : USUAL_SECONDS;
+    return ITH_OK;
 }
 
 /* Copies the rows into the caller's structs, whose struct_size may be smaller. */
@@ -109,8 +143,9 @@ static ith_status check_arguments(ith_context *context, const ith_machine_produc
 }
 
 ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem, const ith_attn_options *given,
-                             ith_cfg cfg, const ith_machine *machine, int ranks, double seconds,
-                             ith_machine_product *products, int64_t *count, ith_machine_attention *attention)
+                             ith_cfg cfg, const ith_machine *machine, int ranks,
+                             const ith_video_measure_options *measuring, ith_machine_product *products, int64_t *count,
+                             ith_machine_attention *attention)
 {
     ith_video_problem full;
     ith_video_model model = {.counts = {0}};
@@ -120,7 +155,12 @@ ith_status ith_video_measure(ith_context *context, const ith_video_problem *prob
                              .model = &model,
                              .options = &options,
                              .attention = ITH_MACHINE_ATTENTION_INIT};
+    measurement all = {.meter = &meter, .options = ITH_VIDEO_MEASURE_OPTIONS_INIT};
     ith_status status = check_arguments(context, products, count, attention);
+    if (count)
+        *count = 0;
+    if (!status)
+        status = read_options(context, measuring, &all.options);
     if (!status && given)
         status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, &options);
     if (!status)
@@ -131,11 +171,11 @@ ith_status ith_video_measure(ith_context *context, const ith_video_problem *prob
         status = ith_request_check_ranks(context, &model.options, ranks);
     if (!status)
         status = ith_team_check(context, (int)meter.place.threads);
-    measurement all = {&meter, fmax(seconds, LEAST_SECONDS), status};
     if (!status) {
         meter.sequence_ranks = ith_denoise_sequence_ranks(&model.model, &model.options, ranks);
         ith_parallel_apart(measure, &all);
+        status = all.status;
     }
     ith_video_model_free(&model);
-    return all.status ? all.status : fill(&meter, products, count, attention);
+    return status ? status : fill(&meter, products, count, attention);
 }

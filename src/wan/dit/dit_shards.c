@@ -352,7 +352,7 @@ static ith_dit_shards *make(ith_context *context, const ith_dit *dit, const ith_
     s->context = context, s->loaders = ranks->loaders, s->users = ranks->users, s->loads = loads;
     s->layers = dit->config.layers, s->slot_count = slots_of(dit->config.layers);
     s->own_part = -1, s->memory.file = -1;
-    pthread_mutex_init(&s->lock, NULL);
+    s->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     return s;
 }
 

@@ -103,7 +103,7 @@ static ith_status open_pipeline(ith_context *context, const ith_model_files *fil
     pipeline->context = ith_context_hold(context);
     pipeline->number = ith_draw_number(pipeline);
     pipeline->lent = files->folder && ith_model_is_lent(context, files->folder);
-    pthread_mutex_init(&pipeline->lock, NULL);
+    pipeline->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ith_status status = ith_model_read(context, files, &pipeline->model);
     if (status)
         ith_pipeline_close(&pipeline);

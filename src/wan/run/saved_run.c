@@ -5,7 +5,6 @@
 #include "../../base/context.h"
 #include "../../base/hash.h"
 #include "../../base/output_place.h"
-#include "../../base/version.h"
 #include "run_fields.h"
 
 #include <errno.h>
@@ -17,7 +16,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#define VERSION_KEY "ithaca" /* the key that marks the file as a saved run; its value is the library's version */
+#define VERSION_KEY "ithaca" /* the key that marks the file as a saved run; its value is ITH_SAVED_VERSION */
 #define MOST_PAIRS 64
 #define VALUE_BYTES 32
 
@@ -131,7 +130,7 @@ ith_status ith_saved_run_write(ith_context *context, const char *path, const ith
         all[i].bytes = numbers * (int64_t)sizeof(float);
         hash ^= hash_tensor(i, tensors[i], numbers);
     }
-    add_text(&p, VERSION_KEY, ITH_VERSION_TEXT);
+    add_text(&p, VERSION_KEY, ITH_SAVED_VERSION);
     snprintf(p.texts[p.count], VALUE_BYTES, "%lld", (long long)facts->step);
     add_text(&p, "step", p.texts[p.count]);
     add_hash(&p, "model", facts->model_hash);
@@ -198,9 +197,9 @@ static ith_status read_metadata(ith_context *context, ith_saved_run *saved)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: it is no saved run: its metadata has no '" VERSION_KEY "', the version that wrote it",
                         saved->path);
-    if (strcmp(version, ITH_VERSION_TEXT))
+    if (strcmp(version, ITH_SAVED_VERSION))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: version %.32s has saved this run, and this is " ITH_VERSION_TEXT
+                        "%s: ithaca %.32s has saved this run, and this is ithaca " ITH_SAVED_VERSION
                         ": only the same version gives the same bits",
                         saved->path, version);
     ith_status status = read_number(context, saved, "step", 10, &step);

@@ -6,10 +6,14 @@
 #ifndef ITH_WAN_SAVED_RUN_H
 #define ITH_WAN_SAVED_RUN_H
 
+#include "../../base/version.h"
 #include "../../files/tensor.h"
 #include "../sample/latents.h"
 #include "../sample/sampler.h"
 
+/* The version of the library that writes a file, and the number of its format. The number grows whenever files that the
+ * same version has written before cannot be resumed any more, such as when a hash is computed in another way. */
+#define ITH_SAVED_VERSION ITH_VERSION_TEXT ", format 2"
 #define ITH_SAVED_MOST_TENSORS (1 + ITH_SAMPLER_MOST_ARRAYS)
 #define ITH_SAVED_ATTENTION_BYTES 192
 

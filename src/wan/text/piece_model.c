@@ -141,16 +141,28 @@ static const char *find_charsmap(const json_t *normalizer)
     return map;
 }
 
-/* Sets for each of `count` pieces whether it is a special token. Of several added tokens with one id the first counts,
- * so they are read from the last to the first. */
-static void find_special(const json_t *added, int64_t count, bool *special)
+/* Whether the reference finds an added token by its name in a text, before it divides the rest into pieces: each
+ * special token, and any other that has the name of its piece. A text writes no "▁", so a piece with it stays a usual
+ * one. */
+static bool is_found_by_name(const json_t *token, const json_t *pair)
 {
-    memset(special, 0, (size_t)count * sizeof *special);
+    const char *name = json_string_value(json_object_get(token, "content"));
+    const char *piece = json_string_value(json_array_get(pair, 0));
+    return json_is_true(json_object_get(token, "special")) ||
+           (name && *name && piece && !strcmp(name, piece) && !strstr(name, "\xe2\x96\x81"));
+}
+
+/* Sets for each piece of the vocabulary whether it is found by its name. Of several added tokens with one id the first
+ * counts, so they are read from the last to the first. */
+static void find_named(const json_t *added, const json_t *vocab, bool *named)
+{
+    const int64_t count = (int64_t)json_array_size(vocab);
+    memset(named, 0, (size_t)count * sizeof *named);
     for (size_t i = json_array_size(added); i-- > 0;) {
         const json_t *token = json_array_get(added, i);
         const int64_t id = json_integer_value(json_object_get(token, "id"));
         if (id >= 0 && id < count)
-            special[id] = json_is_true(json_object_get(token, "special"));
+            named[id] = is_found_by_name(token, json_array_get(vocab, (size_t)id));
     }
 }
 
@@ -173,8 +185,8 @@ static bool has_all_bytes(const json_t *vocab)
     return count == 256;
 }
 
-/* special: whether each piece is a special token. */
-static ith_status add_pieces(const char *path, const json_t *vocab, const bool *special, ith_piece_model *out)
+/* named: whether each piece is found by its name. */
+static ith_status add_pieces(const char *path, const json_t *vocab, const bool *named, ith_piece_model *out)
 {
     const json_t *pair;
     const bool bytes = has_all_bytes(vocab);
@@ -187,7 +199,7 @@ static ith_status add_pieces(const char *path, const json_t *vocab, const bool *
             return ith_fail(out->context, ITH_ERR_FORMAT, "%s: entry %zu of model.vocab must be [text, score]", path,
                             index);
         const ith_piece_type type = !strcmp(piece, "<unk>")   ? ITH_PIECE_UNKNOWN
-                                    : special[index]          ? ITH_PIECE_CONTROL
+                                    : named[index]            ? ITH_PIECE_CONTROL
                                     : bytes && is_byte(piece) ? ITH_PIECE_BYTE
                                                               : ITH_PIECE_NORMAL;
         ith_piece_model_add(out, piece, (int64_t)json_string_length(text), (float)json_number_value(score), type);
@@ -218,13 +230,12 @@ static ith_status from_root(const char *path, const json_t *root, ith_piece_mode
                         type ? ith_quote(type).text : "absent");
     if (!json_array_size(vocab))
         return ith_fail(out->context, ITH_ERR_FORMAT, "%s: model.vocab must be a list of pieces", path);
-    const int64_t pieces = (int64_t)json_array_size(vocab);
-    bool *special = ith_alloc(out->context, pieces, sizeof *special, "a tokenizer");
-    if (!special)
+    bool *named = ith_alloc(out->context, (int64_t)json_array_size(vocab), sizeof *named, "a tokenizer");
+    if (!named)
         return ITH_ERR_MEMORY;
-    find_special(json_object_get(root, "added_tokens"), pieces, special);
-    ith_status status = add_pieces(path, vocab, special, out);
-    ith_free(out->context, special);
+    find_named(json_object_get(root, "added_tokens"), vocab, named);
+    ith_status status = add_pieces(path, vocab, named, out);
+    ith_free(out->context, named);
     if (!status)
         status = add_normaliser(path, root, out);
     return status ? status : out->failed ? ITH_ERR_MEMORY : ITH_OK;

@@ -3,8 +3,11 @@
  *
  *     normalizer      Precompiled; or a Sequence of Precompiled, Strip, and Replace of " {2,}" by one space
  *     pre_tokenizer   Metaspace; or a Sequence of WhitespaceSplit and Metaspace
+ *     post_processor  TemplateProcessing of the text and </s>
  *
- * Any other step would give other ids in the reference, so it is refused. */
+ * Any other step would give other ids in the reference, so it is refused. The same holds for an added token that is a
+ * word by itself only (single_word). Its lstrip and rstrip change no id, because spaces at the ends of a part are left
+ * out anyway. */
 #include "tokenizer_steps.h"
 
 #include "../../files/quote.h"
@@ -12,6 +15,7 @@
 #include <string.h>
 
 #define SPACE "\xe2\x96\x81" /* ▁, which stands for a space in pieces */
+#define END "</s>"
 
 typedef bool step_fn(const json_t *step);
 
@@ -41,6 +45,64 @@ static bool is_split_step(const json_t *step)
     const bool prefixed = !json_is_false(json_object_get(step, "add_prefix_space"));
     const bool usual = is_text(step, "replacement", SPACE, SPACE) && is_text(step, "prepend_scheme", "always", "first");
     return is_type(step, "WhitespaceSplit") || (is_type(step, "Metaspace") && prefixed && usual);
+}
+
+/* Checks steps that are known one by one: each word must get a space before it. Metaspace does it, but after
+ * WhitespaceSplit with prepend_scheme "first" only for the first word of a text. */
+static ith_status check_prefixes(ith_context *context, const char *path, const json_t *root)
+{
+    const json_t *whole = json_object_get(root, "pre_tokenizer"), *step;
+    bool split = is_type(whole, "WhitespaceSplit"), marks = is_type(whole, "Metaspace"), first = false;
+    size_t index;
+    json_array_foreach(json_object_get(whole, "pretokenizers"), index, step)
+    {
+        const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
+        split |= is_type(step, "WhitespaceSplit");
+        marks |= is_type(step, "Metaspace");
+        first |= split && scheme && !strcmp(scheme, "first");
+    }
+    if (!whole || json_is_null(whole) || (marks && !first))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: its pre_tokenizer puts no space before %s, as a SentencePiece model does; such a tokenizer is "
+                    "not built",
+                    path, first ? "the second word of a text and the words after it" : "a word");
+}
+
+/* Whether an item of a template is the text, or the token </s>. */
+static bool is_item(const json_t *item, const char *kind, const char *id)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(item, kind), "id"));
+    return text && !strcmp(text, id);
+}
+
+static ith_status check_end(ith_context *context, const char *path, const json_t *root)
+{
+    const json_t *step = json_object_get(root, "post_processor"), *single = json_object_get(step, "single");
+    if (!step || json_is_null(step))
+        return ITH_OK;
+    if (is_type(step, "TemplateProcessing") && json_array_size(single) == 2 &&
+        is_item(json_array_get(single, 0), "Sequence", "A") && is_item(json_array_get(single, 1), "SpecialToken", END))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: its post_processor does something else than to add " END " to a text; such a tokenizer is not "
+                    "built",
+                    path);
+}
+
+static ith_status check_added(ith_context *context, const char *path, const json_t *root)
+{
+    const json_t *token;
+    size_t index;
+    json_array_foreach(json_object_get(root, "added_tokens"), index, token)
+    {
+        if (json_is_true(json_object_get(token, "single_word")))
+            return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                            "%s: the added token '%s' has single_word, so that it is not found inside a word; such a "
+                            "tokenizer is not built",
+                            path, ith_quote(json_string_value(json_object_get(token, "content"))).text);
+    }
+    return ITH_OK;
 }
 
 static ith_status check_step(ith_context *context, const char *path, const char *part, const json_t *step,
@@ -76,5 +138,11 @@ static ith_status check_part(ith_context *context, const char *path, const json_
 ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root)
 {
     ith_status status = check_part(context, path, root, "normalizer", "normalizers", is_normal_step);
-    return status ? status : check_part(context, path, root, "pre_tokenizer", "pretokenizers", is_split_step);
+    if (!status)
+        status = check_part(context, path, root, "pre_tokenizer", "pretokenizers", is_split_step);
+    if (!status)
+        status = check_prefixes(context, path, root);
+    if (!status)
+        status = check_end(context, path, root);
+    return status ? status : check_added(context, path, root);
 }

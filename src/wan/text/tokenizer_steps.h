@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a tokenizer.json around its vocabulary: the normalizer and the pre_tokenizer. */
+/* The steps of a tokenizer.json around its vocabulary: the normalizer, the pre_tokenizer, the post_processor and the
+ * added tokens. */
 #ifndef ITH_WAN_TOKENIZER_STEPS_H
 #define ITH_WAN_TOKENIZER_STEPS_H
 
@@ -7,9 +8,9 @@
 
 #include <jansson.h>
 
-/* Checks that both do what SentencePiece does: map characters by the table of the model, make one space of several, put
- * one before the text, and write spaces as "▁". A part that is absent or null is taken as such a part. root: of the
- * tokenizer.json. path: for messages. */
+/* Checks that they do what SentencePiece does: map characters by the table of the model, make one space of several, put
+ * one before the text, write spaces as "▁", and put </s> at the end. A part that is absent or null is taken as such a
+ * part. root: of the tokenizer.json. path: for messages. */
 ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root);
 
 #endif

@@ -171,7 +171,7 @@ ith_status probe_saved_run(ith_context *ctx, const char *path)
         if (!memcmp(text + i, PROBE_VERSION, room)) {
             char version[sizeof PROBE_VERSION];
             memset(version, ' ', sizeof version);
-            const int used = snprintf(version, sizeof version, "\"%s\"", ith_version());
+            const int used = snprintf(version, sizeof version, "\"%s\"", ITH_SAVED_VERSION);
             version[used] = ' '; /* instead of the end of the string */
             memcpy(text + i, version, room);
         }
