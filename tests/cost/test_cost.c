@@ -52,6 +52,14 @@ static ith_cost cost_of(bed *b, int ranks)
     return cost;
 }
 
+static ith_cost simulated(bed *b, int ranks)
+{
+    ith_cost cost = ITH_COST_INIT;
+    if (ith_plan_simulate(b->context, &b->problem, &b->options, &b->machine, ranks, NULL, NULL, &cost))
+        fail_msg("%s", ith_context_error(b->context));
+    return cost;
+}
+
 static void near(double found, double expected)
 {
     if (fabs(found - expected) > 1e-9 * fabs(expected))
@@ -455,6 +463,11 @@ static void test_one_unit_copies(void **state)
     cost = cost_of(&b, 2); /* of each tensor a rank keeps a quarter, and gets a quarter */
     near(cost.copy_seconds, 2 * 4 * tensor / 4 / 1e9);
     near(cost.seconds, compute_all / 4 + cost.copy_seconds);
+    near(cost.exchange_seconds, 4 * tensor / 4 / 1e9); /* an exchange ends when the rank has copied what it gets */
+    near(cost.hidden_share, 0);
+    near(simulated(&b, 2).seconds, cost.seconds);
+    b.options.strategy = ITH_STRATEGY_RING, b.problem.q_len = 1; /* the second rank has nothing to compute meanwhile */
+    near(cost_of(&b, 2).copy_seconds, 2 * tensor / 2 / 1e9);
     ith_context_destroy(&b.context);
 }
 
@@ -503,6 +516,26 @@ static void test_few_heads(void **state)
     near(cost_of(&b, 4).compute_seconds, head / LENGTH);
     b.problem.q_len = LENGTH; /* shards of 2731, 2731 and 2730 keys */
     near(cost_of(&b, 3).compute_seconds, head * 2731 / LENGTH);
+    ith_context_destroy(&b.context);
+}
+
+/* In two chunks of 12 heads the third of four ranks has three heads: first of two kv heads, packed one after the other,
+ * and then of one. The loops over 2, 1 and 3 heads of 16 blocks take 43, 22 and 64 quarters on three units. */
+static void test_chunks_with_different_kv_heads(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    ith_machine_level levels[2] = {b.level, b.level};
+    levels[0].ranks = 3; /* the third rank is the last of its host, and is walked */
+    b.machine.levels = levels, b.machine.level_count = 2, b.machine.rank_units = 3;
+    b.rate.pack_bytes_per_second = 1e9;
+    b.problem.heads = 24, b.problem.kv_heads = 3, b.problem.q_len = LENGTH / 2;
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 2;
+    const double quarter = compute_all / HEADS / (LENGTH / 256) / 4;
+    const ith_cost cost = cost_of(&b, 4);
+    near(cost.pack_seconds, 3 * 2.0 * LENGTH * DIM * BYTES / 3e9);
+    near(cost.compute_seconds, (43 + 22 + 64) * quarter);
     ith_context_destroy(&b.context);
 }
 
@@ -597,6 +630,7 @@ int main(void)
                                        cmocka_unit_test(test_copies_of_compressed_rows),
                                        cmocka_unit_test(test_uneven_traffic),
                                        cmocka_unit_test(test_few_heads),
+                                       cmocka_unit_test(test_chunks_with_different_kv_heads),
                                        cmocka_unit_test(test_no_offsets_with_an_additive_mask),
                                        cmocka_unit_test(test_rates_and_units),
                                        cmocka_unit_test(test_small_stack)};
