@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order. */
+/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order. What a transport is asked. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,6 +205,220 @@ static void who_gives_signs_of_life_is_not_dead(void **state)
     ith_comm_alive(NULL);
 }
 
+/* ---- A transport that only counts what it is asked ------------------------------------------------------------- */
+
+enum { MOST_EXCHANGES = 100 }; /* more than any test here needs */
+
+typedef struct counting {
+    int exchanges, signs, unshared, drained;
+    ith_status ended;
+    char sentence[ITH_ERROR_BYTES];
+} counting;
+
+static ith_status counting_exchange(void *state, const ith_operation *operation)
+{
+    (void)operation;
+    return ++((counting *)state)->exchanges > MOST_EXCHANGES ? ITH_ERR_IO : ITH_OK;
+}
+
+static ith_status counting_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    (void)state, (void)request, (void)seconds;
+    *done = true;
+    return ITH_OK;
+}
+
+static ith_status counting_failure(void *state, const char **sentence)
+{
+    *sentence = ((counting *)state)->sentence;
+    return ((counting *)state)->ended;
+}
+
+static ith_status counting_split(void *state, const ith_subgroup *subgroup, void **out)
+{
+    (void)subgroup;
+    *out = state;
+    return ITH_OK;
+}
+
+static void counting_abort(void *state, ith_status status, const char *sentence)
+{
+    counting *c = state;
+    if (c->ended)
+        return;
+    c->ended = status;
+    snprintf(c->sentence, sizeof c->sentence, "%s", sentence);
+}
+
+static void counting_close(void *state)
+{
+    (void)state;
+}
+
+static void counting_alive(void *state)
+{
+    ((counting *)state)->signs++;
+}
+
+static ith_status failing_share(void *state)
+{
+    (void)state;
+    return ITH_ERR_IO;
+}
+
+static void counting_unshare(void *state)
+{
+    ((counting *)state)->unshared++;
+}
+
+static void counting_drain(void *state)
+{
+    ((counting *)state)->drained++;
+}
+
+static const ith_transport counting_transport = {.struct_size = sizeof(ith_transport),
+                                                 .name = "counting",
+                                                 .requests = ITH_TRANSPORT_LEAST_REQUESTS,
+                                                 .exchange = counting_exchange,
+                                                 .wait = counting_wait,
+                                                 .failure = counting_failure,
+                                                 .split = counting_split,
+                                                 .abort = counting_abort,
+                                                 .close = counting_close,
+                                                 .alive = counting_alive};
+
+/* A rank 0 of `size` ranks over such a transport. */
+typedef struct lone_rank {
+    ith_context *context;
+    ith_comm *comm;
+    counting counts;
+} lone_rank;
+
+static void make_lone_rank(lone_rank *r, const ith_transport *table, int size)
+{
+    *r = (lone_rank){.comm = NULL};
+    assert_int_equal(ith_context_create(NULL, &r->context), ITH_OK);
+    assert_int_equal(ith_comm_create(r->context, table, &r->counts, 0, size, &r->comm), ITH_OK);
+}
+
+static void destroy_lone_rank(lone_rank *r)
+{
+    ith_comm_destroy(&r->comm);
+    ith_context_destroy(&r->context);
+}
+
+/* A plan may keep a communicator that the rank has left. Then the transport is asked nothing more. */
+static void who_has_left_gives_no_signs(void **state)
+{
+    (void)state;
+    lone_rank r;
+    make_lone_rank(&r, &counting_transport, 1);
+    ith_comm *held = ith_comm_hold(r.comm);
+    ith_comm_alive(held);
+    assert_int_equal(r.counts.signs, 1);
+    ith_comm_destroy(&r.comm);
+    ith_comm_alive(held);
+    assert_int_equal(r.counts.signs, 1);
+    ith_comm_release(held);
+    destroy_lone_rank(&r);
+}
+
+/* Between processes the sentence of an abort names the rank, once. */
+static void an_abort_names_its_rank(void **state)
+{
+    (void)state;
+    static const char *const said[][2] = {{"the disk is lost", "rank 0: the disk is lost"},
+                                          {"rank 0: the disk is lost", "rank 0: the disk is lost"},
+                                          {"", "rank 0 ended the group (ITH_ERR_IO)"}};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        lone_rank r;
+        make_lone_rank(&r, &counting_transport, 1);
+        ith_fail(r.context, ITH_ERR_IO, "%s", said[i][0]);
+        ith_comm_abort(r.comm, ITH_ERR_IO);
+        assert_string_equal(r.counts.sentence, said[i][1]);
+        destroy_lone_rank(&r);
+    }
+}
+
+static void what_is_no_failure_counts_as_an_abort(void **state)
+{
+    (void)state;
+    static const int given[] = {0, 7, -1000, ITH_ERR_IO};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        lone_rank r;
+        make_lone_rank(&r, &counting_transport, 1);
+        ith_comm_abort(r.comm, (ith_status)given[i]);
+        assert_int_equal(r.counts.ended, given[i] == ITH_ERR_IO ? ITH_ERR_IO : ITH_ERR_ABORTED);
+        destroy_lone_rank(&r);
+    }
+}
+
+/* However many ranks there are, a round reduces some values. */
+static void large_groups_reduce_too(void **state)
+{
+    (void)state;
+    float values[ITH_COMM_LEAST_PIECE + 1] = {0};
+    lone_rank r;
+    make_lone_rank(&r, &counting_transport, 5000);
+    assert_int_equal(ith_comm_allreduce(r.comm, values, ITH_COMM_LEAST_PIECE + 1, ITH_REDUCE_SUM), ITH_OK);
+    assert_int_equal(r.counts.exchanges, 2);
+    destroy_lone_rank(&r);
+}
+
+/* A rank that could not share memory looks at nobody's, but others may look at its own until `drain` returns. */
+static void what_was_not_shared_is_not_unshared(void **state)
+{
+    (void)state;
+    int record = 0;
+    lone_rank r;
+    ith_transport table = counting_transport;
+    table.share = failing_share, table.unshare = counting_unshare, table.drain = counting_drain;
+    make_lone_rank(&r, &table, 1);
+    assert_int_equal(ith_comm_begin_call(r.comm, &record, sizeof record), ITH_ERR_IO);
+    assert_int_equal(r.counts.drained, 1);
+    ith_comm_destroy(&r.comm);
+    assert_int_equal(r.counts.unshared, 0);
+    destroy_lone_rank(&r);
+}
+
+static void sub_groups_have_the_time_limit(void **state)
+{
+    (void)state;
+    ith_comm *part = NULL;
+    lone_rank r;
+    make_lone_rank(&r, &counting_transport, 1);
+    ith_comm_set_timeout(r.comm, 12.5);
+    assert_int_equal(ith_comm_split(r.comm, 0, 0, &part), ITH_OK);
+    assert_true(part->timeout_seconds == 12.5);
+    ith_comm_destroy(&part);
+    destroy_lone_rank(&r);
+}
+
+static void notify(void *state, int64_t number)
+{
+    (void)state, (void)number;
+}
+
+/* Functions that need one another are there together. */
+static void incomplete_tables_are_refused(void **state)
+{
+    (void)state;
+    ith_transport tables[4];
+    ith_context *context = NULL;
+    ith_comm *comm = NULL;
+    counting counts = {0};
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    for (int i = 0; i < 4; i++)
+        tables[i] = counting_transport;
+    tables[0].notify = notify;
+    tables[1].share = failing_share, tables[1].unshare = counting_unshare;
+    tables[2].requests = ITH_TRANSPORT_LEAST_REQUESTS - 1;
+    tables[3].requests = 4097;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(ith_comm_create(context, &tables[i], &counts, 0, 1, &comm), ITH_ERR_ARGUMENT);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +426,10 @@ int main(void)
         cmocka_unit_test(every_rank_has_its_own_context), cmocka_unit_test(who_is_no_rank_has_no_share),
         cmocka_unit_test(nonsense_is_a_failure),          cmocka_unit_test(half_an_allocator_is_refused),
         cmocka_unit_test(threads_have_a_limit),           cmocka_unit_test(who_gives_signs_of_life_is_not_dead),
+        cmocka_unit_test(who_has_left_gives_no_signs),    cmocka_unit_test(an_abort_names_its_rank),
+        cmocka_unit_test(large_groups_reduce_too),        cmocka_unit_test(what_is_no_failure_counts_as_an_abort),
+        cmocka_unit_test(sub_groups_have_the_time_limit), cmocka_unit_test(what_was_not_shared_is_not_unshared),
+        cmocka_unit_test(incomplete_tables_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

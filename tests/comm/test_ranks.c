@@ -146,6 +146,81 @@ static void a_sentence_says_how_two_broadcasts_differ(void **state)
     ith_context_destroy(&context);
 }
 
+/* The first rank fails at once, without its communicator, and the second one later. */
+static ith_status fail_one_by_one(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    if (!ith_comm_rank(comm))
+        return ith_fail(context, ITH_ERR_IO, "the disk is lost");
+    while (!ith_comm_failed(comm))
+        nap(1e-3);
+    return ith_fail(context, ITH_ERR_UNSUPPORTED, "the second rank fails too");
+}
+
+/* Ranks of one process need not be named. */
+static void the_first_failure_counts(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, fail_one_by_one, NULL), ITH_ERR_IO);
+    assert_string_equal(ith_context_error(context), "the disk is lost");
+    ith_context_destroy(&context);
+}
+
+static ith_status hear_an_abort(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    if (!ith_comm_rank(comm)) {
+        ith_fail(context, ITH_ERR_IO, "the disk is lost");
+        ith_comm_abort(comm, ITH_ERR_IO);
+    }
+    RANK_CHECK(context, ith_comm_barrier(comm) == ITH_ERR_IO);
+    RANK_CHECK(context, !strcmp(ith_context_error(context), "the disk is lost"));
+    return ITH_OK;
+}
+
+static void an_abort_is_heard_as_it_was_said(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 3, 3, hear_an_abort, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+/* ---- Ranks that stop ------------------------------------------------------------------------------------------- */
+
+static bool always(void *user)
+{
+    (void)user;
+    return true;
+}
+
+/* Gathers more bytes than are copied at once, although this rank no longer wants the data of exchanges. */
+static ith_status gather_unwanted(ith_context *context, ith_comm *comm, void *user)
+{
+    enum { BYTES = 100000 };
+    static char all[2][2 * BYTES], mine[2][BYTES];
+    const int rank = ith_comm_rank(comm);
+    (void)user;
+    memset(mine[rank], 'a' + rank, BYTES);
+    comm->unwanted = always;
+    RANK_TRY(ith_comm_allgather(comm, mine[rank], BYTES, all[rank]));
+    for (int i = 0; i < 2 * BYTES; i++)
+        RANK_CHECK(context, all[rank][i] == 'a' + i / BYTES);
+    return ITH_OK;
+}
+
+static void collectives_of_ranks_that_stop_have_results(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, gather_unwanted, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
 /* One rank comes later than the time limit of the others. */
@@ -457,6 +532,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_failure_ends_the_call_on_all),
         cmocka_unit_test(a_sentence_says_how_two_broadcasts_differ),
+        cmocka_unit_test(the_first_failure_counts),
+        cmocka_unit_test(an_abort_is_heard_as_it_was_said),
+        cmocka_unit_test(collectives_of_ranks_that_stop_have_results),
         cmocka_unit_test(a_wait_ends_in_time),
         cmocka_unit_test(barriers_order_memory),
         cmocka_unit_test(ranks_agree),
