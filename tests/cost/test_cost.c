@@ -358,6 +358,84 @@ static void test_heads_one_after_another(void **state)
     }
 }
 
+/* The seconds of one query of one head. */
+static const double query_seconds = 4.0 * LENGTH * DIM / 1e12;
+
+/* The unit that ends last determines the time. Of 266 queries the last ten are a block of their own, which has only one
+ * part with queries: one unit computes 64, 64 and 10 queries, the other one 64 and 64. */
+static void test_a_short_block(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.problem.heads = 1, b.problem.q_len = 266, b.machine.rank_units = 2;
+    near(cost_of(&b, 1).compute_seconds, 138 * query_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* With many tasks or units, all queries are shared out evenly, and half of the last tasks, 64 queries long, are left
+ * over for all units but one. A block of 64 queries is cut into four parts, and no further. */
+static void test_many_tasks(void **state)
+{
+    (void)state;
+    static const int all_units[] = {6, 30, 300};
+    bed b;
+    make_bed(&b);
+    b.machine.host_units = 300;
+    b.problem.kv_heads = 1; /* all heads attend in one loop */
+    for (int i = 0; i < 3; i++) {
+        const int units = all_units[i];
+        b.machine.rank_units = units;
+        const double even = (double)HEADS * LENGTH / units, left_over = 64.0 / 2 * (units - 1) / units;
+        if (units != 30) /* 30 units have few enough tasks to be followed */
+            near(cost_of(&b, 1).compute_seconds, (even + left_over) * query_seconds);
+        else
+            assert_true(fabs(cost_of(&b, 1).compute_seconds - even * query_seconds) <= 64 * query_seconds);
+    }
+    b.problem.heads = b.problem.kv_heads = 1, b.problem.q_len = 64;
+    near(cost_of(&b, 1).compute_seconds, 16 * query_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* The overhead of a call is proportional to its queries, so shorter blocks have the same overhead all together. */
+static void test_calls_of_other_blocks(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.rate.call_seconds = 1e-6;
+    const double before = cost_of(&b, 1).compute_seconds;
+    b.options.block_q = 64;
+    near(cost_of(&b, 1).compute_seconds, before);
+    ith_context_destroy(&b.context);
+}
+
+/* If each unit has half of its rate while all compute, all work takes twice as long. */
+static void test_busy_units(void **state)
+{
+    (void)state;
+    for (int strategy = ITH_STRATEGY_ULYSSES; strategy <= ITH_STRATEGY_RING; strategy++) {
+        bed b;
+        make_bed(&b);
+        b.level.copy_bytes_per_second = b.rate.pack_bytes_per_second = b.rate.offset_bytes_per_second = 1e9;
+        b.machine.host_units = 2, b.machine.row_bytes_per_second = 1e9;
+        b.problem.dtype = b.rate.dtype = ITH_F32;
+        b.options.strategy = (ith_strategy)strategy, b.options.softmax = ITH_SOFTMAX_FIXED_M;
+        for (int compress = ITH_COMPRESS_OFF; compress <= ITH_COMPRESS_BF16; compress++) {
+            b.options.compress = (ith_compress)compress, b.machine.busy_share = 1;
+            const ith_cost fast = cost_of(&b, 2);
+            b.machine.busy_share = 0.5;
+            const ith_cost slow = cost_of(&b, 2);
+            assert_true(fast.copy_seconds > 0 && fast.pack_seconds > 0 && fast.offset_seconds > 0);
+            near(slow.compute_seconds, 2 * fast.compute_seconds);
+            near(slow.copy_seconds, 2 * fast.copy_seconds);
+            near(slow.pack_seconds, 2 * fast.pack_seconds);
+            near(slow.offset_seconds, 2 * fast.offset_seconds);
+        }
+        ith_context_destroy(&b.context);
+    }
+}
+
 /* By messages, for every shard after the first, all units of a rank load and store its partial results. */
 static void test_partial_results(void **state)
 {
@@ -623,6 +701,10 @@ int main(void)
                                        cmocka_unit_test(test_hosts_share_units),
                                        cmocka_unit_test(test_kv_heads),
                                        cmocka_unit_test(test_heads_one_after_another),
+                                       cmocka_unit_test(test_a_short_block),
+                                       cmocka_unit_test(test_many_tasks),
+                                       cmocka_unit_test(test_calls_of_other_blocks),
+                                       cmocka_unit_test(test_busy_units),
                                        cmocka_unit_test(test_partial_results),
                                        cmocka_unit_test(test_meetings),
                                        cmocka_unit_test(test_hidden_share),
