@@ -408,6 +408,23 @@ static void the_best_of_the_turns_counts(void **state)
     assert_int_equal(turns[2], 2);
 }
 
+/* A kernel that is too slow or too fast for any number, or fails (user: NULL). */
+static ith_status extreme_rate(void *user, int index, double *rate)
+{
+    *rate = index ? 1e30 : 1e-30;
+    return user ? ITH_OK : ITH_ERR_IO;
+}
+
+static void rates_have_limits(void **state)
+{
+    (void)state;
+    ith_wisdom_entry entry = {.count = 2, .figures = {{"a", 0}, {"b", 0}}};
+    assert_int_equal(ith_measure_in_turns(extreme_rate, &entry, &entry), ITH_OK);
+    assert_int_equal(entry.figures[0].value, 1);
+    assert_int_equal(entry.figures[1].value, ITH_WISDOM_MOST);
+    assert_int_equal(ith_measure_in_turns(extreme_rate, NULL, &entry), ITH_ERR_IO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +438,7 @@ int main(void)
         cmocka_unit_test(machines_that_differ_agree),
         cmocka_unit_test(a_later_kernel_must_be_clearly_faster),
         cmocka_unit_test(the_best_of_the_turns_counts),
+        cmocka_unit_test(rates_have_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
