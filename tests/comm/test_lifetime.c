@@ -205,6 +205,54 @@ static void who_gives_signs_of_life_is_not_dead(void **state)
     ith_comm_alive(NULL);
 }
 
+/* ---- Who is waited for ------------------------------------------------------------------------------------------- */
+
+enum { LARGE = 100000 }; /* bytes that the local transport does not copy before a rank waits */
+
+static ith_transfer large(int peer, char *data)
+{
+    return (ith_transfer){peer, {.data = data, .count = {1, 1}, .bytes = LARGE}};
+}
+
+/* The rank whose silence is told for a request of rank 0. */
+static int silent_rank(const rank_group *g, const ith_request *request)
+{
+    int rank = -1;
+    g->comms[0]->transport.silence(g->comms[0]->transport_state, request->number, &rank);
+    return rank;
+}
+
+/* A rank waits for the others of its exchange that have not posted it, and for nobody else, however long they have been
+ * silent. */
+static void the_silent_rank_takes_part_and_is_late(void **state)
+{
+    (void)state;
+    static char from[2][LARGE], to[2][LARGE];
+    const ith_transfer send[] = {large(0, from[0]), large(0, from[1])}, receive[] = {large(1, to[0]), large(2, to[1])};
+    ith_request *requests[3] = {NULL};
+    ith_context *root = NULL;
+    rank_group g;
+    assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
+    assert_int_equal(group_create(&g, root, 3), ITH_OK);
+    assert_int_equal(ith_comm_post(g.comms[0], NULL, 0, &receive[0], 1, &requests[0]), ITH_OK);
+    ith_comm_alive(g.comms[1]); /* rank 2 has never given a sign of life, but is not in this exchange */
+    assert_int_equal(silent_rank(&g, requests[0]), 1);
+    assert_int_equal(ith_comm_post(g.comms[1], &send[0], 1, NULL, 0, &requests[1]), ITH_OK);
+    assert_int_equal(ith_comm_post(g.comms[2], NULL, 0, NULL, 0, &requests[2]), ITH_OK);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(ith_comm_wait(g.comms[rank], &requests[rank]), ITH_OK);
+    assert_int_equal(ith_comm_post(g.comms[1], &send[0], 1, NULL, 0, &requests[1]), ITH_OK);
+    nap(1e-3);
+    ith_comm_alive(g.comms[2]); /* rank 1 has been silent for longer, but has posted its part */
+    assert_int_equal(ith_comm_post(g.comms[0], NULL, 0, receive, 2, &requests[0]), ITH_OK);
+    assert_int_equal(silent_rank(&g, requests[0]), 2);
+    assert_int_equal(ith_comm_post(g.comms[2], &send[1], 1, NULL, 0, &requests[2]), ITH_OK);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(ith_comm_wait(g.comms[rank], &requests[rank]), ITH_OK);
+    group_destroy(&g);
+    ith_context_destroy(&root);
+}
+
 /* ---- A transport that only counts what it is asked ------------------------------------------------------------- */
 
 enum { MOST_EXCHANGES = 100 }; /* more than any test here needs */
@@ -429,7 +477,7 @@ int main(void)
         cmocka_unit_test(who_has_left_gives_no_signs),    cmocka_unit_test(an_abort_names_its_rank),
         cmocka_unit_test(large_groups_reduce_too),        cmocka_unit_test(what_is_no_failure_counts_as_an_abort),
         cmocka_unit_test(sub_groups_have_the_time_limit), cmocka_unit_test(what_was_not_shared_is_not_unshared),
-        cmocka_unit_test(incomplete_tables_are_refused),
+        cmocka_unit_test(incomplete_tables_are_refused),  cmocka_unit_test(the_silent_rank_takes_part_and_is_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -218,6 +219,102 @@ static void collectives_of_ranks_that_stop_have_results(void **state)
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     assert_int_equal(ith_run_ranks(context, 2, 2, gather_unwanted, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+enum { LARGE = 100000 }; /* bytes that are not copied before a rank waits */
+
+static atomic_int steps; /* how far the ranks of one of the next two tests have come */
+
+static void await_step(int step)
+{
+    for (double begin = ith_clock_seconds(); atomic_load(&steps) < step && ith_clock_seconds() < begin + 20;)
+        nap(1e-3);
+}
+
+/* Rank 0 waits at length. Rank 1 sends, and does not wait before rank 0 has its data. */
+static ith_status wait_at_length(ith_context *context, ith_comm *comm, void *user)
+{
+    static char data[2][LARGE];
+    const int rank = ith_comm_rank(comm);
+    const ith_transfer transfer = {!rank, {.data = data[rank], .count = {1, 1}, .bytes = LARGE}};
+    ith_request *request = NULL;
+    bool done = true;
+    (void)user;
+    if (rank)
+        nap(0.1);
+    RANK_TRY(ith_comm_post(comm, &transfer, rank, &transfer, !rank, &request));
+    if (rank)
+        await_step(1);
+    else
+        RANK_TRY(comm->transport.wait(comm->transport_state, request->number, 10, &done));
+    atomic_store(&steps, 1);
+    RANK_CHECK(context, done);
+    return ith_comm_wait(comm, &request);
+}
+
+static void a_post_wakes_who_waits_for_it(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    atomic_store(&steps, 0);
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, wait_at_length, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+/* Asked in the middle of a copy, whether its data are still wanted: the group ends meanwhile. */
+static bool end_meanwhile(void *user)
+{
+    (void)user;
+    atomic_store(&steps, 2);
+    await_step(3);
+    nap(0.05);
+    return true;
+}
+
+/* Rank 1 ends the group while rank 0 copies from its memory, and still waits for data of rank 2. */
+static ith_status end_during_a_copy(ith_context *context, ith_comm *comm, void *user)
+{
+    static char data[3][2][LARGE];
+    const int rank = ith_comm_rank(comm);
+    ith_transfer transfers[3];
+    ith_request *request = NULL;
+    (void)user;
+    for (int peer = 0; peer < 3; peer++)
+        transfers[peer] = (ith_transfer){peer, {.data = data[rank][peer % 2], .count = {1, 1}, .bytes = LARGE}};
+    if (rank == 0) {
+        await_step(1);
+        comm->unwanted = end_meanwhile;
+        const ith_status status = ith_comm_exchange(comm, NULL, 0, &transfers[1], 2);
+        await_step(4); /* rank 1 hears of the end of the copy, though this rank has not left */
+        return status;
+    }
+    if (rank == 1) {
+        RANK_TRY(ith_comm_post(comm, &transfers[0], 1, &transfers[2], 1, &request));
+        atomic_store(&steps, 1);
+        await_step(2);
+        atomic_store(&steps, 3);
+        ith_fail(context, ITH_ERR_IO, "the disk is lost");
+        const double begin = ith_clock_seconds();
+        ith_comm_abort(comm, ITH_ERR_IO);
+        atomic_store(&steps, ith_clock_seconds() < begin + 15 ? 4 : 5);
+        return ith_comm_wait(comm, &request);
+    }
+    while (!ith_comm_failed(comm))
+        nap(1e-3);
+    return ITH_OK;
+}
+
+/* An abort returns when nobody uses the memory of its rank any more. */
+static void an_abort_outlasts_a_copy(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    atomic_store(&steps, 0);
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 3, 3, end_during_a_copy, NULL), ITH_ERR_IO);
+    assert_int_equal(atomic_load(&steps), 4);
     ith_context_destroy(&context);
 }
 
@@ -535,6 +632,8 @@ int main(void)
         cmocka_unit_test(the_first_failure_counts),
         cmocka_unit_test(an_abort_is_heard_as_it_was_said),
         cmocka_unit_test(collectives_of_ranks_that_stop_have_results),
+        cmocka_unit_test(a_post_wakes_who_waits_for_it),
+        cmocka_unit_test(an_abort_outlasts_a_copy),
         cmocka_unit_test(a_wait_ends_in_time),
         cmocka_unit_test(barriers_order_memory),
         cmocka_unit_test(ranks_agree),
