@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -467,6 +468,100 @@ static void incomplete_tables_are_refused(void **state)
     ith_context_destroy(&context);
 }
 
+/* The hosts and the processes of some ranks. */
+static const int *hosts, *processes;
+
+static void tell_place(void *state, int rank, ith_place *place)
+{
+    (void)state;
+    place->host = hosts[rank], place->process = processes[rank];
+}
+
+/* The largest blocks of consecutive ranks that share a host, and a process if its ranks may share memory. */
+static void blocks_follow_from_places(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, hosts[6], processes[6];
+        bool shares;
+        int host_ranks, process_ranks;
+    } cases[] = {{4, {0, 0, 1, 1}, {0, 0, 1, 1}, true, 2, 2},
+                 {4, {0, 0, 1, 1}, {0, 0, 1, 1}, false, 2, 1},
+                 {3, {0, 1, 2}, {0, 1, 2}, true, 1, 1},
+                 {5, {0, 0, 1, 1, 1}, {0, 0, 1, 1, 1}, true, 5, 1}, /* no common divisor: as if on one host */
+                 {6, {0, 0, 0, 0, 1, 1}, {0, 0, 1, 1, 2, 2}, true, 2, 2},
+                 {6, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 1, 1, 1}, true, 6, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lone_rank r;
+        ith_transport table = counting_transport;
+        table.place = tell_place;
+        if (cases[i].shares)
+            table.share = failing_share, table.unshare = counting_unshare, table.drain = counting_drain;
+        hosts = cases[i].hosts, processes = cases[i].processes;
+        make_lone_rank(&r, &table, cases[i].ranks);
+        const ith_blocks blocks = ith_comm_blocks(r.comm, 0, cases[i].ranks);
+        assert_int_equal(blocks.host_ranks, cases[i].host_ranks);
+        assert_int_equal(blocks.process_ranks, cases[i].process_ranks);
+        destroy_lone_rank(&r);
+    }
+}
+
+/* A transport without places: every rank is a process of its own on this host, and knows its own number alone. */
+static void ranks_without_places_are_processes(void **state)
+{
+    (void)state;
+    lone_rank r;
+    make_lone_rank(&r, &counting_transport, 3);
+    for (int rank = 0; rank < 3; rank++) {
+        ith_place place = ITH_PLACE_INIT;
+        assert_int_equal(ith_comm_place(r.comm, rank, &place), ITH_OK);
+        assert_int_equal(place.process, rank);
+        assert_int_equal(place.pid, rank ? 0 : getpid());
+        assert_string_not_equal(place.name, "");
+    }
+    int members[] = {2, 0}; /* in a sub-group they are the same processes */
+    const ith_comm part = {.transport = counting_transport, .whole = r.comm, .members = members, .rank = 1, .size = 2};
+    assert_int_equal(ith_comm_place_of(&part, 0).process, 2);
+    assert_int_equal(ith_comm_place_of(&part, 1).process, 0);
+    destroy_lone_rank(&r);
+}
+
+/* A communicator that is destroyed during a call ends the group at once. The rank leaves it when the call ends. */
+static void the_call_under_way_is_the_last(void **state)
+{
+    (void)state;
+    lone_rank r;
+    make_lone_rank(&r, &counting_transport, 1);
+    ith_comm *held = ith_comm_hold(r.comm);
+    assert_int_equal(ith_comm_enter(held, r.context), ITH_OK);
+    ith_comm_destroy(&r.comm);
+    assert_int_equal(r.counts.ended, ITH_ERR_ABORTED);
+    assert_string_equal(r.counts.sentence, "rank 0 destroyed its communicator during a call on it");
+    assert_false(ith_comm_has_left(held));
+    ith_comm_exit(held);
+    assert_true(ith_comm_has_left(held));
+    ith_comm_release(held);
+    destroy_lone_rank(&r);
+}
+
+/* A sub-group that is destroyed after the whole group ends nothing any more, not even with an operation in flight. */
+static void who_has_left_ends_no_sub_group(void **state)
+{
+    (void)state;
+    lone_rank r;
+    ith_comm *part = NULL;
+    ith_request *request = NULL;
+    make_lone_rank(&r, &counting_transport, 1);
+    assert_int_equal(ith_comm_split(r.comm, 0, 0, &part), ITH_OK);
+    assert_int_equal(ith_comm_post(part, NULL, 0, NULL, 0, &request), ITH_OK);
+    ith_comm_destroy(&r.comm);
+    assert_string_equal(r.counts.sentence, "rank 0 left with operations in flight");
+    r.counts = (counting){0};
+    ith_comm_destroy(&part);
+    assert_int_equal(r.counts.ended, ITH_OK);
+    destroy_lone_rank(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,6 +573,8 @@ int main(void)
         cmocka_unit_test(large_groups_reduce_too),        cmocka_unit_test(what_is_no_failure_counts_as_an_abort),
         cmocka_unit_test(sub_groups_have_the_time_limit), cmocka_unit_test(what_was_not_shared_is_not_unshared),
         cmocka_unit_test(incomplete_tables_are_refused),  cmocka_unit_test(the_silent_rank_takes_part_and_is_late),
+        cmocka_unit_test(blocks_follow_from_places),      cmocka_unit_test(ranks_without_places_are_processes),
+        cmocka_unit_test(the_call_under_way_is_the_last), cmocka_unit_test(who_has_left_ends_no_sub_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

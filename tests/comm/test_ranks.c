@@ -263,6 +263,34 @@ static void a_post_wakes_who_waits_for_it(void **state)
     ith_context_destroy(&context);
 }
 
+/* Rank 1 leaves while rank 0 waits for it at length. */
+static ith_status leave_who_waits(ith_context *context, ith_comm *comm, void *user)
+{
+    static char data[LARGE];
+    const ith_transfer transfer = {1, {.data = data, .count = {1, 1}, .bytes = LARGE}};
+    ith_request *request = NULL;
+    bool done = true;
+    (void)user;
+    if (ith_comm_rank(comm)) {
+        nap(0.1);
+        return ITH_OK;
+    }
+    RANK_TRY(ith_comm_post(comm, NULL, 0, &transfer, 1, &request));
+    const double begin = ith_clock_seconds();
+    const ith_status status = comm->transport.wait(comm->transport_state, request->number, 10, &done);
+    RANK_CHECK(context, status == ITH_ERR_ABORTED && ith_clock_seconds() < begin + 9);
+    return ith_comm_wait(comm, &request);
+}
+
+static void who_leaves_wakes_who_waits_for_it(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, leave_who_waits, NULL), ITH_ERR_ABORTED);
+    ith_context_destroy(&context);
+}
+
 /* Asked in the middle of a copy, whether its data are still wanted: the group ends meanwhile. */
 static bool end_meanwhile(void *user)
 {
@@ -633,6 +661,7 @@ int main(void)
         cmocka_unit_test(an_abort_is_heard_as_it_was_said),
         cmocka_unit_test(collectives_of_ranks_that_stop_have_results),
         cmocka_unit_test(a_post_wakes_who_waits_for_it),
+        cmocka_unit_test(who_leaves_wakes_who_waits_for_it),
         cmocka_unit_test(an_abort_outlasts_a_copy),
         cmocka_unit_test(a_wait_ends_in_time),
         cmocka_unit_test(barriers_order_memory),
