@@ -435,7 +435,11 @@ typedef struct turn {
     int wrong;
 } turn;
 
-enum { LARGE_BYTES = 64, LARGE_SCRATCH = 1 << 20, SMALL_SCRATCH = 64 }; /* of a number of a key; of a kernel's scratch */
+enum {
+    LARGE_BYTES = 64,        /* of a number of a packed key */
+    LARGE_SCRATCH = 1 << 20, /* bytes of scratch memory of the large kernel and of the small one */
+    SMALL_SCRATCH = 64
+};
 
 static turn large_turn, small_turn;
 static const char *largest_end; /* the end of the largest allocation, which is the trial's */

@@ -457,12 +457,9 @@ static void nothing_to_exchange(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_long_rings),
-        cmocka_unit_test(schedules_fit_together),
-        cmocka_unit_test(a_rank_of_a_hundred_thousand),
-        cmocka_unit_test(without_queries_there_are_no_steps),
-        cmocka_unit_test(kv_heads_are_sent_once),
-        cmocka_unit_test(a_ring_has_one_chunk),
+        cmocka_unit_test(bytes_of_long_rings),          cmocka_unit_test(schedules_fit_together),
+        cmocka_unit_test(a_rank_of_a_hundred_thousand), cmocka_unit_test(without_queries_there_are_no_steps),
+        cmocka_unit_test(kv_heads_are_sent_once),       cmocka_unit_test(a_ring_has_one_chunk),
         cmocka_unit_test(nothing_to_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,10 +308,10 @@ static void what_never_arrived_is_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_ends_a_wait_without_end), cmocka_unit_test(broken_promises_are_failures),
-        cmocka_unit_test(the_silence_of_no_rank_names_nobody),
-        cmocka_unit_test(a_standstill_is_no_wait),           cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
-        cmocka_unit_test(a_notice_of_no_rank_is_not_heard),  cmocka_unit_test(what_never_arrived_is_a_failure),
+        cmocka_unit_test(a_request_ends_a_wait_without_end),    cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(the_silence_of_no_rank_names_nobody),  cmocka_unit_test(a_standstill_is_no_wait),
+        cmocka_unit_test(a_failure_of_one_rank_ends_the_group), cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
+        cmocka_unit_test(what_never_arrived_is_a_failure),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -188,9 +188,11 @@ int main(void)
 {
     if (setenv("ITHACA_PLUGIN_PATH", MODULES, 1))
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_meet_through_a_module), cmocka_unit_test(the_reason_of_a_refusal_is_told),
-        cmocka_unit_test(ranks_run_on_a_module), cmocka_unit_test(the_others_learn_that_a_process_has_no_threads),
-        cmocka_unit_test(ranks_on_a_module_are_refused), cmocka_unit_test(a_module_may_miscount)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_meet_through_a_module),
+                                       cmocka_unit_test(the_reason_of_a_refusal_is_told),
+                                       cmocka_unit_test(ranks_run_on_a_module),
+                                       cmocka_unit_test(the_others_learn_that_a_process_has_no_threads),
+                                       cmocka_unit_test(ranks_on_a_module_are_refused),
+                                       cmocka_unit_test(a_module_may_miscount)};
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -215,7 +215,8 @@ static void the_loopback_is_for_neighbours(void **state)
     }
 }
 
-/* A process that says that it has more addresses than an address of a process holds. */
+/* A process that says that it has more addresses than an address of a process holds. All of them lead nowhere; the bytes
+ * behind them, which would lead to it, are no addresses. */
 static void addresses_end_with_their_list(void **state)
 {
     (void)state;
@@ -223,10 +224,11 @@ static void addresses_end_with_their_list(void **state)
     party_listen(&p, 2);
     party_separate(&p);
     for (int i = 0; i < ITH_WATCH_INTERFACES; i++)
-        p.all[0].interface[i] = (ith_watch_interface){.bytes = {127, 0, 0, 1}};
+        p.all[0].interface[i] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
+    const ith_watch_interface right = {.bytes = {127, 0, 0, 1}};
+    memcpy((char *)p.all + offsetof(ith_watch_address, interface) + sizeof p.all[0].interface, &right, sizeof right);
     p.all[0].interfaces = 60000;
-    p.all[0].port = 1; /* nobody listens there */
-    p.seconds = 0.5;
+    p.seconds = 3;
     party_connect(&p);
     assert_false(p.met[1]);
     party_part(&p);

@@ -66,7 +66,5 @@ static const ith_transport table = {.struct_size = sizeof(ith_transport),
                                     .close = close_state};
 
 extern ITH_API const ith_transport_module ith_transport_module_table;
-const ith_transport_module ith_transport_module_table = {.abi = ITH_TRANSPORT_MODULE_ABI,
-                                                         .name = MODULE_NAME,
-                                                         .transport = HAS_TABLE ? &table : NULL,
-                                                         .connect = meet};
+const ith_transport_module ith_transport_module_table = {
+    .abi = ITH_TRANSPORT_MODULE_ABI, .name = MODULE_NAME, .transport = HAS_TABLE ? &table : NULL, .connect = meet};
