@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int knock(uint16_t port)
@@ -313,6 +314,96 @@ static void an_address_is_tried_again(void **state)
 /* ---- Descriptors ----------------------------------------------------------------------------------------------- */
 
 /* Lets this process open only descriptors below `limit`. Returns the old limit. */
+/* Answers every connection with a welcome whose cookie is wrong, until the listener is shut down. user: the listener. */
+static void *welcome_wrongly(void *user)
+{
+    int descriptor;
+    while ((descriptor = accept(*(const int *)user, NULL, NULL)) >= 0) {
+        struct {
+            uint64_t magic;
+            uint8_t cookie[ITH_WATCH_COOKIE];
+        } answer = {.magic = 0x3168637461777469u};
+        greeting g;
+        if (recv(descriptor, &g, sizeof g, MSG_WAITALL) == (ssize_t)sizeof g)
+            send(descriptor, &answer, sizeof answer, MSG_NOSIGNAL);
+        recv(descriptor, &g, 1, 0); /* until the other end closes it */
+        close(descriptor);
+    }
+    return NULL;
+}
+
+/* An address may lead to another program. Who does not know the cookie is not the process. */
+static void a_false_welcome_is_refused(void **state)
+{
+    (void)state;
+    party p;
+    uint16_t port = 0;
+    pthread_t stranger;
+    party_listen(&p, 2);
+    party_separate(&p);
+    int listener = listen_at(1, &port);
+    p.all[0].port = port, p.absent[0] = true, p.seconds = 0.5;
+    assert_int_equal(pthread_create(&stranger, NULL, welcome_wrongly, &listener), 0);
+    party_connect(&p);
+    assert_false(p.met[1]);
+    assert_non_null(strstr(p.sentences[1], "process 1 on host1 did not reach process 0 on host0"));
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(stranger, NULL);
+    close(listener);
+    party_part(&p);
+}
+
+static bool give_up(void *user, char *sentence, size_t bytes)
+{
+    (void)user;
+    snprintf(sentence, bytes, "it was stopped");
+    return false;
+}
+
+/* A process that gives up waits for the others, so that they learn why, but not for a process of its host that has
+ * ended. */
+static void nobody_waits_for_an_ended_process(void **state)
+{
+    (void)state;
+    party p;
+    party_listen(&p, 2);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_true(child > 0 && waitpid(child, NULL, 0) == child);
+    p.absent[1] = true, p.all[1].pid = child, p.look[0] = give_up;
+    const double begin = party_seconds();
+    party_connect(&p);
+    assert_false(p.met[0]);
+    assert_string_equal(p.sentences[0], "it was stopped");
+    assert_true(party_seconds() < begin + 20);
+    party_part(&p);
+}
+
+/* Process 2 dies when it is connected to process 0. Process 1 hears of it, and does not wait for process 2. */
+static void nobody_waits_for_who_is_blamed(void **state)
+{
+    (void)state;
+    party p;
+    party_listen(&p, 3);
+    party_separate(&p);
+    greeting g = {.magic = 0x3168637461777469u, .process = 2, .processes = 3};
+    memcpy(g.theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
+    memcpy(g.mine, p.all[2].cookie, ITH_WATCH_COOKIE);
+    p.absent[2] = true;
+    const int dying = greet(&p, &g);
+    shutdown(dying, SHUT_WR);
+    const double begin = party_seconds();
+    party_connect(&p);
+    assert_true(party_seconds() < begin + 20);
+    for (int i = 0; i < 2; i++) {
+        assert_false(p.met[i]);
+        assert_non_null(strstr(p.sentences[i], "died while the processes were being connected"));
+    }
+    close(dying);
+    party_part(&p);
+}
+
 static struct rlimit limit_descriptors(rlim_t limit)
 {
     struct rlimit before, now;
@@ -458,6 +549,9 @@ int main(void)
         cmocka_unit_test(a_process_comes_once),
         cmocka_unit_test(the_loopback_is_for_neighbours),
         cmocka_unit_test(addresses_end_with_their_list),
+        cmocka_unit_test(a_false_welcome_is_refused),
+        cmocka_unit_test(nobody_waits_for_an_ended_process),
+        cmocka_unit_test(nobody_waits_for_who_is_blamed),
         cmocka_unit_test(all_addresses_are_tried),
         cmocka_unit_test(an_address_is_tried_again),
         cmocka_unit_test(few_descriptors_suffice),
