@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STAGES_MAX 32 /* more than any benchmark has */
 #define LARGEST 1e9   /* upper limit of options without a natural maximum */

@@ -121,7 +121,8 @@ static void print_line(const json_t *row, const ith_bench_column *columns, const
     putchar('\n');
 }
 
-void ith_bench_print_table(const json_t *all, const ith_bench_column *columns, int count)
+/* Prints the columns of the table in which some row has a value. */
+static void print_table(const json_t *all, const ith_bench_column *columns, int count)
 {
     size_t index;
     const json_t *row;
@@ -233,6 +234,6 @@ int ith_bench_output_end(const ith_bench_output *output, json_t *all, const ith_
         int printed = output->json ? print_json(all) : print_csv(all);
         return code ? code : printed;
     }
-    ith_bench_print_table(all, about->columns, about->column_count);
+    print_table(all, about->columns, about->column_count);
     return code;
 }

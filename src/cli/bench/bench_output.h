@@ -45,9 +45,6 @@ typedef struct ith_bench_about {
 int ith_bench_output_end(const ith_bench_output *output, json_t *rows, const ith_bench_about *about);
 void ith_bench_output_free(ith_bench_output *output);
 
-/* Prints the columns of the table in which some row has a value. */
-void ith_bench_print_table(const json_t *rows, const ith_bench_column *columns, int column_count);
-
 /* Reads the rows of an earlier run (--json). NULL after an error, which is printed with the file and the line or row.
  */
 json_t *ith_bench_read_rows(const char *path);

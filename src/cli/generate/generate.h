@@ -15,9 +15,8 @@
 
 #include <ithaca/wan.h>
 
-#include <stdio.h>
-
 #include <math.h>
+#include <stdio.h>
 
 /* The values of the command's options. */
 typedef struct ith_generate_settings {

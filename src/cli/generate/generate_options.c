@@ -3,7 +3,6 @@
 #include "../option/config.h"
 #include "generate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define WELL_SECONDS 0.5 /* for the rates of the model's layers where the machine's are measured, which take as long */
@@ -120,9 +119,8 @@ static void predict(ith_generation *g, const ith_video_problem *p, const ith_gen
     const ith_attn_options options = placed(g);
     out->cost = (ith_video_cost)ITH_VIDEO_COST_INIT;
     out->plan = (ith_plan_info)ITH_PLAN_INFO_INIT;
-    out->attention = (ith_cost)ITH_COST_INIT;
     out->known = !ith_video_predict(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks,
-                                    &out->plan, &out->attention, &out->cost);
+                                    &out->plan, NULL, &out->cost);
     if (out->known) /* the kernel's name may lie in the machine, which is freed first */
         snprintf(g->kernel, sizeof g->kernel, "%s", out->plan.kernel ? out->plan.kernel : ""),
             out->plan.kernel = g->kernel;

@@ -256,6 +256,13 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
         speak_again(saved);
 }
 
+void ith_options_free(ith_options *options)
+{
+    ith_error_explain(NULL);
+    for (int i = 0; i < options->count; i++)
+        free(options->text[i]);
+}
+
 bool ith_options_printed(const ith_options *options)
 {
     if (options->print && !options->failure[0] && ith_launcher_process() == 0)

@@ -4,7 +4,6 @@
 
 #include "../support/text_value.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * together (ith_machine_measure), and puts them into the description of this machine, which the process of rank 0
  * reads and writes. The other figures of the description stay; one process measures them best. */
 #include "../cli.h"
-#include "../launch/interrupt.h"
 #include "../machine/machine_file.h"
 #include "../option/complaint.h"
 #include "../support/json_number.h"
@@ -12,7 +11,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

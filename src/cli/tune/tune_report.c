@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints what `ithaca tune` has found, as a table or as JSON. */
-#include "../cli.h"
 #include "../support/json_number.h"
 #include "../support/json_print.h"
 #include "tune_command.h"

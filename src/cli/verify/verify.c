@@ -14,7 +14,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The values of the command's options. */
 typedef struct verify_settings {
