@@ -3,13 +3,13 @@
  * ranks and processes. The process of rank 0 reads and writes the files.
  *
  * The input file holds q [B, Sq, H, D], k and v [B, Skv, Hkv, D], and may hold kv_lengths [B], key_bias [B, Skv] and
- * mask [B or 1, H or 1, Sq or 1, Skv]. A tensor with the type and the alignment that the computation needs is read
- * directly from the mapped file; any other tensor is copied. */
+ * mask [B or 1, H or 1, Sq or 1, Skv]. All of them are copied, into the type of the computation. */
 #include "../cli.h"
 #include "../file/output_name.h"
 #include "../option/complaint.h"
 #include "../shared_option/attend_options.h"
 #include "../shared_option/device_option.h"
+#include "../support/text_value.h"
 #include "attend_device.h"
 #include "attend_transfer.h"
 #include "attend_whole.h"
@@ -38,16 +38,15 @@ static const ith_option own_rows[] = {
      "Tensors q, k and v [batch, sequence, heads, head size] (f32, bf16 or f16; k and v may have fewer heads); also "
      "kv_lengths [batch] (i32), key_bias [batch, keys] (f32), mask [batch or 1, heads or 1, queries, keys] (bool: true "
      "is attended to; f32: added to the scaled logits) and the metadata 'scale', if the file has them",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(input), 0, 0, NULL, 'i'},
+     ITH_OPTION_TEXT, .offset = AT(input), .letter = 'i'},
     {"output", "FILE", "Where o (of q's type) and lse (f32, [batch, heads, sequence], natural logarithm) are written",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(output), 0, 0, NULL, 'o'},
+     ITH_OPTION_TEXT, .offset = AT(output), .letter = 'o'},
     {"precision", "auto|bf16|f32",
      "bf16 rounds q, k and v to bf16 and adds up in f32; f32 widens them; auto takes them as they are", ITH_OPTION_WORD,
-     ITH_FROM_CONFIG, AT(precision), 0, 0, precision_word, 0},
-    ITH_DEVICE_OPTION(AT(device)),
-    {"plan", NULL, "Print the plan that was chosen on standard error", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(plan), 0, 0,
-     NULL, 0},
-    {"quiet", NULL, "Do not print how long it took", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(quiet), 0, 0, NULL, 'q'},
+     .offset = AT(precision), .word = precision_word},
+    ITH_DEVICE_OPTION("attention", AT(device)),
+    {"plan", NULL, "Print the plan that was chosen on standard error", ITH_OPTION_FLAG, .offset = AT(plan)},
+    {"quiet", NULL, "Do not print how long it took", ITH_OPTION_FLAG, .offset = AT(quiet), .letter = 'q'},
 };
 #undef AT
 
@@ -318,24 +317,16 @@ static int read_tensors(ith_context *context, const char *path, ith_dtype comput
     return ith_attend_own_results(&t->whole) ? ITH_EXIT_DONE : ith_cli_error("there is no memory for o and lse");
 }
 
-/* Whether a tensor of this name is used, or is a result that may lie beside the inputs. */
-static bool is_known(const char *name)
-{
-    static const char *const known[] = {"q", "k", "v", "kv_lengths", "key_bias", "mask", "o", "lse"};
-    size_t at = 0;
-    while (at < sizeof known / sizeof *known && strcmp(name, known[at]) != 0)
-        at++;
-    return at < sizeof known / sizeof *known;
-}
-
 /* Warns of tensors that are not used: the name of a mask may be misspelled. */
 static void warn_of_unused(const char *path, const ith_tensor_file *file)
 {
+    /* the tensors that are used, and results, which may lie beside them */
+    static const char *const known[] = {"q", "k", "v", "kv_lengths", "key_bias", "mask", "o", "lse", NULL};
     const char *first = NULL;
     char more[40] = "";
     int64_t count = 0;
     for (int64_t i = 0; i < ith_tensor_file_count(file); i++)
-        if (!is_known(ith_tensor_file_at(file, i)->name) && !count++)
+        if (!ith_text_is_among(ith_tensor_file_at(file, i)->name, known) && !count++)
             first = ith_tensor_file_at(file, i)->name;
     if (count > 1)
         snprintf(more, sizeof more, " and %lld more", (long long)count - 1);

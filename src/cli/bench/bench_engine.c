@@ -58,17 +58,16 @@ static const char *weights_word(int value)
 #define SHARED(member) offsetof(engine_settings, member)
 static const ith_option shared_rows[] = {
     {"precision", "auto|f32|bf16", "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(precision), 0, 0, precision_word, 0},
+     ITH_OPTION_WORD, .offset = SHARED(precision), .word = precision_word},
     {"weights", "TYPE",
      "Type in which the weights are stored: bf16 (the default), f32 or f16; of a block also a packed one, such as "
      "f8_e4m3, i8, q8_0 or q4_k",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(weights), 0, 0, weights_word, 0},
-    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, SHARED(threads), 1, ITH_CLI_THREADS_MAX,
-     NULL, 0},
-    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     SHARED(repeats), 1, 1000, NULL, 0},
-    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_CONFIG, SHARED(force), 0, 0, NULL,
-     0},
+     ITH_OPTION_WORD, .offset = SHARED(weights), .word = weights_word},
+    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, .offset = SHARED(threads), .least = 1,
+     .most = ITH_CLI_THREADS_MAX},
+    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE,
+     .offset = SHARED(repeats), .least = 1, .most = 1000},
+    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, .offset = SHARED(force)},
 };
 enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
 
@@ -285,22 +284,22 @@ static const char *block_word(int value)
 
 #define AT(member) offsetof(block_settings, member)
 static const ith_option block_rows[] = {
-    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(size), 0,
-     0, block_word, 0},
-    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
-    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(text), 1, LARGEST, NULL, 0},
-    {"lora-rank", "N", "Rank of a LoRA of all matrices of the block (0: none)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(lora_rank), 0, LARGEST, NULL, 0},
-    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST,
-     NULL, 0},
+    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, .offset = SHARED(size),
+     .word = block_word},
+    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, .offset = AT(seq), .least = 1, .most = LARGEST},
+    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, .offset = AT(text),
+     .least = 1, .most = LARGEST},
+    {"lora-rank", "N", "Rank of a LoRA of all matrices of the block (0: none)", ITH_OPTION_WHOLE,
+     .offset = AT(lora_rank), .least = 0, .most = LARGEST},
+    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, .offset = AT(heads), .least = 1, .most = LARGEST},
+    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, .offset = AT(head_dim), .least = 1,
+     .most = LARGEST},
     {"ffn-dim", "N", "Hidden width of the feed-forward network, instead of the model's", ITH_OPTION_WHOLE,
-     ITH_FROM_CONFIG, AT(ffn_dim), 1, LARGEST, NULL, 0},
+     .offset = AT(ffn_dim), .least = 1, .most = LARGEST},
     {"device", "cpu|cuda|cuda:N", "Compute the block on the processor, or on a GPU that 'ithaca info' lists (cpu)",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, SHARED(device), 0, 0, NULL, 0},
-    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
-     SHARED(softmax), 0, 0, softmax_word, 0},
+     ITH_OPTION_TEXT, .offset = SHARED(device)},
+    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, .offset = SHARED(softmax),
+     .word = softmax_word},
 };
 #undef AT
 
@@ -382,13 +381,13 @@ static const char *decode_word(int value)
 #define AT(member) offsetof(decode_settings, member)
 static const ith_option decode_rows[] = {
     {"size", "2.1|small|2.2", "Autoencoder: the published one of Wan 2.1 or 2.2, or a small one (2.1)", ITH_OPTION_WORD,
-     ITH_FROM_CONFIG, SHARED(size), 0, 0, decode_word, 0},
-    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(frames), 1, LARGEST, NULL, 0},
-    {"height", "N", "Pixels, a multiple of 8, for 2.2 of 16 (480)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(height), 1,
-     LARGEST, NULL, 0},
-    {"width", "N", "Pixels, a multiple of 8, for 2.2 of 16 (832)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(width), 1,
-     LARGEST, NULL, 0},
+     .offset = SHARED(size), .word = decode_word},
+    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, .offset = AT(frames),
+     .least = 1, .most = LARGEST},
+    {"height", "N", "Pixels, a multiple of 8, for 2.2 of 16 (480)", ITH_OPTION_WHOLE, .offset = AT(height), .least = 1,
+     .most = LARGEST},
+    {"width", "N", "Pixels, a multiple of 8, for 2.2 of 16 (832)", ITH_OPTION_WHOLE, .offset = AT(width), .least = 1,
+     .most = LARGEST},
 };
 #undef AT
 

@@ -34,8 +34,8 @@ typedef struct bench_command {
 
 #define AT(member) offsetof(bench_settings, member)
 static const ith_option own_rows[] = {
-    {"repeat", "N", "Times that the model is run after a first one to warm up (3)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(repeats), 1, REPEATS_MAX, NULL, 0},
+    {"repeat", "N", "Times that the model is run after a first one to warm up (3)", ITH_OPTION_WHOLE,
+     .offset = AT(repeats), .least = 1, .most = REPEATS_MAX},
 };
 
 static const char doc[] =

@@ -15,16 +15,15 @@
 #define AT(member) offsetof(ith_bench_output, member)
 static const ith_option rows[] = {
     {.help = "What is printed and drawn:"},
-    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL,
-     0},
+    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, .offset = AT(json)},
     {"csv", NULL, "Print CSV, a line for each row, after one with the names that --json uses", ITH_OPTION_FLAG,
-     ITH_FROM_CONFIG, AT(csv), 0, 0, NULL, 0},
+     .offset = AT(csv)},
     {"svg", "FILE", "Draw the rows: bars of the medians, from the fastest to the slowest repeat, and the prediction",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(svg), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(svg)},
     {"compare", "FILE",
      "Compare with an earlier run, printed with --json: a row whose median differs by more than the spread of either "
      "run is faster or slower",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(compare), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(compare)},
 };
 #undef AT
 

@@ -4,6 +4,7 @@
 
 #include "../cli.h"
 #include "../file/input_file.h"
+#include "../support/text_value.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -16,8 +17,8 @@
 
 /* The options that one video may have for itself. */
 static const char *const own_options[] = {
-    "prompt", "negative", "output", "seed",   "frames", "height", "width", "area",       "steps", "guidance",
-    "shift",  "boundary", "solver", "sigmas", "noise",  "image",  "fit",   "last-image", "fps",   "crf"};
+    "prompt",   "negative", "output", "seed",  "frames", "height", "width",      "area", "steps", "guidance", "shift",
+    "boundary", "solver",   "sigmas", "noise", "image",  "fit",    "last-image", "fps",  "crf",   NULL};
 
 static int complain(const char *path, int64_t number, const char *name, const char *why)
 {
@@ -132,14 +133,6 @@ static bool print_value(const json_t *value, char *text, size_t bytes)
     return true;
 }
 
-static bool is_own(const char *name)
-{
-    for (size_t i = 0; i < sizeof own_options / sizeof *own_options; i++)
-        if (!strcmp(name, own_options[i]))
-            return true;
-    return false;
-}
-
 static int apply_member(const ith_batch_line *line, const char *path, const char *name, const json_t *value,
                         ith_options *options)
 {
@@ -149,7 +142,7 @@ static int apply_member(const ith_batch_line *line, const char *path, const char
         ith_option_unknown(options, name, why, sizeof why);
         return complain(path, line->number, name, why);
     }
-    if (!is_own(name))
+    if (!ith_text_is_among(name, own_options))
         return complain(path, line->number, name, "it belongs to the whole batch: give it on the command line");
     const char *given = json_is_string(value) ? json_string_value(value) : text;
     if (!json_is_string(value) && !print_value(value, text, sizeof text))

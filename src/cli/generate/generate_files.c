@@ -4,6 +4,7 @@
 #include "generate_files.h"
 
 #include "../file/output_name.h"
+#include "../support/text_value.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -66,24 +67,15 @@ static int check_different(const ith_generation *g, const named_file own[OWN])
     return code;
 }
 
-/* Whether the file that an option names replaces a file of any kind. Videos and PNGs are no files of a model, and a
- * saved run, latents and wisdom replace only files of their own kind. */
-static bool replaces_all(const char *option)
-{
-    static const char *const all[] = {"--dump", "--trace", "--flight-record", "--svg"};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(option, all[i]))
-            return true;
-    return false;
-}
-
-/* Refuses an output that would replace a file of the model's folder. */
+/* Refuses an output that would replace a file of the model's folder. The other outputs cannot: videos and PNGs are no
+ * files of a model, and a saved run, latents and wisdom replace only files of their own kind. */
 static int check_folders(const ith_generation *g, const named_file own[OWN])
 {
     const ith_model_files *files = &g->settings.files;
+    static const char *const replace_all[] = {"--dump", "--trace", "--flight-record", "--svg", NULL};
     const named_file folders[] = {{"--model", files->folder}, {"--tokenizer", files->tokenizer}};
     for (int i = 0; i < OUTPUTS; i++)
-        for (int j = 0; j < 2 && replaces_all(own[i].option); j++)
+        for (int j = 0; j < 2 && ith_text_is_among(own[i].option, replace_all); j++)
             if (ith_cli_is_inside(own[i].path, folders[j].path))
                 return ith_cli_error("%s '%s' is there already, in the folder of %s: name another file", own[i].option,
                                      own[i].path, folders[j].option);

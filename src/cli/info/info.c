@@ -25,11 +25,10 @@ typedef struct info_settings {
 } info_settings;
 
 static const ith_option own_rows[] = {
-    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
-    ITH_DEVICE_OPTION(offsetof(info_settings, device)),
-    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, offsetof(info_settings, json), 0, 0, NULL,
-     0},
+    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE,
+     .offset = offsetof(info_settings, threads), .least = 1, .most = ITH_CLI_THREADS_MAX},
+    ITH_DEVICE_OPTION("attention", offsetof(info_settings, device)),
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, .offset = offsetof(info_settings, json)},
     {.help = "A model, which is described instead of the kernels; nothing is measured then:"},
 };
 

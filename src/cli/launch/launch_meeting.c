@@ -3,7 +3,7 @@
  * of each process, so that they compare the same records and reach the same result without another exchange. */
 #include "launch_meeting.h"
 
-#include "../option/complaint.h"
+#include "../support/text_value.h"
 #include "core_share.h"
 #include "thread_limit.h"
 
@@ -15,9 +15,9 @@
 
 /* Options whose values may differ between processes: resources and files of a process, and its output on the terminal.
  */
-static const char *const own_options[] = {"ranks", "threads",       "input",    "output", "wisdom",
-                                          "trace", "flight-record", "plan",     "quiet",  "verbose",
-                                          "json",  "map",           "transport"};
+static const char *const own_options[] = {"ranks", "threads",       "input",     "output", "wisdom",
+                                          "trace", "flight-record", "plan",      "quiet",  "verbose",
+                                          "json",  "map",           "transport", NULL};
 
 /* The record of a process. */
 typedef struct process_record {
@@ -60,14 +60,9 @@ static process_record make_record(const ith_launch *launch, const ith_launch_wor
 /* Whether an option has to have the same value in all processes. */
 static bool is_compared(const ith_launch_work *work, const char *name)
 {
-    bool found = false;
-    for (int i = 0; work->compared && name && work->compared[i] && !found; i++)
-        found = !strcmp(name, work->compared[i]);
-    if (work->compared || !name)
-        return found;
-    for (size_t i = 0; i < sizeof own_options / sizeof *own_options && !found; i++)
-        found = !strcmp(name, own_options[i]);
-    return !found;
+    if (!name)
+        return false;
+    return work->compared ? ith_text_is_among(name, work->compared) : !ith_text_is_among(name, own_options);
 }
 
 /* The name of the first option that differs between two processes; NULL if none does. */

@@ -8,19 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW(name, help, member)                                                                                        \
-    {                                                                                                                  \
-        name, "FILE[:STRENGTH][,..]", help, ITH_OPTION_FILES, ITH_FROM_CONFIG, offsetof(ith_lora_lists, member), 0, 0, \
-            NULL, 0                                                                                                    \
-    }
+#define AT(member) offsetof(ith_lora_lists, member)
 static const ith_option rows[] = {
-    ROW("lora",
-        "LoRA of the transformer; of both experts, or of the expert in its file name. STRENGTH is 1 if not given",
-        by_name),
-    ROW("lora-high", "LoRA of the high-noise expert", high),
-    ROW("lora-low", "LoRA of the low-noise expert", low),
+    {"lora", "FILE[:STRENGTH][,..]",
+     "LoRA of the transformer; of both experts, or of the expert in its file name. STRENGTH is 1 if not given",
+     ITH_OPTION_FILES, .offset = AT(by_name)},
+    {"lora-high", "FILE[:STRENGTH][,..]", "LoRA of the high-noise expert", ITH_OPTION_FILES, .offset = AT(high)},
+    {"lora-low", "FILE[:STRENGTH][,..]", "LoRA of the low-noise expert", ITH_OPTION_FILES, .offset = AT(low)},
 };
-#undef ROW
+#undef AT
 
 int ith_lora_add_options(ith_option *table, int count, size_t offset)
 {

@@ -71,6 +71,13 @@ bool ith_text_flag(const char *text, bool *value)
     return true;
 }
 
+bool ith_text_is_among(const char *text, const char *const *list)
+{
+    while (*list && strcmp(text, *list) != 0)
+        list++;
+    return *list;
+}
+
 void ith_text_of_number(double value, char text[40])
 {
     int digits = 6;

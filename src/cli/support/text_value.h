@@ -18,6 +18,9 @@ bool ith_text_number(const char *text, double *value);
 bool ith_text_pair(const char *text, double value[2]);
 bool ith_text_flag(const char *text, bool *value);
 
+/* Whether a text is one of a list, which ends with NULL. */
+bool ith_text_is_among(const char *text, const char *const *list);
+
 /* Writes a number with the fewest digits, six or more, that give the same number again. */
 void ith_text_of_number(double value, char text[40]);
 bool ith_text_is_utf8(const char *text);
