@@ -5,7 +5,7 @@
 #include "../generate/generate_files.h"
 #include "../launch/interrupt.h"
 #include "../shared_option/device_option.h"
-#include "../support/json_number.h"
+#include "../support/json_print.h"
 #include "bench_output.h"
 
 #include <stdio.h>

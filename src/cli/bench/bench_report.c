@@ -3,7 +3,7 @@
 #include "bench_rows.h"
 
 #include "../cli.h"
-#include "../support/json_number.h"
+#include "../support/json_print.h"
 
 #include <math.h>
 #include <stdio.h>

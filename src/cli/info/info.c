@@ -7,6 +7,7 @@
 #include "../shared_option/device_option.h"
 #include "../shared_option/model_options.h"
 #include "../support/json_print.h"
+#include "../support/module_name.h"
 
 #include <ithaca/wan.h>
 
@@ -201,14 +202,14 @@ static json_t *describe_parts(ith_context *context, ith_pipeline *pipeline)
     ith_model_part part = ITH_MODEL_PART_INIT;
     for (int i = 0;; i++) {
         if (ith_pipeline_part(pipeline, i, &part)) {
-            json_object_set_new(parts, "fault", json_string(ith_context_error(context)));
+            json_object_set_new(parts, "fault", ith_cli_json_text(ith_context_error(context)));
             return parts;
         }
         if (!part.name)
             return parts;
         json_object_set_new(parts, part.name,
-                            json_pack("{s:s, s:s, s:I, s:I}", "path", part.path, "types", part.types, "tensors",
-                                      (json_int_t)part.tensors, "bytes", (json_int_t)part.bytes));
+                            json_pack("{s:o, s:s, s:I, s:I}", "path", ith_cli_json_text(part.path), "types", part.types,
+                                      "tensors", (json_int_t)part.tensors, "bytes", (json_int_t)part.bytes));
     }
 }
 
@@ -222,7 +223,7 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     options.frames = m->frames, options.height = m->height, options.width = m->width;
     options.image = ith_model_stand_in(m);
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
-        return json_string(ith_context_error(context));
+        return ith_cli_json_text(ith_context_error(context));
     return json_integer((json_int_t)bytes);
 }
 
@@ -308,7 +309,7 @@ static json_t *describe_modules(void)
     json_t *modules = json_array();
     const char *path, *refusal;
     for (int i = 0; (path = ith_module_list(i, &refusal)); i++)
-        json_array_append_new(modules, json_pack("{s:s, s:s}", "name", path, "about", *refusal ? refusal : "used"));
+        json_array_append_new(modules, ith_cli_json_about(path, *refusal ? refusal : "used"));
     return modules;
 }
 
@@ -339,7 +340,7 @@ static void add_transport(json_t *transports, const char *name, const char *path
     else
         snprintf(about, sizeof about, "ranks in several processes%s%s",
                  *mpi_version(path, version, sizeof version) ? ", by " : "", version);
-    json_array_append_new(transports, json_pack("{s:s, s:s}", "name", name, "about", about));
+    json_array_append_new(transports, ith_cli_json_about(name, about));
 }
 
 static bool has_name(const json_t *list, const char *name)
@@ -357,17 +358,14 @@ static bool has_name(const json_t *list, const char *name)
 /* The transports that there are, and those for MPI that are missing, as a JSON array [{"name", "about"}]. */
 static json_t *list_transports(void)
 {
-    static const char prefix[] = "ithaca_transport_", *const mpi[] = {"openmpi", "mpich"};
+    static const char *const mpi[] = {"openmpi", "mpich"};
     json_t *all = json_array();
     const char *path, *refusal;
-    json_array_append_new(all, json_pack("{s:s, s:s}", "name", "local", "about", "ranks as threads of one process"));
+    json_array_append_new(all, ith_cli_json_about("local", "ranks as threads of one process"));
     for (int i = 0; (path = ith_module_list(i, &refusal)); i++) {
-        const char *file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
         char name[64];
-        if (strncmp(file, prefix, sizeof prefix - 1) != 0)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(file + sizeof prefix - 1, "."), file + sizeof prefix - 1);
-        add_transport(all, name, path, refusal);
+        if (ith_cli_module_name(path, "transport", name, sizeof name))
+            add_transport(all, name, path, refusal);
     }
     for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
         if (!has_name(all, mpi[i]))

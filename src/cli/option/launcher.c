@@ -10,6 +10,7 @@
 #include "launcher.h"
 
 #include "../cli.h"
+#include "../support/module_name.h"
 
 #include <ithaca/ithaca.h>
 
@@ -111,11 +112,10 @@ static ith_launcher describe(const launcher_kind *kind)
 /* Whether the module of a transport was found. *refusal: the reason why it cannot be used, "" if it can. */
 static bool find_module(const char *name, const char **refusal)
 {
-    char file[128];
+    char found[64];
     const char *path;
-    snprintf(file, sizeof file, "/ithaca_transport_%.64s.so", name);
     for (int i = 0; (path = ith_module_list(i, refusal)); i++)
-        if (strrchr(path, '/') && !strcmp(strrchr(path, '/'), file))
+        if (ith_cli_module_name(path, "transport", found, sizeof found) && !strcmp(found, name))
             return true;
     *refusal = "not found";
     return false;

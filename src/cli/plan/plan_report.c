@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the list of plans of `ithaca plan` as a table or as JSON. */
 #include "../cli.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 #include "plan_command.h"
 

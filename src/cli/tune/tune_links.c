@@ -5,7 +5,6 @@
 #include "../cli.h"
 #include "../machine/machine_file.h"
 #include "../option/complaint.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 #include "tune_command.h"
 
@@ -96,7 +95,7 @@ static int print_json(const links_command *c)
                                                 ith_cli_json_number(l->copy_bytes_per_second), "setup_seconds",
                                                 ith_cli_json_number(l->setup_seconds)));
     }
-    json_t *all = json_pack("{s:s, s:o}", "machine", c->t->machine_path, "levels", levels);
+    json_t *all = json_pack("{s:o, s:o}", "machine", ith_cli_json_text(c->t->machine_path), "levels", levels);
     return ith_cli_json_print(all, "the report", JSON_REAL_PRECISION(6) | JSON_INDENT(1));
 }
 

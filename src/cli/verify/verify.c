@@ -9,7 +9,6 @@
 #include "../launch/thread_limit.h"
 #include "../shared_option/attend_options.h"
 #include "../shared_option/device_option.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 
 #include <stdio.h>
@@ -212,7 +211,7 @@ static json_t *plan_json(const ith_verify_plan *plan)
     if (row)
         json_object_update_new(row, verdict);
     if (row && *plan->why)
-        json_object_set_new(row, "why", json_string(plan->why));
+        json_object_set_new(row, "why", ith_cli_json_text(plan->why));
     return row;
 }
 
