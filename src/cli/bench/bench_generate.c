@@ -53,12 +53,6 @@ static const char doc[] =
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
-static bool should_stop(void *user)
-{
-    (void)user;
-    return ith_interrupt_came() != 0;
-}
-
 /* Predicts the run. The rates are measured for a second, as in a dry run, and in a separate context, so that their
  * memory does not count as the run's. */
 static int predict(ith_generation *g)
@@ -141,7 +135,7 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     const bool speaks = ith_comm_rank(comm) == 0;
     const int64_t repeats = c->settings->repeats;
     ith_status status = ith_generate_predict_links(g, context, comm);
-    options.should_stop = should_stop;
+    options.should_stop = ith_interrupt_stops;
     if (speaks)
         ith_progress_begin(&g->progress, &stage, 1, !ith_terminal_draws());
     for (int64_t repeat = -1; !status && repeat < repeats; repeat++) {

@@ -163,6 +163,8 @@ void ith_generate_forget_saved(const ith_generation *g);
 void ith_generate_set_preview(ith_generation *g);
 /* Returns the options of the video writer for frames of this size. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
+/* Cancels a run; the thread that receives signals calls it (ith_interrupt_target). */
+void ith_generate_cancel(void *pipeline);
 /* Generates the video; every rank calls it (ith_launch_work.compute). user: the ith_generation. */
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* Prints the report of a dry run on standard output, and returns an exit status. */

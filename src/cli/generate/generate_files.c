@@ -48,22 +48,22 @@ static void list_own(const ith_generation *g, named_file files[OWN])
 static int check_different(const ith_generation *g, const named_file own[OWN])
 {
     int64_t loras = 0;
-    char **names = ith_lora_names(&g->settings.loras, &loras);
+    ith_lora_file *files = ith_lora_read_lists(&g->settings.loras, &loras);
     const size_t most = OWN + ITH_MODEL_SINGLE_FILES + (size_t)loras;
     const char **paths = calloc(most, sizeof *paths), **options = calloc(most, sizeof *options);
     int count = 0, code;
-    if (names && paths && options) {
+    if (files && paths && options) {
         for (int i = 0; i < OWN; i++, count++)
             options[count] = own[i].option, paths[count] = own[i].path;
         for (int i = 0; i < ITH_MODEL_SINGLE_FILES; i++, count++)
             options[count] = ith_model_single_file(&g->settings.files, i, &paths[count]);
         for (int64_t i = 0; i < loras; i++, count++)
-            options[count] = "a LoRA", paths[count] = names[i];
+            options[count] = "a LoRA", paths[count] = files[i].file;
         code = ith_cli_check_distinct(paths, options, count, OUTPUTS);
     } else {
         code = ith_cli_error("there is no memory for names");
     }
-    free(names), free(paths), free(options);
+    free(files), free(paths), free(options);
     return code;
 }
 

@@ -41,13 +41,11 @@ static void fail(ith_generation *g, const char *sentence)
 static bool has_rates(const ith_machine *machine, const ith_video_problem *p)
 {
     const ith_dtype type = p->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
-    bool attention = false, linear = false;
-    for (int64_t i = 0; i < machine->attention_count; i++)
-        attention |= machine->attention[i].dtype == type && machine->attention[i].head_dim == p->head_dim;
+    bool linear = false;
     for (int64_t i = 0; i < machine->product_count; i++)
         linear |= machine->products[i].work == ITH_WORK_LINEAR && machine->products[i].dtype == type &&
                   machine->products[i].features == p->heads * p->head_dim;
-    return attention && linear;
+    return linear && ith_machine_has_attention(machine, type, p->head_dim);
 }
 
 /* A description without rates: the ranks are threads of this process. */
@@ -181,12 +179,6 @@ static void predict_quickly(ith_generation *g, const ith_video_problem *p, ith_g
         predict(g, p, r);
 }
 
-/* Stops the measurements, whose context is of the pipeline's family. */
-static void cancel(void *pipeline)
-{
-    ith_pipeline_cancel(pipeline);
-}
-
 void ith_generate_rates_clear(ith_generate_rates *r)
 {
     ith_machine_file_free(&r->kept);
@@ -230,7 +222,7 @@ void ith_generate_predict_next(ith_generation *g, ith_generate_rates *r)
         return;
     }
     fail(g, "the links between these processes are not known; --dry-run measures them");
-    ith_interrupt_target(cancel, g->pipeline);
+    ith_interrupt_target(ith_generate_cancel, g->pipeline); /* the measurements belong to its context */
     if (ith_video_problem_read(g->pipeline, &g->options, &problem))
         fail(g, ith_context_error(g->context));
     else if (are_for(r, &problem))
