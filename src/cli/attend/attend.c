@@ -401,9 +401,12 @@ static int check_outputs(const attend_settings *settings, const char *config)
     enum { OUTPUTS = 4, ALL = 6 };
     static const char *const options[ALL] = {"--output",        "--trace", "--wisdom",
                                              "--flight-record", "--input", "--config"};
-    const char *const paths[ALL] = {settings->output,         settings->choices.launch.trace,
-                                    settings->choices.wisdom, settings->choices.launch.flight_record,
-                                    settings->input,          config};
+    const char *const paths[ALL] = {settings->output,
+                                    settings->choices.launch.trace,
+                                    ith_attend_wisdom_file(&settings->choices),
+                                    settings->choices.launch.flight_record,
+                                    settings->input,
+                                    config};
     int code = ith_cli_check_output(settings->output);
     return code ? code : ith_cli_check_distinct(paths, options, ALL, OUTPUTS);
 }

@@ -219,9 +219,7 @@ static int report(const engine_bench *bench, const engine_settings *s)
                                    .settings = settings,
                                    .columns = columns,
                                    .column_count = sizeof columns / sizeof *columns};
-    json_t *rows = rows_json(bench, s);
-    int code = ith_bench_output_end(&s->output, rows, &about);
-    json_decref(rows);
+    const int code = ith_bench_output_end(&s->output, rows_json(bench, s), &about);
     if (table)
         printf("memory %.1f MB held (predicted %.1f MB; %.1f MB of it are the weights), %.1f MB resident\n",
                ith_cli_megabytes(bench->report.peak_bytes), ith_cli_megabytes(bench->report.predicted_bytes),

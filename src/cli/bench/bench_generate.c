@@ -223,10 +223,9 @@ static int finish(void *user, int code)
     for (int i = 0; i < STAGES; i++)
         json_array_append_new(rows, row_json(c, i));
     code = ith_bench_output_end(output, rows, &about);
-    json_decref(rows);
     if (table)
-        printf("memory %.1f MB held (predicted %.1f MB), %.1f MB resident\n", 1e-6 * (double)g->report.peak_bytes,
-               1e-6 * (double)g->report.predicted_bytes, 1e-6 * (double)ith_cli_resident_bytes());
+        printf("memory %.1f MB held (predicted %.1f MB), %.1f MB resident\n", ith_cli_megabytes(g->report.peak_bytes),
+               ith_cli_megabytes(g->report.predicted_bytes), ith_cli_megabytes(ith_cli_resident_bytes()));
     const int saved = ith_attend_end(g->context, &g->settings.choices);
     return code ? code : saved;
 }

@@ -226,13 +226,16 @@ static int print_csv(const json_t *all)
 
 int ith_bench_output_end(const ith_bench_output *output, json_t *all, const ith_bench_about *about)
 {
+    int printed = ITH_EXIT_DONE;
     if (output->old)
         ith_bench_compare(all, output->old, output->compare);
-    int code = output->svg ? ith_bench_draw(output->svg, all, about) : ITH_EXIT_DONE;
-    if (output->json || output->csv) {
-        int printed = output->json ? print_json(all) : print_csv(all);
-        return code ? code : printed;
-    }
-    print_table(all, about->columns, about->column_count);
-    return code;
+    const int drawn = output->svg ? ith_bench_draw(output->svg, all, about) : ITH_EXIT_DONE;
+    if (output->json)
+        printed = print_json(all);
+    else if (output->csv)
+        printed = print_csv(all);
+    else
+        print_table(all, about->columns, about->column_count);
+    json_decref(all);
+    return drawn ? drawn : printed;
 }

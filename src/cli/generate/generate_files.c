@@ -29,7 +29,7 @@ static void list_own(const ith_generation *g, named_file files[OWN])
     const named_file all[OWN] = {{"--output", s->output},
                                  {"--dump", s->dump},
                                  {"--trace", s->choices.launch.trace},
-                                 {"--wisdom", s->choices.wisdom},
+                                 {"--wisdom", ith_attend_wisdom_file(&s->choices)},
                                  {"--flight-record", s->choices.launch.flight_record},
                                  {"the latents", g->latents_path},
                                  {s->checkpoint ? "--checkpoint" : "--resume", g->options.checkpoint_file},

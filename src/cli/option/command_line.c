@@ -3,6 +3,7 @@
 #include "../cli.h"
 #include "../file/output_name.h"
 #include "../support/nearest.h"
+#include "../support/text_value.h"
 #include "complaint.h"
 #include "config.h"
 #include "help_argp.h"
@@ -277,11 +278,12 @@ static int check_files(const ith_options *options)
     enum { OUTPUTS = 4, ALL = 7 };
     static const char *const names[ALL] = {"--svg",     "--trace",   "--flight-record", "--wisdom",
                                            "--compare", "--machine", "--config"};
+    static const char *const may_be_none[] = {"--wisdom", "--machine", NULL};
     const char *paths[ALL] = {NULL};
     for (int i = 0; i < ALL - 1; i++) {
         const int index = ith_option_find(options, names[i] + 2);
         const char *path = index < 0 ? NULL : options->text[index];
-        paths[i] = path && strcmp(path, "none") ? path : NULL;
+        paths[i] = path && !strcmp(path, "none") && ith_text_is_among(names[i], may_be_none) ? NULL : path;
     }
     paths[ALL - 1] = options->config;
     return ith_cli_check_distinct(paths, names, ALL, OUTPUTS);

@@ -133,15 +133,14 @@ static void read_cache(ith_context *context)
         ith_error_print("warning: %s; going on without it ('ithaca tune' measures again)", ith_context_error(context));
 }
 
-/* The file that --wisdom names; NULL if it names none. */
-static const char *wisdom_file(const ith_attend_choices *choices)
+const char *ith_attend_wisdom_file(const ith_attend_choices *choices)
 {
     return choices->wisdom && strcmp(choices->wisdom, "none") != 0 ? choices->wisdom : NULL;
 }
 
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch, int others)
 {
-    const char *wisdom = wisdom_file(choices);
+    const char *wisdom = ith_attend_wisdom_file(choices);
     int code = ith_cli_prepare_threads(launch->ranks, launch->threads, others);
     if (code || !launch->leads)
         return code;
@@ -157,7 +156,7 @@ int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, co
 
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices)
 {
-    const char *wisdom = wisdom_file(choices);
+    const char *wisdom = ith_attend_wisdom_file(choices);
     if (wisdom && ith_wisdom_save(context, wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;
