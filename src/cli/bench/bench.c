@@ -64,25 +64,21 @@ static const ith_option own_rows[] = {
 #undef AT
 
 static const char doc[] =
-    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. The engine has "
-    "benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help', 'ithaca bench encode "
-    "--help' "
-    "and 'ithaca bench generate --help'."
+    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. The engine "
+    "has benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help', 'ithaca bench encode "
+    "--help' and 'ithaca bench generate --help'."
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
-    "difference of the slowest and the fastest over it; predicted is what the cost model says (see 'ithaca plan'), and "
-    "plan the time to make the plan, once; gflops counts 4 B H "
-    "Sq Skv D operations. peak names "
-    "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
-    "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
-    "gflops over it. kernel_from says how the kernel was chosen. rel_l2 compares 16 rows "
-    "of each head with float64. On a device nothing is predicted, and the peak is the rate of large matrix products "
-    "there: its rows name the device and the memory of it that the plans hold. memory is what the plans of all ranks "
-    "hold, predicted and measured; "
-    "sent_bytes is "
-    "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
-    "which ranks computed.";
+    "difference of the slowest and the fastest over it; predicted is what the cost model says (see 'ithaca plan'), "
+    "and plan the time to make the plan, once; gflops counts 4 B H Sq Skv D operations. peak names the instructions "
+    "that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), peak_gflops is what "
+    "they can do at most, measured after each repeat on as many threads, and share_of_peak is gflops over it. "
+    "kernel_from says how the kernel was chosen. rel_l2 compares 16 rows of each head with float64. On a device "
+    "nothing is predicted, and the peak is the rate of large matrix products there: its rows name the device and the "
+    "memory of it that the plans hold. memory is what the plans of all ranks hold, predicted and measured; "
+    "sent_bytes is what the rank that sends most sends in one execution; hidden is the share of the time of "
+    "exchanges during which ranks computed.";
 
 /* Stores the argument WHAT. A second one is kept, and the command later refuses it. */
 static int take_what(void *user, char *text)

@@ -72,17 +72,17 @@ static const ith_option shared_rows[] = {
 enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
 
 #define FIGURES_DOC                                                                                                    \
-    "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. seconds is " \
-    "the median of the repeats, and spread the difference of the slowest and the fastest over it. gflops counts the "  \
-    "operations of the definition of a stage over seconds. peak names the instructions that the stage multiplies "     \
-    "with, peak_gflops is what they can do at most, measured after each repeat on as many threads (the median of the " \
-    "means), and share_of_peak, the mean share, is gflops over it. On a machine that others use too, quiet_share "     \
-    "says "                                                                                                            \
-    "more about the program: quiet_seconds adds up the fastest time of each slice of a stage in any repeat (slices "   \
-    "of a millisecond with --threads 1; otherwise a stage of the block, or one convolution of a frame), "              \
-    "burst_gflops is the highest peak in any two milliseconds, and quiet_share is operations over quiet_seconds over " \
-    "burst_gflops. The peak of the whole is its rate if every stage ran at its own peak. memory is the most that the " \
-    "engine held, predicted and measured, weights included: a run with a checkpoint keeps these in the mapped files."
+    "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. "            \
+    "seconds is the median of the repeats, and spread the difference of the slowest and the fastest over it. "         \
+    "gflops counts the operations of the definition of a stage over seconds. peak names the instructions that "        \
+    "the stage multiplies with, peak_gflops is what they can do at most, measured after each repeat on as many "       \
+    "threads (the median of the means), and share_of_peak, the mean share, is gflops over it. On a machine that "      \
+    "others use too, quiet_share says more about the program: quiet_seconds adds up the fastest time of each "         \
+    "slice of a stage in any repeat (slices of a millisecond with --threads 1; otherwise a stage of the block, "       \
+    "or one convolution of a frame), burst_gflops is the highest peak in any two milliseconds, and quiet_share "       \
+    "is operations over quiet_seconds over burst_gflops. The peak of the whole is its rate if every stage ran at "     \
+    "its own peak. memory is the most that the engine held, predicted and measured, weights included: a run with "     \
+    "a checkpoint keeps these in the mapped files."
 
 /* Reads a command's own options and the shared ones. Returns an exit status. */
 static int parse(int argc, char **argv, const ith_option *own_rows, int own_count, ith_options *options,

@@ -43,8 +43,8 @@ typedef struct ith_generate_settings {
         .files = ITH_MODEL_FILES_INIT, .output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN        \
     }
 
-/* Appends the options about the model, the sampling and the computation, which a run needs that writes no video, to a
- * table that has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
+/* Appends the options of a run that writes no video (of the model, the sampling and the computation) to a table that
+ * has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
  * settings. */
 int ith_generate_add_run_options(ith_option *table, int count, size_t offset);
 /* Options on which the course of a run depends (ith_launch_work.compared). The engine compares the options of a video,

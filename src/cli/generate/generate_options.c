@@ -75,8 +75,7 @@ static const ith_option own_rows[] = {
     ITH_DEVICE_OPTION("the transformer and the decoder", AT(device)),
     {"device-memory", "MB",
      "Take at most this much memory of the GPU. Layers of the transformer for which it has no room wait in pinned "
-     "memory "
-     "of this machine, and each pass copies them (all that is free)",
+     "memory of this machine, and each pass copies them (all that is free)",
      ITH_OPTION_WHOLE, .offset = AT(device_memory), .least = 1, .most = LARGEST},
     {"keep-packed", NULL, "Convert the weights of linear layers once and keep them in memory, instead of at every use",
      ITH_OPTION_FLAG, .offset = AT(keep_packed)},
@@ -94,8 +93,7 @@ static const ith_option own_rows[] = {
     {.help = "Several videos, and long runs:"},
     {"prompts", "FILE",
      "Make a video of each line of a file, of a pipe, or of standard input (-): a prompt, or a JSON object of options "
-     "for one video, such as "
-     "{\"prompt\": \"a cat\", \"seed\": 3}. Outputs get numbers: clip-001.mp4",
+     "for one video, such as {\"prompt\": \"a cat\", \"seed\": 3}. Outputs get numbers: clip-001.mp4",
      ITH_OPTION_TEXT, .offset = AT(prompts)},
     {"count", "N", "Make N videos of each prompt, with the seeds that follow --seed (1)", ITH_OPTION_WHOLE,
      .offset = AT(count), .least = 1, .most = 10000},
@@ -133,17 +131,14 @@ static const char doc[] =
     "Generate a video from a prompt, and from images where the model takes them, with Wan 2.1 or 2.2."
     "\v"
     "A model folder may carry its own defaults in ithaca.yaml. The command line counts more than --config, --config "
-    "more than the model folder. With a model, --print-config shows the model's own values too.\n"
-    "\n"
+    "more than the model folder. With a model, --print-config shows the model's own values too.\n\n"
     "The summary shows the predicted time beside the measured one. The prediction is made before the run, with the "
     "rates that 'ithaca tune' keeps of this machine, or with rates that are measured in a fiftieth of the predicted "
     "time (0.1 to 1 s; about 2 s if the run takes a minute or more). Over several processes it also needs the links "
-    "between them: --dry-run measures them.\n"
-    "\n"
+    "between them: --dry-run measures them.\n\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. With --checkpoint the run is "
-    "saved, and --resume goes on from its last complete step. Latents are saved when denoising is done; they are kept "
-    "then, "
-    "and --from-latents goes on from them. The exit status is 1.";
+    "saved, and --resume goes on from its last complete step. Latents are saved when denoising is done; they are "
+    "kept then, and --from-latents goes on from them. The exit status is 1.";
 
 /* Whether an option is about the run of a model: the folder of a model may set it, or its name is one of these. */
 static bool is_of_run(const ith_option *option)

@@ -12,12 +12,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WELL_SECONDS 0.5 /* for the rates of the model's layers where the machine's are measured, which take as long */
-#define LEAST_SECONDS 0.1
+/* Seconds of measurements. */
+#define WELL_SECONDS 0.5 /* for the machine, and again for the layers of the model, in a dry run or before a long run */
+#define LEAST_SECONDS 0.1  /* for the layers, before a short run */
 #define START_SECONDS 0.02 /* for the agreement of several ranks */
-#define MOST_SECONDS 1.0
-#define SHARE 0.02        /* of the predicted time of a run, for measuring */
-#define SHORT_TOKENS 2048 /* sequences to this length are measured as a whole by ith_video_measure */
+#define SHARE 0.02         /* the share of a run's predicted time that measuring may take */
+#define LONG_SECONDS 1.0   /* a run with a share of this length is long */
+#define SHORT_TOKENS 2048  /* sequences to this length are measured as a whole by ith_video_measure */
 
 /* ---- Problem ----------------------------------------------------------------------------------------------------- */
 
@@ -173,7 +174,7 @@ static void predict_quickly(ith_generation *g, const ith_video_problem *p, ith_g
     if (measure_layers(g, p, LEAST_SECONDS, r))
         predict(g, p, r);
     double seconds = g->prediction.known ? SHARE * g->prediction.cost.seconds : 0;
-    if (seconds >= MOST_SECONDS)
+    if (seconds >= LONG_SECONDS)
         predict_well(g, p, r);
     else if (seconds > 2 * LEAST_SECONDS && measure_layers(g, p, seconds, r))
         predict(g, p, r);

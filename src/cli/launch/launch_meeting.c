@@ -25,7 +25,7 @@ typedef struct process_record {
     int64_t failed, rounds;            /* the process has an error to report; ith_launch_work.rounds */
     int64_t number, processes;         /* from the launcher; processes 0: unknown */
     int64_t pid, threads;              /* threads: the value of --threads; 0: not given */
-    int64_t launcher_cores;            /* the cores that the parent of the process may use */
+    int64_t launcher_cores;            /* the number of cores that the parent of the process may use */
     uint64_t options[ITH_OPTIONS_MAX]; /* hashes of the values of all options */
     cpu_set_t cores;                   /* the cores that the process may use */
 } process_record;

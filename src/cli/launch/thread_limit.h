@@ -9,8 +9,9 @@
 #define ITH_CLI_RANKS_MAX 1024
 #define ITH_CLI_THREADS_MAX 4096
 
-/* The threads of each of `processes` processes of this host that no option asks for: the number in OMP_NUM_THREADS, or
- * the process's share of the processors that its control group may use, as in a container. 0: neither limits them. */
+/* The number of threads that a process has without --threads, where this host runs `processes` processes: the number in
+ * OMP_NUM_THREADS, or the process's share of the processors that its control group may use, as in a container. 0:
+ * neither sets a limit. */
 int ith_cli_limited_threads(int processes);
 /* The threads that an option asks for; 0: ith_cli_limited_threads, or else OpenMP's default. */
 int ith_cli_threads(int64_t asked);

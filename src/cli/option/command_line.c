@@ -271,8 +271,8 @@ bool ith_options_printed(const ith_options *options)
     return options->print;
 }
 
-/* Checks that no file that every command may write is also another one, or one that the command reads. Commands that
- * write more check the other files themselves. */
+/* Checks the files that options of several commands name: an output is neither another output nor a file that is read.
+ * A command with further outputs checks those itself. */
 static int check_files(const ith_options *options)
 {
     enum { OUTPUTS = 4, ALL = 7 };

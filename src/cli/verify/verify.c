@@ -86,13 +86,12 @@ static const char doc[] =
     "softmax, smoothing, exchange and kernel, and compare each with a float64 softmax."
     "\v"
     "error is the relative L2 difference of o where it comes nearest to its bound. In each head the bound is twice "
-    "the error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or "
-    "the rounding of o itself if that is more, or 2^-17 over the root of the number of keys; in all heads "
-    "together whose lse is below 30 it is 2^-8 for bf16, 2^-10 for f16 and 5e-6 for f32. For n numbers "
-    "each bound is 1 + 8 / sqrt(n) times as much, because errors of few numbers scatter. lse is the largest difference "
-    "of lse, relative where lse is larger than 1. "
-    "single says whether a ulysses plan gives the bits of a single rank. Every plan is executed twice, and must give "
-    "the same bits. The exit status is 1 if any plan fails.";
+    "the error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or the "
+    "rounding of o itself if that is more, or 2^-17 over the root of the number of keys; over all heads whose lse "
+    "is below 30 it is 2^-8 for bf16, 2^-10 for f16 and 5e-6 for f32. For n numbers each bound is 1 + 8 / "
+    "sqrt(n) times as much, because errors of few numbers scatter. lse is the largest difference of lse, relative "
+    "where lse is larger than 1. single says whether a ulysses plan gives the bits of a single rank. Every plan is "
+    "executed twice, and must give the same bits. The exit status is 1 if any plan fails.";
 
 static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 
