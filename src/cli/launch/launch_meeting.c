@@ -259,8 +259,8 @@ void ith_launch_map_here(const ith_launch *launch)
 /* ---- Meeting ----------------------------------------------------------------------------------------------------- */
 
 /* Shares out the cores, and shows all ranks the result. */
-static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const process_record *all, int *threads,
-                              int *all_threads)
+static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const process_record *all,
+                              ith_launch_threads *threads)
 {
     int ranks = ith_comm_size(comm);
     cpu_set_t *masks = calloc((size_t)ranks, sizeof *masks);
@@ -271,11 +271,10 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
         take_threads(comm, (int)mine.threads);
         status = ith_comm_allgather(comm, &mine, sizeof mine, places);
     }
-    *threads = *all_threads = 0;
     for (int rank = 0; !status && rank < ranks; rank++)
-        *all_threads += ith_launch_is_first(comm, rank) ? (int)places[rank].threads : 0;
+        threads->all += ith_launch_is_first(comm, rank) ? (int)places[rank].threads : 0;
     if (!status)
-        *threads = (int)places[ith_comm_rank(comm)].threads;
+        threads->here = (int)places[ith_comm_rank(comm)].threads;
     if (!status && ith_comm_rank(comm) == 0)
         warn_of_binding(comm, all);
     if (!status && launch->choices.map && ith_comm_rank(comm) == 0)
@@ -286,16 +285,16 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
 }
 
 ith_status ith_launch_meet(const ith_launch *launch, const ith_launch_work *work, bool failed, ith_comm *comm,
-                           int *threads, int *all_threads, char *sentence, size_t bytes)
+                           ith_launch_threads *threads, char *sentence, size_t bytes)
 {
     process_record *all = calloc((size_t)ith_comm_size(comm), sizeof *all);
     const process_record mine = make_record(launch, work, failed);
     ith_status status = all ? ith_comm_allgather(comm, &mine, sizeof mine, all) : ITH_ERR_MEMORY;
-    *threads = *all_threads = 0;
+    *threads = (ith_launch_threads){0};
     if (!status)
         compare_all(launch, work, comm, all, sentence, bytes);
     if (!status && !sentence[0])
-        status = share_cores(launch, comm, all, threads, all_threads);
+        status = share_cores(launch, comm, all, threads);
     free(all);
     return status;
 }
