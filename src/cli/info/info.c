@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca info: the machine, the kernels, the modules and the transports; or the machine and a model. */
-#include "../attend/attend_device.h"
 #include "../cli.h"
 #include "../generate/generate.h"
 #include "../launch/thread_limit.h"
@@ -8,6 +7,7 @@
 #include "../shared_option/model_options.h"
 #include "../support/json_print.h"
 #include "../support/module_name.h"
+#include "info_rates.h"
 
 #include <ithaca/wan.h>
 
@@ -47,118 +47,6 @@ static const char doc[] =
     "ithaca_transport_NAME.so and ithaca_device_NAME.so, in the folder that the environment variable "
     "ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module that "
     "cannot be used is listed with the reason.";
-
-/* ---- Rates ------------------------------------------------------------------------------------------------------- */
-
-/* The duration of each measurement in seconds. */
-static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
-
-/* Measures the peak rate of every instruction set. Returns a JSON array [{"name", "gflops"}]. */
-static json_t *measure_peaks(ith_context *context, int threads)
-{
-    json_t *peaks = json_array();
-    ith_peak peak = ITH_PEAK_INIT;
-    for (int i = 0; !ith_peak_rate(context, i, threads, PEAK_SECONDS, &peak) && peak.name[0]; i++)
-        json_array_append_new(peaks, json_pack("{s:s, s:f}", "name", peak.name, "gflops", peak.gflops));
-    return peaks;
-}
-
-/* Executes a plan again and again for about `seconds`, after one execution to warm up. Returns the shortest duration,
- * or 0 on failure. */
-static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double seconds)
-{
-    if (ith_plan_execute(plan, tensors))
-        return 0;
-    double begin = ith_cli_seconds(), now = begin, least = 0;
-    while (now - begin < seconds) {
-        if (ith_plan_execute(plan, tensors))
-            return 0;
-        double end = ith_cli_seconds();
-        least = least > 0 && least < end - now ? least : end - now;
-        now = end;
-    }
-    return least;
-}
-
-/* Measures a kernel's rate in GFLOP/s on `rows` queries and keys of `heads` heads. Returns 0 if the kernel does not
- * support the type. */
-static double rate_of(ith_context *context, const char *kernel, ith_dtype type, int64_t rows, int64_t heads,
-                      int threads)
-{
-    ith_attend_whole whole = {.problem = ITH_ATTN_PROBLEM_INIT};
-    ith_attend_placed placed = {.memory_count = 0};
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_plan *plan = NULL;
-    double rate = 0;
-    whole.problem.heads = whole.problem.kv_heads = heads, whole.problem.head_dim = 128;
-    whole.problem.q_len = whole.problem.kv_len = rows, whole.problem.dtype = type;
-    options.kernel = kernel;
-    options.threads = threads;
-    if (!ith_plan_create(context, &whole.problem, &options, NULL, &plan) &&
-        !ith_attend_make_random(context, 0, 1, &whole) && !ith_attend_place(context, &whole, 1, 0, &placed)) {
-        double seconds = time_plan(plan, &placed.tensors, KERNEL_SECONDS);
-        rate = seconds > 0 ? 1e-9 * ith_attend_operations(&whole.problem) / seconds : 0;
-    }
-    ith_plan_destroy(&plan);
-    ith_attend_leave(&placed);
-    ith_attend_free(&whole);
-    return rate;
-}
-
-/* Adds the rate of a kernel for a type, and the rate's share of the peak if there is one, to a JSON object. A slow
- * kernel is measured with a small problem; a fast one needs a larger problem, in which packing and borders take a small
- * part of the time. A device needs a larger one still, to keep all of its processors busy. */
-static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_dtype type, int threads)
-{
-    static const int64_t small_rows = 256, rows = 2048, device_rows = 8192, device_heads = 32;
-    static const double fast = 10; /* GFLOP/s per thread: a kernel above this counts as fast */
-    ith_device_info device;
-    const bool on_device = ith_device_in_use(context, &device);
-    char name[32];
-    double rate = rate_of(context, kernel, type, small_rows, threads, threads);
-    if (rate > fast * threads)
-        rate =
-            rate_of(context, kernel, type, on_device ? device_rows : rows, on_device ? device_heads : threads, threads);
-    if (rate <= 0)
-        return;
-    snprintf(name, sizeof name, "%s_gflops", ith_dtype_name(type));
-    json_object_set_new(row, name, json_real(rate));
-    const double peak = json_real_value(json_object_get(row, "peak_gflops"));
-    snprintf(name, sizeof name, "%s_share", ith_dtype_name(type));
-    if (peak > 0)
-        json_object_set_new(row, name, json_real(rate / peak));
-}
-
-/* Adds the name and the measured rate of a kernel's peak (ith_kernel_peak); nothing if there is none. */
-static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
-{
-    ith_peak peak = ITH_PEAK_INIT;
-    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
-        return;
-    json_object_set_new(row, "peak", json_string(peak.name));
-    json_object_set_new(row, "peak_gflops", json_real(peak.gflops));
-}
-
-/* Measures every kernel. Returns a JSON array [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share",
- * ...}]. Only usable kernels have rates, and only for the types that they support. "peak" names the instructions that
- * the kernel multiplies with; a share is the kernel's rate divided by peak_gflops. */
-static json_t *measure_kernels(ith_context *context, int threads)
-{
-    json_t *kernels = json_array();
-    bool usable = false;
-    const char *name;
-    for (int i = 0; (name = ith_kernel_list(context, i, &usable)); i++) {
-        json_t *row = json_pack("{s:s, s:b}", "name", name, "usable", usable);
-        if (usable) {
-            add_peak(context, row, name, threads);
-            add_rate(context, row, name, ITH_BF16, threads);
-            add_rate(context, row, name, ITH_F16, threads);
-            add_rate(context, row, name, ITH_F32, threads);
-        }
-        json_array_append_new(kernels, row);
-    }
-    return kernels;
-}
 
 /* ---- Descriptions ------------------------------------------------------------------------------------------------ */
 
@@ -224,71 +112,6 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
         return ith_cli_json_text(ith_context_error(context));
     return json_integer((json_int_t)bytes);
-}
-
-static void print_object(json_t *object, int indent);
-
-/* Prints a number, a text or a list of numbers at the end of a line. */
-static void print_value(const json_t *value)
-{
-    char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-    printf(" %s\n", text ? text : json_is_string(value) ? json_string_value(value) : "");
-    free(text);
-}
-
-/* Prints one figure: in percent if its key ends in "_share", otherwise with its key as a rate. */
-static void print_figure(const char *key, double value)
-{
-    static const char share[] = "_share";
-    size_t length = strlen(key), ending = sizeof share - 1;
-    if (length > ending && !strcmp(key + length - ending, share))
-        printf(" (%.1f%%)", 100 * value);
-    else
-        printf(" %s %.1f", key, value);
-}
-
-/* Prints a line for each object of a list: its name, a note ("about", or the instructions of a kernel), and its
- * figures. */
-static void print_list(json_t *list, int indent)
-{
-    size_t index;
-    json_t *item;
-    json_array_foreach(list, index, item)
-    {
-        json_t *usable = json_object_get(item, "usable"), *peak = json_object_get(item, "peak"), *value;
-        const char *note = json_string_value(json_object_get(item, "about")), *key;
-        if (usable)
-            note = json_is_true(usable) ? json_string_value(peak) : "not on this machine";
-        printf("%*s%-25s %-25s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
-        json_object_foreach(item, key, value)
-        {
-            if (json_is_real(value))
-                print_figure(key, json_real_value(value));
-        }
-        putchar('\n');
-    }
-}
-
-/* Prints each member of an object on a line; its lists and inner objects follow on indented lines. */
-static void print_object(json_t *object, int indent)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value)
-    {
-        printf("%*s%s", indent, "", key);
-        bool list = json_is_array(value) && json_is_object(json_array_get(value, 0));
-        if (!list && !json_is_object(value)) {
-            printf("%*s", (int)(strlen(key) < 20 - (size_t)indent ? 20 - (size_t)indent - strlen(key) : 0), "");
-            print_value(value);
-            continue;
-        }
-        putchar('\n');
-        if (list)
-            print_list(value, indent + 2);
-        else
-            print_object(value, indent + 2);
-    }
 }
 
 /* The kernels of matrix products as a JSON array [{"name", "usable"}]. */
@@ -375,9 +198,9 @@ static json_t *list_transports(void)
 /* Measures peaks and kernels. Returns them with the devices, the modules and the transports as a JSON object. */
 static json_t *describe_kernels(ith_context *context, int threads)
 {
-    json_t *peaks = measure_peaks(context, threads);
+    json_t *peaks = ith_info_peaks(context, threads);
     return json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "devices", ith_device_list(), "measured_threads", threads,
-                     "peaks", peaks, "kernels", measure_kernels(context, threads), "products", list_products(context),
+                     "peaks", peaks, "kernels", ith_info_kernels(context, threads), "products", list_products(context),
                      "modules", describe_modules(), "transports", list_transports());
 }
 
@@ -407,6 +230,75 @@ static void take_defaults(const ith_generate_settings *from, ith_model_info *m)
     if (from->shift > 0)
         m->shift = from->shift, m->shift_source = "ithaca.yaml of the model folder";
 }
+
+/* ---- Text ------------------------------------------------------------------------------------------------------- */
+
+static void print_object(json_t *object, int indent);
+
+/* Prints a number, a text or a list of numbers at the end of a line. */
+static void print_value(const json_t *value)
+{
+    char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    printf(" %s\n", text ? text : json_is_string(value) ? json_string_value(value) : "");
+    free(text);
+}
+
+/* Prints one figure: in percent if its key ends in "_share", otherwise with its key as a rate. */
+static void print_figure(const char *key, double value)
+{
+    static const char share[] = "_share";
+    size_t length = strlen(key), ending = sizeof share - 1;
+    if (length > ending && !strcmp(key + length - ending, share))
+        printf(" (%.1f%%)", 100 * value);
+    else
+        printf(" %s %.1f", key, value);
+}
+
+/* Prints a line for each object of a list: its name, a note ("about", or the instructions of a kernel), and its
+ * figures. */
+static void print_list(json_t *list, int indent)
+{
+    size_t index;
+    json_t *item;
+    json_array_foreach(list, index, item)
+    {
+        json_t *usable = json_object_get(item, "usable"), *peak = json_object_get(item, "peak"), *value;
+        const char *note = json_string_value(json_object_get(item, "about")), *key;
+        if (usable)
+            note = json_is_true(usable) ? json_string_value(peak) : "not on this machine";
+        printf("%*s%-25s %-25s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
+        json_object_foreach(item, key, value)
+        {
+            if (json_is_real(value))
+                print_figure(key, json_real_value(value));
+        }
+        putchar('\n');
+    }
+}
+
+/* Prints each member of an object on a line; its lists and inner objects follow on indented lines. */
+static void print_object(json_t *object, int indent)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        printf("%*s%s", indent, "", key);
+        bool list = json_is_array(value) && json_is_object(json_array_get(value, 0));
+        if (!list && !json_is_object(value)) {
+            printf("%*s", (int)(strlen(key) < 20 - (size_t)indent ? 20 - (size_t)indent - strlen(key) : 0), "");
+            print_value(value);
+            continue;
+        }
+        putchar('\n');
+        if (list)
+            print_list(value, indent + 2);
+        else
+            print_object(value, indent + 2);
+    }
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------ */
 
 /* Describes the machine and either the model, with the defaults of its folder, or the kernels, as text or as JSON. */
 static int print_all(ith_context *context, ith_pipeline *pipeline, const ith_generate_settings *defaults,

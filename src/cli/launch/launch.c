@@ -48,7 +48,7 @@ bool ith_launch_is_first(const ith_comm *comm, int rank)
                          before.process != here.process);
 }
 
-/* ---- One rank for others ----------------------------------------------------------------------------------------- */
+/* ---- Work of one rank -------------------------------------------------------------------------------------------- */
 
 /* A thread that gives signs of life for a rank. */
 typedef struct keeper {

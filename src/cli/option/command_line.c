@@ -91,7 +91,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     return 0;
 }
 
-/* ---- Processes without a voice ----------------------------------------------------------------------------------- */
+/* ---- Processes that print nothing -------------------------------------------------------------------------------- */
 
 /* Sends standard output and standard error of this process to nowhere. Returns copies of them for speak_again. */
 static void fall_silent(int saved[2])
