@@ -299,7 +299,7 @@ static void pack(ith_simulator *s, int rank)
         return;
     }
     r->packing = ITH_PACKING_NONE;
-    ith_walker_packed(&r->walker);
+    ith_walker_compute(&r->walker);
     push(s, rank);
 }
 

@@ -134,7 +134,7 @@ static void pack(model *m)
         ith_walker_pack(&m->walkers[i]);
     meet(m);
     for (int i = 0; i < m->count; i++)
-        ith_walker_packed(&m->walkers[i]);
+        ith_walker_compute(&m->walkers[i]);
 }
 
 /* Performs the step at which all walks have stopped. */

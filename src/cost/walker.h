@@ -85,10 +85,11 @@ ith_walk_stop ith_walker_next(ith_walker *walker);
 ith_walk_exchange *ith_walker_post(ith_walker *walker, bool group, ith_traffic *traffic);
 /* Performs a WAIT step, whose exchange is ready. Returns the time at which the wait begins. */
 double ith_walker_wait(ith_walker *walker);
-/* Packs this rank's shard for all ranks, and goes on after the second meeting. */
+/* Packs this rank's shard for all ranks. */
 void ith_walker_pack(ith_walker *walker);
-void ith_walker_packed(ith_walker *walker);
-/* The rank does other work, whose seconds are added to *sum too. */
+/* Performs a COMPUTE step; in a ring in place, after the second meeting. */
+void ith_walker_compute(ith_walker *walker);
+/* The rank works for some seconds, which are added to *sum too. */
 void ith_walker_work(ith_walker *walker, const char *name, double seconds, double *sum);
 /* The rank has nothing to do until the time `until`. */
 void ith_walker_idle(ith_walker *walker, double until);
