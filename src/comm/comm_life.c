@@ -171,6 +171,27 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
     return ITH_OK;
 }
 
+ith_status ith_comm_create_all(ith_context *const *contexts, int count, const ith_transport *transport, void **states,
+                               const int *numbers, int size, ith_comm **comms)
+{
+    ith_status status = ITH_OK;
+    int made = 0;
+    while (made < count && !status) {
+        const int rank = numbers ? numbers[made] : made;
+        status = ith_comm_create(contexts[made], transport, states[made], rank, size, &comms[made]);
+        made += !status;
+    }
+    if (!status)
+        return ITH_OK;
+    ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
+    for (int i = 0; i < count; i++)
+        if (i < made)
+            ith_comm_destroy(&comms[i]);
+        else if (transport->close)
+            transport->close(states[i]);
+    return status;
+}
+
 /* ---- Splitting ------------------------------------------------------------------------------------------------- */
 
 /* The data that each rank shows the others when a group is split. */

@@ -10,6 +10,7 @@
 
 #include "../../base/arena.h"
 #include "../../base/team_limit.h"
+#include "../comm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -304,21 +305,8 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
     if (!states)
         return ITH_ERR_MEMORY;
     status = ith_local_connect(contexts, ranks, states);
-    if (status)
-        goto done;
-    int made = 0;
-    while (made < ranks && !status) {
-        status = ith_comm_create(contexts[made], &ith_local_transport, states[made], made, ranks, &comms[made]);
-        made += !status;
-    }
-    if (status)
-        ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
-    for (int i = 0; status && i < ranks; i++)
-        if (comms[i])
-            ith_comm_destroy(&comms[i]);
-        else
-            ith_local_close(states[i]);
-done:
+    if (!status)
+        status = ith_comm_create_all(contexts, ranks, &ith_local_transport, states, NULL, ranks, comms);
     ith_free(contexts[0], states);
     return status;
 }
