@@ -407,19 +407,14 @@ static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t 
     return ith_comm_exit_operation(comm, entered, status);
 }
 
-/* A transfer of `bytes` contiguous bytes to or from the rank `peer`. */
-static ith_transfer contiguous(int peer, const void *data, int64_t bytes)
-{
-    return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
-}
-
 /* One round: each rank sends the bytes at `mine` to every rank, and receives the bytes of each rank at all + rank *
  * bytes. */
 static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const void *mine, int64_t bytes, void *all)
 {
     for (int rank = 0; rank < comm->size; rank++) {
-        comm->transfers[rank] = contiguous(rank, mine, bytes);
-        comm->transfers[comm->size + rank] = contiguous(rank, all ? (char *)all + rank * bytes : NULL, bytes);
+        comm->transfers[rank] = (ith_transfer){rank, ith_region_of(mine, bytes)};
+        comm->transfers[comm->size + rank] =
+            (ith_transfer){rank, ith_region_of(all ? (char *)all + rank * bytes : NULL, bytes)};
     }
     return finish(comm, tag, what, comm->size, comm->size);
 }
@@ -485,10 +480,10 @@ ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int roo
     if (!comm)
         return ITH_OK;
     int64_t sends = 0, receives = comm->rank != root;
-    comm->transfers[comm->size] = contiguous(root, data, bytes);
+    comm->transfers[comm->size] = (ith_transfer){root, ith_region_of(data, bytes)};
     for (int rank = 0; rank < comm->size && comm->rank == root; rank++)
         if (rank != root)
-            comm->transfers[sends++] = contiguous(rank, data, bytes);
+            comm->transfers[sends++] = (ith_transfer){rank, ith_region_of(data, bytes)};
     return finish(comm, TAG_BROADCAST + root, "a broadcast", sends, receives);
 }
 

@@ -143,6 +143,11 @@ static inline bool ith_comm_takes_device(const ith_comm *comm)
 {
     return comm && comm->transport.device_memory;
 }
+/* The region of `bytes` contiguous bytes. */
+static inline ith_region ith_region_of(const void *data, int64_t bytes)
+{
+    return (ith_region){.data = (void *)data, .count = {1, 1}, .bytes = bytes};
+}
 /* As ith_comm_post, for regions in the memory of a device, if stream is not NULL (ith_operation.stream): transfers of
  * this rank to itself are not among them. Only on transports with device_memory. */
 ith_status ith_comm_post_device(ith_comm *comm, const ith_transfer *sends, int64_t send_count,

@@ -143,7 +143,7 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
     ith_transport table = ITH_TRANSPORT_INIT;
     if (out)
         *out = NULL;
-    ith_status status = context ? ITH_OK : ith_need(NULL, context, "context");
+    ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, out, "out");
     if (!status)

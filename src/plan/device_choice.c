@@ -5,6 +5,7 @@
 #include "../attention/run/device/device_call.h"
 #include "agree.h"
 #include "device_measure.h"
+#include "kernel_choice.h"
 #include "kernel_wisdom.h"
 #include "tiles.h"
 
@@ -36,9 +37,9 @@ static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting *s)
 {
     char fit[256];
-    if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be at most %d",
-                        (long long)s->problem.head_dim, ITH_ATTN_HEAD_DIM_MAX);
+    ith_status status = ith_head_dim_check(s->context, s->problem.head_dim);
+    if (status)
+        return status;
     ith_attn_tiles tiles = ith_tiles_asked(o);
     for (int i = 0; i < ITH_TILES; i++)
         if (*ith_tile_at(&tiles, i))

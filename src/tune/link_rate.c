@@ -50,7 +50,7 @@ static ith_status post(link *l, ith_request **request)
     int rank = ith_comm_rank(l->comm), peer = rank < l->far ? rank + l->far : rank - l->far;
     if (!takes_part(l))
         return ith_comm_post(l->comm, NULL, 0, NULL, 0, request);
-    l->send = l->receive = (ith_transfer){peer, {.data = l->data, .count = {1, 1}, .bytes = l->bytes}};
+    l->send = l->receive = (ith_transfer){peer, ith_region_of(l->data, l->bytes)};
     l->receive.region.data = l->data + MOST_BYTES;
     return ith_comm_post(l->comm, &l->send, 1, &l->receive, 1, request);
 }
