@@ -187,7 +187,7 @@ ith_status ith_measure_in_turns(ith_measure_once *once, void *user, ith_wisdom_e
             ith_status status = once(user, i, &rate);
             if (status)
                 return status;
-            const int32_t now = (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST);
+            const int32_t now = ith_wisdom_number(rate);
             *best = turn > 1 && *best > now ? *best : now;
             most = most > now ? most : now;
         }

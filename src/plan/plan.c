@@ -35,10 +35,9 @@ static ith_plan *lay_out(const ith_attn_setting *setting, ith_plan_memory *memor
 ith_status ith_plan_size(const ith_attn_setting *setting, ith_plan_sizes *sizes)
 {
     ith_plan_memory memory = {0};
-    bool fits = true;
     lay_out(setting, &memory);
     *sizes = (ith_plan_sizes){.pinned_bytes = memory.pinned.used_bytes, .device_bytes = memory.device.used_bytes};
-    fits = ith_size_add(memory.host.used_bytes, memory.pinned.used_bytes, &sizes->host_bytes);
+    const bool fits = ith_size_add(memory.host.used_bytes, memory.pinned.used_bytes, &sizes->host_bytes);
     if (!fits || memory.host.overflow || memory.pinned.overflow || memory.device.overflow)
         return ith_fail(setting->context, ITH_ERR_MEMORY,
                         "a plan for this problem takes more memory than a size can hold");

@@ -321,16 +321,18 @@ static ith_status measure_process(calibration *c, int64_t ranks)
     return advance(c);
 }
 
-/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks. */
-static ith_status measure_links(calibration *c, const char *name, int inner, int outer)
+/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks, within a host
+ * or between hosts. */
+static ith_status measure_links(calibration *c, bool between_hosts, int inner, int outer)
 {
     ith_link_rate rate;
     const int far = (int)ith_max64(outer / inner / 2, 1) * inner; /* groups that lie far apart */
     ith_status status = ith_link_measure(c->context, c->comm, inner, far, c->options.seconds * LINK_SHARE, &rate);
     if (status)
         return status;
-    ith_machine_level *level = add_level(c->out, name, outer == ith_comm_size(c->comm) ? 0 : outer);
-    level->between_hosts = !strcmp(name, "network");
+    ith_machine_level *level =
+        add_level(c->out, between_hosts ? "network" : "host", outer == ith_comm_size(c->comm) ? 0 : outer);
+    level->between_hosts = between_hosts;
     level->latency_seconds = rate.latency_seconds;
     level->setup_seconds = rate.setup_seconds;
     level->bytes_per_second = rate.bytes_per_second;
@@ -372,9 +374,9 @@ static ith_status measure_group(calibration *c)
     if (ranks == 1)
         return ITH_OK;
     if (blocks.host_ranks > blocks.process_ranks)
-        status = measure_links(c, "host", blocks.process_ranks, blocks.host_ranks);
+        status = measure_links(c, false, blocks.process_ranks, blocks.host_ranks);
     if (!status && ranks > blocks.host_ranks)
-        status = measure_links(c, "network", blocks.host_ranks, ranks);
+        status = measure_links(c, true, blocks.host_ranks, ranks);
     if (!status && ranks > blocks.process_ranks)
         status = measure_group_start(c);
     if (!status && ranks > blocks.process_ranks)

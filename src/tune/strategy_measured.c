@@ -12,9 +12,7 @@
 static ith_status open_problem(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
                                ith_attn_setting *setting, ith_wisdom **wisdom)
 {
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_attn_setting_init(context, problem, group->ranks, 0, setting);
+    ith_status status = ith_attn_setting_init(context, problem, group->ranks, 0, setting);
     return status ? status : ith_wisdom_open(context, wisdom);
 }
 
@@ -89,7 +87,9 @@ ith_status ith_wisdom_has_strategy(ith_context *context, const ith_attn_problem 
     ith_attn_setting setting;
     ith_wisdom *wisdom;
     ith_group group;
-    ith_status status = ith_need(context, known, "known");
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, known, "known");
     if (!status && (softmax < ITH_SOFTMAX_AUTO || softmax > ITH_SOFTMAX_FIXED_M))
         status =
             ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d, and must be auto, online or fixed_m", (int)softmax);
