@@ -68,7 +68,7 @@ static ith_status check_case(ith_context *context, const ith_machine_case *c)
     return ITH_OK;
 }
 
-/* Copies the cases over defaults. All elements of the caller's array have the size of the first one. */
+/* Copies the cases over defaults. */
 static ith_status read_cases(calibration *c)
 {
     const ith_machine_case usual = ITH_MACHINE_CASE_INIT;
@@ -83,11 +83,11 @@ static ith_status read_cases(calibration *c)
     if (c->options.case_count < 1 || c->options.case_count > MOST_CASES)
         return ith_fail(c->context, ITH_ERR_ARGUMENT, "case_count is %lld, and must be from 1 to %d",
                         (long long)c->options.case_count, MOST_CASES);
-    const size_t step = c->options.cases->struct_size;
-    for (int64_t i = 0; !status && i < c->options.case_count; i++) {
+    status = ith_sized_check_array(c->context, "ith_machine_case", "ITH_MACHINE_CASE_INIT", given,
+                                   c->options.case_count, sizeof *c->options.cases);
+    for (int64_t i = 0; !status && i < c->options.case_count; i++, given += c->options.cases->struct_size) {
         c->cases[i] = usual;
-        status =
-            ITH_SIZED_READ(c->context, ith_machine_case, ITH_MACHINE_CASE_INIT, given + (size_t)i * step, &c->cases[i]);
+        status = ITH_SIZED_READ(c->context, ith_machine_case, ITH_MACHINE_CASE_INIT, given, &c->cases[i]);
         if (!status)
             status = check_case(c->context, &c->cases[i]);
     }
