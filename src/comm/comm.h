@@ -85,9 +85,9 @@ int64_t ith_comm_bytes(int64_t requests, int size, bool one_process, bool part);
 /* The bytes that a split of `parent` ranks holds on each of them while it is made, besides the new communicator. */
 int64_t ith_comm_split_bytes(int parent);
 
-/* Makes comms[i], with contexts[i] and states[i], for each of the `count` ranks of this process. numbers[i]: its rank in
- * the group of `size` ranks; NULL: i. On failure no communicator is left, all states are closed, and the error sentence
- * is in contexts[0]. */
+/* Makes comms[i], with contexts[i] and states[i], for each of `count` ranks of this process. numbers[i]: its rank in the
+ * group of `size` ranks; NULL: i. On failure no communicator is left, all states are closed, and the error sentence is
+ * in contexts[0]. */
 ith_status ith_comm_create_all(ith_context *const *contexts, int count, const ith_transport *transport, void **states,
                                const int *numbers, int size, ith_comm **comms);
 

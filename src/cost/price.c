@@ -317,8 +317,8 @@ double ith_price_kept(const ith_price *price, const ith_traffic *traffic)
     return rate > 0 ? traffic->kept / rate : 0;
 }
 
-/* How many bytes in memory each byte of an exchange's messages stands for. Counts one row of one head of each tensor, as
- * if q had as many heads as k. */
+/* How many bytes in memory each byte of an exchange's messages stands for. Counts one row of one head of each tensor,
+ * as if q had as many heads as k. */
 static double expansion(const ith_price *price, const ith_step *step)
 {
     const ith_attn_setting *s = &price->setting;

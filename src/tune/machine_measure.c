@@ -136,6 +136,18 @@ static ith_status advance(calibration *c)
 
 /* ---- Kernels --------------------------------------------------------------------------------------------------- */
 
+/* A row of the description without rates. */
+static ith_machine_attention row_of(const ith_machine_case *c, ith_softmax softmax, const ith_attn_kernel *kernel)
+{
+    const ith_attn_tiles tiles = kernel->tiles(c->head_dim).best;
+    ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
+    snprintf(row.kernel, sizeof row.kernel, "%s", kernel->name);
+    row.dtype = c->dtype, row.softmax = softmax, row.head_dim = c->head_dim;
+    row.block_q = tiles.block_q, row.block_kv = tiles.block_kv;
+    row.block_kv_compute = tiles.block_kv_compute, row.block_kv_compute_in = tiles.block_kv_compute_in;
+    return row;
+}
+
 /* Writes the rows of the description without rates: a row for each kernel that a plan may choose for a case. rows may
  * be NULL, to count them. Returns their number. */
 static int64_t list_rows(const calibration *c, ith_machine_attention *rows)
@@ -147,17 +159,9 @@ static int64_t list_rows(const calibration *c, ith_machine_attention *rows)
             if (x->softmax != ITH_SOFTMAX_AUTO && (int)x->softmax != softmax)
                 continue;
             ith_candidates all = ith_kernel_candidates(c->context, x->dtype, x->head_dim, (ith_softmax)softmax);
-            for (int n = 0; n < all.count; n++, count++) {
-                if (!rows)
-                    continue;
-                const ith_attn_tiles tiles = all.kernels[n]->tiles(x->head_dim).best;
-                ith_machine_attention *row = &rows[count];
-                *row = (ith_machine_attention)ITH_MACHINE_ATTENTION_INIT;
-                snprintf(row->kernel, sizeof row->kernel, "%s", all.kernels[n]->name);
-                row->dtype = x->dtype, row->softmax = (ith_softmax)softmax, row->head_dim = x->head_dim;
-                row->block_q = tiles.block_q, row->block_kv = tiles.block_kv;
-                row->block_kv_compute = tiles.block_kv_compute, row->block_kv_compute_in = tiles.block_kv_compute_in;
-            }
+            for (int n = 0; n < all.count; n++, count++)
+                if (rows)
+                    rows[count] = row_of(x, (ith_softmax)softmax, all.kernels[n]);
         }
     return count;
 }
@@ -321,8 +325,8 @@ static ith_status measure_process(calibration *c, int64_t ranks)
     return advance(c);
 }
 
-/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks, within a host
- * or between hosts. */
+/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks, within a
+ * host or between hosts. */
 static ith_status measure_links(calibration *c, bool between_hosts, int inner, int outer)
 {
     ith_link_rate rate;
