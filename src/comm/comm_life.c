@@ -20,7 +20,11 @@
 #define MOST_PIECE 256
 #define MOST_GATHERED 1024
 
-enum { IN_USE = 1 }; /* A bit of ith_comm.use: a collective call is in progress. */
+/* The bits of ith_comm.use. */
+enum {
+    IN_USE = 1,   /* a call is in progress */
+    DESTROYED = 2 /* the communicator was destroyed; a call that is in progress is the last */
+};
 
 int ith_comm_rank(const ith_comm *comm)
 {
@@ -315,7 +319,7 @@ void ith_comm_release(ith_comm *comm)
 bool ith_comm_has_left(const ith_comm *comm)
 {
     const ith_comm *whole = comm->whole ? comm->whole : comm;
-    return (atomic_load(&whole->use) & (ITH_COMM_LEFT | IN_USE)) == ITH_COMM_LEFT;
+    return (atomic_load(&whole->use) & (DESTROYED | IN_USE)) == DESTROYED;
 }
 
 /* Ends the group because of an action of this rank. reason: the action, as the end of a sentence. */
@@ -353,7 +357,7 @@ void ith_comm_destroy(ith_comm **comm)
     *comm = NULL;
     /* keeps the communicator in memory: a call on another thread may end now and remove the creator's reference */
     ith_comm_hold(self);
-    int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
+    int before = atomic_fetch_or(&self->use, DESTROYED);
     if (!(before & IN_USE))
         leave_group(self);
     else
@@ -364,7 +368,7 @@ void ith_comm_destroy(ith_comm **comm)
 /* Removes the mark of a call. If the communicator was destroyed during the call, the rank leaves the group now. */
 static void unmark(ith_comm *comm)
 {
-    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & ITH_COMM_LEFT)
+    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & DESTROYED)
         leave_group(comm);
 }
 
@@ -386,7 +390,7 @@ ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
     ith_comm *taken = comm ? mark(comm) : NULL;
     if (!taken)
         return ITH_OK;
-    if (atomic_load(&taken->use) & ITH_COMM_LEFT)
+    if (atomic_load(&taken->use) & DESTROYED)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "the plan's communicator was destroyed: the plan can only be destroyed");
     return ith_fail(context, ITH_ERR_ARGUMENT,
