@@ -393,7 +393,7 @@ static ith_cost conclude(const ith_simulator *s, double start, double executions
     double sent = 0, all = 0;
     for (int rank = 0; rank < s->rank_count; rank++) {
         const ith_walker *w = &s->ranks[rank].walker;
-        busiest = ith_walker_busy(w) > ith_walker_busy(&busiest->walker) * (1 + 1e-9) ? &s->ranks[rank] : busiest;
+        busiest = ith_walker_is_busier(w, &busiest->walker) ? &s->ranks[rank] : busiest;
         sent = fmax(sent, w->sum.sent);
         all += ith_walker_busy(w);
     }
@@ -437,7 +437,8 @@ static ith_status simulate(ith_simulator *s, ith_cost *cost)
     }
     for (int64_t i = 0; i < executions && !status; i++)
         status = execute(s, start);
-    *cost = conclude(s, start, (double)executions);
+    if (!status)
+        *cost = conclude(s, start, (double)executions);
     return status;
 }
 

@@ -237,7 +237,7 @@ static ith_cost conclude(const model *m)
     double sent = 0;
     for (int i = 0; i < m->count; i++) {
         const ith_walker *w = &m->walkers[i];
-        busiest = ith_walker_busy(w) > ith_walker_busy(busiest) * (1 + 1e-9) ? w : busiest; /* not by rounding alone */
+        busiest = ith_walker_is_busier(w, busiest) ? w : busiest;
         sent = fmax(sent, w->sum.sent);
     }
     cost.imbalance = imbalance_of(m);

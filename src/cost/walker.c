@@ -175,6 +175,11 @@ double ith_walker_busy(const ith_walker *w)
     return w->sum.compute + w->sum.pack + w->sum.offset + w->sum.copy;
 }
 
+bool ith_walker_is_busier(const ith_walker *w, const ith_walker *other)
+{
+    return ith_walker_busy(w) > ith_walker_busy(other) * (1 + 1e-9);
+}
+
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
 /* The time of an exchange on links that are free. */

@@ -97,6 +97,8 @@ void ith_walker_idle(ith_walker *walker, double until);
 void ith_walker_report(const ith_walker *walker, double executions, ith_cost *cost);
 /* Seconds in which the rank works. */
 double ith_walker_busy(const ith_walker *walker);
+/* Whether a rank works longer than another one, and not by rounding alone. */
+bool ith_walker_is_busier(const ith_walker *walker, const ith_walker *other);
 
 /* Whether the last two hops have added the same as the two before them. */
 bool ith_walker_repeats(const ith_walker *walker);
