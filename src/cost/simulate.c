@@ -449,14 +449,11 @@ ith_status ith_simulator_run(ith_context *context, const ith_price *price, const
     s.barrier = ith_price_latency(price);
     s.host_slots = ith_max64(price->view->machine.host_units / price->units, 1);
     lay_out(&s, &arena);
-    if (arena.overflow)
-        return ith_fail(context, ITH_ERR_MEMORY, "a simulation of this size takes more memory than a size can hold");
-    void *memory = arena.base = ith_alloc_zero(context, arena.used_bytes, 1, "a simulation");
-    if (!memory)
-        return ITH_ERR_MEMORY;
-    arena.used_bytes = 0;
+    ith_status status = ith_arena_allocate_zero(context, &arena, "a simulation");
+    if (status)
+        return status;
     lay_out(&s, &arena);
-    ith_status status = simulate(&s, cost);
-    ith_free(context, memory);
+    status = simulate(&s, cost);
+    ith_free(context, arena.base);
     return status;
 }

@@ -95,11 +95,9 @@ static ith_status world_create(ith_context *context, int ranks, local_world **ou
 {
     ith_arena arena = {0};
     world_lay_out(ranks, &arena);
-    const int64_t bytes = arena.used_bytes;
-    ith_status status = ith_arena_allocate(context, &arena, "a group of ranks");
+    ith_status status = ith_arena_allocate_zero(context, &arena, "a group of ranks");
     if (status)
         return status;
-    memset(arena.base, 0, (size_t)bytes);
     local_world *world = world_lay_out(ranks, &arena);
     world->owner = ith_context_hold(context);
     if (!world_init_locks(world)) {
@@ -118,10 +116,8 @@ static local_group *group_create(ith_context *context, local_world *world, const
     int64_t requests = (int64_t)ranks * LOCAL_REQUESTS;
     ith_arena arena = {0};
     group_lay_out(ranks, &arena);
-    const int64_t bytes = arena.used_bytes;
-    if (ith_arena_allocate(context, &arena, "a group of ranks"))
+    if (ith_arena_allocate_zero(context, &arena, "a group of ranks"))
         return NULL;
-    memset(arena.base, 0, (size_t)bytes);
     local_group *group = group_lay_out(ranks, &arena);
     group->world = world;
     group->owner = ith_context_hold(context);
