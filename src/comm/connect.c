@@ -4,9 +4,6 @@
 
 #include "ranks.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define CONNECT_SECONDS 60.0 /* the default of ith_context_set_connect_timeout */
 
 _Static_assert(offsetof(ith_transport_module, name) == offsetof(ith_module_head, name),

@@ -5,7 +5,6 @@
  * cancelled if the system refuses to start one. So either all ranks run or none. */
 #include "ranks.h"
 
-#include "../base/size.h"
 #include "../base/team_limit.h"
 
 #include <omp.h>

@@ -8,7 +8,6 @@
 #include "comm.h"
 
 #include "../base/clock.h"
-#include "../base/size.h"
 #include "../base/trace.h"
 
 #include <math.h>

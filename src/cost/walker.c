@@ -2,8 +2,6 @@
 /* The steps of a rank that is walked (walker.h). */
 #include "walker.h"
 
-#include "../base/size.h"
-
 #include <math.h>
 #include <string.h>
 

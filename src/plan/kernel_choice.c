@@ -8,7 +8,6 @@
 #include "measure.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* Whether this context may use the instructions of a kernel. */
 static bool runs_here(const ith_context *context, const ith_attn_kernel *kernel)

@@ -5,7 +5,6 @@
 
 #include "../base/arena.h"
 #include "../base/clock.h"
-#include "../base/dtype.h"
 #include "../base/random_numbers.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
 
 #include "../base/arena.h"
 #include "../base/clock.h"
-#include "../base/dtype.h"
 #include "../base/parallel.h"
 #include "../base/random_numbers.h"
 #include "../kernels/keyops.h"

@@ -6,11 +6,9 @@
 
 #include "../base/clock.h"
 #include "../base/median.h"
-#include "../base/size.h"
 #include "../plan/agree.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     SMALL_BYTES = 8,        /* a message whose time is the latency */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes this machine by measurement (ith_machine_measure in ithaca/tune.h). Rank 0 measures the kernels, with the
  * memory of one process; then all ranks of the communicator measure their links together. */
-#include "../base/arena.h"
 #include "../base/clock.h"
 #include "../base/cpu.h"
 #include "../base/dtype.h"
@@ -20,7 +19,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

@@ -12,8 +12,6 @@
 #include "../../base/team_limit.h"
 #include "../comm.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 /* Lays out a group and its arrays in one allocation. Returns NULL while the arena only counts bytes. */
