@@ -100,8 +100,8 @@ static double copies_meanwhile(ith_walker *w, double seconds)
     return copies / (double)w->price->units;
 }
 
-/* The price of attention to the keys since the first hop. A rank has the same queries in every step, and the blocks
- * follow from the keys. */
+/* The price of attention to the keys in w->sum.rows. A rank has the same queries in every step, and the blocks follow
+ * from the keys. */
 static double attend_seconds(ith_walker *w)
 {
     const ith_step *step = &w->step;
@@ -113,6 +113,8 @@ static double attend_seconds(ith_walker *w)
     return w->priced.seconds;
 }
 
+/* In place, one of several shards is packed before this step (ith_walker_pack), and the queries attend to all shards in
+ * the last step. */
 void ith_walker_compute(ith_walker *w)
 {
     const ith_price *price = w->price;

@@ -18,7 +18,7 @@ typedef struct ith_walk_sums {
     double exchange, waiting; /* as ith_plan_counters counts them */
     double sent;              /* bytes, as ith_schedule_sent_bytes counts them */
     double work;              /* pairs of queries and keys */
-    double rows, blocks;      /* in place: rows and KV blocks of the shards since the first hop */
+    double rows, blocks;      /* keys and KV blocks of the last COMPUTE step; in place, of all since the first hop */
     double level_bytes[ITH_MACHINE_LEVELS], level_seconds[ITH_MACHINE_LEVELS]; /* messages, as in ith_cost */
 } ith_walk_sums;
 enum { ITH_WALK_SUMS = sizeof(ith_walk_sums) / sizeof(double), ITH_WALK_HOPS = 4 };
