@@ -184,7 +184,7 @@ ith_status ith_plan_list(ith_context *context, const ith_attn_problem *problem, 
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     int64_t heads = 0;
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     ith_status status = take ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "take is NULL");
     if (!status && given)
         status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, &options);

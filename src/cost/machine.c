@@ -231,7 +231,7 @@ ith_status ith_machine_check(ith_context *context, const ith_machine *machine)
 {
     ith_machine_view view;
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     return ith_machine_read(context, machine, &view);
 }
 

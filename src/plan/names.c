@@ -149,13 +149,13 @@ static int take_endings(const char *text)
 ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options)
 {
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     ith_attn_options all = ITH_ATTN_OPTIONS_INIT;
     ith_status status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options, &all);
     if (status)
         return status;
     if (!name)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "the name is NULL");
+        return ith_need(context, name, "name");
     const char *rest = name;
     bool tokamax = !strncmp(rest, "tokamax_", 8);
     rest += tokamax ? 8 : 0;

@@ -172,7 +172,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
         *out = NULL;
     if (!context) {
         ith_comm_abort(comm, ITH_ERR_ARGUMENT);
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     }
     ith_status status = ith_context_check_process(context);
     if (!status)
@@ -180,7 +180,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
     if (status)
         return status;
     /* From here on a failure is shown to the other ranks before it is returned, so that no rank waits for this one. */
-    ith_status mine = out ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
+    ith_status mine = ith_need(context, out, "out");
     const fenv_t before = ith_float_begin();
     status = create(context, problem, options, comm, mine, &plan);
     ith_float_end(before);
@@ -293,7 +293,7 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
 ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     if (!plan)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+        return ith_need(NULL, plan, "plan");
     double start = ith_clock_seconds();
     ith_status status = enter(plan);
     if (status)
