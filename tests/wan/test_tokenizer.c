@@ -396,13 +396,15 @@ static void broken_tokenizer_json_is_refused(void **state)
 }
 
 /* Steps around the vocabulary that SentencePiece has not give other ids in the reference. Each case replaces the steps
- * of the saved file, which are a table of characters, a split at spaces, and a mark for them. */
+ * of the saved file, which are a table of characters, a split at spaces, and a mark for them. Without the mark, or with
+ * one before the first word alone, the reference reads "a red circle" as other pieces. */
 static void steps_of_other_tokenizers_are_refused(void **state)
 {
     (void)state;
 #define TABLE "\"normalizer\": {"
 #define SPLIT "\"pre_tokenizer\": {"
 #define MARK "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":"
+#define STEPS "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
     static const struct {
         const char *from, *to, *word; /* word NULL: the file is taken */
     } edits[] = {
@@ -424,7 +426,17 @@ static void steps_of_other_tokenizers_are_refused(void **state)
          "'Metaspace' of its pre_tokenizer"},
         {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},\"unused\": {",
          "'Metaspace' of its pre_tokenizer"},
+        {SPLIT, "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"unused\": {",
+         "'WhitespaceSplit' of its pre_tokenizer"},
+        {SPLIT, STEPS "{\"type\":\"WhitespaceSplit\"}]},\"unused\": {", "'WhitespaceSplit' of its pre_tokenizer"},
+        {SPLIT, STEPS "]},\"unused\": {", "'' of its pre_tokenizer"},
+        {SPLIT, STEPS "{\"type\":\"WhitespaceSplit\"}," MARK "\"first\"}]},\"unused\": {",
+         "'Metaspace' of its pre_tokenizer"},
+        {SPLIT, STEPS "{\"type\":\"WhitespaceSplit\"}," MARK "\"always\"}]},\"unused\": {", NULL},
+        {SPLIT, STEPS MARK "\"first\"}]},\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":" MARK "\"first\"},\"unused\": {", NULL},
         {SPLIT, "\"pre_tokenizer\":" MARK "\"always\"},\"unused\": {", NULL},
+        {SPLIT, "\"pre_tokenizer\":" MARK "null},\"unused\": {", NULL},
         {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"add_prefix_space\":true},\"unused\": {", NULL},
     };
     for (size_t i = 0; i < 2 * (sizeof edits / sizeof *edits); i++) {

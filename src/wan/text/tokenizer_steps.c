@@ -11,7 +11,9 @@
 
 #include <string.h>
 
-#define SPACE "\xe2\x96\x81" /* ▁, which stands for a space in pieces */
+#define PRE_TOKENIZER "pre_tokenizer"
+#define SPLITS "pretokenizers" /* the steps of a sequence of them */
+#define SPACE "\xe2\x96\x81"   /* ▁, which stands for a space in pieces */
 
 typedef bool step_fn(const json_t *step);
 
@@ -36,11 +38,23 @@ static bool is_normal_step(const json_t *step)
     return is_type(step, "Precompiled") || is_type(step, "Strip") || (is_type(step, "Replace") && joins);
 }
 
-static bool is_split_step(const json_t *step)
+/* Whether a step writes spaces as "▁", and one before the text or before its first part. */
+static bool marks_spaces(const json_t *step)
 {
     const bool prefixed = !json_is_false(json_object_get(step, "add_prefix_space"));
     const bool usual = is_text(step, "replacement", SPACE, SPACE) && is_text(step, "prepend_scheme", "always", "first");
-    return is_type(step, "WhitespaceSplit") || (is_type(step, "Metaspace") && prefixed && usual);
+    return is_type(step, "Metaspace") && prefixed && usual;
+}
+
+/* Whether a step writes "▁" before every part. */
+static bool marks_words(const json_t *step)
+{
+    return marks_spaces(step) && is_text(step, "prepend_scheme", "always", "always");
+}
+
+static bool is_split_step(const json_t *step)
+{
+    return is_type(step, "WhitespaceSplit") || marks_spaces(step);
 }
 
 static ith_status check_step(ith_context *context, const char *path, const char *part, const json_t *step,
@@ -73,8 +87,22 @@ static ith_status check_part(ith_context *context, const char *path, const json_
     return status;
 }
 
+/* Checks that the last step of a pre_tokenizer marks the spaces. Behind a WhitespaceSplit, which drops them, it must mark
+ * each word: with the scheme "first" it would mark one. */
+static ith_status check_marks(ith_context *context, const char *path, const json_t *root)
+{
+    const json_t *whole = json_object_get(root, PRE_TOKENIZER), *list = json_object_get(whole, SPLITS), *last = whole;
+    if (!whole || json_is_null(whole))
+        return ITH_OK;
+    if (is_type(whole, "Sequence"))
+        last = json_array_get(list, json_array_size(list) - 1);
+    return check_step(context, path, PRE_TOKENIZER, last, json_array_size(list) > 1 ? marks_words : marks_spaces);
+}
+
 ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root)
 {
     ith_status status = check_part(context, path, root, "normalizer", "normalizers", is_normal_step);
-    return status ? status : check_part(context, path, root, "pre_tokenizer", "pretokenizers", is_split_step);
+    if (!status)
+        status = check_part(context, path, root, PRE_TOKENIZER, SPLITS, is_split_step);
+    return status ? status : check_marks(context, path, root);
 }
