@@ -160,15 +160,17 @@ typedef struct meter {
     ith_context *context;
     long calls; /* calls of the allocator at the end of the previous layer */
     int layers;
+    int64_t done; /* the progress that was shown last */
 } meter;
 
 /* Called at the end of a layer. */
 static void meter_layer(void *user, int stage, int64_t done, int64_t total)
 {
-    (void)done, (void)total;
     meter *m = user;
     if (stage != ITH_STAGE_TEXT)
         return;
+    assert_true(done > m->done && done <= total); /* each layer is a part of the work, and so is the norm after them */
+    m->done = done;
     if (m->layers++)
         assert_int_equal(atomic_load(&m->allocator.calls), m->calls);
     m->calls = atomic_load(&m->allocator.calls);
@@ -191,6 +193,7 @@ static void check_memory(ith_operand_types types, int64_t count)
     float *rows = malloc(512 * 128 * sizeof *rows);
     check(m.context, ith_text_encode(m.context, encoder, ids, count, rows, &span));
     assert_true(m.layers > config.layers);
+    assert_int_equal(m.done, 100);
     assert_int_equal(memory_of(m.context).peak_bytes - files, predicted);
     free(rows);
     ith_text_encoder_free(m.context, &encoder);
@@ -198,6 +201,38 @@ static void check_memory(ith_operand_types types, int64_t count)
     ith_context_set_observer(m.context, NULL);
     ith_observer_close(&observer);
     ith_context_destroy(&m.context);
+}
+
+/* Stops the encoder when two layers are complete. */
+static void stop_in_the_third(void *user, int stage, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    int *layers = user;
+    if (stage == ITH_STAGE_TEXT && ++*layers == 2)
+        ith_context_interrupt(context);
+}
+
+/* An encoder that is stopped says in which layer. Before the first layer, it waits for the rows of the embedding. */
+static void encoding_can_be_stopped(void **state)
+{
+    (void)state;
+    int layers = 0;
+    ith_observer observer = {.show = stop_in_the_third, .user = &layers};
+    const ith_span span = {ITH_STAGE_TEXT, 0, 100, 100};
+    const int32_t ids[] = {7, 3, 1};
+    float rows[3 * 40];
+    ith_text_encoder *encoder = load(ODD, OPERANDS_F32);
+    ith_observer_open(&observer);
+    ith_context_set_observer(context, &observer);
+    assert_int_equal(ith_text_encode(context, encoder, ids, 3, rows, &span), ITH_ERR_INTERRUPTED);
+    assert_string_equal(ith_context_error(context), "stopped in layer 3 of 3 of the text encoder");
+    assert_int_equal(ith_text_encode(context, encoder, ids, 3, rows, &span), ITH_ERR_INTERRUPTED);
+    assert_null(strstr(ith_context_error(context), "layer"));
+    ith_context_end_interruption(context);
+    check(context, ith_text_encode(context, encoder, ids, 3, rows, &span));
+    ith_context_set_observer(context, NULL);
+    ith_observer_close(&observer);
+    ith_text_encoder_free(context, &encoder);
 }
 
 /* Encoding holds the predicted memory, and allocates nothing between the first layer and the last. */
@@ -499,6 +534,7 @@ int main(void)
         cmocka_unit_test(odd_sizes_are_the_reference),
         cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(wrong_ids_are_refused),
+        cmocka_unit_test(encoding_can_be_stopped),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(other_configurations_are_refused),
         cmocka_unit_test(other_weights_are_refused),
