@@ -188,16 +188,19 @@ static bool should_stop(void)
 /* The encoder holds frames back, and encodes them when the video is finished. */
 static void finishing_can_be_stopped(void **state)
 {
+    static const char *const names[] = {"clip.mp4", "clip.gif"};
     fixture *f = *state;
     ith_video_options options = options_for(f);
     options.should_stop = should_stop;
-    stopped = false;
-    assert_written(f, in_folder(f, "clip.mp4"), &options);
-    assert_int_equal(unlink(f->path), 0);
-    stopped = true;
-    assert_int_equal(write_video(f, f->path, &options), ITH_ERR_INTERRUPTED);
-    assert_non_null(strstr(ith_context_error(f->context), "was not finished"));
-    assert_int_equal(temporary_count(f->folder), 0);
+    for (int i = 0; i < 2; i++) {
+        stopped = false;
+        assert_written(f, in_folder(f, names[i]), &options);
+        assert_int_equal(unlink(f->path), 0);
+        stopped = true;
+        assert_int_equal(write_video(f, f->path, &options), ITH_ERR_INTERRUPTED);
+        assert_non_null(strstr(ith_context_error(f->context), "was not finished"));
+        assert_int_equal(temporary_count(f->folder), 0);
+    }
 }
 
 /* The order of the outer boxes of the file. */
@@ -348,6 +351,44 @@ static void gif_holds_the_frames(void **state)
     }
     free(rgb);
     assert_true(fabs((double)video.file->duration / AV_TIME_BASE - FRAMES / 12.0) < 0.03);
+    decode_close(&video);
+}
+
+/* A frame of 256 shades of one colour takes a whole palette, so three frames of three colours need three. The files grow
+ * with each frame: none is held back. */
+static void every_frame_of_a_gif_has_its_own_palette(void **state)
+{
+    enum { SIDE = 64, COLOURS = 3 };
+    fixture *f = *state;
+    f->width = f->height = SIDE;
+    ith_video_options options = options_for(f);
+    ith_video_writer *writer = NULL;
+    uint8_t rgb[COLOURS][SIDE * SIDE * 3] = {{0}};
+    assert_int_equal(ith_video_open(f->context, in_folder(f, "clip.gif"), &options, &writer), ITH_OK);
+    for (int i = 0; i < COLOURS; i++) {
+        for (int at = 0; at < SIDE * SIDE; at++)
+            rgb[i][3 * at + i] = (uint8_t)(at / 16);
+        assert_int_equal(ith_video_add(writer, rgb[i]), ITH_OK);
+    }
+    assert_int_equal(ith_video_finish(&writer), ITH_OK);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_int_equal(video.count, COLOURS);
+    for (int i = 0; i < COLOURS; i++) {
+        const AVFrame *frame = video.frames[i];
+        int worst = 0, opaque = 0;
+        for (int at = 0; at < SIDE * SIDE; at++) {
+            const uint8_t *pixel = frame->data[0] + at / SIDE * frame->linesize[0] + at % SIDE * 4;
+            opaque += pixel[3] == 255;
+            for (int c = 0; c < 3; c++) {
+                const int error = abs(pixel[2 - c] - rgb[i][3 * at + c]);
+                worst = error > worst ? error : worst;
+            }
+        }
+        print_message("frame %d: %d\n", i, worst);
+        assert_int_equal(opaque, SIDE * SIDE);
+        assert_true(worst <= 2);
+    }
     decode_close(&video);
 }
 
@@ -648,6 +689,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(mp4_depends_on_its_frames_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(frames_are_not_read_beyond_their_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(gif_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_frame_of_a_gif_has_its_own_palette, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pngs_are_exact, set_up, tear_down),
         cmocka_unit_test_setup_teardown(odd_sizes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_that_cannot_be_written, set_up, tear_down),
