@@ -178,6 +178,45 @@ static void mp4_holds_the_frames(void **state)
     decode_close(&video);
 }
 
+/* The mean difference of Cr from that of a ramp of reds, 8 more for each pixel to the right or downwards, whose value at
+ * chroma sample 0 is `at_first`. Samples 2 to 12 lie within the ramp. */
+static double ramp_error(const AVFrame *frame, bool downwards, double at_first)
+{
+    double sum = 0;
+    for (int along = 2; along < 13; along++)
+        for (int across = 2; across < 20; across++) {
+            const int row = downwards ? along : across, column = downwards ? across : along;
+            sum += frame->data[2][row * frame->linesize[2] + column] - bt709(2, at_first + 16 * along, 0, 0);
+        }
+    return sum / (11 * 18);
+}
+
+/* MPEG's chroma samples lie at the left pixel of two, and midway between two rows. */
+static void chroma_lies_where_players_look_for_it(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    ith_video_writer *writer = NULL;
+    uint8_t rgb[2][48 * 64 * 3] = {{0}};
+    options.crf = 1;
+    for (int at = 0; at < 48 * 64; at++) {
+        const int x = at % 64, y = at / 64;
+        rgb[0][3 * at] = (uint8_t)(8 * (x < 31 ? x : 31));
+        rgb[1][3 * at] = (uint8_t)(8 * (y < 31 ? y : 31));
+    }
+    assert_int_equal(ith_video_open(f->context, in_folder(f, "clip.mp4"), &options, &writer), ITH_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ith_video_add(writer, rgb[i]), ITH_OK);
+    assert_int_equal(ith_video_finish(&writer), ITH_OK);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_int_equal(video.count, 2);
+    const double right = ramp_error(video.frames[0], false, 0), down = ramp_error(video.frames[1], true, 4);
+    print_message("Cr differs by %.2f and %.2f\n", right, down);
+    assert_true(fabs(right) < 0.4 && fabs(down) < 0.4);
+    decode_close(&video);
+}
+
 static bool stopped;
 
 static bool should_stop(void)
@@ -392,6 +431,17 @@ static void every_frame_of_a_gif_has_its_own_palette(void **state)
     decode_close(&video);
 }
 
+/* Whether a PNG has a chunk of this name. */
+static bool holds_chunk(const char *path, const char *name)
+{
+    size_t bytes = 0, at = 0;
+    char *file = temporary_read(path, &bytes);
+    while (at + 4 <= bytes && memcmp(file + at, name, 4) != 0)
+        at++;
+    free(file);
+    return at + 4 <= bytes;
+}
+
 static void assert_pngs(fixture *f, const char *folder)
 {
     assert_int_equal(temporary_count(folder), FRAMES);
@@ -402,6 +452,7 @@ static void assert_pngs(fixture *f, const char *folder)
         decoded picture;
         assert_true(decode_open(&picture, path));
         assert_int_equal(picture.count, 1);
+        assert_true(holds_chunk(path, "sRGB"));
         assert_int_equal(picture.frames[0]->format, AV_PIX_FMT_RGB24);
         assert_int_equal(picture.frames[0]->width, f->width);
         assert_int_equal(picture.frames[0]->height, f->height);
@@ -670,6 +721,63 @@ static void videos_reach_the_disk_before_they_have_their_name(void **state)
     sync_path = NULL;
 }
 
+static size_t most_written; /* the most bytes that one call of write takes; 0: all */
+static int close_error;
+
+ssize_t __real_write(int file, const void *data, size_t bytes);
+ssize_t __wrap_write(int file, const void *data, size_t bytes);
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    static int calls;
+    if (most_written && calls++ % 3 == 1) {
+        errno = EINTR;
+        return -1;
+    }
+    return __real_write(file, data, most_written && most_written < bytes ? most_written : bytes);
+}
+
+int __real_close(int file);
+int __wrap_close(int file);
+int __wrap_close(int file)
+{
+    const int result = __real_close(file);
+    if (!close_error)
+        return result;
+    errno = close_error;
+    return -1;
+}
+
+/* A system may take a part of the bytes at a time, be interrupted by a signal, and report a full disk only in close. */
+static void frames_are_written_whole(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    most_written = 100;
+    assert_written(f, in_folder(f, "frames/"), &options);
+    most_written = 0;
+    assert_pngs(f, f->path);
+    close_error = ENOSPC;
+    const ith_status status = write_video(f, in_folder(f, "others/"), &options);
+    close_error = 0;
+    assert_int_equal(status, ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(f->context), strerror(ENOSPC)));
+    assert_int_equal(temporary_count(f->folder), 1);
+}
+
+static void no_descriptor_stays_open(void **state)
+{
+    static const char *const names[] = {"clip.mp4", "clip.gif", "new/", "old", "none/clip.gif"};
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
+    assert_written(f, in_folder(f, "first.mp4"), &options); /* libav may keep some of its own */
+    const int before = temporary_count("/proc/self/fd");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(write_video(f, in_folder(f, names[i]), &options), i < 4 ? ITH_OK : ITH_ERR_IO);
+        assert_int_equal(temporary_count("/proc/self/fd"), before);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     static const char *const names[] = {"clip.mp4", "clip.gif", "clip/"};
@@ -683,6 +791,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(mp4_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(chroma_lies_where_players_look_for_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(finishing_can_be_stopped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mp4_can_start_before_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(crf_and_fps_are_obeyed, set_up, tear_down),
@@ -701,6 +810,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_keeps_the_old_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(videos_reach_the_disk_before_they_have_their_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(frames_are_written_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_descriptor_stays_open, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_allocation_may_fail, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("video", tests, NULL, NULL);
