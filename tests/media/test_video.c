@@ -8,6 +8,7 @@
 #include "support/temporary.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
@@ -173,6 +174,7 @@ static void mp4_holds_the_frames(void **state)
     assert_int_equal(track->codecpar->color_primaries, AVCOL_PRI_BT709);
     assert_int_equal(track->codecpar->color_trc, AVCOL_TRC_BT709);
     assert_int_equal(track->codecpar->color_range, AVCOL_RANGE_MPEG);
+    assert_true(av_q2d(track->codecpar->sample_aspect_ratio) == 1);
     assert_string_equal(av_dict_get(video.file->metadata, "title", NULL, 0)->value, options.title);
     assert_string_equal(av_dict_get(video.file->metadata, "comment", NULL, 0)->value, options.comment);
     decode_close(&video);
@@ -628,6 +630,35 @@ static void the_longest_name_will_do(void **state)
     assert_int_equal(temporary_count(f->folder), 2);
 }
 
+/* A path that the system cannot take is not cut to one that it can: the first 4095 bytes of this one name clip.mp4. */
+static void a_path_that_is_too_long_is_refused(void **state)
+{
+    static const char last[] = "x.mp4";
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    static char path[PATH_MAX + sizeof last];
+    const char *first = in_folder(f, "clip.mp4");
+    memset(path, '/', PATH_MAX);
+    memcpy(path, first, strlen(first));
+    memcpy(path + PATH_MAX, last, sizeof last);
+    assert_int_equal(write_video(f, path, &options), ITH_ERR_IO);
+    assert_int_equal(temporary_count(f->folder), 0);
+}
+
+/* A folder that exists may be a mount point, so its frames are made in it, where they can be renamed. */
+static void frames_are_made_in_the_folder_that_exists(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    ith_video_writer *writer = NULL;
+    assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
+    assert_int_equal(ith_video_open(f->context, f->path, &options, &writer), ITH_OK);
+    assert_int_equal(temporary_count(f->folder), 1);
+    assert_int_equal(temporary_count(f->path), 1);
+    ith_video_discard(&writer);
+    assert_int_equal(temporary_count(f->path), 0);
+}
+
 /* A limit on the size of files takes the place of a full disk: write fails in the middle of the file, too. */
 static void full_disk(void **state)
 {
@@ -807,6 +838,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_folder_named_by_mistake_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(links_are_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_longest_name_will_do, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_path_that_is_too_long_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(frames_are_made_in_the_folder_that_exists, set_up, tear_down),
         cmocka_unit_test_setup_teardown(full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_keeps_the_old_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(videos_reach_the_disk_before_they_have_their_name, set_up, tear_down),
