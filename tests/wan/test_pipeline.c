@@ -465,6 +465,49 @@ static void latents_of_another_run_are_refused(void **state)
     temporary_remove(folder);
 }
 
+/* A tensor of another type or another number of channels or dimensions, or without numbers, is neither noise nor latents
+ * of this model. What a saved run has done says nothing about noise. */
+static void tensors_that_are_no_latents_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        ith_dtype type;
+        int dims;
+        int64_t shape[5];
+        const char *words; /* NULL: the tensor is taken */
+    } cases[] = {
+        {ITH_F32, 3, {16, 4, 4}, "is wanted"},   {ITH_F32, 5, {16, 1, 4, 4, 1}, "is wanted"},
+        {ITH_F32, 4, {8, 1, 4, 4}, "is wanted"}, {ITH_F32, 4, {17, 1, 4, 4}, "is wanted"},
+        {ITH_U8, 4, {16, 1, 4, 4}, "is wanted"}, {ITH_F32, 4, {16, 0, 4, 4}, "is empty"},
+        {ITH_F32, 4, {16, 1, 4, 0}, "is empty"}, {ITH_F32, 4, {16, 1, 4, 4}, NULL},
+    };
+    const char *const keys[] = {"step", "steps"}, *const values[] = {"1", "4"};
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/tensor.safetensors", folder);
+    float *numbers = calloc(17 * 4 * 4, sizeof *numbers);
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const bool noise = i % 2, taken = !cases[i / 2].words;
+        ith_tensor tensor = ITH_TENSOR_INIT;
+        tensor.name = noise ? "noise" : "latents", tensor.data = numbers;
+        tensor.dtype = cases[i / 2].type, tensor.dims = cases[i / 2].dims;
+        memcpy(tensor.shape, cases[i / 2].shape, sizeof cases[i / 2].shape);
+        tensor.bytes = tensor.dtype == ITH_F32 ? 4 : 1;
+        for (int dim = 0; dim < tensor.dims; dim++)
+            tensor.bytes *= tensor.shape[dim];
+        check(context, ith_tensor_file_write(context, path, &tensor, 1, keys, values, noise ? 2 : 0));
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 1;
+        options.noise_file = noise ? path : NULL, options.from_latents = noise ? NULL : path;
+        const ith_status status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
+        if (status != (taken ? ITH_OK : ITH_ERR_FORMAT))
+            fail_msg("case %zu: %s", i, status ? ith_context_error(context) : "taken");
+        if (!taken)
+            assert_non_null(strstr(ith_context_error(context), cases[i / 2].words));
+    }
+    free(numbers);
+    temporary_remove(folder);
+}
+
 /* With this noise the first layer of the transformer overflows. */
 static void latents_that_become_not_finite_end_the_run(void **state)
 {
@@ -548,6 +591,7 @@ int main(void)
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
         cmocka_unit_test(latents_of_another_run_are_refused),
+        cmocka_unit_test(tensors_that_are_no_latents_are_refused),
         cmocka_unit_test(latents_that_become_not_finite_end_the_run),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
     };
