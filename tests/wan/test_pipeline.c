@@ -378,6 +378,56 @@ static void a_run_can_be_stopped(void **state)
     assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_IO);
 }
 
+static ith_generate_options short_run(void)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 4;
+    options.precision = ITH_PRECISION_F32;
+    return options;
+}
+
+/* A guidance of 1 or less has no negative branch: its number does not count. */
+static void guidance_of_one_or_less_is_none(void **state)
+{
+    (void)state;
+    static const double numbers[] = {1, 0.5, 0, -3};
+    ith_tensor_file *runs[4];
+    for (int i = 0; i < 4; i++) {
+        ith_generate_options options = short_run();
+        options.guidance[0] = options.guidance[1] = numbers[i];
+        runs[i] = golden_generate(context, pipeline, 1, &options, NULL);
+        assert_memory_equal(find_floats(runs[i], "final", NULL), find_floats(runs[0], "final", NULL), 16 * 4 * 4 * 4);
+    }
+    for (int i = 0; i < 4; i++)
+        ith_tensor_file_close(&runs[i]);
+}
+
+/* An expert is opened when its first step comes, and stays for all of its steps. */
+static void an_expert_is_opened_once(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "trace.json");
+    ith_context *own = NULL;
+    ith_pipeline *traced = NULL;
+    ith_generate_options options = short_run();
+    options.boundary = 0.9;
+    check(context, ith_context_create(NULL, &own));
+    check(own, ith_pipeline_open(own, "../models/shapes", &traced));
+    check(own, ith_trace_start(own, 100000));
+    check(own, ith_pipeline_generate(traced, NULL, &options, NULL));
+    check(own, ith_trace_save(own, path));
+    char *text = temporary_read(path, NULL);
+    int opened = 0;
+    for (const char *at = text; (at = strstr(at, "\"open transformer\"")); at++)
+        opened++;
+    assert_int_equal(opened, 2);
+    free(text);
+    ith_pipeline_close(&traced);
+    ith_context_destroy(&own);
+    temporary_remove(folder);
+}
+
 static void saved_latents_give_the_same_frames(void **state)
 {
     (void)state;
@@ -588,6 +638,8 @@ int main(void)
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
         cmocka_unit_test(what_would_fit_is_named),
         cmocka_unit_test(a_run_can_be_stopped),
+        cmocka_unit_test(guidance_of_one_or_less_is_none),
+        cmocka_unit_test(an_expert_is_opened_once),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
         cmocka_unit_test(latents_of_another_run_are_refused),
