@@ -378,6 +378,56 @@ static void a_run_can_be_stopped(void **state)
     assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_IO);
 }
 
+static ith_generate_options short_run(void)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 4;
+    options.precision = ITH_PRECISION_F32;
+    return options;
+}
+
+/* A guidance of 1 or less has no negative branch: its number does not count. */
+static void guidance_of_one_or_less_is_none(void **state)
+{
+    (void)state;
+    static const double numbers[] = {1, 0.5, 0, -3};
+    ith_tensor_file *runs[4];
+    for (int i = 0; i < 4; i++) {
+        ith_generate_options options = short_run();
+        options.guidance[0] = options.guidance[1] = numbers[i];
+        runs[i] = golden_generate(context, pipeline, 1, &options, NULL);
+        assert_memory_equal(find_floats(runs[i], "final", NULL), find_floats(runs[0], "final", NULL), 16 * 4 * 4 * 4);
+    }
+    for (int i = 0; i < 4; i++)
+        ith_tensor_file_close(&runs[i]);
+}
+
+/* An expert is opened when its first step comes, and stays for all of its steps. */
+static void an_expert_is_opened_once(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "trace.json");
+    ith_context *own = NULL;
+    ith_pipeline *traced = NULL;
+    ith_generate_options options = short_run();
+    options.boundary = 0.9;
+    check(context, ith_context_create(NULL, &own));
+    check(own, ith_pipeline_open(own, "../models/shapes", &traced));
+    check(own, ith_trace_start(own, 100000));
+    check(own, ith_pipeline_generate(traced, NULL, &options, NULL));
+    check(own, ith_trace_save(own, path));
+    char *text = temporary_read(path, NULL);
+    int opened = 0;
+    for (const char *at = text; (at = strstr(at, "\"open transformer\"")); at++)
+        opened++;
+    assert_int_equal(opened, 2);
+    free(text);
+    ith_pipeline_close(&traced);
+    ith_context_destroy(&own);
+    temporary_remove(folder);
+}
+
 static void saved_latents_give_the_same_frames(void **state)
 {
     (void)state;
@@ -465,6 +515,49 @@ static void latents_of_another_run_are_refused(void **state)
     temporary_remove(folder);
 }
 
+/* A tensor of another type or another number of channels or dimensions, or without numbers, is neither noise nor
+ * latents of this model. What a saved run has done says nothing about noise. */
+static void tensors_that_are_no_latents_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        ith_dtype type;
+        int dims;
+        int64_t shape[5];
+        const char *words; /* NULL: the tensor is taken */
+    } cases[] = {
+        {ITH_F32, 3, {16, 4, 4}, "is wanted"},   {ITH_F32, 5, {16, 1, 4, 4, 1}, "is wanted"},
+        {ITH_F32, 4, {8, 1, 4, 4}, "is wanted"}, {ITH_F32, 4, {17, 1, 4, 4}, "is wanted"},
+        {ITH_U8, 4, {16, 1, 4, 4}, "is wanted"}, {ITH_F32, 4, {16, 0, 4, 4}, "is empty"},
+        {ITH_F32, 4, {16, 1, 4, 0}, "is empty"}, {ITH_F32, 4, {16, 1, 4, 4}, NULL},
+    };
+    const char *const keys[] = {"step", "steps"}, *const values[] = {"1", "4"};
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/tensor.safetensors", folder);
+    float *numbers = calloc(17 * 4 * 4, sizeof *numbers);
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const bool noise = i % 2, taken = !cases[i / 2].words;
+        ith_tensor tensor = ITH_TENSOR_INIT;
+        tensor.name = noise ? "noise" : "latents", tensor.data = numbers;
+        tensor.dtype = cases[i / 2].type, tensor.dims = cases[i / 2].dims;
+        memcpy(tensor.shape, cases[i / 2].shape, sizeof cases[i / 2].shape);
+        tensor.bytes = tensor.dtype == ITH_F32 ? 4 : 1;
+        for (int dim = 0; dim < tensor.dims; dim++)
+            tensor.bytes *= tensor.shape[dim];
+        check(context, ith_tensor_file_write(context, path, &tensor, 1, keys, values, noise ? 2 : 0));
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 1;
+        options.noise_file = noise ? path : NULL, options.from_latents = noise ? NULL : path;
+        const ith_status status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
+        if (status != (taken ? ITH_OK : ITH_ERR_FORMAT))
+            fail_msg("case %zu: %s", i, status ? ith_context_error(context) : "taken");
+        if (!taken)
+            assert_non_null(strstr(ith_context_error(context), cases[i / 2].words));
+    }
+    free(numbers);
+    temporary_remove(folder);
+}
+
 /* With this noise the first layer of the transformer overflows. */
 static void latents_that_become_not_finite_end_the_run(void **state)
 {
@@ -545,9 +638,12 @@ int main(void)
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
         cmocka_unit_test(what_would_fit_is_named),
         cmocka_unit_test(a_run_can_be_stopped),
+        cmocka_unit_test(guidance_of_one_or_less_is_none),
+        cmocka_unit_test(an_expert_is_opened_once),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
         cmocka_unit_test(latents_of_another_run_are_refused),
+        cmocka_unit_test(tensors_that_are_no_latents_are_refused),
         cmocka_unit_test(latents_that_become_not_finite_end_the_run),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
     };

@@ -4,6 +4,8 @@
 #include "support/engine/pipeline_fixture.h"
 #include "support/engine/repackage.h"
 #include "support/temporary.h"
+#include "wan/dit/dit.h"
+#include "wan/run/preview.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -237,12 +239,34 @@ static void memory_is_predicted(void **state)
     ith_context_destroy(&own);
 }
 
+/* Each pixel shows its own latent: four of them lie in one token. */
+static void pixels_lie_where_their_latents_do(void **state)
+{
+    enum { HEIGHT = 4, WIDTH = 6, NUMBERS = HEIGHT * WIDTH };
+    (void)state;
+    const ith_latent_size size = {1, 1, HEIGHT, WIDTH};
+    const ith_dit_shape shape = {.batch = 1, .frames = 1, .height = HEIGHT, .width = WIDTH};
+    const float map[6][2] = {{1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
+    float latents[NUMBERS], tokens[NUMBERS];
+    uint8_t rgb[NUMBERS * 3];
+    for (int i = 0; i < NUMBERS; i++)
+        latents[i] = (float)i / 12 - 1;
+    ith_dit_patchify(latents, 1, &shape, 0, NUMBERS / 4, tokens);
+    ith_preview_draw(map[0], &size, tokens, rgb);
+    for (int i = 0; i < NUMBERS * 3; i++)
+        assert_true(abs(rgb[i] - i / 3 * 255 / 24) <= 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(previews_resemble_the_video), cmocka_unit_test(ranks_show_the_same),
-        cmocka_unit_test(a_decoder_is_enough),         cmocka_unit_test(an_image_is_in_every_preview),
-        cmocka_unit_test(a_callback_may_end_the_run),  cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(pixels_lie_where_their_latents_do),
+        cmocka_unit_test(previews_resemble_the_video),
+        cmocka_unit_test(ranks_show_the_same),
+        cmocka_unit_test(a_decoder_is_enough),
+        cmocka_unit_test(an_image_is_in_every_preview),
+        cmocka_unit_test(a_callback_may_end_the_run),
+        cmocka_unit_test(memory_is_predicted),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }
