@@ -302,6 +302,23 @@ static void what_would_fit_is_named(void **state)
     check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
 }
 
+/* A picture that is as low as a picture can be becomes less wide, and the refusal names its size. */
+static void a_less_wide_picture_is_named(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    options.frames = 1, options.height = 16, options.width = 4096;
+    options.precision = ITH_PRECISION_BF16, options.cfg = ITH_CFG_SEQUENTIAL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
+    int64_t bytes = 0;
+    check(context, ith_predict(pipeline, context, &options, &alone, &bytes));
+    const ith_memory_balance balance = {
+        .bytes = bytes, .host_bytes = bytes, .machine = {{bytes - 1, "are free here"}, {INT64_MAX, "are known of"}}};
+    assert_int_equal(ith_check_memory(pipeline, context, &options, &alone, &balance), ITH_ERR_MEMORY);
+    assert_non_null(strstr(ith_context_error(context), "would do with height 16, width 3072; force"));
+}
+
 /* Two processes of a host take twice the memory of one. The machine's memory is for both. */
 static void processes_of_a_host_share_its_memory(void **state)
 {
@@ -544,6 +561,7 @@ int main(void)
         cmocka_unit_test(processes_of_a_host_share_its_memory),
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
         cmocka_unit_test(what_would_fit_is_named),
+        cmocka_unit_test(a_less_wide_picture_is_named),
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
