@@ -712,6 +712,37 @@ static void folders_of_too_many_files_are_refused(void **state)
     ith_weight_list_free(context, &list);
 }
 
+/* A list goes as deep as it is asked to, and leaves out hidden files and shards after the first. Of the pickles it keeps
+ * one. */
+static void a_list_has_the_weight_files_of_a_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"1.gguf",
+                                        "a/b/3.gguf",
+                                        "a/2.safetensors",
+                                        "a/.hidden.gguf",
+                                        "a.pt",
+                                        "a/b/c/4.gguf",
+                                        "b.pt",
+                                        "a/b/s-00001-of-00002.gguf",
+                                        "c.ckpt",
+                                        ".hidden/5.gguf",
+                                        "a/other.txt",
+                                        "a/b/s-00002-of-00002.gguf"};
+    static const int counts[] = {1, 2, 4, 5};
+    ith_weight_list list;
+    make_folder("a"), make_folder("a/b"), make_folder("a/b/c"), make_folder(".hidden");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        temporary_write(in(names[i]), "", 0);
+    for (int depth = 0; depth < 4; depth++) {
+        check(context, ith_weight_list_read(context, folder, depth, &list));
+        assert_int_equal(list.count, counts[depth]);
+        assert_string_equal(list.pickle, in("a.pt"));
+        ith_weight_list_free(context, &list);
+        assert_int_equal(memory_of(context).current_bytes, 0);
+    }
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static ith_status open_and_check(ith_context *poor, void *user)
@@ -809,6 +840,7 @@ int main(void)
         test(a_number_that_no_component_has_is_no_error),
         test(names_of_shards_make_a_series),
         test(folders_of_too_many_files_are_refused),
+        test(a_list_has_the_weight_files_of_a_folder),
         test(failed_allocations_are_survived),
         test(failed_allocations_for_a_variant_are_survived),
         test(a_lack_of_memory_is_told_from_a_wrong_folder),
