@@ -343,6 +343,21 @@ static void memory_of_weights_is_given_up_first(void **state)
     pipeline->model->vae.levels = levels;
 }
 
+/* What was asked for is not taken back, however little memory there is: the run is refused instead. */
+static void packed_weights_that_were_asked_for_stay(void **state)
+{
+    (void)state;
+    const ith_machine_memory none = {{0, "are free"}, {0, "are free"}};
+    const ith_team alone = {
+        .ranks = 1, .processes = 1, .hosts = 1, .host_processes = 1, .count = 1, .shares_memory = true};
+    ith_generate_options options = small_run();
+    int64_t bytes = 0;
+    options.keep_packed = ITH_KEEP_ALL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    check(context, ith_predict_settled(pipeline, context, &options, &alone, &none, &bytes));
+    assert_int_equal(options.keep_packed, ITH_KEEP_ALL);
+}
+
 /* Latents that are only decoded have a size already. */
 static void a_run_from_latents_keeps_its_size(void **state)
 {
@@ -623,6 +638,7 @@ int main(void)
         cmocka_unit_test(a_less_wide_picture_is_named),
         cmocka_unit_test(memory_of_weights_is_given_up_first),
         cmocka_unit_test(a_run_from_latents_keeps_its_size),
+        cmocka_unit_test(packed_weights_that_were_asked_for_stay),
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
