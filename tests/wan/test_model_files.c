@@ -571,6 +571,9 @@ static void unknown_sizes_are_refused(void **state)
         const char *words;
     } cases[] = {
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 7}", ITH_ERR_FORMAT, "7 heads"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 0}", ITH_ERR_FORMAT, "num_heads"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 64}", ITH_ERR_FORMAT, "64 heads"}, /* of three numbers */
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"eps\": 1}", ITH_ERR_FORMAT, "eps must be between"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 64}", ITH_ERR_FORMAT, "dim is 64"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"model_type\": \"vace\"}", ITH_ERR_UNSUPPORTED, "vace"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"qk_norm\": false}", ITH_ERR_UNSUPPORTED, "qk_norm"},

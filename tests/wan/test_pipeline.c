@@ -358,6 +358,21 @@ static void packed_weights_that_were_asked_for_stay(void **state)
     assert_int_equal(options.keep_packed, ITH_KEEP_ALL);
 }
 
+/* Two ranks in a process and one in another are two hosts for a prediction that knows no more, and share out weights. */
+static void an_uneven_number_of_ranks_makes_two_processes(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    int64_t alone = 0, shared = 0;
+    const int64_t levels = pipeline->model->vae.levels;
+    pipeline->model->vae.levels = 0; /* as above */
+    check(context, ith_pipeline_predict(pipeline, &options, 3, 2, &alone));
+    options.shard_weights = 1;
+    check(context, ith_pipeline_predict(pipeline, &options, 3, 2, &shared));
+    pipeline->model->vae.levels = levels;
+    assert_true(shared > alone);
+}
+
 /* Latents that are only decoded have a size already. */
 static void a_run_from_latents_keeps_its_size(void **state)
 {
@@ -638,6 +653,7 @@ int main(void)
         cmocka_unit_test(a_less_wide_picture_is_named),
         cmocka_unit_test(memory_of_weights_is_given_up_first),
         cmocka_unit_test(a_run_from_latents_keeps_its_size),
+        cmocka_unit_test(an_uneven_number_of_ranks_makes_two_processes),
         cmocka_unit_test(packed_weights_that_were_asked_for_stay),
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
