@@ -107,8 +107,7 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
         snprintf(frames, sizeof frames, ", frames %lld", (long long)other->frames);
     if (other->height != asked->height || other->width != asked->width)
         snprintf(size, sizeof size, ", height %lld, width %lld", (long long)other->height, (long long)other->width);
-    snprintf(text, bytes, "%s%s%s%s%s%s",
-             other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
+    snprintf(text, bytes, "%s%s%s%s%s%s", other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
              other->shard_weights != asked->shard_weights ? ", shard_weights off" : "",
              other->precision != asked->precision ? ", precision bf16" : "",
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
