@@ -39,6 +39,14 @@ typedef struct rank_thread {
     int threads; /* size of the OpenMP teams of this rank */
 } rank_thread;
 
+/* The ranks of a run, whose contexts and communicators also lie in lists for ith_ranks_make. */
+typedef struct crew {
+    int ranks;
+    rank_thread *all;
+    ith_context **contexts;
+    ith_comm **comms;
+} crew;
+
 static gate wait_at_gate(rank_run *run)
 {
     pthread_mutex_lock(&run->lock);
@@ -94,24 +102,24 @@ static void *rank_main(void *argument)
 }
 
 /* Makes a context and a communicator for each rank, and gives each rank its share of the threads. */
-static ith_status create_ranks(ith_context *context, rank_run *run, ith_ranks_make make, void *make_user, int ranks,
-                               int threads, rank_thread *all, ith_context **contexts, ith_comm **comms)
+static ith_status create_ranks(ith_context *context, rank_run *run, const crew *c, int threads, ith_ranks_make make,
+                               void *make_user)
 {
-    for (int i = 0; i < ranks; i++) {
+    for (int i = 0; i < c->ranks; i++) {
         int64_t begin, share;
-        ith_share(threads, ranks, i, &begin, &share);
-        all[i].run = run;
-        all[i].threads = share > 1 ? (int)share : 1;
-        ith_status status = ith_context_clone(context, &all[i].context);
+        ith_share(threads, c->ranks, i, &begin, &share);
+        c->all[i].run = run;
+        c->all[i].threads = share > 1 ? (int)share : 1;
+        ith_status status = ith_context_clone(context, &c->all[i].context);
         if (status)
             return status;
-        contexts[i] = all[i].context;
+        c->contexts[i] = c->all[i].context;
     }
-    ith_status status = make(make_user, contexts, ranks, comms);
+    ith_status status = make(make_user, c->contexts, c->ranks, c->comms);
     if (status)
-        return ith_fail(context, status, "%s", ith_context_error(contexts[0]));
-    for (int i = 0; i < ranks; i++)
-        all[i].comm = comms[i];
+        return ith_fail(context, status, "%s", ith_context_error(c->contexts[0]));
+    for (int i = 0; i < c->ranks; i++)
+        c->all[i].comm = c->comms[i];
     return ITH_OK;
 }
 
@@ -133,23 +141,23 @@ static int start(rank_thread *rank)
 
 /* Starts all threads, which wait at the gate. Opens the gate if all have started, and cancels it otherwise. Waits until
  * all threads have ended. */
-static ith_status run_threads(ith_context *context, rank_run *run, int ranks, rank_thread *all)
+static ith_status run_threads(ith_context *context, rank_run *run, const crew *c)
 {
     int started = 0, failure = 0;
-    while (started < ranks && !failure) {
-        failure = start(&all[started]);
+    while (started < c->ranks && !failure) {
+        failure = start(&c->all[started]);
         started += !failure;
     }
     if (failure) { /* ranks of other processes learn the reason */
-        ith_fail(all[0].context, ITH_ERR_MEMORY, "rank %d of %d could not be started: %s", started, ranks,
+        ith_fail(c->all[0].context, ITH_ERR_MEMORY, "rank %d of %d could not be started: %s", started, c->ranks,
                  strerror(failure));
-        ith_comm_abort(all[0].comm, ITH_ERR_MEMORY);
+        ith_comm_abort(c->all[0].comm, ITH_ERR_MEMORY);
     }
     move_gate(run, failure ? GATE_CANCELLED : GATE_OPEN);
     for (int i = 0; i < started; i++)
-        pthread_join(all[i].thread, NULL);
+        pthread_join(c->all[i].thread, NULL);
     if (failure)
-        return ith_fail(context, ITH_ERR_MEMORY, "%s", ith_context_error(all[0].context));
+        return ith_fail(context, ITH_ERR_MEMORY, "%s", ith_context_error(c->all[0].context));
     return run->status ? ith_fail(context, run->status, "%s", run->sentence) : ITH_OK;
 }
 
@@ -175,22 +183,23 @@ ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_u
                          ith_rank_fn fn, void *user)
 {
     rank_run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .fn = fn, .user = user};
-    rank_thread *all = ith_alloc_zero(context, ranks, sizeof *all, "the ranks");
-    ith_context **contexts = ith_alloc_zero(context, ranks, sizeof *contexts, "the ranks");
-    ith_comm **comms = ith_alloc_zero(context, ranks, sizeof *comms, "the ranks");
+    const crew c = {.ranks = ranks,
+                    .all = ith_alloc_zero(context, ranks, sizeof(rank_thread), "the ranks"),
+                    .contexts = ith_alloc_zero(context, ranks, sizeof(ith_context *), "the ranks"),
+                    .comms = ith_alloc_zero(context, ranks, sizeof(ith_comm *), "the ranks")};
     ith_status status = ITH_ERR_MEMORY;
     threads = ith_threads_or(threads, omp_get_max_threads());
-    if (all && contexts && comms)
-        status = create_ranks(context, &run, make, make_user, ranks, threads, all, contexts, comms);
+    if (c.all && c.contexts && c.comms)
+        status = create_ranks(context, &run, &c, threads, make, make_user);
     if (!status)
-        status = run_threads(context, &run, ranks, all);
-    for (int i = 0; all && i < ranks; i++)
-        ith_comm_destroy(&all[i].comm);
-    for (int i = 0; all && i < ranks; i++)
-        ith_context_destroy(&all[i].context);
-    ith_free(context, comms);
-    ith_free(context, contexts);
-    ith_free(context, all);
+        status = run_threads(context, &run, &c);
+    for (int i = 0; c.all && i < ranks; i++)
+        ith_comm_destroy(&c.all[i].comm);
+    for (int i = 0; c.all && i < ranks; i++)
+        ith_context_destroy(&c.all[i].context);
+    ith_free(context, c.comms);
+    ith_free(context, c.contexts);
+    ith_free(context, c.all);
     pthread_cond_destroy(&run.moved);
     pthread_mutex_destroy(&run.lock);
     return status;

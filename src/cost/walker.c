@@ -92,7 +92,7 @@ static double copies_meanwhile(ith_walker *w, double seconds)
     double copies = 0;
     for (int i = 0; i < ITH_EXCHANGES; i++) {
         ith_walk_exchange *e = &w->exchanges[i];
-        if (!e->active || e->copies == 0 || e->ready >= w->sum.now + seconds)
+        if (!e->active || e->ready >= w->sum.now + seconds)
             continue;
         copies += e->copies;
         e->copies = 0;
@@ -260,10 +260,10 @@ double ith_walker_wait(ith_walker *w)
 
 /* ---- Hops that repeat ------------------------------------------------------------------------------------------ */
 
-/* Whether an exchange still has work for a link or for the rank. */
+/* Whether an exchange still has work for a link. */
 static bool is_under_way(const ith_walk_exchange *e)
 {
-    bool works = e->copies > 0;
+    bool works = false;
     for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
         works |= e->work[level] > 0;
     return e->active && works;
@@ -274,8 +274,6 @@ bool ith_walker_repeats(const ith_walker *w)
 {
     const double *now = (const double *)&w->sum, *middle = (const double *)&w->before[1],
                  *past = (const double *)&w->before[3];
-    if (w->hops < ITH_WALK_HOPS)
-        return false;
     for (int i = 0; i < ITH_EXCHANGES; i++)
         if (is_under_way(&w->exchanges[i]))
             return false; /* inputs or outputs of a chunk use the links too */
@@ -294,7 +292,6 @@ void ith_walker_end_hop(ith_walker *w, int skipped)
     ith_schedule_skip_hops(&w->schedule, skipped);
     memmove(w->before + 1, w->before, ITH_WALK_HOPS * sizeof *w->before);
     w->before[0] = w->sum;
-    w->hops = skipped ? 0 : w->hops + 1;
 }
 
 /* ---- The walk -------------------------------------------------------------------------------------------------- */

@@ -58,7 +58,6 @@ struct ith_walker {
     ith_step step; /* the step at which the walk has stopped */
     ith_walk_sums sum;
     ith_walk_sums before[ITH_WALK_HOPS + 1]; /* the sums at the ends of the last hops, the last one first */
-    int hops;                                /* hops that have ended since the last were left out */
     int64_t posts;
     double covered; /* end of the time in which exchanges were under way */
     ith_walk_exchange exchanges[ITH_EXCHANGES];
@@ -100,7 +99,8 @@ double ith_walker_busy(const ith_walker *walker);
 /* Whether a rank works longer than another one, and not by rounding alone. */
 bool ith_walker_is_busier(const ith_walker *walker, const ith_walker *other);
 
-/* Whether the last two hops have added the same as the two before them. */
+/* Whether the last two hops have added the same as the two before them. It counts only where hops are alike
+ * (ith_schedule_hops_alike), because four hops have ended there. */
 bool ith_walker_repeats(const ith_walker *walker);
 /* A hop has ended: leaves out the next `skipped` hops, which add as much as the last ones. */
 void ith_walker_end_hop(ith_walker *walker, int skipped);

@@ -20,6 +20,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -408,6 +409,193 @@ static void the_best_of_the_turns_counts(void **state)
     assert_int_equal(turns[2], 2);
 }
 
+/* A kernel that is too slow or too fast for any number, or fails (user: NULL). */
+static ith_status extreme_rate(void *user, int index, double *rate)
+{
+    *rate = index ? 1e30 : 1e-30;
+    return user ? ITH_OK : ITH_ERR_IO;
+}
+
+static void rates_have_limits(void **state)
+{
+    (void)state;
+    ith_wisdom_entry entry = {.count = 2, .figures = {{"a", 0}, {"b", 0}}};
+    assert_int_equal(ith_measure_in_turns(extreme_rate, &entry, &entry), ITH_OK);
+    assert_int_equal(entry.figures[0].value, 1);
+    assert_int_equal(entry.figures[1].value, ITH_WISDOM_MOST);
+    assert_int_equal(ith_measure_in_turns(extreme_rate, NULL, &entry), ITH_ERR_IO);
+}
+
+/* ---- What a kernel is asked when it is timed ------------------------------------------------------------------- */
+
+/* The last turn of a kernel that computes nothing, and what was wrong in all turns. */
+typedef struct turn {
+    int64_t packed, keys, queries; /* keys that were packed; keys that a block of queries has met; queries in all */
+    bool attended;
+    int wrong;
+} turn;
+
+enum {
+    LARGE_BYTES = 64,        /* of a number of a packed key */
+    LARGE_SCRATCH = 1 << 20, /* bytes of scratch memory of the large kernel and of the small one */
+    SMALL_SCRATCH = 64
+};
+
+static turn large_turn, small_turn;
+static const char *largest_end; /* the end of the largest allocation, which is the trial's */
+static size_t largest_bytes;
+
+static void *allocate(void *user, size_t bytes, size_t alignment)
+{
+    char *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    (void)user;
+    if (memory && bytes > largest_bytes)
+        largest_bytes = bytes, largest_end = memory + bytes;
+    return memory;
+}
+
+static void release(void *user, void *memory)
+{
+    (void)user;
+    free(memory);
+}
+
+static void count_packed(turn *t, const ith_attn_pack *pack)
+{
+    if (t->attended)
+        *t = (turn){.wrong = t->wrong};
+    t->packed += pack->keys;
+}
+
+/* Checks the order of the calls and the size of their memory. The scratch memory lies behind the packed keys. */
+static void check_call(turn *t, const ith_attn_call *call, int64_t key_bytes, int64_t scratch_bytes)
+{
+    const char *packed = call->packed, *scratch = call->scratch;
+    t->attended = true;
+    t->wrong += call->first != (t->keys == 0);
+    t->wrong += scratch - packed < (t->packed - t->keys) * key_bytes;
+    t->wrong += largest_end - scratch < scratch_bytes;
+    t->keys += call->keys;
+    t->wrong += t->keys > t->packed || call->last != (t->keys == t->packed);
+    if (t->keys < t->packed)
+        return;
+    t->keys = 0;
+    t->queries += call->q_rows;
+}
+
+static void pack_large(const ith_attn_pack *pack)
+{
+    count_packed(&large_turn, pack);
+}
+
+static void pack_small(const ith_attn_pack *pack)
+{
+    count_packed(&small_turn, pack);
+}
+
+static void attend_large(const ith_attn_call *call)
+{
+    check_call(&large_turn, call, call->head_dim * LARGE_BYTES, LARGE_SCRATCH);
+}
+
+static void attend_small(const ith_attn_call *call)
+{
+    check_call(&small_turn, call, call->head_dim, SMALL_SCRATCH);
+}
+
+static ith_attn_tile_limits odd_tiles(int64_t head_dim)
+{
+    (void)head_dim;
+    return (ith_attn_tile_limits){{100, 60, 60, 60}, {4, 4, 4, 4}, {100, 60, 60, 60}};
+}
+
+static ith_attn_tile_limits even_tiles(int64_t head_dim)
+{
+    (void)head_dim;
+    return (ith_attn_tile_limits){{16, 16, 16, 16}, {16, 16, 16, 16}, {16, 16, 16, 16}};
+}
+
+static int64_t large_bytes(int64_t keys, int64_t head_dim)
+{
+    return keys * head_dim * LARGE_BYTES;
+}
+
+static int64_t small_bytes(int64_t keys, int64_t head_dim)
+{
+    return keys * head_dim;
+}
+
+static int64_t endless_bytes(int64_t keys, int64_t head_dim)
+{
+    (void)keys, (void)head_dim;
+    return -1;
+}
+
+static int64_t large_scratch(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    (void)head_dim, (void)tiles;
+    return LARGE_SCRATCH;
+}
+
+static int64_t small_scratch(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    (void)head_dim, (void)tiles;
+    return SMALL_SCRATCH;
+}
+
+static int64_t endless_scratch(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    (void)head_dim, (void)tiles;
+    return -1;
+}
+
+static const ith_attn_kernel large_kernel = {.name = "large",
+                                             .tiles = odd_tiles,
+                                             .packed_bytes = large_bytes,
+                                             .scratch_bytes = large_scratch,
+                                             .pack = pack_large,
+                                             .attend = attend_large};
+static const ith_attn_kernel small_kernel = {.name = "small",
+                                             .tiles = even_tiles,
+                                             .packed_bytes = small_bytes,
+                                             .scratch_bytes = small_scratch,
+                                             .pack = pack_small,
+                                             .attend = attend_small};
+
+/* Whatever their tiles are, the kernels meet the same queries and keys, each block of queries all keys in order. There
+ * is memory for the kernel that needs most, also if another one comes after it. */
+static void kernels_are_timed_as_they_are_used(void **state)
+{
+    (void)state;
+    ith_allocator allocator = ITH_ALLOCATOR_INIT;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *context = NULL;
+    allocator.allocate = allocate, allocator.release = release;
+    options.allocator = &allocator;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    for (int softmax = ITH_SOFTMAX_ONLINE; softmax <= ITH_SOFTMAX_FIXED_M; softmax++) {
+        const ith_candidates candidates = {2, {&large_kernel, &small_kernel}};
+        ith_wisdom_entry entry = {.count = 0};
+        large_turn = small_turn = (turn){0};
+        assert_int_equal(ith_measure_kernels(context, ITH_F32, 32, (ith_softmax)softmax, &candidates, &entry), ITH_OK);
+        assert_int_equal(large_turn.wrong + small_turn.wrong, 0);
+        assert_true(large_turn.queries > 0 && large_turn.packed > 0);
+        assert_int_equal(large_turn.queries, small_turn.queries);
+        assert_int_equal(large_turn.packed, small_turn.packed);
+        assert_int_equal(entry.count, 2);
+    }
+    ith_attn_kernel endless[2] = {small_kernel, small_kernel};
+    endless[0].packed_bytes = endless_bytes, endless[1].scratch_bytes = endless_scratch;
+    for (int i = 0; i < 2; i++) {
+        const ith_candidates candidates = {1, {&endless[i]}};
+        ith_wisdom_entry entry = {.count = 0};
+        assert_int_equal(ith_measure_kernels(context, ITH_F32, 32, ITH_SOFTMAX_ONLINE, &candidates, &entry),
+                         ITH_ERR_MEMORY);
+        assert_non_null(strstr(ith_context_error(context), "timing kernel small takes more than a size can hold"));
+    }
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +609,8 @@ int main(void)
         cmocka_unit_test(machines_that_differ_agree),
         cmocka_unit_test(a_later_kernel_must_be_clearly_faster),
         cmocka_unit_test(the_best_of_the_turns_counts),
+        cmocka_unit_test(rates_have_limits),
+        cmocka_unit_test(kernels_are_timed_as_they_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -355,6 +355,14 @@ static void without_queries_there_are_no_steps(void **state)
     }
 }
 
+/* Hops are counted as alike at the beginning of a hop, behind the wait for the hop before, and their number is even. */
+static void check_alike(const ith_schedule *schedule, const ith_step *step)
+{
+    const int alike = ith_schedule_hops_alike(schedule);
+    assert_true(alike >= 0 && alike % 2 == 0);
+    assert_true(alike == 0 || (step->kind == ITH_STEP_WAIT && step->exchange == ITH_EXCHANGE_HOP));
+}
+
 /* Adds up the bytes that a rank sends, hop by hop. */
 static int64_t sent_hop_by_hop(int rank)
 {
@@ -364,6 +372,7 @@ static int64_t sent_hop_by_hop(int rank)
     int64_t sent = 0;
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         bool hop = step.exchange == ITH_EXCHANGE_HOP;
+        check_alike(&schedule, &step);
         for (int i = 0; step.kind == ITH_STEP_POST && !(in_place && hop) && i < step.moves; i++) {
             ith_move move = ith_schedule_move(&schedule, &step, true, i);
             if (move.tensor != ITH_TENSOR_LSE && (hop || move.peer != schedule.ulysses_index))
@@ -402,13 +411,56 @@ static void bytes_of_long_rings(void **state)
     }
 }
 
+/* If all ranks of a ulysses axis can have whole kv heads, no kv head belongs to two ranks or to two chunks. */
+static void kv_heads_are_sent_once(void **state)
+{
+    (void)state;
+    for (int ulysses = 2; ulysses <= 4; ulysses++)
+        for (int64_t each = 1; each <= 3; each++)
+            for (int per_key = 1; per_key <= 4; per_key++)
+                for (int chunks = 1; chunks <= 5; chunks++) {
+                    int64_t sent = 0;
+                    setting = (ith_attn_setting){.ulysses = ulysses, .ring = 1, .chunks = chunks, .folded = true};
+                    setting.problem = (ith_attn_problem){.batch = 1, .kv_heads = ulysses * each, .q_len = 1};
+                    setting.problem.heads = setting.problem.kv_heads * per_key;
+                    for (int chunk = 0; chunk < ith_chunk_count(&setting); chunk++)
+                        for (int rank = 0; rank < ulysses; rank++)
+                            sent += ith_chunk_heads(&setting, chunk, rank).kv_heads;
+                    assert_int_equal(sent, setting.problem.kv_heads);
+                }
+}
+
+/* Where no heads are exchanged, one chunk holds all heads of all batch entries. */
+static void a_ring_has_one_chunk(void **state)
+{
+    (void)state;
+    for (int folded = 0; folded < 2; folded++) {
+        setting = (ith_attn_setting){.ulysses = 1, .ring = 4, .chunks = 3, .folded = folded};
+        setting.problem = (ith_attn_problem){.batch = 3, .heads = 8, .kv_heads = 8, .q_len = 5};
+        assert_int_equal(ith_chunk_count(&setting), 1);
+        assert_int_equal(ith_chunk_heads(&setting, 0, 0).count, 24);
+    }
+}
+
+/* Without queries the batch may be beyond all numbers of chunks. Ranks that each hold all keys need no exchange. */
+static void nothing_to_exchange(void **state)
+{
+    (void)state;
+    setting = (ith_attn_setting){.ulysses = 4, .ring = 1, .chunks = 1, .strategy = ITH_STRATEGY_SINGLE};
+    setting.problem = (ith_attn_problem){.batch = (int64_t)1 << 33, .heads = 8, .kv_heads = 8};
+    assert_int_equal(ith_chunk_count(&setting), 1);
+    assert_int_not_equal(ith_strategy_find(ITH_STRATEGY_SINGLE)->applicable(&setting), ITH_OK);
+    setting.problem.replicated_kv = true;
+    assert_int_equal(ith_strategy_find(ITH_STRATEGY_SINGLE)->applicable(&setting), ITH_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_long_rings),
-        cmocka_unit_test(schedules_fit_together),
-        cmocka_unit_test(a_rank_of_a_hundred_thousand),
-        cmocka_unit_test(without_queries_there_are_no_steps),
+        cmocka_unit_test(bytes_of_long_rings),          cmocka_unit_test(schedules_fit_together),
+        cmocka_unit_test(a_rank_of_a_hundred_thousand), cmocka_unit_test(without_queries_there_are_no_steps),
+        cmocka_unit_test(kv_heads_are_sent_once),       cmocka_unit_test(a_ring_has_one_chunk),
+        cmocka_unit_test(nothing_to_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,32 @@ static void broken_promises_are_failures(void **state)
         assert_int_equal(wrapped_run(&rows[i].table, 2, fails_so, &rows[i].expected), 0);
 }
 
+static double silence_of_nobody(void *state, int64_t request, int *rank)
+{
+    (void)state, (void)request;
+    *rank = 1000000;
+    return 1e9;
+}
+
+static ith_status waits_for_others(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    (void)user;
+    ith_comm_set_timeout(comm, 0.1);
+    SUITE_CHECK(rank_context, ith_comm_barrier(comm) == ITH_ERR_TIMEOUT);
+    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context), " s for other ranks in a barrier"));
+    return ITH_OK;
+}
+
+/* A silent rank that is not in the group has no name. */
+static void the_silence_of_no_rank_names_nobody(void **state)
+{
+    (void)state;
+    ith_transport deaf = ith_local_transport;
+    wrapper table = {&deaf, NULL};
+    deaf.wait = deaf_wait, deaf.silence = silence_of_nobody;
+    assert_int_equal(wrapped_run(&table, 2, waits_for_others, NULL), 0);
+}
+
 /* The number of waits of a rank after which a wait of the transport that never ends counts as a failure of the test. */
 #define MOST_WAITS 100000
 
@@ -282,9 +308,10 @@ static void what_never_arrived_is_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_ends_a_wait_without_end), cmocka_unit_test(broken_promises_are_failures),
-        cmocka_unit_test(a_standstill_is_no_wait),           cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
-        cmocka_unit_test(a_notice_of_no_rank_is_not_heard),  cmocka_unit_test(what_never_arrived_is_a_failure),
+        cmocka_unit_test(a_request_ends_a_wait_without_end),    cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(the_silence_of_no_rank_names_nobody),  cmocka_unit_test(a_standstill_is_no_wait),
+        cmocka_unit_test(a_failure_of_one_rank_ends_the_group), cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
+        cmocka_unit_test(what_never_arrived_is_a_failure),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -144,6 +144,20 @@ static void ranks_on_a_module_are_refused(void **state)
     assert_int_equal(right, 0);
 }
 
+/* A rank that cannot be made: the others go too, with all states of the module, and the sentence tells why. */
+static void a_module_may_miscount(void **state)
+{
+    (void)state;
+    int right = 0, closed = 0;
+    char where[32];
+    snprintf(where, sizeof where, "%p", (void *)&closed);
+    assert_int_equal(ith_run_ranks_connected(context, "miscounting", where, 3, 1, look_at_places, &right),
+                     ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "rank is 7 and size is 3"));
+    assert_int_equal(closed, 3);
+    assert_int_equal(right, 0);
+}
+
 static void the_reason_of_a_refusal_is_told(void **state)
 {
     (void)state;
@@ -157,6 +171,7 @@ static void the_reason_of_a_refusal_is_told(void **state)
     assert_non_null(strstr(ith_context_error(context), "/nowhere/0: No such file"));
     const char *const names[][2] = {{"future", "it was built for ABI 4; this library takes ABI 3"},
                                     {"hollow", "lacks its table or connect"},
+                                    {"tableless", "lacks its table or connect"},
                                     {"absent", "no module ithaca_transport_absent.so was found"},
                                     {"", "no module"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -173,9 +188,11 @@ int main(void)
 {
     if (setenv("ITHACA_PLUGIN_PATH", MODULES, 1))
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_meet_through_a_module), cmocka_unit_test(the_reason_of_a_refusal_is_told),
-        cmocka_unit_test(ranks_run_on_a_module), cmocka_unit_test(the_others_learn_that_a_process_has_no_threads),
-        cmocka_unit_test(ranks_on_a_module_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_meet_through_a_module),
+                                       cmocka_unit_test(the_reason_of_a_refusal_is_told),
+                                       cmocka_unit_test(ranks_run_on_a_module),
+                                       cmocka_unit_test(the_others_learn_that_a_process_has_no_threads),
+                                       cmocka_unit_test(ranks_on_a_module_are_refused),
+                                       cmocka_unit_test(a_module_may_miscount)};
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

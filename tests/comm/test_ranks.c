@@ -9,6 +9,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -143,6 +144,205 @@ static void a_sentence_says_how_two_broadcasts_differ(void **state)
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     assert_int_equal(ith_run_ranks(context, 2, 2, broadcast_from_itself, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "in a broadcast with another root or reduction (exchange 0"));
+    ith_context_destroy(&context);
+}
+
+/* The first rank fails at once, without its communicator, and the second one later. */
+static ith_status fail_one_by_one(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    if (!ith_comm_rank(comm))
+        return ith_fail(context, ITH_ERR_IO, "the disk is lost");
+    while (!ith_comm_failed(comm))
+        nap(1e-3);
+    return ith_fail(context, ITH_ERR_UNSUPPORTED, "the second rank fails too");
+}
+
+/* Ranks of one process need not be named. */
+static void the_first_failure_counts(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, fail_one_by_one, NULL), ITH_ERR_IO);
+    assert_string_equal(ith_context_error(context), "the disk is lost");
+    ith_context_destroy(&context);
+}
+
+static ith_status hear_an_abort(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    if (!ith_comm_rank(comm)) {
+        ith_fail(context, ITH_ERR_IO, "the disk is lost");
+        ith_comm_abort(comm, ITH_ERR_IO);
+    }
+    RANK_CHECK(context, ith_comm_barrier(comm) == ITH_ERR_IO);
+    RANK_CHECK(context, !strcmp(ith_context_error(context), "the disk is lost"));
+    return ITH_OK;
+}
+
+static void an_abort_is_heard_as_it_was_said(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 3, 3, hear_an_abort, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+/* ---- Ranks that stop ------------------------------------------------------------------------------------------- */
+
+static bool always(void *user)
+{
+    (void)user;
+    return true;
+}
+
+/* Gathers more bytes than are copied at once, although this rank no longer wants the data of exchanges. */
+static ith_status gather_unwanted(ith_context *context, ith_comm *comm, void *user)
+{
+    enum { BYTES = 100000 };
+    static char all[2][2 * BYTES], mine[2][BYTES];
+    const int rank = ith_comm_rank(comm);
+    (void)user;
+    memset(mine[rank], 'a' + rank, BYTES);
+    comm->unwanted = always;
+    RANK_TRY(ith_comm_allgather(comm, mine[rank], BYTES, all[rank]));
+    for (int i = 0; i < 2 * BYTES; i++)
+        RANK_CHECK(context, all[rank][i] == 'a' + i / BYTES);
+    return ITH_OK;
+}
+
+static void collectives_of_ranks_that_stop_have_results(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, gather_unwanted, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+enum { LARGE = 100000 }; /* bytes that are not copied before a rank waits */
+
+static atomic_int steps; /* how far the ranks of one of the next two tests have come */
+
+static void await_step(int step)
+{
+    for (double begin = ith_clock_seconds(); atomic_load(&steps) < step && ith_clock_seconds() < begin + 20;)
+        nap(1e-3);
+}
+
+/* Rank 0 waits at length. Rank 1 sends, and does not wait before rank 0 has its data. */
+static ith_status wait_at_length(ith_context *context, ith_comm *comm, void *user)
+{
+    static char data[2][LARGE];
+    const int rank = ith_comm_rank(comm);
+    const ith_transfer transfer = {!rank, {.data = data[rank], .count = {1, 1}, .bytes = LARGE}};
+    ith_request *request = NULL;
+    bool done = true;
+    (void)user;
+    if (rank)
+        nap(0.1);
+    RANK_TRY(ith_comm_post(comm, &transfer, rank, &transfer, !rank, &request));
+    if (rank)
+        await_step(1);
+    else
+        RANK_TRY(comm->transport.wait(comm->transport_state, request->number, 10, &done));
+    atomic_store(&steps, 1);
+    RANK_CHECK(context, done);
+    return ith_comm_wait(comm, &request);
+}
+
+static void a_post_wakes_who_waits_for_it(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    atomic_store(&steps, 0);
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, wait_at_length, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+/* Rank 1 leaves while rank 0 waits for it at length. */
+static ith_status leave_who_waits(ith_context *context, ith_comm *comm, void *user)
+{
+    static char data[LARGE];
+    const ith_transfer transfer = {1, {.data = data, .count = {1, 1}, .bytes = LARGE}};
+    ith_request *request = NULL;
+    bool done = true;
+    (void)user;
+    if (ith_comm_rank(comm)) {
+        nap(0.1);
+        return ITH_OK;
+    }
+    RANK_TRY(ith_comm_post(comm, NULL, 0, &transfer, 1, &request));
+    const double begin = ith_clock_seconds();
+    const ith_status status = comm->transport.wait(comm->transport_state, request->number, 10, &done);
+    RANK_CHECK(context, status == ITH_ERR_ABORTED && ith_clock_seconds() < begin + 9);
+    return ith_comm_wait(comm, &request);
+}
+
+static void who_leaves_wakes_who_waits_for_it(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 2, leave_who_waits, NULL), ITH_ERR_ABORTED);
+    ith_context_destroy(&context);
+}
+
+/* Asked in the middle of a copy, whether its data are still wanted: the group ends meanwhile. */
+static bool end_meanwhile(void *user)
+{
+    (void)user;
+    atomic_store(&steps, 2);
+    await_step(3);
+    nap(0.05);
+    return true;
+}
+
+/* Rank 1 ends the group while rank 0 copies from its memory, and still waits for data of rank 2. */
+static ith_status end_during_a_copy(ith_context *context, ith_comm *comm, void *user)
+{
+    static char data[3][2][LARGE];
+    const int rank = ith_comm_rank(comm);
+    ith_transfer transfers[3];
+    ith_request *request = NULL;
+    (void)user;
+    for (int peer = 0; peer < 3; peer++)
+        transfers[peer] = (ith_transfer){peer, {.data = data[rank][peer % 2], .count = {1, 1}, .bytes = LARGE}};
+    if (rank == 0) {
+        await_step(1);
+        comm->unwanted = end_meanwhile;
+        const ith_status status = ith_comm_exchange(comm, NULL, 0, &transfers[1], 2);
+        await_step(4); /* rank 1 hears of the end of the copy, though this rank has not left */
+        return status;
+    }
+    if (rank == 1) {
+        RANK_TRY(ith_comm_post(comm, &transfers[0], 1, &transfers[2], 1, &request));
+        atomic_store(&steps, 1);
+        await_step(2);
+        atomic_store(&steps, 3);
+        ith_fail(context, ITH_ERR_IO, "the disk is lost");
+        const double begin = ith_clock_seconds();
+        ith_comm_abort(comm, ITH_ERR_IO);
+        atomic_store(&steps, ith_clock_seconds() < begin + 15 ? 4 : 5);
+        return ith_comm_wait(comm, &request);
+    }
+    while (!ith_comm_failed(comm))
+        nap(1e-3);
+    return ITH_OK;
+}
+
+/* An abort returns when nobody uses the memory of its rank any more. */
+static void an_abort_outlasts_a_copy(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    atomic_store(&steps, 0);
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 3, 3, end_during_a_copy, NULL), ITH_ERR_IO);
+    assert_int_equal(atomic_load(&steps), 4);
     ith_context_destroy(&context);
 }
 
@@ -457,6 +657,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_failure_ends_the_call_on_all),
         cmocka_unit_test(a_sentence_says_how_two_broadcasts_differ),
+        cmocka_unit_test(the_first_failure_counts),
+        cmocka_unit_test(an_abort_is_heard_as_it_was_said),
+        cmocka_unit_test(collectives_of_ranks_that_stop_have_results),
+        cmocka_unit_test(a_post_wakes_who_waits_for_it),
+        cmocka_unit_test(who_leaves_wakes_who_waits_for_it),
+        cmocka_unit_test(an_abort_outlasts_a_copy),
         cmocka_unit_test(a_wait_ends_in_time),
         cmocka_unit_test(barriers_order_memory),
         cmocka_unit_test(ranks_agree),

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int knock(uint16_t port)
@@ -58,6 +59,80 @@ static void strangers_are_ignored(void **state)
     int from = -1;
     assert_int_equal(party_hear(p.watches[0], &from, &(const void *){NULL}, &(size_t){0}), ITH_WATCH_MESSAGE);
     assert_int_equal(from, 1);
+    party_part(&p);
+}
+
+/* The first message of a process that connects, as in comm/wire/watch_meet.c. */
+typedef struct greeting {
+    uint64_t magic;
+    int32_t process, processes;
+    uint8_t theirs[ITH_WATCH_COOKIE], mine[ITH_WATCH_COOKIE];
+} greeting;
+
+/* Sends a greeting to process 0. Returns the connection. */
+static int greet(const party *p, const greeting *g)
+{
+    int descriptor = knock(p->all[0].port);
+    assert_true(send(descriptor, g, sizeof *g, MSG_NOSIGNAL) == (ssize_t)sizeof *g);
+    return descriptor;
+}
+
+/* Connections that name a process, but not rightly, get no answer, and the process itself is connected. */
+static void false_names_are_ignored(void **state)
+{
+    (void)state;
+    enum { LIARS = 8 };
+    party p;
+    int liars[LIARS];
+    char answer;
+    party_listen(&p, 3);
+    greeting lies[LIARS];
+    for (int i = 0; i < LIARS; i++) {
+        lies[i] = (greeting){.magic = 0x3168637461777469u, .process = 1, .processes = 3};
+        memcpy(lies[i].theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
+        memcpy(lies[i].mine, p.all[1].cookie, ITH_WATCH_COOKIE);
+    }
+    lies[0].magic ^= 1;
+    lies[1].process = 0;
+    lies[2].process = 3;
+    lies[3].process = -1;
+    lies[4].process = INT32_MAX;
+    lies[5].processes = 4;
+    lies[6].theirs[15] ^= 1;
+    lies[7].mine[15] ^= 1;
+    memcpy(lies[1].mine, p.all[0].cookie, ITH_WATCH_COOKIE);
+    memset(lies[2].mine, 0, ITH_WATCH_COOKIE); /* the cookie of a process that does not exist */
+    memset(p.all[3].cookie, 0, ITH_WATCH_COOKIE);
+    for (int i = 0; i < LIARS; i++)
+        liars[i] = greet(&p, &lies[i]);
+    party_connect(&p);
+    for (int i = 0; i < 3; i++)
+        assert_true(p.met[i]);
+    for (int i = 0; i < LIARS; i++) {
+        assert_true(recv(liars[i], &answer, 1, 0) <= 0);
+        close(liars[i]);
+    }
+    party_part(&p);
+}
+
+/* Who knows the cookies is the process. A second connection of it gets no answer. */
+static void a_process_comes_once(void **state)
+{
+    (void)state;
+    party p;
+    char answer;
+    party_listen(&p, 2);
+    greeting first = {.magic = 0x3168637461777469u, .process = 1, .processes = 2};
+    memcpy(first.theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
+    memcpy(first.mine, p.all[1].cookie, ITH_WATCH_COOKIE);
+    p.absent[1] = true, p.seconds = 1;
+    const int one = greet(&p, &first), two = greet(&p, &first);
+    party_connect(&p);
+    assert_false(p.met[0]);
+    assert_non_null(strstr(p.sentences[0], "took the connection and did not answer"));
+    const bool answered[] = {recv(one, &answer, 1, 0) == 1, recv(two, &answer, 1, 0) == 1};
+    assert_true(answered[0] != answered[1]);
+    close(one), close(two);
     party_part(&p);
 }
 
@@ -109,6 +184,55 @@ static void all_addresses_are_tried(void **state)
             seconds = try_addresses(ipv6);
         assert_true(seconds < 3);
     }
+}
+
+/* Processes without addresses reach one another over the loopback alone, if they run in one network of one system. Who
+ * does not know its system or its network does not try. */
+static void the_loopback_is_for_neighbours(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *boots[2];
+        uint64_t networks[2];
+        bool near;
+    } cases[] = {{{"one", "one"}, {7, 7}, true},
+                 {{"one", "two"}, {7, 7}, false},
+                 {{"", ""}, {7, 7}, false},
+                 {{"one", "one"}, {0, 0}, false},
+                 {{"one", "one"}, {7, 8}, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        party p;
+        party_listen(&p, 2);
+        party_separate(&p);
+        for (int process = 0; process < 2; process++) {
+            snprintf(p.all[process].boot, sizeof p.all[process].boot, "%s", cases[i].boots[process]);
+            p.all[process].network = cases[i].networks[process];
+            p.all[process].interfaces = 0;
+        }
+        p.seconds = cases[i].near ? 60 : 0.3;
+        party_connect(&p);
+        assert_true(p.met[0] == cases[i].near && p.met[1] == cases[i].near);
+        party_part(&p);
+    }
+}
+
+/* A process that says that it has more addresses than an address of a process holds. All of them lead nowhere; the
+ * bytes behind them, which would lead to it, are no addresses. */
+static void addresses_end_with_their_list(void **state)
+{
+    (void)state;
+    party p;
+    party_listen(&p, 2);
+    party_separate(&p);
+    for (int i = 0; i < ITH_WATCH_INTERFACES; i++)
+        p.all[0].interface[i] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
+    const ith_watch_interface right = {.bytes = {127, 0, 0, 1}};
+    memcpy((char *)p.all + offsetof(ith_watch_address, interface) + sizeof p.all[0].interface, &right, sizeof right);
+    p.all[0].interfaces = 60000;
+    p.seconds = 3;
+    party_connect(&p);
+    assert_false(p.met[1]);
+    party_part(&p);
 }
 
 /* Listens at 127.0.0.`last`, at any port if *port is 0. */
@@ -190,6 +314,97 @@ static void an_address_is_tried_again(void **state)
 /* ---- Descriptors ----------------------------------------------------------------------------------------------- */
 
 /* Lets this process open only descriptors below `limit`. Returns the old limit. */
+/* Answers every connection with a welcome whose cookie is wrong, until the listener is shut down. user: the listener.
+ */
+static void *welcome_wrongly(void *user)
+{
+    int descriptor;
+    while ((descriptor = accept(*(const int *)user, NULL, NULL)) >= 0) {
+        struct {
+            uint64_t magic;
+            uint8_t cookie[ITH_WATCH_COOKIE];
+        } answer = {.magic = 0x3168637461777469u};
+        greeting g;
+        if (recv(descriptor, &g, sizeof g, MSG_WAITALL) == (ssize_t)sizeof g)
+            send(descriptor, &answer, sizeof answer, MSG_NOSIGNAL);
+        recv(descriptor, &g, 1, 0); /* until the other end closes it */
+        close(descriptor);
+    }
+    return NULL;
+}
+
+/* An address may lead to another program. Who does not know the cookie is not the process. */
+static void a_false_welcome_is_refused(void **state)
+{
+    (void)state;
+    party p;
+    uint16_t port = 0;
+    pthread_t stranger;
+    party_listen(&p, 2);
+    party_separate(&p);
+    int listener = listen_at(1, &port);
+    p.all[0].port = port, p.absent[0] = true, p.seconds = 0.5;
+    assert_int_equal(pthread_create(&stranger, NULL, welcome_wrongly, &listener), 0);
+    party_connect(&p);
+    assert_false(p.met[1]);
+    assert_non_null(strstr(p.sentences[1], "process 1 on host1 did not reach process 0 on host0"));
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(stranger, NULL);
+    close(listener);
+    party_part(&p);
+}
+
+static bool give_up(void *user, char *sentence, size_t bytes)
+{
+    (void)user;
+    snprintf(sentence, bytes, "it was stopped");
+    return false;
+}
+
+/* A process that gives up waits for the others, so that they learn why, but not for a process of its host that has
+ * ended. */
+static void nobody_waits_for_an_ended_process(void **state)
+{
+    (void)state;
+    party p;
+    party_listen(&p, 2);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_true(child > 0 && waitpid(child, NULL, 0) == child);
+    p.absent[1] = true, p.all[1].pid = child, p.look[0] = give_up;
+    const double begin = party_seconds();
+    party_connect(&p);
+    assert_false(p.met[0]);
+    assert_string_equal(p.sentences[0], "it was stopped");
+    assert_true(party_seconds() < begin + 20);
+    party_part(&p);
+}
+
+/* Process 2 dies when it is connected to process 0. Process 1 hears of it, and does not wait for process 2. */
+static void nobody_waits_for_who_is_blamed(void **state)
+{
+    (void)state;
+    party p;
+    party_listen(&p, 3);
+    party_separate(&p);
+    greeting g = {.magic = 0x3168637461777469u, .process = 2, .processes = 3};
+    memcpy(g.theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
+    memcpy(g.mine, p.all[2].cookie, ITH_WATCH_COOKIE);
+    p.absent[2] = true;
+    const int dying = greet(&p, &g);
+    shutdown(dying, SHUT_WR);
+    const double begin = party_seconds();
+    party_connect(&p);
+    assert_true(party_seconds() < begin + 20);
+    for (int i = 0; i < 2; i++) {
+        assert_false(p.met[i]);
+        assert_non_null(strstr(p.sentences[i], "died while the processes were being connected"));
+    }
+    close(dying);
+    party_part(&p);
+}
+
 static struct rlimit limit_descriptors(rlim_t limit)
 {
     struct rlimit before, now;
@@ -331,6 +546,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_ignored),
+        cmocka_unit_test(false_names_are_ignored),
+        cmocka_unit_test(a_process_comes_once),
+        cmocka_unit_test(the_loopback_is_for_neighbours),
+        cmocka_unit_test(addresses_end_with_their_list),
+        cmocka_unit_test(a_false_welcome_is_refused),
+        cmocka_unit_test(nobody_waits_for_an_ended_process),
+        cmocka_unit_test(nobody_waits_for_who_is_blamed),
         cmocka_unit_test(all_addresses_are_tried),
         cmocka_unit_test(an_address_is_tried_again),
         cmocka_unit_test(few_descriptors_suffice),

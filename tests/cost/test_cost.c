@@ -52,6 +52,14 @@ static ith_cost cost_of(bed *b, int ranks)
     return cost;
 }
 
+static ith_cost simulated(bed *b, int ranks)
+{
+    ith_cost cost = ITH_COST_INIT;
+    if (ith_plan_simulate(b->context, &b->problem, &b->options, &b->machine, ranks, NULL, NULL, &cost))
+        fail_msg("%s", ith_context_error(b->context));
+    return cost;
+}
+
 static void near(double found, double expected)
 {
     if (fabs(found - expected) > 1e-9 * fabs(expected))
@@ -350,6 +358,84 @@ static void test_heads_one_after_another(void **state)
     }
 }
 
+/* The seconds of one query of one head. */
+static const double query_seconds = 4.0 * LENGTH * DIM / 1e12;
+
+/* The unit that ends last determines the time. Of 266 queries the last ten are a block of their own, which has only one
+ * part with queries: one unit computes 64, 64 and 10 queries, the other one 64 and 64. */
+static void test_a_short_block(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.problem.heads = 1, b.problem.q_len = 266, b.machine.rank_units = 2;
+    near(cost_of(&b, 1).compute_seconds, 138 * query_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* With many tasks or units, all queries are shared out evenly, and half of the last tasks, 64 queries long, are left
+ * over for all units but one. A block of 64 queries is cut into four parts, and no further. */
+static void test_many_tasks(void **state)
+{
+    (void)state;
+    static const int all_units[] = {6, 30, 300};
+    bed b;
+    make_bed(&b);
+    b.machine.host_units = 300;
+    b.problem.kv_heads = 1; /* all heads attend in one loop */
+    for (int i = 0; i < 3; i++) {
+        const int units = all_units[i];
+        b.machine.rank_units = units;
+        const double even = (double)HEADS * LENGTH / units, left_over = 64.0 / 2 * (units - 1) / units;
+        if (units != 30) /* 30 units have few enough tasks to be followed */
+            near(cost_of(&b, 1).compute_seconds, (even + left_over) * query_seconds);
+        else
+            assert_true(fabs(cost_of(&b, 1).compute_seconds - even * query_seconds) <= 64 * query_seconds);
+    }
+    b.problem.heads = b.problem.kv_heads = 1, b.problem.q_len = 64;
+    near(cost_of(&b, 1).compute_seconds, 16 * query_seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* The overhead of a call is proportional to its queries, so shorter blocks have the same overhead all together. */
+static void test_calls_of_other_blocks(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.rate.call_seconds = 1e-6;
+    const double before = cost_of(&b, 1).compute_seconds;
+    b.options.block_q = 64;
+    near(cost_of(&b, 1).compute_seconds, before);
+    ith_context_destroy(&b.context);
+}
+
+/* If each unit has half of its rate while all compute, all work takes twice as long. */
+static void test_busy_units(void **state)
+{
+    (void)state;
+    for (int strategy = ITH_STRATEGY_ULYSSES; strategy <= ITH_STRATEGY_RING; strategy++) {
+        bed b;
+        make_bed(&b);
+        b.level.copy_bytes_per_second = b.rate.pack_bytes_per_second = b.rate.offset_bytes_per_second = 1e9;
+        b.machine.host_units = 2, b.machine.row_bytes_per_second = 1e9;
+        b.problem.dtype = b.rate.dtype = ITH_F32;
+        b.options.strategy = (ith_strategy)strategy, b.options.softmax = ITH_SOFTMAX_FIXED_M;
+        for (int compress = ITH_COMPRESS_OFF; compress <= ITH_COMPRESS_BF16; compress++) {
+            b.options.compress = (ith_compress)compress, b.machine.busy_share = 1;
+            const ith_cost fast = cost_of(&b, 2);
+            b.machine.busy_share = 0.5;
+            const ith_cost slow = cost_of(&b, 2);
+            assert_true(fast.copy_seconds > 0 && fast.pack_seconds > 0 && fast.offset_seconds > 0);
+            near(slow.compute_seconds, 2 * fast.compute_seconds);
+            near(slow.copy_seconds, 2 * fast.copy_seconds);
+            near(slow.pack_seconds, 2 * fast.pack_seconds);
+            near(slow.offset_seconds, 2 * fast.offset_seconds);
+        }
+        ith_context_destroy(&b.context);
+    }
+}
+
 /* By messages, for every shard after the first, all units of a rank load and store its partial results. */
 static void test_partial_results(void **state)
 {
@@ -455,6 +541,11 @@ static void test_one_unit_copies(void **state)
     cost = cost_of(&b, 2); /* of each tensor a rank keeps a quarter, and gets a quarter */
     near(cost.copy_seconds, 2 * 4 * tensor / 4 / 1e9);
     near(cost.seconds, compute_all / 4 + cost.copy_seconds);
+    near(cost.exchange_seconds, 4 * tensor / 4 / 1e9); /* an exchange ends when the rank has copied what it gets */
+    near(cost.hidden_share, 0);
+    near(simulated(&b, 2).seconds, cost.seconds);
+    b.options.strategy = ITH_STRATEGY_RING, b.problem.q_len = 1; /* the second rank has nothing to compute meanwhile */
+    near(cost_of(&b, 2).copy_seconds, 2 * tensor / 2 / 1e9);
     ith_context_destroy(&b.context);
 }
 
@@ -503,6 +594,26 @@ static void test_few_heads(void **state)
     near(cost_of(&b, 4).compute_seconds, head / LENGTH);
     b.problem.q_len = LENGTH; /* shards of 2731, 2731 and 2730 keys */
     near(cost_of(&b, 3).compute_seconds, head * 2731 / LENGTH);
+    ith_context_destroy(&b.context);
+}
+
+/* In two chunks of 12 heads the third of four ranks has three heads: first of two kv heads, packed one after the other,
+ * and then of one. The loops over 2, 1 and 3 heads of 16 blocks take 43, 22 and 64 quarters on three units. */
+static void test_chunks_with_different_kv_heads(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    ith_machine_level levels[2] = {b.level, b.level};
+    levels[0].ranks = 3; /* the third rank is the last of its host, and is walked */
+    b.machine.levels = levels, b.machine.level_count = 2, b.machine.rank_units = 3;
+    b.rate.pack_bytes_per_second = 1e9;
+    b.problem.heads = 24, b.problem.kv_heads = 3, b.problem.q_len = LENGTH / 2;
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 2;
+    const double quarter = compute_all / HEADS / (LENGTH / 256) / 4;
+    const ith_cost cost = cost_of(&b, 4);
+    near(cost.pack_seconds, 3 * 2.0 * LENGTH * DIM * BYTES / 3e9);
+    near(cost.compute_seconds, (43 + 22 + 64) * quarter);
     ith_context_destroy(&b.context);
 }
 
@@ -590,6 +701,10 @@ int main(void)
                                        cmocka_unit_test(test_hosts_share_units),
                                        cmocka_unit_test(test_kv_heads),
                                        cmocka_unit_test(test_heads_one_after_another),
+                                       cmocka_unit_test(test_a_short_block),
+                                       cmocka_unit_test(test_many_tasks),
+                                       cmocka_unit_test(test_calls_of_other_blocks),
+                                       cmocka_unit_test(test_busy_units),
                                        cmocka_unit_test(test_partial_results),
                                        cmocka_unit_test(test_meetings),
                                        cmocka_unit_test(test_hidden_share),
@@ -597,6 +712,7 @@ int main(void)
                                        cmocka_unit_test(test_copies_of_compressed_rows),
                                        cmocka_unit_test(test_uneven_traffic),
                                        cmocka_unit_test(test_few_heads),
+                                       cmocka_unit_test(test_chunks_with_different_kv_heads),
                                        cmocka_unit_test(test_no_offsets_with_an_additive_mask),
                                        cmocka_unit_test(test_rates_and_units),
                                        cmocka_unit_test(test_small_stack)};

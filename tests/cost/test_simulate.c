@@ -234,6 +234,24 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends: with a latency
+ * as long as their transfer, and beside short exchanges of heads. */
+static void test_a_long_line(void **state)
+{
+    (void)state;
+    for (int ulysses = 1; ulysses <= 2; ulysses++)
+        for (int slow = 0; slow < 2; slow++) {
+            scene s;
+            make_scene(&s);
+            s.options.ulysses = ulysses, s.options.ring = 40, s.options.chunks = 1;
+            s.options.direction = ITH_DIRECTION_BIDIR;
+            s.problem.q_len = s.problem.kv_len = 4000;
+            s.levels[0].ranks = ulysses, s.levels[1].latency_seconds = slow ? 8e-4 / ulysses : 1e-5;
+            compare(&s, 40 * ulysses);
+            ith_context_destroy(&s.context);
+        }
+}
+
 /* A piece of work in a trace. */
 typedef struct piece {
     int rank;
@@ -453,6 +471,34 @@ static void test_ends_on_a_ring(void **state)
             within(end[r] - begin, done[r], 1e-5);
         ith_context_destroy(&s.context);
     }
+}
+
+/* Rank 2 of a ring of three is slow, and posts its second hop while rank 0 computes. Nobody knew when rank 0 began, so
+ * rank 0 copies the shard when it has computed, and before it computes again. */
+static void test_copies_after_a_late_post(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    scene s;
+    piece pieces[RANKS * RANKS];
+    double begin[RANKS];
+    int mine = 0;
+    make_even_scene(&s, RANKS);
+    s.machine.level_count = 2, s.levels[0].ranks = 1; /* level 0 joins nobody, so that only messages are copied */
+    s.levels[1].bytes_per_second = s.levels[1].latency_seconds = 0;
+    const double part = all_attention / RANKS / RANKS, copy = 0.3 * part;
+    s.levels[1].copy_bytes_per_second = 2 * tensor_bytes / RANKS / copy;
+    s.options.strategy = ITH_STRATEGY_RING;
+    s.simulation.slow_rank = 2, s.simulation.slow_factor = 1.2;
+    const int count = list_attention(&s, RANKS, pieces, RANKS * RANKS);
+    assert_int_equal(count, RANKS * RANKS);
+    for (int i = 0; i < count; i++)
+        if (pieces[i].rank == 0)
+            begin[mine++] = pieces[i].begin;
+    assert_int_equal(mine, RANKS);
+    within(begin[1] - begin[0], part + copy, 1e-4);
+    within(begin[2] - begin[0], 2 * (part + copy), 1e-4);
+    ith_context_destroy(&s.context);
 }
 
 /* The host whose ranks have more rows occupies its card longer, and all wait for it. */
@@ -757,6 +803,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_the_model),
                                        cmocka_unit_test(test_other_work),
                                        cmocka_unit_test(test_copies_while_computing),
+                                       cmocka_unit_test(test_a_long_line),
+                                       cmocka_unit_test(test_copies_after_a_late_post),
                                        cmocka_unit_test(test_in_place),
                                        cmocka_unit_test(test_replicated_keys),
                                        cmocka_unit_test(test_a_shared_link),

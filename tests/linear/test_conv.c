@@ -583,6 +583,8 @@ static void test_refusals(void **state)
     const ith_conv_output output = {keep_pixels, NULL};
     ith_conv_begin(&conv.conv);
     assert_int_equal(ith_conv_advance(context, &conv.conv, 4, &output, conv.scratch), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_conv_advance(context, &conv.conv, 1, &output, conv.scratch), ITH_OK);
+    assert_int_equal(ith_conv_advance(context, &conv.conv, 0, &output, conv.scratch), ITH_ERR_ARGUMENT);
     packed_close(&conv);
     const ith_conv_shape endless = {1, 1, 1, 3, 3, 3, INT64_MAX, {ITH_F32, ITH_F32, ITH_F32}, .pairs = false};
     assert_int_equal(packed_open(&conv, context, &endless, w, ITH_F32, b), ITH_OK);

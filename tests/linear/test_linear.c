@@ -476,7 +476,8 @@ static void test_feed_forward(void **state)
     (void)state;
     static const int64_t sizes[][4] = {{1, 1, 1, 1},       {3, 20, 50, 7},      {100, 64, 64, 64},
                                        {60, 33, 401, 90},  {700, 48, 200, 40},  {25, 300, 1000, 300},
-                                       {1300, 16, 70, 16}, {1200, 700, 40, 70}, {64, 256, 512, 256}};
+                                       {1300, 16, 70, 16}, {1200, 700, 40, 70}, {64, 256, 512, 256},
+                                       {2200, 300, 24, 40}}; /* two strips of most kernels, wider than hidden rows */
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)

@@ -145,7 +145,7 @@ static bool advance(const local_state *self)
     bool any = false;
     for (int slot = 0; slot < LOCAL_REQUESTS; slot++) {
         local_request *mine = request_of(group, self->rank, slot);
-        if (!mine->in_flight || !mine->pending)
+        if (!mine->pending)
             continue;
         /* Each rank begins with the next rank, so that few ranks read the same memory at once. */
         for (int i = 1; i < group->size && !ith_local_ended(group->world); i++) {
@@ -218,7 +218,6 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
         local_request *mine = request_of(group, self->rank, operation->request);
         mine->posted = *operation;
         mine->number = group->exchanges[self->rank]++;
-        mine->in_flight = true;
         mark(mine, self->rank, group->size);
         group->changes++;
         serve(self, mine);
@@ -248,7 +247,6 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     }
     ith_status status = ith_local_ended(world) ? ith_local_settle(self) : ITH_OK;
     *done = !status && !mine->pending;
-    mine->in_flight = !status && !*done;
     pthread_mutex_unlock(&world->lock);
     return status;
 }

@@ -29,7 +29,6 @@ typedef struct local_request {
     ith_operation posted;
     /* number of exchanges that the rank posted before this one; -1: the request was never used */
     int64_t number;
-    bool in_flight;
     bool sorted; /* both lists are sorted by peer */
     int pending; /* number of elements of `to` and `from` that are posted or moving */
     /* [group size]: states (local_transfer) of data sent to, and received from, each rank */
