@@ -9,7 +9,6 @@
 #include "kernel_wisdom.h"
 #include "tiles.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* The reason why a kernel cannot compute the problem of a setting; NULL: it can. With fixed_m some heads may use the
@@ -20,17 +19,16 @@ static const char *refusal_of(const ith_attn_setting *s, const ith_device_kernel
     return reason ? reason : ith_device_call_refused(s, kernel, s->softmax, NULL);
 }
 
-/* Lists the names of the kernels that can compute the problem, separated by commas. */
+/* Lists the names of the kernels that can compute the problem; "none" if there are none. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_device_kernel *const *kernels = s->device->module->kernels;
-    size_t length = 0;
-    snprintf(text, text_bytes, "none");
-    for (int i = 0; kernels[i] && length < text_bytes; i++)
-        if (!refusal_of(s, kernels[i])) {
-            int written = snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", kernels[i]->name);
-            length += written > 0 ? (size_t)written : 0;
-        }
+    text[0] = '\0';
+    for (int i = 0; kernels[i]; i++)
+        if (!refusal_of(s, kernels[i]))
+            ith_name_list_add(text, text_bytes, kernels[i]->name);
+    if (!text[0])
+        ith_name_list_add(text, text_bytes, "none");
 }
 
 /* Checks the kernel and the tiles that the options ask for, on this rank. */

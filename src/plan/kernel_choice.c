@@ -8,6 +8,7 @@
 #include "measure.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Whether this context may use the instructions of a kernel. */
 static bool runs_here(const ith_context *context, const ith_attn_kernel *kernel)
@@ -38,17 +39,22 @@ ith_status ith_head_dim_check(ith_context *context, int64_t head_dim)
 
 /* ---- By name --------------------------------------------------------------------------------------------------- */
 
-/* Lists the names of the kernels that run here and take the problem, separated by commas. */
+void ith_name_list_add(char *text, size_t text_bytes, const char *name)
+{
+    const size_t length = strlen(text);
+    snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", name);
+}
+
+/* Lists the names of the kernels that run here and take the problem; "none" if there are none. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_attn_kernel *kernel;
-    size_t length = 0;
-    snprintf(text, text_bytes, "none");
-    for (int i = 0; (kernel = ith_attn_kernel_at(i)) && length < text_bytes; i++)
-        if (fits(s, kernel)) {
-            int written = snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", kernel->name);
-            length += written > 0 ? (size_t)written : 0;
-        }
+    text[0] = '\0';
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++)
+        if (fits(s, kernel))
+            ith_name_list_add(text, text_bytes, kernel->name);
+    if (!text[0])
+        ith_name_list_add(text, text_bytes, "none");
 }
 
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
