@@ -583,7 +583,7 @@ typedef struct ith_attn_tensors {
 /* Computes o and lse of this rank's queries. Collective. Allocates nothing. A row with no key to attend to gives o = 0
  * and lse = -INFINITY. The same inputs give the same bits on every run, and ulysses the same bits as single. Without
  * compression the error of o (relative L2) is at most twice the error of the plain computation: logits and sums in f32,
- * weights rounded to the tensors' type before they are multiplied by v.
+ * probabilities rounded to the tensors' type before they are multiplied by v.
  *
  * ITH_ERR_ARGUMENT on all ranks, with nothing written: a tensor that is missing, misaligned, overlapping or not the
  * same on every rank where it must be (the sentence names the tensor and the rank); or ranks that execute different

@@ -13,8 +13,8 @@
  * All rates are of typical times: work is cut into slices of about half a millisecond, and the median of each slice
  * over several repeats counts. Other programs that interrupt the work now and then do not change the rates. Programs
  * that use caches and memory all the time lower them, as they will slow the run that is predicted. Latencies, and
- * copies between ranks of one process, count by their fastest slice; links between processes by the median of long
- * messages.
+ * copies between ranks of one process, count by their fastest slice; links between processes by the mean of the middle
+ * half of the times of long messages.
  *
  * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too. */
 #ifndef ITHACA_TUNE_H

@@ -3,7 +3,7 @@
  * may use it. Let c = scale log2(e), let k' be the mean of the keys that are not masked (0 if keys are not smoothed),
  * and let all logits be in base 2:
  *
- *     m_i = c q_i . k' + ceil(B_i) - 88,   B_i = c |q_i| max_j |k_j - k'|
+ *     m_i = c q_i . k' + ceil(B_i) - 88,   B_i = |c| |q_i| max_j |k_j - k'|
  *
  * By Cauchy-Schwarz no s_ij - m_i exceeds 88, so nothing overflows. The gate keeps underflow below the rounding error
  * of a row. A head passes if, with B = max_i B_i:

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the tensors of an execution (extents.h). */
-#include "../base/dtype.h"
 #include "extents.h"
 
 /* Whether o is q itself: the same memory with the same strides. This is safe because the computation of a block of o

@@ -183,17 +183,23 @@ static ith_status refuse_one_more(ith_comm *comm, const char *what, int64_t exch
     return ith_comm_refuse(comm, what, reason);
 }
 
-/* Checks an operation, copies the regions that this rank sends to itself, and gives the operation to the transport. The
- * lists must stay unchanged until the request is done. Allocates nothing. stream: ith_operation.stream. */
-static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
-                       const ith_transfer *receives, int64_t receive_count, void *stream, ith_request **out)
+/* An operation without a request. */
+static ith_operation describe(int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
+                              const ith_transfer *receives, int64_t receive_count)
 {
     ith_operation operation = ITH_OPERATION_INIT;
     operation.tag = tag, operation.what = what;
     operation.sends = sends, operation.send_count = send_count;
     operation.receives = receives, operation.receive_count = receive_count;
-    operation.stream = stream;
-    const char *wrong = out ? copy_own(ith_comm_rank(comm), ith_comm_size(comm), &operation) : "out is NULL";
+    return operation;
+}
+
+/* Checks an operation, copies the regions that this rank sends to itself, sets the operation's request, and gives it to
+ * the transport. The lists must stay unchanged until the request is done. Allocates nothing. */
+static ith_status post(ith_comm *comm, ith_operation *operation, ith_request **out)
+{
+    const char *what = operation->what;
+    const char *wrong = out ? copy_own(ith_comm_rank(comm), ith_comm_size(comm), operation) : "out is NULL";
     if (out)
         *out = NULL;
     if (wrong || !comm)
@@ -204,12 +210,12 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     ith_request *request = &comm->requests[comm->posted % comm->transport.requests];
     if (request->in_flight)
         return refuse_one_more(comm, what, request->exchange);
-    operation.request = request->number;
+    operation->request = request->number;
     /* Only exchanges may end without data: ranks read the results of collectives even if they stop. */
-    if (tag == TAG_EXCHANGE)
-        operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
-    request->record = enter_flight(comm, &operation);
-    ith_status status = comm->transport.exchange(comm->transport_state, &operation);
+    if (operation->tag == TAG_EXCHANGE)
+        operation->unwanted = comm->unwanted, operation->unwanted_user = comm->unwanted_user;
+    request->record = enter_flight(comm, operation);
+    ith_status status = comm->transport.exchange(comm->transport_state, operation);
     if (status) {
         ith_flight_end(comm->flight, request->record, ITH_FLIGHT_FAILED);
         return fail(comm, status);
@@ -375,10 +381,10 @@ ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send
 ith_status ith_comm_post_device(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
                                 const ith_transfer *receives, int64_t receive_count, void *stream, ith_request **out)
 {
+    ith_operation operation = describe(TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count);
     bool entered = ith_comm_enter_operation(comm);
-    ith_status status =
-        post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, stream, out);
-    return ith_comm_exit_operation(comm, entered, status);
+    operation.stream = stream;
+    return ith_comm_exit_operation(comm, entered, post(comm, &operation, out));
 }
 
 ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
@@ -398,19 +404,13 @@ ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t 
  * beginning of its second half. Waits for all of them. */
 static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t sends, int64_t receives)
 {
+    ith_operation operation = describe(tag, what, comm->transfers, sends, comm->transfers + comm->size, receives);
     ith_request *request = NULL;
     bool entered = ith_comm_enter_operation(comm);
-    ith_status status =
-        post(comm, tag, what, comm->transfers, sends, comm->transfers + comm->size, receives, NULL, &request);
+    ith_status status = post(comm, &operation, &request);
     if (!status)
         status = ith_comm_wait(comm, &request);
     return ith_comm_exit_operation(comm, entered, status);
-}
-
-/* A transfer of `bytes` contiguous bytes to or from the rank `peer`. */
-static ith_transfer contiguous(int peer, const void *data, int64_t bytes)
-{
-    return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
 }
 
 /* One round: each rank sends the bytes at `mine` to every rank, and receives the bytes of each rank at all + rank *
@@ -418,8 +418,9 @@ static ith_transfer contiguous(int peer, const void *data, int64_t bytes)
 static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const void *mine, int64_t bytes, void *all)
 {
     for (int rank = 0; rank < comm->size; rank++) {
-        comm->transfers[rank] = contiguous(rank, mine, bytes);
-        comm->transfers[comm->size + rank] = contiguous(rank, all ? (char *)all + rank * bytes : NULL, bytes);
+        comm->transfers[rank] = (ith_transfer){rank, ith_region_of(mine, bytes)};
+        comm->transfers[comm->size + rank] =
+            (ith_transfer){rank, ith_region_of(all ? (char *)all + rank * bytes : NULL, bytes)};
     }
     return finish(comm, tag, what, comm->size, comm->size);
 }
@@ -485,10 +486,10 @@ ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int roo
     if (!comm)
         return ITH_OK;
     int64_t sends = 0, receives = comm->rank != root;
-    comm->transfers[comm->size] = contiguous(root, data, bytes);
+    comm->transfers[comm->size] = (ith_transfer){root, ith_region_of(data, bytes)};
     for (int rank = 0; rank < comm->size && comm->rank == root; rank++)
         if (rank != root)
-            comm->transfers[sends++] = contiguous(rank, data, bytes);
+            comm->transfers[sends++] = (ith_transfer){rank, ith_region_of(data, bytes)};
     return finish(comm, TAG_BROADCAST + root, "a broadcast", sends, receives);
 }
 

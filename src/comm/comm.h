@@ -20,9 +20,6 @@
 
 #define ITH_MOST_RANKS (1 << 20) /* the most ranks of a group */
 
-/* A bit of ith_comm.use: the communicator was destroyed. A call that is in progress is the last. */
-#define ITH_COMM_LEFT 2
-
 /* An operation that has been posted. */
 struct ith_request {
     int64_t number;   /* the transport's number for the request */
@@ -62,9 +59,8 @@ struct ith_comm {
     bool one_process;   /* all ranks of the group are threads of one process and may use one another's memory */
     /* whether this rank may use other ranks' memory now: from ith_comm_begin_call to ith_comm_end_call */
     bool sharing;
-    /* number of references (ith_comm_hold); bits: a call is in progress (ith_comm_enter), the rank has left
-     * (ITH_COMM_LEFT) */
-    atomic_int holders, use;
+    atomic_int holders; /* number of references (ith_comm_hold) */
+    atomic_int use;     /* bits, which comm_life.c names: a call is in progress, the communicator was destroyed */
     /* how many plans were made and how many executions began, the same on every rank */
     int64_t plans, executions;
     /* NULL, or a function that returns true when the data of exchanges need no longer arrive. This rank calls it while
@@ -84,6 +80,12 @@ static inline ith_comm *ith_comm_whole(ith_comm *comm)
 int64_t ith_comm_bytes(int64_t requests, int size, bool one_process, bool part);
 /* The bytes that a split of `parent` ranks holds on each of them while it is made, besides the new communicator. */
 int64_t ith_comm_split_bytes(int parent);
+
+/* Makes comms[i], with contexts[i] and states[i], for each of `count` ranks of this process. numbers[i]: its rank in
+ * the group of `size` ranks; NULL: i. On failure no communicator is left, all states are closed, and the error sentence
+ * is in contexts[0]. */
+ith_status ith_comm_create_all(ith_context *const *contexts, int count, const ith_transport *transport, void **states,
+                               const int *numbers, int size, ith_comm **comms);
 
 /* References keep a communicator in memory. Its creator has one, and each plan and each sub-group has one.
  * ith_comm_hold adds a reference. ith_comm_destroy removes the creator's, after the rank has left the group. When the
@@ -136,6 +138,11 @@ const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RAN
 static inline bool ith_comm_takes_device(const ith_comm *comm)
 {
     return comm && comm->transport.device_memory;
+}
+/* The region of `bytes` contiguous bytes. */
+static inline ith_region ith_region_of(const void *data, int64_t bytes)
+{
+    return (ith_region){.data = (void *)data, .count = {1, 1}, .bytes = bytes};
 }
 /* As ith_comm_post, for regions in the memory of a device, if stream is not NULL (ith_operation.stream): transfers of
  * this rank to itself are not among them. Only on transports with device_memory. */

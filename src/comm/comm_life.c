@@ -20,7 +20,11 @@
 #define MOST_PIECE 256
 #define MOST_GATHERED 1024
 
-enum { IN_USE = 1 }; /* A bit of ith_comm.use: a collective call is in progress. */
+/* The bits of ith_comm.use. */
+enum {
+    IN_USE = 1,   /* a call is in progress */
+    DESTROYED = 2 /* the communicator was destroyed; a call that is in progress is the last */
+};
 
 int ith_comm_rank(const ith_comm *comm)
 {
@@ -143,7 +147,7 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
     ith_transport table = ITH_TRANSPORT_INIT;
     if (out)
         *out = NULL;
-    ith_status status = context ? ITH_OK : ith_need(NULL, context, "context");
+    ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, out, "out");
     if (!status)
@@ -169,6 +173,27 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
     ith_flight_set_place((*out)->flight, &place);
     ith_context_set_rank(context, rank);
     return ITH_OK;
+}
+
+ith_status ith_comm_create_all(ith_context *const *contexts, int count, const ith_transport *transport, void **states,
+                               const int *numbers, int size, ith_comm **comms)
+{
+    ith_status status = ITH_OK;
+    int made = 0;
+    while (made < count && !status) {
+        const int rank = numbers ? numbers[made] : made;
+        status = ith_comm_create(contexts[made], transport, states[made], rank, size, &comms[made]);
+        made += !status;
+    }
+    if (!status)
+        return ITH_OK;
+    ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
+    for (int i = 0; i < count; i++)
+        if (i < made)
+            ith_comm_destroy(&comms[i]);
+        else if (transport->close)
+            transport->close(states[i]);
+    return status;
 }
 
 /* ---- Splitting ------------------------------------------------------------------------------------------------- */
@@ -294,7 +319,7 @@ void ith_comm_release(ith_comm *comm)
 bool ith_comm_has_left(const ith_comm *comm)
 {
     const ith_comm *whole = comm->whole ? comm->whole : comm;
-    return (atomic_load(&whole->use) & (ITH_COMM_LEFT | IN_USE)) == ITH_COMM_LEFT;
+    return (atomic_load(&whole->use) & (DESTROYED | IN_USE)) == DESTROYED;
 }
 
 /* Ends the group because of an action of this rank. reason: the action, as the end of a sentence. */
@@ -332,7 +357,7 @@ void ith_comm_destroy(ith_comm **comm)
     *comm = NULL;
     /* keeps the communicator in memory: a call on another thread may end now and remove the creator's reference */
     ith_comm_hold(self);
-    int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
+    int before = atomic_fetch_or(&self->use, DESTROYED);
     if (!(before & IN_USE))
         leave_group(self);
     else
@@ -343,7 +368,7 @@ void ith_comm_destroy(ith_comm **comm)
 /* Removes the mark of a call. If the communicator was destroyed during the call, the rank leaves the group now. */
 static void unmark(ith_comm *comm)
 {
-    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & ITH_COMM_LEFT)
+    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & DESTROYED)
         leave_group(comm);
 }
 
@@ -365,7 +390,7 @@ ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
     ith_comm *taken = comm ? mark(comm) : NULL;
     if (!taken)
         return ITH_OK;
-    if (atomic_load(&taken->use) & ITH_COMM_LEFT)
+    if (atomic_load(&taken->use) & DESTROYED)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "the plan's communicator was destroyed: the plan can only be destroyed");
     return ith_fail(context, ITH_ERR_ARGUMENT,

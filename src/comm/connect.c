@@ -4,9 +4,6 @@
 
 #include "ranks.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define CONNECT_SECONDS 60.0 /* the default of ith_context_set_connect_timeout */
 
 _Static_assert(offsetof(ith_transport_module, name) == offsetof(ith_module_head, name),
@@ -51,29 +48,6 @@ typedef struct connection {
     int *numbers;
 } connection;
 
-/* Makes communicators of the states of the ranks. On failure none is left, and all states are closed. */
-static ith_status wrap_states(const ith_transport_module *module, ith_context *const *contexts, int ranks,
-                              const connection *c, int size, ith_comm **comms)
-{
-    ith_status status = ITH_OK;
-    int made = 0;
-    while (made < ranks && !status) {
-        status =
-            ith_comm_create(contexts[made], module->transport, c->states[made], c->numbers[made], size, &comms[made]);
-        made += !status;
-    }
-    if (!status)
-        return ITH_OK;
-    if (made)
-        ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
-    for (int i = 0; i < ranks; i++)
-        if (i < made)
-            ith_comm_destroy(&comms[i]);
-        else if (module->transport->close)
-            module->transport->close(c->states[i]);
-    return status;
-}
-
 /* Connects all ranks of this process (ith_ranks_make). user: a connection. */
 static ith_status connect_ranks(void *user, ith_context *const *contexts, int ranks, ith_comm **comms)
 {
@@ -90,7 +64,7 @@ static ith_status connect_ranks(void *user, ith_context *const *contexts, int ra
     if (status)
         return ith_fail(contexts[0], ith_failure_of(status), "the transport %s did not connect: %s", c->name,
                         sentence[0] ? sentence : "it did not say why");
-    return wrap_states(module, contexts, ranks, c, size, comms);
+    return ith_comm_create_all(contexts, ranks, module->transport, c->states, c->numbers, size, comms);
 }
 
 ith_status ith_comm_connect(ith_context *context, const char *name, const char *where, ith_comm **out)
@@ -100,9 +74,9 @@ ith_status ith_comm_connect(ith_context *context, const char *name, const char *
     connection c = {name, where, &state, &number};
     if (out)
         *out = NULL;
-    ith_status status = ith_need(context, name, "name");
-    if (!context)
-        status = ith_need(NULL, context, "context");
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, name, "name");
     if (!status)
         status = ith_need(context, out, "out");
     return status ? status : connect_ranks(&c, &context, 1, out);

@@ -5,7 +5,6 @@
  * cancelled if the system refuses to start one. So either all ranks run or none. */
 #include "ranks.h"
 
-#include "../base/size.h"
 #include "../base/team_limit.h"
 
 #include <omp.h>
@@ -41,12 +40,12 @@ typedef struct rank_thread {
 } rank_thread;
 
 /* The ranks of a run, whose contexts and communicators also lie in lists for ith_ranks_make. */
-typedef struct crew {
+typedef struct rank_list {
     int ranks;
     rank_thread *all;
     ith_context **contexts;
     ith_comm **comms;
-} crew;
+} rank_list;
 
 static gate wait_at_gate(rank_run *run)
 {
@@ -103,8 +102,8 @@ static void *rank_main(void *argument)
 }
 
 /* Makes a context and a communicator for each rank, and gives each rank its share of the threads. */
-static ith_status create_ranks(ith_context *context, rank_run *run, const crew *c, int threads, ith_ranks_make make,
-                               void *make_user)
+static ith_status create_ranks(ith_context *context, rank_run *run, const rank_list *c, int threads,
+                               ith_ranks_make make, void *make_user)
 {
     for (int i = 0; i < c->ranks; i++) {
         int64_t begin, share;
@@ -142,7 +141,7 @@ static int start(rank_thread *rank)
 
 /* Starts all threads, which wait at the gate. Opens the gate if all have started, and cancels it otherwise. Waits until
  * all threads have ended. */
-static ith_status run_threads(ith_context *context, rank_run *run, const crew *c)
+static ith_status run_threads(ith_context *context, rank_run *run, const rank_list *c)
 {
     int started = 0, failure = 0;
     while (started < c->ranks && !failure) {
@@ -184,10 +183,10 @@ ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_u
                          ith_rank_fn fn, void *user)
 {
     rank_run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .fn = fn, .user = user};
-    const crew c = {.ranks = ranks,
-                    .all = ith_alloc_zero(context, ranks, sizeof(rank_thread), "the ranks"),
-                    .contexts = ith_alloc_zero(context, ranks, sizeof(ith_context *), "the ranks"),
-                    .comms = ith_alloc_zero(context, ranks, sizeof(ith_comm *), "the ranks")};
+    const rank_list c = {.ranks = ranks,
+                         .all = ith_alloc_zero(context, ranks, sizeof(rank_thread), "the ranks"),
+                         .contexts = ith_alloc_zero(context, ranks, sizeof(ith_context *), "the ranks"),
+                         .comms = ith_alloc_zero(context, ranks, sizeof(ith_comm *), "the ranks")};
     ith_status status = ITH_ERR_MEMORY;
     threads = ith_threads_or(threads, omp_get_max_threads());
     if (c.all && c.contexts && c.comms)

@@ -8,7 +8,6 @@
 #include "comm.h"
 
 #include "../base/clock.h"
-#include "../base/size.h"
 #include "../base/trace.h"
 
 #include <math.h>
@@ -53,7 +52,7 @@ static ith_status gather_owners(ith_comm *comm, owner **owners)
 /* Sends data from one rank to another. All ranks call it. */
 static ith_status pass(ith_comm *comm, int from, int to, void *data, int64_t bytes)
 {
-    ith_transfer transfer = {comm->rank == from ? to : from, {.data = data, .count = {1, 1}, .bytes = bytes}};
+    ith_transfer transfer = {comm->rank == from ? to : from, ith_region_of(data, bytes)};
     return ith_comm_exchange(comm, &transfer, comm->rank == from, &transfer, comm->rank == to);
 }
 
@@ -154,9 +153,8 @@ static ith_status collect(ith_comm *comm, cargo *c)
         return status;
     for (int rank = 1; rank < comm->size && comm->rank == 0; at += c->sizes[rank++])
         if (c->sizes[rank])
-            c->arrivals[count++] =
-                (ith_transfer){rank, {.data = c->arrived + at, .count = {1, 1}, .bytes = c->sizes[rank]}};
-    const ith_transfer mine = {0, {.data = c->package, .count = {1, 1}, .bytes = c->sizes[comm->rank]}};
+            c->arrivals[count++] = (ith_transfer){rank, ith_region_of(c->arrived + at, c->sizes[rank])};
+    const ith_transfer mine = {0, ith_region_of(c->package, c->sizes[comm->rank])};
     status = ith_comm_exchange(comm, &mine, mine.region.bytes > 0, c->arrivals, count);
     for (int64_t i = 0; i < count && !status; i++)
         status = ith_trace_add(context, c->arrivals[i].region.data, c->arrivals[i].region.bytes);

@@ -45,16 +45,21 @@ static int64_t nearest_row(const ith_price *price, const char *kernel, const ith
     return best;
 }
 
+/* Whether the machine has a rate of a kernel for a plan; of any kernel if the name is NULL. */
+static bool has_rate(const ith_price *price, const char *kernel)
+{
+    const ith_attn_tiles none = {0};
+    return nearest_row(price, kernel, &none) >= 0;
+}
+
 /* ---- Kernel ---------------------------------------------------------------------------------------------------- */
 
 /* Whether the library would consider a kernel for a plan on this machine. */
 static bool may_choose(const ith_price *price, const ith_attn_kernel *kernel)
 {
     const ith_attn_setting *s = &price->setting;
-    const ith_attn_tiles none = {0};
     return kernel->supports(s->problem.dtype, s->problem.head_dim, ITH_SOFTMAX_ONLINE) &&
-           kernel->supports(s->problem.dtype, s->problem.head_dim, s->softmax) &&
-           nearest_row(price, kernel->name, &none) >= 0;
+           kernel->supports(s->problem.dtype, s->problem.head_dim, s->softmax) && has_rate(price, kernel->name);
 }
 
 /* The kernel that ITH_EFFORT_ESTIMATE takes among the kernels that the machine has rates of: the first in the table
@@ -86,13 +91,11 @@ static bool is_here(const ith_price *price)
  * its fastest kernel, and the description has rates of that kernel, this is the one. */
 static ith_status choose_known(ith_price *price)
 {
-    const ith_attn_tiles none = {0};
     ith_attn_setting *s = &price->setting;
     ith_status status = ith_kernel_choose(NULL, ITH_EFFORT_ESTIMATE, s);
     if (status)
         return status;
-    bool recalled =
-        s->kernel_origin == ITH_KERNEL_RECALLED && is_here(price) && nearest_row(price, s->kernel->name, &none) >= 0;
+    bool recalled = s->kernel_origin == ITH_KERNEL_RECALLED && is_here(price) && has_rate(price, s->kernel->name);
     const ith_attn_kernel *kernel = recalled ? s->kernel : estimate(price);
     if (kernel)
         s->kernel = kernel;
@@ -118,8 +121,7 @@ static bool is_repeated(const ith_price *price, int64_t number)
  * kernels, each with its type. */
 static void list_rates(const ith_price *price, char *list, size_t bytes)
 {
-    const ith_attn_tiles none = {0};
-    const bool typed = nearest_row(price, NULL, &none) >= 0;
+    const bool typed = has_rate(price, NULL);
     int length = 0;
     list[0] = '\0';
     for (int64_t i = 0; i < price->view->machine.attention_count && length >= 0 && (size_t)length < bytes; i++) {
@@ -143,9 +145,8 @@ static ith_status no_rate(const ith_price *price, const char *kernel)
 /* Chooses the kernel that the options name. The library need not know it. */
 static ith_status choose_named(const char *name, ith_price *price)
 {
-    const ith_attn_tiles none = {0};
     const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
-    if (nearest_row(price, name, &none) < 0)
+    if (!has_rate(price, name))
         return no_rate(price, name);
     if (!kernel) {
         ith_status status = choose_known(price);
@@ -166,12 +167,11 @@ static ith_status choose_named(const char *name, ith_price *price)
 static ith_attn_tiles foreign_tiles(const ith_price *price, const ith_attn_options *options)
 {
     const ith_attn_problem *p = &price->setting.problem;
-    const ith_attn_tiles asked = ith_tiles_asked(options);
+    ith_attn_tiles asked = ith_tiles_asked(options), tiles;
     ith_attn_tiles row = {price->row.block_q, price->row.block_kv, price->row.block_kv_compute,
                           price->row.block_kv_compute_in};
-    ith_attn_tiles tiles;
     for (int i = 0; i < ITH_TILES; i++) {
-        int64_t wanted = *ith_tile_at((ith_attn_tiles *)&asked, i), most = i == 0 ? p->q_len : p->kv_len;
+        int64_t wanted = *ith_tile_at(&asked, i), most = i == 0 ? p->q_len : p->kv_len;
         int64_t size = wanted ? wanted : *ith_tile_at(&row, i);
         *ith_tile_at(&tiles, i) = ith_max64(ith_min64(size ? size : most, most), 1);
     }
@@ -189,9 +189,7 @@ static ith_status choose_tiles(const ith_attn_options *options, const char *name
         if (row < 0)
             return no_rate(price, named);
         price->row = ith_machine_attention_at(price->view, row);
-        const ith_machine_attention *first = price->view->machine.attention;
-        price->kernel =
-            ((const ith_machine_attention *)((const char *)first + (size_t)row * first->struct_size))->kernel;
+        price->kernel = ith_machine_kernel_name(price->view, row);
         price->tiles = foreign_tiles(price, options);
         open.block_q = open.block_kv = open.block_kv_compute = open.block_kv_compute_in = 0;
     }
@@ -218,17 +216,19 @@ static void find_units(const ith_attn_options *options, ith_price *price)
     price->setting.threads = m->rank_units ? 1 : (int)price->units;
 }
 
-/* Reads and checks everything that the caller gives. */
+/* Reads and checks everything that the caller gives. Sets the group, the options, and the view and the setting of the
+ * price, without choices. */
 static ith_status read_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
-                               const ith_machine *machine, ith_group *group, ith_machine_view *view,
-                               ith_attn_options *options, ith_attn_setting *setting)
+                               const ith_machine *machine, ith_group *group, ith_attn_options *options,
+                               ith_price *price)
 {
+    ith_machine_view *view = price->view;
     ith_status status = ith_machine_read(context, machine, view);
     if (!status && group->ranks < 1)
         status = ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d, and must be at least 1", group->ranks);
     if (!status)
-        status = ith_settle_request(context, problem, given, group, options, setting);
-    setting->device = NULL; /* machines are described by their processors */
+        status = ith_settle_request(context, problem, given, group, options, &price->setting);
+    price->setting.device = NULL; /* machines are described by their processors */
     if (!status)
         status = ith_settle_places(context, options, false, group);
     if (!status)
@@ -257,13 +257,14 @@ static ith_status check_heads(const ith_price *price)
 }
 
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                             const ith_machine *machine, int ranks, ith_machine_view *view, int64_t *heads)
+                             const ith_machine *machine, int ranks, int64_t *heads)
 {
     ith_attn_options all;
-    ith_attn_setting setting;
+    ith_machine_view view;
+    ith_price price = {.view = &view};
     ith_group group = {.ranks = ranks};
-    ith_status status = read_request(context, problem, options, machine, &group, view, &all, &setting);
-    *heads = status ? 0 : setting.problem.batch * setting.problem.heads;
+    ith_status status = read_request(context, problem, options, machine, &group, &all, &price);
+    *heads = status ? 0 : price.setting.problem.batch * price.setting.problem.heads;
     return status;
 }
 
@@ -273,7 +274,7 @@ ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem,
     ith_attn_options options;
     ith_group group = {.ranks = ranks};
     *out = (ith_price){.view = view};
-    ith_status status = read_request(context, problem, given, machine, &group, view, &options, &out->setting);
+    ith_status status = read_request(context, problem, given, machine, &group, &options, out);
     if (status)
         return status;
     find_units(&options, out);

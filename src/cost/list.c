@@ -23,7 +23,7 @@ typedef struct list {
     const ith_attn_problem *problem;
     const ith_machine *machine;
     int ranks;
-    int64_t count, room;
+    int64_t count;
     entry *entries;
 } list;
 
@@ -182,19 +182,17 @@ ith_status ith_plan_list(ith_context *context, const ith_attn_problem *problem, 
 {
     list l = {.context = context, .problem = problem, .machine = machine, .ranks = ranks};
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_machine_view view;
     int64_t heads = 0;
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     ith_status status = take ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "take is NULL");
     if (!status && given)
         status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, &options);
     if (!status)
-        status = ith_price_request(context, problem, &options, machine, ranks, &view, &heads);
+        status = ith_price_request(context, problem, &options, machine, ranks, &heads);
     if (status)
         return status;
-    l.room = room_for(ranks);
-    l.entries = ith_alloc(context, l.room, sizeof *l.entries, "the list of plans");
+    l.entries = ith_alloc(context, room_for(ranks), sizeof *l.entries, "the list of plans");
     if (!l.entries)
         return ITH_ERR_MEMORY;
     status = add_meshes(&l, heads, &options);

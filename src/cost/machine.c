@@ -12,12 +12,18 @@
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
-/* Element `index` of an array of structs of any version, copied over the defaults in *full. */
+/* Element `index` of an array of structs of any version. Each begins with its size. */
+static const void *element_at(const void *array, int64_t index)
+{
+    return (const char *)array + (size_t)index * *(const size_t *)array;
+}
+
+/* Copies element `index` of an array of structs of any version over the defaults in *full. */
 #define READ_ELEMENT(array, index, full) read_element(array, index, full, sizeof *(full))
 static void read_element(const void *array, int64_t index, void *full, size_t full_bytes)
 {
     size_t bytes = *(const size_t *)array, known = bytes < full_bytes ? bytes : full_bytes;
-    memcpy(full, (const char *)array + (size_t)index * bytes, known);
+    memcpy(full, element_at(array, index), known);
     *(size_t *)full = full_bytes;
 }
 
@@ -26,6 +32,12 @@ ith_machine_attention ith_machine_attention_at(const ith_machine_view *view, int
     ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
     READ_ELEMENT(view->machine.attention, index, &row);
     return row;
+}
+
+const char *ith_machine_kernel_name(const ith_machine_view *view, int64_t index)
+{
+    const ith_machine_attention *row = element_at(view->machine.attention, index);
+    return row->kernel;
 }
 
 ith_machine_product ith_machine_product_at(const ith_machine_view *view, int64_t index)
@@ -78,7 +90,7 @@ static ith_status check_numbers(ith_context *context, array where, int64_t index
     return ITH_OK;
 }
 
-/* Whether a text in a fixed array ends within it. */
+/* Fails unless a text ends within its array of `bytes` bytes. */
 static ith_status check_text(ith_context *context, const char *text, size_t bytes, const char *field)
 {
     if (memchr(text, 0, bytes))
@@ -219,7 +231,7 @@ ith_status ith_machine_check(ith_context *context, const ith_machine *machine)
 {
     ith_machine_view view;
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     return ith_machine_read(context, machine, &view);
 }
 

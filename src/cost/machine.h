@@ -26,6 +26,8 @@ ith_status ith_machine_place(ith_context *context, int ranks, const ith_attn_opt
 /* Row `index` of machine.attention or machine.products, with defaults for the fields that the caller's structs lack. */
 ith_machine_attention ith_machine_attention_at(const ith_machine_view *view, int64_t index);
 ith_machine_product ith_machine_product_at(const ith_machine_view *view, int64_t index);
+/* The name of the kernel of row `index` of machine.attention, in the caller's memory. */
+const char *ith_machine_kernel_name(const ith_machine_view *view, int64_t index);
 
 /* The rate of a unit while the ranks of its host want `wanted` units, at least 1, as a share of its rate alone. */
 double ith_machine_busy_rate(const ith_machine *machine, double wanted);

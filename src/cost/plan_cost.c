@@ -61,7 +61,7 @@ ith_status ith_plan_cost(ith_context *context, const ith_attn_problem *problem, 
                          const ith_machine *machine, int ranks, ith_plan_info *info, ith_cost *cost)
 {
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     return find_cost(context, problem, options, machine, ranks, NULL, info, cost);
 }
 
@@ -71,7 +71,7 @@ ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *probl
 {
     ith_simulation simulation;
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     ith_status status = read_simulation(context, given, ranks, &simulation);
     return status ? status : find_cost(context, problem, options, machine, ranks, &simulation, info, cost);
 }

@@ -155,6 +155,14 @@ static int64_t heads_of_ranks(const ith_price *price, int chunk, int64_t begin, 
     return sum;
 }
 
+/* The tensors that an exchange moves: *first to *last (ith_attn_tensor). */
+static void find_tensors(const ith_step *step, int *first, int *last)
+{
+    const bool hop = step->exchange == ITH_EXCHANGE_HOP, outputs = !hop && step->outputs;
+    *first = outputs ? ITH_TENSOR_O : hop ? ITH_TENSOR_K : ITH_TENSOR_Q;
+    *last = outputs ? ITH_TENSOR_O : ITH_TENSOR_V;
+}
+
 /* The bytes that a rank with this ulysses index sends to, or receives from, the ranks [begin, end) of its axis. Inputs
  * leave the rank as its rows of their heads, and arrive as their rows of its heads; outputs the other way round.
  * travels: counts the bytes of messages, which may be compressed; otherwise the bytes in memory. */
@@ -163,13 +171,13 @@ static double axis_bytes(const ith_price *price, const ith_schedule *schedule, c
 {
     const ith_attn_setting *s = &price->setting;
     const ith_attn_problem *p = &s->problem;
-    int ranks = s->ulysses * s->ring, first = schedule->ring_index * s->ulysses;
+    int ranks = s->ulysses * s->ring, axis = schedule->ring_index * s->ulysses, first, last;
     double bytes = 0;
-    for (int tensor = step->outputs ? ITH_TENSOR_O : ITH_TENSOR_Q;
-         tensor <= (step->outputs ? ITH_TENSOR_O : ITH_TENSOR_V); tensor++) {
+    find_tensors(step, &first, &last);
+    for (int tensor = first; tensor <= last; tensor++) {
         bool kv = ith_tensor_is_kv((ith_attn_tensor)tensor), own_rows = sent != step->outputs;
         int64_t at = own_rows ? schedule->ulysses_index : begin, count = own_rows ? 1 : end - begin, from, rows;
-        ith_stretch(kv ? p->kv_len : p->q_len, ranks, first + (int)at, (int)count, &from, &rows);
+        ith_stretch(kv ? p->kv_len : p->q_len, ranks, axis + (int)at, (int)count, &from, &rows);
         at = own_rows ? begin : schedule->ulysses_index;
         int64_t heads = heads_of_ranks(price, step->chunk, at, own_rows ? end : at + 1, kv);
         double vector = travels ? (double)ith_sent_row_bytes(s, (ith_attn_tensor)tensor, true) : vector_bytes(s);
@@ -309,16 +317,14 @@ double ith_price_kept(const ith_price *price, const ith_traffic *traffic)
     return rate > 0 ? traffic->kept / rate : 0;
 }
 
-/* Bytes in memory over bytes in messages: of the tensors of the exchange together, as if q had as many heads as k. */
+/* How many bytes in memory each byte of an exchange's messages stands for. Counts one row of one head of each tensor,
+ * as if q had as many heads as k. */
 static double expansion(const ith_price *price, const ith_step *step)
 {
     const ith_attn_setting *s = &price->setting;
-    const bool hop = step->exchange == ITH_EXCHANGE_HOP, outputs = !hop && step->outputs;
-    const int first = outputs ? ITH_TENSOR_O
-                      : hop   ? ITH_TENSOR_K
-                              : ITH_TENSOR_Q,
-              last = outputs ? ITH_TENSOR_O : ITH_TENSOR_V;
     double memory = 0, message = 0;
+    int first, last;
+    find_tensors(step, &first, &last);
     for (int tensor = first; tensor <= last; tensor++) {
         memory += vector_bytes(s);
         message += (double)ith_travel_bytes(s, (ith_attn_tensor)tensor);

@@ -10,7 +10,7 @@
 
 /* A plan with the rates of the machine for it. */
 typedef struct ith_price {
-    const ith_machine_view *view;
+    ith_machine_view *view;
     ith_attn_setting setting;  /* its kernel may be a stand-in, where the library lacks the machine's */
     ith_machine_attention row; /* the rates of the plan's kernel */
     ith_attn_tiles tiles;      /* the tiles of the plan's kernel */
@@ -26,7 +26,7 @@ ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem,
 /* The part of ith_price_plan that does not depend on the strategy: checks the problem, the options and the machine.
  * *heads: query heads of the whole batch. */
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                             const ith_machine *machine, int ranks, ith_machine_view *view, int64_t *heads);
+                             const ith_machine *machine, int ranks, int64_t *heads);
 /* The public description of the plan. */
 ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, const ith_plan_sizes *sizes);
 

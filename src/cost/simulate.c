@@ -199,8 +199,15 @@ static void post_on_axis(ith_simulator *s, int rank, int exchange, const ith_pos
         make_ready(s, axis * ulysses + u, exchange, &p->latest);
 }
 
-/* Whether a rank exchanges shards with its left (0) or right (1) neighbour on the ring in this hop. On a line a shard
- * moves on as long as there is a rank that has not had it. */
+/* The left (0) or right (1) neighbour of a rank on the ring. */
+static int neighbour(const ith_simulator *s, int rank, int side)
+{
+    const int ulysses = s->price->setting.ulysses;
+    return (rank + (side ? ulysses : s->rank_count - ulysses)) % s->rank_count;
+}
+
+/* Sets with[0] and with[1] to whether a rank exchanges shards with its left and its right neighbour in this hop. On a
+ * line a shard moves on as long as there is a rank that has not had it. */
 static void find_neighbours(const ith_walker *w, bool with[2])
 {
     const int ring = w->price->setting.ring, r = w->schedule.ring_index, hop = w->step.hop;
@@ -213,14 +220,13 @@ static void find_neighbours(const ith_walker *w, bool with[2])
 static void try_hop(ith_simulator *s, int rank, int64_t number)
 {
     ith_simulated_rank *r = &s->ranks[rank];
-    const int ulysses = s->price->setting.ulysses, step[2] = {-ulysses, ulysses};
     if (r->hop_posts != number + 1 || r->walker.exchanges[ITH_EXCHANGE_HOP].ready < INFINITY)
         return; /* not posted yet, or ready before */
     ith_posted_part latest = r->hops[number % ITH_HOPS_KEPT];
     for (int side = 0; side < 2; side++) {
         if (!r->with[side])
             continue;
-        const ith_simulated_rank *other = &s->ranks[(rank + step[side] + s->rank_count) % s->rank_count];
+        const ith_simulated_rank *other = &s->ranks[neighbour(s, rank, side)];
         if (other->hop_posts <= number)
             return;
         combine(&latest, &other->hops[number % ITH_HOPS_KEPT]);
@@ -231,13 +237,12 @@ static void try_hop(ith_simulator *s, int rank, int64_t number)
 static void post_hop(ith_simulator *s, int rank, const ith_posted_part *part)
 {
     ith_simulated_rank *r = &s->ranks[rank];
-    const int ulysses = s->price->setting.ulysses, step[2] = {-ulysses, ulysses};
     const int64_t number = r->hop_posts++;
     r->hops[number % ITH_HOPS_KEPT] = *part;
     find_neighbours(&r->walker, r->with);
     try_hop(s, rank, number);
     for (int side = 0; side < 2; side++)
-        try_hop(s, (rank + step[side] + s->rank_count) % s->rank_count, number);
+        try_hop(s, neighbour(s, rank, side), number);
 }
 
 /* Begins a POST step: the rank copies and compresses. end_post follows when its clock is the earliest, so that shared
@@ -299,7 +304,7 @@ static void pack(ith_simulator *s, int rank)
         return;
     }
     r->packing = ITH_PACKING_NONE;
-    ith_walker_packed(&r->walker);
+    ith_walker_compute(&r->walker);
     push(s, rank);
 }
 
@@ -388,7 +393,7 @@ static ith_cost conclude(const ith_simulator *s, double start, double executions
     double sent = 0, all = 0;
     for (int rank = 0; rank < s->rank_count; rank++) {
         const ith_walker *w = &s->ranks[rank].walker;
-        busiest = ith_walker_busy(w) > ith_walker_busy(&busiest->walker) * (1 + 1e-9) ? &s->ranks[rank] : busiest;
+        busiest = ith_walker_is_busier(w, &busiest->walker) ? &s->ranks[rank] : busiest;
         sent = fmax(sent, w->sum.sent);
         all += ith_walker_busy(w);
     }
@@ -432,7 +437,8 @@ static ith_status simulate(ith_simulator *s, ith_cost *cost)
     }
     for (int64_t i = 0; i < executions && !status; i++)
         status = execute(s, start);
-    *cost = conclude(s, start, (double)executions);
+    if (!status)
+        *cost = conclude(s, start, (double)executions);
     return status;
 }
 
@@ -443,14 +449,11 @@ ith_status ith_simulator_run(ith_context *context, const ith_price *price, const
     s.barrier = ith_price_latency(price);
     s.host_slots = ith_max64(price->view->machine.host_units / price->units, 1);
     lay_out(&s, &arena);
-    if (arena.overflow)
-        return ith_fail(context, ITH_ERR_MEMORY, "a simulation of this size takes more memory than a size can hold");
-    void *memory = arena.base = ith_alloc_zero(context, arena.used_bytes, 1, "a simulation");
-    if (!memory)
-        return ITH_ERR_MEMORY;
-    arena.used_bytes = 0;
+    ith_status status = ith_arena_allocate_zero(context, &arena, "a simulation");
+    if (status)
+        return status;
     lay_out(&s, &arena);
-    ith_status status = simulate(&s, cost);
-    ith_free(context, memory);
+    status = simulate(&s, cost);
+    ith_free(context, arena.base);
     return status;
 }

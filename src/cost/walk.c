@@ -65,13 +65,14 @@ static bool is_whole_line(const model *m)
  * when the last hop in the middle has ended. */
 static double end_of_line(const model *m)
 {
-    const ith_walker *last = &m->walkers[0];
+    const ith_walker *end = &m->walkers[0];
     double time = 0;
-    for (int i = 1; i < m->count && !is_round(m) && !is_whole_line(m); i++) {
+    if (is_round(m) || is_whole_line(m))
+        return 0;
+    for (int i = 1; i < m->count; i++) {
         const ith_walker *w = &m->walkers[i];
         if (w->last_hop_end > 0)
-            time =
-                fmax(time, w->last_hop_end + (last->last_hop - w->last_hop) * last->hop_seconds + last->step_seconds);
+            time = fmax(time, w->last_hop_end + (end->last_hop - w->last_hop) * end->hop_seconds + end->step_seconds);
     }
     return time;
 }
@@ -93,26 +94,6 @@ static void meet(model *m)
         ith_walker_idle(&m->walkers[i], time);
 }
 
-static void post(model *m)
-{
-    ith_walk_exchange *exchanges[WALKERS];
-    ith_traffic traffic;
-    double ready = 0;
-    for (int i = 0; i < m->count; i++) {
-        exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
-        ready = fmax(ready, exchanges[i]->ready);
-    }
-    for (int i = 0; i < m->count && is_round(m); i++)
-        exchanges[i]->ready = ready;
-    for (int i = 0; i + 1 < m->count && is_whole_line(m) && m->walkers[i].step.exchange == ITH_EXCHANGE_HOP; i++) {
-        const int hop = m->walkers[i].step.hop;
-        if (i < hop && i + 1 + hop >= m->count)
-            continue; /* these neighbours exchange nothing in this hop */
-        exchanges[i]->ready = fmax(exchanges[i]->ready, exchanges[i + 1]->posted);
-        exchanges[i + 1]->ready = fmax(exchanges[i + 1]->ready, exchanges[i]->posted);
-    }
-}
-
 /* A hop has ended on all ranks that are walked, which go on side by side. */
 static void end_hops(model *m)
 {
@@ -125,6 +106,41 @@ static void end_hops(model *m)
         ith_walker_end_hop(&m->walkers[i], alike);
 }
 
+/* On a whole line, a rank's hop is ready when the neighbours with which it exchanges rows have posted theirs. */
+static void pair_neighbours(ith_walk_exchange *const *exchanges, int hop, int ranks)
+{
+    for (int i = 0; i + 1 < ranks; i++) {
+        if (i < hop && i + 1 + hop >= ranks)
+            continue; /* these neighbours exchange nothing in this hop */
+        exchanges[i]->ready = fmax(exchanges[i]->ready, exchanges[i + 1]->posted);
+        exchanges[i + 1]->ready = fmax(exchanges[i + 1]->ready, exchanges[i]->posted);
+    }
+}
+
+static void post(model *m)
+{
+    const ith_step *step = &m->walkers[0].step;
+    ith_walk_exchange *exchanges[WALKERS];
+    ith_traffic traffic;
+    double ready = 0;
+    for (int i = 0; i < m->count; i++) {
+        exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
+        ready = fmax(ready, exchanges[i]->ready);
+    }
+    for (int i = 0; i < m->count && is_round(m); i++)
+        exchanges[i]->ready = ready;
+    if (is_whole_line(m) && step->exchange == ITH_EXCHANGE_HOP)
+        pair_neighbours(exchanges, step->hop, m->count);
+}
+
+static void wait(model *m)
+{
+    for (int i = 0; i < m->count; i++)
+        ith_walker_wait(&m->walkers[i]);
+    if (m->walkers[0].step.exchange == ITH_EXCHANGE_HOP)
+        end_hops(m);
+}
+
 /* A ring in place: every rank packs its shard when nobody uses the packed shard of the last chunk any more. */
 static void pack(model *m)
 {
@@ -134,22 +150,19 @@ static void pack(model *m)
         ith_walker_pack(&m->walkers[i]);
     meet(m);
     for (int i = 0; i < m->count; i++)
-        ith_walker_packed(&m->walkers[i]);
+        ith_walker_compute(&m->walkers[i]);
 }
 
 /* Performs the step at which all walks have stopped. */
 static void perform(model *m, ith_walk_stop stop)
 {
-    if (stop == ITH_WALK_POST)
-        post(m);
-    for (int i = 0; i < m->count && stop == ITH_WALK_WAIT; i++)
-        ith_walker_wait(&m->walkers[i]);
-    if (stop == ITH_WALK_WAIT && m->walkers[0].step.exchange == ITH_EXCHANGE_HOP)
-        end_hops(m);
-    if (stop == ITH_WALK_GATHER)
-        meet(m);
-    if (stop == ITH_WALK_PACK)
-        pack(m);
+    switch (stop) {
+    case ITH_WALK_POST: post(m); break;
+    case ITH_WALK_WAIT: wait(m); break;
+    case ITH_WALK_GATHER: meet(m); break;
+    case ITH_WALK_PACK: pack(m); break;
+    default: break;
+    }
 }
 
 /* A rank in the middle of the ring, if possible one that reaches both neighbours over the same link. */
@@ -224,7 +237,7 @@ static ith_cost conclude(const model *m)
     double sent = 0;
     for (int i = 0; i < m->count; i++) {
         const ith_walker *w = &m->walkers[i];
-        busiest = ith_walker_busy(w) > ith_walker_busy(busiest) * (1 + 1e-9) ? w : busiest; /* not by rounding alone */
+        busiest = ith_walker_is_busier(w, busiest) ? w : busiest;
         sent = fmax(sent, w->sum.sent);
     }
     cost.imbalance = imbalance_of(m);
@@ -242,11 +255,13 @@ static ith_status walk_all(ith_context *context, model *m, const ith_price *pric
     ith_walk_stop stop = ITH_WALK_COMPUTED;
     int64_t steps = 0;
     m->price = price, m->count = 0, m->barrier = ith_price_latency(price), m->every_hop = every_hop;
-    for (choose_walkers(m); stop != ITH_WALK_END; perform(m, stop)) {
+    choose_walkers(m);
+    while (stop != ITH_WALK_END) {
         if (++steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(context))
             return ith_fail_interrupted(context);
         for (int i = 0; i < m->count; i++)
             stop = walk(m, &m->walkers[i]);
+        perform(m, stop);
     }
     return ITH_OK;
 }

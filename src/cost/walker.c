@@ -2,20 +2,12 @@
 /* The steps of a rank that is walked (walker.h). */
 #include "walker.h"
 
-#include "../base/size.h"
-
 #include <math.h>
 #include <string.h>
 
 static bool in_place(const ith_price *price)
 {
     return price->setting.exchange == ITH_EXCHANGE_IN_PLACE;
-}
-
-/* Whether an exchange is made by messages, as in run/execute.c. */
-static bool by_messages(const ith_price *price, int exchange)
-{
-    return price->setting.exchange == ITH_EXCHANGE_MIXED ? exchange == ITH_EXCHANGE_HOP : !in_place(price);
 }
 
 ith_walker ith_walker_of(const ith_price *price, int rank, double now)
@@ -86,15 +78,15 @@ static double end_on_link(const ith_walker *w, const ith_walk_exchange *e, int l
 
 /* ---- Work ------------------------------------------------------------------------------------------------------ */
 
-/* The rank works for some seconds, which are added to *sum. */
-static void work(ith_walker *w, const char *name, double seconds, double *sum)
+void ith_walker_work(ith_walker *w, const char *name, double seconds, double *sum)
 {
     double wait = w->work && seconds > 0 ? w->work(w->user, w, name, &seconds) : 0;
     *sum += seconds;
     w->sum.now += wait + seconds;
 }
 
-/* Messages that have arrived by then are copied while the rank computes: one unit copies, the others go on. */
+/* During a computation of `seconds`, one unit of the rank copies the messages that arrive, and the other units go on.
+ * Returns by how much the computation becomes longer. */
 static double copies_meanwhile(ith_walker *w, double seconds)
 {
     double copies = 0;
@@ -108,16 +100,8 @@ static double copies_meanwhile(ith_walker *w, double seconds)
     return copies / (double)w->price->units;
 }
 
-/* In place, another rank reads this rank's shard while this rank reads another shard. */
-static double read_in_place(const ith_price *price, const ith_walker *w, const ith_step *step)
-{
-    const ith_attn_setting *s = &price->setting;
-    ith_row_range own = ith_schedule_shard(s, s->problem.kv_len, w->schedule.ring_index);
-    return 2 * (double)own.rows * (double)step->heads.kv_heads * (double)ith_travel_bytes(s, ITH_TENSOR_K);
-}
-
-/* The price of attention to the keys since the first hop. A rank has the same queries in every step, and the blocks
- * follow from the keys. */
+/* The price of attention to the keys in w->sum.rows. A rank has the same queries in every step, and the blocks follow
+ * from the keys. */
 static double attend_seconds(ith_walker *w)
 {
     const ith_step *step = &w->step;
@@ -129,7 +113,9 @@ static double attend_seconds(ith_walker *w)
     return w->priced.seconds;
 }
 
-static void compute(ith_walker *w)
+/* In place, one of several shards is packed before this step (ith_walker_pack), and the queries attend to all shards in
+ * the last step. */
+void ith_walker_compute(ith_walker *w)
 {
     const ith_price *price = w->price;
     const ith_step *step = &w->step;
@@ -139,8 +125,7 @@ static void compute(ith_walker *w)
         w->sum.rows = w->sum.blocks = 0;
     w->sum.rows += (double)step->kv.rows;
     w->sum.blocks += (double)ith_price_blocks(price, step->kv.rows);
-    if (in_place(price) && step->shard != w->schedule.ring_index)
-        w->sum.sent += read_in_place(price, w, step);
+    w->sum.sent += (double)ith_schedule_read_bytes(&w->schedule, step);
     if (!in_place(price) || (step->first && step->last))
         pack = ith_price_pack(price, step->heads.kv_heads, step->kv.rows);
     if (!in_place(price) || step->last)
@@ -149,29 +134,20 @@ static void compute(ith_walker *w)
         attend += ith_price_state(price, &step->heads, step->q.rows);
     double copies = copies_meanwhile(w, pack + attend);
     w->step_seconds = pack + attend + copies;
-    work(w, "pack", pack, &w->sum.pack);
-    work(w, "attend", attend, &w->sum.compute);
-    work(w, "copy", copies, &w->sum.copy);
-}
-
-void ith_walker_work(ith_walker *w, const char *name, double seconds, double *sum)
-{
-    work(w, name, seconds, sum);
+    ith_walker_work(w, "pack", pack, &w->sum.pack);
+    ith_walker_work(w, "attend", attend, &w->sum.compute);
+    ith_walker_work(w, "copy", copies, &w->sum.copy);
 }
 
 static void find_offsets(ith_walker *w)
 {
-    work(w, "offsets", ith_price_offsets(w->price, &w->step.heads, w->step.q.rows, w->step.kv.rows), &w->sum.offset);
+    ith_walker_work(w, "offsets", ith_price_offsets(w->price, &w->step.heads, w->step.q.rows, w->step.kv.rows),
+                    &w->sum.offset);
 }
 
 void ith_walker_pack(ith_walker *w)
 {
-    work(w, "pack", ith_price_pack(w->price, w->step.heads.kv_heads, w->step.kv.rows), &w->sum.pack);
-}
-
-void ith_walker_packed(ith_walker *w)
-{
-    compute(w);
+    ith_walker_work(w, "pack", ith_price_pack(w->price, w->step.heads.kv_heads, w->step.kv.rows), &w->sum.pack);
 }
 
 void ith_walker_idle(ith_walker *w, double until)
@@ -199,6 +175,11 @@ double ith_walker_busy(const ith_walker *w)
     return w->sum.compute + w->sum.pack + w->sum.offset + w->sum.copy;
 }
 
+bool ith_walker_is_busier(const ith_walker *w, const ith_walker *other)
+{
+    return ith_walker_busy(w) > ith_walker_busy(other) * (1 + 1e-9);
+}
+
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
 /* The time of an exchange on links that are free. */
@@ -216,8 +197,8 @@ ith_walk_exchange *ith_walker_post(ith_walker *w, bool group, ith_traffic *traff
     ith_walk_exchange *e = &w->exchanges[w->step.exchange];
     *traffic = ith_price_traffic(w->price, &w->schedule, &w->step);
     const ith_compress_price compression = ith_price_compression(w->price, &w->step, traffic);
-    work(w, "copy", ith_price_kept(w->price, traffic), &w->sum.copy);
-    work(w, "compress", compression.compress, &w->sum.copy);
+    ith_walker_work(w, "copy", ith_price_kept(w->price, traffic), &w->sum.copy);
+    ith_walker_work(w, "compress", compression.compress, &w->sum.copy);
     w->sum.sent += ith_traffic_sent(traffic);
     *e = (ith_walk_exchange){.active = true, .number = w->posts++, .posted = w->sum.now, .ready = w->sum.now};
     e->copies = ith_price_copies(w->price, traffic);
@@ -246,15 +227,15 @@ static void count_exchange(ith_walker *w, const ith_walk_exchange *e, double end
 double ith_walker_wait(ith_walker *w)
 {
     ith_walk_exchange *e = &w->exchanges[w->step.exchange];
-    if (e->active && e->copies > 0 && e->ready < w->sum.now) {
+    if (!e->active)
+        return w->sum.now;
+    if (e->copies > 0 && e->ready < w->sum.now) {
         /* the peers have posted while the rank computed, which was not known then (copies_meanwhile) */
-        work(w, "copy", e->copies / (double)w->price->units, &w->sum.copy);
+        ith_walker_work(w, "copy", e->copies / (double)w->price->units, &w->sum.copy);
         e->copies = 0;
     }
     const double begin = w->sum.now;
     double over = e->ready;
-    if (!e->active)
-        return begin;
     for (int level = 0; level < level_count(w); level++) {
         e->end[level] = fmax(e->end[level], e->ready);
         follow_link(w, level, begin, w->price->view->levels[level].overlap);
@@ -273,7 +254,7 @@ double ith_walker_wait(ith_walker *w)
     if (w->step.exchange == ITH_EXCHANGE_HOP && w->hop_seconds > 0)
         w->last_hop = w->step.hop, w->last_hop_end = over;
     e->active = false;
-    work(w, "restore", e->restore, &w->sum.copy);
+    ith_walker_work(w, "restore", e->restore, &w->sum.copy);
     return begin;
 }
 
@@ -328,7 +309,7 @@ static ith_walk_stop compute_or_meet(ith_walker *w)
 {
     if (in_place(w->price) && w->step.first && !w->step.last)
         return ITH_WALK_PACK;
-    compute(w);
+    ith_walker_compute(w);
     return ITH_WALK_COMPUTED;
 }
 
@@ -346,12 +327,12 @@ ith_walk_stop ith_walker_next(ith_walker *w)
         case ITH_STEP_COMPUTE: return compute_or_meet(w);
         case ITH_STEP_OFFSETS: return offsets_and_gather(w);
         case ITH_STEP_POST:
-            if (by_messages(w->price, w->step.exchange))
+            if (ith_schedule_by_messages(&w->price->setting, w->step.exchange))
                 return ITH_WALK_POST;
             count_sent(w);
             break;
         default:
-            if (by_messages(w->price, w->step.exchange))
+            if (ith_schedule_by_messages(&w->price->setting, w->step.exchange))
                 return ITH_WALK_WAIT;
             if (w->step.exchange == ITH_EXCHANGE_HOP)
                 return ITH_WALK_HOP;

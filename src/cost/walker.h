@@ -18,7 +18,7 @@ typedef struct ith_walk_sums {
     double exchange, waiting; /* as ith_plan_counters counts them */
     double sent;              /* bytes, as ith_schedule_sent_bytes counts them */
     double work;              /* pairs of queries and keys */
-    double rows, blocks;      /* in place: rows and KV blocks of the shards since the first hop */
+    double rows, blocks;      /* keys and KV blocks of the last COMPUTE step; in place, of all since the first hop */
     double level_bytes[ITH_MACHINE_LEVELS], level_seconds[ITH_MACHINE_LEVELS]; /* messages, as in ith_cost */
 } ith_walk_sums;
 enum { ITH_WALK_SUMS = sizeof(ith_walk_sums) / sizeof(double), ITH_WALK_HOPS = 4 };
@@ -84,10 +84,11 @@ ith_walk_stop ith_walker_next(ith_walker *walker);
 ith_walk_exchange *ith_walker_post(ith_walker *walker, bool group, ith_traffic *traffic);
 /* Performs a WAIT step, whose exchange is ready. Returns the time at which the wait begins. */
 double ith_walker_wait(ith_walker *walker);
-/* Packs this rank's shard for all ranks, and goes on after the second meeting. */
+/* Packs this rank's shard for all ranks. */
 void ith_walker_pack(ith_walker *walker);
-void ith_walker_packed(ith_walker *walker);
-/* The rank does other work, whose seconds are added to *sum too. */
+/* Performs a COMPUTE step; in a ring in place, after the second meeting. */
+void ith_walker_compute(ith_walker *walker);
+/* The rank works for some seconds, which are added to *sum too. */
 void ith_walker_work(ith_walker *walker, const char *name, double seconds, double *sum);
 /* The rank has nothing to do until the time `until`. */
 void ith_walker_idle(ith_walker *walker, double until);
@@ -95,6 +96,8 @@ void ith_walker_idle(ith_walker *walker, double until);
 void ith_walker_report(const ith_walker *walker, double executions, ith_cost *cost);
 /* Seconds in which the rank works. */
 double ith_walker_busy(const ith_walker *walker);
+/* Whether a rank works longer than another one, and not by rounding alone. */
+bool ith_walker_is_busier(const ith_walker *walker, const ith_walker *other);
 
 /* Whether the last two hops have added the same as the two before them. It counts only where hops are alike
  * (ith_schedule_hops_alike), because four hops have ended there. */

@@ -207,8 +207,7 @@ static ith_status take_entry(ith_store *store, ith_store_entry *entry, bool *ann
     ith_store_entry *weight = weight_of(store, name, module);
     if (!weight)
         return ITH_OK;
-    entry->taken = true;
-    *announced = *announced || !is_format;
+    entry->taken = *announced = true;
     return is_format ? read_format(store, entry, weight) : set_scale(store, weight, entry);
 }
 

@@ -192,7 +192,8 @@ typedef struct ith_device_module {
     /* Whether the device can read and write this address. Any thread may call this. */
     bool (*addresses)(struct ith_device *device, const void *pointer);
 
-    /* Streams. foreign: the caller's own stream (a cudaStream_t) as a stream for `wait_for`; it is not destroyed. */
+    /* Streams. destroy_stream accepts NULL. foreign: the caller's own stream (a cudaStream_t) as a stream for
+     * `wait_for`; it is not destroyed. */
     ith_status (*create_stream)(struct ith_device *device, struct ith_device_stream **out, char *said);
     void (*destroy_stream)(struct ith_device_stream *stream);
     /* The work that is enqueued to `stream` from now on begins after the work that `other` has now. */

@@ -44,7 +44,7 @@ static ith_plan_info info_of(const ith_plan *plan)
 ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
 {
     if (!plan)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+        return ith_need(NULL, plan, "plan");
     const ith_plan_info now = info_of(plan);
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &now);
 }
@@ -53,7 +53,7 @@ ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
 ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
 {
     if (!plan)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+        return ith_need(NULL, plan, "plan");
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_counters, ITH_PLAN_COUNTERS_INIT, counters,
                           &plan->executor.counters);
 }
@@ -68,7 +68,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
     ith_attn_setting setting;
     ith_plan_sizes sizes;
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     ith_status status = ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, info);
     if (status)
         return status;

@@ -5,10 +5,10 @@
 #include "../attention/run/device/device_call.h"
 #include "agree.h"
 #include "device_measure.h"
+#include "kernel_choice.h"
 #include "kernel_wisdom.h"
 #include "tiles.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* The reason why a kernel cannot compute the problem of a setting; NULL: it can. With fixed_m some heads may use the
@@ -19,26 +19,25 @@ static const char *refusal_of(const ith_attn_setting *s, const ith_device_kernel
     return reason ? reason : ith_device_call_refused(s, kernel, s->softmax, NULL);
 }
 
-/* Lists the names of the kernels that can compute the problem, separated by commas. */
+/* Lists the names of the kernels that can compute the problem; "none" if there are none. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_device_kernel *const *kernels = s->device->module->kernels;
-    size_t length = 0;
-    snprintf(text, text_bytes, "none");
-    for (int i = 0; kernels[i] && length < text_bytes; i++)
-        if (!refusal_of(s, kernels[i])) {
-            int written = snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", kernels[i]->name);
-            length += written > 0 ? (size_t)written : 0;
-        }
+    text[0] = '\0';
+    for (int i = 0; kernels[i]; i++)
+        if (!refusal_of(s, kernels[i]))
+            ith_name_list_add(text, text_bytes, kernels[i]->name);
+    if (!text[0])
+        ith_name_list_add(text, text_bytes, "none");
 }
 
 /* Checks the kernel and the tiles that the options ask for, on this rank. */
 static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting *s)
 {
     char fit[256];
-    if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be at most %d",
-                        (long long)s->problem.head_dim, ITH_ATTN_HEAD_DIM_MAX);
+    ith_status status = ith_head_dim_check(s->context, s->problem.head_dim);
+    if (status)
+        return status;
     ith_attn_tiles tiles = ith_tiles_asked(o);
     for (int i = 0; i < ITH_TILES; i++)
         if (*ith_tile_at(&tiles, i))

@@ -29,33 +29,40 @@ static bool fits(const ith_attn_setting *s, const ith_attn_kernel *kernel)
     return runs_here(s->context, kernel) && takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax);
 }
 
-/* Refuses a head_dim above ITH_ATTN_HEAD_DIM_MAX, because products of sizes in kernels could overflow. */
-static ith_status refuse_head_dim(const ith_attn_setting *s)
+ith_status ith_head_dim_check(ith_context *context, int64_t head_dim)
 {
-    return ith_fail(s->context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be at most %d",
-                    (long long)s->problem.head_dim, ITH_ATTN_HEAD_DIM_MAX);
+    if (head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be from 1 to %d", (long long)head_dim,
+                    ITH_ATTN_HEAD_DIM_MAX);
 }
 
 /* ---- By name --------------------------------------------------------------------------------------------------- */
 
-/* Lists the names of the kernels that run here and take the problem, separated by commas. */
+void ith_name_list_add(char *text, size_t text_bytes, const char *name)
+{
+    const size_t length = strlen(text);
+    snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", name);
+}
+
+/* Lists the names of the kernels that run here and take the problem; "none" if there are none. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_attn_kernel *kernel;
-    size_t length = 0;
-    snprintf(text, text_bytes, "none");
-    for (int i = 0; (kernel = ith_attn_kernel_at(i)) && length < text_bytes; i++)
-        if (fits(s, kernel)) {
-            int written = snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", kernel->name);
-            length += written > 0 ? (size_t)written : 0;
-        }
+    text[0] = '\0';
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++)
+        if (fits(s, kernel))
+            ith_name_list_add(text, text_bytes, kernel->name);
+    if (!text[0])
+        ith_name_list_add(text, text_bytes, "none");
 }
 
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
 {
     char fit[512], lacking[128];
-    if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
-        return refuse_head_dim(s);
+    ith_status status = ith_head_dim_check(s->context, s->problem.head_dim);
+    if (status)
+        return status;
     const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
     list_fit(s, fit, sizeof fit);
     if (!kernel)
@@ -172,11 +179,12 @@ static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_can
 /* Rank 0 chooses the kernel and broadcasts its name; each rank finds the kernel in its own table. */
 ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting *s)
 {
-    if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
-        return refuse_head_dim(s);
+    ith_status status = ith_head_dim_check(s->context, s->problem.head_dim);
+    if (status)
+        return status;
     ith_candidates common = fit_here(s->context, s->problem.dtype, s->problem.head_dim, s->softmax);
     choice chosen = {.kernel = ""};
-    ith_status status = ith_pass_on(s->context, comm, keep_common(comm, s, &common));
+    status = ith_pass_on(s->context, comm, keep_common(comm, s, &common));
     if (status)
         return status;
     if (ith_comm_rank(comm) == 0)

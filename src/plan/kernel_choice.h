@@ -7,6 +7,13 @@
 #include "../attention/setting.h"
 #include "measure.h"
 
+/* Fails unless kernels can have this head_dim: products of sizes in kernels could overflow above
+ * ITH_ATTN_HEAD_DIM_MAX. */
+ith_status ith_head_dim_check(ith_context *context, int64_t head_dim);
+
+/* Adds a name to the list of names in `text`, behind a comma unless it is the first. The list is cut to text_bytes. */
+void ith_name_list_add(char *text, size_t text_bytes, const char *name);
+
 /* Sets the kernel of the setting to the kernel of this name. It must run on this machine and take the problem and
  * softmax of the setting. If it does not, the error sentence lists the kernels that do. */
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);

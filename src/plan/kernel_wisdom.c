@@ -2,7 +2,6 @@
 /* Chooses kernels by their measured rates (kernel_wisdom.h). */
 #include "kernel_wisdom.h"
 
-#include "../base/dtype.h"
 #include "../kernels/device_use.h"
 
 #include <stdio.h>

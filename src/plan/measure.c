@@ -5,7 +5,6 @@
 
 #include "../base/arena.h"
 #include "../base/clock.h"
-#include "../base/dtype.h"
 #include "../base/random_numbers.h"
 
 #include <math.h>
@@ -55,20 +54,16 @@ static void fill(const ith_trial *t, char *data, const void **rows, int64_t coun
         rows[i] = data + i * t->head_dim * bytes;
 }
 
-/* Makes one allocation and lays it out twice: first without memory to count its bytes, then with the memory. */
+/* The memory is filled with zeros, and so touched, before kernels are timed: the times have no page faults. */
 ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
 {
     ith_arena arena = {0};
     lay_out(&arena, t);
-    if (arena.overflow)
-        return ith_fail(context, ITH_ERR_MEMORY, "timing kernels takes more memory than a size can hold");
-    t->memory = arena.base = ith_alloc(context, arena.used_bytes, 1, "timing kernels");
-    if (!t->memory)
-        return ITH_ERR_MEMORY;
-    /* touches the memory now, so that the timing does not include page faults */
-    memset(t->memory, 0, (size_t)arena.used_bytes);
-    arena.used_bytes = 0;
+    ith_status status = ith_arena_allocate_zero(context, &arena, "timing kernels");
+    if (status)
+        return status;
     lay_out(&arena, t);
+    t->memory = arena.base;
     fill(t, t->q, t->q_rows, t->q_len, &seed);
     fill(t, t->k, t->k_rows, t->kv_len, &seed);
     fill(t, t->v, t->v_rows, t->kv_len, &seed);
@@ -187,7 +182,7 @@ ith_status ith_measure_in_turns(ith_measure_once *once, void *user, ith_wisdom_e
             ith_status status = once(user, i, &rate);
             if (status)
                 return status;
-            const int32_t now = (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST);
+            const int32_t now = ith_wisdom_number(rate);
             *best = turn > 1 && *best > now ? *best : now;
             most = most > now ? most : now;
         }

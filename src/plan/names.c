@@ -107,6 +107,7 @@ static const strategy_base bases[] = {
 };
 
 enum { ENDING_CUSTOM = 1, ENDING_BIDIR = 2, ENDING_FIXED_M = 4 };
+static const char *const endings[] = {"_custom", "_bidir", "_fixed_m"}; /* in the order of their bits */
 
 /* Moves *text past `part`, if *text begins with it and a word ends there. */
 static bool take(const char **text, const char *part)
@@ -132,7 +133,6 @@ static const strategy_base *take_base(const char **text)
  * or an ending twice. */
 static int take_endings(const char *text)
 {
-    static const char *const endings[] = {"_custom", "_bidir", "_fixed_m"};
     int taken = 0;
     while (*text) {
         int ending = 0;
@@ -149,32 +149,32 @@ static int take_endings(const char *text)
 ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options)
 {
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     ith_attn_options all = ITH_ATTN_OPTIONS_INIT;
     ith_status status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options, &all);
     if (status)
         return status;
     if (!name)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "the name is NULL");
+        return ith_need(context, name, "name");
     const char *rest = name;
     bool tokamax = !strncmp(rest, "tokamax_", 8);
     rest += tokamax ? 8 : 0;
     const strategy_base *base = take_base(&rest);
-    int endings = base ? take_endings(rest) : -1;
-    if (endings < 0 || ((tokamax || (endings & ENDING_CUSTOM)) && !base->has_kernels))
+    int taken = base ? take_endings(rest) : -1;
+    if (taken < 0 || ((tokamax || (taken & ENDING_CUSTOM)) && !base->has_kernels))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "strategy '%.100s' is none of auto, single, ulysses, ring and ulysses_ring, with _bidir or "
                         "_fixed_m at its end or not, nor one of maxdiffusion's names",
                         name);
-    if ((endings & ENDING_BIDIR) && !base->has_ring)
+    if ((taken & ENDING_BIDIR) && !base->has_ring)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "strategy '%s' asks for a ring in both directions and has no ring: ring_bidir and "
                         "ulysses_ring_bidir have one",
                         name);
     all.strategy = base->strategy;
-    if (endings & ENDING_BIDIR)
+    if (taken & ENDING_BIDIR)
         all.direction = ITH_DIRECTION_BIDIR;
-    if (endings & ENDING_FIXED_M)
+    if (taken & ENDING_FIXED_M)
         all.softmax = ITH_SOFTMAX_FIXED_M;
     return ITH_SIZED_FILL(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options, &all);
 }

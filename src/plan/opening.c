@@ -277,6 +277,22 @@ static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
     return group_ended(plan->setting.context, comm, status);
 }
 
+/* Compares the records of all ranks, which are in the same execution. */
+static ith_status compare_records(ith_plan *plan, const ith_attn_tensors *tensors)
+{
+    ith_context *context = plan->setting.context;
+    const ith_comm *comm = plan->setting.comm;
+    ith_status status = compare_verdicts(context, comm);
+    if (!status)
+        status = compare_tensors(context, comm);
+    if (!status)
+        status = compare_memory(plan);
+    if (status)
+        return status;
+    take_shown(plan);
+    return compare_masks(plan, tensors);
+}
+
 /* Opens an execution among several ranks: shows this rank's record and compares the records of all ranks. */
 static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine)
 {
@@ -294,26 +310,17 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
         plan->begun++;
         comm->executions++;
         ith_halt_begin(&plan->halt, comm->executions);
-        status = compare_verdicts(context, comm);
+        status = compare_records(plan, tensors);
     }
-    if (!status)
-        status = compare_tensors(context, comm);
-    if (!status)
-        status = compare_memory(plan);
-    if (status)
-        goto part;
-    take_shown(plan);
-    status = compare_masks(plan, tensors);
-    if (status)
-        goto part;
+    if (status) {
+        float claim = 0;
+        ith_halt_end(&plan->halt);
+        ith_comm_end_call(comm, &claim);
+        return status;
+    }
     if (!ith_in_place_used(&plan->setting))
         ith_comm_unshare(comm); /* so that a rank that gets stuck does not hold the others after the group has ended */
     return ITH_OK;
-part:;
-    float claim = 0;
-    ith_halt_end(&plan->halt);
-    ith_comm_end_call(comm, &claim);
-    return status;
 }
 
 /* If the plan was cancelled before the execution, the execution fails here, and the next one is not affected. */

@@ -35,10 +35,9 @@ static ith_plan *lay_out(const ith_attn_setting *setting, ith_plan_memory *memor
 ith_status ith_plan_size(const ith_attn_setting *setting, ith_plan_sizes *sizes)
 {
     ith_plan_memory memory = {0};
-    bool fits = true;
     lay_out(setting, &memory);
     *sizes = (ith_plan_sizes){.pinned_bytes = memory.pinned.used_bytes, .device_bytes = memory.device.used_bytes};
-    fits = ith_size_add(memory.host.used_bytes, memory.pinned.used_bytes, &sizes->host_bytes);
+    const bool fits = ith_size_add(memory.host.used_bytes, memory.pinned.used_bytes, &sizes->host_bytes);
     if (!fits || memory.host.overflow || memory.pinned.overflow || memory.device.overflow)
         return ith_fail(setting->context, ITH_ERR_MEMORY,
                         "a plan for this problem takes more memory than a size can hold");
@@ -173,7 +172,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
         *out = NULL;
     if (!context) {
         ith_comm_abort(comm, ITH_ERR_ARGUMENT);
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_need(NULL, context, "context");
     }
     ith_status status = ith_context_check_process(context);
     if (!status)
@@ -181,7 +180,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
     if (status)
         return status;
     /* From here on a failure is shown to the other ranks before it is returned, so that no rank waits for this one. */
-    ith_status mine = out ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
+    ith_status mine = ith_need(context, out, "out");
     const fenv_t before = ith_float_begin();
     status = create(context, problem, options, comm, mine, &plan);
     ith_float_end(before);
@@ -294,7 +293,7 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
 ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     if (!plan)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+        return ith_need(NULL, plan, "plan");
     double start = ith_clock_seconds();
     ith_status status = enter(plan);
     if (status)

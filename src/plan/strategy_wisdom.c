@@ -13,7 +13,6 @@
 #include "tile_wisdom.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static void subject_of(const ith_attn_setting *s, ith_softmax softmax, const ith_group *group,
                        char subject[ITH_WISDOM_SUBJECT_BYTES])

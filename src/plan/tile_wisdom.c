@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { LEAST_CLASS = 256, MOST_CLASS = 1 << 20 };
 

@@ -43,11 +43,16 @@ void ith_wisdom_put(ith_wisdom *w, const ith_wisdom_entry *entry)
     w->entries[slot] = *entry;
 }
 
+int32_t ith_wisdom_number(double value)
+{
+    return (int32_t)fmin(fmax(value, 1), ITH_WISDOM_MOST);
+}
+
 void ith_wisdom_add(ith_wisdom_entry *entry, const char *name, double value)
 {
     ith_wisdom_figure *figure = &entry->figures[entry->count++];
     snprintf(figure->name, sizeof figure->name, "%s", name);
-    figure->value = (int32_t)fmin(fmax(value, 1), ITH_WISDOM_MOST);
+    figure->value = ith_wisdom_number(value);
 }
 
 int64_t ith_wisdom_value(const ith_wisdom_entry *entry, const char *name)

@@ -58,7 +58,9 @@ void ith_wisdom_put(ith_wisdom *wisdom, const ith_wisdom_entry *entry);
 /* Entry number i, counted from the oldest; NULL after the last. */
 const ith_wisdom_entry *ith_wisdom_at(const ith_wisdom *wisdom, int64_t i);
 
-/* Adds a number to an entry that has room for it; a value that no entry can hold becomes the nearest that one can. */
+/* The number that an entry holds for a value: the nearest from 1 to ITH_WISDOM_MOST. */
+int32_t ith_wisdom_number(double value);
+/* Adds a number to an entry that has room for it. */
 void ith_wisdom_add(ith_wisdom_entry *entry, const char *name, double value);
 /* The number called `name`; 0 if the entry is NULL or has none. */
 int64_t ith_wisdom_value(const ith_wisdom_entry *entry, const char *name);

@@ -17,7 +17,6 @@
 #include "../base/hash.h"
 #include "../base/open_file.h"
 #include "../base/replace_file.h"
-#include "../base/size.h"
 #include "tile_wisdom.h"
 
 #include <errno.h>

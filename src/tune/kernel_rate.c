@@ -4,7 +4,6 @@
 
 #include "../base/arena.h"
 #include "../base/clock.h"
-#include "../base/dtype.h"
 #include "../base/parallel.h"
 #include "../base/random_numbers.h"
 #include "../kernels/keyops.h"
@@ -246,14 +245,19 @@ static void find_offsets(const rate_run *r, const thread_memory *t, rate_ticks *
 
 typedef void (*work_fn)(const rate_run *run, const thread_memory *memory, rate_ticks *ticks);
 
+/* The times of one repeat of some work, in seconds (quiet.h). */
+typedef struct rate_times {
+    double quiet, typical;
+} rate_times;
+
 /* Work that all threads repeat until the first one has measured it. */
 typedef struct rate_work {
     const rate_run *run;
     work_fn work;
-    double until;          /* when the measurement is to end, on ith_clock_seconds */
-    atomic_bool done;      /* whether the first thread has measured it, or is to stop */
-    bool stopped;          /* whether the caller wants to stop */
-    double quiet, typical; /* the results */
+    double until;     /* when the measurement is to end, on ith_clock_seconds */
+    atomic_bool done; /* whether the first thread has measured it, or is to stop */
+    bool stopped;     /* whether the caller wants to stop */
+    rate_times times; /* the result */
 } rate_work;
 
 /* Fills the memory of a thread. Queries are rows of the last head; keys and values are rows of the head whose number is
@@ -296,7 +300,7 @@ static void work_in_thread(void *user, int thread)
         ith_quiet_end(quiet);
         w->stopped = atomic_load(&w->done) || stopped(s);
     }
-    w->quiet = ith_quiet_seconds(quiet), w->typical = ith_quiet_typical(quiet);
+    w->times = (rate_times){fmax(ith_quiet_seconds(quiet), 1e-9), fmax(ith_quiet_typical(quiet), 1e-9)};
     atomic_store(&w->done, true);
 }
 
@@ -307,9 +311,9 @@ static void work_in_threads(void *user, int thread)
     ith_parallel(w->run->scene->context, (int)w->run->scene->threads, work_in_thread, w);
 }
 
-/* Measures some work on calls of `block` keys for about `seconds`; *time is its typical time, or its quiet time. */
+/* Measures some work on calls of `block` keys for about `seconds`. */
 static ith_status measure(ith_rate_scene *s, const ith_rate_request *request, int64_t block, int64_t calls,
-                          work_fn work, double seconds, bool typical, double *time)
+                          work_fn work, double seconds, rate_times *times)
 {
     rate_run run;
     ith_status status = prepare(s, request, block, calls, &run);
@@ -317,7 +321,7 @@ static ith_status measure(ith_rate_scene *s, const ith_rate_request *request, in
         return status;
     rate_work w = {.run = &run, .work = work, .until = ith_clock_seconds() + seconds};
     ith_parallel_apart(work_in_threads, &w);
-    *time = fmax(typical ? w.typical : w.quiet, 1e-9);
+    *times = w.times;
     return w.stopped ? ith_fail_interrupted(s->context) : ITH_OK;
 }
 
@@ -332,10 +336,10 @@ static double operations(const ith_rate_scene *s, const ith_rate_request *reques
 ith_status ith_rate_measure_whole(ith_rate_scene *s, const ith_rate_request *request, double *gflops)
 {
     const int64_t block = ith_min64(request->tiles.block_kv, request->keys), calls = ith_div_up(request->keys, block);
-    double seconds = 0;
-    ith_status status = measure(s, request, block, calls, attend, request->seconds, false, &seconds);
+    rate_times times;
+    ith_status status = measure(s, request, block, calls, attend, request->seconds, &times);
     if (!status)
-        *gflops = 1e-9 * operations(s, request, block, calls) / seconds;
+        *gflops = 1e-9 * operations(s, request, block, calls) / times.quiet;
     return status;
 }
 
@@ -345,11 +349,13 @@ static ith_status measure_short(ith_rate_scene *s, const ith_rate_request *reque
                                 double *call, int64_t *affordable)
 {
     const int64_t calls = ith_max64(keys / block, 1);
-    double seconds = 0;
-    ith_status status = measure(s, request, block, calls, attend, request->seconds / 4, true, &seconds);
-    *call = seconds / (double)calls;
-    *affordable = (int64_t)(request->seconds / 2 / (LEAST_REPEATS + 2) * (double)(block * calls) / fmax(seconds, 1e-9));
-    return status;
+    rate_times times;
+    ith_status status = measure(s, request, block, calls, attend, request->seconds / 4, &times);
+    if (status)
+        return status;
+    *call = times.typical / (double)calls;
+    *affordable = (int64_t)(request->seconds / 2 / (LEAST_REPEATS + 2) * (double)(block * calls) / times.typical);
+    return ITH_OK;
 }
 
 /* Measures calls on short KV blocks and on long ones. */
@@ -358,16 +364,17 @@ static ith_status measure_calls(ith_rate_scene *s, const ith_rate_request *reque
     const int64_t step = request->tiles.block_kv_compute;
     int64_t whole = ith_max64(ith_min64(request->tiles.block_kv, MOST_BLOCK_KEYS) / step * step, step), affordable = 0;
     const int64_t part = ith_max64(whole / SHORT / step * step, step);
-    double short_call = 0, seconds = 0;
+    double short_call = 0;
+    rate_times times;
     ith_status status = measure_short(s, request, part, ith_min64(request->keys, 2 * part), &short_call, &affordable);
     whole = ith_max64(ith_min64(whole, affordable / step * step), part);
     const int64_t calls = ith_max64(ith_min64(request->keys, affordable) / whole, 1);
     if (!status)
-        status = measure(s, request, whole, calls, attend, request->seconds / 2, true, &seconds);
+        status = measure(s, request, whole, calls, attend, request->seconds / 2, &times);
     if (status)
         return status;
-    const double call = seconds / (double)calls, ratio = (double)whole / (double)part;
-    rate->whole_gflops = 1e-9 * operations(s, request, whole, calls) / seconds;
+    const double call = times.typical / (double)calls, ratio = (double)whole / (double)part;
+    rate->whole_gflops = 1e-9 * operations(s, request, whole, calls) / times.typical;
     if (whole > part)
         rate->call_seconds = fmin(fmax((short_call * ratio - call) / (ratio - 1), 0), fmin(short_call, call) / 2);
     rate->gflops = 1e-9 * operations(s, request, whole, 1) / (call - rate->call_seconds);
@@ -380,16 +387,16 @@ ith_status ith_rate_measure(ith_rate_scene *s, const ith_rate_request *request, 
     const int64_t keys = ith_min64(MOST_BLOCK_KEYS, s->rows);
     const double row_bytes = (double)(s->heads * s->head_dim * ith_dtype_bytes(s->dtype));
     const bool fixed = request->softmax == ITH_SOFTMAX_FIXED_M;
-    double seconds = 0;
+    rate_times times;
     *rate = (ith_rate){0};
     ith_status status = measure_calls(s, request, rate);
     if (!status)
-        status = measure(s, request, keys, PACKED_BLOCKS, pack_all, request->seconds / (fixed ? 8 : 4), true, &seconds);
+        status = measure(s, request, keys, PACKED_BLOCKS, pack_all, request->seconds / (fixed ? 8 : 4), &times);
     if (!status)
-        rate->pack_bytes_per_second = 2 * (double)keys * row_bytes / seconds;
+        rate->pack_bytes_per_second = 2 * (double)keys * row_bytes / times.typical;
     if (!status && fixed)
-        status = measure(s, request, keys, 1, find_offsets, request->seconds / 8, true, &seconds);
+        status = measure(s, request, keys, 1, find_offsets, request->seconds / 8, &times);
     if (!status && fixed)
-        rate->offset_bytes_per_second = 3 * (double)s->rows * row_bytes / seconds;
+        rate->offset_bytes_per_second = 3 * (double)s->rows * row_bytes / times.typical;
     return status;
 }

@@ -6,11 +6,9 @@
 
 #include "../base/clock.h"
 #include "../base/median.h"
-#include "../base/size.h"
 #include "../plan/agree.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     SMALL_BYTES = 8,        /* a message whose time is the latency */
@@ -50,7 +48,7 @@ static ith_status post(link *l, ith_request **request)
     int rank = ith_comm_rank(l->comm), peer = rank < l->far ? rank + l->far : rank - l->far;
     if (!takes_part(l))
         return ith_comm_post(l->comm, NULL, 0, NULL, 0, request);
-    l->send = l->receive = (ith_transfer){peer, {.data = l->data, .count = {1, 1}, .bytes = l->bytes}};
+    l->send = l->receive = (ith_transfer){peer, ith_region_of(l->data, l->bytes)};
     l->receive.region.data = l->data + MOST_BYTES;
     return ith_comm_post(l->comm, &l->send, 1, &l->receive, 1, request);
 }

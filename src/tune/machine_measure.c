@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes this machine by measurement (ith_machine_measure in ithaca/tune.h). Rank 0 measures the kernels, with the
  * memory of one process; then all ranks of the communicator measure their links together. */
-#include "../base/arena.h"
 #include "../base/clock.h"
 #include "../base/cpu.h"
 #include "../base/dtype.h"
@@ -20,7 +19,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -68,7 +66,7 @@ static ith_status check_case(ith_context *context, const ith_machine_case *c)
     return ITH_OK;
 }
 
-/* Copies the cases over defaults. All elements of the caller's array have the size of the first one. */
+/* Copies the cases over defaults. */
 static ith_status read_cases(calibration *c)
 {
     const ith_machine_case usual = ITH_MACHINE_CASE_INIT;
@@ -83,11 +81,11 @@ static ith_status read_cases(calibration *c)
     if (c->options.case_count < 1 || c->options.case_count > MOST_CASES)
         return ith_fail(c->context, ITH_ERR_ARGUMENT, "case_count is %lld, and must be from 1 to %d",
                         (long long)c->options.case_count, MOST_CASES);
-    const size_t step = c->options.cases->struct_size;
-    for (int64_t i = 0; !status && i < c->options.case_count; i++) {
+    status = ith_sized_check_array(c->context, "ith_machine_case", "ITH_MACHINE_CASE_INIT", given,
+                                   c->options.case_count, sizeof *c->options.cases);
+    for (int64_t i = 0; !status && i < c->options.case_count; i++, given += c->options.cases->struct_size) {
         c->cases[i] = usual;
-        status =
-            ITH_SIZED_READ(c->context, ith_machine_case, ITH_MACHINE_CASE_INIT, given + (size_t)i * step, &c->cases[i]);
+        status = ITH_SIZED_READ(c->context, ith_machine_case, ITH_MACHINE_CASE_INIT, given, &c->cases[i]);
         if (!status)
             status = check_case(c->context, &c->cases[i]);
     }
@@ -136,6 +134,18 @@ static ith_status advance(calibration *c)
 
 /* ---- Kernels --------------------------------------------------------------------------------------------------- */
 
+/* A row of the description without rates. */
+static ith_machine_attention row_of(const ith_machine_case *c, ith_softmax softmax, const ith_attn_kernel *kernel)
+{
+    const ith_attn_tiles tiles = kernel->tiles(c->head_dim).best;
+    ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
+    snprintf(row.kernel, sizeof row.kernel, "%s", kernel->name);
+    row.dtype = c->dtype, row.softmax = softmax, row.head_dim = c->head_dim;
+    row.block_q = tiles.block_q, row.block_kv = tiles.block_kv;
+    row.block_kv_compute = tiles.block_kv_compute, row.block_kv_compute_in = tiles.block_kv_compute_in;
+    return row;
+}
+
 /* Writes the rows of the description without rates: a row for each kernel that a plan may choose for a case. rows may
  * be NULL, to count them. Returns their number. */
 static int64_t list_rows(const calibration *c, ith_machine_attention *rows)
@@ -147,17 +157,9 @@ static int64_t list_rows(const calibration *c, ith_machine_attention *rows)
             if (x->softmax != ITH_SOFTMAX_AUTO && (int)x->softmax != softmax)
                 continue;
             ith_candidates all = ith_kernel_candidates(c->context, x->dtype, x->head_dim, (ith_softmax)softmax);
-            for (int n = 0; n < all.count; n++, count++) {
-                if (!rows)
-                    continue;
-                const ith_attn_tiles tiles = all.kernels[n]->tiles(x->head_dim).best;
-                ith_machine_attention *row = &rows[count];
-                *row = (ith_machine_attention)ITH_MACHINE_ATTENTION_INIT;
-                snprintf(row->kernel, sizeof row->kernel, "%s", all.kernels[n]->name);
-                row->dtype = x->dtype, row->softmax = (ith_softmax)softmax, row->head_dim = x->head_dim;
-                row->block_q = tiles.block_q, row->block_kv = tiles.block_kv;
-                row->block_kv_compute = tiles.block_kv_compute, row->block_kv_compute_in = tiles.block_kv_compute_in;
-            }
+            for (int n = 0; n < all.count; n++, count++)
+                if (rows)
+                    rows[count] = row_of(x, (ith_softmax)softmax, all.kernels[n]);
         }
     return count;
 }
@@ -321,16 +323,18 @@ static ith_status measure_process(calibration *c, int64_t ranks)
     return advance(c);
 }
 
-/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks. */
-static ith_status measure_links(calibration *c, const char *name, int inner, int outer)
+/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks, within a
+ * host or between hosts. */
+static ith_status measure_links(calibration *c, bool between_hosts, int inner, int outer)
 {
     ith_link_rate rate;
     const int far = (int)ith_max64(outer / inner / 2, 1) * inner; /* groups that lie far apart */
     ith_status status = ith_link_measure(c->context, c->comm, inner, far, c->options.seconds * LINK_SHARE, &rate);
     if (status)
         return status;
-    ith_machine_level *level = add_level(c->out, name, outer == ith_comm_size(c->comm) ? 0 : outer);
-    level->between_hosts = !strcmp(name, "network");
+    ith_machine_level *level =
+        add_level(c->out, between_hosts ? "network" : "host", outer == ith_comm_size(c->comm) ? 0 : outer);
+    level->between_hosts = between_hosts;
     level->latency_seconds = rate.latency_seconds;
     level->setup_seconds = rate.setup_seconds;
     level->bytes_per_second = rate.bytes_per_second;
@@ -372,9 +376,9 @@ static ith_status measure_group(calibration *c)
     if (ranks == 1)
         return ITH_OK;
     if (blocks.host_ranks > blocks.process_ranks)
-        status = measure_links(c, "host", blocks.process_ranks, blocks.host_ranks);
+        status = measure_links(c, false, blocks.process_ranks, blocks.host_ranks);
     if (!status && ranks > blocks.host_ranks)
-        status = measure_links(c, "network", blocks.host_ranks, ranks);
+        status = measure_links(c, true, blocks.host_ranks, ranks);
     if (!status && ranks > blocks.process_ranks)
         status = measure_group_start(c);
     if (!status && ranks > blocks.process_ranks)

@@ -12,21 +12,19 @@
 static ith_status open_problem(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
                                ith_attn_setting *setting, ith_wisdom **wisdom)
 {
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_attn_setting_init(context, problem, group->ranks, 0, setting);
+    ith_status status = ith_attn_setting_init(context, problem, group->ranks, 0, setting);
     return status ? status : ith_wisdom_open(context, wisdom);
 }
 
-/* Makes a group of `ranks` ranks. process_ranks, host_ranks: the number of ranks in each process and on each host; 0:
- * all ranks. */
+/* Makes a group of `ranks` ranks. process_ranks: ranks of each process; 0: all ranks of a host. host_ranks: ranks of
+ * each host; 0: all ranks. */
 static ith_status make_group(ith_context *context, int ranks, int process_ranks, int host_ranks, ith_group *group)
 {
     ith_attn_options places = ITH_ATTN_OPTIONS_INIT;
     if (ranks < 1 || process_ranks < 0 || host_ranks < 0)
         return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "ranks is %d, process_ranks %d and host_ranks %d: ranks must be at least 1, the others 0 (all "
-                        "ranks) or more",
+                        "ranks is %d, process_ranks %d and host_ranks %d: ranks must be at least 1, the others 0 or "
+                        "more",
                         ranks, process_ranks, host_ranks);
     places.process_ranks = process_ranks, places.host_ranks = host_ranks;
     *group = (ith_group){.ranks = ranks};
@@ -89,7 +87,9 @@ ith_status ith_wisdom_has_strategy(ith_context *context, const ith_attn_problem 
     ith_attn_setting setting;
     ith_wisdom *wisdom;
     ith_group group;
-    ith_status status = ith_need(context, known, "known");
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, known, "known");
     if (!status && (softmax < ITH_SOFTMAX_AUTO || softmax > ITH_SOFTMAX_FIXED_M))
         status =
             ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d, and must be auto, online or fixed_m", (int)softmax);

@@ -231,9 +231,9 @@ static ith_status read_search(ith_context *context, const ith_tile_search *given
     if ((unsigned)o->softmax > ITH_SOFTMAX_FIXED_M)
         return ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d, and must be from 0 to %d", o->softmax,
                         ITH_SOFTMAX_FIXED_M);
-    if (o->head_dim < 1 || o->head_dim > ITH_ATTN_HEAD_DIM_MAX)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be from 1 to %d", (long long)o->head_dim,
-                        ITH_ATTN_HEAD_DIM_MAX);
+    status = ith_head_dim_check(context, o->head_dim);
+    if (status)
+        return status;
     if (o->keys < 1)
         return ith_fail(context, ITH_ERR_ARGUMENT, "keys is %lld, and must be at least 1", (long long)o->keys);
     if (!(o->seconds >= 0 && o->seconds <= MOST_SECONDS))
@@ -325,21 +325,24 @@ ith_status ith_wisdom_put_tiles(ith_context *context, const ith_tile_search *giv
     ith_tile_case c;
     ith_wisdom *wisdom;
     char why[256];
-    const double rate = tiles ? tiles->gflops : 1;
     ith_status status = ith_need(NULL, context, "context");
-    if (!status && (!(rate > 0) || !(usual_gflops > 0) || !isfinite(rate) || !isfinite(usual_gflops)))
-        status = ith_fail(context, ITH_ERR_ARGUMENT,
-                          "gflops is %g and usual_gflops %g: both must be finite and above 0", rate, usual_gflops);
     if (!status)
-        status = open_case(context, given, &c, &wisdom);
+        status = ith_need(context, tiles, "tiles");
     if (status)
         return status;
-    const ith_attn_tiles sizes = tiles ? tiles_of(tiles) : (ith_attn_tiles){0};
+    const ith_attn_tiles sizes = tiles_of(tiles);
+    const double rate = tiles->gflops;
+    if (!(rate > 0) || !(usual_gflops > 0) || !isfinite(rate) || !isfinite(usual_gflops))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "gflops is %g and usual_gflops %g: both must be finite and above 0",
+                        rate, usual_gflops);
+    status = open_case(context, given, &c, &wisdom);
+    if (status)
+        return status;
     bool legal = ith_tiles_check(ith_attn_kernel_named(c.kernel), c.head_dim, &sizes, why, sizeof why);
     if (legal)
-        ith_tile_wisdom_put(wisdom, &c, &sizes, tiles->gflops, usual_gflops);
+        ith_tile_wisdom_put(wisdom, &c, &sizes, rate, usual_gflops);
     ith_wisdom_close(context);
-    return legal ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "%s", tiles ? why : "tiles is NULL");
+    return legal ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "%s", why);
 }
 
 ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_search *given, ith_tile_choice *tiles)
@@ -347,13 +350,13 @@ ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_search *giv
     ith_tile_case c;
     ith_wisdom *wisdom;
     ith_attn_tiles sizes;
-    ith_status status = open_case(context, given, &c, &wisdom);
+    ith_status status = ith_need(context, tiles, "tiles");
+    if (!status)
+        status = open_case(context, given, &c, &wisdom);
     if (status)
         return status;
     ith_tile_wisdom_find(wisdom, &c, &sizes);
     ith_wisdom_close(context);
-    status = ith_need(context, tiles, "tiles");
-    if (!status)
-        *tiles = choice_of(&sizes, 0);
-    return status;
+    *tiles = choice_of(&sizes, 0);
+    return ITH_OK;
 }

@@ -216,8 +216,8 @@ static void the_loopback_is_for_neighbours(void **state)
     }
 }
 
-/* A process that says that it has more addresses than an address of a process holds. All of them lead nowhere; the bytes
- * behind them, which would lead to it, are no addresses. */
+/* A process that says that it has more addresses than an address of a process holds. All of them lead nowhere; the
+ * bytes behind them, which would lead to it, are no addresses. */
 static void addresses_end_with_their_list(void **state)
 {
     (void)state;
@@ -314,7 +314,8 @@ static void an_address_is_tried_again(void **state)
 /* ---- Descriptors ----------------------------------------------------------------------------------------------- */
 
 /* Lets this process open only descriptors below `limit`. Returns the old limit. */
-/* Answers every connection with a welcome whose cookie is wrong, until the listener is shut down. user: the listener. */
+/* Answers every connection with a welcome whose cookie is wrong, until the listener is shut down. user: the listener.
+ */
 static void *welcome_wrongly(void *user)
 {
     int descriptor;

@@ -234,8 +234,8 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
-/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends: with a latency as
- * long as their transfer, and beside short exchanges of heads. */
+/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends: with a latency
+ * as long as their transfer, and beside short exchanges of heads. */
 static void test_a_long_line(void **state)
 {
     (void)state;

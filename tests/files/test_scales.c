@@ -18,7 +18,7 @@ typedef struct part {
     const char *name;
     ith_dtype type;
     int dims;
-    int64_t shape[2];
+    int64_t shape[3];
     const void *data;
 } part;
 
@@ -164,6 +164,11 @@ static const struct {
      NULL,
      ITH_ERR_UNSUPPORTED,
      "rotated"},
+    {{WEIGHT(ITH_I8), SCALE("m.weight_scale", 0, {0}, one),
+      TEXT("m.comfy_quant", "{\"format\": \"int8_tensorwise\", \"convrot\": 256}")},
+     NULL,
+     ITH_ERR_UNSUPPORTED,
+     "rotated"},
     {{WEIGHT(ITH_I8), SCALE("m.weight_scale", 0, {0}, one), TEXT("m.comfy_quant", ROTATED)},
      NULL,
      ITH_ERR_UNSUPPORTED,
@@ -190,6 +195,7 @@ static const struct {
      NULL,
      ITH_ERR_FORMAT,
      "does not hold scales of 2 rows"},
+    {{WEIGHT(ITH_F8_E4M3), SCALE("m.scale_weight", 3, {2, 1, 1}, rows)}, NULL, ITH_ERR_FORMAT, "does not hold scales"},
     {{WEIGHT(ITH_F8_E4M3), SCALE("m.scale_weight", 2, {1, 2}, rows)}, NULL, ITH_ERR_FORMAT, "does not hold scales"},
     {{WEIGHT(ITH_F8_E4M3), SCALE("m.scale_weight", 1, {0}, rows)}, NULL, ITH_ERR_FORMAT, "does not hold scales"},
     {{WEIGHT(ITH_F8_E4M3), {"m.scale_weight", ITH_U8, 1, {1}, codes}}, NULL, ITH_ERR_FORMAT, "does not hold scales"},
@@ -296,6 +302,44 @@ static void many_layers_take_no_time(void **state)
     free(text);
 }
 
+/* Only matrices of layers have scales: no vector, and no table. */
+static void other_numbers_need_no_scales(void **state)
+{
+    (void)state;
+    static const part parts[] = {WEIGHT(ITH_F8_E4M3),
+                                 SCALE("m.scale_weight", 0, {0}, one),
+                                 {"norm.weight", ITH_F8_E4M3, 1, {3}, codes},
+                                 {"table", ITH_F8_E4M3, 2, {2, 3}, codes},
+                                 {0}};
+    ith_store *store = NULL;
+    assert_int_equal(open_parts(parts, NULL, &store), ITH_OK);
+    ith_store_close(&store);
+}
+
+/* The metadata of a shard are about its own tensors. */
+static void formats_of_a_shard_are_its_own(void **state)
+{
+    (void)state;
+    static const part own[] = {WEIGHT(ITH_U8), SCALE("m.weight_scale", 0, {0}, one), {0}};
+    static const part other[] = {{"o.weight", ITH_U8, 2, {2, 3}, codes}, {0}};
+    ith_store *store = NULL;
+    const ith_tensor *tensor = NULL;
+    assert_int_equal(open_parts(own, "{\"layers\": {\"m\": " E4M3 ", \"o\": " E4M3 "}}", &store), ITH_OK);
+    ith_store_close(&store);
+    char *first = strdup(temporary_path(folder, "first.safetensors"));
+    assert_non_null(first);
+    temporary_require(rename(temporary_path(folder, "x.safetensors"), first) == 0, first);
+    assert_int_equal(open_parts(other, NULL, &store), ITH_OK);
+    ith_store_close(&store);
+    const char *paths[] = {first, temporary_path(folder, "x.safetensors")};
+    assert_int_equal(ith_store_open_files(context, paths, 2, NULL, &store), ITH_OK);
+    assert_int_equal(ith_store_take(context, store, "o.weight", 2, (int64_t[]){2, 3}, &tensor), ITH_ERR_UNSUPPORTED);
+    assert_int_equal(ith_store_take(context, store, "m.weight", 2, (int64_t[]){2, 3}, &tensor), ITH_OK);
+    assert_int_equal(tensor->dtype, ITH_F8_E4M3);
+    ith_store_close(&store);
+    free(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +348,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(scales_that_are_not_finite_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(scales_of_nothing_are_unknown, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(layers_of_like_names_are_apart, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(other_numbers_need_no_scales, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(formats_of_a_shard_are_its_own, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(many_layers_take_no_time, folder_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

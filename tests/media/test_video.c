@@ -8,6 +8,7 @@
 #include "support/temporary.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
@@ -173,8 +174,48 @@ static void mp4_holds_the_frames(void **state)
     assert_int_equal(track->codecpar->color_primaries, AVCOL_PRI_BT709);
     assert_int_equal(track->codecpar->color_trc, AVCOL_TRC_BT709);
     assert_int_equal(track->codecpar->color_range, AVCOL_RANGE_MPEG);
+    assert_true(av_q2d(track->codecpar->sample_aspect_ratio) == 1);
     assert_string_equal(av_dict_get(video.file->metadata, "title", NULL, 0)->value, options.title);
     assert_string_equal(av_dict_get(video.file->metadata, "comment", NULL, 0)->value, options.comment);
+    decode_close(&video);
+}
+
+/* The mean difference of Cr from that of a ramp of reds, 8 more for each pixel to the right or downwards, whose value
+ * at chroma sample 0 is `at_first`. Samples 2 to 12 lie within the ramp. */
+static double ramp_error(const AVFrame *frame, bool downwards, double at_first)
+{
+    double sum = 0;
+    for (int along = 2; along < 13; along++)
+        for (int across = 2; across < 20; across++) {
+            const int row = downwards ? along : across, column = downwards ? across : along;
+            sum += frame->data[2][row * frame->linesize[2] + column] - bt709(2, at_first + 16 * along, 0, 0);
+        }
+    return sum / (11 * 18);
+}
+
+/* MPEG's chroma samples lie at the left pixel of two, and midway between two rows. */
+static void chroma_lies_where_players_look_for_it(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    ith_video_writer *writer = NULL;
+    uint8_t rgb[2][48 * 64 * 3] = {{0}};
+    options.crf = 1;
+    for (int at = 0; at < 48 * 64; at++) {
+        const int x = at % 64, y = at / 64;
+        rgb[0][3 * at] = (uint8_t)(8 * (x < 31 ? x : 31));
+        rgb[1][3 * at] = (uint8_t)(8 * (y < 31 ? y : 31));
+    }
+    assert_int_equal(ith_video_open(f->context, in_folder(f, "clip.mp4"), &options, &writer), ITH_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ith_video_add(writer, rgb[i]), ITH_OK);
+    assert_int_equal(ith_video_finish(&writer), ITH_OK);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_int_equal(video.count, 2);
+    const double right = ramp_error(video.frames[0], false, 0), down = ramp_error(video.frames[1], true, 4);
+    print_message("Cr differs by %.2f and %.2f\n", right, down);
+    assert_true(fabs(right) < 0.4 && fabs(down) < 0.4);
     decode_close(&video);
 }
 
@@ -188,16 +229,19 @@ static bool should_stop(void)
 /* The encoder holds frames back, and encodes them when the video is finished. */
 static void finishing_can_be_stopped(void **state)
 {
+    static const char *const names[] = {"clip.mp4", "clip.gif"};
     fixture *f = *state;
     ith_video_options options = options_for(f);
     options.should_stop = should_stop;
-    stopped = false;
-    assert_written(f, in_folder(f, "clip.mp4"), &options);
-    assert_int_equal(unlink(f->path), 0);
-    stopped = true;
-    assert_int_equal(write_video(f, f->path, &options), ITH_ERR_INTERRUPTED);
-    assert_non_null(strstr(ith_context_error(f->context), "was not finished"));
-    assert_int_equal(temporary_count(f->folder), 0);
+    for (int i = 0; i < 2; i++) {
+        stopped = false;
+        assert_written(f, in_folder(f, names[i]), &options);
+        assert_int_equal(unlink(f->path), 0);
+        stopped = true;
+        assert_int_equal(write_video(f, f->path, &options), ITH_ERR_INTERRUPTED);
+        assert_non_null(strstr(ith_context_error(f->context), "was not finished"));
+        assert_int_equal(temporary_count(f->folder), 0);
+    }
 }
 
 /* The order of the outer boxes of the file. */
@@ -351,6 +395,55 @@ static void gif_holds_the_frames(void **state)
     decode_close(&video);
 }
 
+/* A frame of 256 shades of one colour takes a whole palette, so three frames of three colours need three. The files
+ * grow with each frame: none is held back. */
+static void every_frame_of_a_gif_has_its_own_palette(void **state)
+{
+    enum { SIDE = 64, COLOURS = 3 };
+    fixture *f = *state;
+    f->width = f->height = SIDE;
+    ith_video_options options = options_for(f);
+    ith_video_writer *writer = NULL;
+    uint8_t rgb[COLOURS][SIDE * SIDE * 3] = {{0}};
+    assert_int_equal(ith_video_open(f->context, in_folder(f, "clip.gif"), &options, &writer), ITH_OK);
+    for (int i = 0; i < COLOURS; i++) {
+        for (int at = 0; at < SIDE * SIDE; at++)
+            rgb[i][3 * at + i] = (uint8_t)(at / 16);
+        assert_int_equal(ith_video_add(writer, rgb[i]), ITH_OK);
+    }
+    assert_int_equal(ith_video_finish(&writer), ITH_OK);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_int_equal(video.count, COLOURS);
+    for (int i = 0; i < COLOURS; i++) {
+        const AVFrame *frame = video.frames[i];
+        int worst = 0, opaque = 0;
+        for (int at = 0; at < SIDE * SIDE; at++) {
+            const uint8_t *pixel = frame->data[0] + at / SIDE * frame->linesize[0] + at % SIDE * 4;
+            opaque += pixel[3] == 255;
+            for (int c = 0; c < 3; c++) {
+                const int error = abs(pixel[2 - c] - rgb[i][3 * at + c]);
+                worst = error > worst ? error : worst;
+            }
+        }
+        print_message("frame %d: %d\n", i, worst);
+        assert_int_equal(opaque, SIDE * SIDE);
+        assert_true(worst <= 2);
+    }
+    decode_close(&video);
+}
+
+/* Whether a PNG has a chunk of this name. */
+static bool holds_chunk(const char *path, const char *name)
+{
+    size_t bytes = 0, at = 0;
+    char *file = temporary_read(path, &bytes);
+    while (at + 4 <= bytes && memcmp(file + at, name, 4) != 0)
+        at++;
+    free(file);
+    return at + 4 <= bytes;
+}
+
 static void assert_pngs(fixture *f, const char *folder)
 {
     assert_int_equal(temporary_count(folder), FRAMES);
@@ -361,6 +454,7 @@ static void assert_pngs(fixture *f, const char *folder)
         decoded picture;
         assert_true(decode_open(&picture, path));
         assert_int_equal(picture.count, 1);
+        assert_true(holds_chunk(path, "sRGB"));
         assert_int_equal(picture.frames[0]->format, AV_PIX_FMT_RGB24);
         assert_int_equal(picture.frames[0]->width, f->width);
         assert_int_equal(picture.frames[0]->height, f->height);
@@ -536,6 +630,35 @@ static void the_longest_name_will_do(void **state)
     assert_int_equal(temporary_count(f->folder), 2);
 }
 
+/* A path that the system cannot take is not cut to one that it can: the first 4095 bytes of this one name clip.mp4. */
+static void a_path_that_is_too_long_is_refused(void **state)
+{
+    static const char last[] = "x.mp4";
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    static char path[PATH_MAX + sizeof last];
+    const char *first = in_folder(f, "clip.mp4");
+    memset(path, '/', PATH_MAX);
+    memcpy(path, first, strlen(first));
+    memcpy(path + PATH_MAX, last, sizeof last);
+    assert_int_equal(write_video(f, path, &options), ITH_ERR_IO);
+    assert_int_equal(temporary_count(f->folder), 0);
+}
+
+/* A folder that exists may be a mount point, so its frames are made in it, where they can be renamed. */
+static void frames_are_made_in_the_folder_that_exists(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    ith_video_writer *writer = NULL;
+    assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
+    assert_int_equal(ith_video_open(f->context, f->path, &options, &writer), ITH_OK);
+    assert_int_equal(temporary_count(f->folder), 1);
+    assert_int_equal(temporary_count(f->path), 1);
+    ith_video_discard(&writer);
+    assert_int_equal(temporary_count(f->path), 0);
+}
+
 /* A limit on the size of files takes the place of a full disk: write fails in the middle of the file, too. */
 static void full_disk(void **state)
 {
@@ -629,6 +752,63 @@ static void videos_reach_the_disk_before_they_have_their_name(void **state)
     sync_path = NULL;
 }
 
+static size_t most_written; /* the most bytes that one call of write takes; 0: all */
+static int close_error;
+
+ssize_t __real_write(int file, const void *data, size_t bytes);
+ssize_t __wrap_write(int file, const void *data, size_t bytes);
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    static int calls;
+    if (most_written && calls++ % 3 == 1) {
+        errno = EINTR;
+        return -1;
+    }
+    return __real_write(file, data, most_written && most_written < bytes ? most_written : bytes);
+}
+
+int __real_close(int file);
+int __wrap_close(int file);
+int __wrap_close(int file)
+{
+    const int result = __real_close(file);
+    if (!close_error)
+        return result;
+    errno = close_error;
+    return -1;
+}
+
+/* A system may take a part of the bytes at a time, be interrupted by a signal, and report a full disk only in close. */
+static void frames_are_written_whole(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    most_written = 100;
+    assert_written(f, in_folder(f, "frames/"), &options);
+    most_written = 0;
+    assert_pngs(f, f->path);
+    close_error = ENOSPC;
+    const ith_status status = write_video(f, in_folder(f, "others/"), &options);
+    close_error = 0;
+    assert_int_equal(status, ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(f->context), strerror(ENOSPC)));
+    assert_int_equal(temporary_count(f->folder), 1);
+}
+
+static void no_descriptor_stays_open(void **state)
+{
+    static const char *const names[] = {"clip.mp4", "clip.gif", "new/", "old", "none/clip.gif"};
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
+    assert_written(f, in_folder(f, "first.mp4"), &options); /* libav may keep some of its own */
+    const int before = temporary_count("/proc/self/fd");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(write_video(f, in_folder(f, names[i]), &options), i < 4 ? ITH_OK : ITH_ERR_IO);
+        assert_int_equal(temporary_count("/proc/self/fd"), before);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     static const char *const names[] = {"clip.mp4", "clip.gif", "clip/"};
@@ -642,12 +822,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(mp4_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(chroma_lies_where_players_look_for_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(finishing_can_be_stopped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mp4_can_start_before_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(crf_and_fps_are_obeyed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mp4_depends_on_its_frames_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(frames_are_not_read_beyond_their_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(gif_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_frame_of_a_gif_has_its_own_palette, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pngs_are_exact, set_up, tear_down),
         cmocka_unit_test_setup_teardown(odd_sizes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_that_cannot_be_written, set_up, tear_down),
@@ -656,9 +838,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_folder_named_by_mistake_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(links_are_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_longest_name_will_do, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_path_that_is_too_long_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(frames_are_made_in_the_folder_that_exists, set_up, tear_down),
         cmocka_unit_test_setup_teardown(full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_keeps_the_old_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(videos_reach_the_disk_before_they_have_their_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(frames_are_written_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_descriptor_stays_open, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_allocation_may_fail, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("video", tests, NULL, NULL);

@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     if (ith_tensor_file_open(NULL, "x", &file) != ITH_ERR_ARGUMENT ||
         strcmp(ith_context_error(NULL), "context is NULL"))
         return 4;
-    if (ith_plan_execute(NULL, NULL) != ITH_ERR_ARGUMENT || strcmp(ith_context_error(NULL), "the plan is NULL"))
+    if (ith_plan_execute(NULL, NULL) != ITH_ERR_ARGUMENT || strcmp(ith_context_error(NULL), "plan is NULL"))
         return 5;
     if (ith_tensor_file_open(context, "/nowhere", &file) != ITH_ERR_IO ||
         !strstr(ith_context_error(context), "/nowhere"))

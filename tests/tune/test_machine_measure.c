@@ -134,6 +134,10 @@ static void nonsense_is_refused(void **state)
     refuse(&options, ITH_ERR_ARGUMENT, "softmax of a case is 7");
     wrong = short_cases[0], wrong.struct_size = 3;
     refuse(&options, ITH_ERR_ARGUMENT, "ith_machine_case");
+    ith_machine_case unlike[2] = {short_cases[0], short_cases[0]};
+    unlike[1].struct_size -= 8;
+    options.cases = unlike, options.case_count = 2;
+    refuse(&options, ITH_ERR_ARGUMENT, "struct_size of element 1");
     options = short_options(), options.case_count = -1;
     refuse(&options, ITH_ERR_ARGUMENT, "case_count");
     options = short_options(), options.seconds = NAN;

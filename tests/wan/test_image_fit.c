@@ -63,6 +63,33 @@ static void covering_cuts_the_middle_out(void **state)
     assert_memory_equal(whole, from, sizeof from);
 }
 
+/* The side that is not given is the multiple next to the image's shape, and at least one multiple. */
+static void the_other_side_follows_from_the_shape(void **state)
+{
+    (void)state;
+    assert_int_equal(ith_image_side(832, 1664, 960, 16), 480);
+    assert_int_equal(ith_image_side(832, 832, 487, 16), 480);
+    assert_int_equal(ith_image_side(832, 832, 489, 16), 496);
+    assert_int_equal(ith_image_side(64, 10000, 1, 16), 16);
+}
+
+/* A strip that lies and one that stands give the same pixels, though one axis has far more taps than the other. */
+static void a_strip_is_scaled_along_both_axes(void **state)
+{
+    (void)state;
+    enum { LONG = 4000, SIDE = 8 };
+    static uint8_t from[LONG * 3];
+    uint8_t across[SIDE * SIDE * 3], along[SIDE * SIDE * 3];
+    for (int i = 0; i < LONG * 3; i++)
+        from[i] = (uint8_t)(i / 3 * 255 / LONG);
+    const ith_image wide = {sizeof wide, from, 1, LONG}, tall = {sizeof tall, from, LONG, 1};
+    check(context, ith_image_fit(context, &wide, ITH_FIT_STRETCH, SIDE, SIDE, across));
+    check(context, ith_image_fit(context, &tall, ITH_FIT_STRETCH, SIDE, SIDE, along));
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++)
+            assert_memory_equal(across + (y * SIDE + x) * 3, along + (x * SIDE + y) * 3, 3);
+}
+
 static void memory_is_as_predicted(void **state)
 {
     (void)state;
@@ -78,8 +105,9 @@ static void memory_is_as_predicted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
-                                       cmocka_unit_test(covering_cuts_the_middle_out),
-                                       cmocka_unit_test(memory_is_as_predicted)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pixels_are_those_of_pillow), cmocka_unit_test(covering_cuts_the_middle_out),
+        cmocka_unit_test(the_other_side_follows_from_the_shape), cmocka_unit_test(a_strip_is_scaled_along_both_axes),
+        cmocka_unit_test(memory_is_as_predicted)};
     return cmocka_run_group_tests_name("image_fit", tests, context_set_up, context_tear_down);
 }

@@ -367,6 +367,33 @@ static void memory_is_predicted(void **state)
     }
 }
 
+/* A long strip takes more memory to scale than everything else, be it the first image or the last. */
+static void memory_of_a_strip_is_predicted(void **state)
+{
+    (void)state;
+    enum { LONG = 65536 };
+    static uint8_t pixels[LONG * 3];
+    const ith_image strip = {sizeof strip, pixels, LONG, 1}, small = {sizeof small, pixels, 32, 32};
+    for (int last = 0; last < 2; last++) {
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.frames = 5, options.height = 16, options.width = 64, options.steps = 1;
+        options.precision = ITH_PRECISION_F32, options.threads = 1;
+        options.image = last ? &small : &strip, options.last_image = last ? &strip : &small;
+        ith_context *own = NULL;
+        ith_pipeline *pipeline = NULL;
+        ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+        check(context, ith_context_create(NULL, &own));
+        check(own, ith_pipeline_open(own, I2V, &pipeline));
+        check(own, ith_pipeline_generate(pipeline, NULL, &options, &report));
+        const double ratio = (double)report.predicted_bytes / (double)report.peak_bytes;
+        print_message("predicted %.2f MB, held %.2f MB\n", (double)report.predicted_bytes / 1e6,
+                      (double)report.peak_bytes / 1e6);
+        assert_true(report.peak_bytes > (int64_t)LONG * 64 * 3 && ratio > 0.97 && ratio < 1.03);
+        ith_pipeline_close(&pipeline);
+        ith_context_destroy(&own);
+    }
+}
+
 /* ---- Ranks --------------------------------------------------------------------------------------------------------
  */
 
@@ -463,6 +490,7 @@ int main(void)
         cmocka_unit_test(the_size_is_that_of_the_reference),
         cmocka_unit_test(a_resumed_run_needs_its_image),
         cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(memory_of_a_strip_is_predicted),
         cmocka_unit_test(ranks_must_have_the_same_image),
         cmocka_unit_test(the_small_model_moves_what_the_image_shows),
     };

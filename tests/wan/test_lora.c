@@ -13,6 +13,7 @@
 
 #include <ithaca/files.h>
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -623,6 +624,10 @@ static void settings_beside_a_file_set_the_factor(void **state)
     }
     temporary_write(config, dora, strlen(dora));
     REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "DoRA", try_file(peft, 1));
+    char before[PATH_MAX]; /* a name without a folder is a file of the working folder */
+    temporary_require(getcwd(before, sizeof before) && chdir(folder) == 0, folder);
+    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "DoRA", try_file("adapter_model.safetensors", 1));
+    temporary_require(chdir(before) == 0, before);
     assert_int_equal(unlink(config), 0);
     assert_int_equal(symlink("nothing", config), 0);
     REFUSED_AS(ITH_ERR_IO, context, "adapter_config.json", try_file(peft, 1));

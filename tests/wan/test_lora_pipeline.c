@@ -182,6 +182,35 @@ static void merged_weights_are_kept_where_memory_allows(void **state)
     temporary_remove(folder);
 }
 
+/* A host lacks a little memory, and its process keeps merged weights without having been asked to. There is no option
+ * that it could be told to leave out. */
+static void advice_names_options_that_were_given(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "style.safetensors");
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = small_run();
+    options.precision = ITH_PRECISION_BF16, options.cfg = ITH_CFG_SEQUENTIAL;
+    write_lora(path);
+    const ith_lora_file lora = lora_at(path, 0.02, ITH_LORA_BOTH);
+    check(context, open_with(&lora, 1, &pipeline));
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    const ith_team team = {.ranks = 2, .count = 1, .processes = 2, .hosts = 1, .host_processes = 2};
+    int64_t bytes = 0;
+    check(context, ith_predict(pipeline, context, &options, &team, &bytes));
+    const ith_memory_balance balance = {
+        .bytes = bytes,
+        .host_bytes = 2 * bytes,
+        .machine = {{INT64_MAX, "are known of"}, {2 * bytes - 2, "are free here"}},
+    };
+    assert_int_equal(options.keep_packed, ITH_KEEP_AUTO);
+    REFUSED_AS(ITH_ERR_MEMORY, context, "in this process would do with height 32, width 48; force",
+               ith_check_memory(pipeline, context, &options, &team, &balance));
+    ith_pipeline_close(&pipeline);
+    temporary_remove(folder);
+}
+
 /* One expert is in memory at a time, so the memory of the larger expert counts. Here this is the expert with merged
  * weights, whichever it is. */
 static void the_larger_expert_counts(void **state)
@@ -286,6 +315,7 @@ int main(void)
         TEST(memory_of_packed_weights_is_predicted),
         TEST(memory_without_kept_weights_is_predicted),
         TEST(merged_weights_are_kept_where_memory_allows),
+        TEST(advice_names_options_that_were_given),
         TEST(the_larger_expert_counts),
         TEST(a_lora_may_belong_to_one_expert),
         TEST(mistakes_are_named),

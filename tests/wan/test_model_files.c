@@ -322,6 +322,37 @@ static void a_variant_is_taken(void **state)
     assert_same(&seen[0], &seen[1]);
 }
 
+/* A name without a folder is a file of the working folder. A config.json beside it belongs to it. */
+static void a_file_of_the_working_folder_is_taken(void **state)
+{
+    (void)state;
+    char model[PATH_MAX], before[PATH_MAX];
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    temporary_require(realpath(MODEL, model) && getcwd(before, sizeof before), MODEL);
+    files.folder = model, files.dit_high = files.dit_low = MODEL "/transformer";
+    const frame wanted = video_of(&files);
+    make_original("", NONE, 1);
+    temporary_require(chdir(in("high_noise_model")) == 0, folder);
+    files.dit_high = files.dit_low = "x.safetensors";
+    const frame got = video_of(&files);
+    temporary_require(chdir(before) == 0, before);
+    assert_same(&got, &wanted);
+}
+
+/* The tokenizer in the model's folder counts, not the one beside the text encoder. */
+static void the_tokenizer_of_the_folder_is_taken(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    make_original("", NONE, 1);
+    make_folder("tokenizer"), make_folder("text/tokenizer");
+    copy_file(MODEL "/tokenizer/spiece.model", "tokenizer/spiece.model");
+    temporary_write(in("text/tokenizer/spiece.model"), "x", 1);
+    temporary_write(in("text/spiece.model"), "x", 1);
+    const frame got = video_of_folder(folder);
+    assert_same(&got, &wanted);
+}
+
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void files_that_make_no_model_are_refused(void **state)
@@ -540,6 +571,9 @@ static void unknown_sizes_are_refused(void **state)
         const char *words;
     } cases[] = {
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 7}", ITH_ERR_FORMAT, "7 heads"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 0}", ITH_ERR_FORMAT, "num_heads"},
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 64}", ITH_ERR_FORMAT, "64 heads"}, /* of three numbers */
+        {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"eps\": 1}", ITH_ERR_FORMAT, "eps must be between"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"dim\": 64}", ITH_ERR_FORMAT, "dim is 64"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"model_type\": \"vace\"}", ITH_ERR_UNSUPPORTED, "vace"},
         {"{\"_class_name\": \"WanModel\", \"num_heads\": 6, \"qk_norm\": false}", ITH_ERR_UNSUPPORTED, "qk_norm"},
@@ -681,6 +715,37 @@ static void folders_of_too_many_files_are_refused(void **state)
     ith_weight_list_free(context, &list);
 }
 
+/* A list goes as deep as it is asked to, and leaves out hidden files and shards after the first. Of the pickles it
+ * keeps one. */
+static void a_list_has_the_weight_files_of_a_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"1.gguf",
+                                        "a/b/3.gguf",
+                                        "a/2.safetensors",
+                                        "a/.hidden.gguf",
+                                        "a.pt",
+                                        "a/b/c/4.gguf",
+                                        "b.pt",
+                                        "a/b/s-00001-of-00002.gguf",
+                                        "c.ckpt",
+                                        ".hidden/5.gguf",
+                                        "a/other.txt",
+                                        "a/b/s-00002-of-00002.gguf"};
+    static const int counts[] = {1, 2, 4, 5};
+    ith_weight_list list;
+    make_folder("a"), make_folder("a/b"), make_folder("a/b/c"), make_folder(".hidden");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        temporary_write(in(names[i]), "", 0);
+    for (int depth = 0; depth < 4; depth++) {
+        check(context, ith_weight_list_read(context, folder, depth, &list));
+        assert_int_equal(list.count, counts[depth]);
+        assert_string_equal(list.pickle, in("a.pt"));
+        ith_weight_list_free(context, &list);
+        assert_int_equal(memory_of(context).current_bytes, 0);
+    }
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static ith_status open_and_check(ith_context *poor, void *user)
@@ -705,6 +770,54 @@ static void failed_allocations_are_survived(void **state)
     assert_true(refuse_every_allocation(open_and_check, folder, 7) > 20);
 }
 
+static ith_status open_variant(ith_context *poor, void *user)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.folder = user, files.variant = "fp16";
+    ith_status status = ith_pipeline_open_files(poor, &files, &pipeline);
+    if (!status)
+        status = ith_pipeline_check(pipeline);
+    ith_pipeline_close(&pipeline);
+    return status;
+}
+
+/* A lack of memory does not look like a component that has no files of the variant. The autoencoder alone has some. */
+static void failed_allocations_for_a_variant_are_survived(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"transformer", "transformer_2", "vae", "text_encoder"};
+    static const char *const names[] = {"diffusion_pytorch_model", "diffusion_pytorch_model",
+                                        "diffusion_pytorch_model.fp16", "model"};
+    for (int i = 0; i < 4; i++)
+        make_part(parts[i], parts[i], names[i], name_as_is, "", NONE, 1);
+    make_folder("scheduler"), make_folder("tokenizer");
+    copy_file(MODEL "/text_encoder/config.json", "text_encoder/config.json");
+    copy_file(MODEL "/model_index.json", "model_index.json");
+    copy_file(MODEL "/scheduler/scheduler_config.json", "scheduler/scheduler_config.json");
+    copy_file(MODEL "/tokenizer/spiece.model", "tokenizer/spiece.model");
+    assert_true(refuse_every_allocation(open_variant, folder, 1) > 20);
+}
+
+/* A lack of memory does not look like a folder that is refused. */
+static void a_lack_of_memory_is_told_from_a_wrong_folder(void **state)
+{
+    (void)state;
+    ith_status status = ITH_ERR_MEMORY;
+    for (long refuse = 1; status == ITH_ERR_MEMORY; refuse++) {
+        failing_allocator allocator;
+        ith_context *poor = failing_context(&allocator, refuse);
+        ith_pipeline *pipeline = NULL;
+        ith_model_files files = ITH_MODEL_FILES_INIT;
+        files.folder = MODEL "/transformer";
+        assert_non_null(poor);
+        status = ith_pipeline_open_files(poor, &files, &pipeline);
+        if (status != (atomic_load(&allocator.calls) > refuse ? ITH_ERR_MEMORY : ITH_ERR_IO))
+            fail_msg("allocation %ld refused: %s: %s", refuse, ith_status_name(status), ith_context_error(poor));
+        ith_context_destroy(&poor);
+    }
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
 int main(void)
 {
@@ -716,6 +829,8 @@ int main(void)
         test(half_precision_gives_the_same_bits),
         test(an_all_in_one_file_gives_the_same_bits),
         test(a_variant_is_taken),
+        test(a_file_of_the_working_folder_is_taken),
+        test(the_tokenizer_of_the_folder_is_taken),
         test(files_that_make_no_model_are_refused),
         test(a_folder_of_several_files_is_refused_for_a_component),
         test(a_file_beside_an_index_is_taken_as_the_reference_does),
@@ -730,7 +845,10 @@ int main(void)
         test(a_number_that_no_component_has_is_no_error),
         test(names_of_shards_make_a_series),
         test(folders_of_too_many_files_are_refused),
+        test(a_list_has_the_weight_files_of_a_folder),
         test(failed_allocations_are_survived),
+        test(failed_allocations_for_a_variant_are_survived),
+        test(a_lack_of_memory_is_told_from_a_wrong_folder),
     };
     return cmocka_run_group_tests_name("model files", tests, NULL, NULL);
 }

@@ -297,9 +297,106 @@ static void what_would_fit_is_named(void **state)
     }
     printf("%s\n", ith_context_error(context));
     assert_int_equal(seen, expected);
-    assert_non_null(strstr(ith_context_error(context), "the least that other options would need"));
+    int64_t short_run = 0, small_picture = 0; /* the least of all that are tried */
+    char least[96];
+    in_turn.frames = 1;
+    check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &short_run));
+    in_turn.frames = options.frames, in_turn.height = in_turn.width = 32;
+    check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &small_picture));
+    snprintf(least, sizeof least, "the least that other options would need is %.1f MB",
+             (double)(short_run < small_picture ? short_run : small_picture) / 1e6);
+    assert_non_null(strstr(ith_context_error(context), least));
     options.force = true;
     check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
+}
+
+/* Expects that a run is refused for which `lacking` bytes more are needed than are free, and returns the options with
+ * which it would do; NULL: none is found. */
+static const char *what_would_do(const ith_generate_options *options, const ith_team *team, int64_t lacking)
+{
+    int64_t bytes = 0;
+    check(context, ith_predict(pipeline, context, options, team, &bytes));
+    const ith_memory_balance balance = {
+        .bytes = bytes, .host_bytes = bytes, .machine = {{bytes - lacking, "are free"}, {INT64_MAX, "are known of"}}};
+    assert_int_equal(ith_check_memory(pipeline, context, options, team, &balance), ITH_ERR_MEMORY);
+    return strstr(ith_context_error(context), "would do with ");
+}
+
+/* Packed weights and layers that are shared out are given up first. A model that rank 0 lends needs the latter. */
+static void memory_of_weights_is_given_up_first(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    ith_team team = {.ranks = 2, .processes = 2, .hosts = 2, .host_processes = 1, .count = 1, .first_on_host = true};
+    options.keep_packed = ITH_KEEP_ALL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    const int64_t levels = pipeline->model->vae.levels;
+    pipeline->model->vae.levels = 0; /* without frames the memory of weights is a part of the peak */
+    assert_string_equal(what_would_do(&options, &team, 1),
+                        "would do with keep_packed off; force tries it all the same");
+    options.keep_packed = ITH_KEEP_AUTO, options.shard_weights = 1;
+    assert_string_equal(what_would_do(&options, &team, 1),
+                        "would do with shard_weights off; force tries it all the same");
+    team.lends = true;
+    const char *words = what_would_do(&options, &team, 1);
+    assert_true(words && !strstr(words, "shard_weights"));
+    pipeline->model->vae.levels = levels;
+}
+
+/* What was asked for is not taken back, however little memory there is: the run is refused instead. */
+static void packed_weights_that_were_asked_for_stay(void **state)
+{
+    (void)state;
+    const ith_machine_memory none = {{0, "are free"}, {0, "are free"}};
+    const ith_team alone = {
+        .ranks = 1, .processes = 1, .hosts = 1, .host_processes = 1, .count = 1, .shares_memory = true};
+    ith_generate_options options = small_run();
+    int64_t bytes = 0;
+    options.keep_packed = ITH_KEEP_ALL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    check(context, ith_predict_settled(pipeline, context, &options, &alone, &none, &bytes));
+    assert_int_equal(options.keep_packed, ITH_KEEP_ALL);
+}
+
+/* Two ranks in a process and one in another are two hosts for a prediction that knows no more, and share out weights.
+ */
+static void an_uneven_number_of_ranks_makes_two_processes(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    int64_t alone = 0, shared = 0;
+    const int64_t levels = pipeline->model->vae.levels;
+    pipeline->model->vae.levels = 0; /* as above */
+    check(context, ith_pipeline_predict(pipeline, &options, 3, 2, &alone));
+    options.shard_weights = 1;
+    check(context, ith_pipeline_predict(pipeline, &options, 3, 2, &shared));
+    pipeline->model->vae.levels = levels;
+    assert_true(shared > alone);
+}
+
+/* Latents that are only decoded have a size already. */
+static void a_run_from_latents_keeps_its_size(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    options.from_latents = "latents.safetensors", options.precision = ITH_PRECISION_BF16;
+    assert_null(what_would_do(&options, &alone, 1));
+    assert_non_null(strstr(ith_context_error(context), "the least that other options would need is "));
+}
+
+/* A picture that is as low as a picture can be becomes less wide, and the refusal names its size. */
+static void a_less_wide_picture_is_named(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    options.frames = 1, options.height = 16, options.width = 4096;
+    options.precision = ITH_PRECISION_BF16, options.cfg = ITH_CFG_SEQUENTIAL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
+    assert_string_equal(what_would_do(&options, &alone, 1),
+                        "would do with height 16, width 3072; force tries it all the same");
 }
 
 /* Two processes of a host take twice the memory of one. The machine's memory is for both. */
@@ -319,6 +416,16 @@ static void processes_of_a_host_share_its_memory(void **state)
     assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
     assert_non_null(strstr(ith_context_error(context), "the 2 processes of this host hold"));
     assert_non_null(strstr(ith_context_error(context), " in this process would do with cfg sequential"));
+    /* Where half of the memory is there, each process has half of its need, and the same options fit as alone. */
+    char words[256];
+    const char *alone = what_would_do(&options, &two, bytes - bytes / 2);
+    assert_non_null(alone);
+    snprintf(words, sizeof words, "%s", alone);
+    balance.machine.free = none, balance.machine.shared.bytes = bytes / 2 * 2;
+    assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
+    assert_non_null(strstr(ith_context_error(context), words));
+    balance.machine.free = enough;
+    balance.machine.free.bytes = bytes * 2 - 1;
     balance.machine.shared = none; /* a limit of each process, large enough for one */
     check(context, ith_check_memory(pipeline, context, &options, &two, &balance));
     balance.machine.free.bytes = bytes - 1;
@@ -376,6 +483,56 @@ static void a_run_can_be_stopped(void **state)
     options.on_progress = NULL, options.should_stop = NULL;
     options.on_frame = refuse_frame;
     assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_IO);
+}
+
+static ith_generate_options short_run(void)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 4;
+    options.precision = ITH_PRECISION_F32;
+    return options;
+}
+
+/* A guidance of 1 or less has no negative branch: its number does not count. */
+static void guidance_of_one_or_less_is_none(void **state)
+{
+    (void)state;
+    static const double numbers[] = {1, 0.5, 0, -3};
+    ith_tensor_file *runs[4];
+    for (int i = 0; i < 4; i++) {
+        ith_generate_options options = short_run();
+        options.guidance[0] = options.guidance[1] = numbers[i];
+        runs[i] = golden_generate(context, pipeline, 1, &options, NULL);
+        assert_memory_equal(find_floats(runs[i], "final", NULL), find_floats(runs[0], "final", NULL), 16 * 4 * 4 * 4);
+    }
+    for (int i = 0; i < 4; i++)
+        ith_tensor_file_close(&runs[i]);
+}
+
+/* An expert is opened when its first step comes, and stays for all of its steps. */
+static void an_expert_is_opened_once(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "trace.json");
+    ith_context *own = NULL;
+    ith_pipeline *traced = NULL;
+    ith_generate_options options = short_run();
+    options.boundary = 0.9;
+    check(context, ith_context_create(NULL, &own));
+    check(own, ith_pipeline_open(own, "../models/shapes", &traced));
+    check(own, ith_trace_start(own, 100000));
+    check(own, ith_pipeline_generate(traced, NULL, &options, NULL));
+    check(own, ith_trace_save(own, path));
+    char *text = temporary_read(path, NULL);
+    int opened = 0;
+    for (const char *at = text; (at = strstr(at, "\"open transformer\"")); at++)
+        opened++;
+    assert_int_equal(opened, 2);
+    free(text);
+    ith_pipeline_close(&traced);
+    ith_context_destroy(&own);
+    temporary_remove(folder);
 }
 
 static void saved_latents_give_the_same_frames(void **state)
@@ -465,6 +622,49 @@ static void latents_of_another_run_are_refused(void **state)
     temporary_remove(folder);
 }
 
+/* A tensor of another type or another number of channels or dimensions, or without numbers, is neither noise nor
+ * latents of this model. What a saved run has done says nothing about noise. */
+static void tensors_that_are_no_latents_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        ith_dtype type;
+        int dims;
+        int64_t shape[5];
+        const char *words; /* NULL: the tensor is taken */
+    } cases[] = {
+        {ITH_F32, 3, {16, 4, 4}, "is wanted"},   {ITH_F32, 5, {16, 1, 4, 4, 1}, "is wanted"},
+        {ITH_F32, 4, {8, 1, 4, 4}, "is wanted"}, {ITH_F32, 4, {17, 1, 4, 4}, "is wanted"},
+        {ITH_U8, 4, {16, 1, 4, 4}, "is wanted"}, {ITH_F32, 4, {16, 0, 4, 4}, "is empty"},
+        {ITH_F32, 4, {16, 1, 4, 0}, "is empty"}, {ITH_F32, 4, {16, 1, 4, 4}, NULL},
+    };
+    const char *const keys[] = {"step", "steps"}, *const values[] = {"1", "4"};
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/tensor.safetensors", folder);
+    float *numbers = calloc(17 * 4 * 4, sizeof *numbers);
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const bool noise = i % 2, taken = !cases[i / 2].words;
+        ith_tensor tensor = ITH_TENSOR_INIT;
+        tensor.name = noise ? "noise" : "latents", tensor.data = numbers;
+        tensor.dtype = cases[i / 2].type, tensor.dims = cases[i / 2].dims;
+        memcpy(tensor.shape, cases[i / 2].shape, sizeof cases[i / 2].shape);
+        tensor.bytes = tensor.dtype == ITH_F32 ? 4 : 1;
+        for (int dim = 0; dim < tensor.dims; dim++)
+            tensor.bytes *= tensor.shape[dim];
+        check(context, ith_tensor_file_write(context, path, &tensor, 1, keys, values, noise ? 2 : 0));
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 1;
+        options.noise_file = noise ? path : NULL, options.from_latents = noise ? NULL : path;
+        const ith_status status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
+        if (status != (taken ? ITH_OK : ITH_ERR_FORMAT))
+            fail_msg("case %zu: %s", i, status ? ith_context_error(context) : "taken");
+        if (!taken)
+            assert_non_null(strstr(ith_context_error(context), cases[i / 2].words));
+    }
+    free(numbers);
+    temporary_remove(folder);
+}
+
 /* With this noise the first layer of the transformer overflows. */
 static void latents_that_become_not_finite_end_the_run(void **state)
 {
@@ -544,10 +744,18 @@ int main(void)
         cmocka_unit_test(processes_of_a_host_share_its_memory),
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
         cmocka_unit_test(what_would_fit_is_named),
+        cmocka_unit_test(a_less_wide_picture_is_named),
+        cmocka_unit_test(memory_of_weights_is_given_up_first),
+        cmocka_unit_test(a_run_from_latents_keeps_its_size),
+        cmocka_unit_test(an_uneven_number_of_ranks_makes_two_processes),
+        cmocka_unit_test(packed_weights_that_were_asked_for_stay),
         cmocka_unit_test(a_run_can_be_stopped),
+        cmocka_unit_test(guidance_of_one_or_less_is_none),
+        cmocka_unit_test(an_expert_is_opened_once),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(latents_that_are_not_finite_are_refused),
         cmocka_unit_test(latents_of_another_run_are_refused),
+        cmocka_unit_test(tensors_that_are_no_latents_are_refused),
         cmocka_unit_test(latents_that_become_not_finite_end_the_run),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
     };

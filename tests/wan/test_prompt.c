@@ -3,6 +3,7 @@
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "wan/text/prompt.h"
+#include "wan/text/text_codepoints.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -80,6 +81,47 @@ static void hangul_is_composed(void **state)
     expect("\uac00\u11a7", "\uac00\u11a7");
     expect("\u1100\u1161\u11a7\u11a7\u11a8", "\uac00\u11a7\u11a7\u11a8");
     expect("\u11a7 e\u0301\u11a7\u0301", "\u11a7 \u00e9\u11a7\u0301");
+}
+
+/* A letter beyond ASCII is in no name, though its lower 8 bits may be a letter of ASCII. */
+static void names_have_letters_of_ascii(void **state)
+{
+    (void)state;
+    expect("&\u0161mp; &\u0161mp", "&\u0161mp; &\u0161mp"); /* U+0161 and 'a', U+0061 */
+    expect("&l\u0174;", "&l\u0174;");                       /* U+0174 and 't' */
+    expect("\u0126amp;", "\u0126amp;");                     /* U+0126 and '&' */
+}
+
+/* Texts that end where their memory does, within what may be a reference, a line break or a terminal escape. */
+static void no_character_is_read_behind_the_last(void **state)
+{
+    (void)state;
+    static const char *const ends[][2] = {{"&#65", "A"},    {"&#x", "&#x"},  {"&amp", "&"},
+                                          {"&amp;", "&"},   {"&", "&"},      {"&#", "&#"},
+                                          {"\r", ""},       {"\x1b[", "["},  {"\x1b", ""},
+                                          {"\x1b[1", "[1"}, {"\x1b[1m", ""}, {"\uac00\u11a7", "\uac00\u11a7"}};
+    char text[512], wanted[512];
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        for (int count = 60; count <= 130; count++) { /* memory for 64 or 128 characters is full with one of these */
+            memset(text, 'x', (size_t)count), memset(wanted, 'x', (size_t)count);
+            strcpy(text + count, ends[i][0]), strcpy(wanted + count, ends[i][1]);
+            expect(text, wanted);
+        }
+}
+
+/* A prompt has 256 KiB at most. */
+static void the_longest_prompt_is_taken(void **state)
+{
+    (void)state;
+    enum { MOST = 256 << 10 };
+    char *text = malloc(MOST + 2);
+    memset(text, 'x', MOST + 1);
+    text[MOST + 1] = '\0';
+    assert_int_equal(ith_text_check(context, "it", text), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "has 262145 bytes"));
+    text[MOST] = '\0';
+    assert_int_equal(ith_text_check(context, "it", text), ITH_OK);
+    free(text);
 }
 
 static void expect_refused(const char *bytes, const char *where)
@@ -160,6 +202,9 @@ int main(void)
         cmocka_unit_test(numbers_of_no_character_are_replaced_or_dropped),
         cmocka_unit_test(white_space_is_single),
         cmocka_unit_test(hangul_is_composed),
+        cmocka_unit_test(names_have_letters_of_ascii),
+        cmocka_unit_test(no_character_is_read_behind_the_last),
+        cmocka_unit_test(the_longest_prompt_is_taken),
         cmocka_unit_test(what_is_not_utf8_is_refused),
         cmocka_unit_test(long_prompts_are_taken),
         cmocka_unit_test(a_repair_of_many_rounds_can_be_stopped),

@@ -334,6 +334,20 @@ static void a_run_goes_on_when_it_cannot_be_saved(void **state)
     snprintf(run.saved, sizeof run.saved, "%s/run.safetensors", folder);
 }
 
+/* The state after the last step is saved, whatever the number of steps between two saves is. */
+static void the_last_step_is_saved(void **state)
+{
+    static const int64_t every[] = {2, STEPS - 1, STEPS + 2};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ith_generate_options options = small_run();
+        ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+        options.checkpoint_file = run.saved, options.checkpoint_every = every[i];
+        check(context, engine_generate(context, pipeline, 2, &options, &report));
+        assert_int_equal(report.saved_step, STEPS);
+    }
+}
+
 static void memory_is_predicted(void **state)
 {
     (void)state;
@@ -393,6 +407,7 @@ int main(void)
         cmocka_unit_test(room_for_two_files_is_needed),
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),
         cmocka_unit_test(a_run_goes_on_when_it_cannot_be_saved),
+        cmocka_unit_test(the_last_step_is_saved),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(no_refused_allocation_is_fatal),
     };

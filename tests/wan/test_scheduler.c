@@ -117,6 +117,7 @@ static void other_values_of_unipc_are_refused_by_name(void **state)
         {"flow_shift", "-3"},
         {"flow_shift", "1e300#1e+300"},
         {"flow_shift", "1001"},
+        {"flow_shift", "0.0009"},
         {"flow_shift", "\"3\""},
         {"flow_shift", "null"},
         {"beta_start", "null"},

@@ -160,15 +160,17 @@ typedef struct meter {
     ith_context *context;
     long calls; /* calls of the allocator at the end of the previous layer */
     int layers;
+    int64_t done; /* the progress that was shown last */
 } meter;
 
 /* Called at the end of a layer. */
 static void meter_layer(void *user, int stage, int64_t done, int64_t total)
 {
-    (void)done, (void)total;
     meter *m = user;
     if (stage != ITH_STAGE_TEXT)
         return;
+    assert_true(done > m->done && done <= total); /* each layer is a part of the work, and so is the norm after them */
+    m->done = done;
     if (m->layers++)
         assert_int_equal(atomic_load(&m->allocator.calls), m->calls);
     m->calls = atomic_load(&m->allocator.calls);
@@ -191,6 +193,7 @@ static void check_memory(ith_operand_types types, int64_t count)
     float *rows = malloc(512 * 128 * sizeof *rows);
     check(m.context, ith_text_encode(m.context, encoder, ids, count, rows, &span));
     assert_true(m.layers > config.layers);
+    assert_int_equal(m.done, 100);
     assert_int_equal(memory_of(m.context).peak_bytes - files, predicted);
     free(rows);
     ith_text_encoder_free(m.context, &encoder);
@@ -198,6 +201,38 @@ static void check_memory(ith_operand_types types, int64_t count)
     ith_context_set_observer(m.context, NULL);
     ith_observer_close(&observer);
     ith_context_destroy(&m.context);
+}
+
+/* Stops the encoder when two layers are complete. */
+static void stop_in_the_third(void *user, int stage, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    int *layers = user;
+    if (stage == ITH_STAGE_TEXT && ++*layers == 2)
+        ith_context_interrupt(context);
+}
+
+/* An encoder that is stopped says in which layer. Before the first layer, it waits for the rows of the embedding. */
+static void encoding_can_be_stopped(void **state)
+{
+    (void)state;
+    int layers = 0;
+    ith_observer observer = {.show = stop_in_the_third, .user = &layers};
+    const ith_span span = {ITH_STAGE_TEXT, 0, 100, 100};
+    const int32_t ids[] = {7, 3, 1};
+    float rows[3 * 40];
+    ith_text_encoder *encoder = load(ODD, OPERANDS_F32);
+    ith_observer_open(&observer);
+    ith_context_set_observer(context, &observer);
+    assert_int_equal(ith_text_encode(context, encoder, ids, 3, rows, &span), ITH_ERR_INTERRUPTED);
+    assert_string_equal(ith_context_error(context), "stopped in layer 3 of 3 of the text encoder");
+    assert_int_equal(ith_text_encode(context, encoder, ids, 3, rows, &span), ITH_ERR_INTERRUPTED);
+    assert_null(strstr(ith_context_error(context), "layer"));
+    ith_context_end_interruption(context);
+    check(context, ith_text_encode(context, encoder, ids, 3, rows, &span));
+    ith_context_set_observer(context, NULL);
+    ith_observer_close(&observer);
+    ith_text_encoder_free(context, &encoder);
 }
 
 /* Encoding holds the predicted memory, and allocates nothing between the first layer and the last. */
@@ -281,6 +316,12 @@ static void other_configurations_are_refused(void **state)
     expect_refused(odd_folder("\"gelu_new\"", "\"relu\""), ITH_ERR_UNSUPPORTED, "dense_act_fn is \"relu\"");
     expect_refused(odd_folder("\"d_model\": 40,", "\"hidden_size\": 41, \"d_model\": 40,"), ITH_ERR_UNSUPPORTED,
                    "hidden_size is 41");
+    expect_refused(odd_folder("\"d_kv\": 12,", "\"head_dim\": 13, \"d_kv\": 12,"), ITH_ERR_UNSUPPORTED,
+                   "head_dim is 13");
+    expect_refused(odd_folder("\"d_kv\": 12,", "\"num_attention_heads\": 6, \"d_kv\": 12,"), ITH_ERR_UNSUPPORTED,
+                   "num_attention_heads is 6");
+    expect_refused(odd_folder("\"d_kv\": 12,", "\"num_hidden_layers\": 4, \"d_kv\": 12,"), ITH_ERR_UNSUPPORTED,
+                   "num_hidden_layers is 4");
     expect_refused(odd_folder("\"d_model\": 40", "\"d_model\": 0"), ITH_ERR_FORMAT, "d_model");
     expect_refused(odd_folder("\"num_heads\": 5", "\"num_heads\": 1000000"), ITH_ERR_FORMAT, "num_heads");
     expect_refused(odd_folder("_max_distance\": 50", "_max_distance\": 5"), ITH_ERR_FORMAT, "max_distance");
@@ -308,6 +349,99 @@ static void other_weights_are_refused(void **state)
                    "decoder.final_layer_norm.weight");
     expect_refused(odd_weights(same, same, NULL, "encoder.embed_tokens.weight"), ITH_ERR_FORMAT,
                    "encoder.embed_tokens.weight");
+}
+
+/* Writes the odd weights without the tensors whose names begin with `without`. The tensor `name` has size `size` in
+ * dimension `dim`, and is zero. */
+static void write_shape(const char *path, const char *without, const char *name, int dim, int64_t size)
+{
+    ith_tensor_file *file = NULL;
+    ith_tensor tensors[64];
+    void *zeros = NULL;
+    int64_t count = 0;
+    check(context, ith_tensor_file_open(context, ODD "/model.safetensors", &file));
+    for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
+        ith_tensor *one = &tensors[count];
+        *one = *ith_tensor_file_at(file, i);
+        if (without && !strncmp(one->name, without, strlen(without)))
+            continue;
+        count++;
+        if (!name || strcmp(one->name, name))
+            continue;
+        one->bytes = one->bytes / one->shape[dim] * size;
+        one->shape[dim] = size;
+        one->data = zeros = calloc(1, (size_t)one->bytes);
+    }
+    check(context, ith_tensor_file_write(context, path, tensors, count, NULL, NULL, 0));
+    free(zeros);
+    ith_tensor_file_close(&file);
+}
+
+/* Without a config.json, the sizes follow from the shapes: they are those of the odd encoder's config.json, or no sizes
+ * of a umT5. */
+static void sizes_follow_from_shapes(void **state)
+{
+    (void)state;
+#define BIASES "layer.0.SelfAttention.relative_attention_bias.weight"
+    static const char table[] = "encoder.block.0." BIASES, q[] = "encoder.block.0.layer.0.SelfAttention.q.weight";
+    static const struct {
+        const char *without, *name;
+        int dim;
+        int64_t size;
+        ith_status status;
+        const char *words;
+        int64_t layers;
+    } cases[] = {
+        {NULL, NULL, 0, 0, ITH_OK, "", 3},
+        {"encoder.block.2.", NULL, 0, 0, ITH_OK, "", 2},
+        {"encoder.block.1.", NULL, 0, 0, ITH_OK, "", 1},
+        {table, NULL, 0, 0, ITH_ERR_FORMAT, "do not make a umT5", 0},
+        {NULL, q, 0, 61, ITH_ERR_FORMAT, "do not make a umT5", 0},
+        {NULL, table, 0, 3, ITH_ERR_FORMAT, "do not make a umT5", 0},
+        {NULL, table, 0, (1 << 20) + 1, ITH_ERR_FORMAT, "buckets of distances", 0},
+        {NULL, "shared.weight", 0, 32128, ITH_ERR_UNSUPPORTED, "is T5's", 0},
+        {"encoder.block.1." BIASES, NULL, 0, 0, ITH_ERR_UNSUPPORTED, "only the first layer", 0},
+    };
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "text.safetensors");
+    ith_text_config odd, found;
+    check(context, ith_text_config_read(context, ODD, &odd));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ith_store *store = NULL;
+        write_shape(path, cases[i].without, cases[i].name, cases[i].dim, cases[i].size);
+        check(context, ith_store_open_files(context, &path, 1, NULL, &store));
+        const ith_status status = ith_text_config_find(context, i % 2 ? folder : NULL, store, &found);
+        ith_store_close(&store);
+        if (status != cases[i].status || (status && !strstr(ith_context_error(context), cases[i].words)))
+            fail_msg("case %zu: %s", i, status ? ith_context_error(context) : "taken");
+        if (status)
+            continue;
+        assert_true(found.vocab == odd.vocab && found.dim == odd.dim && found.heads == odd.heads);
+        assert_true(found.head_dim == odd.head_dim && found.ffn_dim == odd.ffn_dim && found.buckets == odd.buckets);
+        assert_int_equal(found.layers, cases[i].layers);
+    }
+    temporary_remove(folder);
+}
+
+/* A config.json of a T5 counts, whatever the shapes are. */
+static void a_config_of_t5_is_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"model_type\": \"t5\"}", "{\"architectures\": [\"T5EncoderModel\"], "
+                                                                    "\"model_type\": \"t5\"}"};
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "text.safetensors");
+    write_shape(path, NULL, NULL, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        ith_store *store = NULL;
+        ith_text_config found;
+        temporary_write(temporary_path(folder, "config.json"), texts[i], strlen(texts[i]));
+        check(context, ith_store_open_files(context, &path, 1, NULL, &store));
+        assert_int_equal(ith_text_config_find(context, folder, store, &found), ITH_ERR_UNSUPPORTED);
+        assert_non_null(strstr(ith_context_error(context), "model_type is \"t5\""));
+        ith_store_close(&store);
+    }
+    temporary_remove(folder);
 }
 
 /* Makes a copy with the odd weights in which the embedding is called `name`. keep_shared: the shared embedding stays
@@ -400,9 +534,12 @@ int main(void)
         cmocka_unit_test(odd_sizes_are_the_reference),
         cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(wrong_ids_are_refused),
+        cmocka_unit_test(encoding_can_be_stopped),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(other_configurations_are_refused),
         cmocka_unit_test(other_weights_are_refused),
+        cmocka_unit_test(sizes_follow_from_shapes),
+        cmocka_unit_test(a_config_of_t5_is_refused),
         cmocka_unit_test(misaligned_weights_give_the_same_bits),
         cmocka_unit_test(the_encoder_s_own_embedding_is_taken),
         cmocka_unit_test(failing_allocations_are_survived),

@@ -240,6 +240,32 @@ static void latents_do_not_depend_on_later_frames(void **state)
     ith_context_destroy(&context);
 }
 
+/* One thread takes a wide picture in low strips through rows whose memory is used again. Many threads take it as a
+ * whole. */
+static void low_strips_give_the_bits_of_a_whole_picture(void **state)
+{
+    (void)state;
+    enum { H = 64, W = 1024, FRAMES = 5, THREADS = 32 };
+    ith_context *context = new_context();
+    const int threads = omp_get_max_threads();
+    float *pixels = waves(3 * FRAMES * H * W);
+    for (int i = 0; i < VAE_CHECKPOINTS; i++) {
+        const vae_checkpoint *model = &vae_checkpoints[i];
+        clip video = {pixels, FRAMES, H, W, -1, 0};
+        omp_set_num_threads(1);
+        float *strips = encode(context, model->folder, OPERANDS_F32, &video);
+        video.taken = 0;
+        omp_set_num_threads(THREADS);
+        float *whole = encode(context, model->folder, OPERANDS_F32, &video);
+        assert_memory_equal(strips, whole,
+                            (size_t)(model->channels * 2 * (H / model->stride) * (W / model->stride)) * sizeof *whole);
+        free(strips), free(whole);
+    }
+    omp_set_num_threads(threads);
+    free(pixels);
+    ith_context_destroy(&context);
+}
+
 static void a_caller_and_an_interruption_end_the_encoding(void **state)
 {
     (void)state;
@@ -396,6 +422,7 @@ int main(void)
         cmocka_unit_test(encodes_images_as_the_reference),
         cmocka_unit_test(rows_are_taken_in_order),
         cmocka_unit_test(latents_do_not_depend_on_later_frames),
+        cmocka_unit_test(low_strips_give_the_bits_of_a_whole_picture),
         cmocka_unit_test(a_caller_and_an_interruption_end_the_encoding),
         cmocka_unit_test(memory_is_as_predicted),
         cmocka_unit_test(large_pictures_take_less_memory_than_decoding),

@@ -101,13 +101,15 @@ static void code_vector(const ith_attn_setting *s, ith_attn_tensor tensor, char 
     const bool levels = s->compress == ITH_COMPRESS_8BIT && tensor == ITH_TENSOR_V;
     const int64_t used = levels ? (int64_t)sizeof(float) + count : count * (int64_t)sizeof(uint16_t);
     if (bytes == count * s->element_bytes) {
-        restores ? memcpy(memory, message, (size_t)bytes) : memcpy(message, memory, (size_t)bytes);
+        memcpy(restores ? memory : message, restores ? message : memory, (size_t)bytes);
         return;
     }
     if (!restores)
         memset(message + used, 0, (size_t)(bytes - used));
-    if (levels)
-        restores ? restore_levels(message, count, type, memory) : round_to_levels(memory, type, count, message, sums);
+    if (levels && restores)
+        restore_levels(message, count, type, memory);
+    else if (levels)
+        round_to_levels(memory, type, count, message, sums);
     else if (restores)
         ith_to_f32((float *)(void *)memory, message, ITH_BF16, count);
     else

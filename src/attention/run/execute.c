@@ -8,12 +8,6 @@ static bool in_place(const ith_attn_setting *s)
     return s->exchange == ITH_EXCHANGE_IN_PLACE;
 }
 
-/* Whether an exchange of the schedule is made by messages. exchange: its number (ith_step.exchange). */
-static bool by_messages(const ith_attn_setting *s, int exchange)
-{
-    return s->exchange == ITH_EXCHANGE_MIXED ? exchange == ITH_EXCHANGE_HOP : !in_place(s);
-}
-
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 /* Enlarges the upper bounds from which the sizes of a sweep's buffers follow, so that a COMPUTE step of the schedule
@@ -35,7 +29,7 @@ void ith_executor_lay_out(const ith_attn_setting *s, ith_plan_memory *memory, it
     x->setting = s;
     x->messages = (ith_messages){.setting = s, .carrier = {.setting = s, .direct = s->device_messages}};
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
-        if (step.kind == ITH_STEP_POST && by_messages(s, step.exchange))
+        if (step.kind == ITH_STEP_POST && ith_schedule_by_messages(s, step.exchange))
             ith_messages_widen(&x->messages, &schedule, &step);
         if (step.kind == ITH_STEP_COMPUTE) {
             widen_sweep(&shape, &step);
@@ -146,7 +140,7 @@ static ith_status run_step(ith_executor *x, const ith_schedule *schedule, const 
     bool computes = step->kind == ITH_STEP_OFFSETS || step->kind == ITH_STEP_COMPUTE;
     if (computes)
         return x->setting->device ? compute_on_device(x, step, tensors) : compute(x, step, tensors);
-    if (!by_messages(x->setting, step->exchange))
+    if (!ith_schedule_by_messages(x->setting, step->exchange))
         return ITH_OK; /* ranks read one another's memory, so there is nothing to send */
     if (step->kind == ITH_STEP_POST)
         return ith_messages_post(&x->messages, schedule, step, &x->sent);

@@ -224,7 +224,7 @@ static void compress_sends(ith_messages *m, const ith_posted *p, ith_attn_tensor
     for (int i = 0; i < count; i++) {
         char *message = p->out + *at;
         int64_t bytes = ith_compress_region(m->setting, tensor, &sends[i].region, message, &m->compressed);
-        sends[i].region = (ith_region){.data = message, .count = {1, 1}, .bytes = bytes};
+        sends[i].region = ith_region_of(message, bytes);
         *at += bytes;
     }
 }
@@ -239,7 +239,7 @@ static void expect_compressed(const ith_messages *m, ith_posted *p, ith_attn_ten
         const ith_region region = receives[i].region;
         const int64_t bytes = ith_region_bytes(&region) / vector * ith_travel_bytes(m->setting, tensor);
         p->restored[p->restored_count++] = (ith_restored){tensor, region, p->in + *at};
-        receives[i].region = (ith_region){.data = p->in + *at, .count = {1, 1}, .bytes = bytes};
+        receives[i].region = ith_region_of(p->in + *at, bytes);
         *at += bytes;
     }
 }

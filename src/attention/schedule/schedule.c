@@ -64,6 +64,22 @@ ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, b
     return schedule->ops->move(schedule, step, sent, index);
 }
 
+bool ith_schedule_by_messages(const ith_attn_setting *s, int exchange)
+{
+    if (s->exchange == ITH_EXCHANGE_MIXED)
+        return exchange == ITH_EXCHANGE_HOP;
+    return s->exchange != ITH_EXCHANGE_IN_PLACE;
+}
+
+int64_t ith_schedule_read_bytes(const ith_schedule *schedule, const ith_step *step)
+{
+    const ith_attn_setting *s = schedule->setting;
+    if (s->exchange != ITH_EXCHANGE_IN_PLACE || step->shard == schedule->ring_index)
+        return 0;
+    return 2 * ith_schedule_shard(s, s->problem.kv_len, schedule->ring_index).rows * step->heads.kv_heads *
+           ith_travel_bytes(s, ITH_TENSOR_K);
+}
+
 /* Returns the bytes of everything that this rank sends to other ranks in a POST step, without lse. */
 static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 {
@@ -81,16 +97,13 @@ static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
 {
     ith_schedule schedule = ith_schedule_of(setting, rank);
-    ith_row_range own = ith_schedule_shard(setting, setting->problem.kv_len, schedule.ring_index);
     bool in_place = setting->exchange == ITH_EXCHANGE_IN_PLACE;
     int64_t bytes = 0, before = 0; /* before: `bytes` at the end of the previous hop */
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         if (step.kind == ITH_STEP_POST && !(in_place && step.exchange == ITH_EXCHANGE_HOP))
             bytes += posted(&schedule, &step);
-        /* A read of another rank's shard in place counts as sent bytes, because meanwhile another rank reads this
-         * rank's shard. */
-        if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
-            bytes += 2 * own.rows * step.heads.kv_heads * ith_travel_bytes(setting, ITH_TENSOR_K);
+        if (step.kind == ITH_STEP_COMPUTE)
+            bytes += ith_schedule_read_bytes(&schedule, &step);
         if (step.kind == ITH_STEP_WAIT && step.exchange == ITH_EXCHANGE_HOP) {
             /* the next hops that send as much as the hop that has ended */
             int alike = ith_schedule_hops_alike(&schedule);

@@ -128,6 +128,12 @@ ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, b
 /* The rows that ranks with ring index `index` together hold of a sequence of `length` rows. */
 ith_row_range ith_schedule_shard(const ith_attn_setting *setting, int64_t length, int index);
 
+/* Whether an exchange of the schedule is made by messages; otherwise ranks use one another's memory. exchange: its
+ * number (ith_step.exchange). */
+bool ith_schedule_by_messages(const ith_attn_setting *setting, int exchange);
+/* The bytes of this rank's shard that another rank reads in place during a COMPUTE step. 0 if the exchange is not
+ * in_place, or if every rank computes with its own shard in this step. */
+int64_t ith_schedule_read_bytes(const ith_schedule *schedule, const ith_step *step);
 /* Bytes of q, k, v and o that a rank sends in one execution (ith_plan_info.sent_bytes). If the exchange is in place,
  * the ring sends no messages, and one read of this rank's shard by each other rank of the ring is counted. */
 int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank);

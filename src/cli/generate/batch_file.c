@@ -48,7 +48,7 @@ static int read_line(const char *path, const char *text, ith_batch_line *line)
     return line->object ? ITH_EXIT_DONE : complain(path, line->number, "no JSON object", explain(&error));
 }
 
-/* Removes white space at both ends of a line, and a byte order mark from the first one. Returns the line's beginning. */
+/* Cuts white space off both ends of a line, and a byte order mark off the first one. Returns the line's beginning. */
 static const char *trim(char *text, bool first)
 {
     size_t length = strlen(text);

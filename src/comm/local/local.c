@@ -215,7 +215,7 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
     if (ith_local_ended(world)) {
         status = ith_local_settle(self);
     } else {
-        local_request *mine = &group->requests[self->rank * LOCAL_REQUESTS + operation->request];
+        local_request *mine = request_of(group, self->rank, operation->request);
         mine->posted = *operation;
         mine->number = group->exchanges[self->rank]++;
         mark(mine, self->rank, group->size);
@@ -231,7 +231,7 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
 {
     local_state *self = state;
     local_world *world = self->group->world;
-    local_request *mine = &self->group->requests[self->rank * LOCAL_REQUESTS + request];
+    local_request *mine = request_of(self->group, self->rank, request);
     double until = seconds > 0 ? ith_clock_seconds() + seconds : 0, whole = floor(until);
     struct timespec deadline = {.tv_sec = (time_t)whole, .tv_nsec = (long)((until - whole) * 1e9)};
     bool late = false;
@@ -261,7 +261,7 @@ static double local_silence(void *state, int64_t request, int *rank)
     int64_t oldest = INT64_MAX;
     *rank = -1;
     pthread_mutex_lock(&group->world->lock);
-    const local_request *mine = &group->requests[self->rank * LOCAL_REQUESTS + request];
+    const local_request *mine = request_of(group, self->rank, request);
     for (int peer = 0; peer < group->size; peer++) {
         int64_t life = atomic_load_explicit(&group->world->life[group->members[peer]], memory_order_relaxed);
         bool open = mine->to[peer] == LOCAL_POSTED || mine->from[peer] == LOCAL_POSTED;

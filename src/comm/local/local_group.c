@@ -10,9 +10,8 @@
 
 #include "../../base/arena.h"
 #include "../../base/team_limit.h"
+#include "../comm.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 /* Lays out a group and its arrays in one allocation. Returns NULL while the arena only counts bytes. */
@@ -94,11 +93,9 @@ static ith_status world_create(ith_context *context, int ranks, local_world **ou
 {
     ith_arena arena = {0};
     world_lay_out(ranks, &arena);
-    const int64_t bytes = arena.used_bytes;
-    ith_status status = ith_arena_allocate(context, &arena, "a group of ranks");
+    ith_status status = ith_arena_allocate_zero(context, &arena, "a group of ranks");
     if (status)
         return status;
-    memset(arena.base, 0, (size_t)bytes);
     local_world *world = world_lay_out(ranks, &arena);
     world->owner = ith_context_hold(context);
     if (!world_init_locks(world)) {
@@ -117,10 +114,8 @@ static local_group *group_create(ith_context *context, local_world *world, const
     int64_t requests = (int64_t)ranks * LOCAL_REQUESTS;
     ith_arena arena = {0};
     group_lay_out(ranks, &arena);
-    const int64_t bytes = arena.used_bytes;
-    if (ith_arena_allocate(context, &arena, "a group of ranks"))
+    if (ith_arena_allocate_zero(context, &arena, "a group of ranks"))
         return NULL;
-    memset(arena.base, 0, (size_t)bytes);
     local_group *group = group_lay_out(ranks, &arena);
     group->world = world;
     group->owner = ith_context_hold(context);
@@ -304,21 +299,8 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
     if (!states)
         return ITH_ERR_MEMORY;
     status = ith_local_connect(contexts, ranks, states);
-    if (status)
-        goto done;
-    int made = 0;
-    while (made < ranks && !status) {
-        status = ith_comm_create(contexts[made], &ith_local_transport, states[made], made, ranks, &comms[made]);
-        made += !status;
-    }
-    if (status)
-        ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
-    for (int i = 0; status && i < ranks; i++)
-        if (comms[i])
-            ith_comm_destroy(&comms[i]);
-        else
-            ith_local_close(states[i]);
-done:
+    if (!status)
+        status = ith_comm_create_all(contexts, ranks, &ith_local_transport, states, NULL, ranks, comms);
     ith_free(contexts[0], states);
     return status;
 }

@@ -99,8 +99,8 @@ static scaling lay_out(const ith_image *image, ith_fit fit, int64_t height, int6
     int64_t scaled_height = height, scaled_width = width;
     if (fit != ITH_FIT_STRETCH) {
         const double scale = fmax((double)width / (double)image->width, (double)height / (double)image->height);
-        scaled_height = ith_max64((int64_t)rint((double)image->height * scale), height);
-        scaled_width = ith_max64((int64_t)rint((double)image->width * scale), width);
+        scaled_height = (int64_t)rint((double)image->height * scale);
+        scaled_width = (int64_t)rint((double)image->width * scale);
     }
     scaling s = {.columns = axis_of(image->width, scaled_width, width),
                  .rows = axis_of(image->height, scaled_height, height)};

@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,20 +223,23 @@ static bool lacks(ith_context *context, const char *path)
     return access(ith_lent_path(context, path), F_OK) && (errno == ENOENT || errno == ENOTDIR);
 }
 
+/* Writes the path of a model's index. The caller has it on the stack: a lack of memory must not look like a lack of the
+ * file. Returns false if no path is so long. */
+static bool print_index(const char *folder, char path[PATH_MAX])
+{
+    return snprintf(path, PATH_MAX, "%s/model_index.json", folder) < PATH_MAX;
+}
+
 static bool lacks_model(ith_context *context, const char *folder)
 {
-    char *path = ith_format(context, "%s/model_index.json", folder);
-    const bool lacking = path && lacks(context, path);
-    ith_free(context, path);
-    return lacking;
+    char path[PATH_MAX];
+    return print_index(folder, path) && lacks(context, path);
 }
 
 bool ith_model_is_lent(ith_context *context, const char *folder)
 {
-    char *path = ith_format(context, "%s/model_index.json", folder);
-    const bool lent = path && ith_lent_path(context, path) != path;
-    ith_free(context, path);
-    return lent;
+    char path[PATH_MAX];
+    return print_index(folder, path) && ith_lent_path(context, path) != path;
 }
 
 /* Whether the rank is the lowest one of its process. */

@@ -193,7 +193,6 @@ static ith_status take_file(ith_context *context, const char *path, ith_part par
 {
     ith_status status = check_contents(context, path, part, contents);
     const char *slash = strrchr(path, '/');
-    free_source(context, out);
     if (!status)
         status = ith_weight_series(context, path, &out->paths, &out->count);
     if (!status &&

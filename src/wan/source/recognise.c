@@ -87,10 +87,10 @@ static bool is_word_end(char before, char after)
     return !letters || (small_before && capital_after);
 }
 
-/* Whether a word ends before byte `at` of a name of `length` bytes; at the name's beginning and end, too. */
-static bool is_edge(const char *name, size_t length, size_t at)
+/* Whether a word ends before byte `at` of a name; at the name's beginning and end, too. No letter follows a name. */
+static bool is_edge(const char *name, size_t at)
 {
-    return at == 0 || at == length || is_word_end(name[at - 1], name[at]);
+    return at == 0 || is_word_end(name[at - 1], name[at]);
 }
 
 static bool begins_with(const char *name, size_t length, const char *text)
@@ -105,8 +105,8 @@ static bool has_word(const char *name, size_t length, const char *word)
     const size_t bytes = strlen(word);
     for (size_t i = 0; i + bytes <= length; i++) {
         const size_t end = i + bytes;
-        if (begins_with(name + i, length - i, word) && is_edge(name, length, i) &&
-            (is_edge(name, length, end) || begins_with(name + end, length - end, "noise")))
+        if (begins_with(name + i, length - i, word) && is_edge(name, i) &&
+            (is_edge(name, end) || begins_with(name + end, length - end, "noise")))
             return true;
     }
     return false;

@@ -22,9 +22,8 @@ static bool reserve(ith_piece_model *m, int64_t bytes)
     if (data && m->bytes)
         memcpy(data, m->data, (size_t)m->bytes);
     ith_free(m->context, m->data);
-    m->data = data, m->room = data ? room : 0;
+    m->data = data, m->room = room;
     m->failed = !data;
-    m->bytes = data ? m->bytes : 0;
     return data != NULL;
 }
 

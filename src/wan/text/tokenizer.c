@@ -77,7 +77,7 @@ static ith_status find_byte_fallback(ith_context *context, const char *path, con
     *out = json_is_true(field);
     if (!json_is_object(model))
         return ith_fail(context, ITH_ERR_FORMAT, "%s: 'model' must be an object", path);
-    if (field && !json_is_boolean(field) && !json_is_null(field))
+    if (field && !json_is_boolean(field))
         return ith_fail(context, ITH_ERR_FORMAT, "%s: model.byte_fallback must be true or false", path);
     return ITH_OK;
 }

@@ -14,8 +14,10 @@
 
 #include <string.h>
 
-#define SPACE "\xe2\x96\x81" /* ▁, which stands for a space in pieces */
 #define END "</s>"
+#define PRE_TOKENIZER "pre_tokenizer"
+#define SPLITS "pretokenizers" /* the steps of a sequence of them */
+#define SPACE "\xe2\x96\x81"   /* ▁, which stands for a space in pieces */
 
 typedef bool step_fn(const json_t *step);
 
@@ -40,33 +42,65 @@ static bool is_normal_step(const json_t *step)
     return is_type(step, "Precompiled") || is_type(step, "Strip") || (is_type(step, "Replace") && joins);
 }
 
-static bool is_split_step(const json_t *step)
+/* Whether a step writes spaces as "▁", and one before the text or before its first part. */
+static bool marks_spaces(const json_t *step)
 {
     const bool prefixed = !json_is_false(json_object_get(step, "add_prefix_space"));
     const bool usual = is_text(step, "replacement", SPACE, SPACE) && is_text(step, "prepend_scheme", "always", "first");
-    return is_type(step, "WhitespaceSplit") || (is_type(step, "Metaspace") && prefixed && usual);
+    return is_type(step, "Metaspace") && prefixed && usual;
 }
 
-/* Checks steps that are known one by one: each word must get a space before it. Metaspace does it, but after
- * WhitespaceSplit with prepend_scheme "first" only for the first word of a text. */
-static ith_status check_prefixes(ith_context *context, const char *path, const json_t *root)
+/* Whether a step writes "▁" before every part. */
+static bool marks_words(const json_t *step)
 {
-    const json_t *whole = json_object_get(root, "pre_tokenizer"), *step;
-    bool split = is_type(whole, "WhitespaceSplit"), marks = is_type(whole, "Metaspace"), first = false;
-    size_t index;
-    json_array_foreach(json_object_get(whole, "pretokenizers"), index, step)
-    {
-        const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
-        split |= is_type(step, "WhitespaceSplit");
-        marks |= is_type(step, "Metaspace");
-        first |= split && scheme && !strcmp(scheme, "first");
-    }
-    if (!whole || json_is_null(whole) || (marks && !first))
+    return marks_spaces(step) && is_text(step, "prepend_scheme", "always", "always");
+}
+
+static bool is_split_step(const json_t *step)
+{
+    return is_type(step, "WhitespaceSplit") || marks_spaces(step);
+}
+
+static ith_status check_step(ith_context *context, const char *path, const char *part, const json_t *step,
+                             step_fn *is_known)
+{
+    if (is_known(step))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "%s: its pre_tokenizer puts no space before %s, as a SentencePiece model does; such a tokenizer is "
-                    "not built",
-                    path, first ? "the second word of a text and the words after it" : "a word");
+                    "%s: the step '%s' of its %s is none of a SentencePiece model, or has other settings; such a "
+                    "tokenizer is not built",
+                    path, ith_quote(json_string_value(json_object_get(step, "type"))).text, part);
+}
+
+/* Checks a part, which is one step, or a sequence of steps under the key `list`. */
+static ith_status check_part(ith_context *context, const char *path, const json_t *root, const char *part,
+                             const char *list, step_fn *is_known)
+{
+    const json_t *whole = json_object_get(root, part), *step;
+    ith_status status = ITH_OK;
+    size_t index;
+    if (!whole || json_is_null(whole))
+        return ITH_OK;
+    if (!is_type(whole, "Sequence"))
+        return check_step(context, path, part, whole, is_known);
+    json_array_foreach(json_object_get(whole, list), index, step)
+    {
+        if (!status)
+            status = check_step(context, path, part, step, is_known);
+    }
+    return status;
+}
+
+/* Checks that the last step of a pre_tokenizer marks the spaces. Behind a WhitespaceSplit, which drops them, it must
+ * mark each word: with the scheme "first" it would mark one. */
+static ith_status check_marks(ith_context *context, const char *path, const json_t *root)
+{
+    const json_t *whole = json_object_get(root, PRE_TOKENIZER), *list = json_object_get(whole, SPLITS), *last = whole;
+    if (!whole || json_is_null(whole))
+        return ITH_OK;
+    if (is_type(whole, "Sequence"))
+        last = json_array_get(list, json_array_size(list) - 1);
+    return check_step(context, path, PRE_TOKENIZER, last, json_array_size(list) > 1 ? marks_words : marks_spaces);
 }
 
 /* Whether an item of a template is the text, or the token </s>. */
@@ -105,43 +139,13 @@ static ith_status check_added(ith_context *context, const char *path, const json
     return ITH_OK;
 }
 
-static ith_status check_step(ith_context *context, const char *path, const char *part, const json_t *step,
-                             step_fn *is_known)
-{
-    if (is_known(step))
-        return ITH_OK;
-    return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "%s: the step '%s' of its %s is none of a SentencePiece model, or has other settings; such a "
-                    "tokenizer is not built",
-                    path, ith_quote(json_string_value(json_object_get(step, "type"))).text, part);
-}
-
-/* Checks a part, which is one step, or a sequence of steps under the key `list`. */
-static ith_status check_part(ith_context *context, const char *path, const json_t *root, const char *part,
-                             const char *list, step_fn *is_known)
-{
-    const json_t *whole = json_object_get(root, part), *step;
-    ith_status status = ITH_OK;
-    size_t index;
-    if (!whole || json_is_null(whole))
-        return ITH_OK;
-    if (!is_type(whole, "Sequence"))
-        return check_step(context, path, part, whole, is_known);
-    json_array_foreach(json_object_get(whole, list), index, step)
-    {
-        if (!status)
-            status = check_step(context, path, part, step, is_known);
-    }
-    return status;
-}
-
 ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root)
 {
     ith_status status = check_part(context, path, root, "normalizer", "normalizers", is_normal_step);
     if (!status)
-        status = check_part(context, path, root, "pre_tokenizer", "pretokenizers", is_split_step);
+        status = check_part(context, path, root, PRE_TOKENIZER, SPLITS, is_split_step);
     if (!status)
-        status = check_prefixes(context, path, root);
+        status = check_marks(context, path, root);
     if (!status)
         status = check_end(context, path, root);
     return status ? status : check_added(context, path, root);

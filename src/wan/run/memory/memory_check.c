@@ -81,10 +81,12 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
 static bool find_fitting(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;
-    mapped.keep_packed = ITH_KEEP_NONE;
+    if (asked->keep_packed == ITH_KEEP_ALL)
+        mapped.keep_packed = ITH_KEEP_NONE;
     if (ith_shards_weights(asked, s->team) && !s->team->lends)
         mapped.shard_weights = 0;
-    if ((asked->keep_packed == ITH_KEEP_ALL || mapped.shard_weights != asked->shard_weights) && fits(s, &mapped))
+    const bool is_other = mapped.keep_packed != asked->keep_packed || mapped.shard_weights != asked->shard_weights;
+    if (is_other && fits(s, &mapped))
         return true;
     ith_generate_options in_turn = mapped, bf16 = mapped, both = mapped;
     in_turn.cfg = both.cfg = ITH_CFG_SEQUENTIAL;
@@ -103,10 +105,9 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
     char frames[48] = "", size[64] = "";
     if (other->frames != asked->frames)
         snprintf(frames, sizeof frames, ", frames %lld", (long long)other->frames);
-    if (other->height != asked->height)
+    if (other->height != asked->height || other->width != asked->width)
         snprintf(size, sizeof size, ", height %lld, width %lld", (long long)other->height, (long long)other->width);
-    snprintf(text, bytes, "%s%s%s%s%s%s",
-             asked->keep_packed == ITH_KEEP_ALL && other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
+    snprintf(text, bytes, "%s%s%s%s%s%s", other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
              other->shard_weights != asked->shard_weights ? ", shard_weights off" : "",
              other->precision != asked->precision ? ", precision bf16" : "",
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
