@@ -33,14 +33,23 @@ static int64_t fit_bytes(int64_t channels)
            4 * ITH_ALLOC_HEADER;
 }
 
-ith_status ith_preview_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+/* Whether the weight files have an encoder that can be used. lends: other processes get the model from this one. */
+static bool has_encoder(ith_context *context, const ith_model *model, bool lends)
+{
+    ith_store *store = NULL;
+    bool has = !model->vae.encoder_fault && !lends && !ith_model_open_part(context, model, ITH_PART_VAE, &store) &&
+               !ith_vae_check(context, &model->vae, ITH_VAE_ENCODER, store);
+    ith_store_close(&store);
+    return has;
+}
+
+ith_status ith_preview_bytes(ith_context *context, const ith_model *model, bool lends, ith_operand_types types,
                              int64_t *bytes)
 {
-    int64_t encode = 0;
-    ith_status status = ith_vae_decode_bytes(context, config, types, SIDE, SIDE, NULL, bytes);
-    if (!status && !config->encoder_fault)
-        status = ith_vae_encode_bytes(context, config, types, SIDE, SIDE, &encode);
-    *bytes = ith_max64(*bytes, encode) + fit_bytes(config->z_dim);
+    ith_status status = has_encoder(context, model, lends)
+                            ? ith_vae_encode_bytes(context, &model->vae, types, SIDE, SIDE, bytes)
+                            : ith_vae_decode_bytes(context, &model->vae, types, SIDE, SIDE, NULL, bytes);
+    *bytes += fit_bytes(model->vae.z_dim);
     return status;
 }
 
@@ -178,18 +187,6 @@ static ith_status decode(ith_rank *rank, const fit *f)
     return status;
 }
 
-/* Whether the weight files have an encoder that can be used. */
-static bool has_encoder(ith_rank *rank)
-{
-    const ith_model *model = rank->pipeline->model;
-    ith_store *store = NULL;
-    bool has = !model->vae.encoder_fault && !rank->team.lends &&
-               !ith_model_open_part(rank->context, model, ITH_PART_VAE, &store) &&
-               !ith_vae_check(rank->context, &model->vae, ITH_VAE_ENCODER, store);
-    ith_store_close(&store);
-    return has;
-}
-
 ith_status ith_preview_fit(ith_rank *rank, void *unused)
 {
     (void)unused;
@@ -203,7 +200,7 @@ ith_status ith_preview_fit(ith_rank *rank, void *unused)
              .normal = ith_alloc(context, n * n, sizeof(double), "equations for a preview"),
              .right = ith_alloc(context, 3 * n, sizeof(double), "equations for a preview")};
     ith_status status = f.latents && f.colours && f.normal && f.right ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status && has_encoder(rank))
+    if (!status && has_encoder(context, rank->pipeline->model, rank->team.lends))
         status = encode(rank, &f);
     else if (!status)
         status = decode(rank, &f);
