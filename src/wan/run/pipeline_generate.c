@@ -18,6 +18,7 @@
 #include "../../base/team_limit.h"
 #include "../../base/trace.h"
 #include "../sample/noise.h"
+#include "agreement.h"
 #include "condition.h"
 #include "decode.h"
 #include "denoise/denoise.h"

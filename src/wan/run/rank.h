@@ -15,7 +15,7 @@
 #include "../part/precision.h"
 #include "../sample/latents.h"
 #include "memory/run_memory.h"
-#include "pipeline.h"
+#include "request.h"
 #include "saved_run.h"
 
 typedef struct ith_rank {
@@ -80,8 +80,5 @@ typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* Collective: as ith_rank_lead, but rank 0 alone calls `part`. */
 ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
-/* Collective: checks that `value` is the same on all ranks; with `leaders`, on the leaders of all pipelines alone.
- * `name` is its name in the error message. */
-ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value, bool leaders);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills in the defaults of a run's options, and checks their values. */
-#include "pipeline.h"
+/* Fills in the defaults of a run's options, and checks their values (request.h). */
+#include "request.h"
 
 #include "../../base/context.h"
 #include "../../base/size.h"
@@ -294,11 +294,6 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
                     "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
                     "would do, or cfg batch",
                     ranks, ranks < INT_MAX ? ranks + 1 : ranks - 1);
-}
-
-bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
-{
-    return options->shard_weights && (team->hosts > 1 || team->lends);
 }
 
 /* Checks that the scheduler supports this number of steps and this shift, by creating a sampler of 0 elements. */
