@@ -265,7 +265,7 @@ static ith_status begin_layer(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
     if (w->shards)
-        return ith_dit_shards_begin(w->shards, p->context, w->shards_comm, w->loads_shards, w->uses);
+        return ith_dit_shards_begin(w->shards, p->context, w->shards_comm, w->leads, w->uses);
     prefetch_next(p);
     return ITH_OK;
 }

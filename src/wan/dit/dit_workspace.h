@@ -21,7 +21,7 @@ struct ith_dit_workspace {
     ith_plan *self_plan, *cross_plan;
     ith_dit_shards *shards; /* loads the layers; NULL: they are read from their files */
     ith_comm *shards_comm;  /* the rank's communicator, for ith_dit_shards_begin */
-    bool loads_shards;      /* this rank is the leader of its process */
+    bool leads;             /* this rank is the leader of its process */
     int64_t uses;           /* number of layers that this rank has computed since the workspace was made */
     float *x;               /* [rows, dim], the residual stream */
     void *qkv;        /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
