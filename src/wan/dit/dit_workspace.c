@@ -162,7 +162,7 @@ static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const i
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
-/* Predicts the plans of self-attention and of cross-attention. *both describes the first one, with the memory of both. */
+/* Predicts the plans of self-attention and of cross-attention. *both describes the first, with the memory of both. */
 static ith_status predict_plans(ith_context *context, const ith_dit_workspace *sizes, const ith_attn_options *options,
                                 int ranks, int rank, bool shared_memory, ith_plan_info *both)
 {
