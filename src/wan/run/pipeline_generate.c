@@ -95,6 +95,7 @@ static ith_status save_latents(ith_rank *rank)
 
 /* ---- The run --------------------------------------------------------------------------------------------------- */
 
+/* Rank 0 alone calls this function. */
 static ith_status create_dump(ith_rank *rank, void *user)
 {
     (void)user;

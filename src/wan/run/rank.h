@@ -27,16 +27,16 @@ typedef struct ith_rank {
     ith_request_parts parts;
     ith_number_types types;
     /* The device of the context, on which the transformer and the decoder compute; NULL: the processor. All else
-     * computes on the processor: between ith_rank_begin and ith_rank_end the context uses the device only while
-     * ith_denoise or ith_decode says so. */
+     * computes on the processor: between ith_rank_begin and ith_rank_end the context has no device except while
+     * ith_denoise and ith_decode give it this one. */
     struct ith_device_use *device;
-    ith_device_need on_device; /* on the leader */
+    ith_device_need on_device; /* on the leader: the predicted memory of the device */
     ith_latent_size size;
     ith_team team;     /* the ranks that share the pipeline, including this one */
     int position;      /* index of this rank among the ranks that share the pipeline; 0: this is the leader */
     ith_comm *leaders; /* on leaders: the leaders of all pipelines, in the order of their ranks; NULL if there is one */
     ith_comm *neighbours; /* on leaders that share out weights: the leaders of the processes of this host */
-    ith_comm *loaders;    /* on the first of them: the first leader of every host (dit_shards.h) */
+    ith_comm *loaders;    /* on the first leader of a host that shares out weights: the first leaders of all hosts */
     bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
     ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
     bool saves;     /* whether rank 0 saves the run, and so needs the latents and the solver's arrays */

@@ -262,6 +262,14 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     return status;
 }
 
+ith_status ith_request_check_cfg(ith_context *context, ith_cfg cfg)
+{
+    if ((int)cfg >= ITH_CFG_BATCH && cfg <= ITH_CFG_SEQUENTIAL)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
+                    (int)cfg);
+}
+
 static ith_status check_words(ith_context *context, const ith_generate_options *options)
 {
     if (!options->prompt && !options->from_latents)
@@ -277,13 +285,8 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
         return ith_fail(context, ITH_ERR_ARGUMENT, "sigmas is %d; 1 (official) and 2 (diffusers) are known",
                         options->sigmas);
-    if (options->cfg < ITH_CFG_BATCH || options->cfg > ITH_CFG_SEQUENTIAL)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
-                        options->cfg);
-    if ((unsigned)options->precision > ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
-                        options->precision);
-    return ITH_OK;
+    status = ith_request_check_cfg(context, options->cfg);
+    return status ? status : ith_precision_check(context, options->precision);
 }
 
 ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks)

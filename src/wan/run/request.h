@@ -17,6 +17,8 @@ typedef struct ith_request_parts {
  * after a failure, with ith_saved_run_close. Strings of the options may lie in it. */
 ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
                             bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved);
+/* Checks that `cfg` is a value of its enum, and not AUTO. */
+ith_status ith_request_check_cfg(ith_context *context, ith_cfg cfg);
 /* Checks that the guidance branches can be distributed over `ranks` ranks. */
 ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks);
 

@@ -120,7 +120,8 @@ static ith_status decode_bytes(const ith_predicted_run *run, int64_t *bytes)
 
 /* ---- All -------------------------------------------------------------------------------------------------------- */
 
-/* encodes: the run encodes the prompts itself. Where the model is lent, rank 0 encodes them. */
+/* Predicts the peak memory of the run. encodes: the pipeline does not keep the prompts, so the run encodes them. If the
+ * model is lent to this process, rank 0 encodes them. */
 static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *bytes)
 {
     const bool denoises = !run->options->from_latents;
@@ -143,7 +144,7 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
     return status;
 }
 
-/* Some buffers exist once per thread, so the prediction is made with the run's number of threads. */
+/* Each thread has some buffers of its own, so the prediction is made with the run's number of threads. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
                              const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes)
 {
