@@ -5,7 +5,6 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../sample/noise.h"
-#include "decode.h"
 
 #include <math.h>
 #include <string.h>
@@ -151,11 +150,9 @@ static ith_status give_rows(void *user, int64_t frame, int64_t row, int64_t coun
 /* Makes a test picture of squares, about half of them black and the others in random colours, and encodes it. */
 static ith_status encode(ith_rank *rank, const fit *f)
 {
-    const ith_model *model = rank->pipeline->model;
     const int64_t numbers = SIDE * SIDE * 3;
     float noise[(SIDE / SQUARE) * (SIDE / SQUARE) * 3];
     ith_vae *vae = NULL;
-    ith_store *store = NULL;
     ith_noise_normal(SEED, 0, (int64_t)(sizeof noise / sizeof *noise), noise);
     for (int64_t i = 0; i < numbers; i++) {
         const int64_t y = i / 3 / SIDE / SQUARE, x = i / 3 % SIDE / SQUARE;
@@ -163,9 +160,7 @@ static ith_status encode(ith_rank *rank, const fit *f)
         f->colours[i] = square[0] + square[1] < square[2] ? -1 : fmaxf(-1, fminf(1, 2 * square[i % 3]));
         f->colours[numbers + i] = f->colours[i];
     }
-    ith_status status = ith_model_open_unchanged(rank->context, model, ITH_PART_VAE, &store);
-    if (!status)
-        status = ith_vae_open(rank->context, &model->vae, ITH_VAE_ENCODER, store, rank->types.products, &vae);
+    ith_status status = ith_rank_open_vae(rank, ITH_VAE_ENCODER, &vae);
     if (!status)
         status = ith_vae_encode(rank->context, vae, FRAMES, SIDE, SIDE, give_rows, (void *)(uintptr_t)f, f->latents,
                                 &rank->report.load_seconds);
@@ -179,7 +174,7 @@ static ith_status decode(ith_rank *rank, const fit *f)
     ith_vae *vae = NULL;
     for (int64_t i = 0; i < f->channels * FRAMES; i++)
         ith_noise_normal(SEED, i / FRAMES * SIDE * SIDE, SIDE * SIDE, f->latents + i * SIDE * SIDE);
-    ith_status status = ith_decode_open(rank, &vae);
+    ith_status status = ith_rank_open_vae(rank, ITH_VAE_DECODER, &vae);
     if (!status)
         status = ith_vae_decode(rank->context, vae, f->latents, FRAMES, SIDE, SIDE, NULL, take_colours,
                                 (void *)(uintptr_t)f, &rank->report.load_seconds);

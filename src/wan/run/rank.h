@@ -61,6 +61,8 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine);
  * and all ranks return the same status. The last rank that leaves a pipeline frees the data that its ranks share. */
 ith_status ith_rank_end(ith_rank *rank, ith_status status);
 
+/* Opens a half of the model's autoencoder, whose files must not have changed since they were checked. */
+ith_status ith_rank_open_vae(ith_rank *rank, ith_vae_half half, ith_vae **vae);
 /* Frees the expert in use: its weights, and the keys and values that it has made from the prompts. The leader calls it
  * when no rank uses them any more. */
 void ith_shared_free_expert(ith_context *context, ith_shared *shared);
