@@ -45,9 +45,10 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
     o->attention = &call->attention;
     put_defaults(o);
     status = ith_precision_check(context, o->precision);
-    if (!status && !ith_dtype_is_operand(o->weights) && !(kind->packs && ith_unpack_has(o->weights)))
+    if (!status && !ith_dtype_is_operand(o->weights) && !(kind->takes_quantised && ith_unpack_has(o->weights)))
         return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16%s",
-                        ith_dtype_name(o->weights), kind->packs ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
+                        ith_dtype_name(o->weights),
+                        kind->takes_quantised ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
     if (!status)
         status = ith_bench_check_range(context, "repeats", o->repeats, 1, MOST_REPEATS);
     if (!status)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers of an expert whose matrices the hosts of a run share out. Of H hosts, host h keeps part h of the bytes of
- * every layer, in the pages of its mapped files that it reads. A layer's parts travel to all hosts before it is
- * computed:
+/* Layers of an expert whose matrices the hosts of a run share out. Of H hosts, host h reads part h of the bytes of
+ * every layer from its mapped files. The parts of a layer travel to all hosts before the layer is computed:
  *
  *     while layer l is computed from one slot:  the parts of layer l + 1 arrive in the other slot
  *
