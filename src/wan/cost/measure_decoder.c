@@ -71,8 +71,7 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
     ith_context *context = r->meter->context;
     const int64_t count = r->meter->problem->channels * FRAMES * height * width;
     r->height = height, r->width = width, r->worked = INFINITY;
-    const int64_t interruptions = ith_video_meter_interruptions();
-    const double began = ith_clock_seconds();
+    const ith_video_moment began = ith_video_moment_now();
     omp_set_num_threads((int)threads);
     r->latents = ith_alloc(context, count, sizeof *r->latents, "the latents of a measurement");
     ith_status status = r->latents ? ith_noise_make(context, 0, 0, count, r->latents) : ITH_ERR_MEMORY;
@@ -84,8 +83,7 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
                 status = decode(r);
         ith_stage_clock_close(&r->clock, context);
     }
-    r->disturbed =
-        ith_video_meter_disturbed(ith_video_meter_interruptions() - interruptions, ith_clock_seconds() - began);
+    r->disturbed = ith_video_meter_disturbed(&began);
     ith_free(context, r->latents);
     return status;
 }

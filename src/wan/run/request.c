@@ -68,7 +68,7 @@ static void put_size(const ith_model_info *info, ith_generate_options *options)
 
 /* Checks that `value` is `base` plus some multiple of `multiple`, and at most `most`. The error message names the
  * nearest legal values. */
-static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t multiple, int64_t base,
+static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t base, int64_t multiple,
                                  int64_t most)
 {
     int64_t least = base ? base : multiple;
@@ -94,12 +94,12 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
     if (info->experts == 2)
         positions = ith_min64(positions, model->dit[1].positions);
     int64_t most_pixels = positions * info->size_multiple;
-    ith_status status = check_multiple(context, "frames", options->frames, info->frame_stride, 1,
+    ith_status status = check_multiple(context, "frames", options->frames, 1, info->frame_stride,
                                        (positions - 1) * info->frame_stride + 1);
     if (!status && options->height)
-        status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
+        status = check_multiple(context, "height", options->height, 0, info->size_multiple, most_pixels);
     if (!status && options->width)
-        status = check_multiple(context, "width", options->width, info->size_multiple, 0, most_pixels);
+        status = check_multiple(context, "width", options->width, 0, info->size_multiple, most_pixels);
     return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
 
