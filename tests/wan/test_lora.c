@@ -490,6 +490,11 @@ static void lies_are_found(void **state)
     REFUSED_AS(ITH_ERR_IO, context, "missing", try_file(temporary_path(folder, "missing"), 1));
     REFUSED(context, "finite", try_file(path_of("peft"), NAN));
     REFUSED(context, "finite", try_file(path_of("peft"), -INFINITY));
+    REFUSED(context, "finite", try_file(path_of("peft"), 1e39)); /* factors are f32 */
+    const lie large = {ITH_OK, "", {PAIR, {Q "alpha", ITH_F32, {0}, 3e38F}}, NULL};
+    const char *path = temporary_path(folder, "large.safetensors");
+    write_lie(&large, path);
+    REFUSED_AS(ITH_ERR_FORMAT, context, "strength", try_file(path, 100));
     temporary_remove(folder);
 }
 

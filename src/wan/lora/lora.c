@@ -124,8 +124,8 @@ static ith_status open_file(ith_lora *lora, const ith_lora_source *source)
     ith_context *context = lora->context;
     ith_lora_opened *file = &lora->files[lora->file_count++];
     file->strength = source->strength;
-    if (!isfinite(source->strength))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a strength of %g; it must be finite", source->path,
+    if (!isfinite((float)source->strength)) /* f32 numbers are multiplied by it */
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a strength of %g; it must be a finite f32 number", source->path,
                         source->strength);
     file->path = ith_strdup(context, source->path);
     if (!file->path)

@@ -99,10 +99,13 @@ static ith_status set_factor(const ith_lora *lora, ith_lora_entry *down, const i
     const double rank = (double)down->tensor->shape[0];
     double value = 0;
     ith_status status = alpha ? read_alpha(lora, alpha, &value) : alpha_of_settings(lora, down, rank, &value);
-    if (!status && !isfinite((float)value)) /* f32 numbers are multiplied by it */
+    if (!status && !isfinite((float)value))
         return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: alpha of '%s' is not finite", ith_lora_path_of(lora, down),
                         down->module);
     down->factor *= value / rank;
+    if (!status && !isfinite((float)down->factor)) /* f32 numbers are multiplied by it */
+        return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: strength alpha / rank of '%s' is %g, too large for f32",
+                        ith_lora_path_of(lora, down), down->module, down->factor);
     return status;
 }
 
