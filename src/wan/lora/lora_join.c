@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a pattern of PEFT fits a module: its name, or the name's end after a dot; after '^' the whole name alone. */
+/* Whether a pattern of PEFT fits a module. A pattern is the name of the module, or the part of the name after a dot. A
+ * pattern that begins with '^' fits the whole name only. */
 static bool fits(const char *pattern, const char *module)
 {
     const bool whole = *pattern == '^';
