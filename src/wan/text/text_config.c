@@ -82,7 +82,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
     return status;
 }
 
-/* Checks the limits of sizes that were not read from config.json, where they have other names. */
+/* Checks the limits of the sizes. If they come from a config.json, read_sizes has checked them, by their names there. */
 static ith_status check_limits(ith_context *context, const char *where, const ith_text_config *c)
 {
     const ith_size_limit sizes[] = {{"pieces", c->vocab, MOST_VOCAB},
