@@ -58,8 +58,7 @@ static const official_model *find_official(const ith_model *model)
  * names another. Here the two must agree. */
 static ith_status read_scheduler(ith_context *context, ith_model *model, ith_solver named)
 {
-    static const char *const classes[] = {
-        [ITH_SOLVER_UNIPC] = "UniPCMultistepScheduler", [ITH_SOLVER_EULER] = "FlowMatchEulerDiscreteScheduler"};
+    static const char *const classes[] = {[ITH_SOLVER_UNIPC] = ITH_UNIPC_CLASS, [ITH_SOLVER_EULER] = ITH_EULER_CLASS};
     char *path = ith_format(context, "%s/scheduler", model->folder);
     ith_status status = path ? ith_scheduler_read(context, path, &model->scheduler) : ITH_ERR_MEMORY;
     ith_free(context, path);
