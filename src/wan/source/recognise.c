@@ -5,6 +5,8 @@
 #include "../../base/plain_text.h"
 #include "../names/module_names.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Parts of names that only models of other kinds have. */
@@ -26,7 +28,7 @@ static const struct {
 };
 #define REFUSALS (sizeof refusals / sizeof *refusals)
 
-/* Finds the refusals for which a name gives a reason. *refusal becomes the first of them in the table. */
+/* Lowers *refusal to the index of the first refusal whose part is in a name. */
 static void note_refusal(const char *name, size_t *refusal)
 {
     for (size_t i = 0; i < *refusal; i++)
@@ -49,7 +51,7 @@ static const char *const text_names[] = {"token_embedding.weight", "shared.weigh
                                          "token_embd.weight"};
 #define HAS(list, name) is_one_of(name, list, sizeof list / sizeof *list)
 
-/* Notes the first upsampling layer in the list of the decoder's parts, after all parts of the first level. */
+/* Lowers *in_level to the number of parts in the decoder's first level, whose last part is an upsampling layer. */
 static void note_level(const char *name, int64_t *in_level)
 {
     const char *rest = ith_name_after(name, "decoder.upsamples.");
@@ -87,60 +89,45 @@ static bool is_word_end(char before, char after)
     return !letters || (small_before && capital_after);
 }
 
-/* Whether a word ends before byte `at` of a name; at the name's beginning and end, too. No letter follows a name. */
+/* Whether a word begins or ends before byte `at` of a name. No letter follows the name's end. */
 static bool is_edge(const char *name, size_t at)
 {
     return at == 0 || is_word_end(name[at - 1], name[at]);
 }
 
-static bool begins_with(const char *name, size_t length, const char *text)
+/* Whether a name has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and "low_v2" have "low";
+ * "flow" and "lowpoly" have not. */
+static bool has_word(const char *name, const char *word)
 {
-    return strlen(text) <= length && ith_begins_with(name, text);
-}
-
-/* Whether a name of `length` bytes has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and
- * "low_v2" have "low"; "flow" and "lowpoly" have not. */
-static bool has_word(const char *name, size_t length, const char *word)
-{
-    const size_t bytes = strlen(word);
-    for (size_t i = 0; i + bytes <= length; i++) {
-        const size_t end = i + bytes;
-        if (begins_with(name + i, length - i, word) && is_edge(name, i) &&
-            (is_edge(name, end) || begins_with(name + end, length - end, "noise")))
+    for (size_t i = 0; name[i]; i++) {
+        const size_t end = i + strlen(word);
+        if (ith_begins_with(name + i, word) && is_edge(name, i) &&
+            (is_edge(name, end) || ith_begins_with(name + end, "noise")))
             return true;
     }
     return false;
 }
 
-/* Whether the name of `length` bytes has the text in it, in any case. */
-static bool is_in(const char *name, size_t length, const char *text)
+static int noise_of(const char *name)
 {
-    for (size_t i = 0; i <= length; i++)
-        if (begins_with(name + i, length - i, text))
-            return true;
-    return false;
-}
-
-static int noise_of(const char *name, size_t length)
-{
-    const bool high = has_word(name, length, "high"), low = has_word(name, length, "low");
+    const bool high = has_word(name, "high"), low = has_word(name, "low");
     return high == low ? 0 : high ? 1 : -1;
 }
 
 bool ith_is_expert_by_name(const char *path)
 {
-    return ith_noise_of_name(path) && (is_in(path, strlen(path), "noise") || is_in(path, strlen(path), "a14b"));
+    return ith_noise_of_name(path) && (ith_has_part(path, "noise") || ith_has_part(path, "a14b"));
 }
 
 int ith_noise_of_name(const char *path)
 {
     const char *slash = strrchr(path, '/'), *parent = slash;
-    const char *name = slash ? slash + 1 : path;
-    const int noise = noise_of(name, strlen(name));
-    while (parent && parent > path && parent[-1] != '/')
-        parent--;
+    const int noise = noise_of(slash ? slash + 1 : path);
+    char folder[NAME_MAX + 1];
     if (noise || !slash)
         return noise;
-    const size_t length = (size_t)(slash - parent);
-    return is_in(parent, length, "noise") ? noise_of(parent, length) : 0;
+    while (parent > path && parent[-1] != '/')
+        parent--;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - parent), parent);
+    return ith_has_part(folder, "noise") ? noise_of(folder) : 0;
 }
