@@ -10,6 +10,7 @@
 #include "../../files/mapping.h"
 #include "../../files/suffix.h"
 #include "../../files/tensor.h"
+#include "../names/module_names.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -38,21 +39,16 @@ typedef struct lending {
     char *piece; /* [PIECE_BYTES] on the lender */
 } lending;
 
-static bool begins(const char *text, const char *start)
-{
-    return !strncmp(text, start, strlen(start));
-}
-
 /* ---- The lender ------------------------------------------------------------------------------------------------ */
 
-/* Whether other processes read a tensor of a file in `part`. */
-static bool is_needed(const char *part, const ith_tensor *tensor)
+/* Whether other processes read a tensor of a file. file: its path in the model's folder. */
+static bool is_needed(const char *file, const ith_tensor *tensor)
 {
-    if (begins(part, "text_encoder/"))
+    if (ith_name_after(file, "text_encoder/"))
         return false;
-    if (begins(part, "vae/"))
-        return !begins(tensor->name, "encoder.") && !begins(tensor->name, "quant_conv.");
-    return !begins(tensor->name, "blocks.") || tensor->dims != 2 || !ith_suffix(tensor->name, ".weight");
+    if (ith_name_after(file, "vae/"))
+        return !ith_name_after(tensor->name, "encoder.") && !ith_name_after(tensor->name, "quant_conv.");
+    return !ith_name_after(tensor->name, "blocks.") || tensor->dims != 2 || !ith_suffix(tensor->name, ".weight");
 }
 
 /* Lists the ranges of a .safetensors file that other processes read: its header and the tensors that they need. */
@@ -92,12 +88,11 @@ static ith_status send_range(const lending *l, const char *path, const ith_mappi
 static ith_status send_ranges(const lending *l, const char *name, const char *path, byte_range *ranges, int64_t count)
 {
     ith_mapping file;
-    file_head head = {.range_count = ranges ? count : 1};
     ith_status status = ith_mapping_open(l->context, path, &file);
-    byte_range whole = {0, file.bytes};
     if (status)
         return status;
-    head.bytes = file.bytes;
+    file_head head = {.bytes = file.bytes, .range_count = ranges ? count : 1};
+    byte_range whole = {0, file.bytes};
     snprintf(head.name, sizeof head.name, "%s", name);
     if (!ranges)
         ranges = &whole;
