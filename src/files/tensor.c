@@ -54,15 +54,9 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
     return (fits && (dims ? shape[dims - 1] : 1) % run == 0) || empty;
 }
 
-/* Copies the caller's struct, whose version may differ from the library's, and checks that type, shape and bytes
- * agree. */
-static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
+ith_status ith_tensor_check_bytes(ith_context *context, const ith_tensor *tensor)
 {
     int64_t bytes = 0;
-    *tensor = (ith_tensor)ITH_TENSOR_INIT;
-    ith_status status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, given, tensor);
-    if (status)
-        return status;
     if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)
         return ith_fail(context, ITH_ERR_ARGUMENT, "tensor '%s' has %d dimensions; 0 to %d are possible",
                         ith_quote(tensor->name).text, tensor->dims, ITH_MAX_DIMS);
@@ -70,7 +64,17 @@ static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith
         return ith_fail(context, ITH_ERR_ARGUMENT, "tensor '%s' has %lld bytes, which %s of %s do not take",
                         ith_quote(tensor->name).text, (long long)tensor->bytes,
                         ith_shape_print(tensor->dims, tensor->shape).text, ith_dtype_name(tensor->dtype));
-    return bytes ? ith_need(context, tensor->data, "the tensor's data") : ITH_OK;
+    return ITH_OK;
+}
+
+/* Copies the caller's struct, whose version may differ from the library's, and checks it. */
+static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
+{
+    *tensor = (ith_tensor)ITH_TENSOR_INIT;
+    ith_status status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, given, tensor);
+    if (!status)
+        status = ith_tensor_check_bytes(context, tensor);
+    return !status && tensor->bytes ? ith_need(context, tensor->data, "the tensor's data") : status;
 }
 
 /* The number of elements of a tensor whose shape has been checked. */

@@ -25,6 +25,8 @@ ith_dtype ith_tensor_type_parse(const char *name);
 /* Sets *bytes to the bytes of all elements of this shape. Returns false if a size is negative, if the product does not
  * fit, or if the last size is not a multiple of ith_dtype_run(type). */
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
+/* Checks that the type, the shape and the bytes of a caller's tensor agree. */
+ith_status ith_tensor_check_bytes(ith_context *context, const ith_tensor *tensor);
 
 /* Converts elements [first, first + count) of a tensor of type F32, BF16, F16, F64 or a quantised type
  * (kernels/unpack.h), whose data may begin at any address, to f32. file: the name of the tensor's file, or words for
@@ -36,7 +38,7 @@ ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const 
  * file. ITH_ERR_IO if the file was cut. */
 ith_status ith_tensor_hash_sample(ith_context *context, const char *file, const ith_tensor *tensor, uint64_t *hash);
 
-/* Where the data of a tensor of the file begin in it; NULL: where the header ends. */
+/* The offset in the file where the data of one of its tensors begin; tensor NULL: where the header ends. */
 int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor);
 
 /* The bytes of memory that an open file holds: the lists of its tensors and of its metadata, and their names. */

@@ -26,10 +26,9 @@ typedef struct metadata {
 
 /* ---- The header ------------------------------------------------------------------------------------------------ */
 
-/* Checks a tensor of the caller: it has a name, and its type, shape and bytes agree. */
+/* Checks a tensor of the caller: its name, its type, and ith_tensor_check_bytes. */
 static ith_status check_tensor(ith_context *context, const char *path, const ith_tensor *tensor)
 {
-    int64_t bytes = 0;
     if (!tensor->name)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a tensor has no name", path);
     ith_quoted name = ith_quote(tensor->name);
@@ -42,14 +41,9 @@ static ith_status check_tensor(ith_context *context, const char *path, const ith
                         path, name.text, ith_dtype_name(tensor->dtype));
     if (!ith_tensor_type_name(tensor->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has no element type", path, name.text);
-    if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %d dimensions; 0 to %d are possible", path,
-                        name.text, tensor->dims, ITH_MAX_DIMS);
-    if (!ith_tensor_bytes(tensor->dtype, tensor->dims, tensor->shape, &bytes) || bytes != tensor->bytes)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %lld bytes, which %s of %s do not take", path,
-                        name.text, (long long)tensor->bytes, ith_shape_print(tensor->dims, tensor->shape).text,
-                        ith_tensor_type_name(tensor->dtype));
-    if (bytes && !tensor->data)
+    if (ith_tensor_check_bytes(context, tensor))
+        return ith_fail_in(context, ITH_ERR_ARGUMENT, "%s", path);
+    if (tensor->bytes && !tensor->data)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: the data of tensor '%s' is NULL", path, name.text);
     return ITH_OK;
 }
