@@ -2,6 +2,7 @@
 /* Tensors of safetensors files: names of types, sizes, conversion to f32 (ithaca/files.h). */
 #include "tensor.h"
 
+#include "../base/count.h"
 #include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "../base/hash.h"
@@ -21,11 +22,10 @@ static const struct {
 } types[] = {{"F32", ITH_F32},   {"BF16", ITH_BF16}, {"F16", ITH_F16},         {"F64", ITH_F64},
              {"BOOL", ITH_BOOL}, {"U8", ITH_U8},     {"I8", ITH_I8},           {"I16", ITH_I16},
              {"I32", ITH_I32},   {"I64", ITH_I64},   {"F8_E4M3", ITH_F8_E4M3}, {"F8_E5M2", ITH_F8_E5M2}};
-#define TYPE_COUNT (sizeof types / sizeof types[0])
 
 const char *ith_tensor_type_name(ith_dtype type)
 {
-    for (size_t i = 0; i < TYPE_COUNT; i++)
+    for (int i = 0; i < ITH_COUNT(types); i++)
         if (types[i].type == type)
             return types[i].name;
     return NULL;
@@ -33,7 +33,7 @@ const char *ith_tensor_type_name(ith_dtype type)
 
 ith_dtype ith_tensor_type_parse(const char *name)
 {
-    for (size_t i = 0; i < TYPE_COUNT; i++)
+    for (int i = 0; i < ITH_COUNT(types); i++)
         if (!strcmp(types[i].name, name))
             return types[i].type;
     return ITH_DTYPE_NONE;

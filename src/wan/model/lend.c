@@ -4,6 +4,7 @@
 #include "lend.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/lent_files.h"
 #include "../../base/size.h"
 #include "../../comm/comm.h"
@@ -123,7 +124,7 @@ static ith_status send_file(const lending *l, const char *name)
 static int is_model_file(const struct dirent *entry)
 {
     static const char *const kinds[] = {".json", ".yaml", ".model", ".safetensors"};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (int i = 0; i < ITH_COUNT(kinds); i++)
         if (ith_suffix(entry->d_name, kinds[i]))
             return 1;
     return 0;
@@ -161,7 +162,7 @@ static ith_status lend(lending *l)
     l->piece = ith_alloc(l->context, PIECE_BYTES, 1, "sending a model");
     if (!l->piece)
         return ITH_ERR_MEMORY;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && !status; i++)
+    for (int i = 0; i < ITH_COUNT(folders) && !status; i++)
         status = send_folder(l, folders[i]);
     if (!status)
         status = ith_comm_broadcast(l->group, &last, sizeof last, 0);

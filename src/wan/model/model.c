@@ -6,6 +6,7 @@
 #include "model.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/lent_files.h"
 #include "../../base/sized.h"
 #include "../source/recognise.h"
@@ -47,7 +48,7 @@ static const official_model officials[] = {
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
-    for (size_t i = 0; i < sizeof officials / sizeof officials[0]; i++)
+    for (int i = 0; i < ITH_COUNT(officials); i++)
         if (officials[i].dim == model->dit[0].dim && officials[i].layers == model->dit[0].layers &&
             officials[i].experts == model->info.experts && officials[i].image_use == model->info.image_use)
             return &officials[i];
@@ -93,7 +94,7 @@ static ith_status read_components(ith_context *context, ith_model *model)
 {
     static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE};
     ith_status status = ITH_OK;
-    for (size_t i = 0; i < sizeof order / sizeof *order && !status; i++)
+    for (int i = 0; i < ITH_COUNT(order) && !status; i++)
         if (ith_model_has_part(model, order[i]))
             status = read_component(context, model, order[i]);
     return status;

@@ -2,6 +2,7 @@
 /* Reads and checks model_index.json (model_index.h). */
 #include "model_index.h"
 
+#include "../../base/count.h"
 #include "../../files/json.h"
 #include "../../files/quote.h"
 #include "../part/config_fields.h"
@@ -72,7 +73,7 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     if (!status)
         status = read_pipeline(context, json, out);
     if (!status)
-        status = ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
+        status = ith_config_fields_check_all(context, json, fields, ITH_COUNT(fields));
     if (!status) {
         out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;

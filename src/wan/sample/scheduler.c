@@ -3,6 +3,7 @@
  * diffusers 0.42. tools/check_scheduler_fields.py has determined the effect of each field there. */
 #include "scheduler.h"
 
+#include "../../base/count.h"
 #include "../../files/json.h"
 #include "../../files/quote.h"
 #include "../part/config_fields.h"
@@ -133,9 +134,9 @@ static ith_status read_fields(ith_context *context, const ith_json *json, ith_sc
         return status;
     bool unipc = out->solver == ITH_SOLVER_UNIPC;
     if (unipc)
-        status = ith_config_fields_check_all(context, json, unipc_fields, sizeof unipc_fields / sizeof *unipc_fields);
+        status = ith_config_fields_check_all(context, json, unipc_fields, ITH_COUNT(unipc_fields));
     else
-        status = ith_config_fields_check_all(context, json, euler_fields, sizeof euler_fields / sizeof *euler_fields);
+        status = ith_config_fields_check_all(context, json, euler_fields, ITH_COUNT(euler_fields));
     if (!status)
         status = read_shift(context, json, unipc ? "flow_shift" : "shift", out);
     return status || !unipc ? status : read_unipc(context, json, out);

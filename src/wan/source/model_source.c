@@ -3,6 +3,7 @@
 #include "model_source.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../names/module_names.h"
 #include "../text/tokenizer.h"
 #include "recognise.h"
@@ -208,7 +209,7 @@ static ith_status file_of_folder(ith_context *context, const char *folder, ith_p
     static const char *const usual[] = {"diffusion_pytorch_model.safetensors.index.json",
                                         "diffusion_pytorch_model.safetensors", "model.safetensors",
                                         "model.safetensors.index.json"};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    for (int i = 0; i < ITH_COUNT(usual); i++)
         if (ith_has_file(context, folder, usual[i]))
             return (*out = ith_format(context, "%s/%s", folder, usual[i])) ? ITH_OK : ITH_ERR_MEMORY;
     ith_weight_list list;
@@ -383,7 +384,7 @@ static ith_status check_empty(ith_context *context, const ith_model_files *files
     } all[] = {{"folder", files->folder},       {"dit", files->dit},        {"dit_high", files->dit_high},
                {"dit_low", files->dit_low},     {"vae", files->vae},        {"text_encoder", files->text_encoder},
                {"tokenizer", files->tokenizer}, {"variant", files->variant}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (int i = 0; i < ITH_COUNT(all); i++)
         if (all[i].name && !*all[i].name)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is an empty name: leave it out, or give it a name",
                             all[i].member);
@@ -515,7 +516,7 @@ static ith_status find_tokenizer(ith_context *context, const ith_model_files *fi
         return (out->tokenizer = ith_strdup(context, files->tokenizer)) ? ITH_OK : ITH_ERR_MEMORY;
     if (out->folder)
         return (out->tokenizer = ith_format(context, "%s/tokenizer", out->folder)) ? ITH_OK : ITH_ERR_MEMORY;
-    for (size_t place = 0; place < sizeof places / sizeof *places; place++)
+    for (int place = 0; place < ITH_COUNT(places); place++)
         for (int i = 0; i < 2; i++) {
             if (!folders[i])
                 continue;

@@ -2,6 +2,7 @@
 /* Recognises components by the names of their tensors (recognise.h). */
 #include "recognise.h"
 
+#include "../../base/count.h"
 #include "../../base/plain_text.h"
 #include "../names/module_names.h"
 
@@ -26,19 +27,18 @@ static const struct {
     {"img_emb.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
     {"image_embedder.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
 };
-#define REFUSALS (sizeof refusals / sizeof *refusals)
 
 /* Lowers *refusal to the index of the first refusal whose part is in a name. */
-static void note_refusal(const char *name, size_t *refusal)
+static void note_refusal(const char *name, int *refusal)
 {
-    for (size_t i = 0; i < *refusal; i++)
+    for (int i = 0; i < *refusal; i++)
         if (strstr(name, refusals[i].part))
             *refusal = i;
 }
 
-static bool is_one_of(const char *name, const char *const *names, size_t count)
+static bool is_one_of(const char *name, const char *const *names, int count)
 {
-    for (size_t i = 0; i < count; i++)
+    for (int i = 0; i < count; i++)
         if (!strcmp(name, names[i]))
             return true;
     return false;
@@ -49,7 +49,7 @@ static const char *const dit_names[] = {"head.modulation", "condition_embedder.t
 static const char *const vae_names[] = {"decoder.middle.0.residual.0.gamma", "decoder.mid_block.resnets.0.norm1.gamma"};
 static const char *const text_names[] = {"token_embedding.weight", "shared.weight", "encoder.embed_tokens.weight",
                                          "token_embd.weight"};
-#define HAS(list, name) is_one_of(name, list, sizeof list / sizeof *list)
+#define HAS(list, name) is_one_of(name, list, ITH_COUNT(list))
 
 /* Lowers *in_level to the number of parts in the decoder's first level, whose last part is an upsampling layer. */
 static void note_level(const char *name, int64_t *in_level)
@@ -63,7 +63,7 @@ static void note_level(const char *name, int64_t *in_level)
 ith_contents ith_recognise(const ith_store *raw)
 {
     ith_contents found = {.in_level = INT32_MAX};
-    size_t refusal = REFUSALS;
+    int refusal = ITH_COUNT(refusals);
     const ith_tensor *tensor;
     for (int64_t i = 0; (tensor = ith_store_at(raw, i)); i++) {
         const char *name = ith_dit_name_bare(tensor->name);
@@ -77,7 +77,7 @@ ith_contents ith_recognise(const ith_store *raw)
         note_refusal(name, &refusal);
         note_level(vae, &found.in_level);
     }
-    found.refusal = refusal < REFUSALS ? refusals[refusal].kind : NULL;
+    found.refusal = refusal < ITH_COUNT(refusals) ? refusals[refusal].kind : NULL;
     return found;
 }
 
