@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define OWN_SHIFT 5 /* the shift of Wan 2.1, for a model of a custom size whose files name no shift */
-
 /* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
 static const char official_negative[] =
     "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，"
@@ -44,6 +42,9 @@ static const official_model officials[] = {
     {"Wan2.1-T2V-14B", 5120, 40, 1, ITH_IMAGE_UNUSED, 81, 720, 1280, 50, 16, 5, {5, 5}, 0, 3},
     {"Wan2.1-T2V-1.3B", 1536, 30, 1, ITH_IMAGE_UNUSED, 81, 480, 832, 50, 16, 5, {5, 5}, 0, 3},
 };
+
+/* The settings of a model of a custom size. The shift, of Wan 2.1, is for files that name no shift. */
+static const official_model custom = {NULL, 0, 0, 0, ITH_IMAGE_UNUSED, 81, 480, 832, 40, 16, 5, {5, 5}, 0, 0};
 
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
@@ -177,7 +178,7 @@ static void choose_shift(ith_model *model, const official_model *official)
     info->shift = scheduler->shift;
     info->shift_source = model->shift_source;
     if (!model->sources.folder) {
-        info->shift = official ? official->shift : OWN_SHIFT;
+        info->shift = official ? official->shift : custom.shift;
         snprintf(model->shift_source, sizeof model->shift_source, "the reference's for %s; the files name none",
                  official ? official->kind : "Wan 2.1");
         return;
@@ -204,17 +205,13 @@ static void fill_info(ith_model *model)
     static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V (custom size)",
                                       [ITH_IMAGE_OPTIONAL] = "Wan-TI2V (custom size)",
                                       [ITH_IMAGE_NEEDED] = "Wan-I2V (custom size)"};
-    const official_model *official = find_official(model);
+    const official_model *official = find_official(model), *settings = official ? official : &custom;
     snprintf(model->kind, sizeof model->kind, "%s", official ? official->kind : own[info->image_use]);
     info->kind = model->kind;
-    info->frames = official ? official->frames : 81;
-    info->height = official ? official->height : 480;
-    info->width = official ? official->width : 832;
-    info->steps = official ? official->steps : 40;
-    info->fps = official ? official->fps : 16;
+    info->frames = settings->frames, info->height = settings->height, info->width = settings->width;
+    info->steps = settings->steps, info->fps = settings->fps;
+    info->guidance[0] = settings->guidance[0], info->guidance[1] = settings->guidance[1];
     choose_shift(model, official);
-    info->guidance[0] = official ? official->guidance[0] : 5.0;
-    info->guidance[1] = official ? official->guidance[1] : 5.0;
     info->negative = official ? official_negative : "";
     if (isnan(info->boundary) && model->sources.experts == 2 && official)
         info->boundary = official->boundary;
