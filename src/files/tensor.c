@@ -114,11 +114,17 @@ typedef struct conversion {
     ith_unpack_fn unpack;
 } conversion;
 
+/* Whether data are aligned to their type. Quantised types may lie anywhere. */
+static bool is_aligned(const void *data, ith_dtype type)
+{
+    return ith_unpack_has(type) || (uintptr_t)data % (uintptr_t)ith_dtype_bytes(type) == 0;
+}
+
 static void convert(void *user)
 {
     const conversion *c = user;
     const int64_t element_bytes = ith_dtype_bytes(c->type);
-    if (ith_unpack_has(c->type) || (uintptr_t)c->from % (uintptr_t)element_bytes == 0) {
+    if (is_aligned(c->from, c->type)) {
         c->unpack(c->type, c->from, c->first, c->count, c->to);
         return;
     }
@@ -137,6 +143,20 @@ ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const 
     if (count && !ith_file_fault_guard(convert, &c))
         return ith_fail_file_fault(context, file);
     return ITH_OK;
+}
+
+ith_status ith_tensor_align(ith_context *context, const char *file, const ith_tensor *tensor, void **copy)
+{
+    *copy = NULL;
+    if (is_aligned(tensor->data, tensor->dtype))
+        return ITH_OK;
+    *copy = ith_alloc(context, tensor->bytes, 1, tensor->name);
+    ith_status status = *copy ? ith_mapping_copy(context, file, *copy, tensor->data, tensor->bytes) : ITH_ERR_MEMORY;
+    if (status) {
+        ith_free(context, *copy);
+        *copy = NULL;
+    }
+    return status;
 }
 
 #define SAMPLE_BYTES 64

@@ -34,6 +34,10 @@ ith_status ith_tensor_check_bytes(ith_context *context, const ith_tensor *tensor
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out);
 
+/* If the data of a tensor are not aligned to its type, copies them to new memory *copy, which the caller frees with
+ * ith_free. Otherwise, and after a failure, *copy is NULL. file: as above. */
+ith_status ith_tensor_align(ith_context *context, const char *file, const ith_tensor *tensor, void **copy);
+
 /* Adds a few numbers of a tensor, up to 64 bytes from the middle of its data, to *hash. file: the name of the tensor's
  * file. ITH_ERR_IO if the file was cut. */
 ith_status ith_tensor_hash_sample(ith_context *context, const char *file, const ith_tensor *tensor, uint64_t *hash);

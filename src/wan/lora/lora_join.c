@@ -185,11 +185,7 @@ static ith_status align(ith_lora *lora, ith_lora_entry *entry)
     if (!ith_dtype_is_operand(t->dtype))
         return ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: tensor '%s' is of type %s; a LoRA is F32, F16 or BF16",
                         ith_lora_path_of(lora, entry), ith_quote(t->name).text, ith_tensor_type_name(t->dtype));
-    if ((uintptr_t)t->data % (uintptr_t)ith_dtype_bytes(t->dtype) == 0)
-        return ITH_OK;
-    entry->copy = ith_alloc(lora->context, t->bytes, 1, "a LoRA");
-    return entry->copy ? ith_mapping_copy(lora->context, ith_lora_path_of(lora, entry), entry->copy, t->data, t->bytes)
-                       : ITH_ERR_MEMORY;
+    return ith_tensor_align(lora->context, ith_lora_path_of(lora, entry), t, &entry->copy);
 }
 
 static int by_place(const void *a, const void *b)
