@@ -72,8 +72,8 @@ void ith_context_release(ith_context *context);
 /* Fails with ITH_ERR_UNSUPPORTED in every process except the one that created the context, or the context that it was
  * cloned from: the threads of that process do not exist in a forked child. */
 ith_status ith_context_check_process(ith_context *context);
-/* Notes that `process` uses a team of OpenMP's threads, if no process is noted yet. Returns the process that is noted. If
- * it is another one, this process was forked from it. */
+/* Notes that `process` uses a team of OpenMP's threads, if no process is noted yet. Returns the process that is noted.
+ * If it is another one, this process was forked from it. */
 long ith_context_note_team(const ith_context *context, long process);
 
 /* The rank that a context works for, which gives its row in a trace. A clone begins with the rank of its parent, any

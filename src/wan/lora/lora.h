@@ -46,8 +46,8 @@ int64_t ith_lora_bytes(const ith_lora *lora);
 int64_t ith_lora_block_numbers(const ith_lora *lora);
 /* Checks that the files were not replaced, changed or removed since they were opened. NULL is accepted. */
 ith_status ith_lora_check_unchanged(ith_context *context, const ith_lora *lora);
-/* Computes a hash of the factor, name, type, size in bytes and a few numbers of each tensor. Two processes with the same
- * hash have almost certainly the same files. NULL gives 0. */
+/* Computes a hash of the factor, name, type, size in bytes and a few numbers of each tensor. Two processes with the
+ * same hash have almost certainly the same files. NULL gives 0. */
 ith_status ith_lora_hash(ith_context *context, const ith_lora *lora, uint64_t *hash);
 
 /* In the functions below, lora NULL has no changes. With `marks`, changes count as taken. */

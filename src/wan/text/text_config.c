@@ -82,7 +82,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
     return status;
 }
 
-/* Checks the limits of the sizes. If they come from a config.json, read_sizes has checked them, by their names there. */
+/* Checks the limits of the sizes. read_sizes has checked sizes of a config.json, by the names that they have there. */
 static ith_status check_limits(ith_context *context, const char *where, const ith_text_config *c)
 {
     const ith_size_limit sizes[] = {{"pieces", c->vocab, MOST_VOCAB},
