@@ -54,11 +54,16 @@ ith_status ith_lora_hash(ith_context *context, const ith_lora *lora, uint64_t *h
 
 /* Forgets which changes were taken. */
 void ith_lora_restart(ith_lora *lora);
-/* Appends the additions to the weight of `module` to out, which has room for ITH_LORA_ADDITIONS_MAX more, and adds
- * their number to *count. index: number of the matrix in its layer. ITH_ERR_FORMAT if a shape does not fit a matrix
- * [rows, in]. */
-ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const char *module, int index, int64_t rows,
-                           int64_t in, bool marks, ith_linear_addition *out, int64_t *count);
+/* A matrix [rows, in] of a linear layer, the weight of a module. */
+typedef struct ith_lora_target {
+    const char *module;
+    int index; /* its number in the layer */
+    int64_t rows, in;
+} ith_lora_target;
+/* Appends the additions to a matrix to out, which has room for ITH_LORA_ADDITIONS_MAX more, and adds their number to
+ * *count. ITH_ERR_FORMAT if a shape does not fit the matrix. */
+ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const ith_lora_target *matrix, bool marks,
+                           ith_linear_addition *out, int64_t *count);
 /* Adds the changes of a vector or a table to values [count]; NULL: only checks them. tensor: its canonical name. */
 ith_status ith_lora_floats(ith_context *context, ith_lora *lora, const char *tensor, int64_t count, bool marks,
                            float *values);

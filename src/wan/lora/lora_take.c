@@ -57,27 +57,28 @@ static ith_linear_weight matrix_of(const ith_lora *lora, const ith_lora_entry *e
                                .file = e->copy ? NULL : ith_lora_path_of(lora, e)};
 }
 
-ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const char *module, int index, int64_t rows,
-                           int64_t in, bool marks, ith_linear_addition *out, int64_t *count)
+ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const ith_lora_target *matrix, bool marks,
+                           ith_linear_addition *out, int64_t *count)
 {
+    const char *module = matrix->module;
     ith_status status = ITH_OK;
     if (lora && lora->random_rank && ith_name_after(module, "blocks."))
         out[(*count)++] =
-            (ith_linear_addition){.matrix = index,
+            (ith_linear_addition){.matrix = matrix->index,
                                   .factor = 1,
                                   .down = {.data = lora->random, .type = ITH_BF16, .rows = lora->random_rank},
-                                  .up = {.data = lora->random, .type = ITH_BF16, .rows = rows}};
+                                  .up = {.data = lora->random, .type = ITH_BF16, .rows = matrix->rows}};
     for (int64_t i = first_of(lora, module); is_of(lora, i, module) && !status; i++) {
         ith_lora_entry *e = &lora->entries[i];
-        ith_linear_addition addition = {.matrix = index, .factor = (float)e->factor};
+        ith_linear_addition addition = {.matrix = matrix->index, .factor = (float)e->factor};
         if (e->role == ITH_LORA_DOWN) {
             const ith_lora_entry *up = &lora->entries[e->up];
-            status = check_shape(context, lora, e, e->tensor->shape[0], in);
+            status = check_shape(context, lora, e, e->tensor->shape[0], matrix->in);
             if (!status)
-                status = check_shape(context, lora, up, rows, e->tensor->shape[0]);
+                status = check_shape(context, lora, up, matrix->rows, e->tensor->shape[0]);
             addition.down = matrix_of(lora, e), addition.up = matrix_of(lora, up);
         } else if (e->role == ITH_LORA_WEIGHT) {
-            status = check_shape(context, lora, e, rows, in);
+            status = check_shape(context, lora, e, matrix->rows, matrix->in);
             addition.up = matrix_of(lora, e);
         }
         if (addition.up.data)
