@@ -101,7 +101,7 @@ typedef enum ith_lora_expert {
 typedef struct ith_lora_file {
     size_t struct_size;
     const char *file; /* its path */
-    double strength;  /* any finite number */
+    double strength;  /* any finite f32 number */
     int64_t expert;   /* an ith_lora_expert */
 } ith_lora_file;
 #define ITH_LORA_FILE_INIT                                                                                             \

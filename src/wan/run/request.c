@@ -248,7 +248,7 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
 {
     ith_status status = check_range(context, "steps", (double)options->steps, 1, MOST_STEPS);
     if (!status)
-        status = check_range(context, "shift", options->shift, 1e-3, 1e3);
+        status = check_range(context, "shift", options->shift, ITH_SHIFT_LEAST, ITH_SHIFT_MOST);
     if (!status)
         status = check_range(context, "guidance", options->guidance[0], -100, 100);
     if (!status && model->info.experts == 2)
