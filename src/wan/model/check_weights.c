@@ -3,11 +3,14 @@
 #include "../../base/context.h"
 #include "../../base/count.h"
 #include "../../base/hash.h"
-#include "../../base/size.h"
-#include "../../files/mapping.h"
+#include "../../base/open_file.h"
 #include "../source/weight_files.h"
 #include "../text/tokenizer.h"
 #include "model.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
 bool ith_model_has_part(const ith_model *model, ith_part part)
 {
@@ -104,19 +107,30 @@ int64_t ith_model_file_bytes(const ith_model *model)
 
 /* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
 
+/* Reads up to `room` bytes, fewer only at the end of the file. Returns their number; -1 with the reason in errno. */
+static int64_t read_piece(int file, char *piece, int64_t room)
+{
+    int64_t bytes = 0;
+    ssize_t got = 1;
+    while (bytes < room && (got = read(file, piece + bytes, (size_t)(room - bytes))) > 0)
+        bytes += got;
+    return got < 0 ? -1 : bytes;
+}
+
 /* Hashes the bytes of a file into *hash, in pieces of one size, on which the hash depends. */
 static ith_status hash_file(ith_context *context, const char *path, uint64_t *hash)
 {
     char piece[4096];
-    ith_mapping file;
-    ith_status status = ith_mapping_open(context, path, &file);
-    for (int64_t done = 0; done < file.bytes && !status; done += (int64_t)sizeof piece) {
-        const int64_t bytes = ith_min64(sizeof piece, file.bytes - done);
-        status = ith_mapping_copy(context, path, piece, file.data + done, bytes);
-        if (!status)
-            *hash = ith_hash(*hash, piece, bytes);
-    }
-    ith_mapping_close(&file);
+    int64_t bytes, got;
+    int file;
+    ith_status status = ith_open_file(context, path, &file, &bytes);
+    if (status)
+        return status;
+    while ((got = read_piece(file, piece, sizeof piece)) > 0)
+        *hash = ith_hash(*hash, piece, got);
+    if (got < 0)
+        status = ith_fail(context, ITH_ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    close(file);
     return status;
 }
 
