@@ -253,7 +253,14 @@ ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '[.tr
     .text == "cannot be used: file too short" and .hollow == "cannot be used: it lacks its table or connect" and .mpich == "cannot be used: its module was not found" and
     .openmpi == .mpich' >/dev/null || fail "info does not say which transports there are, or why others are not"
 
-# The files of a model in such a folder.
+# The name of a module may have a dot.
+mkdir "$work/dotted" && cp "$build"/tests/modules/transports/ithaca_transport_hollow.so "$work/dotted/ithaca_transport_hollow.2.so"
+ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work/dotted "$ithaca" info --json | jq -e 'any(.transports[]; .name == "hollow.2")' >/dev/null ||
+    fail "info cuts the name of a transport at its dot"
+ITHACA_PLUGIN_PATH=$work/dotted expect 1 "hollow.2: it lacks its table or connect" "$ithaca" verify --transport hollow.2
+ITHACA_PLUGIN_PATH=$work/dotted expect 2 "'hollow' is none of auto, local, mpi" "$ithaca" verify --transport hollow
+
+# The files of a model in a folder whose name is no UTF-8.
 cp -r "$model" "$work"/$'mod\xe9l'
 "$ithaca" info --model "$work"/$'mod\xe9l' --json | jq -e '.model.files.vae.path | contains("mod?l")' >/dev/null ||
     fail "info does not list the files of a model in a folder that is no UTF-8"

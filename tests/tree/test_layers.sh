@@ -47,7 +47,8 @@ for folder in "${!may[@]}"; do
     done
 done
 
-# The folders within the two largest layers: each may include from those before it in its list, and from itself.
+# The folders within the two largest layers: each may include from the folders before it in its list, and
+# from itself.
 declare -A order=(
     [wan]=" names lora part text source dit vae sample image model run cost bench "
     [cli]=" file support option launch shared_option machine attend verify plan tune generate bench info "

@@ -272,7 +272,7 @@ bool ith_options_printed(const ith_options *options)
 }
 
 /* Checks the files that options of several commands name: an output is neither another output nor a file that is read.
- * A command with further outputs checks those itself. */
+ * A command with further outputs checks them itself. */
 static int check_files(const ith_options *options)
 {
     enum { OUTPUTS = 4, ALL = 7 };

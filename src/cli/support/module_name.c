@@ -6,12 +6,13 @@
 
 bool ith_cli_module_name(const char *path, const char *kind, char *name, size_t bytes)
 {
-    char prefix[32];
+    static const char last[] = ".so";
+    char first[32];
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
-    const int length = snprintf(prefix, sizeof prefix, "ithaca_%s_", kind);
-    if (strncmp(file, prefix, (size_t)length) != 0)
+    const int before = snprintf(first, sizeof first, "ithaca_%s_", kind), after = sizeof last - 1;
+    const int length = (int)strlen(file) - before - after;
+    if (length <= 0 || strncmp(file, first, (size_t)before) != 0 || strcmp(file + before + length, last) != 0)
         return false;
-    file += length;
-    snprintf(name, bytes, "%.*s", (int)strcspn(file, "."), file);
+    snprintf(name, bytes, "%.*s", length, file + before);
     return true;
 }
