@@ -198,7 +198,7 @@ typedef ith_status (*ith_plan_candidate_fn)(void *user, const ith_plan_candidate
  * ones with the rule that forbids them. A field that `options` sets is fixed. Fields that it leaves open are varied:
  * strategy and mesh (every way to write ranks as ulysses times ring in which no rank is without heads), direction,
  * chunks (1, 2, 4, 8, as far as there are heads) and softmax. Returns the status of `take` if that was not ITH_OK, and
- * the errors of ith_plan_cost that concern the problem or the machine rather than one plan. */
+ * the errors of ith_plan_cost that concern the problem, the machine or an interruption rather than one plan. */
 ITH_API ith_status ith_plan_list(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                                  const ith_machine *machine, int ranks, ith_plan_candidate_fn take, void *user);
 

@@ -71,7 +71,7 @@ void ith_context_raise_peak(ith_context *context, int64_t bytes)
 ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
 {
     if (!context)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "context is NULL");
     const ith_memory_use now = {sizeof now, ith_context_bytes(context), ith_context_peak_bytes(context)};
     return ITH_SIZED_FILL(context, ith_memory_use, ITH_MEMORY_USE_INIT, use, &now);
 }
