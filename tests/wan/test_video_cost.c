@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The predicted cost of a video: operations compared with counts by hand on machines with round rates, sums of the
- * parts, memory compared with ith_pipeline_predict, problems of a checkpoint, measured rates, and nonsense. */
+ * parts, memory compared with ith_pipeline_predict, problems of a checkpoint, and nonsense. */
 #include <ithaca/video_cost.h>
 
-#include "base/clock.h"
 #include "kernels/product.h"
 
 #include "support/engine/pipeline_fixture.h"
+#include "support/engine/video_scene.h"
 #include "support/in_range.h"
 #include "support/refused.h"
 #include "support/temporary.h"
@@ -20,31 +20,6 @@
 #include <string.h>
 
 /* ---- Scenes ------------------------------------------------------------------------------------------------------ */
-
-/* A machine whose units do 10^9 operations a second in products, and as many in attention. */
-typedef struct scene {
-    ith_machine_level level;
-    ith_machine_attention attention[3];
-    ith_machine_product product[2];
-    ith_machine machine;
-} scene;
-
-static void set_scene(scene *s, bool shares_memory)
-{
-    static const ith_dtype types[] = {ITH_BF16, ITH_F32};
-    *s = (scene){.level = ITH_MACHINE_LEVEL_INIT, .machine = ITH_MACHINE_INIT};
-    for (int i = 0; i < 2; i++) {
-        s->attention[i] = (ith_machine_attention)ITH_MACHINE_ATTENTION_INIT;
-        snprintf(s->attention[i].kernel, sizeof s->attention[i].kernel, "test");
-        s->attention[i].dtype = types[i], s->attention[i].gflops = 1, s->attention[i].head_dim = 128;
-        s->product[i] = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
-        s->product[i].dtype = types[i], s->product[i].gflops = 1;
-    }
-    s->level.shares_memory = shares_memory;
-    s->machine.host_units = 64, s->machine.level_count = 1, s->machine.levels = &s->level;
-    s->machine.attention_count = 2, s->machine.attention = s->attention;
-    s->machine.product_count = 2, s->machine.products = s->product;
-}
 
 /* A small model, for which operations are counted by hand: 2 layers of 2 heads of 4, 3 x 2 x 2 tokens. */
 static ith_video_problem small(void)
@@ -109,8 +84,8 @@ static double key_operations(double rows)
 static void operations_are_those_by_hand(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     const ith_video_problem p = small();
     const ith_video_cost batch = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
     near("linear_seconds", batch.linear_seconds, 1e-9 * layer_products(2));
@@ -143,8 +118,8 @@ static double lora_products(double n, double in, double out, bool keeps)
 static void a_lora_adds_operations(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     ith_video_problem p = small();
     const ith_video_cost without = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
     p.lora_rank = 3;
@@ -171,8 +146,8 @@ static double residual(double pixels, double in, double out)
 static void decoding_is_that_by_hand(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     ith_video_problem p = small();
     p.decoder_dim = 8, p.decoder_blocks = 1, p.decoder_levels = 3, p.channels = 16;
     p.decoder_factors[0] = 1, p.decoder_factors[1] = 2, p.decoder_factors[2] = 4;
@@ -204,8 +179,8 @@ static void decoding_is_that_by_hand(void **state)
 static void encoding_is_that_by_hand(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     ith_video_problem p = small();
     ith_video_cost none = ITH_VIDEO_COST_INIT;
     p.image_use = ITH_IMAGE_OPTIONAL, p.images = 1, p.encoder_dim = 8;
@@ -233,8 +208,8 @@ static void encoding_is_that_by_hand(void **state)
 static void parts_add_up(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.machine.row_bytes_per_second = 1e9, s.machine.start_seconds = 1e-3;
     s.level.bytes_per_second = 1e9, s.level.latency_seconds = 1e-6;
     for (int ranks = 1; ranks <= 4; ranks++)
@@ -263,8 +238,8 @@ static void parts_add_up(void **state)
 static void shared_weights_are_sent_in_every_pass(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.level.between_hosts = true;
     for (ith_cfg cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
         ith_video_problem p = small();
@@ -282,8 +257,8 @@ static void shared_weights_are_sent_in_every_pass(void **state)
 static void a_slow_load_of_weights_counts(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.level.between_hosts = true, s.level.bytes_per_second = 576;
     ith_video_problem p = small();
     p.shard_weights = 1;
@@ -294,8 +269,8 @@ static void a_slow_load_of_weights_counts(void **state)
 static void attention_is_that_of_the_plan(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.level.bytes_per_second = 1e9;
     ith_video_problem p = small();
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
@@ -322,8 +297,8 @@ static void attention_is_that_of_the_plan(void **state)
 static void ranks_share_units(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     ith_video_problem p = small();
     s.machine.host_units = 2, p.threads = 2;
     const double alone = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).linear_seconds;
@@ -337,8 +312,8 @@ static void ranks_share_units(void **state)
 static void the_nearest_rate_counts(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     const ith_video_problem p = small();
     s.product[0].dtype = ITH_F32, s.product[0].features = 4096, s.product[0].rows = 100, s.product[0].gflops = 50;
     s.product[1].features = 8, s.product[1].rows = 24, s.product[1].gflops = 2;
@@ -350,8 +325,8 @@ static void the_nearest_rate_counts(void **state)
 static void names_are_problems(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.machine.host_units = 8;
     int count = 0;
     for (const char *name; (name = ith_video_problem_list(count)); count++) {
@@ -375,19 +350,10 @@ static void names_are_problems(void **state)
     near("attention_seconds of A14B", 8 * cost.attention_seconds, 1e-9 * 4 * 75600.0 * 75600 * 5120);
 }
 
-static ith_generate_options run_of(void)
-{
-    ith_generate_options o = ITH_GENERATE_OPTIONS_INIT;
-    o.prompt = "A red circle moves to the right.", o.negative = "grey", o.boundary = 0.5;
-    o.frames = 17, o.height = 64, o.width = 96, o.steps = 7, o.threads = 2;
-    o.guidance[0] = o.guidance[1] = 4;
-    return o;
-}
-
 static void a_checkpoint_is_a_problem(void **state)
 {
     (void)state;
-    ith_generate_options o = run_of();
+    ith_generate_options o = video_scene_run();
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
     int32_t ids[512];
     int64_t count = 0, high = 0;
@@ -415,7 +381,7 @@ static void a_checkpoint_is_a_problem(void **state)
 
 /* Compares the memory of a problem of a checkpoint with ith_pipeline_predict, on one to four ranks, in one process or
  * each in a process of its own. */
-static void compare_memory(ith_pipeline *of, const ith_generate_options *o, scene *s, bool processes, int variant)
+static void compare_memory(ith_pipeline *of, const ith_generate_options *o, video_scene *s, bool processes, int variant)
 {
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
     check(context, ith_video_problem_read(of, o, &p));
@@ -440,13 +406,13 @@ static void memory_of_images_is_that_of_the_pipeline(void **state)
     static uint8_t pixels[64 * 96 * 3];
     const ith_image image = {sizeof image, pixels, 64, 96};
     static const char *const models[] = {"golden/i2v/model", "golden/ti2v/model"};
-    scene s;
+    video_scene s;
     for (int variant = 0; variant < 2 * 2 * 3; variant++) {
         const int model = variant / 2 % 2;
         ith_pipeline *of = NULL;
-        ith_generate_options o = run_of();
+        ith_generate_options o = video_scene_run();
         check(context, ith_pipeline_open(context, models[model], &of));
-        set_scene(&s, variant % 2);
+        video_scene_set(&s, variant % 2);
         s.machine.host_units = 2;
         o.cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 4);
         o.boundary = NAN, o.height = 64, o.width = 96;
@@ -462,11 +428,11 @@ static void memory_of_images_is_that_of_the_pipeline(void **state)
 static void memory_is_that_of_the_pipeline(void **state)
 {
     (void)state;
-    scene s;
+    video_scene s;
     for (int variant = 0; variant < 2 * 3 * 8; variant++) {
         const ith_cfg cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 2 % 3);
-        ith_generate_options o = run_of();
-        set_scene(&s, variant % 2);
+        ith_generate_options o = video_scene_run();
+        video_scene_set(&s, variant % 2);
         s.machine.host_units = 2;
         o.cfg = cfg;
         o.precision = variant / 6 % 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16;
@@ -509,12 +475,12 @@ static void a_lora_of_a_checkpoint_counts(void **state)
     ith_model_files files = ITH_MODEL_FILES_INIT;
     ith_pipeline *of = NULL;
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
-    scene s;
+    video_scene s;
     lora.file = temporary_path(folder, "style.safetensors");
     write_lora(lora.file);
     files.folder = MODEL, files.loras = &lora, files.lora_count = 1;
     for (int expert = ITH_LORA_BOTH; expert <= ITH_LORA_LOW; expert++) {
-        ith_generate_options o = run_of();
+        ith_generate_options o = video_scene_run();
         lora.expert = expert;
         check(context, ith_pipeline_open_files(context, &files, &of));
         check(context, ith_video_problem_read(of, &o, &p));
@@ -522,80 +488,13 @@ static void a_lora_of_a_checkpoint_counts(void **state)
         for (int variant = 0; variant < 4; variant++) {
             o.precision = variant / 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16, o.keep_packed = variant % 3;
             o.cfg = ITH_CFG_BATCH;
-            set_scene(&s, variant % 2);
+            video_scene_set(&s, variant % 2);
             s.machine.host_units = 2;
             compare_memory(of, &o, &s, variant % 2, variant);
         }
         ith_pipeline_close(&of);
     }
     temporary_remove(folder);
-}
-
-/* ---- Rates ------------------------------------------------------------------------------------------------------- */
-
-static void rates_are_measured(void **state)
-{
-    (void)state;
-    scene s;
-    ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
-    ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
-    ith_generate_options o = run_of();
-    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
-    int64_t count = 0, linear = 0, convolutions = 0;
-    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
-    measuring.seconds = 0.02;
-    set_scene(&s, true);
-    s.machine.host_units = 2, s.machine.row_bytes_per_second = 5e9;
-    check(context, ith_video_problem_read(pipeline, &o, &p));
-    check(context, ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 2, &measuring, rows, &count, &row));
-    for (int64_t i = 0; i < count; i++) {
-        assert_int_equal(rows[i].struct_size, sizeof *rows);
-        assert_true(rows[i].gflops > 0 && rows[i].rows > 0 && rows[i].features > 0);
-        linear += rows[i].work == ITH_WORK_LINEAR;
-        convolutions += rows[i].work == ITH_WORK_CONVOLUTION;
-    }
-    assert_true(linear > 0 && convolutions > 3);
-    assert_int_equal(row.head_dim, p.head_dim);
-    assert_true(row.gflops > 0 && row.block_q > 0 && *row.kernel);
-    s.machine.products = rows, s.machine.product_count = count;
-    s.machine.attention = &row, s.machine.attention_count = 1;
-    const ith_video_cost cost = cost_of(&p, ITH_CFG_BATCH, &s.machine, 2);
-    assert_true(cost.linear_seconds > 0 && cost.decode_seconds > 0);
-}
-
-static bool stop_after(void *user)
-{
-    int *asked = user;
-    return --*asked < 0;
-}
-
-/* A measurement of 30 seconds ends soon after should_stop returned true, and the next one is complete. */
-static void a_measurement_is_stopped(void **state)
-{
-    (void)state;
-    scene s;
-    ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
-    ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
-    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
-    int64_t count = 0;
-    set_scene(&s, true);
-    s.machine.host_units = 2;
-    check(context, ith_video_problem_named(context, "wan2.1-14b-480p", &p));
-    for (int asks = 0; asks < 12; asks += 5) {
-        int asked = asks;
-        measuring.seconds = 30, measuring.should_stop = stop_after, measuring.user = &asked, count = 7;
-        const double begin = ith_clock_seconds();
-        assert_int_equal(
-            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count, NULL),
-            ITH_ERR_INTERRUPTED);
-        assert_true(ith_clock_seconds() - begin < 10);
-        assert_int_equal(count, 0);
-    }
-    ith_generate_options o = run_of();
-    check(context, ith_video_problem_read(pipeline, &o, &p));
-    measuring.seconds = 0.02, measuring.should_stop = NULL;
-    check(context, ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, &measuring, rows, &count, NULL));
-    assert_true(count > 0);
 }
 
 /* ---- Nonsense ---------------------------------------------------------------------------------------------------- */
@@ -624,8 +523,8 @@ static void wrong_sizes_are_refused(void **state)
         WRONG(negative_rows, 0), WRONG(decoder_levels, 9),  WRONG(decoder_levels, -1), WRONG(solver_order, 4),
         WRONG(frame_stride, 0),  WRONG(pixel_stride, 1000), WRONG(lora_rank, -1),      WRONG(lora_rank, 4097),
         WRONG(list_bytes[3], -1)};
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     ith_video_cost cost = ITH_VIDEO_COST_INIT;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         ith_video_problem p = small();
@@ -683,8 +582,8 @@ static ith_status compare_plan(void *user, const ith_plan_candidate *plan, const
 static void a_list_has_the_costs_of_its_plans(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.level.bytes_per_second = 1e6, s.level.latency_seconds = 1e-5;
     ith_video_problem p = small();
     for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
@@ -713,8 +612,8 @@ static void a_list_has_the_costs_of_its_plans(void **state)
 static void calls_cost_what_they_take(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     const ith_video_problem p = small();
     const ith_video_cost before = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
     s.product[0].call_seconds = s.product[1].call_seconds = 0.25;
@@ -732,8 +631,8 @@ static void calls_cost_what_they_take(void **state)
 static void a_simulation_has_the_layers(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, false);
+    video_scene s;
+    video_scene_set(&s, false);
     s.level.bytes_per_second = 1e12;
     const ith_video_problem p = small();
     ith_simulation simulation = ITH_SIMULATION_INIT;
@@ -761,8 +660,8 @@ static void a_simulation_has_the_layers(void **state)
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
-    scene s;
-    set_scene(&s, true);
+    video_scene s;
+    video_scene_set(&s, true);
     ith_video_problem p = small();
     ith_video_cost cost = ITH_VIDEO_COST_INIT;
     ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
@@ -816,8 +715,6 @@ int main(void)
         cmocka_unit_test(memory_is_that_of_the_pipeline),
         cmocka_unit_test(memory_of_images_is_that_of_the_pipeline),
         cmocka_unit_test(a_lora_of_a_checkpoint_counts),
-        cmocka_unit_test(rates_are_measured),
-        cmocka_unit_test(a_measurement_is_stopped),
         cmocka_unit_test(wrong_sizes_are_refused),
         cmocka_unit_test(a_list_has_the_costs_of_its_plans),
         cmocka_unit_test(a_simulation_has_the_layers),

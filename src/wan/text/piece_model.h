@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-/* A growing message. After a failed allocation it stays empty, and `failed` is true. */
+/* A growing message. After a failed allocation `data` is NULL, `failed` is true, and nothing is added any more. */
 typedef struct ith_piece_model {
     ith_context *context;
     char *data; /* the caller frees it with ith_free, also after a failure */
