@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "support/in_rank.h"
 #include "support/random.h"
+#include "support/times.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -201,7 +201,7 @@ static _Thread_local bool is_slow;
 static void at_its_speed(void *user, int threads, ith_task_fn task, void *task_user)
 {
     if (is_slow)
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        nap(0.02);
     in_turn(user, threads, task, task_user);
 }
 

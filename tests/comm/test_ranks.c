@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
+#include "support/times.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <omp.h>
@@ -22,12 +22,6 @@
 #include <cmocka.h>
 
 #define MOST_RANKS 5
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
-}
 
 /* ---- A rank that fails ----------------------------------------------------------------------------------------- */
 

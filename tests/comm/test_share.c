@@ -5,24 +5,18 @@
 #include "comm/comm.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
+#include "support/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #define MOST_RANKS 6
 #define FIELD 64 /* the number of values that a rank writes into another rank's block */
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
-}
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {

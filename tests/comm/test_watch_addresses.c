@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "support/in_range.h"
 #include "support/watch_party.h"
 
@@ -166,9 +167,9 @@ static double try_addresses(bool ipv6)
     /* an address for documentation (RFC 5737), which leads nowhere */
     p.all[0].interface[p.all[0].interfaces++] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
     add_address(&p, ipv6, 1);
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     party_connect(&p);
-    double seconds = party_seconds() - begin;
+    double seconds = ith_clock_seconds() - begin;
     if (!p.met[0] || !p.met[1])
         fail_msg("%s; %s", p.sentences[0], p.sentences[1]);
     party_part(&p);
@@ -373,11 +374,11 @@ static void nobody_waits_for_an_ended_process(void **state)
         _exit(0);
     assert_true(child > 0 && waitpid(child, NULL, 0) == child);
     p.absent[1] = true, p.all[1].pid = child, p.look[0] = give_up;
-    const double begin = party_seconds();
+    const double begin = ith_clock_seconds();
     party_connect(&p);
     assert_false(p.met[0]);
     assert_string_equal(p.sentences[0], "it was stopped");
-    assert_true(party_seconds() < begin + 20);
+    assert_true(ith_clock_seconds() < begin + 20);
     party_part(&p);
 }
 
@@ -394,9 +395,9 @@ static void nobody_waits_for_who_is_blamed(void **state)
     p.absent[2] = true;
     const int dying = greet(&p, &g);
     shutdown(dying, SHUT_WR);
-    const double begin = party_seconds();
+    const double begin = ith_clock_seconds();
     party_connect(&p);
-    assert_true(party_seconds() < begin + 20);
+    assert_true(ith_clock_seconds() < begin + 20);
     for (int i = 0; i < 2; i++) {
         assert_false(p.met[i]);
         assert_non_null(strstr(p.sentences[i], "died while the processes were being connected"));
@@ -511,9 +512,9 @@ static void a_missing_connection_is_named(void **state)
     add_address(&p, false, 1);
     p.all[1].interface[p.all[1].interfaces++] = p.all[0].interface[0];
     p.all[0].cookie[3] ^= 1; /* process 1 comes with a wrong cookie, so process 0 refuses it */
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     party_connect(&p);
-    assert_true(in_range((int64_t)((party_seconds() - begin) * 1000), 400, 20000));
+    assert_true(in_range((int64_t)((ith_clock_seconds() - begin) * 1000), 400, 20000));
     assert_false(p.met[0]);
     assert_false(p.met[1]);
     const char *right = "process 1 on host1 did not reach process 0 on host0 at TCP port";
