@@ -577,6 +577,7 @@ static void kernels_are_timed_as_they_are_used(void **state)
         const ith_candidates candidates = {2, {&large_kernel, &small_kernel}};
         ith_wisdom_entry entry = {.count = 0};
         large_turn = small_turn = (turn){0};
+        largest_bytes = 0;
         assert_int_equal(ith_measure_kernels(context, ITH_F32, 32, (ith_softmax)softmax, &candidates, &entry), ITH_OK);
         assert_int_equal(large_turn.wrong + small_turn.wrong, 0);
         assert_true(large_turn.queries > 0 && large_turn.packed > 0);
