@@ -276,8 +276,8 @@ static void ranks_agree_on_the_effort(void **state)
 
 static uint32_t odd_sets; /* the instruction sets of the odd rank's machine */
 
-/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets `odd_sets`.
- * */
+/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets
+ * `odd_sets`. */
 static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
 {
     (void)parent;

@@ -205,8 +205,8 @@ static void at_its_speed(void *user, int threads, ith_task_fn task, void *task_u
     in_turn(user, threads, task, task_user);
 }
 
-/* An ith_rank_fn of 4 ranks, two of which are slow. All values of a head are the same number, which is then its output.
- */
+/* An ith_rank_fn of 4 ranks, two of which are slow. All values of a head are the same number, which is then its
+ * output. */
 static ith_status attend_by_chunks(ith_context *context, ith_comm *comm, void *user)
 {
     enum { H = 4, D = 8, ROWS = 3, NUMBERS = ROWS * H * D };

@@ -66,8 +66,8 @@ static float value_of(int group_tag, int rank, int64_t i)
     return (float)(mix((uint32_t)(group_tag * 64 + rank), (uint32_t)i) % 10000);
 }
 
-/* Reads the block of every rank of the group, and writes this rank's field in it. Each rank does so in another order.
- * */
+/* Reads the block of every rank of the group, and writes this rank's field in it. Each rank does so in another
+ * order. */
 static ith_status look_round(ith_context *context, ith_comm *comm, const record *records, int tag)
 {
     for (int i = 0; i < comm->size; i++) {

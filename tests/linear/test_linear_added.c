@@ -342,8 +342,8 @@ static void test_small_additions(void **state)
     ith_context_destroy(&context);
 }
 
-/* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of threads.
- * */
+/* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of
+ * threads. */
 static void test_bits(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans on the transport: results have the bits of one rank, a cancellation reaches all ranks, a refusal leaves the
- * group usable. Every rank has the whole tensors and computes the expected result alone.
- */
+ * group usable. Every rank has the whole tensors and computes the expected result alone. */
 #include "suite.h"
 
 #include <math.h>
