@@ -25,13 +25,6 @@
 
 #include <cmocka.h>
 
-static ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
-
 /* ---- By name --------------------------------------------------------------------------------------------------- */
 
 static void named_kernels_are_taken_or_refused(void **state)

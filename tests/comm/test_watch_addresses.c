@@ -299,7 +299,7 @@ static void an_address_is_tried_again(void **state)
     uint16_t port = 0;
     party_listen(&p, 2);
     party_separate(&p);
-    p.seconds = 5;
+    p.seconds = 60;
     way.port = p.all[0].port;
     way.listener = listen_at(2, &port);
     int silent = listen_at(3, &port);

@@ -133,7 +133,8 @@ static bool after(void *user)
     return ith_clock_seconds() > *(double *)user;
 }
 
-/* Invented earlier rates of short blocks of queries. They lead the search to long blocks, which have no earlier rates. */
+/* Invented earlier rates of short blocks of queries. They lead the search to long blocks, which have no earlier
+ * rates. */
 static double of_short_blocks(void *user, const ith_tile_choice *tiles)
 {
     (void)user;
