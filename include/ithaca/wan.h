@@ -21,8 +21,8 @@
  *     ...
  *     status = ith_run_ranks(ctx, 4, 0, rank, &j);
  *
- * If the context uses a device (ith_context_use_device), the transformer computes there, and all else on the processor.
- * Ranks of one process use the same device, which holds the weights of one expert for all of them.
+ * If the context uses a device (ith_context_use_device), the transformer and the decoder compute there, and all else on
+ * the processor. Ranks of one process use the same device, which holds the weights of one expert for all of them.
  *
  * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline holds a reference to its
  * context, so that either may be destroyed first. Both libraries must be of one version. */
@@ -101,7 +101,7 @@ typedef enum ith_lora_expert {
 typedef struct ith_lora_file {
     size_t struct_size;
     const char *file; /* its path */
-    double strength;  /* any finite number */
+    double strength;  /* any finite f32 number */
     int64_t expert;   /* an ith_lora_expert */
 } ith_lora_file;
 #define ITH_LORA_FILE_INIT                                                                                             \
@@ -267,7 +267,7 @@ typedef struct ith_generate_report {
     bool latents_saved;         /* whether this run has written options.latents_file */
     int64_t steps_done, frames_done;
     int64_t predicted_bytes; /* predicted peak memory of this process; set on the lowest of its ranks */
-    int64_t peak_bytes;      /* measured peak memory of the context's allocator, which has no pinned memory */
+    int64_t peak_bytes;      /* measured peak memory of the context's allocator; without pinned memory */
     char plan[512];          /* the plan of the self-attention, as ith_plan_print writes it */
     /* Bytes of the weights that the run reads from mapped files; set on the lowest rank of a process. Their pages are
      * in the system's cache once for all processes. They count neither as held nor as predicted, because the system may
@@ -279,7 +279,7 @@ typedef struct ith_generate_report {
     double image_seconds;     /* scaling and encoding of the images, with the opening of the encoder; on rank 0 */
     /* Predicted memory of this process on the device of its context, 0 without one; set on the lowest of its ranks */
     int64_t predicted_device_bytes;
-    int64_t streamed_layers; /* of an expert: layers for which the device has no room (see device_memory); as above */
+    int64_t streamed_layers; /* of an expert: layers for which the device has no room (device_memory); set there too */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
@@ -404,8 +404,8 @@ ITH_API ith_status ith_pipeline_describe_loras(const ith_pipeline *pipeline, cha
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
 /* Predicts in the same way the memory that this process takes on the device of the pipeline's context
- * (ith_context_use_device): weights of an expert, the prompts' keys, and what its ranks compute with. 0 if the context
- * uses none. */
+ * (ith_context_use_device): for an expert its weights, the prompts' keys and the memory in which its ranks compute, or
+ * the memory of the decoder if that is more. 0 if the context uses no device. */
 ITH_API ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                                int ranks_here, int64_t *bytes);
 /* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The process that has used a team of OpenMP's threads first; 0: none yet. libithaca creates all roots, so that
- * libithaca_wan, which has a variable of its own, knows of libithaca's teams. */
+/* The process that has used a team of OpenMP's threads first; 0: none yet. libithaca_wan has a copy of this file, but
+ * libithaca creates all roots, so contexts point to its variable in both libraries. */
 static atomic_long team_process;
 
 static ith_context *context_new(const ith_allocator *allocator)

@@ -72,8 +72,8 @@ void ith_context_release(ith_context *context);
 /* Fails with ITH_ERR_UNSUPPORTED in every process except the one that created the context, or the context that it was
  * cloned from: the threads of that process do not exist in a forked child. */
 ith_status ith_context_check_process(ith_context *context);
-/* Notes that `process` uses a team of OpenMP's threads, unless another process is noted, from which this one was forked
- * then. Returns the process that is noted. */
+/* Notes that `process` uses a team of OpenMP's threads, if no process is noted yet. Returns the process that is noted.
+ * If it is another one, this process was forked from it. */
 long ith_context_note_team(const ith_context *context, long process);
 
 /* The rank that a context works for, which gives its row in a trace. A clone begins with the rank of its parent, any
@@ -126,7 +126,7 @@ ith_status ith_context_check(ith_context *context);
 /* The observer of the context (observer.h), or NULL. Clones made later inherit it. */
 struct ith_observer *ith_context_observer(const ith_context *context);
 void ith_context_set_observer(ith_context *context, struct ith_observer *observer);
-/* Locks the memory for wisdom (measured rates of kernels) that a context shares with its clones, and returns it. It is
+/* Locks the memory for wisdom (plan/wisdom.h) that a context shares with its clones, and returns it. It is
  * zeroed at first, and every call passes the same `bytes`. Other threads wait until ith_context_unlock_wisdom. Without
  * memory it returns NULL, records an error sentence, and holds no lock. */
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);

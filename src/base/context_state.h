@@ -25,9 +25,9 @@ typedef struct ith_family {
     _Atomic(struct ith_trace *) trace;
     atomic_int interruptions;  /* requests to stop that were not withdrawn */
     pid_t process;             /* the process that created the root */
-    atomic_long *team_process; /* team_process below, of the library that created the root */
+    atomic_long *team_process; /* the variable in context.c of the library that created the root */
     pthread_mutex_t wisdom_lock;
-    void *wisdom; /* measured rates of kernels (ith_wisdom), protected by wisdom_lock; NULL: none yet */
+    void *wisdom; /* an ith_wisdom, protected by wisdom_lock; NULL: none yet */
     pthread_mutex_t flights_lock;
     ith_kept *flights;             /* records of ranks, protected by flights_lock */
     _Atomic(ith_lent_file *) lent; /* files that other processes have sent (lent_files.h); NULL: none */

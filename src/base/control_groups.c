@@ -2,6 +2,7 @@
 /* Reads the limits of control groups from /proc and /sys of Linux (control_groups.h). */
 #include "control_groups.h"
 
+#include "plain_text.h"
 #include "size.h"
 
 #include <inttypes.h>
@@ -28,16 +29,6 @@ static void visit_path(const char *mount, const char *path, int version, ith_con
     }
 }
 
-/* Whether a controller is in a list that is separated by commas. */
-static bool is_listed(const char *list, const char *controller)
-{
-    const size_t length = strlen(controller);
-    for (; list; list = strchr(list, ','), list += list != NULL)
-        if (!strncmp(list, controller, length) && (!list[length] || list[length] == ','))
-            return true;
-    return false;
-}
-
 /* A line of /proc/self/cgroup is number:controllers:path; version 2 has number 0 and no controllers. */
 void ith_control_groups_visit(const char *root, const char *controller, ith_control_group_fn take, void *user)
 {
@@ -55,7 +46,7 @@ void ith_control_groups_visit(const char *root, const char *controller, ith_cont
         if (!strcmp(line, "0") && !*controllers) {
             visit_path("/sys/fs/cgroup", path, 2, take, user);
             visit_path("/sys/fs/cgroup/unified", path, 2, take, user);
-        } else if (is_listed(controllers, controller)) {
+        } else if (ith_is_listed(controllers, ',', controller)) {
             snprintf(mount, sizeof mount, "/sys/fs/cgroup/%s", controller);
             visit_path(mount, path, 1, take, user);
         }

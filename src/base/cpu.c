@@ -3,6 +3,8 @@
  * architecture, and those among them that the environment variable ITHACA_CPU allows. */
 #include "cpu.h"
 
+#include "count.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,6 @@ static const struct {
     {"neon", ITH_CPU_BASELINE | ITH_CPU_NEON},
     {"amx_bf16", AVX512_BF16 | ITH_CPU_AMX_BF16},
 };
-enum { SETS = sizeof sets / sizeof *sets };
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -130,7 +131,7 @@ bool ith_cpu_is_amd(void)
 /* The bit of the instruction set `name`, with the bits of all sets that it is built on; 0 if no set has this name. */
 static uint32_t find_set(const char *name, size_t length)
 {
-    for (int i = 0; i < SETS; i++)
+    for (int i = 0; i < ITH_COUNT(sets); i++)
         if (strlen(sets[i].name) == length && !memcmp(sets[i].name, name, length))
             return sets[i].brings;
     return 0;
@@ -169,7 +170,7 @@ const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes)
     if (!text || !text_bytes)
         return text;
     text[0] = '\0';
-    for (int bit = 0; bit < SETS; bit++) {
+    for (int bit = 0; bit < ITH_COUNT(sets); bit++) {
         if (!(features & (1u << bit)) || length >= text_bytes)
             continue;
         int written = snprintf(text + length, text_bytes - length, "%s%s", length ? " " : "", sets[bit].name);

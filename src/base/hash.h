@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Continues the hash `before`, which is 0 at first, with `bytes` bytes of data. The result does not depend on how the
- * data is cut into pieces, if the size of every piece but the last is a multiple of 32 bytes. */
+/* Continues the hash `before`, which is 0 at first, with `bytes` bytes of data. The result depends on the pieces into
+ * which the data are cut: hashes that are compared must be made of the same pieces. */
 uint64_t ith_hash(uint64_t before, const void *data, int64_t bytes);
 
 #endif

@@ -2,8 +2,8 @@
 /* An observer of a long computation has three callbacks: one shows progress, one asks whether to stop, and one (tick)
  * does some work now and then.
  *
- * A context has at most one observer, which its clones share. One thread at a time calls the callbacks, and only a
- * thread that owns a context, never another member of an OpenMP team. */
+ * A context has at most one observer, which its clones share. Only threads that own a context call the callbacks, never
+ * another member of an OpenMP team. One thread at a time calls the first two. */
 #ifndef ITH_BASE_OBSERVER_H
 #define ITH_BASE_OBSERVER_H
 

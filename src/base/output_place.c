@@ -11,7 +11,7 @@
 
 #define MOST_LINKS 40     /* symbolic links behind one another, as in Linux */
 #define MOST_ATTEMPTS 100 /* names to try for the temporary file */
-#define NAME_BYTES 100    /* of the target's name in a name beside it: with the rest, any file system takes it */
+#define NAME_BYTES 100    /* of the target's name in a name beside it, which is then short enough for any file system */
 
 /* The bytes of a path up to its last '/', with it. */
 static int folder_bytes(const char *path)

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 locale_t ith_plain_begin(void)
 {
@@ -48,4 +49,16 @@ bool ith_has_part(const char *text, const char *part)
     while (*text && !ith_begins_with(text, part))
         text++;
     return ith_begins_with(text, part);
+}
+
+bool ith_is_listed(const char *list, char separator, const char *word)
+{
+    const size_t length = strlen(word);
+    while (strncmp(list, word, length) || (list[length] && list[length] != separator)) {
+        list = strchr(list, separator);
+        if (!list)
+            return false;
+        list++;
+    }
+    return true;
 }

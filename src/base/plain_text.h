@@ -34,5 +34,7 @@ static inline bool ith_is_capital(char letter)
 bool ith_begins_with(const char *text, const char *begin);
 /* Whether `part`, which is in small letters, lies anywhere in `text`, in the same sense. */
 bool ith_has_part(const char *text, const char *part);
+/* Whether `word` is one of the words of a list, which are separated by `separator`. */
+bool ith_is_listed(const char *list, char separator, const char *word);
 
 #endif

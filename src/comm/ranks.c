@@ -102,8 +102,8 @@ static void *rank_main(void *argument)
 }
 
 /* Makes a context and a communicator for each rank, and gives each rank its share of the threads. */
-static ith_status create_ranks(ith_context *context, rank_run *run, const rank_list *c, int threads, ith_ranks_make make,
-                               void *make_user)
+static ith_status create_ranks(ith_context *context, rank_run *run, const rank_list *c, int threads,
+                               ith_ranks_make make, void *make_user)
 {
     for (int i = 0; i < c->ranks; i++) {
         int64_t begin, share;
@@ -184,9 +184,9 @@ ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_u
 {
     rank_run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .fn = fn, .user = user};
     const rank_list c = {.ranks = ranks,
-                    .all = ith_alloc_zero(context, ranks, sizeof(rank_thread), "the ranks"),
-                    .contexts = ith_alloc_zero(context, ranks, sizeof(ith_context *), "the ranks"),
-                    .comms = ith_alloc_zero(context, ranks, sizeof(ith_comm *), "the ranks")};
+                         .all = ith_alloc_zero(context, ranks, sizeof(rank_thread), "the ranks"),
+                         .contexts = ith_alloc_zero(context, ranks, sizeof(ith_context *), "the ranks"),
+                         .comms = ith_alloc_zero(context, ranks, sizeof(ith_comm *), "the ranks")};
     ith_status status = ITH_ERR_MEMORY;
     threads = ith_threads_or(threads, omp_get_max_threads());
     if (c.all && c.contexts && c.comms)

@@ -26,7 +26,7 @@
 #define MOST_ALIGNMENT (1 << 20)
 #define NUMBER_BYTES 32 /* room for a number as text */
 #define ALIGNMENT_KEY "general.alignment"
-#define SHAPE_KEY "comfy.gguf.orig_shape." /* and the name of a tensor: its shape before a converter changed it */
+#define SHAPE_KEY "comfy.gguf.orig_shape." /* before the name of a tensor: its shape before a converter changed it */
 
 /* The kinds of tensors, by their numbers in the format. */
 static const ith_dtype kinds[] = {[0] = ITH_F32,   [1] = ITH_F16,   [2] = ITH_Q4_0,    [3] = ITH_Q4_1,  [6] = ITH_Q5_0,
@@ -61,7 +61,7 @@ typedef struct reader {
     int64_t alignment;              /* of the data of tensors */
     int64_t tensors, pairs, arrays; /* entries for which the lists have room, in the second pass */
     uint32_t aligned_by;            /* the type of the alignment in the metadata; ITH_GGUF_U32 if they have none */
-    bool describes;                 /* reads the description of a tensor: fail_tensor names the file */
+    bool describes;                 /* the description of a tensor is read, and fail_tensor names the file */
     char window[1 << 16];
 } reader;
 
@@ -106,21 +106,12 @@ static ith_status take(reader *r, void *to, int64_t bytes)
     return status;
 }
 
-/* A little-endian number of 1 to 8 bytes. */
-static uint64_t number_of(const unsigned char *digits, int64_t bytes)
-{
-    uint64_t number = 0;
-    for (int64_t i = bytes - 1; i >= 0; i--)
-        number = number << 8 | digits[i];
-    return number;
-}
-
 /* Reads a little-endian number of 1 to 8 bytes. */
 static ith_status take_number(reader *r, int64_t bytes, uint64_t *number)
 {
     unsigned char digits[8] = {0};
     ith_status status = take(r, digits, bytes);
-    *number = status ? 0 : number_of(digits, bytes);
+    *number = status ? 0 : ith_little_endian(digits, bytes);
     return status;
 }
 
@@ -481,7 +472,7 @@ static ith_status restore_shape(const ith_tensor_file *file, const ith_metadata_
     ith_status status =
         ith_mapping_copy(file->context, file->path, digits, file->mapping.data + array->begin, array->bytes);
     for (int i = 0; i < dims && !status; i++)
-        shape[i] = (int32_t)number_of(digits + 4 * i, 4);
+        shape[i] = (int32_t)ith_little_endian(digits + 4 * i, 4);
     if (status || !ith_tensor_bytes(found->dtype, dims, shape, &bytes) || bytes != found->bytes)
         return status;
     ith_tensor *tensor = &file->tensors[found - file->tensors];
@@ -575,7 +566,7 @@ const char *ith_gguf_array_string(const ith_gguf_array *array, int64_t *at, int6
     const int64_t left = array->bytes - *at;
     if (array->type != ITH_GGUF_STRING || left < 8)
         return NULL;
-    const uint64_t length = number_of((const unsigned char *)array->data + *at, 8);
+    const uint64_t length = ith_little_endian((const unsigned char *)array->data + *at, 8);
     if (length > (uint64_t)(left - 8))
         return NULL;
     const char *text = array->data + *at + 8;

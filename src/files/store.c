@@ -6,7 +6,6 @@
 #include "../base/size.h"
 #include "../kernels/unpack.h"
 #include "gguf.h"
-#include "mapping.h"
 #include "quote.h"
 #include "store_parts.h"
 #include "tensor.h"
@@ -210,18 +209,12 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
     entry->taken = true;
     if (!out)
         return ITH_OK;
-    if (!ith_unpack_has(tensor->dtype) && (uintptr_t)tensor->data % (uintptr_t)ith_dtype_bytes(tensor->dtype) != 0) {
-        entry->copy = ith_alloc(context, tensor->bytes, 1, name);
-        if (!entry->copy)
-            return ITH_ERR_MEMORY;
-        status = ith_mapping_copy(context, ith_store_path_of(store, entry), entry->copy, tensor->data, tensor->bytes);
-        if (status) {
-            ith_free(context, entry->copy);
-            entry->copy = NULL;
-            return status;
-        }
+    if (!entry->copy)
+        status = ith_tensor_align(context, ith_store_path_of(store, entry), tensor, &entry->copy);
+    if (status)
+        return status;
+    if (entry->copy)
         tensor->data = entry->copy;
-    }
     *out = tensor;
     return ITH_OK;
 }

@@ -9,6 +9,7 @@
  *
  * fp8 numbers mean nothing without their scales. So an fp8 matrix without scales is an error if the file announces
  * scales. */
+#include "../base/count.h"
 #include "../base/dtype.h"
 #include "../kernels/unpack.h"
 #include "json_load.h"
@@ -30,7 +31,6 @@ static const struct {
     ith_dtype type, other;
 } formats[] = {
     {"float8_e4m3fn", ITH_F8_E4M3, ITH_U8}, {"float8_e5m2", ITH_F8_E5M2, ITH_U8}, {"int8_tensorwise", ITH_I8, ITH_I8}};
-#define FORMAT_COUNT (sizeof formats / sizeof *formats)
 
 /* Whether a name is another name with `end` behind it. *module becomes the length of that other name. */
 static bool ends(const char *name, const char *end, size_t *module)
@@ -65,15 +65,15 @@ static bool is_rotated(const json_t *json)
 static ith_status set_format(ith_store *store, ith_store_entry *weight, const json_t *json)
 {
     const char *format = json_string_value(json_object_get(json, "format"));
-    size_t i = 0;
-    while (format && i < FORMAT_COUNT && strcmp(format, formats[i].name))
+    int i = 0;
+    while (format && i < ITH_COUNT(formats) && strcmp(format, formats[i].name))
         i++;
-    if (!format || i == FORMAT_COUNT || is_rotated(json))
+    if (!format || i == ITH_COUNT(formats) || is_rotated(json))
         return ith_fail(store->context, ITH_ERR_UNSUPPORTED,
                         "%s: tensor '%s' has the quantisation '%s'%s; float8_e4m3fn, float8_e5m2 and int8_tensorwise "
                         "without rotation can be used",
                         ith_store_path_of(store, weight), ith_quote(weight->origin->name).text, ith_quote(format).text,
-                        format && i < FORMAT_COUNT ? " and is rotated (convrot)" : "");
+                        format && i < ITH_COUNT(formats) ? " and is rotated (convrot)" : "");
     if (weight->tensor.dtype != formats[i].type && weight->tensor.dtype != formats[i].other)
         return ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' has the quantisation '%s', but the type %s",
                         ith_store_path_of(store, weight), ith_quote(weight->origin->name).text, format,

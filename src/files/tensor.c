@@ -2,6 +2,7 @@
 /* Tensors of safetensors files: names of types, sizes, conversion to f32 (ithaca/files.h). */
 #include "tensor.h"
 
+#include "../base/count.h"
 #include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "../base/hash.h"
@@ -21,11 +22,10 @@ static const struct {
 } types[] = {{"F32", ITH_F32},   {"BF16", ITH_BF16}, {"F16", ITH_F16},         {"F64", ITH_F64},
              {"BOOL", ITH_BOOL}, {"U8", ITH_U8},     {"I8", ITH_I8},           {"I16", ITH_I16},
              {"I32", ITH_I32},   {"I64", ITH_I64},   {"F8_E4M3", ITH_F8_E4M3}, {"F8_E5M2", ITH_F8_E5M2}};
-#define TYPE_COUNT (sizeof types / sizeof types[0])
 
 const char *ith_tensor_type_name(ith_dtype type)
 {
-    for (size_t i = 0; i < TYPE_COUNT; i++)
+    for (int i = 0; i < ITH_COUNT(types); i++)
         if (types[i].type == type)
             return types[i].name;
     return NULL;
@@ -33,7 +33,7 @@ const char *ith_tensor_type_name(ith_dtype type)
 
 ith_dtype ith_tensor_type_parse(const char *name)
 {
-    for (size_t i = 0; i < TYPE_COUNT; i++)
+    for (int i = 0; i < ITH_COUNT(types); i++)
         if (!strcmp(types[i].name, name))
             return types[i].type;
     return ITH_DTYPE_NONE;
@@ -54,15 +54,9 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
     return (fits && (dims ? shape[dims - 1] : 1) % run == 0) || empty;
 }
 
-/* Copies the caller's struct, whose version may differ from the library's, and checks that type, shape and bytes
- * agree. */
-static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
+ith_status ith_tensor_check_bytes(ith_context *context, const ith_tensor *tensor)
 {
     int64_t bytes = 0;
-    *tensor = (ith_tensor)ITH_TENSOR_INIT;
-    ith_status status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, given, tensor);
-    if (status)
-        return status;
     if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)
         return ith_fail(context, ITH_ERR_ARGUMENT, "tensor '%s' has %d dimensions; 0 to %d are possible",
                         ith_quote(tensor->name).text, tensor->dims, ITH_MAX_DIMS);
@@ -70,7 +64,17 @@ static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith
         return ith_fail(context, ITH_ERR_ARGUMENT, "tensor '%s' has %lld bytes, which %s of %s do not take",
                         ith_quote(tensor->name).text, (long long)tensor->bytes,
                         ith_shape_print(tensor->dims, tensor->shape).text, ith_dtype_name(tensor->dtype));
-    return bytes ? ith_need(context, tensor->data, "the tensor's data") : ITH_OK;
+    return ITH_OK;
+}
+
+/* Copies the caller's struct, whose version may differ from the library's, and checks it. */
+static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
+{
+    *tensor = (ith_tensor)ITH_TENSOR_INIT;
+    ith_status status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, given, tensor);
+    if (!status)
+        status = ith_tensor_check_bytes(context, tensor);
+    return !status && tensor->bytes ? ith_need(context, tensor->data, "the tensor's data") : status;
 }
 
 /* The number of elements of a tensor whose shape has been checked. */
@@ -110,11 +114,17 @@ typedef struct conversion {
     ith_unpack_fn unpack;
 } conversion;
 
+/* Whether data are aligned to their type. Quantised types may lie anywhere. */
+static bool is_aligned(const void *data, ith_dtype type)
+{
+    return ith_unpack_has(type) || (uintptr_t)data % (uintptr_t)ith_dtype_bytes(type) == 0;
+}
+
 static void convert(void *user)
 {
     const conversion *c = user;
     const int64_t element_bytes = ith_dtype_bytes(c->type);
-    if (ith_unpack_has(c->type) || (uintptr_t)c->from % (uintptr_t)element_bytes == 0) {
+    if (is_aligned(c->from, c->type)) {
         c->unpack(c->type, c->from, c->first, c->count, c->to);
         return;
     }
@@ -133,6 +143,20 @@ ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const 
     if (count && !ith_file_fault_guard(convert, &c))
         return ith_fail_file_fault(context, file);
     return ITH_OK;
+}
+
+ith_status ith_tensor_align(ith_context *context, const char *file, const ith_tensor *tensor, void **copy)
+{
+    *copy = NULL;
+    if (is_aligned(tensor->data, tensor->dtype))
+        return ITH_OK;
+    *copy = ith_alloc(context, tensor->bytes, 1, tensor->name);
+    ith_status status = *copy ? ith_mapping_copy(context, file, *copy, tensor->data, tensor->bytes) : ITH_ERR_MEMORY;
+    if (status) {
+        ith_free(context, *copy);
+        *copy = NULL;
+    }
+    return status;
 }
 
 #define SAMPLE_BYTES 64

@@ -25,6 +25,8 @@ ith_dtype ith_tensor_type_parse(const char *name);
 /* Sets *bytes to the bytes of all elements of this shape. Returns false if a size is negative, if the product does not
  * fit, or if the last size is not a multiple of ith_dtype_run(type). */
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
+/* Checks that the type, the shape and the bytes of a caller's tensor agree. */
+ith_status ith_tensor_check_bytes(ith_context *context, const ith_tensor *tensor);
 
 /* Converts elements [first, first + count) of a tensor of type F32, BF16, F16, F64 or a quantised type
  * (kernels/unpack.h), whose data may begin at any address, to f32. file: the name of the tensor's file, or words for
@@ -32,11 +34,15 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out);
 
+/* If the data of a tensor are not aligned to its type, copies them to new memory *copy, which the caller frees with
+ * ith_free. Otherwise, and after a failure, *copy is NULL. file: as above. */
+ith_status ith_tensor_align(ith_context *context, const char *file, const ith_tensor *tensor, void **copy);
+
 /* Adds a few numbers of a tensor, up to 64 bytes from the middle of its data, to *hash. file: the name of the tensor's
  * file. ITH_ERR_IO if the file was cut. */
 ith_status ith_tensor_hash_sample(ith_context *context, const char *file, const ith_tensor *tensor, uint64_t *hash);
 
-/* Where the data of a tensor of the file begin in it; NULL: where the header ends. */
+/* The offset in the file where the data of one of its tensors begin; tensor NULL: where the header ends. */
 int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor);
 
 /* The bytes of memory that an open file holds: the lists of its tensors and of its metadata, and their names. */

@@ -24,9 +24,7 @@ static ith_status find_header(ith_tensor_file *file, const char **header, int64_
     ith_status status = ith_mapping_copy(context, file->path, digits, file->mapping.data, ITH_TENSOR_LENGTH_BYTES);
     if (status)
         return status;
-    uint64_t length = 0;
-    for (int i = ITH_TENSOR_LENGTH_BYTES - 1; i >= 0; i--)
-        length = length << 8 | digits[i];
+    const uint64_t length = ith_little_endian(digits, ITH_TENSOR_LENGTH_BYTES);
     if (length > ITH_TENSOR_HEADER_MOST_BYTES)
         return ith_fail(
             context, ITH_ERR_FORMAT,

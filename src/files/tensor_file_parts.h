@@ -34,6 +34,15 @@ struct ith_tensor_file {
     bool is_gguf;
 };
 
+/* A little-endian number of 1 to 8 bytes. */
+static inline uint64_t ith_little_endian(const unsigned char *digits, int64_t bytes)
+{
+    uint64_t number = 0;
+    for (int64_t i = bytes - 1; i >= 0; i--)
+        number = number << 8 | digits[i];
+    return number;
+}
+
 /* Orders the tensors by name and the metadata by key. */
 void ith_tensor_file_order(ith_tensor_file *file);
 /* Checks that the tensors, which are ordered by place, cover the data from the first byte to the last without overlap.

@@ -18,12 +18,17 @@
 #define DATA_ALIGNMENT 8               /* bytes of the largest element type */
 #define PIECE_BYTES ((int64_t)4 << 20) /* bytes written between two checks for an interruption */
 
+/* The caller's metadata: `count` keys and their values. */
+typedef struct metadata {
+    const char *const *keys, *const *values;
+    int64_t count;
+} metadata;
+
 /* ---- The header ------------------------------------------------------------------------------------------------ */
 
-/* Checks a tensor of the caller: it has a name, and its type, shape and bytes agree. */
+/* Checks a tensor of the caller: its name, its type, and ith_tensor_check_bytes. */
 static ith_status check_tensor(ith_context *context, const char *path, const ith_tensor *tensor)
 {
-    int64_t bytes = 0;
     if (!tensor->name)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a tensor has no name", path);
     ith_quoted name = ith_quote(tensor->name);
@@ -36,14 +41,9 @@ static ith_status check_tensor(ith_context *context, const char *path, const ith
                         path, name.text, ith_dtype_name(tensor->dtype));
     if (!ith_tensor_type_name(tensor->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has no element type", path, name.text);
-    if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %d dimensions; 0 to %d are possible", path,
-                        name.text, tensor->dims, ITH_MAX_DIMS);
-    if (!ith_tensor_bytes(tensor->dtype, tensor->dims, tensor->shape, &bytes) || bytes != tensor->bytes)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %lld bytes, which %s of %s do not take", path,
-                        name.text, (long long)tensor->bytes, ith_shape_print(tensor->dims, tensor->shape).text,
-                        ith_tensor_type_name(tensor->dtype));
-    if (bytes && !tensor->data)
+    if (ith_tensor_check_bytes(context, tensor))
+        return ith_fail_in(context, ITH_ERR_ARGUMENT, "%s", path);
+    if (tensor->bytes && !tensor->data)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: the data of tensor '%s' is NULL", path, name.text);
     return ITH_OK;
 }
@@ -79,22 +79,21 @@ static ith_status add(ith_context *context, const char *path, json_t *object, co
 }
 
 /* Adds the metadata to the header as one member, {"__metadata__": {KEY: VALUE, ...}}. */
-static ith_status add_metadata(ith_context *context, const char *path, json_t *root, const char *const *keys,
-                               const char *const *values, int64_t count)
+static ith_status add_metadata(ith_context *context, const char *path, json_t *root, const metadata *pairs)
 {
-    json_t *metadata = json_object();
+    json_t *member = json_object();
     ith_status status = ITH_OK;
-    for (int64_t i = 0; !status && i < count; i++) {
-        json_t *value = json_string(values[i]);
+    for (int64_t i = 0; !status && i < pairs->count; i++) {
+        json_t *value = json_string(pairs->values[i]);
         if (!value)
             status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the value of '%s' in the metadata is not valid UTF-8",
-                              path, ith_quote(keys[i]).text);
+                              path, ith_quote(pairs->keys[i]).text);
         else
-            status = add(context, path, metadata, keys[i], value);
+            status = add(context, path, member, pairs->keys[i], value);
     }
-    if (!status && count)
-        status = add(context, path, root, ITH_TENSOR_METADATA_KEY, json_incref(metadata));
-    json_decref(metadata);
+    if (!status && pairs->count)
+        status = add(context, path, root, ITH_TENSOR_METADATA_KEY, json_incref(member));
+    json_decref(member);
     return status;
 }
 
@@ -135,12 +134,11 @@ static void order_by_element(const ith_tensor *tensors, int64_t count, const ith
 
 /* Makes the header of the file, with its length in front, for tensors in the given order. */
 static ith_status make_header(ith_context *context, const char *path, const ith_tensor *const *order, int64_t count,
-                              const char *const *keys, const char *const *values, int64_t pair_count, char **out,
-                              int64_t *bytes)
+                              const metadata *pairs, char **out, int64_t *bytes)
 {
     json_t *root = json_object();
     int64_t begin = 0;
-    ith_status status = add_metadata(context, path, root, keys, values, pair_count);
+    ith_status status = add_metadata(context, path, root, pairs);
     for (int64_t i = 0; !status && i < count; i++) {
         status = add(context, path, root, order[i]->name, describe(order[i], begin));
         if (!status && !ith_size_add(begin, order[i]->bytes, &begin))
@@ -215,7 +213,7 @@ static ith_status read_tensors(ith_context *context, const char *path, const ith
 /* Checks and orders the tensors, makes the header, and writes or replaces the file. stoppable: an interruption of the
  * context ends the writing. */
 static ith_status write_file(ith_context *context, const char *path, const ith_tensor *tensors, int64_t tensor_count,
-                             const char *const *keys, const char *const *values, int64_t pair_count, bool stoppable)
+                             const metadata *pairs, bool stoppable)
 {
     char *header = NULL;
     int64_t header_bytes = 0;
@@ -225,7 +223,7 @@ static ith_status write_file(ith_context *context, const char *path, const ith_t
     if (!status)
         order_by_element(all, tensor_count, order);
     if (!status)
-        status = make_header(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
+        status = make_header(context, path, order, tensor_count, pairs, &header, &header_bytes);
     contents whole = {context, path, stoppable, header, header_bytes, order, tensor_count};
     if (!status)
         status = ith_replace_file(context, path, write_contents, &whole);
@@ -236,21 +234,20 @@ static ith_status write_file(ith_context *context, const char *path, const ith_t
 }
 
 /* Checks the caller's metadata: no key and no value may be NULL. */
-static ith_status check_pairs(ith_context *context, const char *path, const char *const *keys,
-                              const char *const *values, int64_t count)
+static ith_status check_pairs(ith_context *context, const char *path, const metadata *pairs)
 {
     ith_status status = ITH_OK;
-    if (count < 0)
+    if (pairs->count < 0)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: pair_count is %lld, and must be 0 or more", path,
-                        (long long)count);
-    if (count)
-        status = ith_need(context, keys, "keys");
-    if (!status && count)
-        status = ith_need(context, values, "values");
-    for (int64_t i = 0; !status && i < count; i++)
-        if (!keys[i] || !values[i])
-            status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s[%lld] is NULL", path, keys[i] ? "values" : "keys",
-                              (long long)i);
+                        (long long)pairs->count);
+    if (pairs->count)
+        status = ith_need(context, pairs->keys, "keys");
+    if (!status && pairs->count)
+        status = ith_need(context, pairs->values, "values");
+    for (int64_t i = 0; !status && i < pairs->count; i++)
+        if (!pairs->keys[i] || !pairs->values[i])
+            status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s[%lld] is NULL", path,
+                              pairs->keys[i] ? "values" : "keys", (long long)i);
     return status;
 }
 
@@ -258,6 +255,7 @@ ith_status ith_tensor_file_write(ith_context *context, const char *path, const i
                                  int64_t tensor_count, const char *const *keys, const char *const *values,
                                  int64_t pair_count)
 {
+    const metadata pairs = {keys, values, pair_count};
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, path, "path");
@@ -267,12 +265,12 @@ ith_status ith_tensor_file_write(ith_context *context, const char *path, const i
     if (!status && tensor_count)
         status = ith_need(context, tensors, "tensors");
     if (!status)
-        status = check_pairs(context, path, keys, values, pair_count);
-    return status ? status : write_file(context, path, tensors, tensor_count, keys, values, pair_count, false);
+        status = check_pairs(context, path, &pairs);
+    return status ? status : write_file(context, path, tensors, tensor_count, &pairs, false);
 }
 
 ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path, const ith_tensor *tensors,
                                            int64_t tensor_count)
 {
-    return write_file(context, path, tensors, tensor_count, NULL, NULL, 0, true);
+    return write_file(context, path, tensors, tensor_count, &(metadata){.count = 0}, true);
 }

@@ -185,7 +185,7 @@ static void pack_rows(const task *t, int64_t strip, int64_t panel, int64_t colum
     kernel->pack_right(&right);
 }
 
-/* The number of groups of rows of a right panel that threads pack. */
+/* The number of groups of PACKED_ROWS rows in a right panel. A thread packs a group at a time. */
 static int64_t packs_of(const task *t)
 {
     return ith_div_up(t->first->size->kernel->columns, PACKED_ROWS);
@@ -216,9 +216,9 @@ static const ith_linear *layer_of(const task *t, int which)
     }
 }
 
-/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. The memory of rows t is free
- * when their operands are there. A thread makes the rows t of a strip before it finishes the strip before, so it may
- * not wait for that finish. */
+/* Describes the results of a product: packed rows t, packed hidden rows, or rows of y. Rows t are written without a
+ * wait, because their memory is free when their operands are there. A wait for the stage FINISH of the strip before
+ * would not end: a thread makes the rows t of a strip before it takes part in that stage. */
 static void direct(task *t, int which, int64_t strip, ith_linear_product *p)
 {
     const ith_linear *added_to[] = {[ADDED_FIRST] = t->first, [ADDED_GATE] = t->gate, [ADDED_SECOND] = t->second};

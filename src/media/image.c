@@ -67,8 +67,7 @@ static ith_status check_file(const decoding *d, const ith_image_file *file)
 
 /* ---- Decoding ---------------------------------------------------------------------------------------------------- */
 
-/* An AVCodecContext.get_buffer2. Fills the memory of a frame with a known value, which pixels keep that the file lacks.
- */
+/* An AVCodecContext.get_buffer2. Fills the memory of a frame with a known value. Pixels that the file lacks keep it. */
 static int fill_frame(AVCodecContext *codec, AVFrame *frame, int flags)
 {
     const int error = avcodec_default_get_buffer2(codec, frame, flags);

@@ -185,7 +185,8 @@ static void look_at_jpeg(span file, ith_image_file *out)
     }
 }
 
-/* Reads the size of a WebP from one of the chunks that have it, and compares it with the size of those before. */
+/* Reads the size of a WebP from one of the chunks that have it, and compares it with the size in the chunks before.
+ */
 static void read_webp_size(span file, int64_t at, ith_image_file *out)
 {
     int64_t width, height;

@@ -5,8 +5,6 @@
 #include <libavutil/error.h>
 #include <libavutil/imgutils.h>
 #include <libavutil/log.h>
-#include <limits.h>
-#include <math.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>

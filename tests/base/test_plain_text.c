@@ -66,6 +66,10 @@ static void letters_are_compared(void **state)
     assert_true(ith_has_part("x/Wan_LIGHTNING.safetensors", "lightning"));
     assert_false(ith_has_part("x/Wan_LIGHTNIN", "lightning"));
     assert_true(ith_has_part("", ""));
+    assert_true(ith_is_listed("cpu,cpuacct", ',', "cpu"));
+    assert_true(ith_is_listed("cpuacct,cpu", ',', "cpu"));
+    assert_false(ith_is_listed("cpuacct,cpuset", ',', "cpu"));
+    assert_false(ith_is_listed("", ',', "cpu"));
     assert_true(ith_is_capital('I') && !ith_is_capital('i') && ith_is_small_letter('i'));
     assert_false(ith_is_small_letter('\xe4') || ith_is_capital('\xc4') || ith_is_small_letter('{'));
 }

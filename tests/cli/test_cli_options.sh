@@ -129,6 +129,10 @@ expect 1 "'folder' is a folder that holds files: 'folder/' writes frames" "$itha
 
 # Two outputs must not be the same file, and no output may replace an input.
 expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
+# "none" is no file for --wisdom alone.
+expect 0 "" "$ithaca" attend --input "$input" --wisdom none --output none
+expect 1 "--svg and --trace name the same file, 'none'" "$ithaca" bench attention --seq 8 --svg none --trace none
+rm none
 expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d
 expect 1 "--dump and --trace name the same file" "$ithaca" generate --model "$model" --prompt x --dump d --trace ./d
 know_machine

@@ -27,6 +27,11 @@ same "$work/machine.yaml" "$cache/machine.yaml"
 tune 0 "" --budget 40
 grep -qE "^[a-z0-9_]+ +f32 +online +256 " "$work/out" || fail "the table: $(cat "$work/out")"
 
+echo "the report names a file whose name is no UTF-8"
+cp "$cache/wisdom" "$work"/$'wisd\xf6m'
+tune 0 "" --budget 40 --wisdom "$work"/$'wisd\xf6m' --json
+jq -e '.wisdom | contains("wisd?m")' "$work/out" >/dev/null || fail "the report: $(cat "$work/out")"
+
 echo "the description of the machine is one that plan reads"
 expect 0 "" "$ithaca" plan --seq 4096 --heads 2 --head-dim 16 --dtype f32 --ranks 2 --json
 jq -e '.[0].seconds_attention > 0' "$work/out" >/dev/null || fail "plan: $(head -c 300 "$work/out")"

@@ -239,6 +239,11 @@ ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '(.mo
 ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$build/tests/modules/plain "$ithaca" info --json | jq -e '.modules[0].about == "used" and
     any(.kernels[]; .name == "f32_module" and .usable)' >/dev/null || fail "info lists no module that is used"
 
+# A folder whose name is no UTF-8: its modules are listed, with '?' for the byte.
+mkdir "$work"/$'modul\xe9s' && cp "$build/tests/modules/plain"/* "$work"/$'modul\xe9s'
+ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work/$'modul\xe9s' "$ithaca" info --json | jq -e '(.modules | length) >= 1 and
+    (.modules[0].name | contains("modul?s"))' >/dev/null || fail "info does not list modules in a folder that is no UTF-8"
+
 # `info` lists transports: those that were found, those that cannot be used, with the reason, and the missing ones for
 # MPI.
 cp "$build"/tests/modules/transports/ithaca_transport_*.so "$work"
@@ -247,6 +252,11 @@ ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '[.tr
     .local == "ranks as threads of one process" and .socket == "ranks in several processes" and
     .text == "cannot be used: file too short" and .hollow == "cannot be used: it lacks its table or connect" and .mpich == "cannot be used: its module was not found" and
     .openmpi == .mpich' >/dev/null || fail "info does not say which transports there are, or why others are not"
+
+# The files of a model in such a folder.
+cp -r "$model" "$work"/$'mod\xe9l'
+"$ithaca" info --model "$work"/$'mod\xe9l' --json | jq -e '.model.files.vae.path | contains("mod?l")' >/dev/null ||
+    fail "info does not list the files of a model in a folder that is no UTF-8"
 
 # `info --model` describes a model from its configurations. No weights are read, and no kernel is measured.
 cp -r "$model" "$work/described"

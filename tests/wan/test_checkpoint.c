@@ -6,6 +6,8 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define INDEX_JSON "model_index.json"
 #define SCHEDULER "scheduler/scheduler_config.json"
@@ -232,18 +234,29 @@ static void positions_end_where_the_transformer_says(void **state)
     ith_pipeline_close(&pipeline);
 }
 
+static bool reads_little; /* every read returns at most 1000 bytes, as it may on a network's file system */
+
+ssize_t read(int file, void *to, size_t bytes)
+{
+    return syscall(SYS_read, file, to, reads_little && bytes > 1000 ? 1000 : bytes);
+}
+
 /* Saved runs keep this hash. If it changes although models/shapes did not, the format in ITH_SAVED_VERSION must grow:
- * otherwise resumed runs are told that the model has changed. */
+ * otherwise resumed runs are told that the model has changed. The hash does not depend on the lengths of reads. */
 static void a_model_has_the_hash_of_earlier_builds(void **state)
 {
     ith_model_files files = ITH_MODEL_FILES_INIT;
     ith_model *model = NULL;
-    uint64_t hash = 0;
+    uint64_t hash = 0, again = 0;
     (void)state;
     files.folder = "../models/shapes";
     require(ith_model_read(context, &files, &model));
     require(ith_model_check_weights(context, model));
     require(ith_model_hash(context, model, &hash));
+    reads_little = true;
+    require(ith_model_hash(context, model, &again));
+    reads_little = false;
+    assert_true(again == hash);
     ith_model_free(context, &model);
     if (hash != 0x88a3d2e8b85946bf)
         fail_msg("the hash is %016llx", (unsigned long long)hash);

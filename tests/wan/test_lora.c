@@ -490,6 +490,11 @@ static void lies_are_found(void **state)
     REFUSED_AS(ITH_ERR_IO, context, "missing", try_file(temporary_path(folder, "missing"), 1));
     REFUSED(context, "finite", try_file(path_of("peft"), NAN));
     REFUSED(context, "finite", try_file(path_of("peft"), -INFINITY));
+    REFUSED(context, "finite", try_file(path_of("peft"), 1e39)); /* factors are f32 */
+    const lie large = {ITH_OK, "", {PAIR, {Q "alpha", ITH_F32, {0}, 3e38F}}, NULL};
+    const char *path = temporary_path(folder, "large.safetensors");
+    write_lie(&large, path);
+    REFUSED_AS(ITH_ERR_FORMAT, context, "strength", try_file(path, 100));
     temporary_remove(folder);
 }
 
@@ -547,6 +552,8 @@ static void long_rows_are_merged(void **state)
     }
 }
 
+static const ith_lora_target to_q = {"blocks.0.attn1.to_q", 0, WIDTH, WIDTH};
+
 /* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha. */
 static void settings_of_peft_set_the_factor(void **state)
 {
@@ -573,7 +580,7 @@ static void settings_of_peft_set_the_factor(void **state)
         int64_t count = 0;
         write_lie(&file, path);
         check(context, ith_lora_open(context, &source, 1, &lora));
-        check(context, ith_lora_matrix(context, lora, "blocks.0.attn1.to_q", 0, WIDTH, WIDTH, false, found, &count));
+        check(context, ith_lora_matrix(context, lora, &to_q, false, found, &count));
         assert_int_equal(count, 1);
         assert_true(fabs((double)found[0].factor - 0.5 * rows[i].factor) < 1e-6);
         ith_lora_close(&lora);
@@ -616,7 +623,7 @@ static void settings_beside_a_file_set_the_factor(void **state)
         if (rows[i].settings)
             temporary_write(config, rows[i].settings, strlen(rows[i].settings));
         check(context, ith_lora_open(context, &source, 1, &lora));
-        check(context, ith_lora_matrix(context, lora, "blocks.0.attn1.to_q", 0, WIDTH, WIDTH, false, found, &count));
+        check(context, ith_lora_matrix(context, lora, &to_q, false, found, &count));
         assert_int_equal(count, 1);
         if (fabs((double)found[0].factor - 0.5 * rows[i].factor) > 1e-6)
             fail_msg("case %zu: a factor of %g", i, (double)found[0].factor);

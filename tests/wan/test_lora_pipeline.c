@@ -9,6 +9,7 @@
 #include "support/temporary.h"
 #include "wan/run/memory/run_memory.h"
 #include "wan/run/pipeline.h"
+#include "wan/run/request.h"
 
 #include <ithaca/wan.h>
 

@@ -160,10 +160,11 @@ static ith_status encode_all(ith_context *own, void *user)
     static const char *const texts[] = {circle, square};
     scene s = small_scene(user);
     ith_pipeline *fresh = NULL;
-    s.options.threads = 1;
+    s.options.threads = 2;
     ith_status status = ith_pipeline_open(own, MODEL, &fresh);
+    s.pipeline = fresh, s.texts = texts, s.text_count = 2;
     if (!status)
-        status = ith_pipeline_encode(fresh, NULL, &s.options, texts, 2);
+        status = ith_run_ranks(own, 2, 0, encode, &s);
     ith_pipeline_close(&fresh);
     return status;
 }
@@ -175,6 +176,25 @@ static void no_refused_allocation_loses_memory(void **state)
     assert_true(refuse_every_allocation(encode_all, &o, 23) > 30);
 }
 
+/* The last allocations of a call are the list of the texts that the pipeline keeps. */
+static void ranks_hear_why_no_text_is_kept(void **state)
+{
+    (void)state;
+    outcome o;
+    failing_allocator allocator;
+    ith_context *own = failing_context(&allocator, -1);
+    check(own, encode_all(own, &o));
+    ith_context_destroy(&own);
+    const long calls = atomic_load(&allocator.calls);
+    for (long refused = calls - 4; refused < calls; refused++) {
+        own = failing_context(&allocator, refused);
+        assert_int_equal(encode_all(own, &o), ITH_ERR_MEMORY);
+        assert_non_null(strstr(ith_context_error(own), "memory"));
+        ith_context_destroy(&own);
+        assert_int_equal(atomic_load(&allocator.held), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +203,7 @@ int main(void)
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(no_refused_allocation_loses_memory),
+        cmocka_unit_test(ranks_hear_why_no_text_is_kept),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

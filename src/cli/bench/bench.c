@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The values of the command's options and of its argument. */
 typedef struct bench_settings {
@@ -35,55 +34,51 @@ typedef struct bench_settings {
 #define LARGEST 1e7   /* upper limit of options without a natural maximum */
 #define AT(member) offsetof(bench_settings, member)
 static const ith_option own_rows[] = {
-    {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
-    {"batch", "N[,N..]", "Batch (1)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(batch), 1, LARGEST, NULL, 0},
-    {"heads", "N", "Heads (8)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
-    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(kv_heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST, NULL, 0},
-    {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
-     ith_attend_dtype_word, 0},
+    {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, .offset = AT(seq), .least = 1, .most = LARGEST},
+    {"batch", "N[,N..]", "Batch (1)", ITH_OPTION_WHOLES, .offset = AT(batch), .least = 1, .most = LARGEST},
+    {"heads", "N", "Heads (8)", ITH_OPTION_WHOLE, .offset = AT(heads), .least = 1, .most = LARGEST},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, .offset = AT(kv_heads),
+     .least = 1, .most = LARGEST},
+    {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, .offset = AT(head_dim), .least = 1, .most = LARGEST},
+    {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, .offset = AT(dtype),
+     .word = ith_attend_dtype_word},
     {"strategy", "S[,S..]",
      "Names as 'ithaca attend' takes them; single is one rank with all threads; NAME:N exchanges N chunks of heads; "
      "NAME_unhidden is the plan with --no-overlap (auto)",
-     ITH_OPTION_NAMES, ITH_FROM_CONFIG, AT(strategies), 0, 0, NULL, 0},
-    {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
-     ith_attend_softmax_word, 0},
-    {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(repeats), 1, 1000, NULL, 0},
+     ITH_OPTION_NAMES, .offset = AT(strategies)},
+    {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, .offset = AT(softmax),
+     .word = ith_attend_softmax_word},
+    {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE,
+     .offset = AT(repeats), .least = 1, .most = 1000},
     {"suite", NULL,
      "Every strategy at batch sizes 1, 2, 4 and 8, on 4 ranks, at 4096 tokens, as far as --strategy, --batch, --ranks "
      "and --seq are not given",
-     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(suite), 0, 0, NULL, 0},
-    ITH_DEVICE_OPTION(AT(device)),
+     ITH_OPTION_FLAG, .offset = AT(suite)},
+    ITH_DEVICE_OPTION("attention", AT(device)),
     {"machine", "NAME|FILE",
      "Predict by the description of this machine, as 'ithaca plan' takes it (by 'ithaca tune', or measured now)",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(machine)},
     {"trace-batch", "N", "Record in --trace only the rows with this batch, one more execution of each",
-     ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(trace_batch), 1, LARGEST, NULL, 0},
+     ITH_OPTION_WHOLE, .offset = AT(trace_batch), .least = 1, .most = LARGEST},
 };
 #undef AT
 
 static const char doc[] =
-    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. The engine has "
-    "benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help', 'ithaca bench encode "
-    "--help' "
-    "and 'ithaca bench generate --help'."
+    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. The engine "
+    "has benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help', 'ithaca bench encode "
+    "--help' and 'ithaca bench generate --help'."
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
-    "difference of the slowest and the fastest over it; predicted is what the cost model says (see 'ithaca plan'), and "
-    "plan the time to make the plan, once; gflops counts 4 B H "
-    "Sq Skv D operations. peak names "
-    "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
-    "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
-    "gflops over it. kernel_from says how the kernel was chosen. rel_l2 compares 16 rows "
-    "of each head with float64. On a device nothing is predicted, and the peak is the rate of large matrix products "
-    "there: its rows name the device and the memory of it that the plans hold. memory is what the plans of all ranks "
-    "hold, predicted and measured; "
-    "sent_bytes is "
-    "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
-    "which ranks computed.";
+    "difference of the slowest and the fastest over it; predicted is what the cost model says (see 'ithaca plan'), "
+    "and plan the time to make the plan, once; gflops counts 4 B H Sq Skv D operations. peak names the instructions "
+    "that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), peak_gflops is what "
+    "they can do at most, measured after each repeat on as many threads, and share_of_peak is gflops over it. "
+    "kernel_from says how the kernel was chosen. rel_l2 compares 16 rows of each head with float64. On a device "
+    "nothing is predicted, and the peak is the rate of large matrix products there: its rows name the device and the "
+    "memory of it that the plans hold. memory is what the plans of all ranks hold, predicted and measured; "
+    "sent_bytes is what the rank that sends most sends in one execution; hidden is the share of the time of "
+    "exchanges during which ranks computed.";
 
 /* Stores the argument WHAT. A second one is kept, and the command later refuses it. */
 static int take_what(void *user, char *text)

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The members that identify the measurement of a row. A row may lack some of them. */
 static const char *const identity[] = {"bench",     "stage",   "name",  "size",    "model",   "frames",   "height",

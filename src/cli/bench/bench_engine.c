@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STAGES_MAX 32 /* more than any benchmark has */
 #define LARGEST 1e9   /* upper limit of options without a natural maximum */
@@ -59,32 +58,31 @@ static const char *weights_word(int value)
 #define SHARED(member) offsetof(engine_settings, member)
 static const ith_option shared_rows[] = {
     {"precision", "auto|f32|bf16", "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(precision), 0, 0, precision_word, 0},
+     ITH_OPTION_WORD, .offset = SHARED(precision), .word = precision_word},
     {"weights", "TYPE",
      "Type in which the weights are stored: bf16 (the default), f32 or f16; of a block also a packed one, such as "
      "f8_e4m3, i8, q8_0 or q4_k",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(weights), 0, 0, weights_word, 0},
-    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, SHARED(threads), 1, ITH_CLI_THREADS_MAX,
-     NULL, 0},
-    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     SHARED(repeats), 1, 1000, NULL, 0},
-    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_CONFIG, SHARED(force), 0, 0, NULL,
-     0},
+     ITH_OPTION_WORD, .offset = SHARED(weights), .word = weights_word},
+    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, .offset = SHARED(threads), .least = 1,
+     .most = ITH_CLI_THREADS_MAX},
+    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE,
+     .offset = SHARED(repeats), .least = 1, .most = 1000},
+    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, .offset = SHARED(force)},
 };
 enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
 
 #define FIGURES_DOC                                                                                                    \
-    "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. seconds is " \
-    "the median of the repeats, and spread the difference of the slowest and the fastest over it. gflops counts the "  \
-    "operations of the definition of a stage over seconds. peak names the instructions that the stage multiplies "     \
-    "with, peak_gflops is what they can do at most, measured after each repeat on as many threads (the median of the " \
-    "means), and share_of_peak, the mean share, is gflops over it. On a machine that others use too, quiet_share "     \
-    "says "                                                                                                            \
-    "more about the program: quiet_seconds adds up the fastest time of each slice of a stage in any repeat (slices "   \
-    "of a millisecond with --threads 1; otherwise a stage of the block, or one convolution of a frame), "              \
-    "burst_gflops is the highest peak in any two milliseconds, and quiet_share is operations over quiet_seconds over " \
-    "burst_gflops. The peak of the whole is its rate if every stage ran at its own peak. memory is the most that the " \
-    "engine held, predicted and measured, weights included: a run with a checkpoint keeps these in the mapped files."
+    "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. "            \
+    "seconds is the median of the repeats, and spread the difference of the slowest and the fastest over it. "         \
+    "gflops counts the operations of the definition of a stage over seconds. peak names the instructions that "        \
+    "the stage multiplies with, peak_gflops is what they can do at most, measured after each repeat on as many "       \
+    "threads (the median of the means), and share_of_peak, the mean share, is gflops over it. On a machine that "      \
+    "others use too, quiet_share says more about the program: quiet_seconds adds up the fastest time of each "         \
+    "slice of a stage in any repeat (slices of a millisecond with --threads 1; otherwise a stage of the block, "       \
+    "or one convolution of a frame), burst_gflops is the highest peak in any two milliseconds, and quiet_share "       \
+    "is operations over quiet_seconds over burst_gflops. The peak of the whole is its rate if every stage ran at "     \
+    "its own peak. memory is the most that the engine held, predicted and measured, weights included: a run with "     \
+    "a checkpoint keeps these in the mapped files."
 
 /* Reads a command's own options and the shared ones. Returns an exit status. */
 static int parse(int argc, char **argv, const ith_option *own_rows, int own_count, ith_options *options,
@@ -221,9 +219,7 @@ static int report(const engine_bench *bench, const engine_settings *s)
                                    .settings = settings,
                                    .columns = columns,
                                    .column_count = sizeof columns / sizeof *columns};
-    json_t *rows = rows_json(bench, s);
-    int code = ith_bench_output_end(&s->output, rows, &about);
-    json_decref(rows);
+    const int code = ith_bench_output_end(&s->output, rows_json(bench, s), &about);
     if (table)
         printf("memory %.1f MB held (predicted %.1f MB; %.1f MB of it are the weights), %.1f MB resident\n",
                ith_cli_megabytes(bench->report.peak_bytes), ith_cli_megabytes(bench->report.predicted_bytes),
@@ -286,22 +282,22 @@ static const char *block_word(int value)
 
 #define AT(member) offsetof(block_settings, member)
 static const ith_option block_rows[] = {
-    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(size), 0,
-     0, block_word, 0},
-    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
-    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(text), 1, LARGEST, NULL, 0},
-    {"lora-rank", "N", "Rank of a LoRA of all matrices of the block (0: none)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(lora_rank), 0, LARGEST, NULL, 0},
-    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST,
-     NULL, 0},
+    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, .offset = SHARED(size),
+     .word = block_word},
+    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, .offset = AT(seq), .least = 1, .most = LARGEST},
+    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, .offset = AT(text),
+     .least = 1, .most = LARGEST},
+    {"lora-rank", "N", "Rank of a LoRA of all matrices of the block (0: none)", ITH_OPTION_WHOLE,
+     .offset = AT(lora_rank), .least = 0, .most = LARGEST},
+    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, .offset = AT(heads), .least = 1, .most = LARGEST},
+    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, .offset = AT(head_dim), .least = 1,
+     .most = LARGEST},
     {"ffn-dim", "N", "Hidden width of the feed-forward network, instead of the model's", ITH_OPTION_WHOLE,
-     ITH_FROM_CONFIG, AT(ffn_dim), 1, LARGEST, NULL, 0},
+     .offset = AT(ffn_dim), .least = 1, .most = LARGEST},
     {"device", "cpu|cuda|cuda:N", "Compute the block on the processor, or on a GPU that 'ithaca info' lists (cpu)",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, SHARED(device), 0, 0, NULL, 0},
-    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
-     SHARED(softmax), 0, 0, softmax_word, 0},
+     ITH_OPTION_TEXT, .offset = SHARED(device)},
+    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, .offset = SHARED(softmax),
+     .word = softmax_word},
 };
 #undef AT
 
@@ -383,13 +379,13 @@ static const char *decode_word(int value)
 #define AT(member) offsetof(decode_settings, member)
 static const ith_option decode_rows[] = {
     {"size", "2.1|small|2.2", "Autoencoder: the published one of Wan 2.1 or 2.2, or a small one (2.1)", ITH_OPTION_WORD,
-     ITH_FROM_CONFIG, SHARED(size), 0, 0, decode_word, 0},
-    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(frames), 1, LARGEST, NULL, 0},
-    {"height", "N", "Pixels, a multiple of 8, for 2.2 of 16 (480)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(height), 1,
-     LARGEST, NULL, 0},
-    {"width", "N", "Pixels, a multiple of 8, for 2.2 of 16 (832)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(width), 1,
-     LARGEST, NULL, 0},
+     .offset = SHARED(size), .word = decode_word},
+    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, .offset = AT(frames),
+     .least = 1, .most = LARGEST},
+    {"height", "N", "Pixels, a multiple of 8, for 2.2 of 16 (480)", ITH_OPTION_WHOLE, .offset = AT(height), .least = 1,
+     .most = LARGEST},
+    {"width", "N", "Pixels, a multiple of 8, for 2.2 of 16 (832)", ITH_OPTION_WHOLE, .offset = AT(width), .least = 1,
+     .most = LARGEST},
 };
 #undef AT
 

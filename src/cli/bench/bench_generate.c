@@ -5,13 +5,12 @@
 #include "../generate/generate_files.h"
 #include "../launch/interrupt.h"
 #include "../shared_option/device_option.h"
-#include "../support/json_number.h"
+#include "../support/json_print.h"
 #include "bench_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define REPEATS_MAX 1000
 
@@ -35,30 +34,20 @@ typedef struct bench_command {
 
 #define AT(member) offsetof(bench_settings, member)
 static const ith_option own_rows[] = {
-    {"repeat", "N", "Times that the model is run after a first one to warm up (3)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(repeats), 1, REPEATS_MAX, NULL, 0},
+    {"repeat", "N", "Times that the model is run after a first one to warm up (3)", ITH_OPTION_WHOLE,
+     .offset = AT(repeats), .least = 1, .most = REPEATS_MAX},
 };
 
 static const char doc[] =
     "Measure whole runs of a model, stage by stage. No video is written."
     "\v"
     "load opens the weights; text encodes the prompts and the images; plan makes the plans of attention and the "
-    "buffers; denoise is all "
-    "steps, and step their mean; decode makes frames of the latents; whole is everything but "
-    "load. seconds is the median "
-    "of the repeats, and spread the difference of the slowest and the fastest over it; predicted "
-    "is what 'ithaca generate "
-    "--dry-run' would say. What is "
-    "not given is the model's "
-    "own, as in 'ithaca generate'.";
+    "buffers; denoise is all steps, and step their mean; decode makes frames of the latents; whole is everything but "
+    "load. seconds is the median of the repeats, and spread the difference of the slowest and the fastest over it; "
+    "predicted is what 'ithaca generate --dry-run' would say. What is not given is the model's own, as in 'ithaca "
+    "generate'.";
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
-
-static bool should_stop(void *user)
-{
-    (void)user;
-    return ith_interrupt_came() != 0;
-}
 
 /* Predicts the run. The rates are measured for a second, as in a dry run, and in a separate context, so that their
  * memory does not count as the run's. */
@@ -142,7 +131,7 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     const bool speaks = ith_comm_rank(comm) == 0;
     const int64_t repeats = c->settings->repeats;
     ith_status status = ith_generate_predict_links(g, context, comm);
-    options.should_stop = should_stop;
+    options.should_stop = ith_interrupt_stops;
     if (speaks)
         ith_progress_begin(&g->progress, &stage, 1, !ith_terminal_draws());
     for (int64_t repeat = -1; !status && repeat < repeats; repeat++) {
@@ -230,10 +219,9 @@ static int finish(void *user, int code)
     for (int i = 0; i < STAGES; i++)
         json_array_append_new(rows, row_json(c, i));
     code = ith_bench_output_end(output, rows, &about);
-    json_decref(rows);
     if (table)
-        printf("memory %.1f MB held (predicted %.1f MB), %.1f MB resident\n", 1e-6 * (double)g->report.peak_bytes,
-               1e-6 * (double)g->report.predicted_bytes, 1e-6 * (double)ith_cli_resident_bytes());
+        printf("memory %.1f MB held (predicted %.1f MB), %.1f MB resident\n", ith_cli_megabytes(g->report.peak_bytes),
+               ith_cli_megabytes(g->report.predicted_bytes), ith_cli_megabytes(ith_cli_resident_bytes()));
     const int saved = ith_attend_end(g->context, &g->settings.choices);
     return code ? code : saved;
 }

@@ -15,16 +15,15 @@
 #define AT(member) offsetof(ith_bench_output, member)
 static const ith_option rows[] = {
     {.help = "What is printed and drawn:"},
-    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL,
-     0},
+    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, .offset = AT(json)},
     {"csv", NULL, "Print CSV, a line for each row, after one with the names that --json uses", ITH_OPTION_FLAG,
-     ITH_FROM_CONFIG, AT(csv), 0, 0, NULL, 0},
+     .offset = AT(csv)},
     {"svg", "FILE", "Draw the rows: bars of the medians, from the fastest to the slowest repeat, and the prediction",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(svg), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(svg)},
     {"compare", "FILE",
      "Compare with an earlier run, printed with --json: a row whose median differs by more than the spread of either "
      "run is faster or slower",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(compare), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(compare)},
 };
 #undef AT
 
@@ -121,7 +120,8 @@ static void print_line(const json_t *row, const ith_bench_column *columns, const
     putchar('\n');
 }
 
-void ith_bench_print_table(const json_t *all, const ith_bench_column *columns, int count)
+/* Prints the columns of the table in which some row has a value. */
+static void print_table(const json_t *all, const ith_bench_column *columns, int count)
 {
     size_t index;
     const json_t *row;
@@ -226,13 +226,16 @@ static int print_csv(const json_t *all)
 
 int ith_bench_output_end(const ith_bench_output *output, json_t *all, const ith_bench_about *about)
 {
+    int printed = ITH_EXIT_DONE;
     if (output->old)
         ith_bench_compare(all, output->old, output->compare);
-    int code = output->svg ? ith_bench_draw(output->svg, all, about) : ITH_EXIT_DONE;
-    if (output->json || output->csv) {
-        int printed = output->json ? print_json(all) : print_csv(all);
-        return code ? code : printed;
-    }
-    ith_bench_print_table(all, about->columns, about->column_count);
-    return code;
+    const int drawn = output->svg ? ith_bench_draw(output->svg, all, about) : ITH_EXIT_DONE;
+    if (output->json)
+        printed = print_json(all);
+    else if (output->csv)
+        printed = print_csv(all);
+    else
+        print_table(all, about->columns, about->column_count);
+    json_decref(all);
+    return drawn ? drawn : printed;
 }

@@ -41,12 +41,9 @@ typedef struct ith_bench_about {
     int column_count;
 } ith_bench_about;
 
-/* Compares, draws and prints the rows, which stay the caller's. Prints errors and returns an exit status. */
+/* Compares, draws and prints the rows, and releases them. Prints errors and returns an exit status. */
 int ith_bench_output_end(const ith_bench_output *output, json_t *rows, const ith_bench_about *about);
 void ith_bench_output_free(ith_bench_output *output);
-
-/* Prints the columns of the table in which some row has a value. */
-void ith_bench_print_table(const json_t *rows, const ith_bench_column *columns, int column_count);
 
 /* Reads the rows of an earlier run (--json). NULL after an error, which is printed with the file and the line or row.
  */

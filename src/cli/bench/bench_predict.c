@@ -7,7 +7,6 @@
 #include "../cli.h"
 #include "../machine/machine_file.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* The attention that is measured if there is no description: both softmaxes of the rows' type and head size. */

@@ -3,7 +3,7 @@
 #include "bench_rows.h"
 
 #include "../cli.h"
-#include "../support/json_number.h"
+#include "../support/json_print.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -134,8 +134,5 @@ int ith_bench_report_rows(const ith_bench *bench, const ith_bench_output *output
                                    .settings = settings,
                                    .columns = columns,
                                    .column_count = sizeof columns / sizeof *columns};
-    json_t *rows = rows_json(bench);
-    int code = ith_bench_output_end(output, rows, &about);
-    json_decref(rows);
-    return code;
+    return ith_bench_output_end(output, rows_json(bench), &about);
 }

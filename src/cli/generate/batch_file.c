@@ -4,6 +4,7 @@
 
 #include "../cli.h"
 #include "../file/input_file.h"
+#include "../support/text_value.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -16,8 +17,8 @@
 
 /* The options that one video may have for itself. */
 static const char *const own_options[] = {
-    "prompt", "negative", "output", "seed",   "frames", "height", "width", "area",       "steps", "guidance",
-    "shift",  "boundary", "solver", "sigmas", "noise",  "image",  "fit",   "last-image", "fps",   "crf"};
+    "prompt",   "negative", "output", "seed",  "frames", "height", "width",      "area", "steps", "guidance", "shift",
+    "boundary", "solver",   "sigmas", "noise", "image",  "fit",    "last-image", "fps",  "crf",   NULL};
 
 static int complain(const char *path, int64_t number, const char *name, const char *why)
 {
@@ -47,40 +48,44 @@ static int read_line(const char *path, const char *text, ith_batch_line *line)
     return line->object ? ITH_EXIT_DONE : complain(path, line->number, "no JSON object", explain(&error));
 }
 
+/* Cuts white space off both ends of a line, and a byte order mark off the first one. Returns the line's beginning. */
+static const char *trim(char *text, bool first)
+{
+    size_t length = strlen(text);
+    while (length > 0 && strchr("\r\n\t ", text[length - 1]))
+        text[--length] = '\0';
+    const bool marked = first && !strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK));
+    const char *begin = text + (marked ? strlen(BYTE_ORDER_MARK) : 0);
+    return begin + strspn(begin, " \t");
+}
+
+/* Appends a line to the list. */
+static int append_line(const char *path, const char *text, int64_t number, ith_batch_line **lines, int64_t *count)
+{
+    if (strchr(text, '\r'))
+        return complain(path, number, "the line", "it has a carriage return inside: end each line with a line feed");
+    if (*count == ITH_BATCH_MOST_VIDEOS)
+        return ith_cli_error("%s:%lld: the line: one command makes %d videos at most", path, (long long)number,
+                             ITH_BATCH_MOST_VIDEOS);
+    ith_batch_line *longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines);
+    if (!longer)
+        return ith_cli_error("there is no memory for the lines of %s", path);
+    *lines = longer;
+    longer[*count] = (ith_batch_line){.number = number};
+    return read_line(path, text, &longer[(*count)++]);
+}
+
 static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int64_t *count)
 {
     char *text = malloc(ITH_INPUT_LINE_BYTES + 1);
     const char *fault;
     int code = text ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the lines of %s", path);
     for (int64_t number = 1; !code && ith_input_line(file, text, &fault); number++) {
-        if (fault) {
+        const char *begin = trim(text, number == 1);
+        if (fault)
             code = complain(path, number, "the line", fault);
-            break;
-        }
-        size_t length = strlen(text);
-        while (length > 0 && strchr("\r\n\t ", text[length - 1]))
-            text[--length] = '\0';
-        const bool marked = number == 1 && !strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK));
-        const char *begin = text + (marked ? strlen(BYTE_ORDER_MARK) : 0);
-        begin += strspn(begin, " \t");
-        if (!*begin)
-            continue;
-        if (strchr(begin, '\r')) {
-            code =
-                complain(path, number, "the line", "it has a carriage return inside: end each line with a line feed");
-            break;
-        }
-        ith_batch_line *longer = NULL;
-        if (*count == ITH_BATCH_MOST_VIDEOS)
-            code = ith_cli_error("%s:%lld: the line: one command makes %d videos at most", path, (long long)number,
-                                 ITH_BATCH_MOST_VIDEOS);
-        else if (!(longer = realloc(*lines, (size_t)(*count + 1) * sizeof **lines)))
-            code = ith_cli_error("there is no memory for the lines of %s", path);
-        if (code)
-            break;
-        *lines = longer;
-        longer[*count] = (ith_batch_line){.number = number};
-        code = read_line(path, begin, &longer[(*count)++]);
+        else if (*begin)
+            code = append_line(path, begin, number, lines, count);
     }
     free(text);
     return code;
@@ -132,14 +137,6 @@ static bool print_value(const json_t *value, char *text, size_t bytes)
     return true;
 }
 
-static bool is_own(const char *name)
-{
-    for (size_t i = 0; i < sizeof own_options / sizeof *own_options; i++)
-        if (!strcmp(name, own_options[i]))
-            return true;
-    return false;
-}
-
 static int apply_member(const ith_batch_line *line, const char *path, const char *name, const json_t *value,
                         ith_options *options)
 {
@@ -149,7 +146,7 @@ static int apply_member(const ith_batch_line *line, const char *path, const char
         ith_option_unknown(options, name, why, sizeof why);
         return complain(path, line->number, name, why);
     }
-    if (!is_own(name))
+    if (!ith_text_is_among(name, own_options))
         return complain(path, line->number, name, "it belongs to the whole batch: give it on the command line");
     const char *given = json_is_string(value) ? json_string_value(value) : text;
     if (!json_is_string(value) && !print_value(value, text, sizeof text))

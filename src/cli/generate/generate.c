@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define ENCODER_THREADS (ITH_VIDEO_ENCODER_THREADS + 1) /* of libx264: one more looks ahead */

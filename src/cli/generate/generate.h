@@ -15,9 +15,8 @@
 
 #include <ithaca/wan.h>
 
-#include <stdio.h>
-
 #include <math.h>
+#include <stdio.h>
 
 /* The values of the command's options. */
 typedef struct ith_generate_settings {
@@ -44,8 +43,8 @@ typedef struct ith_generate_settings {
         .files = ITH_MODEL_FILES_INIT, .output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN        \
     }
 
-/* Appends the options about the model, the sampling and the computation, which a run needs that writes no video, to a
- * table that has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
+/* Appends the options of a run that writes no video (of the model, the sampling and the computation) to a table that
+ * has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
  * settings. */
 int ith_generate_add_run_options(ith_option *table, int count, size_t offset);
 /* Options on which the course of a run depends (ith_launch_work.compared). The engine compares the options of a video,
@@ -164,6 +163,8 @@ void ith_generate_forget_saved(const ith_generation *g);
 void ith_generate_set_preview(ith_generation *g);
 /* Returns the options of the video writer for frames of this size. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
+/* Cancels a run; the thread that receives signals calls it (ith_interrupt_target). */
+void ith_generate_cancel(void *pipeline);
 /* Generates the video; every rank calls it (ith_launch_work.compute). user: the ith_generation. */
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* Prints the report of a dry run on standard output, and returns an exit status. */

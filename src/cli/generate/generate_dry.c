@@ -90,10 +90,10 @@ static int print_json(const ith_generation *g)
         if (!g->settings.from_latents)
             json_object_set_new(all, "plan", plan_json(&g->prediction.plan));
     } else if (all) {
-        json_object_set_new(all, "unpredicted", json_string(g->prediction.unknown));
+        json_object_set_new(all, "unpredicted", ith_cli_json_text(g->prediction.unknown));
     }
     if (all && g->weights_fault[0])
-        json_object_set_new(all, "weights_fault", json_string(g->weights_fault));
+        json_object_set_new(all, "weights_fault", ith_cli_json_text(g->weights_fault));
     return ith_cli_json_print(all, "the report", JSON_INDENT(2));
 }
 

@@ -4,6 +4,7 @@
 #include "generate_files.h"
 
 #include "../file/output_name.h"
+#include "../support/text_value.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ static void list_own(const ith_generation *g, named_file files[OWN])
     const named_file all[OWN] = {{"--output", s->output},
                                  {"--dump", s->dump},
                                  {"--trace", s->choices.launch.trace},
-                                 {"--wisdom", s->choices.wisdom},
+                                 {"--wisdom", ith_attend_wisdom_file(&s->choices)},
                                  {"--flight-record", s->choices.launch.flight_record},
                                  {"the latents", g->latents_path},
                                  {s->checkpoint ? "--checkpoint" : "--resume", g->options.checkpoint_file},
@@ -47,43 +48,34 @@ static void list_own(const ith_generation *g, named_file files[OWN])
 static int check_different(const ith_generation *g, const named_file own[OWN])
 {
     int64_t loras = 0;
-    char **names = ith_lora_names(&g->settings.loras, &loras);
+    ith_lora_file *files = ith_lora_read_lists(&g->settings.loras, &loras);
     const size_t most = OWN + ITH_MODEL_SINGLE_FILES + (size_t)loras;
     const char **paths = calloc(most, sizeof *paths), **options = calloc(most, sizeof *options);
     int count = 0, code;
-    if (names && paths && options) {
+    if (files && paths && options) {
         for (int i = 0; i < OWN; i++, count++)
             options[count] = own[i].option, paths[count] = own[i].path;
         for (int i = 0; i < ITH_MODEL_SINGLE_FILES; i++, count++)
             options[count] = ith_model_single_file(&g->settings.files, i, &paths[count]);
         for (int64_t i = 0; i < loras; i++, count++)
-            options[count] = "a LoRA", paths[count] = names[i];
+            options[count] = "a LoRA", paths[count] = files[i].file;
         code = ith_cli_check_distinct(paths, options, count, OUTPUTS);
     } else {
         code = ith_cli_error("there is no memory for names");
     }
-    free(names), free(paths), free(options);
+    free(files), free(paths), free(options);
     return code;
 }
 
-/* Whether the file that an option names replaces a file of any kind. Videos and PNGs are no files of a model, and a
- * saved run, latents and wisdom replace only files of their own kind. */
-static bool replaces_all(const char *option)
-{
-    static const char *const all[] = {"--dump", "--trace", "--flight-record", "--svg"};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(option, all[i]))
-            return true;
-    return false;
-}
-
-/* Refuses an output that would replace a file of the model's folder. */
+/* Refuses an output that would replace a file of the model's folder. The other outputs cannot: videos and PNGs are no
+ * files of a model, and a saved run, latents and wisdom replace only files of their own kind. */
 static int check_folders(const ith_generation *g, const named_file own[OWN])
 {
     const ith_model_files *files = &g->settings.files;
+    static const char *const replace_all[] = {"--dump", "--trace", "--flight-record", "--svg", NULL};
     const named_file folders[] = {{"--model", files->folder}, {"--tokenizer", files->tokenizer}};
     for (int i = 0; i < OUTPUTS; i++)
-        for (int j = 0; j < 2 && replaces_all(own[i].option); j++)
+        for (int j = 0; j < 2 && ith_text_is_among(own[i].option, replace_all); j++)
             if (ith_cli_is_inside(own[i].path, folders[j].path))
                 return ith_cli_error("%s '%s' is there already, in the folder of %s: name another file", own[i].option,
                                      own[i].path, folders[j].option);

@@ -13,8 +13,8 @@ int ith_generate_check_distinct(const ith_generation *g);
  * OUTPUT.latents-2.safetensors, and so on, if an earlier run has kept its latents under that name. Then checks the
  * names of all files. Prints errors and returns an exit status. */
 int ith_generate_name_latents(ith_generation *g);
-/* To be called on rank 0 when the run begins: takes this name, or the first one behind it that no other run has taken,
- * until ith_name_lock_release(&g->latents_lock), and returns it. NULL if no latents are saved. */
+/* To be called on rank 0 when the run begins: locks the first of these names that is free and that no other run has
+ * locked, and returns it. ith_name_lock_release(&g->latents_lock) unlocks it. NULL if no latents are saved. */
 const char *ith_generate_take_latents(ith_generation *g);
 
 #endif

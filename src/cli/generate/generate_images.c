@@ -19,8 +19,8 @@ static ith_status read_image(ith_generation *g, const char *path, ith_image *ima
     return status;
 }
 
-/* With an image, an area, a height or a width that is given chooses the size: leaves open the height and the width that
- * the model's folder alone sets, so that they follow. */
+/* If the run has an image, and the user gives an area, a height or a width, the size follows from it and from the
+ * image's shape: leaves open a height and a width that only the model's folder sets. */
 static void leave_to_image(ith_generation *g)
 {
     static const char *const names[] = {"area", "height", "width"};

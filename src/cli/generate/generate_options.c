@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of ithaca generate, each declared once for the command line, --config and the model's ithaca.yaml. */
 #include "../option/config.h"
+#include "../shared_option/device_option.h"
+#include "../support/text_value.h"
 #include "generate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -21,109 +22,108 @@ ITH_OPTION_WORD_OF(precision)
 #define AT(member) offsetof(ith_generate_settings, member)
 static const ith_option own_rows[] = {
     {.help = "What to make:"},
-    {"prompt", "TEXT", "What the video shows", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(prompt), 0, 0, NULL, 'p'},
+    {"prompt", "TEXT", "What the video shows", ITH_OPTION_TEXT, .offset = AT(prompt), .letter = 'p'},
     {"negative", "TEXT", "What the video should not show (the model's own text; \"\" for none)", ITH_OPTION_TEXT,
-     ITH_FROM_MODEL, AT(negative), 0, 0, NULL, 0},
+     .offset = AT(negative), .of_model = true},
     {"output", "FILE", "Video to write: .mp4, .gif, or with '/' at its end a folder of PNGs (clip.mp4)",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(output), 0, 0, NULL, 'o'},
-    {"frames", "N", "Number of frames, one more than a multiple of 4", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(frames), 1,
-     LARGEST, NULL, 0},
-    {"height", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(height), 1, LARGEST, NULL, 0},
-    {"width", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(width), 1, LARGEST, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(output), .letter = 'o'},
+    {"frames", "N", "Number of frames, one more than a multiple of 4", ITH_OPTION_WHOLE, .offset = AT(frames),
+     .least = 1, .most = LARGEST, .of_model = true},
+    {"height", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, .offset = AT(height), .least = 1, .most = LARGEST,
+     .of_model = true},
+    {"width", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, .offset = AT(width), .least = 1, .most = LARGEST,
+     .of_model = true},
     {"image", "FILE",
      "First frame, for models that make videos from images (I2V, TI2V): PNG, JPEG or WebP. Without --height and "
      "--width, the video has its shape",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(image), 0, 0, NULL, 0},
-    {"last-image", "FILE", "Last frame, for I2V models", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(last_image), 0, 0, NULL,
-     0},
+     ITH_OPTION_TEXT, .offset = AT(image)},
+    {"last-image", "FILE", "Last frame, for I2V models", ITH_OPTION_TEXT, .offset = AT(last_image)},
     {"area", "N",
      "Most pixels of a frame that has the image's shape, such as 399360, which is 832 x 480 (the model's own)",
-     ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(area), 1, LARGEST, NULL, 0},
+     ITH_OPTION_WHOLE, .offset = AT(area), .least = 1, .most = LARGEST, .of_model = true},
     {"fit", "cover|stretch",
      "How an image of another shape than the video's is fitted: cut on both sides (cover), or stretched",
-     ITH_OPTION_WORD, ITH_FROM_MODEL, AT(fit), 0, 0, fit_word, 0},
-    {"fps", "X", "Frames a second", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(fps), 0.01, 1000, NULL, 0},
-    {"crf", "N", "Quality of an mp4, 0 (best) to 51 (18)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(crf), 0, 51, NULL, 0},
-    {"seed", "N", "Seed of the noise (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
+     ITH_OPTION_WORD, .offset = AT(fit), .word = fit_word, .of_model = true},
+    {"fps", "X", "Frames a second", ITH_OPTION_NUMBER, .offset = AT(fps), .least = 0.01, .most = 1000,
+     .of_model = true},
+    {"crf", "N", "Quality of an mp4, 0 (best) to 51 (18)", ITH_OPTION_WHOLE, .offset = AT(crf), .least = 0, .most = 51},
+    {"seed", "N", "Seed of the noise (0)", ITH_OPTION_SEED, .offset = AT(seed)},
     {.help = "Sampling; what is not given is the model's own:"},
-    {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(steps), 1, 10000, NULL, 0},
-    {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(shift), 1e-3, 1e3, NULL, 0},
+    {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, .offset = AT(steps), .least = 1, .most = 10000,
+     .of_model = true},
+    {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, .offset = AT(shift), .least = 1e-3, .most = 1e3,
+     .of_model = true},
     {"guidance", "G[,G2]", "Guidance at high and at low noise; 1 or less leaves out the negative branch",
-     ITH_OPTION_PAIR, ITH_FROM_MODEL, AT(guidance), -100, 100, NULL, 0},
+     ITH_OPTION_PAIR, .offset = AT(guidance), .least = -100, .most = 100, .of_model = true},
     {"boundary", "X", "Noise level, 0 to 1, below which the second expert takes over, for models with two",
-     ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(boundary), 0, 1, NULL, 0},
-    {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solver_word, 0},
+     ITH_OPTION_NUMBER, .offset = AT(boundary), .least = 0, .most = 1, .of_model = true},
+    {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, .offset = AT(solver), .word = solver_word, .of_model = true},
     {"sigmas", "official|diffusers",
      "Noise levels of the published code (official), or of diffusers with the model's scheduler", ITH_OPTION_WORD,
-     ITH_FROM_MODEL, AT(sigmas), 0, 0, sigmas_word, 0},
+     .offset = AT(sigmas), .word = sigmas_word, .of_model = true},
     {"noise", "FILE", "Take the initial noise from a .safetensors file: tensor noise [channels, frames, height, width]",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(noise), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(noise)},
     {.help = "How to compute:"},
     {"cfg", "batch|parallel|sequential",
      "Both guidance branches at once (batch), on two halves of the ranks (parallel), or one after the other "
      "(sequential) in less memory",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
+     ITH_OPTION_WORD, .offset = AT(cfg), .word = cfg_word},
     {"precision", "auto|bf16|f32",
      "Number type of the operands of products and attention. auto: bf16 on a GPU, on processors with AMX and on AMD's "
      "with AVX512-BF16, f32 on all others",
-     ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precision_word, 0},
-    {"device", "cpu|cuda|cuda:N",
-     "Compute the transformer and the decoder on the processor, or on a GPU that 'ithaca info' lists; ranks of a "
-     "process share it (cpu)",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(device), 0, 0, NULL, 0},
+     ITH_OPTION_WORD, .offset = AT(precision), .word = precision_word, .of_model = true},
+    ITH_DEVICE_OPTION("the transformer and the decoder", AT(device)),
     {"device-memory", "MB",
      "Take at most this much memory of the GPU. Layers of the transformer for which it has no room wait in pinned "
-     "memory "
-     "of this machine, and each pass copies them (all that is free)",
-     ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(device_memory), 1, LARGEST, NULL, 0},
+     "memory of this machine, and each pass copies them (all that is free)",
+     ITH_OPTION_WHOLE, .offset = AT(device_memory), .least = 1, .most = LARGEST},
     {"keep-packed", NULL, "Convert the weights of linear layers once and keep them in memory, instead of at every use",
-     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
+     ITH_OPTION_FLAG, .offset = AT(keep_packed)},
     {"shard-weights", NULL,
      "Let each host keep a part of the transformer's weights, and send the next layer's parts while one is "
      "computed; for hosts with slow disks or little memory, or without the model, which rank 0 then sends. Each "
      "host holds two layers in memory",
-     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(shard_weights), 0, 0, NULL, 0},
+     ITH_OPTION_FLAG, .offset = AT(shard_weights)},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
-     ITH_FROM_CONFIG, AT(force), 0, 0, NULL, 0},
+     .offset = AT(force)},
     {"dry-run", NULL,
      "Print the plan, the memory and the predicted time, and read no weights but the headers of their files. Measures "
      "this machine for about a second, unless 'ithaca tune' has",
-     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(dry_run), 0, 0, NULL, 0},
+     ITH_OPTION_FLAG, .offset = AT(dry_run)},
     {.help = "Several videos, and long runs:"},
     {"prompts", "FILE",
      "Make a video of each line of a file, of a pipe, or of standard input (-): a prompt, or a JSON object of options "
-     "for one video, such as "
-     "{\"prompt\": \"a cat\", \"seed\": 3}. Outputs get numbers: clip-001.mp4",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(prompts), 0, 0, NULL, 0},
+     "for one video, such as {\"prompt\": \"a cat\", \"seed\": 3}. Outputs get numbers: clip-001.mp4",
+     ITH_OPTION_TEXT, .offset = AT(prompts)},
     {"count", "N", "Make N videos of each prompt, with the seeds that follow --seed (1)", ITH_OPTION_WHOLE,
-     ITH_FROM_CONFIG, AT(count), 1, 10000, NULL, 0},
+     .offset = AT(count), .least = 1, .most = 10000},
     {"checkpoint", "FILE",
      "Save the run in this file after every step, so that --resume goes on from it. It is removed when the video is "
      "complete",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(checkpoint), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(checkpoint)},
     {"checkpoint-every", "N", "Save it after every N steps only, and when the run is stopped (1)", ITH_OPTION_WHOLE,
-     ITH_FROM_CONFIG, AT(checkpoint_every), 1, LARGEST, NULL, 0},
+     .offset = AT(checkpoint_every), .least = 1, .most = LARGEST},
     {"resume", "FILE",
      "Go on with a run that --checkpoint has saved, and save it there again. Prompt, size, sampling and precision come "
      "from the file; those that are given must be the same. With --prompts or --count: leave out videos that are there",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(resume), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(resume)},
     {"preview", "FILE.png",
      "Write a small picture of what the video will be, from the latents: the first, the middle and the last latent "
      "frame side by side. With --prompts or --count each video replaces it",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(preview), 0, 0, NULL, 0},
-    {"preview-every", "N", "Write it after every N steps (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(preview_every), 1,
-     LARGEST, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(preview)},
+    {"preview-every", "N", "Write it after every N steps (1)", ITH_OPTION_WHOLE, .offset = AT(preview_every),
+     .least = 1, .most = LARGEST},
     {.help = "Intermediate results:"},
     {"from-latents", "FILE", "Decode latents that an earlier run saved, and do nothing else", ITH_OPTION_TEXT,
-     ITH_FROM_CONFIG, AT(from_latents), 0, 0, NULL, 0},
+     .offset = AT(from_latents)},
     {"keep-latents", NULL, "Keep OUTPUT.latents.safetensors, which is saved before decoding, after success too",
-     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_latents), 0, 0, NULL, 0},
+     ITH_OPTION_FLAG, .offset = AT(keep_latents)},
     {"dump", "FILE", "Write noise, latents of every step, final and frames to a .safetensors file", ITH_OPTION_TEXT,
-     ITH_FROM_CONFIG, AT(dump), 0, 0, NULL, 0},
+     .offset = AT(dump)},
     {.help = "Messages:"},
-    {"json", NULL, "Print the summary as one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL, 0},
-    {"quiet", NULL, "No progress and no summary", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(quiet), 0, 0, NULL, 'q'},
-    {"verbose", NULL, "More about what is being done", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(verbose), 0, 0, NULL, 'v'},
+    {"json", NULL, "Print the summary as one JSON object", ITH_OPTION_FLAG, .offset = AT(json)},
+    {"quiet", NULL, "No progress and no summary", ITH_OPTION_FLAG, .offset = AT(quiet), .letter = 'q'},
+    {"verbose", NULL, "More about what is being done", ITH_OPTION_FLAG, .offset = AT(verbose), .letter = 'v'},
 };
 #undef AT
 
@@ -131,27 +131,21 @@ static const char doc[] =
     "Generate a video from a prompt, and from images where the model takes them, with Wan 2.1 or 2.2."
     "\v"
     "A model folder may carry its own defaults in ithaca.yaml. The command line counts more than --config, --config "
-    "more than the model folder. With a model, --print-config shows the model's own values too.\n"
-    "\n"
+    "more than the model folder. With a model, --print-config shows the model's own values too.\n\n"
     "The summary shows the predicted time beside the measured one. The prediction is made before the run, with the "
     "rates that 'ithaca tune' keeps of this machine, or with rates that are measured in a fiftieth of the predicted "
     "time (0.1 to 1 s; about 2 s if the run takes a minute or more). Over several processes it also needs the links "
-    "between them: --dry-run measures them.\n"
-    "\n"
+    "between them: --dry-run measures them.\n\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. With --checkpoint the run is "
-    "saved, and --resume goes on from its last complete step. Latents are saved when denoising is done; they are kept "
-    "then, "
-    "and --from-latents goes on from them. The exit status is 1.";
+    "saved, and --resume goes on from its last complete step. Latents are saved when denoising is done; they are "
+    "kept then, and --from-latents goes on from them. The exit status is 1.";
 
 /* Whether an option is about the run of a model: the folder of a model may set it, or its name is one of these. */
 static bool is_of_run(const ith_option *option)
 {
-    static const char *const names[] = {"prompt",      "image",         "last-image", "seed",   "cfg",
-                                        "keep-packed", "shard-weights", "force",      "device", "device-memory"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (option->name && (option->farthest == ITH_FROM_MODEL || !strcmp(option->name, names[i])))
-            return true;
-    return false;
+    static const char *const names[] = {"prompt",        "image", "last-image", "seed",          "cfg", "keep-packed",
+                                        "shard-weights", "force", "device",     "device-memory", NULL};
+    return option->name && (option->of_model || ith_text_is_among(option->name, names));
 }
 
 int ith_generate_add_run_options(ith_option *table, int count, size_t offset)

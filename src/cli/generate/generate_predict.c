@@ -10,15 +10,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#define WELL_SECONDS 0.5 /* for the rates of the model's layers where the machine's are measured, which take as long */
-#define LEAST_SECONDS 0.1
+/* Seconds of measurements. */
+#define WELL_SECONDS 0.5 /* for the machine, and again for the layers of the model, in a dry run or before a long run */
+#define LEAST_SECONDS 0.1  /* for the layers, before a short run */
 #define START_SECONDS 0.02 /* for the agreement of several ranks */
-#define MOST_SECONDS 1.0
-#define SHARE 0.02        /* of the predicted time of a run, for measuring */
-#define SHORT_TOKENS 2048 /* sequences to this length are measured as a whole by ith_video_measure */
+#define SHARE 0.02         /* the share of a run's predicted time that measuring may take */
+#define LONG_SECONDS 1.0   /* a run with a share of this length is long */
+#define SHORT_TOKENS 2048  /* sequences to this length are measured as a whole by ith_video_measure */
 
 /* ---- Problem ----------------------------------------------------------------------------------------------------- */
 
@@ -42,13 +42,11 @@ static void fail(ith_generation *g, const char *sentence)
 static bool has_rates(const ith_machine *machine, const ith_video_problem *p)
 {
     const ith_dtype type = p->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
-    bool attention = false, linear = false;
-    for (int64_t i = 0; i < machine->attention_count; i++)
-        attention |= machine->attention[i].dtype == type && machine->attention[i].head_dim == p->head_dim;
+    bool linear = false;
     for (int64_t i = 0; i < machine->product_count; i++)
         linear |= machine->products[i].work == ITH_WORK_LINEAR && machine->products[i].dtype == type &&
                   machine->products[i].features == p->heads * p->head_dim;
-    return attention && linear;
+    return linear && ith_machine_has_attention(machine, type, p->head_dim);
 }
 
 /* A description without rates: the ranks are threads of this process. */
@@ -120,9 +118,8 @@ static void predict(ith_generation *g, const ith_video_problem *p, const ith_gen
     const ith_attn_options options = placed(g);
     out->cost = (ith_video_cost)ITH_VIDEO_COST_INIT;
     out->plan = (ith_plan_info)ITH_PLAN_INFO_INIT;
-    out->attention = (ith_cost)ITH_COST_INIT;
     out->known = !ith_video_predict(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks,
-                                    &out->plan, &out->attention, &out->cost);
+                                    &out->plan, NULL, &out->cost);
     if (out->known) /* the kernel's name may lie in the machine, which is freed first */
         snprintf(g->kernel, sizeof g->kernel, "%s", out->plan.kernel ? out->plan.kernel : ""),
             out->plan.kernel = g->kernel;
@@ -177,16 +174,10 @@ static void predict_quickly(ith_generation *g, const ith_video_problem *p, ith_g
     if (measure_layers(g, p, LEAST_SECONDS, r))
         predict(g, p, r);
     double seconds = g->prediction.known ? SHARE * g->prediction.cost.seconds : 0;
-    if (seconds >= MOST_SECONDS)
+    if (seconds >= LONG_SECONDS)
         predict_well(g, p, r);
     else if (seconds > 2 * LEAST_SECONDS && measure_layers(g, p, seconds, r))
         predict(g, p, r);
-}
-
-/* Stops the measurements, whose context is of the pipeline's family. */
-static void cancel(void *pipeline)
-{
-    ith_pipeline_cancel(pipeline);
 }
 
 void ith_generate_rates_clear(ith_generate_rates *r)
@@ -232,7 +223,7 @@ void ith_generate_predict_next(ith_generation *g, ith_generate_rates *r)
         return;
     }
     fail(g, "the links between these processes are not known; --dry-run measures them");
-    ith_interrupt_target(cancel, g->pipeline);
+    ith_interrupt_target(ith_generate_cancel, g->pipeline); /* the measurements belong to its context */
     if (ith_video_problem_read(g->pipeline, &g->options, &problem))
         fail(g, ith_context_error(g->context));
     else if (are_for(r, &problem))

@@ -14,7 +14,6 @@ typedef struct ith_generate_prediction {
     char unknown[512]; /* why nothing is predicted */
     ith_video_cost cost;
     ith_plan_info plan;
-    ith_cost attention;
 } ith_generate_prediction;
 
 /* The rates of this machine with which a run is predicted. Zeros: none yet. */

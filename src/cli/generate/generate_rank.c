@@ -16,15 +16,10 @@ static void show_progress(void *user, ith_stage stage, int64_t done, int64_t tot
     ith_progress_show(&g->progress, (int)stage, done, total);
 }
 
+/* Whether a signal was recorded (ith_video_options.should_stop). */
 static bool was_stopped(void)
 {
-    return ith_interrupt_came() != 0;
-}
-
-static bool should_stop(void *user)
-{
-    (void)user;
-    return was_stopped();
+    return ith_interrupt_stops(NULL);
 }
 
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height)
@@ -85,8 +80,7 @@ static void begin_progress(ith_generation *g)
     g->progress.reached[ITH_STAGE_DENOISE] = g->resumed_steps * ITH_PROGRESS_UNIT;
 }
 
-/* Cancels the run; called by the thread that receives signals (ith_interrupt_target). */
-static void cancel(void *pipeline)
+void ith_generate_cancel(void *pipeline)
 {
     ith_pipeline_cancel(pipeline);
 }
@@ -99,7 +93,7 @@ static ith_status lead(ith_generation *g, ith_comm *comm, const ith_generate_opt
         ith_generate_announce(g, stderr);
     if (speaks)
         begin_progress(g);
-    ith_interrupt_target(cancel, g->pipeline);
+    ith_interrupt_target(ith_generate_cancel, g->pipeline);
     ith_status status = ith_pipeline_generate(g->pipeline, comm, options, speaks ? &g->report : NULL);
     ith_interrupt_target(NULL, NULL);
     if (speaks)
@@ -112,12 +106,12 @@ ith_status ith_generate_encode(ith_generation *g, ith_comm *comm, const char *co
     const bool first = ith_launch_is_first(comm, ith_comm_rank(comm)), speaks = ith_comm_rank(comm) == 0;
     ith_generate_options options = g->options;
     options.on_progress = show_progress;
-    options.should_stop = should_stop;
+    options.should_stop = ith_interrupt_stops;
     options.user = g;
     if (speaks)
         begin_progress(g);
     if (first)
-        ith_interrupt_target(cancel, g->pipeline);
+        ith_interrupt_target(ith_generate_cancel, g->pipeline);
     ith_status status = ith_pipeline_encode(g->pipeline, comm, &options, texts, count);
     if (first)
         ith_interrupt_target(NULL, NULL);
@@ -138,7 +132,7 @@ ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
     ith_generate_options options = g->options;
     options.on_progress = show_progress;
     options.on_frame = take_frame;
-    options.should_stop = should_stop;
+    options.should_stop = ith_interrupt_stops;
     options.user = g;
     options.latents_file = ith_comm_rank(comm) == 0 ? ith_generate_take_latents(g) : NULL;
     if (ith_launch_is_first(comm, ith_comm_rank(comm)))

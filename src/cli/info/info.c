@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca info: the machine, the kernels, the modules and the transports; or the machine and a model. */
-#include "../attend/attend_device.h"
 #include "../cli.h"
 #include "../generate/generate.h"
 #include "../launch/thread_limit.h"
 #include "../shared_option/device_option.h"
 #include "../shared_option/model_options.h"
 #include "../support/json_print.h"
+#include "../support/module_name.h"
+#include "info_rates.h"
 
 #include <ithaca/wan.h>
 
@@ -25,11 +26,10 @@ typedef struct info_settings {
 } info_settings;
 
 static const ith_option own_rows[] = {
-    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
-    ITH_DEVICE_OPTION(offsetof(info_settings, device)),
-    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, offsetof(info_settings, json), 0, 0, NULL,
-     0},
+    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE,
+     .offset = offsetof(info_settings, threads), .least = 1, .most = ITH_CLI_THREADS_MAX},
+    ITH_DEVICE_OPTION("attention", offsetof(info_settings, device)),
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, .offset = offsetof(info_settings, json)},
     {.help = "A model, which is described instead of the kernels; nothing is measured then:"},
 };
 
@@ -37,129 +37,16 @@ static const char doc[] =
     "Describe this machine, its devices (GPUs), the kernels that were built, the modules that were found and the "
     "transports between ranks."
     "\v"
-    "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
-    "attention with each kernel does for tensors of a type at head size 128, beside the peak of the instructions "
-    "that the kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a "
-    "product of f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the "
-    "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
-    "of the names under instruction_sets, hides all others. With --device the kernels of this device are listed and "
-    "measured. Modules bring more kernels, transports and devices: files called "
-    "ithaca_kernel_NAME.so, ithaca_transport_NAME.so and ithaca_device_NAME.so, in the folder that the environment "
-    "variable ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module "
-    "that "
+    "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what attention "
+    "with each kernel does for tensors of a type at head size 128, beside the peak of the instructions that the "
+    "kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a product of "
+    "f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the fastest "
+    "differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list of the "
+    "names under instruction_sets, hides all others. With --device the kernels of this device are listed and "
+    "measured. Modules bring more kernels, transports and devices: files called ithaca_kernel_NAME.so, "
+    "ithaca_transport_NAME.so and ithaca_device_NAME.so, in the folder that the environment variable "
+    "ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. A module that "
     "cannot be used is listed with the reason.";
-
-/* ---- Rates ------------------------------------------------------------------------------------------------------- */
-
-/* The duration of each measurement in seconds. */
-static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
-
-/* Measures the peak rate of every instruction set. Returns a JSON array [{"name", "gflops"}]. */
-static json_t *measure_peaks(ith_context *context, int threads)
-{
-    json_t *peaks = json_array();
-    ith_peak peak = ITH_PEAK_INIT;
-    for (int i = 0; !ith_peak_rate(context, i, threads, PEAK_SECONDS, &peak) && peak.name[0]; i++)
-        json_array_append_new(peaks, json_pack("{s:s, s:f}", "name", peak.name, "gflops", peak.gflops));
-    return peaks;
-}
-
-/* Executes a plan again and again for about `seconds`, after one execution to warm up. Returns the shortest duration,
- * or 0 on failure. */
-static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double seconds)
-{
-    if (ith_plan_execute(plan, tensors))
-        return 0;
-    double begin = ith_cli_seconds(), now = begin, least = 0;
-    while (now - begin < seconds) {
-        if (ith_plan_execute(plan, tensors))
-            return 0;
-        double end = ith_cli_seconds();
-        least = least > 0 && least < end - now ? least : end - now;
-        now = end;
-    }
-    return least;
-}
-
-/* Measures a kernel's rate in GFLOP/s on `rows` queries and keys of `heads` heads. Returns 0 if the kernel does not
- * support the type. */
-static double rate_of(ith_context *context, const char *kernel, ith_dtype type, int64_t rows, int64_t heads,
-                      int threads)
-{
-    ith_attend_whole whole = {.problem = ITH_ATTN_PROBLEM_INIT};
-    ith_attend_placed placed = {.memory_count = 0};
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_plan *plan = NULL;
-    double rate = 0;
-    whole.problem.heads = whole.problem.kv_heads = heads, whole.problem.head_dim = 128;
-    whole.problem.q_len = whole.problem.kv_len = rows, whole.problem.dtype = type;
-    options.kernel = kernel;
-    options.threads = threads;
-    if (!ith_plan_create(context, &whole.problem, &options, NULL, &plan) &&
-        !ith_attend_make_random(context, 0, 1, &whole) && !ith_attend_place(context, &whole, 1, 0, &placed)) {
-        double seconds = time_plan(plan, &placed.tensors, KERNEL_SECONDS);
-        rate = seconds > 0 ? 1e-9 * ith_attend_operations(&whole.problem) / seconds : 0;
-    }
-    ith_plan_destroy(&plan);
-    ith_attend_leave(&placed);
-    ith_attend_free(&whole);
-    return rate;
-}
-
-/* Adds the rate of a kernel for a type, and the rate's share of the peak if there is one, to a JSON object. A slow
- * kernel is measured with a small problem; a fast one needs a larger problem, in which packing and borders take a small
- * part of the time. A device needs a larger one still, to keep all of its processors busy. */
-static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_dtype type, int threads)
-{
-    static const int64_t small_rows = 256, rows = 2048, device_rows = 8192, device_heads = 32;
-    static const double fast = 10; /* GFLOP/s per thread: a kernel above this counts as fast */
-    ith_device_info device;
-    const bool on_device = ith_device_in_use(context, &device);
-    char name[32];
-    double rate = rate_of(context, kernel, type, small_rows, threads, threads);
-    if (rate > fast * threads)
-        rate =
-            rate_of(context, kernel, type, on_device ? device_rows : rows, on_device ? device_heads : threads, threads);
-    if (rate <= 0)
-        return;
-    snprintf(name, sizeof name, "%s_gflops", ith_dtype_name(type));
-    json_object_set_new(row, name, json_real(rate));
-    const double peak = json_real_value(json_object_get(row, "peak_gflops"));
-    snprintf(name, sizeof name, "%s_share", ith_dtype_name(type));
-    if (peak > 0)
-        json_object_set_new(row, name, json_real(rate / peak));
-}
-
-/* Adds the name and the measured rate of a kernel's peak (ith_kernel_peak); nothing if there is none. */
-static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
-{
-    ith_peak peak = ITH_PEAK_INIT;
-    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
-        return;
-    json_object_set_new(row, "peak", json_string(peak.name));
-    json_object_set_new(row, "peak_gflops", json_real(peak.gflops));
-}
-
-/* Measures every kernel. Returns a JSON array [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share",
- * ...}]. Only usable kernels have rates, and only for the types that they support. "peak" names the instructions that
- * the kernel multiplies with; a share is the kernel's rate divided by peak_gflops. */
-static json_t *measure_kernels(ith_context *context, int threads)
-{
-    json_t *kernels = json_array();
-    bool usable = false;
-    const char *name;
-    for (int i = 0; (name = ith_kernel_list(context, i, &usable)); i++) {
-        json_t *row = json_pack("{s:s, s:b}", "name", name, "usable", usable);
-        if (usable) {
-            add_peak(context, row, name, threads);
-            add_rate(context, row, name, ITH_BF16, threads);
-            add_rate(context, row, name, ITH_F16, threads);
-            add_rate(context, row, name, ITH_F32, threads);
-        }
-        json_array_append_new(kernels, row);
-    }
-    return kernels;
-}
 
 /* ---- Descriptions ------------------------------------------------------------------------------------------------ */
 
@@ -202,14 +89,14 @@ static json_t *describe_parts(ith_context *context, ith_pipeline *pipeline)
     ith_model_part part = ITH_MODEL_PART_INIT;
     for (int i = 0;; i++) {
         if (ith_pipeline_part(pipeline, i, &part)) {
-            json_object_set_new(parts, "fault", json_string(ith_context_error(context)));
+            json_object_set_new(parts, "fault", ith_cli_json_text(ith_context_error(context)));
             return parts;
         }
         if (!part.name)
             return parts;
         json_object_set_new(parts, part.name,
-                            json_pack("{s:s, s:s, s:I, s:I}", "path", part.path, "types", part.types, "tensors",
-                                      (json_int_t)part.tensors, "bytes", (json_int_t)part.bytes));
+                            json_pack("{s:o, s:s, s:I, s:I}", "path", ith_cli_json_text(part.path), "types", part.types,
+                                      "tensors", (json_int_t)part.tensors, "bytes", (json_int_t)part.bytes));
     }
 }
 
@@ -223,9 +110,128 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     options.frames = m->frames, options.height = m->height, options.width = m->width;
     options.image = ith_model_stand_in(m);
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
-        return json_string(ith_context_error(context));
+        return ith_cli_json_text(ith_context_error(context));
     return json_integer((json_int_t)bytes);
 }
+
+/* The kernels of matrix products as a JSON array [{"name", "usable"}]. */
+static json_t *list_products(const ith_context *context)
+{
+    json_t *products = json_array();
+    bool usable = false;
+    const char *name;
+    for (int i = 0; (name = ith_product_list(context, i, &usable)); i++)
+        json_array_append_new(products, json_pack("{s:s, s:b}", "name", name, "usable", usable));
+    return products;
+}
+
+/* The modules that were found, each with the reason if it cannot be used, as a JSON array. */
+static json_t *describe_modules(void)
+{
+    json_t *modules = json_array();
+    const char *path, *refusal;
+    for (int i = 0; (path = ith_module_list(i, &refusal)); i++)
+        json_array_append_new(modules, ith_cli_json_about(path, *refusal ? refusal : "used"));
+    return modules;
+}
+
+/* The version of the MPI that a module links, as its library tells it (MPI_Get_library_version); "" if it links none.
+ */
+static const char *mpi_version(const char *path, char *text, size_t bytes)
+{
+    static const char name[] = "MPI_Get_library_version";
+    int (*get)(char *version, int *length) = NULL;
+    char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING is at most this in Open MPI and MPICH */
+    int length = 0;
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = module ? dlsym(module, name) : NULL;
+    memcpy(&get, &symbol, sizeof get);
+    if (get)
+        get(version, &length);
+    for (char *at = version; *at; at++)
+        *at = *at == '\t' ? ' ' : *at;
+    snprintf(text, bytes, "%.*s", (int)strcspn(version, ",\n"), version);
+    return text;
+}
+
+/* Adds a transport of a module to the list, or the reason why it cannot be used. */
+static void add_transport(json_t *transports, const char *name, const char *path, const char *refusal)
+{
+    char about[256], version[64] = "";
+    if (*refusal)
+        snprintf(about, sizeof about, "cannot be used: %.200s", refusal);
+    else
+        snprintf(about, sizeof about, "ranks in several processes%s%s",
+                 *mpi_version(path, version, sizeof version) ? ", by " : "", version);
+    json_array_append_new(transports, ith_cli_json_about(name, about));
+}
+
+static bool has_name(const json_t *list, const char *name)
+{
+    size_t index;
+    const json_t *item;
+    json_array_foreach(list, index, item)
+    {
+        if (!strcmp(json_string_value(json_object_get(item, "name")), name))
+            return true;
+    }
+    return false;
+}
+
+/* The transports that there are, and those for MPI that are missing, as a JSON array [{"name", "about"}]. */
+static json_t *list_transports(void)
+{
+    static const char *const mpi[] = {"openmpi", "mpich"};
+    json_t *all = json_array();
+    const char *path, *refusal;
+    json_array_append_new(all, ith_cli_json_about("local", "ranks as threads of one process"));
+    for (int i = 0; (path = ith_module_list(i, &refusal)); i++) {
+        char name[64];
+        if (ith_cli_module_name(path, "transport", name, sizeof name))
+            add_transport(all, name, path, refusal);
+    }
+    for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
+        if (!has_name(all, mpi[i]))
+            add_transport(all, mpi[i], "", "its module was not found");
+    return all;
+}
+
+/* Measures peaks and kernels. Returns them with the devices, the modules and the transports as a JSON object. */
+static json_t *describe_kernels(ith_context *context, int threads)
+{
+    json_t *peaks = ith_info_peaks(context, threads);
+    return json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "devices", ith_device_list(), "measured_threads", threads,
+                     "peaks", peaks, "kernels", ith_info_kernels(context, threads), "products", list_products(context),
+                     "modules", describe_modules(), "transports", list_transports());
+}
+
+/* The sizes, the defaults, the files and the memory of a model as a JSON object. */
+static json_t *describe_whole_model(ith_context *context, ith_pipeline *pipeline, const ith_model_info *info)
+{
+    json_t *model = describe_model(info);
+    json_object_set_new(model, "predicted_memory_bytes", describe_memory(context, pipeline, info));
+    json_object_set_new(model, "files", describe_parts(context, pipeline));
+    return model;
+}
+
+/* Puts the defaults that the model's folder carries in ithaca.yaml in place of the model's own. */
+static void take_defaults(const ith_generate_settings *from, ith_model_info *m)
+{
+    const struct {
+        int64_t from, *to;
+    } wholes[] = {
+        {from->frames, &m->frames}, {from->height, &m->height}, {from->width, &m->width}, {from->steps, &m->steps}};
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        *wholes[i].to = wholes[i].from ? wholes[i].from : *wholes[i].to;
+    for (int i = 0; i < 2; i++)
+        m->guidance[i] = isnan(from->guidance[i]) ? m->guidance[i] : from->guidance[i];
+    m->fps = from->fps > 0 ? from->fps : m->fps;
+    m->boundary = isnan(from->boundary) ? m->boundary : from->boundary;
+    m->negative = from->negative ? from->negative : m->negative;
+    if (from->shift > 0)
+        m->shift = from->shift, m->shift_source = "ithaca.yaml of the model folder";
+}
+
+/* ---- Text ------------------------------------------------------------------------------------------------------- */
 
 static void print_object(json_t *object, int indent);
 
@@ -292,125 +298,7 @@ static void print_object(json_t *object, int indent)
     }
 }
 
-/* The kernels of matrix products as a JSON array [{"name", "usable"}]. */
-static json_t *list_products(const ith_context *context)
-{
-    json_t *products = json_array();
-    bool usable = false;
-    const char *name;
-    for (int i = 0; (name = ith_product_list(context, i, &usable)); i++)
-        json_array_append_new(products, json_pack("{s:s, s:b}", "name", name, "usable", usable));
-    return products;
-}
-
-/* The modules that were found, each with the reason if it cannot be used, as a JSON array. */
-static json_t *describe_modules(void)
-{
-    json_t *modules = json_array();
-    const char *path, *refusal;
-    for (int i = 0; (path = ith_module_list(i, &refusal)); i++)
-        json_array_append_new(modules, json_pack("{s:s, s:s}", "name", path, "about", *refusal ? refusal : "used"));
-    return modules;
-}
-
-/* The version of the MPI that a module links, as its library tells it (MPI_Get_library_version); "" if it links none.
- */
-static const char *mpi_version(const char *path, char *text, size_t bytes)
-{
-    static const char name[] = "MPI_Get_library_version";
-    int (*get)(char *version, int *length) = NULL;
-    char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING is at most this in Open MPI and MPICH */
-    int length = 0;
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = module ? dlsym(module, name) : NULL;
-    memcpy(&get, &symbol, sizeof get);
-    if (get)
-        get(version, &length);
-    for (char *at = version; *at; at++)
-        *at = *at == '\t' ? ' ' : *at;
-    snprintf(text, bytes, "%.*s", (int)strcspn(version, ",\n"), version);
-    return text;
-}
-
-/* Adds a transport of a module to the list, or the reason why it cannot be used. */
-static void add_transport(json_t *transports, const char *name, const char *path, const char *refusal)
-{
-    char about[256], version[64] = "";
-    if (*refusal)
-        snprintf(about, sizeof about, "cannot be used: %.200s", refusal);
-    else
-        snprintf(about, sizeof about, "ranks in several processes%s%s",
-                 *mpi_version(path, version, sizeof version) ? ", by " : "", version);
-    json_array_append_new(transports, json_pack("{s:s, s:s}", "name", name, "about", about));
-}
-
-static bool has_name(const json_t *list, const char *name)
-{
-    size_t index;
-    const json_t *item;
-    json_array_foreach(list, index, item)
-    {
-        if (!strcmp(json_string_value(json_object_get(item, "name")), name))
-            return true;
-    }
-    return false;
-}
-
-/* The transports that there are, and those for MPI that are missing, as a JSON array [{"name", "about"}]. */
-static json_t *list_transports(void)
-{
-    static const char prefix[] = "ithaca_transport_", *const mpi[] = {"openmpi", "mpich"};
-    json_t *all = json_array();
-    const char *path, *refusal;
-    json_array_append_new(all, json_pack("{s:s, s:s}", "name", "local", "about", "ranks as threads of one process"));
-    for (int i = 0; (path = ith_module_list(i, &refusal)); i++) {
-        const char *file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-        char name[64];
-        if (strncmp(file, prefix, sizeof prefix - 1) != 0)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(file + sizeof prefix - 1, "."), file + sizeof prefix - 1);
-        add_transport(all, name, path, refusal);
-    }
-    for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
-        if (!has_name(all, mpi[i]))
-            add_transport(all, mpi[i], "", "its module was not found");
-    return all;
-}
-
-/* Measures peaks and kernels. Returns them with the devices, the modules and the transports as a JSON object. */
-static json_t *describe_kernels(ith_context *context, int threads)
-{
-    json_t *peaks = measure_peaks(context, threads);
-    return json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "devices", ith_device_list(), "measured_threads", threads,
-                     "peaks", peaks, "kernels", measure_kernels(context, threads), "products", list_products(context),
-                     "modules", describe_modules(), "transports", list_transports());
-}
-
-/* The sizes, the defaults, the files and the memory of a model as a JSON object. */
-static json_t *describe_whole_model(ith_context *context, ith_pipeline *pipeline, const ith_model_info *info)
-{
-    json_t *model = describe_model(info);
-    json_object_set_new(model, "predicted_memory_bytes", describe_memory(context, pipeline, info));
-    json_object_set_new(model, "files", describe_parts(context, pipeline));
-    return model;
-}
-
-/* Puts the defaults that the model's folder carries in ithaca.yaml in place of the model's own. */
-static void take_defaults(const ith_generate_settings *from, ith_model_info *m)
-{
-    const struct {
-        int64_t from, *to;
-    } wholes[] = {
-        {from->frames, &m->frames}, {from->height, &m->height}, {from->width, &m->width}, {from->steps, &m->steps}};
-    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
-        *wholes[i].to = wholes[i].from ? wholes[i].from : *wholes[i].to;
-    for (int i = 0; i < 2; i++)
-        m->guidance[i] = isnan(from->guidance[i]) ? m->guidance[i] : from->guidance[i];
-    m->fps = from->fps > 0 ? from->fps : m->fps;
-    m->boundary = isnan(from->boundary) ? m->boundary : from->boundary;
-    m->negative = from->negative ? from->negative : m->negative;
-    if (from->shift > 0)
-        m->shift = from->shift, m->shift_source = "ithaca.yaml of the model folder";
-}
+/* ---- The command ------------------------------------------------------------------------------------------------ */
 
 /* Describes the machine and either the model, with the defaults of its folder, or the kernels, as text or as JSON. */
 static int print_all(ith_context *context, ith_pipeline *pipeline, const ith_generate_settings *defaults,

@@ -12,7 +12,7 @@
 #include "busy_machine.h"
 
 #include "../cli.h"
-#include "thread_limit.h"
+#include "thread_trial.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Divides cores (core_share.h). Processes choose in the order of their numbers. A process takes the cores that no later
- * one may use. If f cores are left that it may use, and n processes that may use one of them, it then takes contested
- * cores until it has ceil(f / n). Equal masks give equal shares, and every core is given away. */
+/* Divides cores (core_share.h). Processes choose in the order of their numbers. A process first takes the free cores
+ * that no later process may use. f is the number of free cores that it may use, and n the number of processes that have
+ * not chosen yet and may use one of them, itself included. It then takes further cores until it has ceil(f / n). Equal
+ * masks give equal shares, and every core is given away. */
 #include "core_share.h"
 
 #include <stdio.h>

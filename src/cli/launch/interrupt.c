@@ -103,6 +103,12 @@ int ith_interrupt_came(void)
     return atomic_load(&came);
 }
 
+bool ith_interrupt_stops(void *user)
+{
+    (void)user;
+    return ith_interrupt_came() != 0;
+}
+
 void ith_interrupt_describe(char *text, size_t bytes)
 {
     snprintf(text, bytes, "interrupted by SIG%s", sigabbrev_np(ith_interrupt_came()));

@@ -7,6 +7,7 @@
 #ifndef ITH_CLI_INTERRUPT_H
 #define ITH_CLI_INTERRUPT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Starts a thread that receives the signals. A signal that is ignored stays ignored. To be called before any other
@@ -17,6 +18,8 @@ void ith_interrupt_watch(void);
 void ith_interrupt_defer(void);
 /* Returns the first signal that was recorded; 0 if there is none. */
 int ith_interrupt_came(void);
+/* Whether a signal was recorded; a should_stop of the library. user: not used. */
+bool ith_interrupt_stops(void *user);
 /* Prints the name of the recorded signal and returns ITH_EXIT_FAILED. Returns ITH_EXIT_DONE if no signal was
  * recorded. */
 int ith_interrupt_check(void);

@@ -48,7 +48,7 @@ bool ith_launch_is_first(const ith_comm *comm, int rank)
                          before.process != here.process);
 }
 
-/* ---- One rank for others ----------------------------------------------------------------------------------------- */
+/* ---- Work of one rank -------------------------------------------------------------------------------------------- */
 
 /* A thread that gives signs of life for a rank. */
 typedef struct keeper {
@@ -288,12 +288,12 @@ static int count_alike(const ith_comm *comm, bool hosts)
 /* Compares the processes, and gives each rank its threads. */
 static ith_status meet(launch_run *run, ith_comm *comm, verdict *v)
 {
-    int threads, all_threads;
-    ith_status status = ith_launch_meet(run->launch, run->work, run->code != ITH_EXIT_DONE, comm, &threads,
-                                        &all_threads, v->sentence, sizeof v->sentence);
+    ith_launch_threads threads;
+    ith_status status = ith_launch_meet(run->launch, run->work, run->code != ITH_EXIT_DONE, comm, &threads, v->sentence,
+                                        sizeof v->sentence);
     v->code = v->sentence[0] ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
     if (ith_launch_is_first(comm, ith_comm_rank(comm))) {
-        run->launch->threads = threads, run->launch->all_threads = all_threads;
+        run->launch->threads = threads.here, run->launch->all_threads = threads.all;
         run->launch->all_ranks = ith_comm_size(comm);
         run->launch->leads = ith_comm_rank(comm) == 0;
         run->launch->process_ranks = count_alike(comm, false), run->launch->host_ranks = count_alike(comm, true);

@@ -46,16 +46,16 @@ typedef struct ith_launch_work {
     /* Called by every rank. If it fails on one rank, either the group of ranks fails as well, or every rank returns,
      * with the same status or with ITH_OK. */
     ith_rank_fn compute;
-    /* NULL, or called in each process by one thread when `compute` has failed on all ranks and its sentence is printed:
-     * whether the next round begins all the same, as the process of rank 0 says. `finish` then gets ITH_EXIT_DONE,
-     * unless a later round fails. It is not called if a group of ranks of several processes has ended: no round can
-     * follow. */
+    /* NULL, or called in each process by one thread after `compute` has failed on all ranks and the sentence about it
+     * is printed. Returns whether the next round begins all the same; the answer in the process of rank 0 counts.
+     * `finish` then gets ITH_EXIT_DONE, unless a later round fails. Not called if a group of ranks of several
+     * processes has ended, because no round can follow. */
     bool (*goes_on)(void *user);
     /* NULL, or returns the sentence about a failure of `compute` in this process. If there is no such function, or it
      * returns NULL, the sentence in the context of the rank counts. */
     const char *(*explain)(void *user);
     /* Called at the end in the process of rank 0, if all processes were prepared. code: ITH_EXIT_FAILED if computing
-     * failed, whose sentence is printed by then. Returns an exit status. */
+     * failed; the sentence about it is printed by then. Returns an exit status. */
     int (*finish)(void *user, int code);
     void *user;
 } ith_launch_work;

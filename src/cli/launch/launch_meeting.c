@@ -3,7 +3,7 @@
  * of each process, so that they compare the same records and reach the same result without another exchange. */
 #include "launch_meeting.h"
 
-#include "../option/complaint.h"
+#include "../support/text_value.h"
 #include "core_share.h"
 #include "thread_limit.h"
 
@@ -15,9 +15,9 @@
 
 /* Options whose values may differ between processes: resources and files of a process, and its output on the terminal.
  */
-static const char *const own_options[] = {"ranks", "threads",       "input",    "output", "wisdom",
-                                          "trace", "flight-record", "plan",     "quiet",  "verbose",
-                                          "json",  "map",           "transport"};
+static const char *const own_options[] = {"ranks", "threads",       "input",     "output", "wisdom",
+                                          "trace", "flight-record", "plan",      "quiet",  "verbose",
+                                          "json",  "map",           "transport", NULL};
 
 /* The record of a process. */
 typedef struct process_record {
@@ -25,7 +25,7 @@ typedef struct process_record {
     int64_t failed, rounds;            /* the process has an error to report; ith_launch_work.rounds */
     int64_t number, processes;         /* from the launcher; processes 0: unknown */
     int64_t pid, threads;              /* threads: the value of --threads; 0: not given */
-    int64_t launcher_cores;            /* the cores that the parent of the process may use */
+    int64_t launcher_cores;            /* the number of cores that the parent of the process may use */
     uint64_t options[ITH_OPTIONS_MAX]; /* hashes of the values of all options */
     cpu_set_t cores;                   /* the cores that the process may use */
 } process_record;
@@ -60,14 +60,9 @@ static process_record make_record(const ith_launch *launch, const ith_launch_wor
 /* Whether an option has to have the same value in all processes. */
 static bool is_compared(const ith_launch_work *work, const char *name)
 {
-    bool found = false;
-    for (int i = 0; work->compared && name && work->compared[i] && !found; i++)
-        found = !strcmp(name, work->compared[i]);
-    if (work->compared || !name)
-        return found;
-    for (size_t i = 0; i < sizeof own_options / sizeof *own_options && !found; i++)
-        found = !strcmp(name, own_options[i]);
-    return !found;
+    if (!name)
+        return false;
+    return work->compared ? ith_text_is_among(name, work->compared) : !ith_text_is_among(name, own_options);
 }
 
 /* The name of the first option that differs between two processes; NULL if none does. */
@@ -264,8 +259,8 @@ void ith_launch_map_here(const ith_launch *launch)
 /* ---- Meeting ----------------------------------------------------------------------------------------------------- */
 
 /* Shares out the cores, and shows all ranks the result. */
-static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const process_record *all, int *threads,
-                              int *all_threads)
+static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const process_record *all,
+                              ith_launch_threads *threads)
 {
     int ranks = ith_comm_size(comm);
     cpu_set_t *masks = calloc((size_t)ranks, sizeof *masks);
@@ -276,11 +271,10 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
         take_threads(comm, (int)mine.threads);
         status = ith_comm_allgather(comm, &mine, sizeof mine, places);
     }
-    *threads = *all_threads = 0;
     for (int rank = 0; !status && rank < ranks; rank++)
-        *all_threads += ith_launch_is_first(comm, rank) ? (int)places[rank].threads : 0;
+        threads->all += ith_launch_is_first(comm, rank) ? (int)places[rank].threads : 0;
     if (!status)
-        *threads = (int)places[ith_comm_rank(comm)].threads;
+        threads->here = (int)places[ith_comm_rank(comm)].threads;
     if (!status && ith_comm_rank(comm) == 0)
         warn_of_binding(comm, all);
     if (!status && launch->choices.map && ith_comm_rank(comm) == 0)
@@ -291,16 +285,16 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
 }
 
 ith_status ith_launch_meet(const ith_launch *launch, const ith_launch_work *work, bool failed, ith_comm *comm,
-                           int *threads, int *all_threads, char *sentence, size_t bytes)
+                           ith_launch_threads *threads, char *sentence, size_t bytes)
 {
     process_record *all = calloc((size_t)ith_comm_size(comm), sizeof *all);
     const process_record mine = make_record(launch, work, failed);
     ith_status status = all ? ith_comm_allgather(comm, &mine, sizeof mine, all) : ITH_ERR_MEMORY;
-    *threads = *all_threads = 0;
+    *threads = (ith_launch_threads){0};
     if (!status)
         compare_all(launch, work, comm, all, sentence, bytes);
     if (!status && !sentence[0])
-        status = share_cores(launch, comm, all, threads, all_threads);
+        status = share_cores(launch, comm, all, threads);
     free(all);
     return status;
 }

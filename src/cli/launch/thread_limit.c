@@ -1,46 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The OpenMP runtime ends the process if the system refuses it a thread. The system has many limits (ulimit -u and -v,
- * the pids of a control group, memory for stacks), so this file starts the threads once instead of reading limits. */
+/* Counts the threads of a command, and prepares the process for them (thread_limit.h). */
 #include "thread_limit.h"
 
 #include "../cli.h"
 #include "busy_machine.h"
+#include "thread_trial.h"
 
 #include <errno.h>
 #include <omp.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* A thread that ends when the mutex `gate` is unlocked. */
-static void *wait_for_gate(void *user)
-{
-    pthread_mutex_t *gate = user;
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
-    return NULL;
-}
-
-bool ith_cli_can_start(int64_t count, int64_t *most)
-{
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t *threads = calloc((size_t)count, sizeof *threads);
-    *most = 0;
-    if (!threads) {
-        errno = ENOMEM;
-        return false;
-    }
-    pthread_mutex_lock(&gate); /* no thread ends before the last one was started */
-    int error = 0;
-    while (*most < count && !(error = pthread_create(&threads[*most], NULL, wait_for_gate, &gate)))
-        ++*most;
-    pthread_mutex_unlock(&gate);
-    for (int64_t i = 0; i < *most; i++)
-        pthread_join(threads[i], NULL);
-    free(threads);
-    errno = error;
-    return !error;
-}
 
 int ith_cli_limited_threads(int processes)
 {
@@ -58,15 +26,11 @@ int ith_cli_threads(int64_t asked)
     return limited ? limited : omp_get_max_threads();
 }
 
-int64_t ith_cli_thread_count(int64_t ranks, int64_t threads)
-{
-    const int count = ith_cli_threads(threads);
-    return count > ranks ? count : ranks;
-}
-
 int ith_cli_prepare_threads(int64_t ranks, int64_t threads, int others)
 {
-    int64_t count = ith_cli_thread_count(ranks, threads), most;
+    const int asked = ith_cli_threads(threads);
+    const int64_t count = asked > ranks ? asked : ranks; /* each rank has a thread */
+    int64_t most;
     if (count > ITH_CLI_THREADS_MAX)
         return ith_cli_error("OMP_NUM_THREADS asks for %lld threads: at most %d are possible", (long long)count,
                              ITH_CLI_THREADS_MAX);

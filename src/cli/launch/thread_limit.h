@@ -3,24 +3,18 @@
 #ifndef ITH_CLI_THREAD_LIMIT_H
 #define ITH_CLI_THREAD_LIMIT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* The largest values of --ranks and --threads. The OpenMP runtime needs a stack for every thread that it starts. */
 #define ITH_CLI_RANKS_MAX 1024
 #define ITH_CLI_THREADS_MAX 4096
 
-/* The threads of each of `processes` processes of this host that no option asks for: the number in OMP_NUM_THREADS, or
- * the process's share of the processors that its control group may use, as in a container. 0: neither limits them. */
+/* The number of threads that a process has without --threads, where this host runs `processes` processes: the number in
+ * OMP_NUM_THREADS, or the process's share of the processors that its control group may use, as in a container. 0:
+ * neither sets a limit. */
 int ith_cli_limited_threads(int processes);
 /* The threads that an option asks for; 0: ith_cli_limited_threads, or else OpenMP's default. */
 int ith_cli_threads(int64_t asked);
-/* The number of threads that will compute: ith_cli_threads; at least one per rank. */
-int64_t ith_cli_thread_count(int64_t ranks, int64_t threads);
-
-/* Starts `count` threads and ends them. Returns whether the system allowed all of them, with the reason in errno if
- * not. *most becomes the number that it allowed. */
-bool ith_cli_can_start(int64_t count, int64_t *most);
 
 /* Prepares for a computation with these ranks and threads (0: one rank, ith_cli_threads), and with `others`, threads
  * that do something else meanwhile: checks that all can be started, and makes them share a busy machine

@@ -288,6 +288,30 @@ void ith_machine_file_free(ith_machine *machine)
     }
 }
 
+bool ith_machine_has_attention(const ith_machine *machine, ith_dtype dtype, int64_t head_dim)
+{
+    for (int64_t i = 0; i < machine->attention_count; i++)
+        if (machine->attention[i].dtype == dtype && machine->attention[i].head_dim == head_dim)
+            return true;
+    return false;
+}
+
+void *ith_machine_file_copy_rows(const void *rows, int64_t count, size_t bytes)
+{
+    void *copy = malloc((size_t)count * bytes + 1);
+    if (copy && count > 0)
+        memcpy(copy, rows, (size_t)count * bytes);
+    return copy;
+}
+
+int ith_machine_file_check_rows(ith_machine *machine)
+{
+    if (machine->levels && machine->attention && machine->products)
+        return ITH_EXIT_DONE;
+    ith_machine_file_free(machine);
+    return ith_cli_error("there is no memory for the description of this machine");
+}
+
 void ith_machine_file_take_products(ith_machine *machine, ith_machine_product *rows, int64_t count)
 {
     free((void *)machine->products);

@@ -12,6 +12,13 @@
 int ith_machine_file_read(ith_context *context, const char *path, ith_machine *machine);
 /* Frees the lists of a machine that was read. */
 void ith_machine_file_free(ith_machine *machine);
+/* Whether a description has a rate of attention for a type and head size. */
+bool ith_machine_has_attention(const ith_machine *machine, ith_dtype dtype, int64_t head_dim);
+/* Copies `count` rows of `bytes` bytes, for a list that a machine will own. Returns NULL if there is no memory. */
+void *ith_machine_file_copy_rows(const void *rows, int64_t count, size_t bytes);
+/* Checks that no list of a machine is NULL, because a copy failed: otherwise frees the others, prints the error, and
+ * returns an exit status. */
+int ith_machine_file_check_rows(ith_machine *machine);
 /* Puts `count` rows, which were allocated by malloc and now belong to the machine, in place of its products. */
 void ith_machine_file_take_products(ith_machine *machine, ith_machine_product *rows, int64_t count);
 /* Writes a description beside `path` and renames it. comment: lines for the head of the file, each with '#' before it

@@ -80,15 +80,6 @@ static int complain(const char *name)
                          name, list);
 }
 
-/* Copies `count` rows of `bytes` bytes. Returns NULL if there is no memory. */
-static void *copy_rows(const void *rows, int64_t count, size_t bytes)
-{
-    void *copy = malloc((size_t)count * bytes + 1);
-    if (copy && count > 0)
-        memcpy(copy, rows, (size_t)count * bytes);
-    return copy;
-}
-
 /* Measures this machine, and copies its description into *machine, as if a file had been read. */
 static int measure(ith_context *context, const ith_machine_case *wanted, ith_machine *machine)
 {
@@ -100,14 +91,13 @@ static int measure(ith_context *context, const ith_machine_case *wanted, ith_mac
     if (ith_machine_measure(context, &options, NULL, &measured))
         return ith_cli_error("%s", ith_context_error(context));
     *machine = *measured;
-    machine->levels = copy_rows(measured->levels, measured->level_count, sizeof *measured->levels);
-    machine->attention = copy_rows(measured->attention, measured->attention_count, sizeof *measured->attention);
-    machine->products = copy_rows(measured->products, measured->product_count, sizeof *measured->products);
+    machine->levels = ith_machine_file_copy_rows(measured->levels, measured->level_count, sizeof *measured->levels);
+    machine->attention =
+        ith_machine_file_copy_rows(measured->attention, measured->attention_count, sizeof *measured->attention);
+    machine->products =
+        ith_machine_file_copy_rows(measured->products, measured->product_count, sizeof *measured->products);
     ith_machine_free(&measured);
-    if (machine->levels && machine->attention && machine->products)
-        return ITH_EXIT_DONE;
-    ith_machine_file_free(machine);
-    return ith_cli_error("there is no memory for the description of this machine");
+    return ith_machine_file_check_rows(machine);
 }
 
 bool ith_machine_recall(ith_context *context, ith_machine *machine)

@@ -8,24 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_number(FILE *file, double value)
-{
-    char text[40];
-    ith_text_of_number(value, text);
-    fputs(text, file);
-}
-
-static void print_text(FILE *file, const char *text)
-{
-    char one[8];
-    fputc('"', file);
-    while (*text) {
-        text += ith_text_escape(text, one);
-        fputs(one, file);
-    }
-    fputc('"', file);
-}
-
 /* Whether a field has the value of its default, or holds no value. */
 static bool is_default(const ith_field *field, const void *owner, const void *init)
 {
@@ -55,9 +37,9 @@ static void print_fields(FILE *file, const ith_fields *fields, const void *owner
         fprintf(file, "%s%s: ", head, field->name);
         head = spaces;
         switch (field->kind) {
-        case ITH_FIELD_TEXT: print_text(file, value); break;
+        case ITH_FIELD_TEXT: ith_text_print_quoted(file, value); break;
         case ITH_FIELD_WHOLE: fprintf(file, "%lld", (long long)*(const int64_t *)value); break;
-        case ITH_FIELD_NUMBER: print_number(file, *(const double *)value); break;
+        case ITH_FIELD_NUMBER: ith_text_print_number(file, *(const double *)value); break;
         case ITH_FIELD_FLAG: fputs(*(const bool *)value ? "true" : "false", file); break;
         case ITH_FIELD_WORD: fputs(field->word(*(const int *)value), file); break;
         case ITH_FIELD_LIST:

@@ -3,6 +3,7 @@
 #include "../cli.h"
 #include "../file/output_name.h"
 #include "../support/nearest.h"
+#include "../support/text_value.h"
 #include "complaint.h"
 #include "config.h"
 #include "help_argp.h"
@@ -90,7 +91,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     return 0;
 }
 
-/* ---- Processes without a voice ----------------------------------------------------------------------------------- */
+/* ---- Processes that print nothing -------------------------------------------------------------------------------- */
 
 /* Sends standard output and standard error of this process to nowhere. Returns copies of them for speak_again. */
 static void fall_silent(int saved[2])
@@ -256,6 +257,13 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
         speak_again(saved);
 }
 
+void ith_options_free(ith_options *options)
+{
+    ith_error_explain(NULL);
+    for (int i = 0; i < options->count; i++)
+        free(options->text[i]);
+}
+
 bool ith_options_printed(const ith_options *options)
 {
     if (options->print && !options->failure[0] && ith_launcher_process() == 0)
@@ -263,18 +271,19 @@ bool ith_options_printed(const ith_options *options)
     return options->print;
 }
 
-/* Checks that no file that every command may write is also another one, or one that the command reads. Commands that
- * write more check the other files themselves. */
+/* Checks the files that options of several commands name: an output is neither another output nor a file that is read.
+ * A command with further outputs checks those itself. */
 static int check_files(const ith_options *options)
 {
     enum { OUTPUTS = 4, ALL = 7 };
     static const char *const names[ALL] = {"--svg",     "--trace",   "--flight-record", "--wisdom",
                                            "--compare", "--machine", "--config"};
+    static const char *const may_be_none[] = {"--wisdom", "--machine", NULL};
     const char *paths[ALL] = {NULL};
     for (int i = 0; i < ALL - 1; i++) {
         const int index = ith_option_find(options, names[i] + 2);
         const char *path = index < 0 ? NULL : options->text[index];
-        paths[i] = path && strcmp(path, "none") ? path : NULL;
+        paths[i] = path && !strcmp(path, "none") && ith_text_is_among(names[i], may_be_none) ? NULL : path;
     }
     paths[ALL - 1] = options->config;
     return ith_cli_check_distinct(paths, names, ALL, OUTPUTS);

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "../cli.h"
+#include "../support/text_value.h"
 #include "yaml_file.h"
 
 #include <stdio.h>
@@ -46,12 +47,11 @@ static bool takes_list(ith_option_type type)
 /* Prints the error that a file sets something that is no option of files. */
 static int explain_unknown(const config *c, const yaml_node_t *key, const yaml_node_t *value)
 {
-    static const char *const common[] = {"config", "print-config", "help", "usage", "version"};
+    static const char *const common[] = {"config", "print-config", "help", "usage", "version", NULL};
     const char *name = ith_yaml_scalar(key);
     char why[128] = "there is no such option; a file has no sections";
-    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        if (!strcmp(name, common[i]))
-            return ith_yaml_complain(&c->file, key, name, "only the command line sets it");
+    if (ith_text_is_among(name, common))
+        return ith_yaml_complain(&c->file, key, name, "only the command line sets it");
     if (value->type != YAML_MAPPING_NODE)
         ith_option_unknown(c->options, name, why, sizeof why);
     return ith_yaml_complain(&c->file, key, name, why);
@@ -69,7 +69,7 @@ static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *valu
     if (index < 0)
         return explain_unknown(c, key, value);
     const ith_option *option = &c->options->table[index];
-    if (option->farthest > c->source)
+    if (c->source == ITH_FROM_MODEL && !option->of_model)
         return ith_yaml_complain(&c->file, key, name, "a model folder may not set it");
     if (c->seen[index])
         return ith_yaml_complain(&c->file, key, name, "it is set twice");

@@ -2,7 +2,6 @@
 #include "help_argp.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { KEY_HELP = '?', KEY_VERSION = 'V', KEY_USAGE = 0x10000 };

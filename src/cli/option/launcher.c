@@ -10,6 +10,7 @@
 #include "launcher.h"
 
 #include "../cli.h"
+#include "../support/module_name.h"
 
 #include <ithaca/ithaca.h>
 
@@ -25,18 +26,18 @@ static const ith_option rows[] = {
     {"transport", "auto|local|mpi",
      "How processes reach one another: by MPI, not at all (local), by a module that 'ithaca info' lists (its name, "
      "such as nccl), or by MPI if a launcher is recognised (auto)",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(transport), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(transport)},
     {"timeout", "SECONDS",
      "End the run when a rank gives no sign of life for this long (60 over several processes, 600 within one)",
-     ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(timeout), 0.1, 1e6, NULL, 0},
+     ITH_OPTION_NUMBER, .offset = AT(timeout), .least = 0.1, .most = 1e6},
     {"map", NULL, "Print where each rank runs: process, host, ranks, threads and cores", ITH_OPTION_FLAG,
-     ITH_FROM_CONFIG, AT(map), 0, 0, NULL, 0},
+     .offset = AT(map)},
     {.help = "Records of the run:"},
     {"trace", "FILE", "Write computing, waiting and exchanges of every rank as JSON for chrome://tracing or Perfetto",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(trace)},
     {"flight-record", "FILE",
      "If the run fails, write the last operations of every rank (JSON lines); processes without rank 0 write FILE.RANK",
-     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(flight_record), 0, 0, NULL, 0},
+     ITH_OPTION_TEXT, .offset = AT(flight_record)},
 };
 #undef AT
 
@@ -111,11 +112,10 @@ static ith_launcher describe(const launcher_kind *kind)
 /* Whether the module of a transport was found. *refusal: the reason why it cannot be used, "" if it can. */
 static bool find_module(const char *name, const char **refusal)
 {
-    char file[128];
+    char found[64];
     const char *path;
-    snprintf(file, sizeof file, "/ithaca_transport_%.64s.so", name);
     for (int i = 0; (path = ith_module_list(i, refusal)); i++)
-        if (strrchr(path, '/') && !strcmp(strrchr(path, '/'), file))
+        if (ith_cli_module_name(path, "transport", found, sizeof found) && !strcmp(found, name))
             return true;
     *refusal = "not found";
     return false;

@@ -4,7 +4,6 @@
 
 #include "../support/nearest.h"
 #include "../support/text_value.h"
-#include "complaint.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -291,11 +290,4 @@ uint64_t ith_option_hash(const ith_options *options, int index)
     for (size_t i = 0; i < count; i++)
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
     return hash;
-}
-
-void ith_options_free(ith_options *options)
-{
-    ith_error_explain(NULL);
-    for (int i = 0; i < options->count; i++)
-        free(options->text[i]);
 }

@@ -49,12 +49,12 @@ typedef struct ith_option {
     const char *argument; /* name of the value in --help; NULL: the option takes no value */
     const char *help;     /* for --help; a default that has a name stands in parentheses at the end */
     ith_option_type type;
-    ith_option_source farthest; /* MODEL: the folder of a model may set the option; CONFIG: it may not */
-    size_t offset;              /* position of the value in the command's struct of settings */
-    double least, most;         /* range of a WHOLE, INT, WHOLES, NUMBER or PAIR */
+    size_t offset;      /* position of the value in the command's struct of settings */
+    double least, most; /* range of a WHOLE, INT, WHOLES, NUMBER or PAIR */
     /* for WORD and WORDS: returns the word for a number from 0 on; "unknown" behind the last word */
     const char *(*word)(int value);
-    char letter; /* the short option; 0: none */
+    char letter;   /* the short option; 0: none */
+    bool of_model; /* the ithaca.yaml of a model's folder may set the option */
 } ith_option;
 
 #define ITH_OPTIONS_MAX 120 /* maximal number of rows in a table */

@@ -4,125 +4,74 @@
 
 #include "../support/text_value.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define COMMENT_COLUMN 40 /* where comments begin, if the value leaves room */
 
-/* A line that is being made. Text beyond `room` is cut. */
-typedef struct text_line {
-    char *text;
-    size_t length, room;
-} text_line;
-
-static void add(text_line *line, const char *text)
+/* Prints a list; nothing if it is empty. */
+static void print_list(FILE *stream, const ith_option *option, const ith_option_list *list)
 {
-    size_t length = strlen(text);
-    if (line->length + length < line->room) {
-        memcpy(line->text + line->length, text, length + 1);
-        line->length += length;
-    }
-}
-
-/* Adds a text in double quotes. */
-static void add_quoted(text_line *line, const char *text)
-{
-    char one[8];
-    add(line, "\"");
-    while (*text) {
-        text += ith_text_escape(text, one);
-        add(line, one);
-    }
-    add(line, "\"");
-}
-
-static void add_number(text_line *line, double value)
-{
-    char text[40];
-    ith_text_of_number(value, text);
-    add(line, text);
-}
-
-static void add_whole(text_line *line, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    add(line, text);
-}
-
-/* Adds a list; nothing if it is empty. */
-static void add_list(text_line *line, const ith_option *option, const ith_option_list *list)
-{
-    if (!list->count)
-        return;
-    add(line, "[");
     for (int i = 0; i < list->count; i++) {
-        add(line, i ? ", " : "");
+        fputs(i ? ", " : "[", stream);
         if (option->type == ITH_OPTION_WORDS)
-            add(line, option->word((int)list->values[i]));
+            fputs(option->word((int)list->values[i]), stream);
         else
-            add_whole(line, list->values[i]);
+            fprintf(stream, "%lld", (long long)list->values[i]);
     }
-    add(line, "]");
+    fputs(list->count ? "]" : "", stream);
 }
 
-/* Adds an integer or a number, or a pair of numbers. Adds nothing if the value is out of range: settings hold such a
- * value to tell that the option was not given. */
-static void add_in_range(text_line *line, const ith_option *option, const void *value)
+/* Prints a pair of numbers. */
+static void print_pair(FILE *stream, const double numbers[2])
 {
-    if (option->type == ITH_OPTION_WHOLE && ith_option_in_range(option, (double)*(const int64_t *)value))
-        add_whole(line, *(const int64_t *)value);
-    if (option->type == ITH_OPTION_INT && ith_option_in_range(option, *(const int *)value))
-        add_whole(line, *(const int *)value);
-    const double *numbers = value;
-    const bool pair = option->type == ITH_OPTION_PAIR;
-    if ((option->type != ITH_OPTION_NUMBER && !pair) || !ith_option_in_range(option, numbers[0]))
-        return;
-    add(line, pair ? "[" : "");
-    add_number(line, numbers[0]);
-    if (pair) {
-        add(line, ", ");
-        add_number(line, numbers[1]);
-        add(line, "]");
-    }
+    fputc('[', stream);
+    ith_text_print_number(stream, numbers[0]);
+    fputs(", ", stream);
+    ith_text_print_number(stream, numbers[1]);
+    fputc(']', stream);
 }
 
-/* Adds the value of an option; nothing if it has none. */
-static void add_value(text_line *line, const ith_option *option, const void *value)
+/* Whether a number is out of its range: settings hold such a value to tell that the option was not given. */
+static bool is_open(const ith_option *option, const void *value)
 {
-    char seed[24];
-    const char *text;
     switch (option->type) {
-    case ITH_OPTION_FLAG: add(line, *(const bool *)value ? "true" : "false"); return;
+    case ITH_OPTION_WHOLE: return !ith_option_in_range(option, (double)*(const int64_t *)value);
+    case ITH_OPTION_INT: return !ith_option_in_range(option, *(const int *)value);
+    case ITH_OPTION_NUMBER:
+    case ITH_OPTION_PAIR: return !ith_option_in_range(option, *(const double *)value);
+    default: return false;
+    }
+}
+
+/* The text of an option whose value is a text; NULL if it has none. */
+static const char *text_of(const ith_option *option, const void *value)
+{
+    return ith_option_is_text(option->type) ? *(const char *const *)value : NULL;
+}
+
+/* Prints the value of an option; nothing if it has none. */
+static void print_value(FILE *stream, const ith_option *option, const void *value)
+{
+    if (is_open(option, value))
+        return;
+    switch (option->type) {
+    case ITH_OPTION_FLAG: fputs(*(const bool *)value ? "true" : "false", stream); return;
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES:
     case ITH_OPTION_FILES:
-        memcpy(&text, value, sizeof text);
-        if (text)
-            add_quoted(line, text);
+        if (text_of(option, value))
+            ith_text_print_quoted(stream, text_of(option, value));
         return;
-    case ITH_OPTION_SEED:
-        snprintf(seed, sizeof seed, "%llu", (unsigned long long)*(const uint64_t *)value);
-        add(line, seed);
-        return;
-    case ITH_OPTION_WORD: add(line, option->word(*(const int *)value)); return;
+    case ITH_OPTION_SEED: fprintf(stream, "%llu", (unsigned long long)*(const uint64_t *)value); return;
+    case ITH_OPTION_WORD: fputs(option->word(*(const int *)value), stream); return;
     case ITH_OPTION_WHOLES:
-    case ITH_OPTION_WORDS: add_list(line, option, value); return;
-    case ITH_OPTION_WHOLE:
-    case ITH_OPTION_INT:
-    case ITH_OPTION_NUMBER:
-    case ITH_OPTION_PAIR: add_in_range(line, option, value); return;
+    case ITH_OPTION_WORDS: print_list(stream, option, value); return;
+    case ITH_OPTION_WHOLE: fprintf(stream, "%lld", (long long)*(const int64_t *)value); return;
+    case ITH_OPTION_INT: fprintf(stream, "%d", *(const int *)value); return;
+    case ITH_OPTION_NUMBER: ith_text_print_number(stream, *(const double *)value); return;
+    case ITH_OPTION_PAIR: print_pair(stream, value); return;
     }
-}
-
-/* The longest text that a value can become. */
-static size_t value_room(const ith_option *option, const void *value)
-{
-    const char *text = NULL;
-    if (ith_option_is_text(option->type))
-        memcpy(&text, value, sizeof text);
-    return text ? 4 * strlen(text) + 3 : 1024;
 }
 
 /* The default of an option: the text in the parentheses at the end of its help. *length: 0 if there are none. */
@@ -158,31 +107,23 @@ static void print_source(const ith_options *options, int index, FILE *stream)
     fprintf(stream, length ? "default: %.*s" : "default", length, text);
 }
 
-/* Whether an option has a text that YAML cannot hold, because it is no UTF-8. */
-static bool is_shown_otherwise(const ith_option *option, const void *value)
-{
-    const char *text = NULL;
-    if (ith_option_is_text(option->type))
-        memcpy(&text, value, sizeof text);
-    return text && !ith_text_is_utf8(text);
-}
-
 static void print_option(const ith_options *options, int index, FILE *stream)
 {
     const ith_option *option = &options->table[index];
     const void *value = (const char *)options->settings + option->offset;
-    char none[1] = "";
-    text_line line = {.room = value_room(option, value)};
-    line.text = malloc(line.room);
-    if (line.text) {
-        line.text[0] = '\0';
-        add_value(&line, option, value);
+    const char *text = text_of(option, value);
+    char *printed = NULL;
+    size_t bytes;
+    FILE *memory = open_memstream(&printed, &bytes);
+    if (memory) {
+        print_value(memory, option, value);
+        fclose(memory);
     }
-    int width = fprintf(stream, "%s: %s", option->name, line.text ? line.text : none);
+    int width = fprintf(stream, "%s: %s", option->name, printed ? printed : "");
     fprintf(stream, "%*s# ", width < COMMENT_COLUMN ? COMMENT_COLUMN - width : 1, "");
     print_source(options, index, stream);
-    fprintf(stream, "%s\n", is_shown_otherwise(option, value) ? "; '?' stands for bytes that are no UTF-8" : "");
-    free(line.text);
+    fprintf(stream, "%s\n", text && !ith_text_is_utf8(text) ? "; '?' stands for bytes that are no UTF-8" : "");
+    free(printed);
 }
 
 void ith_options_print(const ith_options *options, FILE *stream)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the list of plans of `ithaca plan` as a table or as JSON. */
 #include "../cli.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 #include "plan_command.h"
 
@@ -48,7 +47,7 @@ static void print_legal(const ith_plan_row *row)
            ith_softmax_name(row->info.softmax), row->info.kernel, row->cost.seconds);
     if (row->cfg)
         printf(" %10.3f %10.1f", row->video.step_seconds, row->video.seconds);
-    printf(" %7s %11.1f %11.1f\n", hidden, 1e-6 * (double)row->cost.sent_bytes, 1e-6 * (double)memory_of(row));
+    printf(" %7s %11.1f %11.1f\n", hidden, ith_cli_megabytes(row->cost.sent_bytes), ith_cli_megabytes(memory_of(row)));
 }
 
 /* Whether two illegal plans have the same strategy, mesh and rule. */
@@ -120,7 +119,7 @@ static void explain_attention(const ith_plan_command *c, const ith_plan_row *row
         puts("  No exchange takes time.");
     print_levels(c, cost);
     printf("  The busiest rank computes %.3f times the mean of all ranks. Its plan holds %.1f MB.\n", cost->imbalance,
-           1e-6 * (double)cost->memory_bytes);
+           ith_cli_megabytes(cost->memory_bytes));
     printf("  Tiles: block_q %lld, block_kv %lld, block_kv_compute %lld, block_kv_compute_in %lld.\n",
            (long long)row->info.block_q, (long long)row->info.block_kv, (long long)row->info.block_kv_compute,
            (long long)row->info.block_kv_compute_in);

@@ -7,6 +7,7 @@
 #include "../file/output_name.h"
 #include "../launch/thread_limit.h"
 #include "../option/complaint.h"
+#include "../support/text_value.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -29,89 +30,78 @@ const char *ith_attend_dtype_word(int value)
     return value == ITH_DTYPE_NONE ? "auto" : value <= ITH_F16 ? ith_dtype_name((ith_dtype)value) : "unknown";
 }
 
-/* Each of these macros fills the columns of an option's row (ith_option) that follow its help text, from the type to
- * the letter of the short option. */
 #define AT(member) offsetof(ith_attend_choices, member)
-#define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
-#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
-#define WHOLE(member, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
-#define INT(member, most) ITH_OPTION_INT, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
-#define WORD(member, word) ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(member), 0, 0, word, 0
 static const ith_option rows[] = {
     {.help = "How attention is spread and computed; what is not given is chosen:"},
     {"strategy", "NAME",
-     "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", TEXT(strategy)},
-    {"softmax", "auto|online|fixed_m", "A running maximum, or an offset from norms of q and k",
-     WORD(asked.softmax, softmax_word)},
-    {"ranks", "N", "Ranks in this process (1)", WHOLE(ranks, ITH_CLI_RANKS_MAX)},
-    {"threads", "N", "Threads, shared out to the ranks (all cores)", WHOLE(threads, ITH_CLI_THREADS_MAX)},
-    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", INT(asked.ulysses, ITH_CLI_RANKS_MAX)},
-    {"ring", "N", "Ranks along the ring axis of the mesh", INT(asked.ring, ITH_CLI_RANKS_MAX)},
+     "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", ITH_OPTION_TEXT,
+     .offset = AT(strategy)},
+    {"softmax", "auto|online|fixed_m", "A running maximum, or an offset from norms of q and k", ITH_OPTION_WORD,
+     .offset = AT(asked.softmax), .word = softmax_word},
+    {"ranks", "N", "Ranks in this process (1)", ITH_OPTION_WHOLE, .offset = AT(ranks), .least = 1,
+     .most = ITH_CLI_RANKS_MAX},
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, .offset = AT(threads),
+     .least = 1, .most = ITH_CLI_THREADS_MAX},
+    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_INT, .offset = AT(asked.ulysses),
+     .least = 1, .most = ITH_CLI_RANKS_MAX},
+    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_INT, .offset = AT(asked.ring), .least = 1,
+     .most = ITH_CLI_RANKS_MAX},
     {"direction", "auto|uni|bidir",
      "Keys travel round the ring, or both ways along a line; without effect where the mesh has no ring",
-     WORD(asked.direction, direction_word)},
+     ITH_OPTION_WORD, .offset = AT(asked.direction), .word = direction_word},
     {"chunks", "N", "Chunks of heads that are exchanged one after the other; without effect where none are exchanged",
-     INT(asked.chunks, LARGEST)},
-    {"no-smoothing", NULL, "fixed_m without subtracting the mean key", FLAG(no_smoothing)},
-    {"fold", NULL, "Exchange batch and heads as one list, which is the default", FLAG(fold)},
-    {"no-fold", NULL, "Exchange the entries of a batch one by one", FLAG(no_fold)},
+     ITH_OPTION_INT, .offset = AT(asked.chunks), .least = 1, .most = LARGEST},
+    {"no-smoothing", NULL, "fixed_m without subtracting the mean key", ITH_OPTION_FLAG, .offset = AT(no_smoothing)},
+    {"fold", NULL, "Exchange batch and heads as one list, which is the default", ITH_OPTION_FLAG, .offset = AT(fold)},
+    {"no-fold", NULL, "Exchange the entries of a batch one by one", ITH_OPTION_FLAG, .offset = AT(no_fold)},
     {"exchange", "auto|in_place|copy|mixed",
      "Read one another's tensors in place, send messages (copy), or both (mixed), with messages along the ring",
-     WORD(asked.exchange, exchange_mode_word)},
+     ITH_OPTION_WORD, .offset = AT(asked.exchange), .word = exchange_mode_word},
     {"compress", "off|bf16|8bit",
      "Round messages for slow links: f32 to bf16, or v to 8 bits and the rest to bf16; the error is measured and shown",
-     WORD(asked.compress, compress_word)},
+     ITH_OPTION_WORD, .offset = AT(asked.compress), .word = compress_word},
     {"no-overlap", NULL, "Wait for every message before going on, so that nothing is hidden; for comparison",
-     FLAG(no_overlap)},
-    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom, a rule or measurement)", TEXT(asked.kernel)},
+     ITH_OPTION_FLAG, .offset = AT(no_overlap)},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom, a rule or measurement)", ITH_OPTION_TEXT,
+     .offset = AT(asked.kernel)},
     {"effort", "estimate|measure",
      "Where wisdom names no kernel, choose one by a fixed rule, which gives the same bits on every run (the "
      "default), or time them",
-     WORD(asked.effort, effort_word)},
-    {"block-q", "N", "Queries of a block, which pass over the keys together", WHOLE(asked.block_q, LARGEST)},
-    {"block-kv", "N", "Keys that a block of queries passes over before the next block does",
-     WHOLE(asked.block_kv, LARGEST)},
-    {"block-kv-compute", "N", "Keys whose logits a block of queries holds at a time",
-     WHOLE(asked.block_kv_compute, LARGEST)},
-    {"block-kv-compute-in", "N", "Keys of a tile in registers", WHOLE(asked.block_kv_compute_in, LARGEST)},
+     ITH_OPTION_WORD, .offset = AT(asked.effort), .word = effort_word},
+    {"block-q", "N", "Queries of a block, which pass over the keys together", ITH_OPTION_WHOLE,
+     .offset = AT(asked.block_q), .least = 1, .most = LARGEST},
+    {"block-kv", "N", "Keys that a block of queries passes over before the next block does", ITH_OPTION_WHOLE,
+     .offset = AT(asked.block_kv), .least = 1, .most = LARGEST},
+    {"block-kv-compute", "N", "Keys whose logits a block of queries holds at a time", ITH_OPTION_WHOLE,
+     .offset = AT(asked.block_kv_compute), .least = 1, .most = LARGEST},
+    {"block-kv-compute-in", "N", "Keys of a tile in registers", ITH_OPTION_WHOLE,
+     .offset = AT(asked.block_kv_compute_in), .least = 1, .most = LARGEST},
     {"wisdom", "FILE|none",
      "What was measured of kernels, tiles and strategies: read if the file exists, written afterwards "
      "($XDG_CACHE_HOME/ithaca/wisdom, which 'ithaca tune' writes, is read and not written); none: nothing is read",
-     TEXT(wisdom)},
+     ITH_OPTION_TEXT, .offset = AT(wisdom)},
 };
 #undef AT
-#undef TEXT
-#undef FLAG
-#undef WHOLE
-#undef INT
-#undef WORD
 
-int ith_attend_add_choices(ith_option *table, int count, size_t offset)
+/* Appends the rows of all options but some, whose names end with NULL. */
+static int append_without(const char *const *left_out, ith_option *table, int count, size_t offset)
 {
-    static const char *const of_a_run[] = {"ranks", "threads", "effort", "wisdom"};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        bool skipped = false;
-        for (size_t k = 0; k < sizeof of_a_run / sizeof *of_a_run; k++)
-            skipped = skipped || (rows[i].name && !strcmp(rows[i].name, of_a_run[k]));
-        if (skipped)
-            continue;
-        table[count] = rows[i];
-        table[count++].offset += offset;
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rows[i].name || !ith_text_is_among(rows[i].name, left_out))
+            count = ith_options_append(table, count, &rows[i], 1, offset);
     return count;
 }
 
-/* rows 1 to SINGLE of the table are --strategy and --softmax; ithaca bench leaves them out and declares its own */
-#define SINGLE 2
+int ith_attend_add_choices(ith_option *table, int count, size_t offset)
+{
+    static const char *const of_a_run[] = {"ranks", "threads", "effort", "wisdom", NULL};
+    return append_without(of_a_run, table, count, offset);
+}
 
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (lists && i > 0 && i <= SINGLE)
-            continue;
-        table[count] = rows[i];
-        table[count++].offset += offset;
-    }
+    static const char *const with_lists[] = {"strategy", "softmax", NULL}, *const none[] = {NULL};
+    count = append_without(lists ? with_lists : none, table, count, offset);
     return ith_launch_add_options(table, count, offset + offsetof(ith_attend_choices, launch));
 }
 
@@ -143,15 +133,14 @@ static void read_cache(ith_context *context)
         ith_error_print("warning: %s; going on without it ('ithaca tune' measures again)", ith_context_error(context));
 }
 
-/* The file that --wisdom names; NULL if it names none. */
-static const char *wisdom_file(const ith_attend_choices *choices)
+const char *ith_attend_wisdom_file(const ith_attend_choices *choices)
 {
     return choices->wisdom && strcmp(choices->wisdom, "none") != 0 ? choices->wisdom : NULL;
 }
 
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch, int others)
 {
-    const char *wisdom = wisdom_file(choices);
+    const char *wisdom = ith_attend_wisdom_file(choices);
     int code = ith_cli_prepare_threads(launch->ranks, launch->threads, others);
     if (code || !launch->leads)
         return code;
@@ -167,7 +156,7 @@ int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, co
 
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices)
 {
-    const char *wisdom = wisdom_file(choices);
+    const char *wisdom = ith_attend_wisdom_file(choices);
     if (wisdom && ith_wisdom_save(context, wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;

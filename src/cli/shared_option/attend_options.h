@@ -41,6 +41,8 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
 int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *asked, int ranks,
                     ith_options *options);
 
+/* The file that --wisdom names; NULL if it names none. */
+const char *ith_attend_wisdom_file(const ith_attend_choices *choices);
 /* To be called before planning. Checks that the threads can be started, `others` (thread_limit.h) included. In the
  * process of rank 0 it also checks that the wisdom can be written, and reads it if its file exists; without --wisdom it
  * reads the file of 'ithaca tune' in the user's cache. Prints errors and returns an exit status. */

@@ -3,6 +3,8 @@
 #include "device_option.h"
 
 #include "../cli.h"
+#include "../support/json_print.h"
+#include "../support/module_name.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +27,7 @@ bool ith_device_in_use(ith_context *context, ith_device_info *info)
 
 static void add_row(json_t *list, const char *name, const char *about)
 {
-    json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "about", about));
+    json_array_append_new(list, ith_cli_json_about(name, about));
 }
 
 /* Adds the device `name`, which a context uses, to a list. path: its module. */
@@ -63,20 +65,15 @@ static void add_devices(json_t *list, ith_context *context, const char *module, 
 
 json_t *ith_device_list(void)
 {
-    static const char prefix[] = "ithaca_device_";
     json_t *list = json_array();
     ith_context *context = NULL;
     const char *path;
     if (ith_cli_context(ITH_TALK_QUIET, &context))
         return list;
     for (int i = 0; (path = ith_module_list(i, NULL)); i++) {
-        const char *file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
         char module[33];
-        if (strncmp(file, prefix, sizeof prefix - 1) != 0)
-            continue;
-        file += sizeof prefix - 1;
-        snprintf(module, sizeof module, "%.*s", (int)strcspn(file, "."), file);
-        add_devices(list, context, module, path);
+        if (ith_cli_module_name(path, "device", module, sizeof module))
+            add_devices(list, context, module, path);
     }
     if (!json_array_size(list)) /* the sentence says how a module comes about */
         add_row(list, "cuda", ith_context_use_device(context, "cuda") ? ith_context_error(context) : "");

@@ -8,13 +8,14 @@
 #include <ithaca/ithaca.h>
 #include <jansson.h>
 
-/* The row of --device in a table of options. at: the position of its text, a const char *, in the command's settings */
-#define ITH_DEVICE_OPTION(at)                                                                                          \
+/* The row of --device in a table of options. what: the work that the device does. at: the position of the option's
+ * text, a const char *, in the command's settings. */
+#define ITH_DEVICE_OPTION(what, at)                                                                                    \
     {                                                                                                                  \
         "device", "cpu|cuda|cuda:N",                                                                                   \
-            "Compute attention on the processor, or on a GPU that 'ithaca info' lists; ranks of a process share it "   \
-            "(cpu)",                                                                                                   \
-            ITH_OPTION_TEXT, ITH_FROM_CONFIG, at, 0, 0, NULL, 0                                                        \
+            "Compute " what                                                                                            \
+            " on the processor, or on a GPU that 'ithaca info' lists; ranks of a process share it (cpu)",              \
+            ITH_OPTION_TEXT, .offset = at                                                                              \
     }
 
 /* Makes the plans of a context, and of clones that are made later, compute on the device `name`; NULL: on the

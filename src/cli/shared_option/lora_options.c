@@ -8,29 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW(name, help, member)                                                                                        \
-    {                                                                                                                  \
-        name, "FILE[:STRENGTH][,..]", help, ITH_OPTION_FILES, ITH_FROM_CONFIG, offsetof(ith_lora_lists, member), 0, 0, \
-            NULL, 0                                                                                                    \
-    }
+#define AT(member) offsetof(ith_lora_lists, member)
 static const ith_option rows[] = {
-    ROW("lora",
-        "LoRA of the transformer; of both experts, or of the expert in its file name. STRENGTH is 1 if not given",
-        by_name),
-    ROW("lora-high", "LoRA of the high-noise expert", high),
-    ROW("lora-low", "LoRA of the low-noise expert", low),
+    {"lora", "FILE[:STRENGTH][,..]",
+     "LoRA of the transformer; of both experts, or of the expert in its file name. STRENGTH is 1 if not given",
+     ITH_OPTION_FILES, .offset = AT(by_name)},
+    {"lora-high", "FILE[:STRENGTH][,..]", "LoRA of the high-noise expert", ITH_OPTION_FILES, .offset = AT(high)},
+    {"lora-low", "FILE[:STRENGTH][,..]", "LoRA of the low-noise expert", ITH_OPTION_FILES, .offset = AT(low)},
 };
-#undef ROW
+#undef AT
+
+enum { LISTS = sizeof rows / sizeof *rows };
 
 int ith_lora_add_options(ith_option *table, int count, size_t offset)
 {
-    return ith_options_append(table, count, rows, sizeof rows / sizeof *rows, offset);
+    return ith_options_append(table, count, rows, LISTS, offset);
 }
 
 void ith_lora_print_options(const ith_lora_lists *lists, FILE *to)
 {
-    const char *const values[] = {lists->by_name, lists->high, lists->low};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    const char *const values[LISTS] = {lists->by_name, lists->high, lists->low};
+    for (int i = 0; i < LISTS; i++)
         if (values[i])
             ith_text_print_option(to, rows[i].name, values[i]);
 }
@@ -76,53 +74,33 @@ static int64_t cut(char *list, ith_lora_expert expert, ith_lora_file *files)
     return count;
 }
 
-char **ith_lora_names(const ith_lora_lists *lists, int64_t *count)
+ith_lora_file *ith_lora_read_lists(const ith_lora_lists *lists, int64_t *count)
 {
-    const char *const given[] = {lists->by_name, lists->high, lists->low};
-    size_t most = 1, bytes = 0;
-    for (int i = 0; i < 3; i++)
+    static const ith_lora_expert experts[LISTS] = {ITH_LORA_BY_NAME, ITH_LORA_HIGH, ITH_LORA_LOW};
+    const char *const given[LISTS] = {lists->by_name, lists->high, lists->low};
+    size_t most = 0, bytes = 1;
+    for (int i = 0; i < LISTS; i++)
         most += (size_t)count_files(given[i]), bytes += given[i] ? strlen(given[i]) + 1 : 0;
-    char **names = malloc(most * sizeof *names + bytes), *text = (char *)(names ? names + most : NULL);
-    ith_lora_file *files = malloc(most * sizeof *files);
+    ith_lora_file *files = malloc(most * sizeof *files + bytes);
+    char *text = files ? (char *)(files + most) : NULL; /* the names lie behind the structs */
     *count = 0;
-    for (int i = 0; i < 3 && names && files; i++)
+    for (int i = 0; i < LISTS && files; i++)
         if (given[i]) {
             strcpy(text, given[i]);
-            *count += cut(text, ITH_LORA_BY_NAME, files + *count);
+            *count += cut(text, experts[i], files + *count);
             text += strlen(given[i]) + 1;
         }
-    for (int64_t i = 0; i < *count; i++)
-        names[i] = (char *)files[i].file;
-    const bool lacks = !names || !files;
-    free(files);
-    if (lacks)
-        free(names);
-    return lacks ? NULL : names;
+    return files;
 }
 
 ith_status ith_lora_open_model(ith_context *context, const ith_model_files *files, const ith_lora_lists *lists,
                                ith_pipeline **out)
 {
-    const char *const given[] = {lists->by_name, lists->high, lists->low};
-    static const ith_lora_expert experts[] = {ITH_LORA_BY_NAME, ITH_LORA_HIGH, ITH_LORA_LOW};
     ith_model_files all = *files;
-    char *copies[3] = {NULL};
-    ith_status status = ITH_OK;
-    const int64_t most = count_files(given[0]) + count_files(given[1]) + count_files(given[2]);
-    ith_lora_file *loras = malloc((size_t)(most + 1) * sizeof *loras);
+    ith_lora_file *loras = ith_lora_read_lists(lists, &all.lora_count);
     *out = NULL;
-    for (int i = 0; i < 3 && loras; i++)
-        if (given[i] && (copies[i] = strdup(given[i])))
-            all.lora_count += cut(copies[i], experts[i], loras + all.lora_count);
-        else if (given[i])
-            status = ITH_ERR_MEMORY;
     all.loras = loras;
-    if (!loras)
-        status = ITH_ERR_MEMORY;
-    if (!status)
-        status = ith_pipeline_open_files(context, &all, out);
-    for (int i = 0; i < 3; i++)
-        free(copies[i]);
+    const ith_status status = loras ? ith_pipeline_open_files(context, &all, out) : ITH_ERR_MEMORY;
     free(loras);
     return status;
 }

@@ -19,11 +19,10 @@ typedef struct ith_lora_lists {
 int ith_lora_add_options(ith_option *table, int count, size_t offset);
 /* Prints the options that name these files, quoted for a shell, each after a space. */
 void ith_lora_print_options(const ith_lora_lists *lists, FILE *to);
-/* The names of all LoRA files, in one allocation that the caller frees. *count: how many there are. NULL: there is no
- * memory. */
-char **ith_lora_names(const ith_lora_lists *lists, int64_t *count);
-/* Opens a model with LoRA files (ith_pipeline_open_files). The text behind the last colon of a name is its strength if
- * it is a number. */
+/* All LoRA files of the lists. The text behind the last colon of a name is its strength if it is a number. The files
+ * and their names are one allocation, which the caller frees. *count: the number of files. NULL: there is no memory. */
+ith_lora_file *ith_lora_read_lists(const ith_lora_lists *lists, int64_t *count);
+/* Opens a model with LoRA files (ith_pipeline_open_files). */
 ith_status ith_lora_open_model(ith_context *context, const ith_model_files *files, const ith_lora_lists *lists,
                                ith_pipeline **out);
 

@@ -7,25 +7,23 @@
 
 #include <string.h>
 
-#define ROW(name, argument, help, member, letter)                                                                      \
-    {                                                                                                                  \
-        name, argument, help, ITH_OPTION_TEXT, ITH_FROM_CONFIG, offsetof(ith_model_files, member), 0, 0, NULL, letter  \
-    }
+#define AT(member) offsetof(ith_model_files, member)
 static const ith_option rows[] = {
-    ROW("model", "DIR", "Folder of a model: in the layout of diffusers, or with weight files that are recognised",
-        folder, 'm'),
-    ROW("dit", "FILE", "Weights of the transformer: .safetensors or .gguf; for shards, the first one or the index", dit,
-        0),
-    ROW("dit-high", "FILE", "Weights of the high-noise expert, for models with two, such as A14B", dit_high, 0),
-    ROW("dit-low", "FILE", "Weights of the low-noise expert", dit_low, 0),
-    ROW("vae", "FILE", "Weights of the autoencoder", vae, 0),
-    ROW("text-encoder", "FILE", "Weights of the umT5 text encoder", text_encoder, 0),
-    ROW("tokenizer", "FILE", "spiece.model or tokenizer.json, or its folder (found in or beside the other files)",
-        tokenizer, 0),
-    ROW("variant", "NAME", "Take the files NAME.VARIANT.safetensors of --model where they exist, for example fp16",
-        variant, 0),
+    {"model", "DIR", "Folder of a model: in the layout of diffusers, or with weight files that are recognised",
+     ITH_OPTION_TEXT, .offset = AT(folder), .letter = 'm'},
+    {"dit", "FILE", "Weights of the transformer: .safetensors or .gguf; for shards, the first one or the index",
+     ITH_OPTION_TEXT, .offset = AT(dit)},
+    {"dit-high", "FILE", "Weights of the high-noise expert, for models with two, such as A14B", ITH_OPTION_TEXT,
+     .offset = AT(dit_high)},
+    {"dit-low", "FILE", "Weights of the low-noise expert", ITH_OPTION_TEXT, .offset = AT(dit_low)},
+    {"vae", "FILE", "Weights of the autoencoder", ITH_OPTION_TEXT, .offset = AT(vae)},
+    {"text-encoder", "FILE", "Weights of the umT5 text encoder", ITH_OPTION_TEXT, .offset = AT(text_encoder)},
+    {"tokenizer", "FILE", "spiece.model or tokenizer.json, or its folder (found in or beside the other files)",
+     ITH_OPTION_TEXT, .offset = AT(tokenizer)},
+    {"variant", "NAME", "Take the files NAME.VARIANT.safetensors of --model where they exist, for example fp16",
+     ITH_OPTION_TEXT, .offset = AT(variant)},
 };
-#undef ROW
+#undef AT
 
 int ith_model_add_options(ith_option *table, int count, size_t offset)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints reports as JSON (json_print.h). */
+/* The values of reports in JSON (json_print.h). */
 #include "json_print.h"
 
 #include "../cli.h"
 #include "text_value.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,16 @@ json_t *ith_cli_json_text(const char *text)
     json_t *json = json_string(copy ? copy : text);
     free(copy);
     return json;
+}
+
+json_t *ith_cli_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *ith_cli_json_about(const char *name, const char *about)
+{
+    return json_pack("{s:o, s:o}", "name", ith_cli_json_text(name), "about", ith_cli_json_text(about));
 }
 
 int ith_cli_json_dump(const json_t *value, const char *what, size_t layout)

@@ -71,12 +71,26 @@ bool ith_text_flag(const char *text, bool *value)
     return true;
 }
 
+bool ith_text_is_among(const char *text, const char *const *list)
+{
+    while (*list && strcmp(text, *list) != 0)
+        list++;
+    return *list;
+}
+
 void ith_text_of_number(double value, char text[40])
 {
     int digits = 6;
     do
         snprintf(text, 40, "%.*g", digits, value);
     while (strtod(text, NULL) != value && ++digits <= 17);
+}
+
+void ith_text_print_number(FILE *to, double value)
+{
+    char text[40];
+    ith_text_of_number(value, text);
+    fputs(text, to);
 }
 
 /* The number of bytes of the UTF-8 character at `text` that YAML takes for the end of a line (U+0085, U+2028, U+2029);
@@ -119,24 +133,33 @@ static unsigned hidden_code(const unsigned char *c)
     return 0;
 }
 
-int ith_text_escape(const char *text, char out[8])
+/* Prints the first character of a text as it stands between double quotes in YAML, and returns its bytes. */
+static int print_escaped(FILE *to, const char *text)
 {
     const int breaks = line_break(text), bytes = character_bytes((const unsigned char *)text);
     const unsigned char byte = (unsigned char)*text;
     const unsigned hidden = bytes > 1 ? hidden_code((const unsigned char *)text) : 0;
     if (breaks == 2)
-        snprintf(out, 8, "\\N");
+        fputs("\\N", to);
     else if (breaks == 3)
-        snprintf(out, 8, "\\%c", (unsigned char)text[2] == 0xa8 ? 'L' : 'P');
+        fprintf(to, "\\%c", (unsigned char)text[2] == 0xa8 ? 'L' : 'P');
     else if (byte == '"' || byte == '\\')
-        snprintf(out, 8, "\\%c", *text);
+        fprintf(to, "\\%c", *text);
     else if (byte < 0x20 || byte == 0x7f)
-        snprintf(out, 8, "\\x%02x", byte);
+        fprintf(to, "\\x%02x", byte);
     else if (hidden)
-        snprintf(out, 8, "\\u%04x", hidden & 0xffffu);
+        fprintf(to, "\\u%04x", hidden);
     else
-        snprintf(out, 8, "%.*s", bytes ? bytes : 1, bytes ? text : "?");
+        fprintf(to, "%.*s", bytes ? bytes : 1, bytes ? text : "?");
     return bytes ? bytes : 1;
+}
+
+void ith_text_print_quoted(FILE *to, const char *text)
+{
+    fputc('"', to);
+    while (*text)
+        text += print_escaped(to, text);
+    fputc('"', to);
 }
 
 void ith_text_clean(char *text)

@@ -18,12 +18,15 @@ bool ith_text_number(const char *text, double *value);
 bool ith_text_pair(const char *text, double value[2]);
 bool ith_text_flag(const char *text, bool *value);
 
+/* Whether a text is one of a list, which ends with NULL. */
+bool ith_text_is_among(const char *text, const char *const *list);
+
 /* Writes a number with the fewest digits, six or more, that give the same number again. */
 void ith_text_of_number(double value, char text[40]);
+void ith_text_print_number(FILE *to, double value);
 bool ith_text_is_utf8(const char *text);
-/* Writes the first character of `text` as it stands between double quotes in YAML; '?' for a byte that is no UTF-8.
- * Returns its bytes in `text`. */
-int ith_text_escape(const char *text, char out[8]);
+/* Prints a text in double quotes, as YAML has it; '?' stands for a byte that is no UTF-8. */
+void ith_text_print_quoted(FILE *to, const char *text);
 /* Replaces each byte of a control character, and each that is no UTF-8, by '?'. Names of files and names in files may
  * have such bytes, which end a line or are commands to a terminal. */
 void ith_text_clean(char *text);

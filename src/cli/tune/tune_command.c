@@ -16,7 +16,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,48 +23,47 @@
 #define DEFAULT_PROBLEM "wan2.1-1.3b-480p"
 
 #define AT(member) offsetof(ith_tune_settings, member)
-#define WHOLE(member, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
-#define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
-#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
 static const ith_option rows[] = {
     {.help = "Or sizes:"},
     {"problem", "NAME", "The sizes and the length of a published model (" DEFAULT_PROBLEM ", if no size is given)",
-     TEXT(problem)},
-    {"seq", "N[,N..]", "Queries and keys", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
-    {"heads", "N", "Heads (12)", WHOLE(heads, LARGEST)},
-    {"head-dim", "N", "Head size (128)", WHOLE(head_dim, LARGEST)},
-    {"ffn-dim", "N", "Hidden width of the feed-forward network (4 times the width of a row)", WHOLE(ffn_dim, LARGEST)},
-    {"dtype", "T[,T..]", "f32, bf16, f16 (bf16)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(dtype), 0, 0,
-     ith_attend_dtype_word, 0},
-    {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
-     ith_attend_softmax_word, 0},
-    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the one that a plan takes)", TEXT(kernel)},
-    ITH_DEVICE_OPTION(AT(device)),
-    {"ranks", "N", "Ranks of this process whose strategies are compared (1: none)", WHOLE(ranks, ITH_CLI_RANKS_MAX)},
-    {"threads", "N", "Threads (all cores)", WHOLE(threads, ITH_CLI_THREADS_MAX)},
+     ITH_OPTION_TEXT, .offset = AT(problem)},
+    {"seq", "N[,N..]", "Queries and keys", ITH_OPTION_WHOLES, .offset = AT(seq), .least = 1, .most = LARGEST},
+    {"heads", "N", "Heads (12)", ITH_OPTION_WHOLE, .offset = AT(heads), .least = 1, .most = LARGEST},
+    {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, .offset = AT(head_dim), .least = 1, .most = LARGEST},
+    {"ffn-dim", "N", "Hidden width of the feed-forward network (4 times the width of a row)", ITH_OPTION_WHOLE,
+     .offset = AT(ffn_dim), .least = 1, .most = LARGEST},
+    {"dtype", "T[,T..]", "f32, bf16, f16 (bf16)", ITH_OPTION_WORDS, .offset = AT(dtype), .word = ith_attend_dtype_word},
+    {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, .offset = AT(softmax),
+     .word = ith_attend_softmax_word},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the one that a plan takes)", ITH_OPTION_TEXT,
+     .offset = AT(kernel)},
+    ITH_DEVICE_OPTION("attention", AT(device)),
+    {"ranks", "N", "Ranks of this process whose strategies are compared (1: none)", ITH_OPTION_WHOLE,
+     .offset = AT(ranks), .least = 1, .most = ITH_CLI_RANKS_MAX},
+    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, .offset = AT(threads), .least = 1,
+     .most = ITH_CLI_THREADS_MAX},
     {.help = "How:"},
-    {"budget", "SECONDS", "Time that the command may take (60)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(budget), 0.01,
-     1e7, NULL, 0},
-    {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", FLAG(alone)},
-    {"again", NULL, "Measure again what wisdom and the journal already have", FLAG(again)},
+    {"budget", "SECONDS", "Time that the command may take (60)", ITH_OPTION_NUMBER, .offset = AT(budget), .least = 0.01,
+     .most = 1e7},
+    {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", ITH_OPTION_FLAG,
+     .offset = AT(alone)},
+    {"again", NULL, "Measure again what wisdom and the journal already have", ITH_OPTION_FLAG, .offset = AT(again)},
     {"wisdom", "FILE",
      "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which 'attend', 'bench attention', 'bench "
      "generate' and 'generate' read)",
-     TEXT(wisdom)},
+     ITH_OPTION_TEXT, .offset = AT(wisdom)},
     {"machine", "FILE|none",
      "Where the description of this machine is kept ($XDG_CACHE_HOME/ithaca/machine.yaml, by which 'plan', 'bench' and "
      "'generate' predict)",
-     TEXT(machine)},
-    {"json", NULL, "Print a JSON object", FLAG(json)},
+     ITH_OPTION_TEXT, .offset = AT(machine)},
+    {"json", NULL, "Print a JSON object", ITH_OPTION_FLAG, .offset = AT(json)},
     {.help = "Several processes, which mpirun, mpiexec or srun has started, measure the links between them alone:"},
-    {"transport", "auto|local|mpi", "How processes reach one another, as in 'ithaca attend'", TEXT(launch.transport)},
+    {"transport", "auto|local|mpi", "How processes reach one another, as in 'ithaca attend'", ITH_OPTION_TEXT,
+     .offset = AT(launch.transport)},
     {"timeout", "SECONDS", "End the run when a rank gives no sign of life for this long (60)", ITH_OPTION_NUMBER,
-     ITH_FROM_CONFIG, AT(launch.timeout), 0.1, 1e6, NULL, 0},
+     .offset = AT(launch.timeout), .least = 0.1, .most = 1e6},
 };
 #undef AT
-#undef WHOLE
-#undef TEXT
-#undef FLAG
 
 static const char doc[] =
     "Measure this machine, and find the tiles and strategies with which attention is fastest on it. The answers become "

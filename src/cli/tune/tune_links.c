@@ -3,16 +3,13 @@
  * together (ith_machine_measure), and puts them into the description of this machine, which the process of rank 0
  * reads and writes. The other figures of the description stay; one process measures them best. */
 #include "../cli.h"
-#include "../launch/interrupt.h"
 #include "../machine/machine_file.h"
 #include "../option/complaint.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 #include "tune_command.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -98,7 +95,7 @@ static int print_json(const links_command *c)
                                                 ith_cli_json_number(l->copy_bytes_per_second), "setup_seconds",
                                                 ith_cli_json_number(l->setup_seconds)));
     }
-    json_t *all = json_pack("{s:s, s:o}", "machine", c->t->machine_path, "levels", levels);
+    json_t *all = json_pack("{s:o, s:o}", "machine", ith_cli_json_text(c->t->machine_path), "levels", levels);
     return ith_cli_json_print(all, "the report", JSON_REAL_PRECISION(6) | JSON_INDENT(1));
 }
 

@@ -18,20 +18,11 @@ static void show_measuring(void *user, int64_t done, int64_t total)
     ith_tune_show(user, "this machine: %lld of %lld", (long long)done, (long long)total);
 }
 
-/* Whether a description has rates of some kernel for a type and head size. */
-static bool has_rates(const ith_machine *m, ith_dtype dtype, int64_t head_dim)
-{
-    for (int64_t i = 0; i < m->attention_count; i++)
-        if (m->attention[i].dtype == dtype && m->attention[i].head_dim == head_dim)
-            return true;
-    return false;
-}
-
 /* Whether a description has all that this command would measure. */
 static bool is_complete(const ith_tune *t, const ith_machine *m)
 {
     for (int i = 0; i < t->settings->dtype.count; i++)
-        if (!has_rates(m, (ith_dtype)t->settings->dtype.values[i], t->video.head_dim))
+        if (!ith_machine_has_attention(m, (ith_dtype)t->settings->dtype.values[i], t->video.head_dim))
             return false;
     return m->level_count > 0 && (m->product_count > 0 || !t->has_video);
 }
@@ -45,19 +36,8 @@ static ith_machine_attention *merge_attention(const ith_machine *now, const ith_
         return NULL;
     memcpy(rows, now->attention, (size_t)now->attention_count * sizeof *rows);
     for (int64_t i = 0; i < old->attention_count; i++)
-        if (!has_rates(now, old->attention[i].dtype, old->attention[i].head_dim))
+        if (!ith_machine_has_attention(now, old->attention[i].dtype, old->attention[i].head_dim))
             rows[(*count)++] = old->attention[i];
-    return rows;
-}
-
-/* Copies the old rows of products, or the new ones if there are any. The result is allocated. */
-static ith_machine_product *merge_products(const ith_machine *now, const ith_machine *old, int64_t *count)
-{
-    const ith_machine *from = now->product_count ? now : old;
-    ith_machine_product *rows = calloc((size_t)from->product_count + 1, sizeof *rows);
-    *count = from->product_count;
-    if (rows && from->product_count)
-        memcpy(rows, from->products, (size_t)from->product_count * sizeof *rows);
     return rows;
 }
 
@@ -66,25 +46,14 @@ static ith_machine_product *merge_products(const ith_machine *now, const ith_mac
 static int merge(ith_tune *t, const ith_machine *now, const ith_machine *old)
 {
     const bool deeper = old->level_count > now->level_count; /* links between processes and hosts, measured elsewhere */
-    const ith_machine *linked = deeper ? old : now;
-    ith_machine m = *now;
-    ith_machine_level *levels = calloc((size_t)linked->level_count + 1, sizeof *levels);
-    if (levels)
-        memcpy(levels, linked->levels, (size_t)linked->level_count * sizeof *levels);
-    m.levels = levels, m.level_count = linked->level_count;
-    m.attention = merge_attention(now, old, &m.attention_count);
-    m.products = merge_products(now, old, &m.product_count);
-    t->machine = m;
-    if (m.levels && m.attention && m.products)
-        return ITH_EXIT_DONE;
-    ith_machine_file_free(&t->machine);
-    return ith_cli_error("there is no memory for the description of this machine");
-}
-
-static bool is_interrupted(void *user)
-{
-    (void)user;
-    return ith_interrupt_came() != 0;
+    const ith_machine *linked = deeper ? old : now, *multiplied = now->product_count ? now : old;
+    ith_machine *m = &t->machine;
+    *m = *now;
+    m->level_count = linked->level_count, m->product_count = multiplied->product_count;
+    m->levels = ith_machine_file_copy_rows(linked->levels, m->level_count, sizeof *m->levels);
+    m->attention = merge_attention(now, old, &m->attention_count);
+    m->products = ith_machine_file_copy_rows(multiplied->products, m->product_count, sizeof *m->products);
+    return ith_machine_file_check_rows(m);
 }
 
 /* Measures products at the sizes of the model. */
@@ -92,7 +61,7 @@ static int measure_products(ith_tune *t, double seconds, ith_machine *now, ith_m
 {
     ith_tune_show(t, "this machine: linear layers and convolutions");
     ith_video_measure_options measuring = ITH_VIDEO_MEASURE_OPTIONS_INIT;
-    measuring.seconds = seconds, measuring.should_stop = is_interrupted;
+    measuring.seconds = seconds, measuring.should_stop = ith_interrupt_stops;
     ith_status status = ith_video_measure(t->context, &t->video, NULL, ITH_CFG_BATCH, now, (int)t->settings->ranks,
                                           &measuring, products, &now->product_count, NULL);
     now->products = products;

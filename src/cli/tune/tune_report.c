@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints what `ithaca tune` has found, as a table or as JSON. */
-#include "../cli.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 #include "tune_command.h"
 
@@ -115,7 +113,7 @@ int ith_tune_print_json(const ith_tune *t)
         json_array_append_new(tiles, cell_json(&t->cells[i]));
     for (int i = 0; i < t->strategy_count; i++)
         json_array_append_new(strategies, strategy_json(&t->strategies[i], (int)t->settings->ranks));
-    json_t *all = json_pack("{s:b, s:s, s:s, s:o, s:o}", "complete", !t->late, "wisdom", t->wisdom, "machine",
-                            t->machine_path, "tiles", tiles, "strategies", strategies);
+    json_t *all = json_pack("{s:b, s:o, s:o, s:o, s:o}", "complete", !t->late, "wisdom", ith_cli_json_text(t->wisdom),
+                            "machine", ith_cli_json_text(t->machine_path), "tiles", tiles, "strategies", strategies);
     return ith_cli_json_print(all, "the report", JSON_REAL_PRECISION(6) | JSON_INDENT(1));
 }

@@ -13,8 +13,10 @@
 #include <string.h>
 
 enum { TURNS = 2, MOST_TRIALS = 4, LEAST_TOKENS = 1024 };
-/* share of the remaining time that the search for one cell may take, and the seconds that it takes at most */
-static const double SEARCH_SHARE = 0.3, SEARCH_SECONDS = 10, TRIAL_SHARE = 0.5;
+/* The search for one cell takes this share of the remaining time, and at most these seconds. */
+static const double SEARCH_SHARE = 0.3, SEARCH_SECONDS = 10;
+/* The trials of one cell take about this share of the remaining time. */
+static const double TRIAL_SHARE = 0.5;
 
 /* A search for the tiles of one cell. */
 typedef struct tile_search {

@@ -9,12 +9,10 @@
 #include "../launch/thread_limit.h"
 #include "../shared_option/attend_options.h"
 #include "../shared_option/device_option.h"
-#include "../support/json_number.h"
 #include "../support/json_print.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The values of the command's options. */
 typedef struct verify_settings {
@@ -55,32 +53,31 @@ static const char *mask_word(int value)
 #define LARGEST 1e6 /* upper limit of sizes */
 #define AT(member) offsetof(verify_settings, member)
 static const ith_option own_rows[] = {
-    {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST,
-     NULL, 0},
-    {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(kv_seq), 0, LARGEST, NULL, 0},
-    {"batch", "N", "Batch (2)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(batch), 1, LARGEST, NULL, 0},
-    {"heads", "N", "Heads (6)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
-    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
-     AT(kv_heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST, NULL, 0},
-    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
-     ith_attend_dtype_word, 0},
+    {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, .offset = AT(seq), .least = 1,
+     .most = LARGEST},
+    {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, .offset = AT(kv_seq), .least = 0, .most = LARGEST},
+    {"batch", "N", "Batch (2)", ITH_OPTION_WHOLE, .offset = AT(batch), .least = 1, .most = LARGEST},
+    {"heads", "N", "Heads (6)", ITH_OPTION_WHOLE, .offset = AT(heads), .least = 1, .most = LARGEST},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, .offset = AT(kv_heads),
+     .least = 1, .most = LARGEST},
+    {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, .offset = AT(head_dim), .least = 1, .most = LARGEST},
+    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, .offset = AT(dtype),
+     .word = ith_attend_dtype_word},
     {"mask", "none|lengths|bool|additive",
      "lengths: a number of keys for each batch entry; bool, additive: a mask for each query (none)", ITH_OPTION_WORD,
-     ITH_FROM_CONFIG, AT(mask), 0, 0, mask_word, 0},
-    {"ranks", "N", "Ranks in this process (4; over several processes 1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ranks),
-     1, 256, NULL, 0},
-    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
-     ITH_CLI_THREADS_MAX, NULL, 0},
-    {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(kernel), 0,
-     0, NULL, 0},
-    ITH_DEVICE_OPTION(AT(device)),
+     .offset = AT(mask), .word = mask_word},
+    {"ranks", "N", "Ranks in this process (4; over several processes 1)", ITH_OPTION_WHOLE, .offset = AT(ranks),
+     .least = 1, .most = 256},
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, .offset = AT(threads),
+     .least = 1, .most = ITH_CLI_THREADS_MAX},
+    {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, .offset = AT(kernel)},
+    ITH_DEVICE_OPTION("attention", AT(device)),
     {"logits", "X",
      "Standard deviation of the logits of the last head; it grows from 1 in the first head (30: the last heads fail "
      "the gate of fixed_m)",
-     ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(logits), 1e-6, 1e6, NULL, 0},
-    {"seed", "N", "Seed of the random numbers (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
-    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL, 0},
+     ITH_OPTION_NUMBER, .offset = AT(logits), .least = 1e-6, .most = 1e6},
+    {"seed", "N", "Seed of the random numbers (0)", ITH_OPTION_SEED, .offset = AT(seed)},
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, .offset = AT(json)},
 };
 #undef AT
 
@@ -89,13 +86,12 @@ static const char doc[] =
     "softmax, smoothing, exchange and kernel, and compare each with a float64 softmax."
     "\v"
     "error is the relative L2 difference of o where it comes nearest to its bound. In each head the bound is twice "
-    "the error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or "
-    "the rounding of o itself if that is more, or 2^-17 over the root of the number of keys; in all heads "
-    "together whose lse is below 30 it is 2^-8 for bf16, 2^-10 for f16 and 5e-6 for f32. For n numbers "
-    "each bound is 1 + 8 / sqrt(n) times as much, because errors of few numbers scatter. lse is the largest difference "
-    "of lse, relative where lse is larger than 1. "
-    "single says whether a ulysses plan gives the bits of a single rank. Every plan is executed twice, and must give "
-    "the same bits. The exit status is 1 if any plan fails.";
+    "the error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or the "
+    "rounding of o itself if that is more, or 2^-17 over the root of the number of keys; over all heads whose lse "
+    "is below 30 it is 2^-8 for bf16, 2^-10 for f16 and 5e-6 for f32. For n numbers each bound is 1 + 8 / "
+    "sqrt(n) times as much, because errors of few numbers scatter. lse is the largest difference of lse, relative "
+    "where lse is larger than 1. single says whether a ulysses plan gives the bits of a single rank. Every plan is "
+    "executed twice, and must give the same bits. The exit status is 1 if any plan fails.";
 
 static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 
@@ -214,7 +210,7 @@ static json_t *plan_json(const ith_verify_plan *plan)
     if (row)
         json_object_update_new(row, verdict);
     if (row && *plan->why)
-        json_object_set_new(row, "why", json_string(plan->why));
+        json_object_set_new(row, "why", ith_cli_json_text(plan->why));
     return row;
 }
 

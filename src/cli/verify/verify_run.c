@@ -13,15 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* f32 rounds logits in base 2 of up to 128, and with them each p, by 2^-18 and more; with few keys the error of one
- * plain implementation may be much smaller by chance. Errors of p are independent, and o is a mean over keys. */
+/* f32 rounds logits, which are up to 128 in base 2, by 2^-18 and more. This error is also the relative error of each p.
+ * With few keys the error of one plain implementation may be much smaller by chance. The errors of all p are
+ * independent, and o is a mean over keys, so the error of o falls with the root of their number. */
 #define FEW_KEYS_BOUND(keys) (0x1p-17 / sqrt((double)(keys)))
 /* fixed_m subtracts an offset of up to 192 in base 2 (the gate) from logits of as much. f32 rounds the difference, of
  * up to 384, by 2^-16, and then lse by half as much. */
 #define FIXED_M_LSE_BOUND 0x1p-15
-/* The relative error of n numbers is a root of the mean of n squares, and scatters by 1 / sqrt(2 n) of itself. Its
- * ratio to the error of a plain implementation, which scatters as much, does so by 1 / sqrt(n). Bounds grow by eight
- * times that, which matters for few numbers only. */
+/* The relative error of n numbers is a root of the mean of n squares, and scatters by 1 / sqrt(2 n) of itself. The
+ * error of a plain implementation scatters as much, so the ratio of the two scatters by 1 / sqrt(n). Bounds grow by
+ * eight times this share, which matters for few numbers only. */
 #define SCATTER 8
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
@@ -41,7 +42,7 @@ static double scatter(int64_t n)
 }
 
 /* Fills in the bounds. The bound of a head is max(2 * error of a plain implementation, error of rounding o, bound of
- * few keys), times what its numbers scatter by. */
+ * few keys) * scatter. */
 static bool find_bounds(ith_verify *v)
 {
     static const double least_lse_bound = 1e-5;

@@ -9,10 +9,9 @@
 #include "local.h"
 
 #include "../../base/arena.h"
+#include "../../base/monotonic.h"
 #include "../../base/team_limit.h"
 #include "../comm.h"
-
-#include <time.h>
 
 /* Lays out a group and its arrays in one allocation. Returns NULL while the arena only counts bytes. */
 static local_group *group_lay_out(int ranks, ith_arena *arena)
@@ -77,16 +76,8 @@ static bool world_init_locks(local_world *world)
     if (pthread_mutex_init(&world->lock, NULL))
         return false;
     world->locks_made = 1;
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes))
-        return false;
-    bool made = !pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    for (int i = 0; made && i < world->size; i++) {
-        made = !pthread_cond_init(&world->wake[i], &attributes);
-        world->wakes_made += made;
-    }
-    pthread_condattr_destroy(&attributes);
-    return made;
+    world->wakes_made = ith_monotonic_conditions(world->wake, world->size);
+    return world->wakes_made == world->size;
 }
 
 static ith_status world_create(ith_context *context, int ranks, local_world **out)

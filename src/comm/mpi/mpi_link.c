@@ -19,11 +19,11 @@
 #define GRACE_NS 500000000
 
 enum {
-    RECEIVES = 16,  /* receives that are posted */
-    MOST_SENDS = 8, /* send buffers of one process, fewer in large groups */
-    LEAST_SENDS = 2,
-    /* the number of all send buffers, divided by the processes; each gets LEAST_SENDS to MOST_SENDS of them */
+    RECEIVES = 16, /* receives that are posted */
+    /* The processes share SENDS_IN_ALL send buffers; each gets at least LEAST_SENDS and at most MOST_SENDS of them. */
     SENDS_IN_ALL = 512,
+    LEAST_SENDS = 2,
+    MOST_SENDS = 8,
     TAG = 1,
     LAST_CALLS = 64, /* calls in which MPI can send its last buffered messages, before a link is closed */
     AT_ONCE = 65536, /* bytes of the longest message, with its head, that Open MPI sends over TCP without asking */
@@ -45,9 +45,10 @@ struct mpi_link {
     MPI_Comm comm;
     mpi_party party;
     char reason[256];                                /* not empty: an MPI call failed */
-    int64_t failed_ns;                               /* when it failed */
-    bool failed, lost, left;                         /* the group has failed; a process has died; has said goodbye */
-    int others_closed;                               /* other processes that have closed their links */
+    int64_t failed_ns;                               /* the time of that call */
+    bool failed;                                     /* the group has failed */
+    bool lost, left;                                 /* a process has died or given up; has said goodbye */
+    int others_closed;                               /* number of other processes that have closed their links */
     int depth;                                       /* send buffers of each process */
     outbox *outboxes;                                /* [processes] */
     MPI_Request *sends, receives[RECEIVES], barrier; /* sends: [processes][depth] */
@@ -98,7 +99,7 @@ static char *buffer_at(const mpi_link *l, int process, int64_t n)
     return l->send_buffers + ((int64_t)process * l->depth + n % l->depth) * ITH_LINK_BYTES;
 }
 
-/* Takes note of the sends to a process that are complete, in order. */
+/* Counts the sends to a process that are complete, in order. */
 static void settle(mpi_link *l, int process)
 {
     outbox *out = &l->outboxes[process];
@@ -314,8 +315,8 @@ static bool finish_link(mpi_link *l)
     return l->waiting && check(l, MPI_Test(&l->barrier, &done, MPI_STATUS_IGNORE), "MPI_Test") && done;
 }
 
-/* Looks at the control connections of a closed link. Returns false if a process has died, or has given up: one that
- * says goodbye before this process has entered the barrier has not passed it. */
+/* Looks at the control connections of a closed link. Returns false if a process has died, or has given up: a process
+ * that says goodbye before this process has entered the barrier cannot have passed the barrier. */
 static bool hear_closed(mpi_link *l)
 {
     int process = 0;
@@ -326,8 +327,8 @@ static bool hear_closed(mpi_link *l)
     return !l->lost && !l->reason[0] && (l->waiting || !l->left);
 }
 
-/* One step of the end of all closed links. Returns false if one cannot end. *finished: all are at their end. *bye: a
- * process has passed the barrier of one. */
+/* One step of the end of all closed links. Returns false if a link cannot end. Sets *finished to whether all have ended
+ * and *bye to true if a process has passed the barrier of a link. */
 static bool finish_closed(bool *finished, bool *bye)
 {
     *finished = true;
@@ -340,7 +341,7 @@ static bool finish_closed(bool *finished, bool *bye)
     return true;
 }
 
-/* Whether a process that has a closed link too has sent no pulse for some seconds. */
+/* Whether a process of a closed link has sent no pulse for `seconds`. */
 static bool one_is_silent(double seconds)
 {
     for (const mpi_link *l = closed_links; l; l = l->next)

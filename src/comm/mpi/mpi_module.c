@@ -45,19 +45,19 @@ typedef struct meeting_place {
     mpi_presence *presence;
     ith_watch *watch;
     version_record *versions;     /* [size]: of each MPI rank */
-    ith_link_guest *hosts;        /* [size]: of each MPI rank */
+    ith_link_guest *guests;       /* [size]: of each MPI rank */
     ith_watch_address *addresses; /* [size]: of each process */
     MPI_Request *requests;        /* [2][size]: receives and sends of a gather */
     MPI_Status *statuses;         /* [2][size]: of the requests */
     bool *heard;                  /* [size]: whether the record of each MPI rank has arrived */
     int peer;                     /* the MPI rank of the last message that was begun; -1: none */
-    bool abandoned;               /* MPI may still use the memory */
+    bool abandoned;               /* MPI may still use the memory of the gathers */
     mpi_party party;
     char *sentence;
     size_t bytes;
 } meeting_place;
 
-/* Calls of MPI cannot be taken back: from now on MPI is not used. */
+/* Gives up MPI in this process, because calls of MPI cannot be taken back. Returns `status`. */
 static ith_status abandon(meeting_place *m, ith_status status)
 {
     ith_mpi_give_up();
@@ -65,7 +65,7 @@ static ith_status abandon(meeting_place *m, ith_status status)
     return status;
 }
 
-/* Names the processes that a gather waits for. */
+/* Ends a wait whose time is over, and names the processes that it waited for. gathers: it was the wait of a gather. */
 static ith_status explain(meeting_place *m, bool gathers)
 {
     char blame[256];
@@ -85,7 +85,8 @@ static ith_status explain(meeting_place *m, bool gathers)
     return abandon(m, ITH_ERR_TIMEOUT);
 }
 
-/* A call of MPI has failed. If a process has died, its death may show a little later, so this function waits for it. */
+/* Explains a call of MPI that has failed. If a process has died, its death may show a little later, so this function
+ * waits for it. */
 static ith_status fail(meeting_place *m, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "", who[64] = "", blame[256];
@@ -106,7 +107,7 @@ static ith_status fail(meeting_place *m, int code)
     return abandon(m, ITH_ERR_IO);
 }
 
-/* This process alone has failed: its sentence names it to the others. */
+/* Writes the sentence of a failure of this process alone, which names this process to the others. */
 static ith_status fail_alone(meeting_place *m, ith_status status, const char *reason)
 {
     char host[ITH_WATCH_NAME];
@@ -115,7 +116,7 @@ static ith_status fail_alone(meeting_place *m, ith_status status, const char *re
     return status;
 }
 
-/* Waits a little for something that should happen until the time `end`. Looks at the processes of this host. */
+/* Waits for a moment, for something that should happen until the time `end`. Looks at the processes of this host. */
 static ith_status wait_a_little(meeting_place *m, double end, bool gathers)
 {
     if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
@@ -189,7 +190,7 @@ static ith_status await_requests(meeting_place *m, int code)
     return status ? status : fail(m, code);
 }
 
-/* all [size][bytes], of which each process has filled in its own record, becomes the records of all MPI ranks. */
+/* Gathers the records of all MPI ranks in all [size][bytes], in which this process has filled in its own. */
 static ith_status gather(meeting_place *m, void *all, size_t bytes)
 {
     char *mine = (char *)all + (size_t)m->mpi_rank * bytes;
@@ -215,7 +216,7 @@ static ith_status compare_versions(meeting_place *m)
     version_record *mine = &m->versions[m->mpi_rank];
     snprintf(mine->module, sizeof mine->module, "%s", ITH_VERSION_TEXT);
     snprintf(mine->library, sizeof mine->library, "%s", ith_version());
-    snprintf(mine->host, sizeof mine->host, "%s", m->hosts[m->mpi_rank].address.name);
+    snprintf(mine->host, sizeof mine->host, "%s", m->guests[m->mpi_rank].address.name);
     ith_status status = gather(m, m->versions, sizeof *m->versions);
     for (int i = 0; i < m->size && !status; i++) {
         const version_record *first = &m->versions[0], *one = &m->versions[i];
@@ -236,9 +237,9 @@ static ith_status compare_versions(meeting_place *m)
 /* Numbers the processes host by host. */
 static void number_processes(meeting_place *m)
 {
-    ith_link_number(m->hosts, m->size, m->party.all, m->party.numbers);
+    ith_link_number(m->guests, m->size, m->party.all, m->party.numbers);
     for (int i = 0; i < m->size; i++) {
-        m->addresses[m->party.numbers[i]] = m->hosts[i].address;
+        m->addresses[m->party.numbers[i]] = m->guests[i].address;
         m->party.mpi_ranks[m->party.numbers[i]] = i;
     }
     m->party.process = m->party.numbers[m->mpi_rank];
@@ -276,9 +277,9 @@ static ith_status meet(meeting_place *m, int ranks)
             "a process of an earlier group does not answer, so MPI cannot be used again: start the processes anew");
         status = abandon(m, ITH_ERR_UNSUPPORTED);
     }
-    m->hosts[m->mpi_rank].ranks = ranks;
+    m->guests[m->mpi_rank].ranks = ranks;
     if (!status)
-        status = gather(m, m->hosts, sizeof *m->hosts);
+        status = gather(m, m->guests, sizeof *m->guests);
     if (status)
         return status;
     number_processes(m);
@@ -289,7 +290,7 @@ static void free_meeting(meeting_place *m)
 {
     if (!m->abandoned) {
         free(m->versions);
-        free(m->hosts);
+        free(m->guests);
         free(m->requests);
         free(m->statuses);
     }
@@ -303,7 +304,7 @@ static bool allocate(meeting_place *m)
 {
     size_t size = (size_t)m->size;
     m->versions = calloc(size, sizeof *m->versions);
-    m->hosts = calloc(size, sizeof *m->hosts);
+    m->guests = calloc(size, sizeof *m->guests);
     m->requests = calloc(2 * size, sizeof(MPI_Request));
     m->statuses = calloc(2 * size, sizeof *m->statuses);
     m->heard = calloc(size, sizeof *m->heard);
@@ -311,7 +312,7 @@ static bool allocate(meeting_place *m)
     m->party.mpi_ranks = calloc(size, sizeof *m->party.mpi_ranks);
     m->party.numbers = calloc(size, sizeof *m->party.numbers);
     m->party.all = calloc(size, sizeof *m->party.all);
-    return m->versions && m->hosts && m->requests && m->statuses && m->heard && m->addresses && m->party.mpi_ranks &&
+    return m->versions && m->guests && m->requests && m->statuses && m->heard && m->addresses && m->party.mpi_ranks &&
            m->party.numbers && m->party.all;
 }
 
@@ -323,7 +324,7 @@ static ith_status begin_meeting(meeting_place *m)
     if (!allocate(m))
         return fail_alone(m, ITH_ERR_MEMORY, "there is no memory to meet the other processes");
     char reason[256];
-    ith_watch_address *mine = &m->hosts[m->mpi_rank].address;
+    ith_watch_address *mine = &m->guests[m->mpi_rank].address;
     m->watch = ith_watch_listen(mine, reason, sizeof reason);
     if (!m->watch)
         return fail_alone(m, ITH_ERR_IO, reason);

@@ -21,9 +21,10 @@
 
 #define LOOK_SECONDS 0.01 /* between two looks at the connections */
 #define CALL_SECONDS 0.1  /* between two attempts to reach processes that have not come, if they are many */
-/* A process that fails stays for some time, to tell processes that connect later. */
-#define LATE_SECONDS 1.0 /* this time if it fails at its limit */
-#define STAY_SECONDS 5.0 /* at most this time, and not beyond its limit, if it fails earlier */
+/* A process that fails stays for some time, to tell processes that connect later: until its limit, but at least
+ * LATE_SECONDS and at most STAY_SECONDS. */
+#define LATE_SECONDS 1.0
+#define STAY_SECONDS 5.0
 
 enum { MOST_PROCESSES = 4096, MANY = 64, SENTENCE_BYTES = 512, DONE = 'd', FAILED = 'f', REFUSED = 'r' };
 
@@ -36,7 +37,8 @@ typedef struct neighbour {
 
 struct mpi_presence {
     char job[64], host[ITH_WATCH_NAME];
-    int process, size, call; /* call: how many times this process has connected before */
+    int process, size;
+    int call; /* number of earlier calls of ith_mpi_presence_begin in this process */
     int listener;
     bool refused;               /* another process has refused to connect */
     double looked, called, end; /* times: the last look, the last attempt to connect, the limit of connecting */
@@ -100,7 +102,7 @@ static bool name_job(char *text, size_t bytes)
     return text[0] != 0;
 }
 
-/* The socket's address of a process: a name in the kernel, which ends with the process, in its network namespace. */
+/* The address of a process's socket: an abstract name, which the system frees when the process ends. */
 static socklen_t address_of(const mpi_presence *p, int process, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};

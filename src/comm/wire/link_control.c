@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The control channel of a link over an ith_watch (link_control.h). */
 #include "link_control.h"
 
-#define LOOK_NS 200000 /* time between two looks at the control connections */
+#define LOOK_NS 200000 /* time between two reads of control connections that have nothing */
 
 bool ith_link_tell(void *self, int process, const void *data, size_t bytes, bool droppable)
 {

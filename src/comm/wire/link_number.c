@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers the processes of a link (link_number.h). */
 #include "link_number.h"
 
 #include <stdio.h>

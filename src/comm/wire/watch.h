@@ -68,8 +68,8 @@ typedef struct ith_watch_patience {
 /* Connects this process, number `process`, with all others, and closes the port. Collective: returns ITH_OK when all
  * processes have all their connections. Otherwise the sentence names the process that died, failed (ITH_ERR_ABORTED) or
  * did not answer in time (ITH_ERR_TIMEOUT) by `number` of its address, and its host. All processes that give up have
- * the sentence of the first one: a process that gives up stays until the others have that sentence, until its own limit
- * if need be. The caller then closes the watch. */
+ * the sentence of the first one. So a process that gives up returns only when the others have that sentence, or when
+ * both its limit and a second have passed. The caller then closes the watch. */
 ith_status ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes,
                              const ith_watch_patience *patience, char *sentence, size_t bytes);
 /* From now on a thread of this process sends a sign on every connection, several times in `seconds`, until the watch is

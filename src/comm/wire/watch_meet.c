@@ -77,25 +77,25 @@ typedef struct half_open {
 typedef struct meeting {
     ith_watch *watch;
     const ith_watch_address *all;
-    int target;       /* the process that this process connects to */
-    int missing;      /* how many processes after this one have not come */
-    int next;         /* the next address of the target */
-    double next_time; /* when it is tried at the latest */
-    int error;        /* errno of the last attempt that failed; 0: none failed */
-    /* attempts: to connect to each address of the target */
-    half_open attempts[ATTEMPTS], arrivals[ARRIVALS];
-    int oldest;           /* the arrival that is replaced when all are in use */
-    bool full;            /* this process can open no more descriptors, or the system has no more */
-    double seconds;       /* the limit */
-    double pulse_time;    /* when AWAITS is due again */
-    double turn_end;      /* if this process gives up: the end of its attempts to reach the target */
-    bool said;            /* this process has sent CONNECTED */
-    int answers;          /* how many processes have sent CONNECTED */
-    bool *answered;       /* [processes] */
-    struct pollfd *polls; /* [PEERS + processes]: the sockets that are open */
-    int *polled;          /* [PEERS + processes]: the number of each */
-    ith_status status;    /* not ITH_OK: this process gives up; `sentence` says why */
-    int blamed;           /* the process to blame; -1: unknown */
+    int target;                   /* the process that this process connects to */
+    int missing;                  /* number of processes after this one that have not come */
+    int next;                     /* number of the next address of the target */
+    double next_time;             /* the time at which the next address is tried */
+    int error;                    /* errno of the last attempt that failed; 0: none failed */
+    half_open attempts[ATTEMPTS]; /* a connection to each address of the target */
+    half_open arrivals[ARRIVALS]; /* connections from processes after this one */
+    int oldest;                   /* number of the arrival that is replaced when all are in use */
+    bool full;                    /* this process can open no more descriptors, or the system has no more */
+    double seconds;               /* the limit */
+    double pulse_time;            /* the time of the next AWAITS */
+    double turn_end;              /* if this process gives up: the end of its attempts to reach the target */
+    bool said;                    /* this process has sent CONNECTED */
+    int answers;                  /* number of processes that have sent CONNECTED */
+    bool *answered;               /* [processes]: whether each process has sent CONNECTED */
+    struct pollfd *polls;         /* [PEERS + processes]: the sockets that are open */
+    int *polled;                  /* [PEERS + processes]: the number of each */
+    ith_status status;            /* not ITH_OK: this process gives up; `sentence` says why */
+    int blamed;                   /* the process to blame; -1: unknown */
     char *sentence;
     size_t bytes;
 } meeting;
@@ -117,7 +117,7 @@ static void say_failure(const meeting *m, int process)
                   offsetof(watch_failure, sentence) + bytes, false);
 }
 
-/* Makes a connection the one with a process. */
+/* Keeps a half-open connection as the connection with a process. */
 static void adopt(meeting *m, half_open *h, int process)
 {
     watch_peer *peer = &m->watch->peers[process];
@@ -139,7 +139,7 @@ static const char *name_process(const meeting *m, int process, char text[NAME_BY
     return text;
 }
 
-/* This process gives up, because of the process `blamed`. */
+/* Makes this process give up, because of the process `blamed`. The first failure counts. */
 static void fail(meeting *m, ith_status status, int blamed, const char *format, ...)
 {
     va_list arguments;
@@ -152,8 +152,8 @@ static void fail(meeting *m, ith_status status, int blamed, const char *format, 
     va_end(arguments);
 }
 
-/* A descriptor could not be opened (errno): gives up if this process has all that it may have, or the system has no
- * more. A connection that cannot be accepted stays in the queue, so it would be tried again without end. */
+/* To be called when a descriptor could not be opened (errno). Gives up if this process may open no more, or if the
+ * system has no more: a connection that cannot be accepted stays in the queue, and would be tried again without end. */
 static void check_descriptors(meeting *m)
 {
     const int reason = errno;
@@ -172,8 +172,8 @@ static void check_descriptors(meeting *m)
     errno = reason;
 }
 
-/* Reads the missing part of a hello or welcome of `bytes` bytes. Returns 1 if the greeting is complete, 0 if the rest
- * may still come, and -1 if it cannot come. */
+/* Reads the missing part of a hello or welcome of `bytes` bytes. Returns 1 if it is complete, 0 if the rest may still
+ * come, and -1 if the rest cannot come. */
 static int read_greeting(half_open *h, size_t bytes)
 {
     ssize_t count = recv(h->socket, h->input.bytes + h->count, bytes - h->count, MSG_DONTWAIT);
@@ -214,7 +214,7 @@ static socklen_t find_address(const meeting *m, int index, struct sockaddr_stora
     return sizeof *four;
 }
 
-/* An attempt has failed: the next address is tried at once. */
+/* Ends an attempt that has failed. The next address is tried at once. */
 static void fail_attempt(meeting *m, half_open *h, int reason, double now)
 {
     m->error = reason;
@@ -341,7 +341,7 @@ static bool is_unanswered(const meeting *m, int process)
     return m->watch->peers[process].socket >= 0 && !m->answered[process];
 }
 
-/* Takes the message of a process that is in its input. */
+/* Handles the message of a process that is complete in its input. */
 static void take_answer(meeting *m, int process, const watch_head *head)
 {
     const char *message = m->watch->peers[process].input + sizeof *head;
@@ -397,7 +397,7 @@ static void send_all(const meeting *m, uint16_t kind, const void *data, size_t b
 
 /* ---- The meeting ----------------------------------------------------------------------------------------------- */
 
-/* Adds a socket to the list of `count` sockets, unless it is -1. Returns the new count. */
+/* Adds socket number `number` to the list of `count` sockets, unless it is -1. Returns the new count. */
 static int add_socket(meeting *m, int count, int number, int socket, short events)
 {
     if (socket < 0)
@@ -467,9 +467,10 @@ static int64_t find_silence(const meeting *m, int process)
     return silence < limit ? 0 : silence;
 }
 
-/* The number of the process to blame if the time is over: one that is stopped, if there is any, otherwise the one that
- * has been silent longest, otherwise the first one to which there is no connection, otherwise the first one that has
- * not answered. A later process that has no connection yet may wait for a silent one, too. */
+/* The number of the process to blame if the time is over. The choice is the first of these that exists: a process that
+ * is stopped; the process that has been silent longest; the first process to which there is no connection; the first
+ * process that has not answered. Silence counts before a missing connection, because a process that has no connection
+ * yet may itself wait for a silent one. */
 static int find_missing(const meeting *m, bool *stopped)
 {
     const ith_watch *w = m->watch;
@@ -564,7 +565,7 @@ static void end_meeting(meeting *m)
     m->watch->listener = -1;
 }
 
-/* From now on ith_watch_receive reads the connections. */
+/* Gives the connections to ith_watch_receive, which reads them from now on. */
 static void hand_over(meeting *m)
 {
     for (int i = 0; i < m->watch->processes; i++) {

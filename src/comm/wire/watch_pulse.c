@@ -3,6 +3,8 @@
  * is stopped, so keepalive of TCP does not show it. */
 #include "watch_state.h"
 
+#include "../../base/monotonic.h"
+
 #include <signal.h>
 #include <time.h>
 
@@ -47,17 +49,6 @@ static bool start_thread(ith_watch *w)
     return started;
 }
 
-/* Makes a condition variable on the clock of ith_watch_now_ns. */
-static bool make_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes))
-        return false;
-    bool made = !pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) && !pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return made;
-}
-
 bool ith_watch_begin_pulse(ith_watch *w, double seconds)
 {
     watch_pulse *pulse = &w->pulse;
@@ -65,7 +56,7 @@ bool ith_watch_begin_pulse(ith_watch *w, double seconds)
     for (int i = 0; i < w->processes; i++)
         w->peers[i].read_ns = ith_watch_now_ns();
     pulse->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (!make_condition(&pulse->end))
+    if (!ith_monotonic_conditions(&pulse->end, 1))
         return false;
     pulse->started = start_thread(w);
     if (!pulse->started)

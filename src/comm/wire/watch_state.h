@@ -42,23 +42,23 @@ _Static_assert(sizeof(watch_failure) == ITH_WATCH_BYTES, "a failure is longer th
 
 /* The connection to one other process. */
 typedef struct watch_peer {
-    int socket; /* -1: there is no connection; always -1 for this process itself */
-    /* the process ended; messages can no longer be sent */
-    atomic_bool ended, deaf;
+    int socket;           /* -1: there is no connection; always -1 for this process itself */
+    atomic_bool ended;    /* the process has ended, or its connection */
+    atomic_bool deaf;     /* a message could not be sent: no more are sent */
     pthread_mutex_t lock; /* protects the queue */
     size_t queued;        /* bytes in the queue */
     char queue[WATCH_QUEUE];
     /* The input belongs to the thread that receives. Unread bytes: begin to end. */
     size_t begin, end;
     char input[WATCH_INPUT];
-    int64_t read_ns;    /* when bytes were last read */
+    int64_t read_ns;    /* the last time at which bytes were read */
     const char *reason; /* NULL, or the reason why nothing more can be read */
 } watch_peer;
 
-/* The thread that sends the pulses of this process. */
+/* The thread that sends the pulses of this process. The lock protects `ended`. */
 typedef struct watch_pulse {
-    bool started, ended; /* ended: under the lock */
-    double seconds;      /* between two pulses */
+    bool started, ended;
+    double seconds; /* between two pulses */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -69,7 +69,7 @@ struct ith_watch {
     int process, processes;
     int listener, epoll, wake; /* descriptors; -1: none. wake: an eventfd, readable after ith_watch_wake */
     watch_peer *peers;         /* [processes] */
-    atomic_int queues;         /* how many queues are not empty */
+    atomic_int queues;         /* number of queues that are not empty */
     watch_pulse pulse;
     /* The events that epoll named last, and the peer whose input is being read. */
     struct epoll_event ready[WATCH_READY];

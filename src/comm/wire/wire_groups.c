@@ -6,10 +6,10 @@
 #include "wire.h"
 #include "wire_state.h"
 
+#include "../../base/monotonic.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 /* ---- States ---------------------------------------------------------------------------------------------------- */
 
@@ -182,16 +182,8 @@ void ith_wire_close(void *state)
 /* Makes the condition variables of a world. Returns false if the system has none left. */
 static bool make_conditions(wire_world *world)
 {
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes))
-        return false;
-    bool made = !pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    for (int i = 0; made && i < world->ranks; i++) {
-        made = !pthread_cond_init(&world->wake[i], &attributes);
-        world->wakes_made += made;
-    }
-    pthread_condattr_destroy(&attributes);
-    return made;
+    world->wakes_made = ith_monotonic_conditions(world->wake, world->ranks);
+    return world->wakes_made == world->ranks;
 }
 
 /* The number of all ranks; -1 if the link's processes contradict one another. */

@@ -165,7 +165,8 @@ static inline bool ith_wire_is_near(const wire_world *world, int world_rank)
     return world_rank >= world->first && world_rank < world->first + world->ranks;
 }
 
-/* Unless a comment says otherwise, the caller of each function below holds the lock. */
+/* The functions of the table ith_wire_transport, whose first argument is `void *state`, take the lock themselves where
+ * they need it. The caller of each other function below holds the lock, unless its comment says otherwise. */
 
 /* ---- wire_groups.c */
 
@@ -175,12 +176,11 @@ ith_status ith_wire_split(void *state, const ith_subgroup *subgroup, void **out)
 /* ---- wire_life.c: messages, signs of life, failures */
 
 #define WIRE_NAME 96
+#define WIRE_OPERATION 128
 
 /* Writes the name of a rank for sentences: "rank 3 (host b)", or "rank 3" if all ranks are on one host. Returns text.
  * Without the lock. */
 const char *ith_wire_name(const wire_world *world, int world_rank, char text[WIRE_NAME]);
-#define WIRE_OPERATION 128
-
 /* Writes an operation for sentences: "a barrier (exchange 17 of group 2)". Returns text. Without the lock. */
 const char *ith_wire_operation(const char *what, int64_t exchange, int64_t group, char text[WIRE_OPERATION]);
 /* The same for an operation that a rank has posted. */
@@ -202,9 +202,9 @@ void ith_wire_rouse(wire_world *world, int world_rank);
 void ith_wire_give_life(wire_world *world, int world_rank, int waits_for);
 /* Whether a rank has left the group and all its datagrams have come. */
 bool ith_wire_has_left(const wire_world *world, int world_rank);
-double ith_wire_silence(void *state, int64_t request, int *rank);
 /* Finds the world rank that a request has waited for longest; -1: none. */
 int ith_wire_awaited(const wire_state *self, const wire_request *request);
+double ith_wire_silence(void *state, int64_t request, int *rank);
 void ith_wire_leave(void *state);
 void ith_wire_notify(void *state, int64_t number);
 int64_t ith_wire_noticed(void *state);

@@ -251,7 +251,7 @@ static const ith_bench_kind kind = {
     .add_stages = add_stages,
     .run = forward,
     .destroy = destroy,
-    .packs = true,
+    .takes_quantised = true,
 };
 
 ith_status ith_bench_block(ith_context *context, const ith_block_problem *problem, const ith_bench_options *options,

@@ -44,13 +44,13 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
         return status;
     o->attention = &call->attention;
     put_defaults(o);
-    if ((unsigned)o->precision > ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
-                        o->precision);
-    if (!ith_dtype_is_operand(o->weights) && !(kind->packs && ith_unpack_has(o->weights)))
+    status = ith_precision_check(context, o->precision);
+    if (!status && !ith_dtype_is_operand(o->weights) && !(kind->takes_quantised && ith_unpack_has(o->weights)))
         return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16%s",
-                        ith_dtype_name(o->weights), kind->packs ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
-    status = ith_bench_check_range(context, "repeats", o->repeats, 1, MOST_REPEATS);
+                        ith_dtype_name(o->weights),
+                        kind->takes_quantised ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
+    if (!status)
+        status = ith_bench_check_range(context, "repeats", o->repeats, 1, MOST_REPEATS);
     if (!status)
         status = ith_bench_check_range(context, "threads", o->threads, 1, INT32_MAX);
     return status ? status : ith_thread_limit_check(context, "threads", o->threads);
@@ -58,8 +58,8 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
 
 /* ---- Observer -------------------------------------------------------------------------------------------------- */
 
-/* Passes the clock's progress on. A decoder or an encoder shows its progress itself; it becomes a part of the current
- * repeat. Other stages, such as loading, are not shown. */
+/* Passes the clock's progress on. A decoder and an encoder show progress of their own, which is shown as a part of the
+ * current repeat. Progress of other stages, such as loading, is not shown. */
 static void show_progress(void *user, int stage, int64_t done, int64_t total)
 {
     const ith_bench_call *call = user;

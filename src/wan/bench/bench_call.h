@@ -30,7 +30,7 @@ typedef struct ith_bench_kind {
     ith_status (*add_stages)(void *user);   /* adds the stages to call.clock */
     ith_bench_run_fn run;                   /* one repeat */
     void (*destroy)(void *user);            /* frees what `make` has made, as far as it came */
-    bool packs;                             /* weights may have a quantised type */
+    bool takes_quantised;                   /* weights may have a quantised type */
 } ith_bench_kind;
 
 /* Copies the caller's options (NULL: defaults), checks them and fills in defaults. Performs the benchmark with this

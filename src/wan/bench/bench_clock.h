@@ -15,7 +15,7 @@
 
 #define ITH_BENCH_STAGES_MAX 16
 #define ITH_BENCH_UNITS_MAX 4  /* kinds of instructions that the stages of one benchmark use */
-#define ITH_BENCH_PROGRESS 100 /* the number of the clock's progress among the stages of observers (ith_stage) */
+#define ITH_BENCH_PROGRESS 100 /* a stage of progress besides the stages of ith_stage: repeats of a benchmark */
 #define ITH_BENCH_NO_UNIT (-1) /* for a stage that multiplies nothing */
 
 /* A stage: the intervals of the trace with its name. */

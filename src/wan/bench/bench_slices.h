@@ -34,7 +34,7 @@ typedef struct ith_bench_slices {
 void ith_bench_slices_begin(ith_bench_slices *slices);
 /* Notes that the computation asks whether to stop. */
 void ith_bench_slices_tick(ith_bench_slices *slices);
-/* Notes a stage that has ended (ith_clock_seconds). */
+/* Notes a stage that has lasted from `begin` to `end` (ith_clock_seconds). */
 void ith_bench_slices_end(ith_bench_slices *slices, int stage, double begin, double end);
 /* Takes memory, after the first repeat has counted. The memory does not count as held. */
 ith_status ith_bench_slices_make_room(ith_context *context, ith_bench_slices *slices);

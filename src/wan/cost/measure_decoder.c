@@ -19,7 +19,7 @@
 #define STAGES 16
 #define SECOND "second frame" /* name of the stage of the whole second latent frame */
 
-/* The work of one latent frame, and its times in a run. */
+/* A stage: its operations in the second latent frame, and its times in a run. */
 typedef struct stage_work {
     const char *name;
     double operations;
@@ -39,8 +39,8 @@ typedef struct decoder_run {
     double worked;  /* the least processor time of a call */
     stage_work stages[STAGES];
     int count;
-    double sign;  /* 1 or -1: work is added or taken away */
-    double bytes; /* of operations on rows */
+    double sign;  /* 1 or -1: `add` adds work, or takes it away */
+    double bytes; /* of operations on rows in the second latent frame */
 } decoder_run;
 
 /* Begins the clock when the first frame is finished: then the second latent frame begins. */
@@ -71,8 +71,7 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
     ith_context *context = r->meter->context;
     const int64_t count = r->meter->problem->channels * FRAMES * height * width;
     r->height = height, r->width = width, r->worked = INFINITY;
-    const int64_t interruptions = ith_video_meter_interruptions();
-    const double began = ith_clock_seconds();
+    const ith_video_moment began = ith_video_moment_now();
     omp_set_num_threads((int)threads);
     r->latents = ith_alloc(context, count, sizeof *r->latents, "the latents of a measurement");
     ith_status status = r->latents ? ith_noise_make(context, 0, 0, count, r->latents) : ITH_ERR_MEMORY;
@@ -84,8 +83,7 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
                 status = decode(r);
         ith_stage_clock_close(&r->clock, context);
     }
-    r->disturbed =
-        ith_video_meter_disturbed(ith_video_meter_interruptions() - interruptions, ith_clock_seconds() - began);
+    r->disturbed = ith_video_meter_disturbed(&began);
     ith_free(context, r->latents);
     return status;
 }
@@ -138,7 +136,7 @@ static ith_status list(decoder_run *r, const ith_vae_config *config, int64_t fra
                                &(ith_work_list){take, r});
 }
 
-/* Counts the work of the second latent frame. */
+/* Counts the work of the second latent frame: the work of two latent frames without the work of one. */
 static ith_status count_work(decoder_run *r)
 {
     r->sign = 1;

@@ -102,8 +102,7 @@ static ith_status pass(layer_run *r)
 static ith_status run(layer_run *r, int64_t tokens, int64_t threads, double until)
 {
     r->worked = INFINITY;
-    const int64_t interruptions = ith_video_meter_interruptions();
-    const double began = ith_clock_seconds();
+    const ith_video_moment began = ith_video_moment_now();
     omp_set_num_threads((int)threads);
     ith_status status = make_run(r, tokens);
     if (!status)
@@ -114,8 +113,7 @@ static ith_status run(layer_run *r, int64_t tokens, int64_t threads, double unti
                 status = pass(r);
         ith_stage_clock_close(&r->clock, r->meter->context);
     }
-    r->disturbed =
-        ith_video_meter_disturbed(ith_video_meter_interruptions() - interruptions, ith_clock_seconds() - began);
+    r->disturbed = ith_video_meter_disturbed(&began);
     return status;
 }
 

@@ -391,54 +391,68 @@ static ith_status predict_rest(prediction *p)
     return status;
 }
 
-/* Predicts a video; simulation NULL: by the model. */
-static ith_status find_cost(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
-                            ith_cfg cfg, const ith_machine *machine, int ranks, const ith_simulation *simulation,
-                            ith_plan_info *info, ith_cost *attention, ith_video_cost *cost)
+/* The caller's structs that a prediction fills in; info, attention: or NULL. */
+typedef struct answer {
+    ith_plan_info *info;
+    ith_cost *attention;
+    ith_video_cost *cost;
+} answer;
+
+static ith_status check_answer(ith_context *context, const answer *to)
 {
-    prediction p = prediction_of(context);
-    p.simulation = simulation;
-    ith_status status = ith_need(NULL, context, "context");
+    ith_status status = ITH_SIZED_CHECK(context, ith_video_cost, ITH_VIDEO_COST_INIT, to->cost);
+    if (!status && to->info)
+        status = ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, to->info);
+    if (!status && to->attention)
+        status = ITH_SIZED_CHECK(context, ith_cost, ITH_COST_INIT, to->attention);
+    return status;
+}
+
+static ith_status fill_answer(const prediction *p, const answer *to)
+{
+    if (to->info)
+        ITH_SIZED_FILL(p->context, ith_plan_info, ITH_PLAN_INFO_INIT, to->info, &p->info);
+    if (to->attention)
+        ITH_SIZED_FILL(p->context, ith_cost, ITH_COST_INIT, to->attention, &p->attention);
+    return ITH_SIZED_FILL(p->context, ith_video_cost, ITH_VIDEO_COST_INIT, to->cost, &p->cost);
+}
+
+/* Predicts a video: by simulation if p->simulation is set, otherwise by the model. */
+static ith_status predict(prediction *p, const ith_video_problem *problem, const ith_attn_options *options, ith_cfg cfg,
+                          const ith_machine *machine, int ranks, const answer *to)
+{
+    ith_status status = check_answer(p->context, to);
     if (!status)
-        status = ITH_SIZED_CHECK(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost);
-    if (!status && info)
-        status = ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, info);
-    if (!status && attention)
-        status = ITH_SIZED_CHECK(context, ith_cost, ITH_COST_INIT, attention);
+        status = read_arguments(p, problem, options, cfg, machine, ranks);
     if (!status)
-        status = read_arguments(&p, problem, options, cfg, machine, ranks);
+        status = predict_shared(p);
     if (!status)
-        status = predict_shared(&p);
-    if (!status)
-        status = predict_rest(&p);
-    ith_dit_free(context, &p.dit);
-    ith_video_model_free(&p.model);
-    if (status)
-        return status;
-    if (info)
-        ITH_SIZED_FILL(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &p.info);
-    if (attention)
-        ITH_SIZED_FILL(context, ith_cost, ITH_COST_INIT, attention, &p.attention);
-    return ITH_SIZED_FILL(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost, &p.cost);
+        status = predict_rest(p);
+    ith_dit_free(p->context, &p->dit);
+    ith_video_model_free(&p->model);
+    return status ? status : fill_answer(p, to);
 }
 
 ith_status ith_video_predict(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
                              ith_cfg cfg, const ith_machine *machine, int ranks, ith_plan_info *info,
                              ith_cost *attention, ith_video_cost *cost)
 {
-    return find_cost(context, problem, options, cfg, machine, ranks, NULL, info, attention, cost);
+    prediction p = prediction_of(context);
+    const ith_status status = ith_need(NULL, context, "context");
+    return status ? status : predict(&p, problem, options, cfg, machine, ranks, &(answer){info, attention, cost});
 }
 
 ith_status ith_video_simulate(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
                               ith_cfg cfg, const ith_machine *machine, int ranks, const ith_simulation *given,
                               ith_plan_info *info, ith_cost *attention, ith_video_cost *cost)
 {
+    prediction p = prediction_of(context);
     ith_simulation simulation = ITH_SIMULATION_INIT;
     ith_status status = ith_need(NULL, context, "context");
     if (!status && given)
         status = ITH_SIZED_READ(context, ith_simulation, ITH_SIMULATION_INIT, given, &simulation);
-    return status ? status
-                  : find_cost(context, problem, options, cfg, machine, ranks, &simulation, info, attention, cost);
+    p.simulation = &simulation;
+    return status ? status : predict(&p, problem, options, cfg, machine, ranks, &(answer){info, attention, cost});
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */

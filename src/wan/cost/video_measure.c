@@ -46,15 +46,16 @@ double ith_video_meter_choose(double alone, double together, bool disturbed)
     return disturbed && together > 1.5 * alone ? alone : together;
 }
 
-int64_t ith_video_meter_interruptions(void)
+ith_video_moment ith_video_moment_now(void)
 {
     struct rusage use;
-    return getrusage(RUSAGE_SELF, &use) ? 0 : (int64_t)use.ru_nivcsw;
+    return (ith_video_moment){ith_clock_seconds(), getrusage(RUSAGE_SELF, &use) ? 0 : (int64_t)use.ru_nivcsw};
 }
 
-bool ith_video_meter_disturbed(int64_t interruptions, double seconds)
+bool ith_video_meter_disturbed(const ith_video_moment *since)
 {
-    return (double)interruptions > MOST_INTERRUPTIONS * (seconds + 0.02);
+    const ith_video_moment now = ith_video_moment_now();
+    return (double)(now.interruptions - since->interruptions) > MOST_INTERRUPTIONS * (now.time - since->time + 0.02);
 }
 
 typedef struct measurement {

@@ -33,10 +33,14 @@ void ith_video_meter_add(ith_video_meter *meter, const ith_machine_product *row,
 double ith_video_meter_without_rows(const ith_video_meter *meter, double seconds, double bytes, int64_t threads);
 /* Chooses between two times of one unit: measured with one thread, and with several, which were `disturbed` or not. */
 double ith_video_meter_choose(double alone, double together, bool disturbed);
-/* How often other programs have taken the processor from threads of this process. */
-int64_t ith_video_meter_interruptions(void);
-/* Whether this number of interruptions, within some seconds, means that the machine had other work. */
-bool ith_video_meter_disturbed(int64_t interruptions, double seconds);
+/* A moment, and how often other programs had taken the processor from threads of this process by then. */
+typedef struct ith_video_moment {
+    double time; /* ith_clock_seconds */
+    int64_t interruptions;
+} ith_video_moment;
+ith_video_moment ith_video_moment_now(void);
+/* Whether other programs have disturbed this process since a moment, because the machine had other work. */
+bool ith_video_meter_disturbed(const ith_video_moment *since);
 
 /* Measure until meter->until, but at least two repeats. */
 ith_status ith_video_measure_layer(ith_video_meter *meter);

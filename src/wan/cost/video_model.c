@@ -6,6 +6,7 @@
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../run/denoise/denoise.h"
+#include "../run/request.h"
 
 static void put_dit(const ith_video_problem *p, ith_dit_config *out)
 {
@@ -79,9 +80,8 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
     ith_status status = ITH_SIZED_READ(context, ith_video_problem, ITH_VIDEO_PROBLEM_INIT, given, full);
     if (!status)
         status = ith_video_problem_check(context, full);
-    if (!status && ((int)cfg < ITH_CFG_AUTO || cfg > ITH_CFG_SEQUENTIAL))
-        status = ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
-                          (int)cfg);
+    if (!status && cfg)
+        status = ith_request_check_cfg(context, cfg);
     if (status)
         return status;
     ith_model *model = &out->model;

@@ -75,7 +75,7 @@ const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
  * prompt and expert. rows[b] is [counts[b], text_dim]: the text encoder's rows of prompt b without padding, at most
  * 512. The reference pads each prompt with 512 - counts[b] rows of zeros, whose keys are all alike. Here one key stands
  * for all of them, with log(512 - counts[b]) added to its logit. An ith_dit_text is read-only, and ranks share it. With
- * rows NULL the keys and values are left open: the caller receives them (ith_dit_text_data). */
+ * rows NULL the keys and values are not computed: the caller receives them into ith_dit_text_data. */
 typedef struct ith_dit_text ith_dit_text;
 ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
                                const int64_t *counts, ith_dit_text **out);
@@ -106,7 +106,7 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
  * shape.batch prompts of at most shape.longest_text rows. */
 void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
 /* Sets the part of the run's progress (`span`) that the next pass accounts for. After every stage of every layer, the
- * context's observer gets the progress of the pass. It gets nothing if span is NULL or all zeros. */
+ * context's observer gets the progress of the pass. It gets nothing if all of span is zero. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
 /* Makes the passes use the layers that `shards` loads (dit_shards.h); NULL: the layers are read from their files. comm:
  * the rank's communicator. leads: this rank is the leader of its process. */

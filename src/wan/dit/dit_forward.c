@@ -265,7 +265,7 @@ static ith_status begin_layer(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
     if (w->shards)
-        return ith_dit_shards_begin(w->shards, p->context, w->shards_comm, w->loads_shards, w->uses);
+        return ith_dit_shards_begin(w->shards, p->context, w->shards_comm, w->leads, w->uses);
     prefetch_next(p);
     return ITH_OK;
 }
@@ -332,15 +332,15 @@ static const ith_dit_engine processor = {
 
 /* ---- The pass --------------------------------------------------------------------------------------------------- */
 
-/* Shows progress after a stage of a layer. The last layer counts as one more stage, so that a pass is not shown as
- * complete before its end. */
+/* Shows progress after a stage of a layer. The head counts as one more stage, so that a pass is not shown as complete
+ * before its end. */
 static void show_stage(const pass *p, int stage)
 {
     ith_span_show(p->context, &p->w->shown, p->index * ITH_DIT_STAGES + stage,
                   p->w->dit->config.layers * ITH_DIT_STAGES + 1);
 }
 
-/* Computes one layer. The trace file has the same names of stages. */
+/* Computes one layer. Each stage is an interval of the trace. */
 static ith_status compute_layer(const pass *p, const ith_dit_engine *engine)
 {
     static const char *const names[ITH_DIT_STAGES] = {"qkv", "self attention", "project", "cross attention", "ffn"};

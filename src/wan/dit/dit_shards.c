@@ -387,19 +387,19 @@ void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards)
 }
 
 /* The memory that a process takes for an expert whose largest layer takes slot_bytes. */
-static int64_t all_bytes(int64_t layers, int64_t slot_bytes, int hosts, int processes, bool loads)
+static int64_t all_bytes(int64_t layers, int64_t slot_bytes, int hosts, int processes, bool is_loader)
 {
     const int64_t memory = memory_bytes(slots_of(layers), slot_bytes);
     const int64_t lists =
         (int64_t)sizeof(ith_dit_shards) + layers * (int64_t)sizeof(shared_layer) + 4 * ITH_ALLOC_HEADER;
-    if (!loads)
+    if (!is_loader)
         return lists;
     return lists + hosts * (int64_t)(2 * sizeof(ith_transfer) + sizeof(int)) +
            (processes > 1 ? ith_shared_memory_bytes(memory) : memory + ITH_ALLOC_HEADER);
 }
 
 ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *config, ith_store *store,
-                                ith_number_types types, int hosts, int processes, bool loads, int64_t *bytes)
+                                ith_number_types types, int hosts, int processes, bool is_loader, int64_t *bytes)
 {
     ith_dit *dit = NULL;
     ith_status status = ith_dit_open(context, config, store, NULL, types, ITH_LINEAR_KEEP_NONE, 0, &dit);
@@ -411,13 +411,13 @@ ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *conf
         slot = ith_max64(slot, layer.bytes);
     }
     if (!status)
-        *bytes = all_bytes(dit->config.layers, slot, hosts, processes, loads);
+        *bytes = all_bytes(dit->config.layers, slot, hosts, processes, is_loader);
     ith_dit_free(context, &dit);
     return status;
 }
 
 ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                                   int hosts, int processes, bool loads, int64_t *bytes)
+                                   int hosts, int processes, bool is_loader, int64_t *bytes)
 {
     ith_linear *linears[ITH_DIT_LINEARS];
     ith_dit *dit = NULL;
@@ -430,7 +430,7 @@ ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *c
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
         slot += ith_round_up(ith_linear_inputs(linears[i]) * ith_linear_outputs(linears[i]) * ith_dtype_bytes(ITH_BF16),
                              ALIGNMENT);
-    *bytes = all_bytes(config->layers, slot, hosts, processes, loads);
+    *bytes = all_bytes(config->layers, slot, hosts, processes, is_loader);
     ith_dit_free(context, &dit);
     return ITH_OK;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers of an expert whose matrices the hosts of a run share out. Of H hosts, host h keeps part h of the bytes of
- * every layer, in the pages of its mapped files that it reads. A layer's parts travel to all hosts before it is
- * computed:
+/* Layers of an expert whose matrices the hosts of a run share out. Of H hosts, host h reads part h of the bytes of
+ * every layer from its mapped files. The parts of a layer travel to all hosts before the layer is computed:
  *
  *     while layer l is computed from one slot:  the parts of layer l + 1 arrive in the other slot
  *
@@ -39,13 +38,13 @@ ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, const ith_s
  * NULL. */
 void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards);
 /* Sets *bytes to the memory that ith_dit_shards_create takes for the expert. hosts: of the run. processes: on this
- * host. loads: this process has the loader, whose context counts the slots. The bytes depend on the types of the
- * weights, so this function opens the expert from `store`, which it closes. */
+ * host. is_loader: the leader of this process is the loader, whose context counts the slots. The bytes depend on the
+ * types of the weights, so this function opens the expert from `store`, which it closes. */
 ith_status ith_dit_shards_bytes(ith_context *context, const ith_dit_config *config, ith_store *store,
-                                ith_number_types types, int hosts, int processes, bool loads, int64_t *bytes);
+                                ith_number_types types, int hosts, int processes, bool is_loader, int64_t *bytes);
 /* As ith_dit_shards_bytes, for an expert without files, whose weights are bf16. */
 ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
-                                   int hosts, int processes, bool loads, int64_t *bytes);
+                                   int hosts, int processes, bool is_loader, int64_t *bytes);
 
 /* Begins use number `use` of a rank: waits until load `use` is complete. leads: this rank is the leader of its process;
  * the loader makes loads meanwhile. comm: the rank's communicator, whose failure ends the wait; NULL: the rank is

@@ -53,6 +53,7 @@ void ith_dit_modulate(const ith_dit_workspace *w, const float *table, int kinds,
                       float *modulation)
 {
     const int64_t dim = w->dit->config.dim;
+    /* the rows of a table are shift, scale and gate, or these twice, or shift and scale */
     for (int64_t row = 0; row < ith_dit_time_rows(&w->shape); row++)
         for (int kind = 0; kind < kinds; kind++) {
             float *out = modulation + (row * kinds + kind) * dim;

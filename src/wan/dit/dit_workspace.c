@@ -162,6 +162,21 @@ static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const i
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
+/* Predicts the plans of self-attention and of cross-attention. *both describes the first, with the memory of both. */
+static ith_status predict_plans(ith_context *context, const ith_dit_workspace *sizes, const ith_attn_options *options,
+                                int ranks, int rank, bool shared_memory, ith_plan_info *both)
+{
+    const ith_attn_problem self = self_problem(sizes), cross = cross_problem(sizes);
+    const ith_attn_options own = cross_options(options);
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_status status = ith_plan_predict(context, &self, options, ranks, rank, shared_memory, both);
+    if (!status)
+        status = ith_plan_predict(context, &cross, &own, ranks, rank, shared_memory, &info);
+    both->memory_bytes += info.memory_bytes;
+    both->device_bytes += info.device_bytes;
+    return status;
+}
+
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                    const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                    int64_t *bytes)
@@ -170,17 +185,13 @@ ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, con
     if (status)
         return status;
     const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
-    const ith_attn_problem self = self_problem(&sizes), cross = cross_problem(&sizes);
-    const ith_attn_options own = cross_options(options);
-    ith_plan_info self_info = ITH_PLAN_INFO_INIT, cross_info = ITH_PLAN_INFO_INIT;
+    ith_plan_info plans = ITH_PLAN_INFO_INIT;
     ith_arena arena = {0};
     lay_out(&sizes, &arena);
     if (arena.overflow)
         return ith_fail(context, ITH_ERR_MEMORY, "a transformer's workspace takes more memory than a size can hold");
-    status = ith_plan_predict(context, &self, options, ranks, rank, shared_memory, &self_info);
-    if (!status)
-        status = ith_plan_predict(context, &cross, &own, ranks, rank, shared_memory, &cross_info);
-    *bytes = arena.used_bytes + self_info.memory_bytes + cross_info.memory_bytes + 3 * ITH_ALLOC_HEADER;
+    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans);
+    *bytes = arena.used_bytes + plans.memory_bytes + 3 * ITH_ALLOC_HEADER;
     return status;
 }
 
@@ -193,13 +204,9 @@ ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *d
     if (status || !dit->use)
         return status;
     const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
-    const ith_attn_problem self = self_problem(&sizes), cross = cross_problem(&sizes);
-    const ith_attn_options own = cross_options(options);
-    ith_plan_info self_info = ITH_PLAN_INFO_INIT, cross_info = ITH_PLAN_INFO_INIT;
-    status = ith_plan_predict(context, &self, options, ranks, rank, shared_memory, &self_info);
-    if (!status)
-        status = ith_plan_predict(context, &cross, &own, ranks, rank, shared_memory, &cross_info);
-    *bytes = ith_dit_space_bytes(&sizes) + self_info.device_bytes + cross_info.device_bytes;
+    ith_plan_info plans = ITH_PLAN_INFO_INIT;
+    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans);
+    *bytes = ith_dit_space_bytes(&sizes) + plans.device_bytes;
     return status;
 }
 
@@ -262,7 +269,7 @@ void ith_dit_workspace_set_text(ith_dit_workspace *w, const ith_dit_text *text)
 
 void ith_dit_workspace_set_shards(ith_dit_workspace *w, ith_dit_shards *shards, ith_comm *comm, bool leads)
 {
-    w->shards = shards, w->shards_comm = comm, w->loads_shards = leads;
+    w->shards = shards, w->shards_comm = comm, w->leads = leads;
 }
 
 void ith_dit_workspace_show(ith_dit_workspace *w, const ith_span *span)

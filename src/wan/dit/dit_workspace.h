@@ -21,7 +21,7 @@ struct ith_dit_workspace {
     ith_plan *self_plan, *cross_plan;
     ith_dit_shards *shards; /* loads the layers; NULL: they are read from their files */
     ith_comm *shards_comm;  /* the rank's communicator, for ith_dit_shards_begin */
-    bool loads_shards;      /* this rank is the leader of its process */
+    bool leads;             /* this rank is the leader of its process */
     int64_t uses;           /* number of layers that this rank has computed since the workspace was made */
     float *x;               /* [rows, dim], the residual stream */
     void *qkv;        /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
@@ -32,8 +32,8 @@ struct ith_dit_workspace {
     float *modulation;      /* [times, 6, dim]: shifts, scales and gates of the current layer; later [times, 2, dim] */
     void *padded;           /* [batch, keys, 2 dim]: a layer's k and v, if the prompts have fewer keys than the plan */
     float *padded_bias;     /* [batch, keys]: biases of the prompts' keys; -infinity for keys beyond a prompt's end */
-    struct ith_dit_space *device; /* what this rank has on the device of the expert; NULL: the processor computes, and
-                                     x, qkv, unrounded and padded are not used with a device */
+    struct ith_dit_space *device; /* this rank's memory on the device of the expert, instead of x, qkv, unrounded and
+                                     padded; NULL: the processor computes */
     ith_span shown;               /* the part of the progress that the next pass accounts for */
     ith_dit_watch_fn watch;       /* gets the output of every stage, for tests; NULL: there is none */
     void *watch_user;

@@ -79,8 +79,8 @@ static ith_status read_beside(ith_lora *lora, ith_lora_opened *file)
     return status;
 }
 
-/* Refuses a LoRA whose training began with parts of the weights, which PEFT takes away from them (PiSSA, OLoRA, CorDA,
- * LoftQ). */
+/* Refuses a LoRA whose training began with a part of the model's weights (PiSSA, OLoRA, CorDA, LoftQ): PEFT subtracts
+ * this part from the weights. */
 static ith_status check_start(const ith_lora *lora, const ith_lora_opened *file)
 {
     static const char *const starts[] = {"absent",       "null",    "true",          "false",
@@ -111,7 +111,7 @@ static ith_status read_settings(ith_lora *lora, ith_lora_opened *file)
     bool dora = false;
     file->names = &bare;
     for (const char *key = NULL; (key = ith_json_next_key(file->settings, key));)
-        if (!strncmp(key, "transformer.", strlen("transformer.")))
+        if (ith_name_after(key, "transformer."))
             file->names = &prefixed;
     status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
     if (!status && dora)
@@ -124,8 +124,8 @@ static ith_status open_file(ith_lora *lora, const ith_lora_source *source)
     ith_context *context = lora->context;
     ith_lora_opened *file = &lora->files[lora->file_count++];
     file->strength = source->strength;
-    if (!isfinite(source->strength))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a strength of %g; it must be finite", source->path,
+    if (!isfinite((float)source->strength)) /* f32 numbers are multiplied by it */
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a strength of %g; it must be a finite f32 number", source->path,
                         source->strength);
     file->path = ith_strdup(context, source->path);
     if (!file->path)
@@ -218,7 +218,7 @@ int64_t ith_lora_block_numbers(const ith_lora *lora)
     int64_t numbers = 0;
     for (int64_t i = 0; lora && i < lora->count; i++) {
         const ith_lora_entry *e = &lora->entries[i];
-        if ((e->role == ITH_LORA_DOWN || e->role == ITH_LORA_UP) && !strncmp(e->module, "blocks.", 7))
+        if ((e->role == ITH_LORA_DOWN || e->role == ITH_LORA_UP) && ith_name_after(e->module, "blocks."))
             numbers += ith_tensor_elements(e->tensor);
     }
     return numbers;

@@ -46,19 +46,24 @@ int64_t ith_lora_bytes(const ith_lora *lora);
 int64_t ith_lora_block_numbers(const ith_lora *lora);
 /* Checks that the files were not replaced, changed or removed since they were opened. NULL is accepted. */
 ith_status ith_lora_check_unchanged(ith_context *context, const ith_lora *lora);
-/* Computes a hash of strengths, names, shapes and a few numbers of each tensor. Two processes with the same hash have
- * almost certainly the same files. NULL gives 0. */
+/* Computes a hash of the factor, name, type, size in bytes and a few numbers of each tensor. Two processes with the
+ * same hash have almost certainly the same files. NULL gives 0. */
 ith_status ith_lora_hash(ith_context *context, const ith_lora *lora, uint64_t *hash);
 
 /* In the functions below, lora NULL has no changes. With `marks`, changes count as taken. */
 
 /* Forgets which changes were taken. */
 void ith_lora_restart(ith_lora *lora);
-/* Appends the additions to the weight of `module` to out, which has room for ITH_LORA_ADDITIONS_MAX more, and adds
- * their number to *count. index: number of the matrix in its layer. ITH_ERR_FORMAT if a shape does not fit a matrix
- * [rows, in]. */
-ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const char *module, int index, int64_t rows,
-                           int64_t in, bool marks, ith_linear_addition *out, int64_t *count);
+/* A matrix [rows, in] of a linear layer, the weight of a module. */
+typedef struct ith_lora_target {
+    const char *module;
+    int index; /* its number in the layer */
+    int64_t rows, in;
+} ith_lora_target;
+/* Appends the additions to a matrix to out, which has room for ITH_LORA_ADDITIONS_MAX more, and adds their number to
+ * *count. ITH_ERR_FORMAT if a shape does not fit the matrix. */
+ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const ith_lora_target *matrix, bool marks,
+                           ith_linear_addition *out, int64_t *count);
 /* Adds the changes of a vector or a table to values [count]; NULL: only checks them. tensor: its canonical name. */
 ith_status ith_lora_floats(ith_context *context, ith_lora *lora, const char *tensor, int64_t count, bool marks,
                            float *values);

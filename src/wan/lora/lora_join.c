@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a pattern of PEFT fits a module: its name, or the name's end after a dot; after '^' the whole name alone. */
+/* Whether a pattern of PEFT fits a module. A pattern is the name of the module, or the part of the name after a dot. A
+ * pattern that begins with '^' fits the whole name only. */
 static bool fits(const char *pattern, const char *module)
 {
     const bool whole = *pattern == '^';
@@ -99,10 +100,13 @@ static ith_status set_factor(const ith_lora *lora, ith_lora_entry *down, const i
     const double rank = (double)down->tensor->shape[0];
     double value = 0;
     ith_status status = alpha ? read_alpha(lora, alpha, &value) : alpha_of_settings(lora, down, rank, &value);
-    if (!status && !isfinite((float)value)) /* f32 numbers are multiplied by it */
+    if (!status && !isfinite((float)value))
         return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: alpha of '%s' is not finite", ith_lora_path_of(lora, down),
                         down->module);
     down->factor *= value / rank;
+    if (!status && !isfinite((float)down->factor)) /* f32 numbers are multiplied by it */
+        return ith_fail(lora->context, ITH_ERR_FORMAT, "%s: strength alpha / rank of '%s' is %g, too large for f32",
+                        ith_lora_path_of(lora, down), down->module, down->factor);
     return status;
 }
 
@@ -181,11 +185,7 @@ static ith_status align(ith_lora *lora, ith_lora_entry *entry)
     if (!ith_dtype_is_operand(t->dtype))
         return ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: tensor '%s' is of type %s; a LoRA is F32, F16 or BF16",
                         ith_lora_path_of(lora, entry), ith_quote(t->name).text, ith_tensor_type_name(t->dtype));
-    if ((uintptr_t)t->data % (uintptr_t)ith_dtype_bytes(t->dtype) == 0)
-        return ITH_OK;
-    entry->copy = ith_alloc(lora->context, t->bytes, 1, "a LoRA");
-    return entry->copy ? ith_mapping_copy(lora->context, ith_lora_path_of(lora, entry), entry->copy, t->data, t->bytes)
-                       : ITH_ERR_MEMORY;
+    return ith_tensor_align(lora->context, ith_lora_path_of(lora, entry), t, &entry->copy);
 }
 
 static int by_place(const void *a, const void *b)

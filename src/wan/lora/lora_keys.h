@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of tensors in LoRA files. A name consists of a module and of the part that the tensor plays there. Modules
- * have the names of diffusers, with or without the prefix "transformer." or "base_model.model."; or the names of the
- * original code, with or without "diffusion_model."; or either with underscores for dots, after "lora_unet_" (kohya).
- */
+ * have the names of diffusers or of the original code, perhaps after a prefix ("transformer.", "base_model.model.",
+ * "pipe.dit.", "diffusion_model."). After "lora_unet_" (kohya) or "lycoris_" they have underscores for dots. */
 #ifndef ITH_WAN_LORA_KEYS_H
 #define ITH_WAN_LORA_KEYS_H
 

@@ -57,33 +57,49 @@ static ith_linear_weight matrix_of(const ith_lora *lora, const ith_lora_entry *e
                                .file = e->copy ? NULL : ith_lora_path_of(lora, e)};
 }
 
-ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const char *module, int index, int64_t rows,
-                           int64_t in, bool marks, ith_linear_addition *out, int64_t *count)
+ith_status ith_lora_matrix(ith_context *context, ith_lora *lora, const ith_lora_target *matrix, bool marks,
+                           ith_linear_addition *out, int64_t *count)
 {
+    const char *module = matrix->module;
     ith_status status = ITH_OK;
-    if (lora && lora->random_rank && !strncmp(module, "blocks.", 7))
+    if (lora && lora->random_rank && ith_name_after(module, "blocks."))
         out[(*count)++] =
-            (ith_linear_addition){.matrix = index,
+            (ith_linear_addition){.matrix = matrix->index,
                                   .factor = 1,
                                   .down = {.data = lora->random, .type = ITH_BF16, .rows = lora->random_rank},
-                                  .up = {.data = lora->random, .type = ITH_BF16, .rows = rows}};
+                                  .up = {.data = lora->random, .type = ITH_BF16, .rows = matrix->rows}};
     for (int64_t i = first_of(lora, module); is_of(lora, i, module) && !status; i++) {
         ith_lora_entry *e = &lora->entries[i];
-        ith_linear_addition addition = {.matrix = index, .factor = (float)e->factor};
+        ith_linear_addition addition = {.matrix = matrix->index, .factor = (float)e->factor};
         if (e->role == ITH_LORA_DOWN) {
             const ith_lora_entry *up = &lora->entries[e->up];
-            status = check_shape(context, lora, e, e->tensor->shape[0], in);
+            status = check_shape(context, lora, e, e->tensor->shape[0], matrix->in);
             if (!status)
-                status = check_shape(context, lora, up, rows, e->tensor->shape[0]);
+                status = check_shape(context, lora, up, matrix->rows, e->tensor->shape[0]);
             addition.down = matrix_of(lora, e), addition.up = matrix_of(lora, up);
         } else if (e->role == ITH_LORA_WEIGHT) {
-            status = check_shape(context, lora, e, rows, in);
+            status = check_shape(context, lora, e, matrix->rows, matrix->in);
             addition.up = matrix_of(lora, e);
         }
         if (addition.up.data)
             out[(*count)++] = addition;
         if (marks)
             e->taken |= e->role == ITH_LORA_UP || e->role == ITH_LORA_ALPHA || addition.up.data;
+    }
+    return status;
+}
+
+/* Adds factor times elements [first, first + count) of a tensor to `to`. file: its path, or words for it. */
+static ith_status add_elements(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
+                               int64_t count, float factor, float *to)
+{
+    float piece[256];
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < count && !status; i += ITH_COUNT(piece)) {
+        const int64_t n = ith_min64(ITH_COUNT(piece), count - i);
+        status = ith_tensor_part_to_f32(context, file, tensor, first + i, n, piece);
+        for (int64_t j = 0; j < n && !status; j++)
+            to[i + j] += factor * piece[j];
     }
     return status;
 }
@@ -95,7 +111,6 @@ static ith_status add_vector(ith_context *context, ith_lora *lora, const char *m
     ith_status status = ITH_OK;
     for (int64_t i = first_of(lora, module); is_of(lora, i, module) && !status; i++) {
         ith_lora_entry *e = &lora->entries[i];
-        float piece[256];
         if (e->role != role)
             continue;
         e->taken |= marks;
@@ -104,12 +119,8 @@ static ith_status add_vector(ith_context *context, ith_lora *lora, const char *m
                             "%s: tensor '%s' has the shape %s; the model asks for %lld numbers",
                             ith_lora_path_of(lora, e), ith_quote(e->tensor->name).text,
                             ith_shape_print(e->tensor->dims, e->tensor->shape).text, (long long)count);
-        for (int64_t k = 0; values && k < count && !status; k += ITH_COUNT(piece)) {
-            const int64_t n = ith_min64(ITH_COUNT(piece), count - k);
-            status = ith_tensor_part_to_f32(context, ith_lora_path_of(lora, e), e->tensor, k, n, piece);
-            for (int64_t j = 0; j < n && !status; j++)
-                values[k + j] += (float)e->factor * piece[j];
-        }
+        if (values)
+            status = add_elements(context, ith_lora_path_of(lora, e), e->tensor, 0, count, (float)e->factor, values);
     }
     return status;
 }
@@ -131,20 +142,12 @@ ith_status ith_lora_floats(ith_context *context, ith_lora *lora, const char *ten
     return status;
 }
 
-/* Adds factor times numbers [first, first + in) of a matrix to `to`. */
-static ith_status add_row(ith_context *context, const ith_linear_weight *matrix, int64_t first, int64_t in,
-                          float factor, float *to)
+/* Adds factor times numbers [first, first + count) of a matrix to `to`. */
+static ith_status add_numbers(ith_context *context, const ith_linear_weight *matrix, int64_t first, int64_t count,
+                              float factor, float *to)
 {
-    float piece[256];
-    ith_status status = ITH_OK;
     const ith_tensor tensor = {.dtype = matrix->type, .data = matrix->data};
-    for (int64_t k = 0; k < in && !status; k += ITH_COUNT(piece)) {
-        const int64_t n = ith_min64(ITH_COUNT(piece), in - k);
-        status = ith_tensor_part_to_f32(context, matrix->file ? matrix->file : "a LoRA", &tensor, first + k, n, piece);
-        for (int64_t j = 0; j < n && !status; j++)
-            to[k + j] += factor * piece[j];
-    }
-    return status;
+    return add_elements(context, matrix->file ? matrix->file : "a LoRA", &tensor, first, count, factor, to);
 }
 
 ith_status ith_lora_merge_row(ith_context *context, const ith_linear_addition *additions, int64_t count, int64_t row,
@@ -155,12 +158,12 @@ ith_status ith_lora_merge_row(ith_context *context, const ith_linear_addition *a
         const ith_linear_addition *a = &additions[i];
         const int64_t rank = a->down.rows;
         if (!rank)
-            status = add_row(context, &a->up, row * in, in, a->factor, to);
+            status = add_numbers(context, &a->up, row * in, in, a->factor, to);
         for (int64_t r = 0; r < rank && !status; r++) {
             float up = 0;
-            status = add_row(context, &a->up, row * rank + r, 1, a->factor, &up);
+            status = add_numbers(context, &a->up, row * rank + r, 1, a->factor, &up);
             if (!status)
-                status = add_row(context, &a->down, r * in, in, up, to);
+                status = add_numbers(context, &a->down, r * in, in, up, to);
         }
     }
     return status;

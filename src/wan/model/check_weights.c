@@ -107,17 +107,26 @@ int64_t ith_model_file_bytes(const ith_model *model)
 
 /* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
 
-/* Hashes the bytes of a file into *hash. */
+/* Reads up to `room` bytes, fewer only at the end of the file. Returns their number; -1 with the reason in errno. */
+static int64_t read_piece(int file, char *piece, int64_t room)
+{
+    int64_t bytes = 0;
+    ssize_t got = 1;
+    while (bytes < room && (got = read(file, piece + bytes, (size_t)(room - bytes))) > 0)
+        bytes += got;
+    return got < 0 ? -1 : bytes;
+}
+
+/* Hashes the bytes of a file into *hash, in pieces of one size, on which the hash depends. */
 static ith_status hash_file(ith_context *context, const char *path, uint64_t *hash)
 {
     char piece[4096];
-    int64_t bytes;
+    int64_t bytes, got;
     int file;
     ith_status status = ith_open_file(context, path, &file, &bytes);
     if (status)
         return status;
-    ssize_t got;
-    while ((got = read(file, piece, sizeof piece)) > 0)
+    while ((got = read_piece(file, piece, sizeof piece)) > 0)
         *hash = ith_hash(*hash, piece, got);
     if (got < 0)
         status = ith_fail(context, ITH_ERR_IO, "cannot read %s: %s", path, strerror(errno));

@@ -4,12 +4,14 @@
 #include "lend.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/lent_files.h"
 #include "../../base/size.h"
 #include "../../comm/comm.h"
 #include "../../files/mapping.h"
 #include "../../files/suffix.h"
 #include "../../files/tensor.h"
+#include "../names/module_names.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -38,21 +40,16 @@ typedef struct lending {
     char *piece; /* [PIECE_BYTES] on the lender */
 } lending;
 
-static bool begins(const char *text, const char *start)
-{
-    return !strncmp(text, start, strlen(start));
-}
-
 /* ---- The lender ------------------------------------------------------------------------------------------------ */
 
-/* Whether other processes read a tensor of a file in `part`. */
-static bool is_needed(const char *part, const ith_tensor *tensor)
+/* Whether other processes read a tensor of a file. file: its path in the model's folder. */
+static bool is_needed(const char *file, const ith_tensor *tensor)
 {
-    if (begins(part, "text_encoder/"))
+    if (ith_name_after(file, "text_encoder/"))
         return false;
-    if (begins(part, "vae/"))
-        return !begins(tensor->name, "encoder.") && !begins(tensor->name, "quant_conv.");
-    return !begins(tensor->name, "blocks.") || tensor->dims != 2 || !ith_suffix(tensor->name, ".weight");
+    if (ith_name_after(file, "vae/"))
+        return !ith_name_after(tensor->name, "encoder.") && !ith_name_after(tensor->name, "quant_conv.");
+    return !ith_name_after(tensor->name, "blocks.") || tensor->dims != 2 || !ith_suffix(tensor->name, ".weight");
 }
 
 /* Lists the ranges of a .safetensors file that other processes read: its header and the tensors that they need. */
@@ -92,12 +89,11 @@ static ith_status send_range(const lending *l, const char *path, const ith_mappi
 static ith_status send_ranges(const lending *l, const char *name, const char *path, byte_range *ranges, int64_t count)
 {
     ith_mapping file;
-    file_head head = {.range_count = ranges ? count : 1};
     ith_status status = ith_mapping_open(l->context, path, &file);
-    byte_range whole = {0, file.bytes};
     if (status)
         return status;
-    head.bytes = file.bytes;
+    file_head head = {.bytes = file.bytes, .range_count = ranges ? count : 1};
+    byte_range whole = {0, file.bytes};
     snprintf(head.name, sizeof head.name, "%s", name);
     if (!ranges)
         ranges = &whole;
@@ -128,7 +124,7 @@ static ith_status send_file(const lending *l, const char *name)
 static int is_model_file(const struct dirent *entry)
 {
     static const char *const kinds[] = {".json", ".yaml", ".model", ".safetensors"};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (int i = 0; i < ITH_COUNT(kinds); i++)
         if (ith_suffix(entry->d_name, kinds[i]))
             return 1;
     return 0;
@@ -166,7 +162,7 @@ static ith_status lend(lending *l)
     l->piece = ith_alloc(l->context, PIECE_BYTES, 1, "sending a model");
     if (!l->piece)
         return ITH_ERR_MEMORY;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && !status; i++)
+    for (int i = 0; i < ITH_COUNT(folders) && !status; i++)
         status = send_folder(l, folders[i]);
     if (!status)
         status = ith_comm_broadcast(l->group, &last, sizeof last, 0);

@@ -6,6 +6,7 @@
 #include "model.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/lent_files.h"
 #include "../../base/sized.h"
 #include "../source/recognise.h"
@@ -14,8 +15,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-#define OWN_SHIFT 5 /* the shift of Wan 2.1, for a model of a custom size whose files name no shift */
 
 /* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
 static const char official_negative[] =
@@ -44,10 +43,13 @@ static const official_model officials[] = {
     {"Wan2.1-T2V-1.3B", 1536, 30, 1, ITH_IMAGE_UNUSED, 81, 480, 832, 50, 16, 5, {5, 5}, 0, 3},
 };
 
+/* The settings of a model of a custom size. The shift, of Wan 2.1, is for files that name no shift. */
+static const official_model custom = {NULL, 0, 0, 0, ITH_IMAGE_UNUSED, 81, 480, 832, 40, 16, 5, {5, 5}, 0, 0};
+
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
-    for (size_t i = 0; i < sizeof officials / sizeof officials[0]; i++)
+    for (int i = 0; i < ITH_COUNT(officials); i++)
         if (officials[i].dim == model->dit[0].dim && officials[i].layers == model->dit[0].layers &&
             officials[i].experts == model->info.experts && officials[i].image_use == model->info.image_use)
             return &officials[i];
@@ -58,8 +60,7 @@ static const official_model *find_official(const ith_model *model)
  * names another. Here the two must agree. */
 static ith_status read_scheduler(ith_context *context, ith_model *model, ith_solver named)
 {
-    static const char *const classes[] = {
-        [ITH_SOLVER_UNIPC] = "UniPCMultistepScheduler", [ITH_SOLVER_EULER] = "FlowMatchEulerDiscreteScheduler"};
+    static const char *const classes[] = {[ITH_SOLVER_UNIPC] = ITH_UNIPC_CLASS, [ITH_SOLVER_EULER] = ITH_EULER_CLASS};
     char *path = ith_format(context, "%s/scheduler", model->folder);
     ith_status status = path ? ith_scheduler_read(context, path, &model->scheduler) : ITH_ERR_MEMORY;
     ith_free(context, path);
@@ -94,7 +95,7 @@ static ith_status read_components(ith_context *context, ith_model *model)
 {
     static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE};
     ith_status status = ITH_OK;
-    for (size_t i = 0; i < sizeof order / sizeof *order && !status; i++)
+    for (int i = 0; i < ITH_COUNT(order) && !status; i++)
         if (ith_model_has_part(model, order[i]))
             status = read_component(context, model, order[i]);
     return status;
@@ -177,7 +178,7 @@ static void choose_shift(ith_model *model, const official_model *official)
     info->shift = scheduler->shift;
     info->shift_source = model->shift_source;
     if (!model->sources.folder) {
-        info->shift = official ? official->shift : OWN_SHIFT;
+        info->shift = official ? official->shift : custom.shift;
         snprintf(model->shift_source, sizeof model->shift_source, "the reference's for %s; the files name none",
                  official ? official->kind : "Wan 2.1");
         return;
@@ -204,17 +205,13 @@ static void fill_info(ith_model *model)
     static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V (custom size)",
                                       [ITH_IMAGE_OPTIONAL] = "Wan-TI2V (custom size)",
                                       [ITH_IMAGE_NEEDED] = "Wan-I2V (custom size)"};
-    const official_model *official = find_official(model);
+    const official_model *official = find_official(model), *settings = official ? official : &custom;
     snprintf(model->kind, sizeof model->kind, "%s", official ? official->kind : own[info->image_use]);
     info->kind = model->kind;
-    info->frames = official ? official->frames : 81;
-    info->height = official ? official->height : 480;
-    info->width = official ? official->width : 832;
-    info->steps = official ? official->steps : 40;
-    info->fps = official ? official->fps : 16;
+    info->frames = settings->frames, info->height = settings->height, info->width = settings->width;
+    info->steps = settings->steps, info->fps = settings->fps;
+    info->guidance[0] = settings->guidance[0], info->guidance[1] = settings->guidance[1];
     choose_shift(model, official);
-    info->guidance[0] = official ? official->guidance[0] : 5.0;
-    info->guidance[1] = official ? official->guidance[1] : 5.0;
     info->negative = official ? official_negative : "";
     if (isnan(info->boundary) && model->sources.experts == 2 && official)
         info->boundary = official->boundary;

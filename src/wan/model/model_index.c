@@ -2,15 +2,17 @@
 /* Reads and checks model_index.json (model_index.h). */
 #include "model_index.h"
 
+#include "../../base/count.h"
 #include "../../files/json.h"
+#include "../../files/quote.h"
 #include "../part/config_fields.h"
 
 #include <math.h>
 #include <string.h>
 
 #define TRANSFORMER "[\"diffusers\",\"WanTransformer3DModel\"]"
-#define UNIPC "[\"diffusers\",\"UniPCMultistepScheduler\"]"
-#define EULER "[\"diffusers\",\"FlowMatchEulerDiscreteScheduler\"]"
+#define UNIPC "[\"diffusers\",\"" ITH_UNIPC_CLASS "\"]"
+#define EULER "[\"diffusers\",\"" ITH_EULER_CLASS "\"]"
 #define NO_COMPONENT "absent|null|[null,null]"
 
 static const char clip_model[] =
@@ -39,8 +41,8 @@ static ith_status read_pipeline(ith_context *context, const ith_json *json, ith_
     out->from_image = !strcmp(class_name, "WanImageToVideoPipeline");
     if (!out->from_image && strcmp(class_name, "WanPipeline") != 0)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: a %.80s is not built; a WanPipeline and a WanImageToVideoPipeline are",
-                        ith_json_path(json), class_name);
+                        "%s: a %s is not built; a WanPipeline and a WanImageToVideoPipeline are", ith_json_path(json),
+                        ith_quote(class_name).text);
     return ITH_OK;
 }
 
@@ -71,12 +73,12 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     if (!status)
         status = read_pipeline(context, json, out);
     if (!status)
-        status = ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
+        status = ith_config_fields_check_all(context, json, fields, ITH_COUNT(fields));
     if (!status) {
         out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;
         const char *scheduler = ith_json_string_at(json, "scheduler", 1);
-        out->solver = scheduler && strcmp(scheduler, "UniPCMultistepScheduler") ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        out->solver = scheduler && strcmp(scheduler, ITH_UNIPC_CLASS) ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
         status = read_boundary(context, json, out);
     }
     ith_json_close(&json);

@@ -2,7 +2,9 @@
 /* Checks the fields of a configuration file against tables of supported values (config_fields.h). */
 #include "config_fields.h"
 
+#include "../../base/count.h"
 #include "../../base/lent_files.h"
+#include "../../base/plain_text.h"
 #include "../../files/quote.h"
 
 #include <stdio.h>
@@ -17,16 +19,6 @@ static const ith_config_field common[] = {
     {"_use_default_values", "absent|null|[]", "the fields that it lists would have to be read as if they were absent"},
     {"quantization_config", "absent|null", "weights must be stored as F32, F16 or BF16"},
 };
-
-/* Whether `text` is one of the words of `list`, which are separated by '|'. */
-static bool is_listed(const char *list, const char *text)
-{
-    size_t length = strlen(text);
-    for (const char *word = list; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
-        if (!strncmp(word, text, length) && (word[length] == '|' || !word[length]))
-            return true;
-    return false;
-}
 
 /* Writes a list of supported values for an error message: "absent|null|[]" becomes "null or []". */
 static ith_json_text list_text(const char *list)
@@ -53,45 +45,43 @@ static ith_status check_field(ith_context *context, const ith_json *json, const 
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is null; it must have a value, or be left out",
                         ith_json_path(json), field->name);
     }
-    if (is_listed(field->only, value.text))
+    if (ith_is_listed(field->only, '|', value.text))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is %s; only %s is supported%s%s", ith_json_path(json),
                     field->name, value.text, list_text(field->only).text, field->why ? ": " : "",
                     field->why ? field->why : "");
 }
 
-static ith_status check_fields(ith_context *context, const ith_json *json, const ith_config_field *fields, size_t count)
+static ith_status check_fields(ith_context *context, const ith_json *json, const ith_config_field *fields, int count)
 {
     ith_status status = ITH_OK;
-    for (size_t i = 0; i < count && !status; i++)
+    for (int i = 0; i < count && !status; i++)
         status = check_field(context, json, &fields[i]);
     return status;
 }
 
-static bool is_known(const ith_config_field *fields, size_t count, const char *name)
+static bool is_known(const ith_config_field *fields, int count, const char *name)
 {
-    for (size_t i = 0; i < count; i++)
+    for (int i = 0; i < count; i++)
         if (!strcmp(fields[i].name, name))
             return true;
     return false;
 }
 
-#define COMMON_COUNT (sizeof common / sizeof common[0])
-
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
-                                   size_t count)
+                                   int count)
 {
-    ith_status status = check_fields(context, json, common, COMMON_COUNT);
+    ith_status status = check_fields(context, json, common, ITH_COUNT(common));
     return status ? status : check_fields(context, json, fields, count);
 }
 
 ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
-                                       size_t count)
+                                       int count)
 {
     ith_status status = ith_config_fields_check(context, json, fields, count);
     const char *key = status ? NULL : ith_json_next_key(json, NULL);
     for (; key; key = ith_json_next_key(json, key))
-        if (!is_known(common, COMMON_COUNT, key) && !is_known(fields, count, key))
+        if (!is_known(common, ITH_COUNT(common), key) && !is_known(fields, count, key))
             ith_log(context, ITH_LOG_WARNING, "%s: diffusers knows no %s there; it is not used", ith_json_path(json),
                     ith_quote(key).text);
     return status;
@@ -117,13 +107,16 @@ ith_status ith_config_class_read(ith_context *context, const char *folder, ith_c
     char *path = ith_format(context, "%s/config.json", folder);
     if (!path)
         return ITH_ERR_MEMORY;
-    const bool exists = !access(ith_lent_path(context, path), F_OK);
-    ith_status status = exists ? ith_json_read(context, path, &json) : ITH_OK;
-    if (!status && exists)
+    if (access(ith_lent_path(context, path), F_OK)) {
+        ith_free(context, path);
+        return ITH_OK;
+    }
+    ith_status status = ith_json_read(context, path, &json);
+    if (!status)
         status = ith_json_string(context, json, "_class_name", false, &name);
-    if (!status && exists)
+    if (!status)
         status = ith_json_string(context, json, "model_type", false, &type);
-    if (!status && exists) {
+    if (!status) {
         name = name ? name : ith_json_string_at(json, "architectures", 0);
         snprintf(out->text, sizeof out->text, "%s", name ? name : type ? type : "");
     }

@@ -21,13 +21,13 @@ typedef struct ith_config_field {
 
 /* Checks the values of the listed fields. If a value is not supported, returns ITH_ERR_UNSUPPORTED with an error
  * message that names the field, its value and the supported values. `quantization_config` and `_use_default_values`,
- * which change how diffusers reads a file, are refused in every file. */
+ * which change how diffusers reads a file, are refused in every file unless they are empty. */
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
-                                   size_t count);
+                                   int count);
 /* Checks a file of diffusers as ith_config_fields_check does. `fields` lists every field that diffusers knows. Any
  * other field has no effect in diffusers, and is logged as a warning. */
 ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
-                                       size_t count);
+                                       int count);
 
 /* A size of a model that follows from the shapes of its tensors, and the largest size that is supported. */
 typedef struct ith_size_limit {

@@ -16,6 +16,14 @@ static bool bf16_is_faster(const ith_context *context)
     return (ith_context_cpu(context) & ITH_CPU_AMX_BF16) || ith_cpu_is_amd();
 }
 
+ith_status ith_precision_check(ith_context *context, ith_precision precision)
+{
+    if ((unsigned)precision <= ITH_PRECISION_BF16)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
+                    (int)precision);
+}
+
 ith_precision ith_precision_resolve(const ith_context *context, ith_precision precision)
 {
     if (precision != ITH_PRECISION_AUTO)

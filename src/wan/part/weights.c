@@ -104,9 +104,10 @@ const ith_tensor *ith_weights_table(ith_weights *w, const char *module, int dims
 static void find_additions(ith_weights *w, const char *module, int index, int64_t rows, int64_t in,
                            ith_linear_addition *additions, int64_t *count)
 {
+    const tensor_name name = name_of(w, module, "");
+    const ith_lora_target matrix = {name.text, index, rows, in};
     if (!w->status)
-        w->status = ith_lora_matrix(w->context, w->lora, name_of(w, module, "").text, index, rows, in, w->store != NULL,
-                                    additions, count);
+        w->status = ith_lora_matrix(w->context, w->lora, &matrix, w->store != NULL, additions, count);
 }
 
 void ith_weights_matrix(ith_weights *w, const char *module, int64_t rows, int64_t in,

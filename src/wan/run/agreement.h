@@ -12,6 +12,9 @@
  * rank->dumps, rank->saves and rank->preview_every, as rank 0's options say; and *run, a random number that identifies
  * the run. The caller frees rank->records, also after a failure. */
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run);
+/* Collective, after ith_agree_on_run: checks that `value` is the same on all ranks; with `leaders`, on the leaders of
+ * all pipelines alone. `name` is its name in the error message. */
+ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value, bool leaders);
 /* Collective, after ith_agree_on_run: the sum of a number over the processes of this rank's host. Each process has the
  * number of its leader. */
 ith_status ith_sum_of_host(ith_rank *rank, int64_t mine, int64_t *sum);

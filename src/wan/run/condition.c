@@ -85,18 +85,13 @@ static void make_mask(float *mask, int64_t channels, bool has_last, const ith_la
 /* Opens the encoder, and encodes the video to latents [z, frames, height, width]. */
 static ith_status encode(ith_rank *rank, given_video *c, float *latents)
 {
-    ith_context *context = rank->context;
-    const ith_model *model = rank->pipeline->model;
     const ith_latent_size *size = &rank->size;
-    const int64_t frames = (c->frames - 1) / model->vae.stride_time + 1;
-    ith_store *store = NULL;
+    const int64_t frames = (c->frames - 1) / rank->pipeline->model->vae.stride_time + 1;
     ith_vae *vae = NULL;
-    ith_status status = ith_model_open_unchanged(context, model, ITH_PART_VAE, &store);
+    ith_status status = ith_rank_open_vae(rank, ITH_VAE_ENCODER, &vae);
     if (!status)
-        status = ith_vae_open(context, &model->vae, ITH_VAE_ENCODER, store, rank->types.products, &vae);
-    if (!status)
-        status = ith_vae_encode(context, vae, frames, size->height, size->width, give_rows, c, latents, NULL);
-    ith_vae_free(context, &vae);
+        status = ith_vae_encode(rank->context, vae, frames, size->height, size->width, give_rows, c, latents, NULL);
+    ith_vae_free(rank->context, &vae);
     return status;
 }
 

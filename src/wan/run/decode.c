@@ -95,16 +95,11 @@ static void free_frames(const ith_frames *f)
 
 /* ---- Decoding -------------------------------------------------------------------------------------------------- */
 
-ith_status ith_decode_open(ith_rank *rank, ith_vae **vae)
+static ith_status open_decoder(ith_rank *rank, ith_vae **vae)
 {
-    ith_context *context = rank->context;
     double start = ith_clock_seconds();
-    ith_observer_set_activity(context, "opening the autoencoder");
-    const ith_model *model = rank->pipeline->model;
-    ith_store *store = NULL;
-    ith_status status = ith_model_open_unchanged(context, model, ITH_PART_VAE, &store);
-    if (!status)
-        status = ith_vae_open(context, &model->vae, ITH_VAE_DECODER, store, rank->types.products, vae);
+    ith_observer_set_activity(rank->context, "opening the autoencoder");
+    ith_status status = ith_rank_open_vae(rank, ITH_VAE_DECODER, vae);
     rank->report.load_seconds += ith_clock_seconds() - start;
     return status;
 }
@@ -146,7 +141,7 @@ static ith_status decode(ith_rank *rank, int processes)
         status =
             ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof *latents, 0);
     if (!status && band.begin < band.end)
-        status = ith_decode_open(rank, &vae);
+        status = open_decoder(rank, &vae);
     const double start = ith_clock_seconds(), loaded = rank->report.load_seconds;
     if (!status)
         status = decode_band(rank, vae, &band, processes);

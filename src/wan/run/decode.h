@@ -16,8 +16,6 @@
  * leaders of all processes call it through ith_rank_lead. `user` is not used. If several processes decode, a
  * failure ends the group. */
 ith_status ith_decode(ith_rank *rank, void *user);
-/* Opens the decoder of the model's autoencoder. */
-ith_status ith_decode_open(ith_rank *rank, ith_vae **vae);
 /* The rows of the latents that process `process` decodes. If there are more processes than rows, the last ones have
  * none. */
 ith_vae_span ith_decode_band(const ith_latent_size *size, int processes, int process);

@@ -203,3 +203,8 @@ void ith_pipeline_end_cancellation(ith_pipeline *pipeline)
     if (atomic_exchange(&pipeline->cancelled, false))
         ith_context_end_interruption(pipeline->context);
 }
+
+bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
+{
+    return options->shard_weights && (team->hosts > 1 || team->lends);
+}

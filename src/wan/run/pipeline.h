@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of a pipeline, and the functions that prepare a run. The public interface is ithaca/wan.h. */
+/* The members of a pipeline, and the ranks of a run that share it. The public interface is ithaca/wan.h. */
 #ifndef ITH_WAN_PIPELINE_H
 #define ITH_WAN_PIPELINE_H
 
@@ -75,21 +75,6 @@ bool ith_shards_weights(const ith_generate_options *options, const ith_team *tea
 /* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different
  * addresses. */
 uint64_t ith_draw_number(const void *address);
-
-/* The structs to which the members of ith_generate_options point. */
-typedef struct ith_request_parts {
-    ith_attn_options attention;
-    ith_image image, last_image;
-} ith_request_parts;
-
-/* Copies the options `given` to *options, fills in defaults, and checks them. The pointers of *options to other
- * structs then point into *parts. With `sized`, the size of the video is read from the file options->from_latents, if
- * there is one. With options->resume_file, *saved becomes its open file, otherwise NULL; the caller closes it, also
- * after a failure, with ith_saved_run_close. Strings of the options may lie in it. */
-ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
-                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved);
-/* Checks that the guidance branches can be distributed over `ranks` ranks. */
-ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks);
 
 /* Withdraws the pipeline's cancellation, if there is one: a run of the pipeline has ended. */
 void ith_pipeline_end_cancellation(ith_pipeline *pipeline);

@@ -18,6 +18,7 @@
 #include "../../base/team_limit.h"
 #include "../../base/trace.h"
 #include "../sample/noise.h"
+#include "agreement.h"
 #include "condition.h"
 #include "decode.h"
 #include "denoise/denoise.h"
@@ -94,6 +95,7 @@ static ith_status save_latents(ith_rank *rank)
 
 /* ---- The run --------------------------------------------------------------------------------------------------- */
 
+/* Rank 0 alone calls this function. */
 static ith_status create_dump(ith_rank *rank, void *user)
 {
     (void)user;

@@ -5,7 +5,6 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../sample/noise.h"
-#include "decode.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,14 +32,23 @@ static int64_t fit_bytes(int64_t channels)
            4 * ITH_ALLOC_HEADER;
 }
 
-ith_status ith_preview_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+/* Whether the weight files have an encoder that can be used. lends: other processes get the model from this one. */
+static bool has_encoder(ith_context *context, const ith_model *model, bool lends)
+{
+    ith_store *store = NULL;
+    bool has = !model->vae.encoder_fault && !lends && !ith_model_open_part(context, model, ITH_PART_VAE, &store) &&
+               !ith_vae_check(context, &model->vae, ITH_VAE_ENCODER, store);
+    ith_store_close(&store);
+    return has;
+}
+
+ith_status ith_preview_bytes(ith_context *context, const ith_model *model, bool lends, ith_operand_types types,
                              int64_t *bytes)
 {
-    int64_t encode = 0;
-    ith_status status = ith_vae_decode_bytes(context, config, types, SIDE, SIDE, NULL, bytes);
-    if (!status && !config->encoder_fault)
-        status = ith_vae_encode_bytes(context, config, types, SIDE, SIDE, &encode);
-    *bytes = ith_max64(*bytes, encode) + fit_bytes(config->z_dim);
+    ith_status status = has_encoder(context, model, lends)
+                            ? ith_vae_encode_bytes(context, &model->vae, types, SIDE, SIDE, bytes)
+                            : ith_vae_decode_bytes(context, &model->vae, types, SIDE, SIDE, NULL, bytes);
+    *bytes += fit_bytes(model->vae.z_dim);
     return status;
 }
 
@@ -142,11 +150,9 @@ static ith_status give_rows(void *user, int64_t frame, int64_t row, int64_t coun
 /* Makes a test picture of squares, about half of them black and the others in random colours, and encodes it. */
 static ith_status encode(ith_rank *rank, const fit *f)
 {
-    const ith_model *model = rank->pipeline->model;
     const int64_t numbers = SIDE * SIDE * 3;
     float noise[(SIDE / SQUARE) * (SIDE / SQUARE) * 3];
     ith_vae *vae = NULL;
-    ith_store *store = NULL;
     ith_noise_normal(SEED, 0, (int64_t)(sizeof noise / sizeof *noise), noise);
     for (int64_t i = 0; i < numbers; i++) {
         const int64_t y = i / 3 / SIDE / SQUARE, x = i / 3 % SIDE / SQUARE;
@@ -154,9 +160,7 @@ static ith_status encode(ith_rank *rank, const fit *f)
         f->colours[i] = square[0] + square[1] < square[2] ? -1 : fmaxf(-1, fminf(1, 2 * square[i % 3]));
         f->colours[numbers + i] = f->colours[i];
     }
-    ith_status status = ith_model_open_unchanged(rank->context, model, ITH_PART_VAE, &store);
-    if (!status)
-        status = ith_vae_open(rank->context, &model->vae, ITH_VAE_ENCODER, store, rank->types.products, &vae);
+    ith_status status = ith_rank_open_vae(rank, ITH_VAE_ENCODER, &vae);
     if (!status)
         status = ith_vae_encode(rank->context, vae, FRAMES, SIDE, SIDE, give_rows, (void *)(uintptr_t)f, f->latents,
                                 &rank->report.load_seconds);
@@ -170,24 +174,12 @@ static ith_status decode(ith_rank *rank, const fit *f)
     ith_vae *vae = NULL;
     for (int64_t i = 0; i < f->channels * FRAMES; i++)
         ith_noise_normal(SEED, i / FRAMES * SIDE * SIDE, SIDE * SIDE, f->latents + i * SIDE * SIDE);
-    ith_status status = ith_decode_open(rank, &vae);
+    ith_status status = ith_rank_open_vae(rank, ITH_VAE_DECODER, &vae);
     if (!status)
         status = ith_vae_decode(rank->context, vae, f->latents, FRAMES, SIDE, SIDE, NULL, take_colours,
                                 (void *)(uintptr_t)f, &rank->report.load_seconds);
     ith_vae_free(rank->context, &vae);
     return status;
-}
-
-/* Whether the weight files have an encoder that can be used. */
-static bool has_encoder(ith_rank *rank)
-{
-    const ith_model *model = rank->pipeline->model;
-    ith_store *store = NULL;
-    bool has = !model->vae.encoder_fault && !rank->team.lends &&
-               !ith_model_open_part(rank->context, model, ITH_PART_VAE, &store) &&
-               !ith_vae_check(rank->context, &model->vae, ITH_VAE_ENCODER, store);
-    ith_store_close(&store);
-    return has;
 }
 
 ith_status ith_preview_fit(ith_rank *rank, void *unused)
@@ -203,7 +195,7 @@ ith_status ith_preview_fit(ith_rank *rank, void *unused)
              .normal = ith_alloc(context, n * n, sizeof(double), "equations for a preview"),
              .right = ith_alloc(context, 3 * n, sizeof(double), "equations for a preview")};
     ith_status status = f.latents && f.colours && f.normal && f.right ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status && has_encoder(rank))
+    if (!status && has_encoder(context, rank->pipeline->model, rank->team.lends))
         status = encode(rank, &f);
     else if (!status)
         status = decode(rank, &f);

@@ -14,8 +14,8 @@
 
 /* An ith_rank_part for rank 0: fits rank->preview_map. */
 ith_status ith_preview_fit(ith_rank *rank, void *unused);
-/* Sets *bytes to the memory of this call. */
-ith_status ith_preview_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+/* Sets *bytes to the memory of this call. lends: as ith_team.lends. */
+ith_status ith_preview_bytes(ith_context *context, const ith_model *model, bool lends, ith_operand_types types,
                              int64_t *bytes);
 
 /* The number of latent frames in a picture: the first, the middle and the last one, side by side. */

@@ -106,23 +106,23 @@ static const ith_kept_text *find_kept(const ith_pipeline *pipeline, const char *
 static ith_status add_kept(ith_rank *rank, const job *j)
 {
     ith_pipeline *pipeline = rank->pipeline;
+    ith_context *context = rank->context;
     const int64_t before = pipeline->kept_count;
-    ith_kept_text *longer = ith_alloc(pipeline->context, before + j->count, sizeof *longer, "a list of texts");
-    ith_status status = longer ? ITH_OK : ITH_ERR_MEMORY;
-    for (int64_t i = 0; i < before && longer; i++)
+    ith_kept_text *longer = ith_alloc(context, before + j->count, sizeof *longer, "a list of texts");
+    if (!longer)
+        return ITH_ERR_MEMORY;
+    for (int64_t i = 0; i < before; i++)
         longer[i] = pipeline->kept[i];
-    if (longer) {
-        ith_free(pipeline->context, pipeline->kept);
-        pipeline->kept = longer;
-    }
-    for (int64_t i = 0; i < j->count && !status; i++) {
-        char *text = ith_strdup(pipeline->context, j->texts[i]);
+    ith_free(context, pipeline->kept);
+    pipeline->kept = longer;
+    for (int64_t i = 0; i < j->count; i++) {
+        char *text = ith_strdup(context, j->texts[i]);
         if (!text)
             return ITH_ERR_MEMORY;
         pipeline->kept[pipeline->kept_count++] = (ith_kept_text){text, rank->types.products, j->sizes[i], j->rows[i]};
         j->rows[i] = NULL;
     }
-    return status;
+    return ITH_OK;
 }
 
 ith_status ith_prompts_keep(ith_rank *rank, void *list)

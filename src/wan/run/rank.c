@@ -89,6 +89,14 @@ ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part pa
     return ith_rank_lead(rank, activity, if_first, &first);
 }
 
+ith_status ith_rank_open_vae(ith_rank *rank, ith_vae_half half, ith_vae **vae)
+{
+    const ith_model *model = rank->pipeline->model;
+    ith_store *store = NULL;
+    ith_status status = ith_model_open_unchanged(rank->context, model, ITH_PART_VAE, &store);
+    return status ? status : ith_vae_open(rank->context, &model->vae, half, store, rank->types.products, vae);
+}
+
 /* ---- Joining and leaving --------------------------------------------------------------------------------------- */
 
 /* Adds this rank to the current run of its pipeline. Fails if the pipeline is busy with another run. */

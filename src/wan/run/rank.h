@@ -15,7 +15,7 @@
 #include "../part/precision.h"
 #include "../sample/latents.h"
 #include "memory/run_memory.h"
-#include "pipeline.h"
+#include "request.h"
 #include "saved_run.h"
 
 typedef struct ith_rank {
@@ -27,16 +27,16 @@ typedef struct ith_rank {
     ith_request_parts parts;
     ith_number_types types;
     /* The device of the context, on which the transformer and the decoder compute; NULL: the processor. All else
-     * computes on the processor: between ith_rank_begin and ith_rank_end the context uses the device only while
-     * ith_denoise or ith_decode says so. */
+     * computes on the processor: between ith_rank_begin and ith_rank_end the context has no device except while
+     * ith_denoise and ith_decode give it this one. */
     struct ith_device_use *device;
-    ith_device_need on_device; /* on the leader */
+    ith_device_need on_device; /* on the leader: the predicted memory of the device */
     ith_latent_size size;
     ith_team team;     /* the ranks that share the pipeline, including this one */
     int position;      /* index of this rank among the ranks that share the pipeline; 0: this is the leader */
     ith_comm *leaders; /* on leaders: the leaders of all pipelines, in the order of their ranks; NULL if there is one */
     ith_comm *neighbours; /* on leaders that share out weights: the leaders of the processes of this host */
-    ith_comm *loaders;    /* on the first of them: the first leader of every host (dit_shards.h) */
+    ith_comm *loaders;    /* on the first leader of a host that shares out weights: the first leaders of all hosts */
     bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
     ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
     bool saves;     /* whether rank 0 saves the run, and so needs the latents and the solver's arrays */
@@ -61,6 +61,8 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine);
  * and all ranks return the same status. The last rank that leaves a pipeline frees the data that its ranks share. */
 ith_status ith_rank_end(ith_rank *rank, ith_status status);
 
+/* Opens a half of the model's autoencoder, whose files must not have changed since they were checked. */
+ith_status ith_rank_open_vae(ith_rank *rank, ith_vae_half half, ith_vae **vae);
 /* Frees the expert in use: its weights, and the keys and values that it has made from the prompts. The leader calls it
  * when no rank uses them any more. */
 void ith_shared_free_expert(ith_context *context, ith_shared *shared);
@@ -80,8 +82,5 @@ typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* Collective: as ith_rank_lead, but rank 0 alone calls `part`. */
 ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
-/* Collective: checks that `value` is the same on all ranks; with `leaders`, on the leaders of all pipelines alone.
- * `name` is its name in the error message. */
-ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value, bool leaders);
 
 #endif

@@ -13,7 +13,7 @@ typedef enum ith_field_kind {
     ITH_FIELD_TEXT,  /* const char *, compared by its hash */
     ITH_FIELD_GIVEN, /* const char *; only whether it is NULL is compared */
     ITH_FIELD_WHOLE, /* int64_t or uint64_t */
-    ITH_FIELD_INT,   /* int, or an enum; ith_field.word returns the name of a value */
+    ITH_FIELD_INT,   /* int, or an enum */
     ITH_FIELD_REAL,  /* double */
     ITH_FIELD_IMAGE  /* const ith_image *, compared by the hash of its size and pixels; 0: NULL */
 } ith_field_kind;
@@ -35,7 +35,7 @@ extern const ith_field ith_attention_fields[ITH_ATTENTION_FIELDS];
 /* Returns a member of the struct `base` as a 64-bit number. Equal values give equal numbers; a text and an
  * image give their hashes. */
 int64_t ith_field_value(const ith_field *field, const void *base);
-/* Writes a value of ith_field_value as text; not for TEXT. */
+/* Writes a value of ith_field_value as text. Not for TEXT, of which ith_field_value returns a hash. */
 void ith_field_print(const ith_field *field, int64_t value, char *text, size_t bytes);
 /* Sets a member of the struct `base` from a text of ith_field_print. A member of kind TEXT points to `text` afterwards.
  * Not for GIVEN and IMAGE, whose texts do not hold the value. Returns false if `text` is no value of the field. */

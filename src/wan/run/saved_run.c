@@ -252,10 +252,12 @@ static size_t member_bytes(const ith_field *field)
 /* Whether the caller has set the field: its value is not NAN, and differs from its value in the struct `init`. */
 static bool is_given(const ith_field *field, const void *given, const void *init)
 {
-    double real;
-    memcpy(&real, (const char *)given + field->offset, field->kind == ITH_FIELD_REAL ? sizeof real : 0);
-    if (field->kind == ITH_FIELD_REAL && isnan(real))
-        return false;
+    if (field->kind == ITH_FIELD_REAL) {
+        double real;
+        memcpy(&real, (const char *)given + field->offset, sizeof real);
+        if (isnan(real))
+            return false;
+    }
     return ith_field_value(field, given) != ith_field_value(field, init);
 }
 

@@ -42,8 +42,7 @@ static double log_fraction(uint64_t numerator)
  * rest is an angle of at most pi/4, for which Taylor series up to the 16th power are accurate to 2^-53. */
 static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
 {
-    uint32_t quarter = (turn + 0x20000000u) >> 30;
-    int64_t rest = (int64_t)turn - ((int64_t)((turn + UINT64_C(0x20000000)) >> 30) << 30);
+    const int64_t quarter = ((int64_t)turn + 0x20000000) >> 30, rest = turn - (quarter << 30);
     double angle = (double)rest * (6.2831853071795865 / 4294967296.0), square = angle * angle;
     double c = 1, s = 1;
     for (int power = 16; power >= 2; power -= 2) {

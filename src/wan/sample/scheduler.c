@@ -3,17 +3,14 @@
  * diffusers 0.42. tools/check_scheduler_fields.py has determined the effect of each field there. */
 #include "scheduler.h"
 
+#include "../../base/count.h"
 #include "../../files/json.h"
 #include "../../files/quote.h"
 #include "../part/config_fields.h"
 
 #include <string.h>
 
-#define UNIPC_CLASS "UniPCMultistepScheduler"
-#define EULER_CLASS "FlowMatchEulerDiscreteScheduler"
 #define MOST_TRAIN_STEPS 1000000
-#define LEAST_SHIFT 1e-3 /* also the limit of the option --shift */
-#define MOST_SHIFT 1e3
 
 #define NOT_TRUE "absent|false|null"
 
@@ -84,19 +81,20 @@ static ith_status read_class(ith_context *context, const ith_json *json, ith_sch
     ith_status status = ith_json_string(context, json, "_class_name", true, &name);
     if (status)
         return status;
-    out->solver = !strcmp(name, UNIPC_CLASS) ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
-    if (out->solver == ITH_SOLVER_UNIPC || !strcmp(name, EULER_CLASS))
+    out->solver = !strcmp(name, ITH_UNIPC_CLASS) ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
+    if (out->solver == ITH_SOLVER_UNIPC || !strcmp(name, ITH_EULER_CLASS))
         return ITH_OK;
-    return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: a %s is not built; " UNIPC_CLASS " and " EULER_CLASS " are",
-                    ith_json_path(json), ith_quote(name).text);
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: a %s is not built; " ITH_UNIPC_CLASS " and " ITH_EULER_CLASS " are", ith_json_path(json),
+                    ith_quote(name).text);
 }
 
 static ith_status read_shift(ith_context *context, const ith_json *json, const char *key, ith_scheduler *out)
 {
     ith_status status = ith_json_double(context, json, key, 1.0, &out->shift);
-    if (!status && !(out->shift >= LEAST_SHIFT && out->shift <= MOST_SHIFT))
+    if (!status && !(out->shift >= ITH_SHIFT_LEAST && out->shift <= ITH_SHIFT_MOST))
         return ith_fail(context, ITH_ERR_FORMAT, "%s: %s is %g; it must lie between %g and %g", ith_json_path(json),
-                        key, out->shift, LEAST_SHIFT, MOST_SHIFT);
+                        key, out->shift, ITH_SHIFT_LEAST, ITH_SHIFT_MOST);
     if (!status)
         status = ith_json_int(context, json, "num_train_timesteps", 2, MOST_TRAIN_STEPS, 1000, &out->train_steps);
     if (!status)
@@ -136,9 +134,9 @@ static ith_status read_fields(ith_context *context, const ith_json *json, ith_sc
         return status;
     bool unipc = out->solver == ITH_SOLVER_UNIPC;
     if (unipc)
-        status = ith_config_fields_check_all(context, json, unipc_fields, sizeof unipc_fields / sizeof *unipc_fields);
+        status = ith_config_fields_check_all(context, json, unipc_fields, ITH_COUNT(unipc_fields));
     else
-        status = ith_config_fields_check_all(context, json, euler_fields, sizeof euler_fields / sizeof *euler_fields);
+        status = ith_config_fields_check_all(context, json, euler_fields, ITH_COUNT(euler_fields));
     if (!status)
         status = read_shift(context, json, unipc ? "flow_shift" : "shift", out);
     return status || !unipc ? status : read_unipc(context, json, out);

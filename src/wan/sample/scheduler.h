@@ -5,11 +5,19 @@
 
 #include <ithaca/wan.h>
 
+/* The names of the two classes in diffusers. */
+#define ITH_UNIPC_CLASS "UniPCMultistepScheduler"
+#define ITH_EULER_CLASS "FlowMatchEulerDiscreteScheduler"
+
+/* The limits of a shift, in a file and in the options of a run. */
+#define ITH_SHIFT_LEAST 1e-3
+#define ITH_SHIFT_MOST 1e3
+
 #define ITH_SCHEDULER_MOST_ORDER 3
 #define ITH_SCHEDULER_MOST_UNCORRECTED 64
 
 typedef struct ith_scheduler {
-    ith_solver solver;     /* the class: UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler */
+    ith_solver solver;     /* its class */
     double shift;          /* flow_shift of UniPC, shift of Euler */
     int64_t train_steps;   /* num_train_timesteps; a time step is sigma * train_steps */
     double shift_terminal; /* if not 0, all sigmas are stretched until the last one above 0 has this value */

@@ -3,6 +3,7 @@
 #include "model_source.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../names/module_names.h"
 #include "../text/tokenizer.h"
 #include "recognise.h"
@@ -79,8 +80,8 @@ static const struct {
                [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
                [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
 
-/* Sets *path to the file of a component that has a variant: the index of its shards or its only file, in the order of
- * the layout. NULL: there is none. The caller frees it. */
+/* Sets *path to the file of a component in the variant: the index of the shards or the single file, in the order of the
+ * layout. NULL: the component has no such file. The caller frees it. */
 static ith_status find_variant(ith_context *context, const char *folder, const char *variant, ith_part part,
                                char **path)
 {
@@ -157,19 +158,14 @@ static bool has_part(const ith_contents *contents, ith_part part)
     return part == ITH_PART_VAE ? contents->vae : contents->dit;
 }
 
-/* Returns words for the contents of weight files. *more: the name of a model of which they hold a part, or "". */
-static const char *describe_contents(const ith_contents *contents, const char **more)
+/* Returns a noun for the contents of weight files; NULL if they hold no component that is known. */
+static const char *noun_of(const ith_contents *contents)
 {
-    *more = "";
-    if (contents->lora)
-        return "it holds a LoRA";
-    if (contents->dit)
-        return "it holds a transformer";
-    if (contents->vae)
-        return "it holds an autoencoder";
-    if (contents->refusal && !contents->text)
-        return *more = contents->refusal, "it holds a part of ";
-    return contents->text ? "it holds a text encoder" : "its tensors are of no component that is known";
+    return contents->lora   ? "a LoRA"
+           : contents->dit  ? "a transformer"
+           : contents->vae  ? "an autoencoder"
+           : contents->text ? "a text encoder"
+                            : NULL;
 }
 
 /* Checks that weight files hold a component that is built. */
@@ -182,9 +178,13 @@ static ith_status check_contents(ith_context *context, const char *path, ith_par
                             path, contents->refusal);
         return ITH_OK;
     }
-    const char *more, *held = describe_contents(contents, &more);
-    return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s must be %s of Wan; %s%s", path, parts[part].member,
-                    parts[part].noun, held, more);
+    const char *noun = noun_of(contents);
+    if (!noun && !contents->refusal)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "%s: %s must be %s of Wan; its tensors are of no component that is known", path,
+                        parts[part].member, parts[part].noun);
+    return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s must be %s of Wan; it holds %s%s", path, parts[part].member,
+                    parts[part].noun, noun ? noun : "a part of ", noun ? "" : contents->refusal);
 }
 
 /* Sets the source of a component to the weight files to which `path` belongs. */
@@ -202,14 +202,14 @@ static ith_status take_file(ith_context *context, const char *path, ith_part par
     return status;
 }
 
-/* Chooses the weight file of a folder: the index or the file that has the name of its layout, in its order, or the only
+/* Chooses the weight file of a folder: the first that has a usual name of diffusers or transformers, or else the only
  * one. */
 static ith_status file_of_folder(ith_context *context, const char *folder, ith_part part, char **out)
 {
     static const char *const usual[] = {"diffusion_pytorch_model.safetensors.index.json",
                                         "diffusion_pytorch_model.safetensors", "model.safetensors",
                                         "model.safetensors.index.json"};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    for (int i = 0; i < ITH_COUNT(usual); i++)
         if (ith_has_file(context, folder, usual[i]))
             return (*out = ith_format(context, "%s/%s", folder, usual[i])) ? ITH_OK : ITH_ERR_MEMORY;
     ith_weight_list list;
@@ -321,8 +321,8 @@ static ith_status take_folder(ith_context *context, const char *folder, const ca
     return status ? status : take_found(context, folder, c, ITH_PART_TEXT, 0, out);
 }
 
-/* Refuses a folder beside which there is a checkpoint: below it, whose weight files would make a model without the
- * fields of its configurations, or above it. */
+/* Refuses a folder without model_index.json if a folder above or below it has one, and so is a checkpoint. Its weight
+ * files alone would make a model that lacks the fields of its configurations. */
 static ith_status refuse_for(ith_context *context, const char *folder, const char *checkpoint)
 {
     return ith_fail(context, ITH_ERR_IO, "%s holds no model_index.json, and %s does: name that folder", folder,
@@ -384,7 +384,7 @@ static ith_status check_empty(ith_context *context, const ith_model_files *files
     } all[] = {{"folder", files->folder},       {"dit", files->dit},        {"dit_high", files->dit_high},
                {"dit_low", files->dit_low},     {"vae", files->vae},        {"text_encoder", files->text_encoder},
                {"tokenizer", files->tokenizer}, {"variant", files->variant}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (int i = 0; i < ITH_COUNT(all); i++)
         if (all[i].name && !*all[i].name)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is an empty name: leave it out, or give it a name",
                             all[i].member);
@@ -516,7 +516,7 @@ static ith_status find_tokenizer(ith_context *context, const ith_model_files *fi
         return (out->tokenizer = ith_strdup(context, files->tokenizer)) ? ITH_OK : ITH_ERR_MEMORY;
     if (out->folder)
         return (out->tokenizer = ith_format(context, "%s/tokenizer", out->folder)) ? ITH_OK : ITH_ERR_MEMORY;
-    for (size_t place = 0; place < sizeof places / sizeof *places; place++)
+    for (int place = 0; place < ITH_COUNT(places); place++)
         for (int i = 0; i < 2; i++) {
             if (!folders[i])
                 continue;
@@ -540,9 +540,7 @@ ith_status ith_sources_find(ith_context *context, const ith_model_files *files, 
         status = take_named(context, files->dit_high ? files->dit_high : files->dit, ITH_PART_DIT, out);
     if (!status)
         status = take_named(context, files->dit_low, ITH_PART_DIT_2, out);
-    out->experts = files->dit ? 1 : 0;
-    if (files->dit_high)
-        out->experts = 2;
+    out->experts = files->dit_high ? 2 : files->dit ? 1 : 0;
     if (!status)
         status = take_named(context, files->vae, ITH_PART_VAE, out);
     if (!status)

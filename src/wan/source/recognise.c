@@ -2,9 +2,12 @@
 /* Recognises components by the names of their tensors (recognise.h). */
 #include "recognise.h"
 
+#include "../../base/count.h"
 #include "../../base/plain_text.h"
 #include "../names/module_names.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Parts of names that only models of other kinds have. */
@@ -24,19 +27,18 @@ static const struct {
     {"img_emb.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
     {"image_embedder.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
 };
-#define REFUSALS (sizeof refusals / sizeof *refusals)
 
-/* Finds the refusals for which a name gives a reason. *refusal becomes the first of them in the table. */
-static void note_refusal(const char *name, size_t *refusal)
+/* Lowers *refusal to the index of the first refusal whose part is in a name. */
+static void note_refusal(const char *name, int *refusal)
 {
-    for (size_t i = 0; i < *refusal; i++)
+    for (int i = 0; i < *refusal; i++)
         if (strstr(name, refusals[i].part))
             *refusal = i;
 }
 
-static bool is_one_of(const char *name, const char *const *names, size_t count)
+static bool is_one_of(const char *name, const char *const *names, int count)
 {
-    for (size_t i = 0; i < count; i++)
+    for (int i = 0; i < count; i++)
         if (!strcmp(name, names[i]))
             return true;
     return false;
@@ -47,9 +49,9 @@ static const char *const dit_names[] = {"head.modulation", "condition_embedder.t
 static const char *const vae_names[] = {"decoder.middle.0.residual.0.gamma", "decoder.mid_block.resnets.0.norm1.gamma"};
 static const char *const text_names[] = {"token_embedding.weight", "shared.weight", "encoder.embed_tokens.weight",
                                          "token_embd.weight"};
-#define HAS(list, name) is_one_of(name, list, sizeof list / sizeof *list)
+#define HAS(list, name) is_one_of(name, list, ITH_COUNT(list))
 
-/* Notes the first upsampling layer in the list of the decoder's parts, after all parts of the first level. */
+/* Lowers *in_level to the number of parts in the decoder's first level, whose last part is an upsampling layer. */
 static void note_level(const char *name, int64_t *in_level)
 {
     const char *rest = ith_name_after(name, "decoder.upsamples.");
@@ -61,7 +63,7 @@ static void note_level(const char *name, int64_t *in_level)
 ith_contents ith_recognise(const ith_store *raw)
 {
     ith_contents found = {.in_level = INT32_MAX};
-    size_t refusal = REFUSALS;
+    int refusal = ITH_COUNT(refusals);
     const ith_tensor *tensor;
     for (int64_t i = 0; (tensor = ith_store_at(raw, i)); i++) {
         const char *name = ith_dit_name_bare(tensor->name);
@@ -75,7 +77,7 @@ ith_contents ith_recognise(const ith_store *raw)
         note_refusal(name, &refusal);
         note_level(vae, &found.in_level);
     }
-    found.refusal = refusal < REFUSALS ? refusals[refusal].kind : NULL;
+    found.refusal = refusal < ITH_COUNT(refusals) ? refusals[refusal].kind : NULL;
     return found;
 }
 
@@ -87,60 +89,45 @@ static bool is_word_end(char before, char after)
     return !letters || (small_before && capital_after);
 }
 
-/* Whether a word ends before byte `at` of a name; at the name's beginning and end, too. No letter follows a name. */
+/* Whether a word begins or ends before byte `at` of a name. No letter follows the name's end. */
 static bool is_edge(const char *name, size_t at)
 {
     return at == 0 || is_word_end(name[at - 1], name[at]);
 }
 
-static bool begins_with(const char *name, size_t length, const char *text)
+/* Whether a name has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and "low_v2" have "low";
+ * "flow" and "lowpoly" have not. */
+static bool has_word(const char *name, const char *word)
 {
-    return strlen(text) <= length && ith_begins_with(name, text);
-}
-
-/* Whether a name of `length` bytes has the word, in any case, alone or before "noise": "LowNoise", "lownoise" and
- * "low_v2" have "low"; "flow" and "lowpoly" have not. */
-static bool has_word(const char *name, size_t length, const char *word)
-{
-    const size_t bytes = strlen(word);
-    for (size_t i = 0; i + bytes <= length; i++) {
-        const size_t end = i + bytes;
-        if (begins_with(name + i, length - i, word) && is_edge(name, i) &&
-            (is_edge(name, end) || begins_with(name + end, length - end, "noise")))
+    for (size_t i = 0; name[i]; i++) {
+        const size_t end = i + strlen(word);
+        if (ith_begins_with(name + i, word) && is_edge(name, i) &&
+            (is_edge(name, end) || ith_begins_with(name + end, "noise")))
             return true;
     }
     return false;
 }
 
-/* Whether the name of `length` bytes has the text in it, in any case. */
-static bool is_in(const char *name, size_t length, const char *text)
+static int noise_of(const char *name)
 {
-    for (size_t i = 0; i <= length; i++)
-        if (begins_with(name + i, length - i, text))
-            return true;
-    return false;
-}
-
-static int noise_of(const char *name, size_t length)
-{
-    const bool high = has_word(name, length, "high"), low = has_word(name, length, "low");
+    const bool high = has_word(name, "high"), low = has_word(name, "low");
     return high == low ? 0 : high ? 1 : -1;
 }
 
 bool ith_is_expert_by_name(const char *path)
 {
-    return ith_noise_of_name(path) && (is_in(path, strlen(path), "noise") || is_in(path, strlen(path), "a14b"));
+    return ith_noise_of_name(path) && (ith_has_part(path, "noise") || ith_has_part(path, "a14b"));
 }
 
 int ith_noise_of_name(const char *path)
 {
     const char *slash = strrchr(path, '/'), *parent = slash;
-    const char *name = slash ? slash + 1 : path;
-    const int noise = noise_of(name, strlen(name));
-    while (parent && parent > path && parent[-1] != '/')
-        parent--;
+    const int noise = noise_of(slash ? slash + 1 : path);
+    char folder[NAME_MAX + 1];
     if (noise || !slash)
         return noise;
-    const size_t length = (size_t)(slash - parent);
-    return is_in(parent, length, "noise") ? noise_of(parent, length) : 0;
+    while (parent > path && parent[-1] != '/')
+        parent--;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - parent), parent);
+    return ith_has_part(folder, "noise") ? noise_of(folder) : 0;
 }

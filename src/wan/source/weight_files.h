@@ -25,7 +25,7 @@ void ith_paths_free(ith_context *context, char **paths, int64_t count);
 
 /* Whether the name of a file ends as a PyTorch pickle's does. */
 bool ith_is_pickle(const char *path);
-/* Whether a path is a folder, here or lent. */
+/* Whether a path is a folder on this host. A lent model has none. */
 bool ith_is_folder(const char *path);
 /* Whether there is a file folder/name. */
 bool ith_has_file(ith_context *context, const char *folder, const char *name);

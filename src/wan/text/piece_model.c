@@ -140,9 +140,9 @@ static const char *find_charsmap(const json_t *normalizer)
     return map;
 }
 
-/* Whether the reference finds an added token by its name in a text, before it divides the rest into pieces: each
- * special token, and any other that has the name of its piece. A text writes no "▁", so a piece with it stays a usual
- * one. */
+/* Whether the reference finds an added token by its name in a text, before it divides the rest into pieces. It finds
+ * each special token so, and any other token that has the name of its piece, unless "▁" is in the name: "▁" stands for
+ * a space, and texts do not contain it. */
 static bool is_found_by_name(const json_t *token, const json_t *pair)
 {
     const char *name = json_string_value(json_object_get(token, "content"));
@@ -220,35 +220,25 @@ static ith_status add_normaliser(const char *path, const json_t *root, ith_piece
     return bytes >= 0 ? ITH_OK : ith_fail(out->context, ITH_ERR_FORMAT, "%s: precompiled_charsmap is no base64", path);
 }
 
-static ith_status from_root(const char *path, const json_t *root, ith_piece_model *out)
+ith_status ith_piece_model_from_json(ith_context *context, const char *path, const json_t *root, ith_piece_model *out)
 {
     const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
     const char *type = json_string_value(json_object_get(model, "type"));
+    *out = (ith_piece_model){.context = context};
     if (!type || strcmp(type, "Unigram") != 0)
-        return ith_fail(out->context, ITH_ERR_UNSUPPORTED, "%s: model.type is %s; only \"Unigram\" is supported", path,
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: model.type is %s; only \"Unigram\" is supported", path,
                         type ? ith_quote(type).text : "absent");
     if (!json_array_size(vocab))
-        return ith_fail(out->context, ITH_ERR_FORMAT, "%s: model.vocab must be a list of pieces", path);
-    bool *named = ith_alloc(out->context, (int64_t)json_array_size(vocab), sizeof *named, "a tokenizer");
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: model.vocab must be a list of pieces", path);
+    bool *named = ith_alloc(context, (int64_t)json_array_size(vocab), sizeof *named, "a tokenizer");
     if (!named)
         return ITH_ERR_MEMORY;
     find_named(json_object_get(root, "added_tokens"), vocab, named);
     ith_status status = add_pieces(path, vocab, named, out);
-    ith_free(out->context, named);
+    ith_free(context, named);
     if (!status)
         status = add_normaliser(path, root, out);
     return status ? status : out->failed ? ITH_ERR_MEMORY : ITH_OK;
-}
-
-ith_status ith_piece_model_from_json(ith_context *context, const char *path, const json_t *root, ith_piece_model *out)
-{
-    *out = (ith_piece_model){.context = context};
-    const ith_status status = from_root(path, root, out);
-    if (status) {
-        ith_free(context, out->data);
-        out->data = NULL;
-    }
-    return status;
 }
 
 /* ---- GGUF -------------------------------------------------------------------------------------------------------- */
@@ -319,9 +309,5 @@ ith_status ith_piece_model_from_gguf(ith_context *context, const char *path, con
     ith_free(context, t.scores.data);
     ith_free(context, t.types.data);
     ith_free(context, t.charsmap.data);
-    if (status) {
-        ith_free(context, out->data);
-        out->data = NULL;
-    }
     return status;
 }

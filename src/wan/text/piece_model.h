@@ -14,7 +14,7 @@
 /* A growing message. After a failed allocation it stays empty, and `failed` is true. */
 typedef struct ith_piece_model {
     ith_context *context;
-    char *data; /* the caller frees it with ith_free */
+    char *data; /* the caller frees it with ith_free, also after a failure */
     int64_t bytes, room;
     int64_t byte_pieces; /* number of pieces of type ITH_PIECE_BYTE */
     bool failed;

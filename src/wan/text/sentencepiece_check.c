@@ -13,7 +13,6 @@
  * file checks both. */
 #include "sentencepiece_check.h"
 
-#include "../../base/size.h"
 #include "protobuf.h"
 #include "sentencepiece_fields.h"
 

@@ -13,15 +13,15 @@ static ith_status reserve(ith_context *context, ith_codepoints *text, int64_t mo
 {
     if (more <= text->capacity - text->count)
         return ITH_OK;
-    int64_t wanted = ith_max64(text->count + more, 2 * text->capacity);
-    uint32_t *at = ith_alloc(context, ith_max64(wanted, 64), sizeof *at, "a prompt's characters");
+    const int64_t capacity = ith_max64(ith_max64(text->count + more, 2 * text->capacity), 64);
+    uint32_t *at = ith_alloc(context, capacity, sizeof *at, "a prompt's characters");
     if (!at)
         return ITH_ERR_MEMORY;
     if (text->count > 0)
         memcpy(at, text->at, (size_t)text->count * sizeof *at);
     ith_free(context, text->at);
     text->at = at;
-    text->capacity = ith_max64(wanted, 64);
+    text->capacity = capacity;
     return ITH_OK;
 }
 

@@ -45,7 +45,7 @@ static ith_status check_aliases(ith_context *context, const ith_json *json, cons
         {"num_hidden_layers", "num_layers", config->layers},
         {"head_dim", "d_kv", config->head_dim},
     };
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+    for (int i = 0; i < ITH_COUNT(aliases); i++) {
         ith_json_text given = ith_json_print(json, aliases[i].key);
         char wanted[32];
         snprintf(wanted, sizeof wanted, "%lld", (long long)aliases[i].value);
@@ -74,7 +74,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
         {"relative_attention_max_distance", 2, MOST_DIM, 128, &out->max_distance},
     };
     ith_status status = ITH_OK;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !status; i++)
+    for (int i = 0; i < ITH_COUNT(sizes) && !status; i++)
         status = ith_json_int(context, json, sizes[i].key, sizes[i].least, sizes[i].most, sizes[i].otherwise,
                               sizes[i].value);
     if (!status)
@@ -82,7 +82,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
     return status;
 }
 
-/* Checks the limits of sizes that were not read from config.json, where they have other names. */
+/* Checks the limits of the sizes. read_sizes has checked sizes of a config.json, by the names that they have there. */
 static ith_status check_limits(ith_context *context, const char *where, const ith_text_config *c)
 {
     const ith_size_limit sizes[] = {{"pieces", c->vocab, MOST_VOCAB},
@@ -120,7 +120,7 @@ ith_status ith_text_config_read(ith_context *context, const char *folder, ith_te
     ith_json *json = NULL;
     ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
-        status = ith_config_fields_check(context, json, fields, sizeof fields / sizeof fields[0]);
+        status = ith_config_fields_check(context, json, fields, ITH_COUNT(fields));
     if (!status)
         status = read_sizes(context, json, out);
     if (!status)

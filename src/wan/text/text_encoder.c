@@ -327,7 +327,6 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Predicts the peak memory of the encoder: its weights, and the buffers of one call of ith_text_encode. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   bool keeps_packed, int64_t count, int64_t *bytes)
 {

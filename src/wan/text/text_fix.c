@@ -4,6 +4,7 @@
  * surrogates is left out, since UTF-8 contains none. */
 #include "text_fix.h"
 
+#include "../../base/count.h"
 #include "../../base/size.h"
 #include "html_unescape.h"
 
@@ -230,7 +231,7 @@ static void swap(ith_codepoints *a, ith_codepoints *b)
  * replaced. */
 static ith_status run_steps(ith_context *context, bool entities, ith_codepoints *text, ith_codepoints *scratch)
 {
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+    for (int i = 0; i < ITH_COUNT(steps); i++) {
         if (steps[i] == ith_html_unescape_plain && !entities)
             continue;
         scratch->count = 0;

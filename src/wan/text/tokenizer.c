@@ -5,7 +5,6 @@
 #include "../../base/lent_files.h"
 #include "../../files/json_load.h"
 #include "../../files/mapping.h"
-#include "../../files/quote.h"
 #include "../../files/suffix.h"
 #include "piece_model.h"
 #include "prompt.h"

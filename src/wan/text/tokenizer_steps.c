@@ -5,9 +5,9 @@
  *     pre_tokenizer   Metaspace; or a Sequence of WhitespaceSplit and Metaspace
  *     post_processor  TemplateProcessing of the text and </s>
  *
- * Any other step would give other ids in the reference, so it is refused. The same holds for an added token that is a
- * word by itself only (single_word). Its lstrip and rstrip change no id, because spaces at the ends of a part are left
- * out anyway. */
+ * Any other step would give other ids in the reference, so it is refused. So is an added token with single_word, which
+ * is found only as a whole word. lstrip and rstrip of an added token change no id, because spaces at the ends of a part
+ * are left out anyway. */
 #include "tokenizer_steps.h"
 
 #include "../../files/quote.h"
@@ -16,7 +16,7 @@
 
 #define END "</s>"
 #define PRE_TOKENIZER "pre_tokenizer"
-#define SPLITS "pretokenizers" /* the steps of a sequence of them */
+#define SPLITS "pretokenizers" /* the key of the steps in a pre_tokenizer that is a Sequence */
 #define SPACE "\xe2\x96\x81"   /* ▁, which stands for a space in pieces */
 
 typedef bool step_fn(const json_t *step);

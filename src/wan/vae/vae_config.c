@@ -181,7 +181,7 @@ static ith_status read_statistics(ith_context *context, const ith_json *json, co
     return status;
 }
 
-/* Whether the shortcuts around the levels of the encoder can average their numbers. */
+/* Whether the shortcuts around the levels of the encoder average a whole number of numbers for each channel. */
 static bool averages(const ith_vae_config *config)
 {
     for (int64_t i = 0; config->residual && i < config->levels; i++)

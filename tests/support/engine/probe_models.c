@@ -108,7 +108,8 @@ static ith_status take_layer(ith_context *ctx, ith_lora *lora, const char *modul
     int64_t count = 0;
     float row[WIDTH] = {0}, bias[WIDTH] = {0};
     char name[64];
-    ith_status status = ith_lora_matrix(ctx, lora, module, 0, WIDTH, WIDTH, true, additions, &count);
+    const ith_lora_target matrix = {module, 0, WIDTH, WIDTH};
+    ith_status status = ith_lora_matrix(ctx, lora, &matrix, true, additions, &count);
     for (int64_t r = 0; r < WIDTH && !status; r++)
         status = ith_lora_merge_row(ctx, additions, count, r, WIDTH, row);
     snprintf(name, sizeof name, "%s.bias", module);

@@ -49,7 +49,7 @@ static ith_status show_preview(ith_denoiser *w, int64_t step)
     const ith_generate_options *options = &rank->options;
     if (!rank->preview_every || ((step + 1) % rank->preview_every && step + 1 < options->steps))
         return ITH_OK;
-    float *clean = w->b.velocity; /* not needed any more */
+    float *clean = w->b.velocity; /* the velocity is not needed any more */
     ith_sampler_clean(w->sampler, step, w->b.x, clean);
     memcpy(clean, w->b.known, (size_t)(w->b.known_count * w->b.width) * sizeof *clean);
     ith_status status = ith_denoise_gather(w, clean, NULL);

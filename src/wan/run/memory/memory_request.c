@@ -5,6 +5,7 @@
 #include "../../../base/context.h"
 #include "../../../base/size.h"
 #include "../../../base/team_limit.h"
+#include "../request.h"
 
 /* Resolved options, and the ranks of this process. */
 typedef struct request {

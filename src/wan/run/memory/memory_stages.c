@@ -6,7 +6,8 @@
  *              communicators and records of the ranks, and the lists of the tensors in the weight files; a stage that
  *              opens a component makes its list once more
  *   text       the text encoder's vectors and workspace
- *   image      in the process of rank 0: the scaled images, and the autoencoder's filters and encoder
+ *   image      in the process of rank 0: the scaled images or the test picture of previews, and the autoencoder's
+ *              filters and encoder
  *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace, sub-groups and share of
  *              the latents (memory_denoise.c)
  *   decode     the autoencoder's packed filters, caches and layers, and a frame
@@ -69,8 +70,7 @@ static int64_t kept_bytes(const ith_predicted_run *run, int64_t lists)
     const ith_team *team = run->team;
     const int64_t latents = ith_latent_count(&run->size) * (int64_t)sizeof(float);
     const ith_latent_size condition = ith_condition_size(run->model, options, &run->size);
-    int64_t bytes = latents + (team->lent ? ith_lent_bytes(run->context) : 0) + ith_group_bytes(team);
-    bytes += lists;
+    int64_t bytes = lists + latents + (team->lent ? ith_lent_bytes(run->context) : 0) + ith_group_bytes(team);
     if (options->from_latents)
         return bytes;
     bytes += ith_tokenizer_bytes() + (run->counts[0] + run->counts[1]) * run->model->text.dim * (int64_t)sizeof(float);
@@ -103,7 +103,7 @@ static ith_status encode_bytes(const ith_predicted_run *run, int64_t *bytes)
     if (options->image)
         status = ith_condition_bytes(run->context, model, options, run->types.products, &run->size, &image);
     if (!status && options->on_preview && options->preview_every && model->vae.levels)
-        status = ith_preview_bytes(run->context, &model->vae, run->types.products, &preview);
+        status = ith_preview_bytes(run->context, model, run->team->lends, run->types.products, &preview);
     *bytes = ith_max64(image, preview);
     return status;
 }
@@ -120,7 +120,8 @@ static ith_status decode_bytes(const ith_predicted_run *run, int64_t *bytes)
 
 /* ---- All -------------------------------------------------------------------------------------------------------- */
 
-/* encodes: the run encodes the prompts itself. Where the model is lent, rank 0 encodes them. */
+/* Predicts the peak memory of the run. encodes: the pipeline does not keep the prompts, so the run encodes them. If the
+ * model is lent to this process, rank 0 encodes them. */
 static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *bytes)
 {
     const bool denoises = !run->options->from_latents;
@@ -143,7 +144,7 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
     return status;
 }
 
-/* Some buffers exist once per thread, so the prediction is made with the run's number of threads. */
+/* Each thread has some buffers of its own, so the prediction is made with the run's number of threads. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
                              const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes)
 {

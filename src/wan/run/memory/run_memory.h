@@ -11,7 +11,7 @@
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
 /* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids.
- * encodes: the run encodes them itself. */
+ * encodes: the run encodes them; false: the pipeline keeps them. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
                              const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes);
 /* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
@@ -26,7 +26,7 @@ typedef struct ith_device_need {
     int64_t bytes;       /* 0: the context uses no device */
     int64_t streamed[2]; /* of each expert: layers that are streamed, because options->device_memory has no room */
 } ith_device_need;
-/* Predicts it, with options->device_memory settled. */
+/* Sets *need to the predicted memory on the device. options->device_memory must be settled. */
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                               const ith_team *team, ith_device_need *need);
 

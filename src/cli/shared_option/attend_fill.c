@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows the choices of a plan as values of options, for --print-config. A choice comes from wisdom if a context without
  * wisdom would choose otherwise. */
-#include "../shared_option/attend_options.h"
+#include "attend_options.h"
 
 #include "../cli.h"
-#include "../shared_option/device_option.h"
+#include "device_option.h"
 
 #include <stdio.h>
 #include <string.h>

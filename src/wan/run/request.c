@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills in the defaults of a run's options, and checks their values. */
-#include "pipeline.h"
+/* Fills in the defaults of a run's options, and checks their values (request.h). */
+#include "request.h"
 
 #include "../../base/context.h"
 #include "../../base/size.h"
@@ -68,7 +68,7 @@ static void put_size(const ith_model_info *info, ith_generate_options *options)
 
 /* Checks that `value` is `base` plus some multiple of `multiple`, and at most `most`. The error message names the
  * nearest legal values. */
-static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t multiple, int64_t base,
+static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t base, int64_t multiple,
                                  int64_t most)
 {
     int64_t least = base ? base : multiple;
@@ -94,12 +94,12 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
     if (info->experts == 2)
         positions = ith_min64(positions, model->dit[1].positions);
     int64_t most_pixels = positions * info->size_multiple;
-    ith_status status = check_multiple(context, "frames", options->frames, info->frame_stride, 1,
+    ith_status status = check_multiple(context, "frames", options->frames, 1, info->frame_stride,
                                        (positions - 1) * info->frame_stride + 1);
     if (!status && options->height)
-        status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
+        status = check_multiple(context, "height", options->height, 0, info->size_multiple, most_pixels);
     if (!status && options->width)
-        status = check_multiple(context, "width", options->width, info->size_multiple, 0, most_pixels);
+        status = check_multiple(context, "width", options->width, 0, info->size_multiple, most_pixels);
     return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
 
@@ -248,7 +248,7 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
 {
     ith_status status = check_range(context, "steps", (double)options->steps, 1, MOST_STEPS);
     if (!status)
-        status = check_range(context, "shift", options->shift, 1e-3, 1e3);
+        status = check_range(context, "shift", options->shift, ITH_SHIFT_LEAST, ITH_SHIFT_MOST);
     if (!status)
         status = check_range(context, "guidance", options->guidance[0], -100, 100);
     if (!status && model->info.experts == 2)
@@ -260,6 +260,14 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     if (!status)
         status = ith_thread_limit_check(context, "threads", options->threads);
     return status;
+}
+
+ith_status ith_request_check_cfg(ith_context *context, ith_cfg cfg)
+{
+    if ((int)cfg >= ITH_CFG_BATCH && cfg <= ITH_CFG_SEQUENTIAL)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
+                    (int)cfg);
 }
 
 static ith_status check_words(ith_context *context, const ith_generate_options *options)
@@ -277,13 +285,8 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
         return ith_fail(context, ITH_ERR_ARGUMENT, "sigmas is %d; 1 (official) and 2 (diffusers) are known",
                         options->sigmas);
-    if (options->cfg < ITH_CFG_BATCH || options->cfg > ITH_CFG_SEQUENTIAL)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
-                        options->cfg);
-    if ((unsigned)options->precision > ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
-                        options->precision);
-    return ITH_OK;
+    status = ith_request_check_cfg(context, options->cfg);
+    return status ? status : ith_precision_check(context, options->precision);
 }
 
 ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks)
@@ -294,11 +297,6 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
                     "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
                     "would do, or cfg batch",
                     ranks, ranks < INT_MAX ? ranks + 1 : ranks - 1);
-}
-
-bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
-{
-    return options->shard_weights && (team->hosts > 1 || team->lends);
 }
 
 /* Checks that the scheduler supports this number of steps and this shift, by creating a sampler of 0 elements. */
