@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole plans with the fixed_m softmax on the hardest inputs. If queries are at right angles to all keys, every logit
  * lies B below its bound; if a query sees only keys opposite to it, its logits lie 2 B below. B is below the gate in
- * some heads, and above it in others. Results are compared with the definition in double and with the online softmax.
- * */
+ * some heads, and above it in others. Results are compared with the definition in double and with the online
+ * softmax. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"

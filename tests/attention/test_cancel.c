@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "support/execution_scene.h"
+#include "support/times.h"
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
 

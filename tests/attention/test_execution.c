@@ -16,6 +16,7 @@
 #include "support/execution_scene.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
+#include "support/times.h"
 
 /* ---- Ranks that do not agree ----------------------------------------------------------------------------------- */
 

@@ -7,10 +7,10 @@
 #include "support/in_range.h"
 #include "support/in_rank.h"
 #include "support/random.h"
+#include "support/times.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- Two extents against a count of bytes ----------------------------------------------------------------------- */
 
@@ -216,7 +216,7 @@ static void run_tasks(void *user, int count, ith_task_fn task, void *task_user)
 {
     (void)user;
     if (rank_of_thread == 1 && atomic_exchange(&gets_stuck, false))
-        nanosleep(&(struct timespec){.tv_sec = (time_t)STUCK_SECONDS}, NULL);
+        nap(STUCK_SECONDS);
     for (int i = 0; i < count; i++)
         task(task_user, i);
 }

@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/size.h"
 #include "support/fault_subject.h"
 #include "support/placed_group.h"
 #include "support/socket_group.h"
+#include "support/times.h"
 #include "support/wire_group.h"
 
 #include <setjmp.h>
@@ -71,12 +71,6 @@ static void bark(int number)
     written += write(2, where, strlen(where));
     written += write(2, "\n", 1);
     _exit(written > 0 ? 3 : 4);
-}
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
 }
 
 /* ---- What is expected ------------------------------------------------------------------------------------------ */

@@ -25,13 +25,6 @@
 
 #include <cmocka.h>
 
-static ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
-
 /* ---- By name --------------------------------------------------------------------------------------------------- */
 
 static void named_kernels_are_taken_or_refused(void **state)
@@ -276,8 +269,8 @@ static void ranks_agree_on_the_effort(void **state)
 
 static uint32_t odd_sets; /* the instruction sets of the odd rank's machine */
 
-/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets `odd_sets`.
- * */
+/* Makes a plan on this rank, in a context of its own. The odd rank's context has only the instruction sets
+ * `odd_sets`. */
 static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
 {
     (void)parent;
@@ -577,6 +570,7 @@ static void kernels_are_timed_as_they_are_used(void **state)
         const ith_candidates candidates = {2, {&large_kernel, &small_kernel}};
         ith_wisdom_entry entry = {.count = 0};
         large_turn = small_turn = (turn){0};
+        largest_bytes = 0;
         assert_int_equal(ith_measure_kernels(context, ITH_F32, 32, (ith_softmax)softmax, &candidates, &entry), ITH_OK);
         assert_int_equal(large_turn.wrong + small_turn.wrong, 0);
         assert_true(large_turn.queries > 0 && large_turn.packed > 0);

@@ -8,10 +8,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "support/fixture.h"
 #include "support/placed_group.h"
+#include "support/times.h"
 
 #include <cmocka.h>
 
@@ -27,13 +28,6 @@ typedef struct subject {
     double cpu_seconds; /* processor time that the execution took */
 } subject;
 
-static double cpu_clock(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static void execute_in_rank(rank_group *g, int rank, void *user)
 {
     subject *s = user;
@@ -43,11 +37,11 @@ static void execute_in_rank(rank_group *g, int rank, void *user)
     void *inputs = calloc(1, bytes), *o = calloc(1, bytes);
     tensors.q = tensors.k = tensors.v = inputs, tensors.o = o;
     s->seen[rank] = ith_plan_create(g->contexts[rank], &s->problem, &s->options, g->comms[rank], &plan);
-    double begin = cpu_clock();
+    double begin = ith_clock_thread_seconds();
     if (!s->seen[rank])
         s->seen[rank] = ith_plan_execute(plan, &tensors);
     if (rank == 0)
-        s->cpu_seconds = cpu_clock() - begin;
+        s->cpu_seconds = ith_clock_thread_seconds() - begin;
     if (!s->seen[rank] && rank == 0)
         s->seen[rank] = ith_plan_describe(plan, &s->info);
     if (!s->seen[rank] && rank == 0)
@@ -84,10 +78,9 @@ static int64_t length; /* of the sequences of an attempt, so that an execution t
  * half a minute, and each finds its own length. */
 static void begin_attempt(int attempt)
 {
-    struct timespec pause = {attempt / 10, attempt % 10 * 100000000L};
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.strategy = ITH_STRATEGY_RING;
-    nanosleep(&pause, NULL);
+    nap(0.1 * attempt);
     length = SHORTEST;
     while (length < LONGEST && execute(&options, 2, length, 0).cpu_seconds <= 0.05)
         length *= 2;

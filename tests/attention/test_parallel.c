@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "support/in_rank.h"
 #include "support/random.h"
+#include "support/times.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -201,12 +201,12 @@ static _Thread_local bool is_slow;
 static void at_its_speed(void *user, int threads, ith_task_fn task, void *task_user)
 {
     if (is_slow)
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        nap(0.02);
     in_turn(user, threads, task, task_user);
 }
 
-/* An ith_rank_fn of 4 ranks, two of which are slow. All values of a head are the same number, which is then its output.
- */
+/* An ith_rank_fn of 4 ranks, two of which are slow. All values of a head are the same number, which is then its
+ * output. */
 static ith_status attend_by_chunks(ith_context *context, ith_comm *comm, void *user)
 {
     enum { H = 4, D = 8, ROWS = 3, NUMBERS = ROWS * H * D };

@@ -20,13 +20,6 @@
 
 #include <cmocka.h>
 
-static ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
-
 /* ---- Options that no problem makes legal ----------------------------------------------------------------------- */
 
 SPOIL(low_strategy, o->strategy = (ith_strategy)-1)

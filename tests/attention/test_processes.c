@@ -8,11 +8,13 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "socket_meeting.h"
 #include "support/fault_subject.h"
 #include "support/memory.h"
 #include "support/random.h"
 #include "support/socket_group.h"
+#include "support/times.h"
 
 #include <omp.h>
 #include <signal.h>
@@ -22,7 +24,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LONGEST 96
@@ -82,19 +83,6 @@ static void *shared_memory(size_t bytes)
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
     return memory;
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
 }
 
 /* ---- A rank's process ------------------------------------------------------------------------------------------ */
@@ -228,18 +216,18 @@ static void meet_the_end(member *m)
 {
     pthread_t thread;
     bool odd = m->rank == m->scene->odd;
-    double start = now();
+    double start = ith_clock_seconds();
     ith_status status = ITH_OK;
     if (odd)
         pthread_create(&thread, NULL, end_later, m);
-    for (int n = 0; !status && now() < start + 2 * WATCHDOG_SECONDS; n++) {
+    for (int n = 0; !status && ith_clock_seconds() < start + 2 * WATCHDOG_SECONDS; n++) {
         fault_poison(&m->scene->base.subjects[n % SUBJECTS], m->scene->base.ranks);
         status = execute(m, n % SUBJECTS, false);
         see(m, 0, n % SUBJECTS, status, true);
         if (m->scene->board->sights[0][m->rank].wrong)
             break;
     }
-    m->scene->board->sights[0][m->rank].seconds = now() - start;
+    m->scene->board->sights[0][m->rank].seconds = ith_clock_seconds() - start;
     if (odd)
         pthread_join(thread, NULL);
     pid_t stopped = atomic_exchange(&m->scene->board->stopped, 0);

@@ -116,8 +116,8 @@ static int64_t chunks_of(const census *s)
     return groups < 1 ? 1 : groups < wanted ? groups : wanted;
 }
 
-/* The heads of a chunk that a rank of the ulysses axis computes. The last chunk has the heads that are left over, too.
- * */
+/* The heads of a chunk that a rank of the ulysses axis computes. The last chunk has the heads that are left over,
+ * too. */
 static head_range heads_of(const census *s, int64_t entry, int64_t chunk, int u)
 {
     int64_t heads = listed_heads(s), group = group_of(s, heads), chunks = chunks_of(s), first, groups, begin, count;

@@ -28,7 +28,7 @@
 
 static char *folder, path[300];
 
-static ith_context *new_context(uint32_t cpu_mask)
+static ith_context *masked_context(uint32_t cpu_mask)
 {
     ith_context *context = NULL;
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
@@ -80,7 +80,7 @@ static void every_kernel_can_be_kept(void **state)
 static void the_oldest_gives_way(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     for (int i = 1; i <= ITH_WISDOM_ENTRIES + 5; i++)
         put(context, entry_of(i, i));
     put(context, entry_of(20, 777)); /* replaces the entry with this subject */
@@ -101,7 +101,7 @@ static void the_oldest_gives_way(void **state)
 static void clones_share_it(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0), *clone = NULL, *second = NULL;
+    ith_context *context = masked_context(0), *clone = NULL, *second = NULL;
     assert_int_equal(ith_context_clone(context, &clone), ITH_OK);
     assert_int_equal(ith_context_clone(clone, &second), ITH_OK);
     put(clone, entry_of(8, 5));
@@ -160,7 +160,7 @@ static const char *read_text(void)
 static void what_is_saved_is_loaded(void **state)
 {
     (void)state;
-    ith_context *one = new_context(0), *two = new_context(0);
+    ith_context *one = masked_context(0), *two = masked_context(0);
     trial t = new_trial();
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
@@ -228,7 +228,7 @@ static void write_entries(ith_context *context, const char *entries)
 static void wisdom_decides(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     const ith_attn_kernel *kernel;
     trial t = new_trial();
     int tried = 0;
@@ -267,7 +267,7 @@ static void what_is_unknown_is_kept(void **state)
     static const char entries[] =
         "linear bf16 1536x8960 tiles=64x32: panels_amx 812000\n"
         "attention f32 head_dim=8 softmax=online: of_a_plugin 999999999 f32_ref 1 another 5\n";
-    ith_context *context = new_context(ITH_CPU_BASELINE);
+    ith_context *context = masked_context(ITH_CPU_BASELINE);
     trial t = new_trial();
     write_entries(context, entries);
     assert_int_equal(ith_wisdom_load(context, path), ITH_OK);
@@ -284,7 +284,7 @@ static void what_is_unknown_is_kept(void **state)
 static void the_preferred_of_what_runs_is_taken(void **state)
 {
     (void)state;
-    ith_context *plain = new_context(ITH_CPU_BASELINE);
+    ith_context *plain = masked_context(ITH_CPU_BASELINE);
     ith_wisdom_entry entry = entry_of(8, 5);
     trial t = new_trial();
     entry.figures[entry.count++] = (ith_wisdom_figure){"f32_avx2", 900};
@@ -299,7 +299,7 @@ static void the_preferred_of_what_runs_is_taken(void **state)
 static void wisdom_comes_from_measuring(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     trial t = new_trial();
     assert_int_equal(run_trial_in(context, &t, 2), ITH_OK);
     assert_int_equal(count_of(context), 0);
@@ -370,7 +370,7 @@ static void hostile_lines_change_nothing(void **state)
         {"tiles f32_ref f32 head_dim=65537 softmax=online keys=512: block_q 5 block_kv 8", "head_dim is 65537"},
         {"tiles f32_ref f32 head_dim=0 softmax=online keys=512: block_q 5 block_kv 8", "line 4: head_dim is 0"},
     };
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
     static char empty[65536];
     char text[8192];
@@ -389,7 +389,7 @@ static void hostile_lines_change_nothing(void **state)
 static void the_longest_words_are_read(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     char subject[ITH_WISDOM_SUBJECT_BYTES + 1], name[ITH_ATTN_NAME_BYTES + 1], line[512];
     for (int longer = 0; longer < 4; longer++) {
         memset(subject, 's', sizeof subject);
@@ -407,7 +407,7 @@ static void the_longest_words_are_read(void **state)
 static void hostile_files_change_nothing(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
     static char good[65536], text[300000];
     int header = header_length(read_text());
@@ -416,7 +416,7 @@ static void hostile_files_change_nothing(void **state)
     seal(good, sizeof good);
     int length = (int)strlen(good);
     write_text(good, (size_t)length);
-    ith_context *other = new_context(0);
+    ith_context *other = masked_context(0);
     assert_int_equal(ith_wisdom_load(other, path), ITH_OK);
     ith_context_destroy(&other);
     for (int cut = 0; cut < length; cut++) /* the file is cut off at every place */
@@ -456,7 +456,7 @@ static void hostile_files_change_nothing(void **state)
 static void wisdom_of_another_machine_is_refused(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0), *plain = new_context(ITH_CPU_BASELINE);
+    ith_context *context = masked_context(0), *plain = masked_context(ITH_CPU_BASELINE);
     put(plain, entry_of(8, 5));
     assert_int_equal(ith_wisdom_save(plain, path), ITH_OK);
     bool differ = ith_context_cpu(context) != ITH_CPU_BASELINE;
@@ -476,7 +476,7 @@ static void wisdom_of_another_machine_is_refused(void **state)
 static void files_that_cannot_be_had(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     char missing[300];
     snprintf(missing, sizeof missing, "%s/none/wisdom", folder);
     assert_int_equal(ith_wisdom_load(context, missing), ITH_ERR_IO);
@@ -497,7 +497,7 @@ static void files_that_cannot_be_had(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
     ith_context_destroy(&context);
     bool passed = false;
@@ -527,7 +527,7 @@ static ith_wisdom_entry own_entry(int64_t head_dim, int32_t rate)
 
 static int32_t rate_in_file(ith_context *like, int64_t head_dim)
 {
-    ith_context *reader = new_context(ith_context_cpu(like));
+    ith_context *reader = masked_context(ith_context_cpu(like));
     ith_wisdom *wisdom = NULL;
     assert_int_equal(ith_wisdom_load(reader, path), ITH_OK);
     assert_int_equal(ith_wisdom_open(reader, &wisdom), ITH_OK);
@@ -542,7 +542,7 @@ static int32_t rate_in_file(ith_context *like, int64_t head_dim)
 static void what_was_measured_last_stays(void **state)
 {
     (void)state;
-    ith_context *one = new_context(0), *two = new_context(0);
+    ith_context *one = masked_context(0), *two = masked_context(0);
     put(one, own_entry(8, 100));
     put(one, own_entry(16, 200));
     assert_int_equal(ith_wisdom_save(one, path), ITH_OK);
@@ -565,7 +565,7 @@ static void only_wisdom_is_replaced(void **state)
 {
     (void)state;
     static const char old[] = "ithaca wisdom 2, library 0.1.0\nmachine avx2; A\nend\n", other[] = "a letter\n";
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     put(context, own_entry(8, 5));
     write_text(old, strlen(old));
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
@@ -590,7 +590,7 @@ enum { SAVERS = 8, SUBJECTS = 12 };
 static void save_many(int process)
 {
     for (int i = 0; i < SUBJECTS; i++) {
-        ith_context *context = new_context(0);
+        ith_context *context = masked_context(0);
         put(context, own_entry(1 + process * SUBJECTS + i, 7));
         if (ith_wisdom_save(context, path))
             _exit(1);
@@ -604,7 +604,7 @@ static void save_many(int process)
 static void processes_lose_nothing(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     pid_t pids[SAVERS];
     for (int turn = 0; turn < 3; turn++) {
         unlink(path);
@@ -633,7 +633,7 @@ static void processes_lose_nothing(void **state)
 static void files_are_closed(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     put(context, entry_of(8, 100));
     const int before = temporary_count("/proc/self/fd");
     for (int i = 0; i < 3; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trace: every recorded span is in the file once, on a row where it overlaps no other; many threads record at once.
- * */
+/* The trace: every recorded span is in the file once, on a row where it overlaps no other; many threads record at
+ * once. */
 #include "base/clock.h"
 #include "base/context.h"
 #include "base/trace.h"

@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static ith_status deaf_wait(void *state, int64_t request, double seconds, bool *done)
 {
@@ -134,7 +133,7 @@ static ith_status frozen_wait(void *state, int64_t request, double seconds, bool
     if (atomic_fetch_sub(&freezes, 1) <= 0)
         return ith_local_transport.wait(state, request, seconds, done);
     *done = false;
-    nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
+    suite_nap(0.9);
     return ITH_OK;
 }
 
@@ -143,7 +142,7 @@ static ith_status meets_late(ith_context *rank_context, ith_comm *comm, void *us
     (void)user;
     ith_comm_set_timeout(comm, 0.4);
     if (ith_comm_rank(comm) == 0)
-        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 50000000}, NULL);
+        suite_nap(1.05);
     SUITE_TRY(rank_context, ith_comm_barrier(comm));
     return ITH_OK;
 }

@@ -15,6 +15,7 @@
 #include "support/refused.h"
 #include "support/socket_group.h"
 #include "support/temporary.h"
+#include "support/times.h"
 #include "support/told_group.h"
 
 #include "socket_meeting.h"
@@ -418,8 +419,7 @@ static void suffer(rank_group *g, int rank, void *user)
 static ith_status stay_away(ith_context *context, ith_comm *part)
 {
     (void)context;
-    struct timespec time = {.tv_nsec = 900000000};
-    nanosleep(&time, NULL);
+    nap(0.9);
     return ith_comm_barrier(part);
 }
 

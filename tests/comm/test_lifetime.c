@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,12 +15,7 @@
 #include "support/in_rank.h"
 #include "support/memory.h"
 #include "support/rank_group.h"
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
-}
+#include "support/times.h"
 
 /* ---- Any order of destruction ---------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
+#include "support/times.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <omp.h>
@@ -23,10 +23,16 @@
 
 #define MOST_RANKS 5
 
-static void nap(double seconds)
+/* Runs fn on ranks. There is a sentence afterwards if a rank failed, and no memory is left. */
+static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
 {
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_status status = ith_run_ranks(context, ranks, 0, fn, user);
+    assert_int_equal(!status, !ith_context_error(context)[0]);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+    return status;
 }
 
 /* ---- A rank that fails ----------------------------------------------------------------------------------------- */
@@ -184,10 +190,7 @@ static ith_status hear_an_abort(ith_context *context, ith_comm *comm, void *user
 static void an_abort_is_heard_as_it_was_said(void **state)
 {
     (void)state;
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    assert_int_equal(ith_run_ranks(context, 3, 3, hear_an_abort, NULL), ITH_OK);
-    ith_context_destroy(&context);
+    assert_int_equal(run_quietly(3, hear_an_abort, NULL), ITH_OK);
 }
 
 /* ---- Ranks that stop ------------------------------------------------------------------------------------------- */
@@ -216,10 +219,7 @@ static ith_status gather_unwanted(ith_context *context, ith_comm *comm, void *us
 static void collectives_of_ranks_that_stop_have_results(void **state)
 {
     (void)state;
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    assert_int_equal(ith_run_ranks(context, 2, 2, gather_unwanted, NULL), ITH_OK);
-    ith_context_destroy(&context);
+    assert_int_equal(run_quietly(2, gather_unwanted, NULL), ITH_OK);
 }
 
 enum { LARGE = 100000 }; /* bytes that are not copied before a rank waits */
@@ -256,11 +256,8 @@ static ith_status wait_at_length(ith_context *context, ith_comm *comm, void *use
 static void a_post_wakes_who_waits_for_it(void **state)
 {
     (void)state;
-    ith_context *context = NULL;
     atomic_store(&steps, 0);
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    assert_int_equal(ith_run_ranks(context, 2, 2, wait_at_length, NULL), ITH_OK);
-    ith_context_destroy(&context);
+    assert_int_equal(run_quietly(2, wait_at_length, NULL), ITH_OK);
 }
 
 /* Rank 1 leaves while rank 0 waits for it at length. */
@@ -285,10 +282,7 @@ static ith_status leave_who_waits(ith_context *context, ith_comm *comm, void *us
 static void who_leaves_wakes_who_waits_for_it(void **state)
 {
     (void)state;
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    assert_int_equal(ith_run_ranks(context, 2, 2, leave_who_waits, NULL), ITH_ERR_ABORTED);
-    ith_context_destroy(&context);
+    assert_int_equal(run_quietly(2, leave_who_waits, NULL), ITH_ERR_ABORTED);
 }
 
 /* Asked in the middle of a copy, whether its data are still wanted: the group ends meanwhile. */
@@ -338,12 +332,9 @@ static ith_status end_during_a_copy(ith_context *context, ith_comm *comm, void *
 static void an_abort_outlasts_a_copy(void **state)
 {
     (void)state;
-    ith_context *context = NULL;
     atomic_store(&steps, 0);
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    assert_int_equal(ith_run_ranks(context, 3, 3, end_during_a_copy, NULL), ITH_ERR_IO);
+    assert_int_equal(run_quietly(3, end_during_a_copy, NULL), ITH_ERR_IO);
     assert_int_equal(atomic_load(&steps), 4);
-    ith_context_destroy(&context);
 }
 
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
@@ -393,17 +384,6 @@ static void a_wait_ends_in_time(void **state)
             limit *= 4;
         assert_true(limit < 10);
     }
-}
-
-static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    ith_status status = ith_run_ranks(context, ranks, 0, fn, user);
-    assert_int_equal(!status, !ith_context_error(context)[0]);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-    return status;
 }
 
 /* Whether the stack of a rank's thread has the 512 KB that ithaca.h asks for, and room for the rank's function. */

@@ -5,24 +5,18 @@
 #include "comm/comm.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
+#include "support/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #define MOST_RANKS 6
 #define FIELD 64 /* the number of values that a rank writes into another rank's block */
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
-}
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -72,8 +66,8 @@ static float value_of(int group_tag, int rank, int64_t i)
     return (float)(mix((uint32_t)(group_tag * 64 + rank), (uint32_t)i) % 10000);
 }
 
-/* Reads the block of every rank of the group, and writes this rank's field in it. Each rank does so in another order.
- * */
+/* Reads the block of every rank of the group, and writes this rank's field in it. Each rank does so in another
+ * order. */
 static ith_status look_round(ith_context *context, ith_comm *comm, const record *records, int tag)
 {
     for (int i = 0; i < comm->size; i++) {

@@ -14,6 +14,7 @@
 #include "support/rank_group.h"
 #include "support/socket_group.h"
 #include "support/temporary.h"
+#include "support/times.h"
 #include "support/trace_file.h"
 
 #include "socket_meeting.h"
@@ -64,12 +65,6 @@ typedef struct board {
 } board;
 
 static const char *const span_names[SPANS] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"};
-
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
-}
 
 static ith_status record_spans(ith_context *own, double (*times)[4])
 {

@@ -108,8 +108,8 @@ static void a_table_of_required_functions_passes(void **state)
 
 /* ---- The library's half of the contract ------------------------------------------------------------------------ */
 
-/* A state that remembers which calls the library has made. The state of the whole group counts for its sub-groups too.
- */
+/* A state that remembers which calls the library has made. The state of the whole group counts for its sub-groups
+ * too. */
 typedef struct strict_state {
     void *local;
     struct strict_state *whole;

@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "support/in_range.h"
+#include "support/times.h"
 #include "support/watch_party.h"
 
 #include <errno.h>
@@ -19,7 +21,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
@@ -132,7 +133,7 @@ static void hear_all(party *p, int first, int end)
     const void *got = NULL;
     size_t bytes = 0;
     int from = 0, come = first;
-    for (double limit = party_seconds() + 10; come < end && party_seconds() < limit;) {
+    for (double limit = ith_clock_seconds() + 60; come < end && ith_clock_seconds() < limit;) {
         assert_int_equal(party_receive(p->watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
         if (party_receive(p->watches[1], &from, &got, &bytes) != ITH_WATCH_MESSAGE)
             continue;
@@ -158,13 +159,13 @@ static void messages_taken_in_parts_arrive_whole(void **state)
             most_bytes = sizes[i], calls = 0;
             for (int number = first; number < end; number++)
                 assert_true(ith_watch_send(p.watches[0], 1, data, make_message(0, number, data), droppable));
-            double begin = party_seconds();
+            double begin = ith_clock_seconds();
             ith_watch_rest(p.watches[0], 20);
-            assert_true(party_seconds() - begin < 10);
+            assert_true(ith_clock_seconds() - begin < 10);
             hear_all(&p, first, end);
-            begin = party_seconds();
+            begin = ith_clock_seconds();
             ith_watch_rest(p.watches[0], 0.01);
-            assert_true(party_seconds() - begin >= 0.009);
+            assert_true(ith_clock_seconds() - begin >= 0.009);
             most_bytes = 0;
             party_part(&p);
         }
@@ -203,7 +204,7 @@ static void *send_many(void *argument)
         if (ith_watch_send(s->watch, 1, data, bytes, false))
             i++;
         else
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+            nap(0.0001);
     }
     return NULL;
 }
@@ -240,7 +241,7 @@ static void threads_send_at_once(void **state)
 
 static void *wake_later(void *argument)
 {
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    nap(0.05);
     ith_watch_wake(argument);
     return NULL;
 }
@@ -254,20 +255,20 @@ static void a_rest_ends_with_an_event(void **state)
     size_t bytes = 0;
     int from = 0;
     party_meet(&p, 2);
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     ith_watch_rest(p.watches[0], 0.05);
-    assert_true(party_seconds() - begin >= 0.049);
+    assert_true(ith_clock_seconds() - begin >= 0.049);
     ith_watch_send(p.watches[1], 0, "x", 1, true);
     ith_watch_rest(p.watches[0], 20);
     assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
     assert_int_equal(pthread_create(&thread, NULL, wake_later, p.watches[0]), 0);
     ith_watch_rest(p.watches[0], 20);
     pthread_join(thread, NULL);
-    assert_true(party_seconds() - begin < 20);
+    assert_true(ith_clock_seconds() - begin < 20);
     assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
-    begin = party_seconds();
+    begin = ith_clock_seconds();
     ith_watch_rest(p.watches[0], 0.05); /* the wake was used up before */
-    assert_true(party_seconds() - begin >= 0.049);
+    assert_true(ith_clock_seconds() - begin >= 0.049);
     party_part(&p);
 }
 
@@ -333,10 +334,10 @@ static void a_death_is_seen_at_once(void **state)
             kill(child, SIGSTOP);
         assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
         assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
-        double begin = party_seconds();
+        double begin = ith_clock_seconds();
         kill(child, SIGKILL);
         assert_int_equal(party_hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_LOST);
-        assert_true(party_seconds() - begin < 20);
+        assert_true(ith_clock_seconds() - begin < 20);
         assert_int_equal(from, 1);
         assert_string_equal(got, "its connection closed");
         assert_int_equal(party_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
@@ -370,7 +371,7 @@ static double longest_silence(party *p, double seconds)
     size_t bytes = 0;
     int from = 0;
     double longest = 0;
-    for (double end = party_seconds() + seconds; party_seconds() < end; ith_watch_rest(p->watches[0], 0.01)) {
+    for (double end = ith_clock_seconds() + seconds; ith_clock_seconds() < end; ith_watch_rest(p->watches[0], 0.01)) {
         assert_int_equal(party_receive(p->watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
         double silence = ith_watch_silence(p->watches[0], 1);
         longest = silence > longest ? silence : longest;
@@ -405,7 +406,7 @@ static void a_process_that_is_stopped_is_silent(void **state)
     assert_true(longest_silence(&p, 1.0) > 0.6);
     assert_false(ith_watch_has_closed(p.watches[0], 1));
     kill(child, SIGCONT);
-    nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL); /* nobody reads meanwhile, and several pulses wait */
+    nap(0.5); /* nobody reads meanwhile, and several pulses wait */
     expect_pulses(&p);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -471,7 +472,7 @@ static bool is_named(int victim, double seconds)
 {
     pid_t children[PARTIES][GUESTS];
     int status, wrong = 0;
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     for (int i = 0; i < PARTIES; i++) {
         party p;
         party_listen(&p, GUESTS);
@@ -491,7 +492,7 @@ static bool is_named(int victim, double seconds)
         kill(children[i][victim], SIGKILL);
         assert_int_equal(waitpid(children[i][victim], &status, 0), children[i][victim]);
     }
-    return wrong == 0 && party_seconds() - begin < 6 * seconds;
+    return wrong == 0 && ith_clock_seconds() - begin < 6 * seconds;
 }
 
 /* A busy machine may hold up other processes too, so longer limits are tried as well. */
@@ -512,7 +513,7 @@ static void a_process_that_fails_while_it_is_connected_is_named(void **state)
 static bool give_up(void *user, char *sentence, size_t bytes)
 {
     party *p = user;
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    nap(0.01);
     snprintf(sentence, bytes, REASON);
     return p->looks-- > 0;
 }
@@ -527,9 +528,9 @@ static bool all_learn_the_reason(int i, double seconds, int *ends)
     p.seconds = seconds;
     p.look[i % 3] = give_up;
     p.looks = i / 3;
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     party_connect(&p);
-    bool right = party_seconds() - begin < 0.7 * seconds, gave_up = !p.met[i % 3];
+    bool right = ith_clock_seconds() - begin < 0.7 * seconds, gave_up = !p.met[i % 3];
     for (int number = 0; number < 3 && gave_up; number++) {
         const void *data = p.sentences[number];
         if (p.met[number])
@@ -560,7 +561,7 @@ static void the_reason_of_a_process_that_gives_up_reaches_all(void **state)
 static bool look_slowly(void *user, char *sentence, size_t bytes)
 {
     (void)user, (void)sentence, (void)bytes;
-    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    nap(0.2);
     return true;
 }
 
@@ -617,7 +618,7 @@ static void *read_late(void *argument)
     size_t bytes = 0;
     int from = 0;
     ith_watch_event event;
-    nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL);
+    nap(0.25);
     while ((event = party_hear(s->watch, &from, &data, &bytes)) == ITH_WATCH_MESSAGE)
         s->number++;
     return (void *)(intptr_t)event;
@@ -636,7 +637,7 @@ static bool all_arrive_late(void)
     for (int full = 0; full < 20; full++) { /* the system may find more room a little later */
         for (; ith_watch_send(p.watches[0], 1, data, sizeof data, false); full = 0)
             taken++;
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        nap(0.002);
     }
     assert_true(ith_watch_send(p.watches[1], 0, "unread", 6, false));
     reader.watch = p.watches[1];

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "support/in_range.h"
 #include "support/watch_party.h"
 
@@ -69,6 +70,17 @@ typedef struct greeting {
     uint8_t theirs[ITH_WATCH_COOKIE], mine[ITH_WATCH_COOKIE];
 } greeting;
 
+#define MAGIC 0x3168637461777469u
+
+/* The greeting with which a process comes to process 0. */
+static greeting greeting_of(const party *p, int process)
+{
+    greeting g = {.magic = MAGIC, .process = process, .processes = p->size};
+    memcpy(g.theirs, p->all[0].cookie, ITH_WATCH_COOKIE);
+    memcpy(g.mine, p->all[process].cookie, ITH_WATCH_COOKIE);
+    return g;
+}
+
 /* Sends a greeting to process 0. Returns the connection. */
 static int greet(const party *p, const greeting *g)
 {
@@ -87,11 +99,8 @@ static void false_names_are_ignored(void **state)
     char answer;
     party_listen(&p, 3);
     greeting lies[LIARS];
-    for (int i = 0; i < LIARS; i++) {
-        lies[i] = (greeting){.magic = 0x3168637461777469u, .process = 1, .processes = 3};
-        memcpy(lies[i].theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
-        memcpy(lies[i].mine, p.all[1].cookie, ITH_WATCH_COOKIE);
-    }
+    for (int i = 0; i < LIARS; i++)
+        lies[i] = greeting_of(&p, 1);
     lies[0].magic ^= 1;
     lies[1].process = 0;
     lies[2].process = 3;
@@ -122,11 +131,9 @@ static void a_process_comes_once(void **state)
     party p;
     char answer;
     party_listen(&p, 2);
-    greeting first = {.magic = 0x3168637461777469u, .process = 1, .processes = 2};
-    memcpy(first.theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
-    memcpy(first.mine, p.all[1].cookie, ITH_WATCH_COOKIE);
+    const greeting g = greeting_of(&p, 1);
     p.absent[1] = true, p.seconds = 1;
-    const int one = greet(&p, &first), two = greet(&p, &first);
+    const int one = greet(&p, &g), two = greet(&p, &g);
     party_connect(&p);
     assert_false(p.met[0]);
     assert_non_null(strstr(p.sentences[0], "took the connection and did not answer"));
@@ -166,9 +173,9 @@ static double try_addresses(bool ipv6)
     /* an address for documentation (RFC 5737), which leads nowhere */
     p.all[0].interface[p.all[0].interfaces++] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
     add_address(&p, ipv6, 1);
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     party_connect(&p);
-    double seconds = party_seconds() - begin;
+    double seconds = ith_clock_seconds() - begin;
     if (!p.met[0] || !p.met[1])
         fail_msg("%s; %s", p.sentences[0], p.sentences[1]);
     party_part(&p);
@@ -229,7 +236,7 @@ static void addresses_end_with_their_list(void **state)
     const ith_watch_interface right = {.bytes = {127, 0, 0, 1}};
     memcpy((char *)p.all + offsetof(ith_watch_address, interface) + sizeof p.all[0].interface, &right, sizeof right);
     p.all[0].interfaces = 60000;
-    p.seconds = 3;
+    p.seconds = 2; /* addresses are tried 0.1 s apart */
     party_connect(&p);
     assert_false(p.met[1]);
     party_part(&p);
@@ -292,7 +299,7 @@ static void an_address_is_tried_again(void **state)
     uint16_t port = 0;
     party_listen(&p, 2);
     party_separate(&p);
-    p.seconds = 5;
+    p.seconds = 60;
     way.port = p.all[0].port;
     way.listener = listen_at(2, &port);
     int silent = listen_at(3, &port);
@@ -311,11 +318,7 @@ static void an_address_is_tried_again(void **state)
     close(silent);
 }
 
-/* ---- Descriptors ----------------------------------------------------------------------------------------------- */
-
-/* Lets this process open only descriptors below `limit`. Returns the old limit. */
-/* Answers every connection with a welcome whose cookie is wrong, until the listener is shut down. user: the listener.
- */
+/* Answers every connection with a welcome whose cookie is wrong, until the listener (`user`) is shut down. */
 static void *welcome_wrongly(void *user)
 {
     int descriptor;
@@ -323,7 +326,7 @@ static void *welcome_wrongly(void *user)
         struct {
             uint64_t magic;
             uint8_t cookie[ITH_WATCH_COOKIE];
-        } answer = {.magic = 0x3168637461777469u};
+        } answer = {.magic = MAGIC};
         greeting g;
         if (recv(descriptor, &g, sizeof g, MSG_WAITALL) == (ssize_t)sizeof g)
             send(descriptor, &answer, sizeof answer, MSG_NOSIGNAL);
@@ -373,11 +376,11 @@ static void nobody_waits_for_an_ended_process(void **state)
         _exit(0);
     assert_true(child > 0 && waitpid(child, NULL, 0) == child);
     p.absent[1] = true, p.all[1].pid = child, p.look[0] = give_up;
-    const double begin = party_seconds();
+    const double begin = ith_clock_seconds();
     party_connect(&p);
     assert_false(p.met[0]);
     assert_string_equal(p.sentences[0], "it was stopped");
-    assert_true(party_seconds() < begin + 20);
+    assert_true(ith_clock_seconds() < begin + 20);
     party_part(&p);
 }
 
@@ -388,15 +391,13 @@ static void nobody_waits_for_who_is_blamed(void **state)
     party p;
     party_listen(&p, 3);
     party_separate(&p);
-    greeting g = {.magic = 0x3168637461777469u, .process = 2, .processes = 3};
-    memcpy(g.theirs, p.all[0].cookie, ITH_WATCH_COOKIE);
-    memcpy(g.mine, p.all[2].cookie, ITH_WATCH_COOKIE);
+    const greeting g = greeting_of(&p, 2);
     p.absent[2] = true;
     const int dying = greet(&p, &g);
     shutdown(dying, SHUT_WR);
-    const double begin = party_seconds();
+    const double begin = ith_clock_seconds();
     party_connect(&p);
-    assert_true(party_seconds() < begin + 20);
+    assert_true(ith_clock_seconds() < begin + 20);
     for (int i = 0; i < 2; i++) {
         assert_false(p.met[i]);
         assert_non_null(strstr(p.sentences[i], "died while the processes were being connected"));
@@ -405,6 +406,9 @@ static void nobody_waits_for_who_is_blamed(void **state)
     party_part(&p);
 }
 
+/* ---- Descriptors ----------------------------------------------------------------------------------------------- */
+
+/* Lets this process open only descriptors below `limit`. Returns the old limit. */
 static struct rlimit limit_descriptors(rlim_t limit)
 {
     struct rlimit before, now;
@@ -511,9 +515,9 @@ static void a_missing_connection_is_named(void **state)
     add_address(&p, false, 1);
     p.all[1].interface[p.all[1].interfaces++] = p.all[0].interface[0];
     p.all[0].cookie[3] ^= 1; /* process 1 comes with a wrong cookie, so process 0 refuses it */
-    double begin = party_seconds();
+    double begin = ith_clock_seconds();
     party_connect(&p);
-    assert_true(in_range((int64_t)((party_seconds() - begin) * 1000), 400, 20000));
+    assert_true(in_range((int64_t)((ith_clock_seconds() - begin) * 1000), 400, 20000));
     assert_false(p.met[0]);
     assert_false(p.met[1]);
     const char *right = "process 1 on host1 did not reach process 0 on host0 at TCP port";

@@ -137,8 +137,8 @@ static void test_ring(void **state)
         }
 }
 
-/* U ranks of a ulysses axis exchange q, k, v, and the k, v of U shards travel along the ring. Only the hops are hidden.
- * */
+/* U ranks of a ulysses axis exchange q, k, v, and the k, v of U shards travel along the ring. Only the hops are
+ * hidden. */
 static void test_ulysses_ring(void **state)
 {
     (void)state;

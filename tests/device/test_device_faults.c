@@ -8,6 +8,7 @@
 #include "support/in_rank.h"
 #include "support/rank_group.h"
 #include "support/refused.h"
+#include "support/times.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -9,13 +9,13 @@
 #include "support/folder_fixture.h"
 #include "support/memory.h"
 #include "support/other_locale.h"
+#include "support/times.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char golden[] = "golden/small.gguf";
@@ -423,15 +423,14 @@ static double seconds_to_open(const char *description, int64_t bytes, ith_status
     const char *path = temporary_path(folder, "large.gguf");
     temporary_write(path, head, build(description, head, sizeof head));
     assert_int_equal(truncate(path, bytes), 0);
-    struct timespec begin, end;
     ith_tensor_file *file = NULL;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    const double begin = process_seconds();
     const ith_status status = ith_tensor_file_open(context, path, &file);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    const double seconds = process_seconds() - begin;
     if (status != wanted)
         fail_msg("%s: %s", description, ith_context_error(context));
     ith_tensor_file_close(&file);
-    return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    return seconds;
 }
 
 static void headers_of_100_megabytes_take_little_time(void **state)

@@ -3,12 +3,12 @@
 #include "base/context.h"
 #include "support/engine/probe_files.h"
 #include "support/folder_fixture.h"
+#include "support/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Writes a file: a claimed length of the header, the header, and data of data_bytes bytes. */
@@ -265,14 +265,13 @@ static double seconds_to_open(int count, int bytes)
     *end++ = '}';
     write_raw(path, (uint64_t)(end - header), header, (size_t)(end - header), 0);
     free(header);
-    struct timespec begin, done;
     ith_tensor_file *file = NULL;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    const double begin = process_seconds();
     check(context, ith_tensor_file_open(context, path, &file));
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &done);
+    const double seconds = process_seconds() - begin;
     assert_int_equal(ith_tensor_file_count(file), count);
     ith_tensor_file_close(&file);
-    return (double)(done.tv_sec - begin.tv_sec) + 1e-9 * (double)(done.tv_nsec - begin.tv_nsec);
+    return seconds;
 }
 
 static void headers_of_100_megabytes_take_little_time(void **state)

@@ -342,8 +342,8 @@ static void tiny_values(const subject *s)
     }
 }
 
-/* Rows whose keys are all hidden. Some queries are NaN or infinity; then the row may be NaN, and lse must be NaN too.
- * */
+/* Rows whose keys are all hidden. Some queries are NaN or infinity; then the row may be NaN, and lse must be NaN
+ * too. */
 static void check_hidden_from_specials(const subject *s, problem *p)
 {
     const float specials[] = {NAN, INFINITY, -INFINITY};

@@ -17,7 +17,7 @@
 
 enum { ROWS_MAX = 16 };
 
-static ith_context *new_context(uint32_t cpu_mask)
+static ith_context *masked_context(uint32_t cpu_mask)
 {
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.cpu_mask = cpu_mask;
@@ -29,7 +29,7 @@ static ith_context *new_context(uint32_t cpu_mask)
 /* Lists the rows of a machine with these instruction sets (0: all sets of this machine). */
 static int list(uint32_t cpu_mask, ith_peak rows[ROWS_MAX])
 {
-    ith_context *context = new_context(cpu_mask);
+    ith_context *context = masked_context(cpu_mask);
     int count = 0;
     for (; count < ROWS_MAX; count++) {
         rows[count] = (ith_peak)ITH_PEAK_INIT;
@@ -140,7 +140,7 @@ static void a_product_has_the_peak_of_its_instructions(void **state)
 static void every_kernel_has_a_peak(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     int tested = 0;
     const ith_attn_kernel *kernel;
     for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++) {
@@ -164,7 +164,7 @@ static void every_kernel_has_a_peak(void **state)
 static void an_unknown_kernel_is_refused(void **state)
 {
     (void)state;
-    ith_context *context = new_context(0);
+    ith_context *context = masked_context(0);
     ith_peak peak = ITH_PEAK_INIT;
     assert_int_equal(ith_kernel_peak(context, "abacus", 1, 0.01, &peak), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "no kernel is named 'abacus'"));

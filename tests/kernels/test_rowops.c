@@ -410,8 +410,8 @@ static void stochastic_rounding_keeps_the_mean(void **state)
     free(from), free(to), free(cut);
 }
 
-/* Transposes a matrix of `rows` rows and `columns` columns, and checks every number. Numbers around it must not change.
- * */
+/* Transposes a matrix of `rows` rows and `columns` columns, and checks every number. Numbers around it must not
+ * change. */
 static void check_turn(const ith_rowops *ops, int64_t rows, int64_t columns)
 {
     enum { STRIDE = 53, MANY = STRIDE * STRIDE };

@@ -22,13 +22,6 @@
 
 static uint64_t seed = 1;
 
-static ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
-
 static one_layer make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
                       const float *bias, int kind)
 {

@@ -206,13 +206,6 @@ static double worst_error(const scene *s, int64_t rows, const float *x, const fl
     return worst;
 }
 
-static ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
-
 static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
 {
     scene s = scene_make(context, in, out, most_rank, kind, apart);
@@ -342,8 +335,8 @@ static void test_small_additions(void **state)
     ith_context_destroy(&context);
 }
 
-/* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of threads.
- * */
+/* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of
+ * threads. */
 static void test_bits(void **state)
 {
     (void)state;

@@ -8,13 +8,13 @@
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
 #include "support/random.h"
+#include "support/times.h"
 
 #include <omp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -22,8 +22,7 @@ static uint64_t seed = 1;
 
 static void sleep_microseconds(long microseconds)
 {
-    const struct timespec pause = {.tv_nsec = microseconds * 1000};
-    nanosleep(&pause, NULL);
+    nap(1e-6 * (double)microseconds);
 }
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */

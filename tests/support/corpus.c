@@ -2,6 +2,7 @@
 #include "support/corpus.h"
 
 #include "support/memory.h"
+#include "support/times.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -9,7 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -17,10 +17,10 @@
 
 static void replay_file(ith_context *context, const char *path, corpus_probe *probe, bool valid)
 {
-    const clock_t start = clock();
+    const double start = process_seconds();
     if ((probe(context, path) == ITH_OK) != valid)
         fail_msg("%s: %s", path, valid ? ith_context_error(context) : "was read");
-    const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    const double seconds = process_seconds() - start;
     if (seconds > MOST_SECONDS)
         fail_msg("%s took %.1f s", path, seconds);
     assert_int_equal(memory_of(context).current_bytes, 0);

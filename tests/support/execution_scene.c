@@ -9,19 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/context.h"
 
 #define UNTOUCHED (-77.0f)
-
-void nap(double seconds)
-{
-    struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
-    nanosleep(&time, NULL);
-}
 
 ith_attn_problem problem_of(const sample *s)
 {

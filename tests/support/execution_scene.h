@@ -55,6 +55,4 @@ typedef void (*scene_fn)(rank_group *g, scene *s);
  * must still work. */
 void for_each_way(int64_t lengths[2], bool bias, bool mask, scene_fn act);
 
-void nap(double seconds);
-
 #endif

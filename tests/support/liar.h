@@ -15,8 +15,8 @@ typedef struct talk {
     int64_t asked, moved; /* the exchange whose data it was asked for, -1: none; bytes of them that it has sent */
 } talk;
 
-/* The other process, played by the test. It follows the protocol, except that some of its datagrams are wrong (lies).
- */
+/* The other process, played by the test. It follows the protocol, except that some of its datagrams are wrong
+ * (lies). */
 typedef struct liar {
     ith_link link;
     uint32_t random;

@@ -10,6 +10,13 @@
 
 #include <cmocka.h>
 
+ith_context *new_context(void)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    return context;
+}
+
 ith_memory_use memory_of(ith_context *context)
 {
     ith_memory_use use = ITH_MEMORY_USE_INIT;

@@ -11,6 +11,9 @@
  * fails. */
 ith_memory_use memory_of(ith_context *context);
 
+/* Makes a context without options. */
+ith_context *new_context(void);
+
 typedef struct failing_allocator {
     atomic_long calls;   /* number of calls of `allocate` so far */
     long refuse;         /* the number of the call that fails, from 0; -1: none */

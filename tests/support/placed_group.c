@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/placed_group.h"
+#include "support/times.h"
 
 #include "base/clock.h"
 #include "comm/local/local.h"
@@ -8,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { REQUESTS = LOCAL_REQUESTS };
 #define INVALID ((uint64_t)0x5a)
@@ -122,12 +122,12 @@ static ith_status placed_wait(void *state, int64_t request, double seconds, bool
     double until = ith_clock_seconds() + seconds;
     move_slice(s->rank);
     while (atomic_load(&s->rank->moved) < s->arrived_at[request] && ith_clock_seconds() < until) {
-        nanosleep(&(struct timespec){.tv_nsec = (long)(SLICE_SECONDS * 1e9)}, NULL);
+        nap(SLICE_SECONDS);
         move_slice(s->rank);
     }
     double left = fmin(s->sent_at[request], until) - ith_clock_seconds();
     if (left > 0)
-        nanosleep(&(struct timespec){.tv_sec = (time_t)left, .tv_nsec = (long)(fmod(left, 1) * 1e9)}, NULL);
+        nap(left);
     *done = false;
     if (atomic_load(&s->rank->moved) < s->arrived_at[request] || ith_clock_seconds() < s->sent_at[request])
         return ITH_OK;

@@ -3,9 +3,11 @@
  * process keep their order. */
 #include "support/socket_link.h"
 
+#include "base/clock.h"
+#include "support/times.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { HELD = 8 }; /* the most datagrams of a process that are late at a time */
 
@@ -26,13 +28,6 @@ typedef struct rough_link {
     char *memory, *arrived;
 } rough_link;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static unsigned draw(rough_link *r, unsigned below)
 {
     r->random = r->random * 1664525u + 1013904223u;
@@ -42,7 +37,7 @@ static unsigned draw(rough_link *r, unsigned below)
 static void *rough_reserve(void *self, int process, int64_t bytes)
 {
     rough_link *r = self;
-    bool paused = bytes > ITH_LINK_SHORT && now() < r->next_long[process];
+    bool paused = bytes > ITH_LINK_SHORT && ith_clock_seconds() < r->next_long[process];
     return paused || (int)draw(r, 100) < r->how.full ? NULL : r->inner.reserve(r->inner.self, process, bytes);
 }
 
@@ -50,7 +45,7 @@ static void rough_send(void *self, int process, int64_t bytes)
 {
     rough_link *r = self;
     if (bytes > ITH_LINK_SHORT)
-        r->next_long[process] = now() + r->how.pause;
+        r->next_long[process] = ith_clock_seconds() + r->how.pause;
     r->inner.send(r->inner.self, process, bytes);
 }
 
@@ -80,13 +75,13 @@ static int64_t rough_receive(void *self, int *process, const void **data)
         late *l = &r->queue[from][(r->first[from] + r->held[from]++) % HELD];
         memcpy(l->data, came, (size_t)bytes);
         l->bytes = bytes;
-        l->due = now() + r->how.late_seconds * draw(r, 1000) / 1000;
+        l->due = ith_clock_seconds() + r->how.late_seconds * draw(r, 1000) / 1000;
     }
     unsigned begin = draw(r, (unsigned)r->link.processes);
     for (int i = 0; i < r->link.processes; i++) {
         int p = ((int)begin + i) % r->link.processes;
         const late *l = &r->queue[p][r->first[p]];
-        if (!r->held[p] || l->due > now())
+        if (!r->held[p] || l->due > ith_clock_seconds())
             continue;
         memcpy(r->arrived, l->data, (size_t)l->bytes);
         r->first[p] = (r->first[p] + 1) % HELD;
@@ -114,9 +109,8 @@ static void rough_rest(void *self, double seconds)
 {
     const rough_link *r = self;
     double most = r->how.late_seconds > 0 ? 2e-4 : seconds;
-    struct timespec nap = {.tv_nsec = 200000};
     if (most < seconds)
-        nanosleep(&nap, NULL);
+        nap(2e-4);
     else
         r->inner.rest(r->inner.self, seconds);
 }

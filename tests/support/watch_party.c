@@ -7,16 +7,10 @@
 
 #include "support/watch_party.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
-
-double party_seconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 typedef struct guest {
     party *party;
@@ -91,12 +85,13 @@ ith_watch_event party_receive(ith_watch *w, int *from, const void **data, size_t
 
 ith_watch_event party_hear(ith_watch *w, int *from, const void **data, size_t *bytes)
 {
-    double end = party_seconds() + 60;
+    double end = ith_clock_seconds() + 60;
     ith_watch_event event = ITH_WATCH_NOTHING;
-    while (!(event = party_receive(w, from, data, bytes)) && party_seconds() < end)
+    while (!(event = party_receive(w, from, data, bytes)) && ith_clock_seconds() < end)
         ith_watch_rest(w, 0.01);
     return event;
 }
+
 void party_separate(party *p)
 {
     for (int i = 0; i < p->size; i++) {

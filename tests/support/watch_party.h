@@ -43,7 +43,4 @@ ith_watch_event party_hear(ith_watch *w, int *from, const void **data, size_t *b
  * system. */
 void party_separate(party *p);
 
-/* Seconds on a monotonic clock. */
-double party_seconds(void);
-
 #endif

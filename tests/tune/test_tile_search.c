@@ -133,8 +133,8 @@ static bool after(void *user)
     return ith_clock_seconds() > *(double *)user;
 }
 
-/* Invented earlier rates of short blocks of queries, which lead the search to long blocks; those have no earlier rates.
- * */
+/* Invented earlier rates of short blocks of queries. They lead the search to long blocks, which have no earlier
+ * rates. */
 static double of_short_blocks(void *user, const ith_tile_choice *tiles)
 {
     (void)user;
@@ -155,12 +155,15 @@ static double seconds_to_stop(void)
     return ith_clock_seconds() - moment;
 }
 
-/* A request to stop ends a call of a kernel. Other tests may keep the processors busy, so one of three searches counts.
- */
+/* A request to stop ends a call of a kernel. Other programs may keep the processors busy, so one of ten searches
+ * counts. */
 static void it_ends_within_a_call(void **state)
 {
     (void)state;
-    assert_true(seconds_to_stop() < 1 || seconds_to_stop() < 1 || seconds_to_stop() < 1);
+    double seconds = seconds_to_stop();
+    for (int n = 1; n < 10 && seconds >= 1; n++)
+        seconds = seconds_to_stop();
+    assert_true(seconds < 1);
 }
 
 static void refuse(const ith_tile_search *search, ith_status status, const char *part)

@@ -7,6 +7,7 @@
 #include "support/in_range.h"
 #include "support/memory.h"
 #include "support/random.h"
+#include "support/times.h"
 #include "wan/run/pipeline.h"
 
 #include <math.h>
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -40,12 +40,6 @@ static double most_seconds(void)
     return MOST_SECONDS * fmax(1, 2 * load / (double)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-static void sleep_for(double seconds)
-{
-    const struct timespec span = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&span, NULL);
-}
-
 /* Cancels a run some time after it has come to a part of a stage. */
 typedef struct canceller {
     ith_stage stage;
@@ -65,8 +59,8 @@ static void *cancel_later(void *user)
 {
     canceller *c = user;
     while (!c->reached && !c->over)
-        sleep_for(0.001);
-    sleep_for(c->delay);
+        nap(0.001);
+    nap(c->delay);
     c->cancelled_at = ith_clock_seconds();
     ith_pipeline_cancel(pipeline);
     return NULL;

@@ -9,10 +9,12 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "socket_meeting.h"
 #include "support/engine/golden_run.h"
 #include "support/socket_group.h"
 #include "support/temporary.h"
+#include "support/times.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,7 +23,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MODEL "../models/shapes"
@@ -48,25 +49,12 @@ typedef struct board {
     double seconds; /* from the last stop to the end of the other rank, if the slow rank hangs */
 } board;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static void nap(double seconds)
-{
-    struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&time, NULL);
-}
-
 static void note_stage(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     board *b = user;
     (void)done, (void)total;
     if (atomic_exchange(&b->stage, (int)stage) != (int)stage && atomic_load(&b->begun[stage]) == 0)
-        atomic_store(&b->begun[stage], now());
+        atomic_store(&b->begun[stage], ith_clock_seconds());
 }
 
 static ith_comm *own_comm; /* the communicator of this process */
@@ -76,7 +64,8 @@ static ith_status take_slowly(void *user, int64_t index, const uint8_t *rgb, int
 {
     const board *b = user;
     (void)rgb, (void)height, (void)width;
-    for (double end = now() + 3 * b->limit; index == 0 && now() < end; ith_comm_alive(own_comm))
+    for (double end = ith_clock_seconds() + 3 * b->limit; index == 0 && ith_clock_seconds() < end;
+         ith_comm_alive(own_comm))
         nap(0.1 * b->limit);
     return ITH_OK;
 }
@@ -104,7 +93,7 @@ static int be_rank(int rank, const char *folder, void *user)
         atomic_store(&b->pid, getpid());
     b->statuses[rank] = ith_pipeline_generate(pipeline, comm, &run.options, NULL);
     if (rank == 0)
-        atomic_store(&b->begun[STAGES], now());
+        atomic_store(&b->begun[STAGES], ith_clock_seconds());
     snprintf(b->sentences[rank], sizeof b->sentences[rank], "%s", ith_context_error(context));
     atomic_store(&b->pid, 0);
     ith_comm_destroy(&comm);
@@ -123,11 +112,11 @@ static void slow_down(board *b)
     for (pid_t pid; (pid = atomic_load(&b->pid)) != 0;) {
         if (kill(pid, SIGSTOP))
             break;
-        double stopped = now();
+        double stopped = ith_clock_seconds();
         if (atomic_load(&b->stage) == b->hangs_in) {
             while (atomic_load(&b->pid))
                 nap(0.005);
-            b->seconds = now() - stopped;
+            b->seconds = ith_clock_seconds() - stopped;
             kill(pid, SIGKILL);
             break;
         }

@@ -2,8 +2,8 @@
 /* A failure on one rank ends the group on all ranks, in time, with its status and its sentence. Afterwards the
  * transport does not touch the memory of the ranks: where ranks are threads, AddressSanitizer would see it.
  *
- * A rank that has seen what it should returns ITH_OK, so that the runner counts only the ranks that saw something else.
- */
+ * A rank that has seen what it should returns ITH_OK, so that the runner counts only the ranks that saw something
+ * else. */
 #include "suite.h"
 
 #include <pthread.h>
@@ -309,8 +309,8 @@ static bool is_all(const char *memory, int64_t bytes, char value)
     return memory[0] == value && !memcmp(memory, memory + 1, (size_t)bytes - 1);
 }
 
-/* Ends the group while a large region may be under way, and uses the memory of the region for something else at once.
- * */
+/* Ends the group while a large region may be under way, and uses the memory of the region for something else at
+ * once. */
 static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     int64_t half = (int64_t)1 << 24;

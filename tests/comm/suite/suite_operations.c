@@ -2,8 +2,7 @@
 /* The bytes that arrive are the bytes that were sent, for all sizes, layouts, orders of waits, and groups.
  *
  * Every byte is a function of its sender, receiver, round, region and position, so that a receiver can compute
- * the bytes that it should get. Bytes outside the runs of a region must stay as they are.
- */
+ * the bytes that it should get. Bytes outside the runs of a region must stay as they are. */
 #include "suite.h"
 
 #include <math.h>
@@ -195,8 +194,8 @@ static int huge_regions_arrive(const suite_subject *s)
     return s->run(s->self, suite_least(s->ranks, 3), huge_in_rank, NULL);
 }
 
-/* The whole group and a sub-group have as many requests in flight as a transport allows, and wait for the last first.
- * */
+/* The whole group and a sub-group have as many requests in flight as a transport allows, and wait for the last
+ * first. */
 static ith_status many_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -207,9 +206,10 @@ static ith_status many_in_rank(ith_context *context, ith_comm *comm, void *user)
     int out[MANY], in[2][MANY];
     SUITE_TRY(context, ith_comm_split(comm, 0, -ith_comm_rank(comm), &comms[1]));
     for (int i = 0; i < MANY; i++)
+        out[i] = 100 * ith_comm_rank(comm) + i;
+    for (int i = 0; i < MANY; i++)
         for (int g = 0; g < 2; g++) {
             int ranks = ith_comm_size(comms[g]), rank = ith_comm_rank(comms[g]);
-            out[i] = 100 * ith_comm_rank(comm) + i;
             sends[g][i] = suite_whole((rank + 1 + i) % ranks, &out[i], sizeof(int));
             receives[g][i] = suite_whole((rank + 2 * ranks * MANY - 1 - i) % ranks, &in[g][i], sizeof(int));
             SUITE_TRY(context, ith_comm_post(comms[g], &sends[g][i], 1, &receives[g][i], 1, &requests[g][i]));

@@ -228,8 +228,8 @@ static void handle(int signal, siginfo_t *info, void *context)
     *next = (greg_t)(intptr_t)code;
 }
 
-/* Takes the place of the system's function. cmocka sets a handler of its own for SIGILL in each test: that is left out.
- */
+/* Takes the place of the system's function. cmocka sets a handler of its own for SIGILL in each test: that is left
+ * out. */
 __attribute__((visibility("default"))) __sighandler_t signal(int number, __sighandler_t handler)
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens one component of a diffusers checkpoint from its folder: its configuration, its weight files, and its layers.
- */
+/* Opens one component of a diffusers checkpoint from its folder: its configuration, its weight files, and its
+ * layers. */
 #ifndef ITH_TESTS_OPEN_PARTS_H
 #define ITH_TESTS_OPEN_PARTS_H
 

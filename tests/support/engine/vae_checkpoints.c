@@ -14,13 +14,6 @@
 const vae_checkpoint vae_checkpoints[VAE_CHECKPOINTS] = {{"../models/shapes/vae", 16, 8},
                                                          {"golden/ti2v/model/vae", 48, 16}};
 
-ith_context *new_context(void)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    return context;
-}
-
 ith_vae_config vae_config_in(ith_context *context, const char *folder)
 {
     ith_vae_config config;

@@ -14,8 +14,6 @@ typedef struct vae_checkpoint {
 enum { VAE_WAN_21, VAE_WAN_22, VAE_CHECKPOINTS };
 extern const vae_checkpoint vae_checkpoints[VAE_CHECKPOINTS];
 
-ith_context *new_context(void);
-
 ith_vae_config vae_config_in(ith_context *context, const char *folder);
 /* The bytes of the context that the open weight files take. */
 int64_t vae_file_bytes(ith_context *context, const char *folder);
