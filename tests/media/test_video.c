@@ -5,7 +5,6 @@
 #include "support/engine/decode.h"
 #include "support/engine/video_case.h"
 #include "support/guarded.h"
-#include "support/memory.h"
 #include "support/temporary.h"
 
 #include <malloc.h>
@@ -15,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
