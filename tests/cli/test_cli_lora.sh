@@ -22,7 +22,7 @@ expect 1 "nowhere.safetensors" "${run[@]}" --lora "$work/nowhere.safetensors"
 expect 1 "style.safetensors is named twice" "${run[@]}" --lora "$work/style.safetensors" --lora-high "$work/style.safetensors:0.5"
 expect 1 "a LoRA without a file name" "${run[@]}" --lora "$work/style.safetensors,"
 for strength in nan -inf 1e999; do
-    expect 1 "style.safetensors: a strength of -?(nan|inf); it must be finite" "${run[@]}" --lora "$work/style.safetensors:$strength"
+    expect 1 "style.safetensors: a strength of -?(nan|inf); it must be a finite f32 number" "${run[@]}" --lora "$work/style.safetensors:$strength"
 done
 expect 1 "other.safetensors.*another size" "${run[@]}" --lora "$work/other.safetensors:0.5"
 cp "$golden/lora/plain.safetensors" "$work/a:b.safetensors" # a colon in the name, and one before the strength
