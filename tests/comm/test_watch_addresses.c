@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "support/in_range.h"
+#include "support/times.h"
 #include "support/watch_party.h"
 
 #include <arpa/inet.h>
@@ -384,26 +385,43 @@ static void nobody_waits_for_an_ended_process(void **state)
     party_part(&p);
 }
 
-/* Process 2 dies when it is connected to process 0. Process 1 hears of it, and does not wait for process 2. */
+/* Ends a connection after half a second. user: the address of its descriptor. */
+static void *die_soon(void *user)
+{
+    nap(0.5);
+    shutdown(*(int *)user, SHUT_WR);
+    return NULL;
+}
+
+/* Process 2 dies when it is connected to process 0: at once, or when process 0 has all its connections and has said so.
+ * Process 1 hears of it, and does not wait for process 2. */
 static void nobody_waits_for_who_is_blamed(void **state)
 {
     (void)state;
-    party p;
-    party_listen(&p, 3);
-    party_separate(&p);
-    const greeting g = greeting_of(&p, 2);
-    p.absent[2] = true;
-    const int dying = greet(&p, &g);
-    shutdown(dying, SHUT_WR);
-    const double begin = ith_clock_seconds();
-    party_connect(&p);
-    assert_true(ith_clock_seconds() < begin + 20);
-    for (int i = 0; i < 2; i++) {
-        assert_false(p.met[i]);
-        assert_non_null(strstr(p.sentences[i], "died while the processes were being connected"));
+    for (int late = 0; late < 2; late++) {
+        party p;
+        pthread_t death;
+        party_listen(&p, 3);
+        party_separate(&p);
+        const greeting g = greeting_of(&p, 2);
+        p.absent[2] = true;
+        int dying = greet(&p, &g);
+        if (late)
+            assert_int_equal(pthread_create(&death, NULL, die_soon, &dying), 0);
+        else
+            shutdown(dying, SHUT_WR);
+        const double begin = ith_clock_seconds();
+        party_connect(&p);
+        assert_true(ith_clock_seconds() < begin + 20);
+        for (int i = 0; i < 2; i++) {
+            assert_false(p.met[i]);
+            assert_non_null(strstr(p.sentences[i], "died while the processes were being connected"));
+        }
+        if (late)
+            pthread_join(death, NULL);
+        close(dying);
+        party_part(&p);
     }
-    close(dying);
-    party_part(&p);
 }
 
 /* ---- Descriptors ----------------------------------------------------------------------------------------------- */

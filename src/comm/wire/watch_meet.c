@@ -8,8 +8,11 @@
  *
  * A process that has all its connections sends CONNECTED on each. It has finished when it has CONNECTED from all
  * others. Until then it sends AWAITS, which shows the others that it runs. A process that has finished may still get
- * AWAITS. It must then not blame the sender of AWAITS, but the process for which the sender waits. Nothing behind
- * CONNECTED is read here, so that later messages stay for ith_watch_receive.
+ * AWAITS. It must then not blame the sender of AWAITS, but the process for which the sender waits.
+ *
+ * A process that has sent CONNECTED reads nothing behind the CONNECTED of another one: that process may have finished,
+ * and its later messages are for ith_watch_receive. Before, the other process cannot have finished, and reading shows
+ * that it gives up.
  *
  * A process that gives up sends FAILED with its sentence and the number of the process that it blames. Then its end
  * must not look like one more death:
@@ -335,10 +338,10 @@ static void serve_arrival(meeting *m, half_open *h)
 
 /* ---- Agreement --------------------------------------------------------------------------------------------------- */
 
-/* Whether a process is connected and its answer is still to come. */
-static bool is_unanswered(const meeting *m, int process)
+/* Whether the messages of a process are read: it is connected, and it cannot have finished. */
+static bool is_heard(const meeting *m, int process)
 {
-    return m->watch->peers[process].socket >= 0 && !m->answered[process];
+    return m->watch->peers[process].socket >= 0 && (!m->answered[process] || !m->said);
 }
 
 /* Handles the message of a process that is complete in its input. */
@@ -351,7 +354,7 @@ static void take_answer(meeting *m, int process, const watch_head *head)
         memcpy(&blamed, message, sizeof blamed);
         fail(m, ITH_ERR_ABORTED, blamed, "%.*s", (int)(head->bytes - before), message + before);
     }
-    if (head->kind != WATCH_CONNECTED)
+    if (head->kind != WATCH_CONNECTED || m->answered[process])
         return;
     m->answered[process] = true;
     m->answers++;
@@ -418,7 +421,7 @@ static int list_sockets(meeting *m)
         count = add_socket(m, count, ATTEMPTS + i, m->arrivals[i].socket, POLLIN);
     count = add_socket(m, count, PORT, m->full ? -1 : m->watch->listener, POLLIN);
     for (int i = 0; i < m->watch->processes && !m->status; i++)
-        if (is_unanswered(m, i))
+        if (is_heard(m, i))
             count = add_socket(m, count, PEERS + i, m->watch->peers[i].socket, POLLIN);
     return count;
 }
