@@ -419,9 +419,9 @@ static void rates_have_limits(void **state)
     assert_int_equal(ith_measure_in_turns(extreme_rate, NULL, &entry), ITH_ERR_IO);
 }
 
-/* ---- What a kernel is asked when it is timed ------------------------------------------------------------------- */
+/* ---- The calls of a kernel that is timed ------------------------------------------------------------------------- */
 
-/* The last turn of a kernel that computes nothing, and what was wrong in all turns. */
+/* The last turn of a kernel that computes nothing, and the first fault of all turns. */
 typedef struct turn {
     int64_t packed, keys, queries; /* keys that were packed; keys that a block of queries has met; queries in all */
     bool attended;

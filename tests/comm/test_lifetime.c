@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order. What a transport is asked. */
+/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order; and the calls that a transport gets. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,7 +209,7 @@ static ith_transfer large(int peer, char *data)
     return (ith_transfer){peer, {.data = data, .count = {1, 1}, .bytes = LARGE}};
 }
 
-/* The rank whose silence is told for a request of rank 0. */
+/* The silent rank that the transport names for a request of rank 0. */
 static int silent_rank(const rank_group *g, const ith_request *request)
 {
     int rank = -1;
@@ -248,7 +248,7 @@ static void the_silent_rank_takes_part_and_is_late(void **state)
     ith_context_destroy(&root);
 }
 
-/* ---- A transport that only counts what it is asked ------------------------------------------------------------- */
+/* ---- A transport that computes nothing and counts its calls ------------------------------------------------------ */
 
 enum { MOST_EXCHANGES = 100 }; /* more than any test here needs */
 

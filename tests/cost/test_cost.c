@@ -541,7 +541,7 @@ static void test_one_unit_copies(void **state)
     cost = cost_of(&b, 2); /* of each tensor a rank keeps a quarter, and gets a quarter */
     near(cost.copy_seconds, 2 * 4 * tensor / 4 / 1e9);
     near(cost.seconds, compute_all / 4 + cost.copy_seconds);
-    near(cost.exchange_seconds, 4 * tensor / 4 / 1e9); /* an exchange ends when the rank has copied what it gets */
+    near(cost.exchange_seconds, 4 * tensor / 4 / 1e9); /* an exchange ends when the rank has copied its data */
     near(cost.hidden_share, 0);
     near(simulated(&b, 2).seconds, cost.seconds);
     b.options.strategy = ITH_STRATEGY_RING, b.problem.q_len = 1; /* the second rank has nothing to compute meanwhile */

@@ -90,8 +90,8 @@ static void mp4_holds_the_frames(void **state)
     decode_close(&video);
 }
 
-/* The mean difference of Cr from that of a ramp of reds, 8 more for each pixel to the right or downwards, whose value
- * at chroma sample 0 is `at_first`. Samples 2 to 12 lie within the ramp. */
+/* The mean difference between the Cr of a frame and the Cr of a ramp of reds. The reds grow by 8 with each pixel to the
+ * right or downwards; at chroma sample 0 the red is `at_first`. Samples 2 to 12 lie within the ramp. */
 static double ramp_error(const AVFrame *frame, bool downwards, double at_first)
 {
     double sum = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine and a problem for the simulator, and what the simulator and the cost model say about them. */
+/* A machine and a problem for the simulator, and their times by the simulator and by the cost model. */
 #ifndef ITH_TESTS_SIMULATED_SCENE_H
 #define ITH_TESTS_SIMULATED_SCENE_H
 

@@ -343,7 +343,7 @@ static void memory_of_weights_is_given_up_first(void **state)
     pipeline->model->vae.levels = levels;
 }
 
-/* What was asked for is not taken back, however little memory there is: the run is refused instead. */
+/* An option that the user has set stays, however little memory there is: the run is refused instead. */
 static void packed_weights_that_were_asked_for_stay(void **state)
 {
     (void)state;
@@ -623,7 +623,7 @@ static void latents_of_another_run_are_refused(void **state)
 }
 
 /* A tensor of another type or another number of channels or dimensions, or without numbers, is neither noise nor
- * latents of this model. What a saved run has done says nothing about noise. */
+ * latents of this model. A file of noise may have any number of steps. */
 static void tensors_that_are_no_latents_are_refused(void **state)
 {
     (void)state;

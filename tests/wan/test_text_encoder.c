@@ -377,8 +377,8 @@ static void write_shape(const char *path, const char *without, const char *name,
     ith_tensor_file_close(&file);
 }
 
-/* Without a config.json, the sizes follow from the shapes: they are those of the odd encoder's config.json, or no sizes
- * of a umT5. */
+/* Without a config.json, the sizes follow from the shapes. They must equal the sizes in the odd encoder's config.json,
+ * or the shapes are refused as no umT5. */
 static void sizes_follow_from_shapes(void **state)
 {
     (void)state;

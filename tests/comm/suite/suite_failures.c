@@ -2,8 +2,7 @@
 /* A failure on one rank ends the group on all ranks, in time, with its status and its sentence. Afterwards the
  * transport does not touch the memory of the ranks: where ranks are threads, AddressSanitizer would see it.
  *
- * A rank that has seen what it should returns ITH_OK, so that the runner counts only the ranks that saw something
- * else. */
+ * A rank that has seen the expected failure returns ITH_OK, so the runner counts the ranks that saw something else. */
 #include "suite.h"
 
 #include <pthread.h>
