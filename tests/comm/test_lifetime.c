@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order; and the calls that a transport gets. */
+/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order; and the calls that a transport
+ * gets. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
