@@ -84,7 +84,7 @@ static int prepare(void *user)
     static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* indexed by ith_precision */
     attend_job *job = user;
     const attend_settings *settings = job->settings;
-    int code = ith_device_use(job->context, job->table->command, settings->device);
+    int code = ith_device_choose(job->context, job->table->command, settings->device);
     if (!code)
         code = ith_attend_choose(job->context, job->table->command, &settings->choices, &job->options);
     if (!code && job->launch.leads)

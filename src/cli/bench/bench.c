@@ -257,7 +257,7 @@ static int prepare(void *user)
     bench->threads = c->launch.all_threads ? c->launch.all_threads : bench->threads_here;
     bench->repeats = (int)s->repeats, bench->trace_batch = s->trace_batch;
     bench->launch = &c->launch;
-    int code = ith_device_use(bench->context, c->command, s->device);
+    int code = ith_device_choose(bench->context, c->command, s->device);
     bench->on_device = ith_device_in_use(bench->context, &bench->device);
     if (!code)
         code = ith_attend_begin(bench->context, &s->choices, &c->launch, 0);
@@ -328,7 +328,7 @@ static int fill_plan(const bench_settings *s, bench_command *c, ith_options *opt
     bench->launch = &c->launch, bench->repeats = 1;
     int code = ith_cli_context(ITH_TALK_QUIET, &bench->context);
     if (!code)
-        code = ith_device_use(bench->context, c->command, s->device);
+        code = ith_device_choose(bench->context, c->command, s->device);
     if (!code)
         code = ith_attend_begin(bench->context, &s->choices, &c->launch, 0);
     if (!code)

@@ -245,7 +245,7 @@ static int run(engine_bench *bench, engine_settings *s, const char *command, mea
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)
-        code = ith_device_use(context, command, s->device);
+        code = ith_device_choose(context, command, s->device);
     if (code) {
         ith_context_destroy(&context);
         return code;

@@ -78,7 +78,7 @@ static int prepare(void *user)
 {
     bench_command *c = user;
     ith_generation *g = &c->g;
-    int code = ith_device_use(g->context, g->command, c->settings->run.device);
+    int code = ith_device_choose(g->context, g->command, c->settings->run.device);
     if (!code)
         code = ith_attend_begin(g->context, &g->settings.choices, &g->launch, 0);
     if (!code && g->launch.leads)

@@ -148,7 +148,7 @@ int ith_generate_resolve(ith_generation *g)
 
 int ith_generate_begin(ith_generation *g)
 {
-    int code = ith_device_use(g->context, g->command, g->settings.device);
+    int code = ith_device_choose(g->context, g->command, g->settings.device);
     if (!code)
         code = ith_attend_begin(g->context, &g->settings.choices, &g->launch, ENCODER_THREADS);
     if (!code)

@@ -342,7 +342,7 @@ int ith_cli_info(int argc, char **argv)
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)
-        code = ith_device_use(context, argv[0], settings.device);
+        code = ith_device_choose(context, argv[0], settings.device);
     if (!code)
         code = ith_cli_prepare_threads(1, settings.threads, 0);
     if (!code && ith_model_is_named(&settings.files) && ith_pipeline_open_files(context, &settings.files, &pipeline))

@@ -56,7 +56,7 @@ int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const
         return ith_cli_error("%s", ith_context_error(context));
     int code = ith_cli_context(ITH_TALK_QUIET, &plain);
     if (!code && ith_device_in_use(context, &device))
-        code = ith_device_use(plain, options->command, device.name);
+        code = ith_device_choose(plain, options->command, device.name);
     if (!code && ith_plan_predict(plain, problem, asked, ranks, 0, true, &without))
         code = ith_cli_error("%s", ith_context_error(plain));
     if (!code) {

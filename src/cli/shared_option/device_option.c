@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int ith_device_use(ith_context *context, const char *command, const char *name)
+int ith_device_choose(ith_context *context, const char *command, const char *name)
 {
     if (!name)
         return ITH_EXIT_DONE;

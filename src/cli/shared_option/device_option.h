@@ -20,7 +20,7 @@
 
 /* Makes the plans of a context, and of clones that are made later, compute on the device `name`; NULL: on the
  * processor. Prints errors and returns an exit status. */
-int ith_device_use(ith_context *context, const char *command, const char *name);
+int ith_device_choose(ith_context *context, const char *command, const char *name);
 /* Fills in *info, and returns whether the context uses a device. */
 bool ith_device_in_use(ith_context *context, ith_device_info *info);
 /* The devices that there are as a JSON array [{"name", "about"}], and for a module whose devices cannot be used, or

@@ -118,7 +118,7 @@ static int prepare(void *user)
     verify_command *c = user;
     ith_verify_free(&c->problem);
     describe(c, c->settings->seq.values[c->problems++], &c->problem);
-    int code = ith_device_use(c->context, c->command, c->settings->device);
+    int code = ith_device_choose(c->context, c->command, c->settings->device);
     if (!code)
         code = ith_cli_prepare_threads(c->launch.ranks, c->launch.threads, 0);
     if (!code)
