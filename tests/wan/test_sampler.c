@@ -4,7 +4,7 @@
 #include "support/engine/sampler_golden.h"
 #include "support/fixture.h"
 #include "support/memory.h"
-#include "wan/run/denoise/denoise.h"
+#include "wan/run/denoise/denoise_choice.h"
 #include "wan/run/pipeline.h"
 
 #include <ithaca/files.h>

@@ -5,7 +5,7 @@
 #include "../../base/clock.h"
 #include "../../base/size.h"
 #include "../dit/dit_workspace.h"
-#include "../run/denoise/denoise.h"
+#include "../run/denoise/denoise_choice.h"
 #include "../sample/noise.h"
 #include "video_measure.h"
 

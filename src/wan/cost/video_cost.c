@@ -13,9 +13,9 @@
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../dit/dit_workspace.h"
-#include "../run/condition.h"
+#include "../run/condition_size.h"
 #include "../run/decode.h"
-#include "../run/denoise/denoise.h"
+#include "../run/denoise/denoise_choice.h"
 
 #include <stdio.h>
 

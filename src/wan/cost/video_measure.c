@@ -10,7 +10,8 @@
 #include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../../base/team_limit.h"
-#include "../run/denoise/denoise.h"
+#include "../run/denoise/denoise_choice.h"
+#include "../run/request.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
-#include "../run/denoise/denoise.h"
+#include "../run/denoise/denoise_choice.h"
 #include "../run/request.h"
 
 static void put_dit(const ith_video_problem *p, ith_dit_config *out)

@@ -5,7 +5,7 @@
 #include "../../base/context.h"
 #include "../../base/size.h"
 #include "../../base/sized.h"
-#include "../run/denoise/denoise.h"
+#include "../run/denoise/denoise_choice.h"
 #include "../run/prompts.h"
 
 #include <stdio.h>

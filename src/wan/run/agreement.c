@@ -4,6 +4,7 @@
 
 #include "../../base/context.h"
 #include "../../base/count.h"
+#include "identity.h"
 #include "run_fields.h"
 
 #include <stddef.h>

@@ -7,32 +7,9 @@
 #include "../../base/size.h"
 #include "../../base/trace.h"
 #include "../image/image_fit.h"
+#include "condition_size.h"
 
 #include <string.h>
-
-/* Whether the model takes a condition that begins with a mask (condition.h). */
-static bool is_masked(const ith_model *model)
-{
-    return model->info.image_use == ITH_IMAGE_NEEDED;
-}
-
-ith_latent_size ith_condition_size(const ith_model *model, const ith_generate_options *options,
-                                   const ith_latent_size *latents)
-{
-    ith_latent_size size = *latents;
-    if (!options->image)
-        return (ith_latent_size){0};
-    if (is_masked(model))
-        size.channels += model->vae.stride_time;
-    else
-        size.frames = 1;
-    return size;
-}
-
-int64_t ith_condition_known(const ith_model *model, const ith_generate_options *options, const ith_latent_size *latents)
-{
-    return options->image && !is_masked(model) ? latents->height / 2 * (latents->width / 2) : 0;
-}
 
 /* ---- Encoding ---------------------------------------------------------------------------------------------------- */
 
@@ -56,7 +33,7 @@ static int64_t given_bytes(const ith_generate_options *options)
 /* The number of frames that are encoded. */
 static int64_t encoded_frames(const ith_model *model, const ith_generate_options *options)
 {
-    return is_masked(model) ? options->frames : 1;
+    return ith_condition_is_masked(model) ? options->frames : 1;
 }
 
 /* Gives rows of a frame to the encoder (ith_vae_rows_fn). */
@@ -141,7 +118,7 @@ ith_status ith_condition_make(ith_rank *rank, void *user)
     if (status)
         return status;
     float *latents = rank->pipeline->shared.condition;
-    if (is_masked(model)) {
+    if (ith_condition_is_masked(model)) {
         make_mask(latents, model->vae.stride_time, rank->options.last_image, &rank->size);
         latents += model->vae.stride_time * rank->size.frames * rank->size.height * rank->size.width;
     }

@@ -13,13 +13,6 @@
 
 #include "rank.h"
 
-/* The size of the condition or of the first latent frame; all 0 if the run has no image. */
-ith_latent_size ith_condition_size(const ith_model *model, const ith_generate_options *options,
-                                   const ith_latent_size *latents);
-/* The number of the first tokens whose latents are known from the image (ith_dit_shape.known). */
-int64_t ith_condition_known(const ith_model *model, const ith_generate_options *options,
-                            const ith_latent_size *latents);
-
 /* Makes shared.condition on rank 0: fits the images to the size of the video, and encodes them. `user` is not used. */
 ith_status ith_condition_make(ith_rank *rank, void *user);
 /* Sends shared.condition of rank 0 to the leaders of all processes, which call it through ith_rank_lead. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of a pipeline, and the ranks of a run that share it. The public interface is ithaca/wan.h. */
+/* The members of a pipeline, and the functions of a pipeline that runs call. The public interface is ithaca/wan.h. */
 #ifndef ITH_WAN_PIPELINE_H
 #define ITH_WAN_PIPELINE_H
 
@@ -49,32 +49,6 @@ struct ith_pipeline {
     int64_t kept_count;
     ith_shared shared;
 };
-
-/* The ranks of a run that share a pipeline, because they are threads of one process. */
-typedef struct ith_team {
-    int ranks;            /* number of all ranks of the run */
-    int processes;        /* number of pipelines among them */
-    int process;          /* number of this pipeline, in the order of the pipelines' lowest ranks */
-    int hosts;            /* number of hosts of all processes */
-    int host;             /* number of this host, in the order of the hosts' lowest ranks */
-    int host_processes;   /* number of processes on this host */
-    int host_ranks;       /* number of ranks on this host */
-    bool first_on_host;   /* this process is the lowest on its host */
-    bool lends;           /* rank 0's process has sent the model to another one (lend.h) */
-    bool lent;            /* it has sent it to this one */
-    int count;            /* number of ranks that share the pipeline */
-    const int *members;   /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
-    bool shares_memory;   /* all ranks of the run can read one another's memory */
-    const ith_comm *comm; /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
-} ith_team;
-
-/* Whether the hosts of a run share out the weights: the options ask for it, and there are several hosts or a process
- * without files. */
-bool ith_shards_weights(const ith_generate_options *options, const ith_team *team);
-
-/* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different
- * addresses. */
-uint64_t ith_draw_number(const void *address);
 
 /* Withdraws the pipeline's cancellation, if there is one: a run of the pipeline has ended. */
 void ith_pipeline_end_cancellation(ith_pipeline *pipeline);

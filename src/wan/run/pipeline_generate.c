@@ -8,7 +8,7 @@
  *   decode                              the leader of every pipeline; rank 0 gathers the frames
  *
  * Each stage opens its weights and closes them before the next stage begins. */
-#include "rank.h"
+#include "rank_life.h"
 
 #include "../../base/clock.h"
 #include "../../base/context.h"

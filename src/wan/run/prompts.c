@@ -6,7 +6,7 @@
 #include "../../base/context.h"
 #include "../../base/hash.h"
 #include "../../base/trace.h"
-#include "denoise/denoise.h"
+#include "denoise/denoise_choice.h"
 
 #include <string.h>
 

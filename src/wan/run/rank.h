@@ -17,6 +17,7 @@
 #include "memory/run_memory.h"
 #include "request.h"
 #include "saved_run.h"
+#include "team.h"
 
 typedef struct ith_rank {
     ith_pipeline *pipeline;
@@ -51,15 +52,6 @@ typedef struct ith_rank {
     bool begun;         /* ith_rank_begin has succeeded */
     void *records;      /* the pipelines and threads of all ranks, which ith_agree_on_run has compared */
 } ith_rank;
-
-/* Collective: begins a run if the arguments of all ranks allow it. `mine` is the status of the checks of this rank's
- * arguments. Finds the ranks that share a pipeline, predicts the memory of every process, and checks the weight files.
- * After success and until ith_rank_end, the rank takes part in its pipeline's run, its observer is open, and it
- * computes with its share of the process's threads. */
-ith_status ith_rank_begin(ith_rank *rank, ith_status mine);
-/* Ends the run. It must be called after a failure of ith_rank_begin, too. If `status` is a failure, it ends the group,
- * and all ranks return the same status. The last rank that leaves a pipeline frees the data that its ranks share. */
-ith_status ith_rank_end(ith_rank *rank, ith_status status);
 
 /* Opens a half of the model's autoencoder, whose files must not have changed since they were checked. */
 ith_status ith_rank_open_vae(ith_rank *rank, ith_vae_half half, ith_vae **vae);

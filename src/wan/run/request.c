@@ -9,7 +9,7 @@
 #include "../image/image_fit.h"
 #include "../part/precision.h"
 #include "../text/text_codepoints.h"
-#include "denoise/denoise.h"
+#include "denoise/denoise_choice.h"
 
 #include <limits.h>
 #include <math.h>

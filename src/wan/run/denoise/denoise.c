@@ -18,7 +18,10 @@
 #include "../../dit/dit_shards.h"
 #include "../condition.h"
 #include "../preview.h"
-#include "denoise_rank.h"
+#include "denoise_buffers.h"
+#include "denoise_choice.h"
+#include "denoise_pass.h"
+#include "denoise_saves.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The buffers of one rank in the denoising loop: its share of the tokens, and on rank 0 the whole. */
+#include "denoise_buffers.h"
+
 #include "../../../base/context.h"
-#include "../condition.h"
+#include "../condition_size.h"
 #include "../preview.h"
-#include "denoise_rank.h"
+#include "denoise_choice.h"
 
 int64_t ith_denoise_saved_tensors(const ith_model *model, const ith_generate_options *options)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The meaning of the options of a run for its denoising steps: experts, guidance, ranks. */
-#include "denoise_rank.h"
+#include "denoise_choice.h"
 
-#include "../condition.h"
+#include "../../../base/size.h"
+#include "../../sample/sampler.h"
+#include "../condition_size.h"
 
 bool ith_denoise_step_is_high(const ith_model *model, const ith_generate_options *options, double timestep)
 {

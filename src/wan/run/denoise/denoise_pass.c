@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The prediction of a denoising step: the forward passes of one or both guidance branches, and guidance. The branches
  * are a batch of two, or passes one after the other, or each the work of one half of the ranks (ith_cfg). */
-#include "denoise_rank.h"
+#include "denoise_pass.h"
+
+#include "denoise_buffers.h"
 
 /* Sets the part of the run's progress that the next forward pass accounts for. It is pass `pass` of `count` in this
  * denoising step. */

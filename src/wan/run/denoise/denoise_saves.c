@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saved runs (saved_run.h): keeps the state between two steps on rank 0, writes it, and reads it again. */
+#include "denoise_saves.h"
+
 #include "../../../base/context.h"
-#include "denoise_rank.h"
+#include "denoise_buffers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef ITH_WAN_GROUP_BYTES_H
 #define ITH_WAN_GROUP_BYTES_H
 
-#include "../pipeline.h"
+#include "../team.h"
 
 /* The bytes of the communicators of all ranks of the run, and of the records, in the process of `team`. */
 int64_t ith_group_bytes(const ith_team *team);

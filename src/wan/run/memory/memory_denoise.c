@@ -5,7 +5,8 @@
 #include "../../../base/context.h"
 #include "../../../base/size.h"
 #include "../../dit/dit_workspace.h"
-#include "../denoise/denoise.h"
+#include "../denoise/denoise_buffers.h"
+#include "../denoise/denoise_choice.h"
 #include "group_bytes.h"
 
 #include <omp.h>

@@ -31,16 +31,4 @@ ith_status ith_predict_denoising(const ith_predicted_run *run, int64_t *bytes);
 ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_dit *dit, int64_t *streamed,
                                         int64_t *bytes);
 
-/* The number of the i-th rank of this process. */
-static inline int ith_team_member(const ith_team *team, int i)
-{
-    return team->members ? team->members[i] : i;
-}
-
-/* Whether this process has rank 0, which encodes images, fits previews, decodes, and writes the dump. */
-static inline bool ith_team_has_first(const ith_team *team)
-{
-    return ith_team_member(team, 0) == 0;
-}
-
 #endif

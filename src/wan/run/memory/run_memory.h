@@ -5,6 +5,7 @@
 
 #include "../../../base/machine_memory.h"
 #include "../pipeline.h"
+#include "../team.h"
 
 /* Predicts the peak memory of the process in which the ranks of `team` run as threads. ith_request_read must have
  * filled in the options, and device_memory must be settled. */
