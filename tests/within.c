@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* within SET PROGRAM: runs a test under ITHACA_CPU=SET, if that is less than this machine has within an ITHACA_CPU that
  * is set already. Otherwise it says why not and ends with 77: skipped. */
+#include "base/context.h"
 #include "base/cpu.h"
 
 #include <stdio.h>

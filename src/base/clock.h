@@ -2,8 +2,6 @@
 #ifndef ITH_BASE_CLOCK_H
 #define ITH_BASE_CLOCK_H
 
-#include "context.h"
-
 /* Seconds on a monotonic clock, from an arbitrary start. */
 double ith_clock_seconds(void);
 /* Processor time of the calling thread in seconds. It stands still while other threads run on the processor. */

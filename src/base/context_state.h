@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of a context. Only context.c, allocate.c and fail.c see them. */
+/* The members of a context. Only files of this folder see them. */
 #ifndef ITH_BASE_CONTEXT_STATE_H
 #define ITH_BASE_CONTEXT_STATE_H
 
 #include "context.h"
-#include "lent_files.h"
-#include "observer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,12 +23,12 @@ typedef struct ith_family {
     _Atomic(struct ith_trace *) trace;
     atomic_int interruptions;  /* requests to stop that were not withdrawn */
     pid_t process;             /* the process that created the root */
-    atomic_long *team_process; /* the variable in context.c of the library that created the root */
+    atomic_long *team_process; /* the variable in context_life.c of the library that created the root */
     pthread_mutex_t wisdom_lock;
     void *wisdom; /* an ith_wisdom, protected by wisdom_lock; NULL: none yet */
     pthread_mutex_t flights_lock;
-    ith_kept *flights;             /* records of ranks, protected by flights_lock */
-    _Atomic(ith_lent_file *) lent; /* files that other processes have sent (lent_files.h); NULL: none */
+    ith_kept *flights;                    /* records of ranks, protected by flights_lock */
+    _Atomic(struct ith_lent_file *) lent; /* files that other processes have sent (lent_files.h); NULL: none */
 } ith_family;
 
 struct ith_context {
@@ -44,8 +42,8 @@ struct ith_context {
     int rank;                      /* the rank's number in the trace */
     double connect_limit;          /* seconds; 0: none was set */
     struct ith_device_use *device; /* NULL: the processor */
-    ith_observer *observer;
-    ith_activity *activity;
+    struct ith_observer *observer;
+    struct ith_activity *activity;
     atomic_int holders;  /* number of references; the last release frees the context */
     atomic_flag writing; /* set while a thread writes to `error` */
     /* the first context, from which this one is cloned directly or indirectly; a context that is no clone points to
@@ -55,6 +53,9 @@ struct ith_context {
     ith_family own; /* the state that this context shares with its clones; used only if it is no clone */
     char error[ITH_ERROR_BYTES];
 };
+
+/* The head of the list of files that other processes have sent to the family (lent_files.h). */
+_Atomic(struct ith_lent_file *) *ith_context_lent(const ith_context *context);
 
 /* The allocator of contexts that were given none. */
 extern const ith_allocator ith_system_allocator;

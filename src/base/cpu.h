@@ -2,7 +2,7 @@
 #ifndef ITH_BASE_CPU_H
 #define ITH_BASE_CPU_H
 
-#include "context.h"
+#include <ithaca/ithaca.h>
 
 #define ITH_CPU_ALL 0x7fu /* every bit of ith_cpu_feature */
 

@@ -52,6 +52,11 @@ ith_status ith_fail(ith_context *context, ith_status status, const char *format,
     return status;
 }
 
+const char *ith_context_sentence(const ith_context *context)
+{
+    return context->error;
+}
+
 ith_status ith_need(ith_context *context, const void *pointer, const char *name)
 {
     return pointer ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", name);
@@ -84,14 +89,4 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     va_end(arguments);
     ith_replace_controls(line);
     context->log(context->log_user, level, line);
-}
-
-ith_status ith_fail_interrupted(ith_context *context)
-{
-    return ith_fail(context, ITH_ERR_INTERRUPTED, "stopped on request");
-}
-
-ith_status ith_context_check(ith_context *context)
-{
-    return ith_context_interrupted(context) ? ith_fail_interrupted(context) : ITH_OK;
 }

@@ -2,6 +2,8 @@
 /* Lent files are files without names (memfd_create), which the process opens as /proc/self/fd/NUMBER (lent_files.h). */
 #include "lent_files.h"
 
+#include "context_state.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #ifndef ITH_BASE_LENT_FILES_H
 #define ITH_BASE_LENT_FILES_H
 
-#include "context.h"
+#include <ithaca/ithaca.h>
 
 #include <stdatomic.h>
 
@@ -29,9 +29,7 @@ const char *ith_lent_path(const ith_context *context, const char *path);
 /* The bytes that the lent files of the context's family hold. */
 int64_t ith_lent_bytes(const ith_context *context);
 
-/* For context.c and lent_files.c: ith_context_lent returns the head of the list of the family's files, which context.c
- * keeps, and ith_lent_files_free frees the list with the family. */
-_Atomic(ith_lent_file *) *ith_context_lent(const ith_context *context);
+/* Frees the files of a family, whose first context `root` is, with the family. */
 void ith_lent_files_free(ith_context *root, ith_lent_file *list);
 
 #endif

@@ -4,6 +4,7 @@
 #include "observer.h"
 
 #include "clock.h"
+#include "context.h"
 #include "spin_lock.h"
 
 #include <math.h>
@@ -89,15 +90,14 @@ void ith_span_show(const ith_context *context, const ith_span *span, int64_t don
     ith_observer_show(context, span->stage, span->begin + (int64_t)share, span->total);
 }
 
-ith_status ith_observer_ask(ith_context *context)
+void ith_observer_ask(const ith_context *context)
 {
     ith_observer *o = ith_context_observer(context);
-    if (o) {
-        pthread_mutex_lock(&o->lock);
-        ask(o);
-        pthread_mutex_unlock(&o->lock);
-    }
-    return ith_context_check(context);
+    if (!o)
+        return;
+    pthread_mutex_lock(&o->lock);
+    ask(o);
+    pthread_mutex_unlock(&o->lock);
 }
 
 void ith_observer_set_activity(const ith_context *context, const char *format, ...)

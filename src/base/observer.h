@@ -7,7 +7,7 @@
 #ifndef ITH_BASE_OBSERVER_H
 #define ITH_BASE_OBSERVER_H
 
-#include "context.h"
+#include <ithaca/ithaca.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,7 +78,7 @@ void ith_activity_read(ith_activity *activity, char text[ITH_ACTIVITY_BYTES]);
 /* If status is ITH_ERR_INTERRUPTED, puts the observer's activity before the error sentence. Returns status. */
 ith_status ith_observer_say_activity(ith_context *context, ith_status status);
 
-/* Calls should_stop of the context's observer now, even if it is not due. Returns ith_context_check. */
-ith_status ith_observer_ask(ith_context *context);
+/* Calls should_stop of the context's observer now, even if it is not due. */
+void ith_observer_ask(const ith_context *context);
 
 #endif

@@ -2,6 +2,8 @@
 /* Reads and fills public structs of callers that were compiled with an older or a newer header (sized.h). */
 #include "sized.h"
 
+#include "context.h"
+
 #include <stdalign.h>
 #include <string.h>
 

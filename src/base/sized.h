@@ -5,7 +5,7 @@
 #ifndef ITH_BASE_SIZED_H
 #define ITH_BASE_SIZED_H
 
-#include "context.h"
+#include <ithaca/ithaca.h>
 
 /* Copies the members of *given over the defaults in *full. ITH_ERR_ARGUMENT if no version of the struct has this size,
  * or if the struct is longer than in this library and an unknown byte is not 0; the error sentence names the struct,

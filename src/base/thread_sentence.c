@@ -3,10 +3,10 @@
  *
  * This is the only function of the file, because libithaca_wan contains a copy of fail.c but must take this function
  * from libithaca, so that both libraries share one error sentence. */
-#include "context.h"
+#include "context_state.h"
 
 const char *ith_context_error(const ith_context *context)
 {
     static _Thread_local char sentence[ITH_ERROR_BYTES];
-    return context ? ith_context_sentence(context) : sentence;
+    return context ? context->error : sentence;
 }

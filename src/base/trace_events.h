@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The events of a trace. trace.c records them, and trace_file.c writes the file. */
+/* The events of a trace. trace_record.c records them, and trace_file.c writes the file. */
 #ifndef ITH_BASE_TRACE_EVENTS_H
 #define ITH_BASE_TRACE_EVENTS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the ranks of a group run: in which process, on which host. */
+/* The ranks of a group: their numbers, their names, and the processes and hosts in which they run. */
 #include "comm.h"
 
 #include "../base/host_name.h"
@@ -9,6 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+int ith_comm_rank(const ith_comm *comm)
+{
+    return comm ? comm->rank : 0;
+}
+
+int ith_comm_size(const ith_comm *comm)
+{
+    return comm ? comm->size : 1;
+}
 
 /* The place of a rank of this group on a transport without the function `place`. */
 static void assume_place(const ith_comm *comm, int rank, ith_place *place)

@@ -122,7 +122,10 @@ double ith_conv_operations(const ith_conv_shape *shape);
  * first touched by a thread that will use it. After an interruption the rows are not all zero. */
 void ith_conv_clear(ith_context *context, ith_conv *conv);
 /* The number type of the pixels in the rows that ith_conv_row returns: types.rounded. */
-ith_dtype ith_conv_row_type(const ith_conv *conv);
+static inline ith_dtype ith_conv_row_type(const ith_conv *conv)
+{
+    return conv->shape.types.rounded;
+}
 /* Begins a new frame or pair. The caller must have written all rows of the frames before it. conv->first is then the
  * first slot of the new frames, conv->slots - 1 the last. */
 void ith_conv_begin(ith_conv *conv);

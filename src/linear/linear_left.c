@@ -2,10 +2,11 @@
 /* Converts weights into left operands of a product kernel, a block of k at a time, with the additions that are merged
  * into them. Weights may lie in a mapped file that another process cuts meanwhile. So they are read inside a guard
  * (file_fault.h). */
+#include "linear_left.h"
+
 #include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "../base/size.h"
-#include "linear_set.h"
 
 #include <string.h>
 

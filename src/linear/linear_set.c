@@ -5,6 +5,7 @@
 #include "../base/file_fault.h"
 #include "../base/prefetch.h"
 #include "../base/size.h"
+#include "linear_left.h"
 
 #include <string.h>
 

@@ -17,6 +17,8 @@
 #include "linear_unit.h"
 
 #include "../base/size.h"
+#include "linear_left.h"
+#include "linear_set.h"
 
 #define ALIGNMENT 64
 /* Number of rows of y that are transposed together. They stay in the first-level cache until the caller has them. */

@@ -7,7 +7,7 @@
 #define ITH_LINEAR_LINEAR_UNIT_H
 
 #include "../kernels/rowops.h"
-#include "linear_set.h"
+#include "linear_state.h"
 #include "linear_work.h"
 
 /* The product of a strip by a layer or, with a gate, by two layers of the same size. The result goes to `output`, or

@@ -3,7 +3,7 @@
 #include "agree.h"
 
 #include "../base/plain_text.h"
-#include "tiles.h"
+#include "tile_sizes.h"
 
 #include <stdio.h>
 #include <string.h>

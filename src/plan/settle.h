@@ -6,12 +6,7 @@
 #define ITH_PLAN_SETTLE_H
 
 #include "../attention/setting.h"
-
-/* The group of ranks that a plan is for, this rank's number in it, and where the ranks run. */
-typedef struct ith_group {
-    int ranks, rank;
-    ith_blocks blocks;
-} ith_group;
+#include "group.h"
 
 /* Copies the problem and the options over the defaults, and checks them. `given`: the options; NULL: the defaults. A
  * value that is illegal for every problem is refused; the error sentence names the nearest legal value. */

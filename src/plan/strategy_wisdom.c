@@ -7,7 +7,6 @@
  * on one line. M and N are classes of tile_wisdom.h, X is 1 for uni and 2 for bidir, times are microseconds. */
 #include "strategy_wisdom.h"
 
-#include "../attention/schedule/chunk.h"
 #include "../kernels/device_use.h"
 #include "agree.h"
 #include "tile_wisdom.h"
@@ -74,21 +73,6 @@ static bool is_open(const ith_attn_options *o)
     return o->strategy == ITH_STRATEGY_AUTO && !o->ulysses && !o->ring && o->direction == ITH_DIRECTION_AUTO &&
            !o->chunks && o->exchange == ITH_EXCHANGE_AUTO && o->fold == ITH_CHOICE_AUTO &&
            o->compress == ITH_COMPRESS_OFF && o->overlap != ITH_CHOICE_OFF;
-}
-
-ith_status ith_strategy_check_chunks(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
-                                     const ith_plan_info *c)
-{
-    ith_attn_setting setting;
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    options.ulysses = c->ulysses, options.ring = c->ring, options.chunks = c->chunks;
-    ith_status status = ith_attn_setting_init(context, problem, group->ranks, 0, &setting);
-    if (!status)
-        status = ith_settle_choices(&options, group, &setting);
-    if (status || ith_chunk_count(&setting) == c->chunks)
-        return status;
-    return ith_fail(context, ITH_ERR_ARGUMENT, "chunks is %d, and a plan with ulysses %d has at most %d here",
-                    c->chunks, c->ulysses, ith_chunk_count(&setting));
 }
 
 ith_status ith_strategy_recall(ith_comm *comm, const ith_attn_setting *s, const ith_group *group,

@@ -3,13 +3,9 @@
 #ifndef ITH_PLAN_STRATEGY_WISDOM_H
 #define ITH_PLAN_STRATEGY_WISDOM_H
 
-#include "settle.h"
+#include "../attention/setting.h"
+#include "group.h"
 #include "wisdom.h"
-
-/* Checks that a plan of the problem with the mesh of `choices` can have its number of chunks. Plans that take choices
- * from wisdom fold the batch. */
-ith_status ith_strategy_check_chunks(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
-                                     const ith_plan_info *choices);
 
 /* Remembers that the choices of `info` were the fastest for a setting's problem on its device, as measured by this
  * process. seconds, usual_seconds: the times of an execution with these choices, and with the choices that a plan makes

@@ -7,7 +7,7 @@
  * on one line, with rates in 10^6 operations a second. */
 #include "tile_wisdom.h"
 
-#include "tiles.h"
+#include "tile_sizes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

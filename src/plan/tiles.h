@@ -12,13 +12,7 @@
 #define ITH_PLAN_TILES_H
 
 #include "../attention/setting.h"
-
-/* Access to the four sizes by index, from 0 for block_q to 3 for block_kv_compute_in, and their names. */
-#define ITH_TILES 4
-int64_t *ith_tile_at(ith_attn_tiles *tiles, int index);
-const char *ith_tile_name(int index);
-/* The sizes that the options ask for; 0 where they leave the choice to the library. */
-ith_attn_tiles ith_tiles_asked(const ith_attn_options *options);
+#include "tile_sizes.h"
 
 /* Sets the tiles of the setting, which must have its kernel and problem. Collective over comm, which may be NULL: rank
  * 0's wisdom counts. If a size is illegal, the error sentence names the rule and the nearest legal size. */
@@ -26,10 +20,5 @@ ith_status ith_tiles_resolve(ith_comm *comm, const ith_attn_options *options, it
 
 /* The same without wisdom, as the planner of another machine would choose. */
 ith_status ith_tiles_resolve_plain(const ith_attn_options *options, ith_attn_setting *setting);
-
-/* Whether the tiles, all of which must be given, are legal for a kernel. If not, writes the rule that they break and
- * the nearest legal size to `sentence`. */
-bool ith_tiles_check(const ith_attn_kernel *kernel, int64_t head_dim, const ith_attn_tiles *tiles, char *sentence,
-                     size_t bytes);
 
 #endif

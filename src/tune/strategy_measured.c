@@ -2,6 +2,7 @@
 /* Measured strategies become wisdom (ithaca/tune.h). */
 #include "../base/sized.h"
 #include "../plan/settle.h"
+#include "../plan/strategy_check.h"
 #include "../plan/strategy_wisdom.h"
 
 #include <ithaca/tune.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Observers: when, and from which threads, should_stop is called and progress is shown. */
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/observer.h"
 #include "support/fixture.h"
 #include "support/in_range.h"
@@ -79,7 +80,8 @@ static void is_asked_twenty_times_a_second(void **state)
     assert_true(in_range(a.asked, 1, 7));
     assert_int_equal(a.shown, 0);
     int before = a.asked;
-    assert_int_equal(ith_observer_ask(context), ITH_OK);
+    ith_observer_ask(context);
+    assert_int_equal(ith_context_check(context), ITH_OK);
     assert_int_equal(a.asked, before + 1);
     end(&o);
 }
@@ -94,7 +96,8 @@ static void what_it_said_once_stays(void **state)
     assert_int_equal(ith_context_check(context), ITH_ERR_INTERRUPTED);
     assert_string_equal(ith_context_error(context), "stopped on request");
     a.stop = false;
-    assert_int_equal(ith_observer_ask(context), ITH_ERR_INTERRUPTED);
+    ith_observer_ask(context);
+    assert_int_equal(ith_context_check(context), ITH_ERR_INTERRUPTED);
     end(&o);
     assert_int_equal(ith_context_check(context), ITH_OK);
 }
@@ -158,7 +161,8 @@ static void an_empty_one_does_nothing(void **state)
     ith_context_set_observer(context, &o);
     ith_observer_show(context, 2, 3, 10);
     look_for(0.01);
-    assert_int_equal(ith_observer_ask(context), ITH_OK);
+    ith_observer_ask(context);
+    assert_int_equal(ith_context_check(context), ITH_OK);
     ith_context_interrupt(context);
     assert_int_equal(ith_context_check(context), ITH_ERR_INTERRUPTED);
     ith_context_end_interruption(context);

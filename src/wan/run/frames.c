@@ -72,7 +72,8 @@ ith_status ith_frames_take(void *user, int64_t index, const float *rows, int64_t
 {
     const ith_frames *frames = user;
     ith_rank *rank = frames->rank;
-    ith_status status = ith_observer_ask(rank->context);
+    ith_observer_ask(rank->context);
+    ith_status status = ith_context_check(rank->context);
     if (status)
         return status;
     if (!quantise(frames->rgb, rows, count * width * 3))

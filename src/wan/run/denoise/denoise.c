@@ -76,7 +76,8 @@ static void keep_for_dump(const ith_denoiser *w, int64_t step)
 /* Returns a failure if this rank must not begin the next step: a request to stop, or a weight file that changed. */
 static ith_status check_before_step(const ith_denoiser *w)
 {
-    ith_status status = ith_observer_ask(w->context);
+    ith_observer_ask(w->context);
+    ith_status status = ith_context_check(w->context);
     if (!status && !w->rank->position)
         status = ith_model_check_unchanged(w->context, w->rank->pipeline->model, part_of(w));
     return status;

@@ -18,6 +18,7 @@
 #include "../base/file_fault.h"
 #include "../base/size.h"
 #include "../kernels/rowops.h"
+#include "linear_set.h"
 #include "linear_unit.h"
 
 #include <omp.h>

@@ -60,11 +60,6 @@ static int64_t row_pixels(const ith_conv *conv)
     return ith_round_up(s->width, ith_conv_cell_width(conv)) + s->kernel / 2 * 2;
 }
 
-ith_dtype ith_conv_row_type(const ith_conv *conv)
-{
-    return conv->shape.types.rounded;
-}
-
 static int64_t pixel_bytes(const ith_conv *conv)
 {
     return conv->shape.in * ith_dtype_bytes(ith_conv_row_type(conv));

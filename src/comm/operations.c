@@ -48,11 +48,6 @@ enum {
     TAG_BROADCAST /* a broadcast has the tag TAG_BROADCAST + root */
 };
 
-ith_status ith_failure_of(ith_status status)
-{
-    return status < ITH_OK && status >= ITH_ERR_INTERNAL ? status : ITH_ERR_INTERNAL;
-}
-
 /* Records the group's failure in this rank's context and flight record, and returns its status. The error sentence
  * comes from the transport. If the transport gives none, the error sentence names `status`, which a function of the
  * transport has returned, and the group is ended, since other ranks may not know of the failure. */
