@@ -78,6 +78,13 @@ bool ith_output_is_device(const char *path)
     return !stat(path, &info) && S_ISCHR(info.st_mode);
 }
 
+bool ith_output_is_folder(const char *path)
+{
+    struct stat info;
+    const size_t length = strlen(path);
+    return length && (path[length - 1] == '/' || (!stat(path, &info) && S_ISDIR(info.st_mode)));
+}
+
 int ith_output_try(const char *path)
 {
     char target[PATH_MAX], partial[PATH_MAX];

@@ -18,6 +18,9 @@ int ith_output_real(const char *path, char real[PATH_MAX]);
 /* Whether a path is a character device, which keeps nothing, so that several outputs may share it (/dev/null). */
 bool ith_output_is_device(const char *path);
 
+/* Whether an output is a folder: the name of an existing one, or a name with '/' at its end. */
+bool ith_output_is_folder(const char *path);
+
 /* Creates and removes the temporary file of an output. Returns an error number, or 0. */
 int ith_output_try(const char *path);
 

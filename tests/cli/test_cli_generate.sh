@@ -115,13 +115,18 @@ generate 1 "abacus" clip.gif --kernel abacus
 generate 1 "wisdom" clip.gif --wisdom c.yaml
 rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
-# --crf is of an mp4 alone. A --config that has served an mp4 may have it.
-for output in clip.gif clip.GIF frames/; do
+# --crf is of an mp4 alone, and --fps of an mp4 or a GIF. A --config that has served an mp4 may have them.
+mkdir there
+for output in clip.gif clip.GIF frames/ there; do
     generate 2 "--crf is the quality of an mp4, and '$output' is none" $output --crf 30
 done
-echo 'crf: 30' >c.yaml
+for output in frames/ there; do
+    generate 2 "--fps is the speed of an mp4 or a GIF, and '$output' is none" $output --fps 30
+done
+printf '%s\n' 'crf: 30' 'fps: 30' >c.yaml
 generate 0 "" clip.gif --config c.yaml --dry-run
-rm c.yaml
+generate 0 "" there --config c.yaml --dry-run
+rm -r c.yaml there
 
 # Options in files: the command line counts more than --config, and --config more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml

@@ -204,8 +204,9 @@ static void print_given(const ith_generation *g, const char *option, double valu
 static void print_end(const ith_generation *g, const char *option, const char *file)
 {
     ith_text_print_option(stderr, option, file);
-    print_given(g, "fps", g->settings.fps);
-    if (!ith_generate_ignores_crf(g->settings.output))
+    if (!ith_generate_why_unused("fps", g->settings.output))
+        print_given(g, "fps", g->settings.fps);
+    if (!ith_generate_why_unused("crf", g->settings.output))
         print_given(g, "crf", (double)g->settings.crf);
     ith_text_print_option(stderr, "output", g->settings.output);
     fputc('\n', stderr);

@@ -5,6 +5,7 @@
 #include "batch_file.h"
 #include "generate.h"
 
+#include "../../media/output.h"
 #include "../file/output_name.h"
 #include "../launch/interrupt.h"
 #include "../option/complaint.h"
@@ -65,9 +66,7 @@ static char *with_number(const char *name, int64_t number, int64_t count)
 static bool is_there(const char *output)
 {
     char *frame = NULL;
-    const size_t length = strlen(output);
-    const bool folder = length && output[length - 1] == '/';
-    if (asprintf(&frame, "%s%s", output, folder ? "frame_0000.png" : "") < 0)
+    if (asprintf(&frame, "%s%s", output, ith_output_is_folder(output) ? "/frame_0000.png" : "") < 0)
         return false;
     const bool there = !access(frame, F_OK);
     free(frame);
@@ -99,6 +98,24 @@ static int name_files(const batch *b, video *v, int64_t number)
     return ITH_EXIT_DONE;
 }
 
+/* Refuses what a line sets and its video cannot use. */
+static int check_line(const batch *b, const video *v)
+{
+    const char *path = b->base->settings.prompts, *output = v->g.settings.output;
+    const long long number = v->line->number;
+    if (ith_batch_line_sets(v->line, "seed") && ith_batch_line_sets(v->line, "noise"))
+        return ith_cli_error("%s:%lld: seed and noise exclude each other", path, number);
+    if (ith_batch_line_sets(v->line, "noise") && b->count > b->line_count)
+        return ith_cli_error("%s:%lld: noise: --count makes noise from several seeds, and this is one noise", path,
+                             number);
+    for (const char *const *name = ith_generate_of_output; *name; name++) {
+        const char *why = ith_generate_why_unused(*name, output);
+        if (why && ith_batch_line_sets(v->line, *name))
+            return ith_cli_error("%s:%lld: %s: it %s, and '%s' is none", path, number, *name, why, output);
+    }
+    return ITH_EXIT_DONE;
+}
+
 /* Makes the state of one video: the options of the command, and the options of its line, which count more. */
 static int make_video(batch *b, int64_t number)
 {
@@ -115,9 +132,10 @@ static int make_video(batch *b, int64_t number)
     int code = v->line ? ith_batch_line_apply(v->line, b->base->settings.prompts, &v->options) : ITH_EXIT_DONE;
     if (!code && !v->g.settings.prompt)
         code = ith_cli_error("%s:%lld: a prompt is needed", b->base->settings.prompts, (long long)v->line->number);
-    if (!code && v->line && ith_batch_line_sets(v->line, "crf") && ith_generate_ignores_crf(v->g.settings.output))
-        code = ith_cli_error("%s:%lld: crf: it is the quality of an mp4, and '%s' is none", b->base->settings.prompts,
-                             (long long)v->line->number, v->g.settings.output);
+    if (!code && v->line)
+        code = check_line(b, v);
+    if (!code && v->line && ith_batch_line_sets(v->line, "seed"))
+        v->g.settings.noise = NULL; /* the noise of the command line is for the other lines */
     if (!code && v->g.settings.seed > UINT64_MAX - (uint64_t)(number % each))
         code = ith_cli_error("--count %lld needs a seed for each video, and %llu is the largest: take a smaller --seed",
                              (long long)each, (unsigned long long)UINT64_MAX);
