@@ -128,6 +128,15 @@ generate 0 "" clip.gif --config c.yaml --dry-run
 generate 0 "" there --config c.yaml --dry-run
 rm -r c.yaml there
 
+# Every name that the file system takes will do. The latents have its start, and another name for each output.
+long=$(printf '%0250d' 0)
+generate 0 "" "$long"a.mp4 --frames 1 --steps 2 --keep-latents --checkpoint "$long".run
+generate 0 "" "$long"b.gif --frames 1 --steps 2 --keep-latents
+generate 0 "" "$long"ccccc/ --frames 1 --steps 2
+for name in "$long"{a.mp4,b.gif,ccccc/frame_0000.png}; do [ -e "$name" ] || fail "no output of the name $name"; done
+[ "$(ls | grep -c '^0*-[0-9a-f]*[.]latents[.]safetensors$')" = 2 ] || fail "latents of long names: $(ls)"
+rm -r 00*
+
 # Options in files: the command line counts more than --config, and --config more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
 expect 0 "step 2 of 2" "$ithaca" generate --model "$model" --config c.yaml --prompt x --height 32 --width 32 --frames 1 \
