@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune_journal.h"
 
+#include "../../media/output.h"
 #include "../cli.h"
 
 #include <errno.h>
@@ -82,7 +83,8 @@ int ith_journal_open(ith_context *context, const char *wisdom, bool again, ith_j
     *j = (ith_journal){.file = -1};
     if (!stat(wisdom, &info) && !S_ISREG(info.st_mode))
         return ITH_EXIT_DONE;
-    snprintf(path, sizeof path, "%.4000s.journal", wisdom);
+    if (ith_output_beside(wisdom, "", ".journal", path))
+        return ith_cli_error("cannot write the journal of %s: %s", wisdom, strerror(ENAMETOOLONG));
     write_header(context, header);
     FILE *file = again ? NULL : fopen(path, "r");
     bool usable = file && read_lines(file, header, j);
