@@ -128,6 +128,12 @@ generate 0 "" clip.gif --config c.yaml --dry-run
 generate 0 "" there --config c.yaml --dry-run
 rm -r c.yaml there
 
+# If a record cannot be written after the video, the end says that the video is complete.
+generate 1 "cannot write /dev/full: No space" clip.mp4 --frames 1 --steps 2 --quiet --trace /dev/full
+grep -qx "The video is complete: clip.mp4" err && [ -s clip.mp4 ] || fail "a trace that fails after the video: $(cat err)"
+generate 1 "^All videos are complete.$" clip.mp4 --frames 1 --steps 2 --quiet --trace /dev/full --count 2
+rm clip*.mp4
+
 # Every name that the file system takes will do. The latents have its start, and another name for each output.
 long=$(printf '%0250d' 0)
 generate 0 "" "$long"a.mp4 --frames 1 --steps 2 --keep-latents --checkpoint "$long".run

@@ -85,6 +85,7 @@ typedef struct ith_generation {
     const ith_media *media;   /* functions for pictures and videos, in the process of rank 0 */
     ith_video_writer *writer; /* NULL until the first frame has come */
     bool preview_failed;      /* a preview could not be written, which was said */
+    bool complete;            /* the video is written and has its name */
     bool media_failed;        /* the video could not be written; media_context has the reason */
     int64_t height, width;    /* size of the written frames */
     double fps;

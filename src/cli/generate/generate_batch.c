@@ -323,6 +323,13 @@ static int64_t count_state(const batch *b, video_state state)
     return count;
 }
 
+/* Whether this process has made videos, and none is missing. */
+static bool are_complete(const batch *b)
+{
+    const int64_t made = b->videos ? count_state(b, VIDEO_DONE) : 0;
+    return made && made + count_state(b, VIDEO_SKIPPED) == b->count;
+}
+
 /* Prints the size, the memory and the predicted time of one video. */
 static void print_dry(const video *v)
 {
@@ -447,6 +454,8 @@ int ith_generate_run_batch(ith_generation *g)
                                   .finish = finish,
                                   .user = &b};
     code = ith_launch_run(&g->launch, g->context, code, &work);
+    if (code && are_complete(&b)) /* a trace or the wisdom could not be written */
+        fprintf(stderr, "All videos are complete.\n");
     free_batch(&b);
     return code;
 }
