@@ -124,6 +124,9 @@ rmdir empty-folder
 printf '%s\n' '{"prompt": "a", "output": "line.gif"}' '{"prompt": "a"}' >quality
 expect 0 "" "${run[@]}" --prompts quality --crf 3 --dry-run
 
+echo '{"prompt": "a", "fit": "stretch"}' >fitted
+expect 1 "fitted:1: fit: it needs an image" "${run[@]}" --prompts fitted --dry-run
+
 # A line has a seed or a noise. A seed of a line counts more than the noise of the command.
 echo '{"prompt": "a", "seed": 3, "noise": "none"}' >noisy
 expect 1 "noisy:1: seed and noise exclude each other" "${run[@]}" --prompts noisy --dry-run

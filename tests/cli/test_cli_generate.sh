@@ -128,6 +128,14 @@ generate 0 "" clip.gif --config c.yaml --dry-run
 generate 0 "" there --config c.yaml --dry-run
 rm -r c.yaml there
 
+# Options without the thing that they are about
+expect 2 "--fit needs --image" "$ithaca" generate --model "$model" --prompt x --fit stretch
+expect 2 "--area needs --image" "$ithaca" generate --model "$model" --prompt x --area 4096
+for option in --keep-packed "--strategy ring" "--block-q 64" --no-fold "--effort measure"; do
+    expect 2 "${option% *} is about denoising, which --from-latents leaves out" "$ithaca" generate --model "$model" \
+        --from-latents none $option
+done
+
 # If a record cannot be written after the video, the end says that the video is complete.
 generate 1 "cannot write /dev/full: No space" clip.mp4 --frames 1 --steps 2 --quiet --trace /dev/full
 grep -qx "The video is complete: clip.mp4" err && [ -s clip.mp4 ] || fail "a trace that fails after the video: $(cat err)"

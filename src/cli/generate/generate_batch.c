@@ -108,6 +108,8 @@ static int check_line(const batch *b, const video *v)
     if (ith_batch_line_sets(v->line, "noise") && b->count > b->line_count)
         return ith_cli_error("%s:%lld: noise: --count makes noise from several seeds, and this is one noise", path,
                              number);
+    if (ith_batch_line_sets(v->line, "fit") && !v->g.settings.image && !v->g.settings.last_image)
+        return ith_cli_error("%s:%lld: fit: it needs an image", path, number);
     for (const char *const *name = ith_generate_of_output; *name; name++) {
         const char *why = ith_generate_why_unused(*name, output);
         if (why && ith_batch_line_sets(v->line, *name))

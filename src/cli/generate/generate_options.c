@@ -213,11 +213,19 @@ static int refuse_denoising(const ith_options *options, const char *const *names
 static int check_decoding(const ith_options *options)
 {
     static const char *const files[] = {"checkpoint", "resume", "preview", "dump"};
-    static const char *const run[] = {"prompt", "negative",   "frames", "height",   "width",       "area",   "image",
-                                      "fit",    "last-image", "seed",   "steps",    "shift",       "solver", "guidance",
-                                      "sigmas", "noise",      "cfg",    "boundary", "keep-latents"};
+    static const char *const run[] = {"prompt",       "negative",    "frames",     "height", "width", "area",
+                                      "image",        "fit",         "last-image", "seed",   "steps", "shift",
+                                      "solver",       "guidance",    "sigmas",     "noise",  "cfg",   "boundary",
+                                      "keep-latents", "keep-packed", "effort"};
+    ith_option choices[ITH_OPTIONS_MAX];
+    const int count = ith_attend_add_choices(choices, 0, 0);
     int code = refuse_denoising(options, files, sizeof files / sizeof *files, ITH_FROM_CONFIG);
-    return code ? code : refuse_denoising(options, run, sizeof run / sizeof *run, ITH_FROM_COMMAND);
+    if (!code)
+        code = refuse_denoising(options, run, sizeof run / sizeof *run, ITH_FROM_COMMAND);
+    for (int i = 0; i < count && !code; i++)
+        if (choices[i].name)
+            code = refuse_denoising(options, &choices[i].name, 1, ITH_FROM_COMMAND);
+    return code;
 }
 
 const char *ith_generate_why_unused(const char *option, const char *output)
@@ -242,6 +250,16 @@ static int check_output_uses(const ith_generate_settings *s, const ith_options *
     return ITH_EXIT_DONE;
 }
 
+/* Refuses options of the command line about an image, if there is none. A line of --prompts may have one. */
+static int check_image(const ith_generate_settings *s, const ith_options *options)
+{
+    static const char *const names[] = {"fit", "area"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!s->prompts && !s->image && !s->last_image && ith_option_source_of(options, names[i]) == ITH_FROM_COMMAND)
+            return ith_cli_usage(options->command, "--%s needs --image", names[i]);
+    return ITH_EXIT_DONE;
+}
+
 /* Refuses options that would have no effect, and options that contradict one another. It serves commands for one video
  * and for several. */
 static int check_effects(const ith_generate_settings *s, const ith_options *options)
@@ -259,7 +277,8 @@ static int check_effects(const ith_generate_settings *s, const ith_options *opti
         return ith_cli_usage(command, "--seed and --noise exclude each other");
     if (s->quiet && s->verbose)
         return ith_cli_usage(command, "--quiet and --verbose exclude each other");
-    return check_output_uses(s, options);
+    const int code = check_image(s, options);
+    return code ? code : check_output_uses(s, options);
 }
 
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options)
