@@ -124,6 +124,8 @@ rmdir empty-folder
 printf '%s\n' '{"prompt": "a", "output": "line.gif"}' '{"prompt": "a"}' >quality
 expect 0 "" "${run[@]}" --prompts quality --crf 3 --dry-run
 
+expect 0 "" "${run[@]}" --prompt x --count 2 --output frames// --dry-run
+grep -q '^frames-002//: ' out || fail "numbers of folders: $(cat out)"
 echo '{"prompt": "a", "fit": "stretch"}' >fitted
 expect 1 "fitted:1: fit: it needs an image" "${run[@]}" --prompts fitted --dry-run
 

@@ -48,14 +48,15 @@ typedef struct batch {
 static char *with_number(const char *name, int64_t number, int64_t count)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(name, '.');
-    size_t length = strlen(name);
+    const size_t whole = strlen(name);
+    size_t length = whole;
     int digits = LEAST_DIGITS;
     char *out = NULL;
     for (int64_t most = 1000; most <= count; most *= 10)
         digits++;
-    if (slash && !slash[1])
-        length = (size_t)(slash - name);
-    else if (dot && dot > (slash ? slash + 1 : name))
+    while (length > 1 && name[length - 1] == '/')
+        length--;
+    if (length == whole && dot && dot > (slash ? slash + 1 : name))
         length = (size_t)(dot - name);
     if (asprintf(&out, "%.*s-%0*lld%s", (int)length, name, digits, (long long)number, name + length) < 0)
         return NULL;

@@ -89,7 +89,7 @@ static int check_folders(const ith_generation *g, const named_file own[OWN])
 static int check_frames(const named_file own[OWN])
 {
     const char *folder = own[0].path;
-    if (!folder || !*folder || folder[strlen(folder) - 1] != '/')
+    if (!folder || !ith_output_is_folder(folder))
         return ITH_EXIT_DONE;
     for (int i = 1; i < OUTPUTS; i++) {
         const char *slash = own[i].path ? strrchr(own[i].path, '/') : NULL, *name = slash ? slash + 1 : own[i].path;
