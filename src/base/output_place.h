@@ -24,8 +24,8 @@ bool ith_output_is_folder(const char *path);
 /* Creates and removes the temporary file of an output. Returns an error number, or 0. */
 int ith_output_try(const char *path);
 
-/* Writes the name of a file that belongs to `target`: in the same folder, PREFIX NAME SUFFIX, where NAME is the target's
- * name. Of a long name it is the start, and a hash of the whole, so that names that begin alike have different files,
+/* Writes the name of a file that belongs to `target`: in the same folder, PREFIX NAME SUFFIX. NAME is the name of the
+ * target; of a long name it is the start, and a hash of the whole, so that names that begin alike have different files,
  * and none is longer than a name may be. Returns an error number, or 0. */
 int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX]);
 

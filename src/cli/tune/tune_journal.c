@@ -92,9 +92,12 @@ int ith_journal_open(ith_context *context, const char *wisdom, bool again, ith_j
         fclose(file);
     j->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (usable ? 0 : O_TRUNC), 0666);
     const char *start = usable ? "\n" : header; /* ends a line that was cut off */
-    if (j->file < 0 || write(j->file, start, strlen(start)) < 0)
-        return ith_cli_error("cannot write %s: %s", path, strerror(errno));
-    return ITH_EXIT_DONE;
+    if (j->file >= 0 && write(j->file, start, strlen(start)) >= 0)
+        return ITH_EXIT_DONE;
+    const int error = errno;
+    if (j->file >= 0 && !usable) /* it is empty */
+        unlink(path);
+    return ith_cli_error("cannot write %s: %s", path, strerror(error));
 }
 
 static bool is_about(const ith_journal_line *line, const char *kernel, const ith_tile_search *about,

@@ -108,7 +108,7 @@ static ith_status send_ranges(const lending *l, const char *name, const char *pa
     return status;
 }
 
-/* Sends one file. A folder whose name looks like that of a file is left out. */
+/* Sends one file. A folder that is named like a file is left out. */
 static ith_status send_file(const lending *l, const char *name)
 {
     byte_range *ranges = NULL;
