@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "output_place.h"
 
+#include "hash.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +13,7 @@
 
 #define MOST_LINKS 40     /* symbolic links behind one another, as in Linux */
 #define MOST_ATTEMPTS 100 /* names to try for the temporary file */
-#define NAME_BYTES 100    /* of the target's name in a name beside it, which is then short enough for any file system */
+#define SHORT_BYTES 100   /* of a long name in a name beside it, which is then short enough for any file system */
 
 /* The bytes of a path up to its last '/', with it. */
 static int folder_bytes(const char *path)
@@ -78,6 +80,13 @@ bool ith_output_is_device(const char *path)
     return !stat(path, &info) && S_ISCHR(info.st_mode);
 }
 
+bool ith_output_is_folder(const char *path)
+{
+    struct stat info;
+    const size_t length = strlen(path);
+    return length && (path[length - 1] == '/' || (!stat(path, &info) && S_ISDIR(info.st_mode)));
+}
+
 int ith_output_try(const char *path)
 {
     char target[PATH_MAX], partial[PATH_MAX];
@@ -93,11 +102,15 @@ int ith_output_beside(const char *target, const char *prefix, const char *suffix
 {
     const int folder = folder_bytes(target);
     const char *name = target + folder;
-    size_t length = strnlen(name, NAME_BYTES + 1);
-    if (length > NAME_BYTES)
-        for (length = NAME_BYTES; length && (name[length] & 0xc0) == 0x80;) /* not within a character of UTF-8 */
+    const size_t whole = strlen(name);
+    size_t length = whole;
+    char rest[16] = "";
+    if (whole > SHORT_BYTES) {
+        for (length = SHORT_BYTES; length && (name[length] & 0xc0) == 0x80;) /* not within a character of UTF-8 */
             length--;
-    int bytes = snprintf(beside, PATH_MAX, "%.*s%s%.*s%s", folder, target, prefix, (int)length, name, suffix);
+        snprintf(rest, sizeof rest, "-%08x", (unsigned)ith_hash(0, name, (int64_t)whole));
+    }
+    int bytes = snprintf(beside, PATH_MAX, "%.*s%s%.*s%s%s", folder, target, prefix, (int)length, name, rest, suffix);
     return bytes < PATH_MAX ? 0 : ENAMETOOLONG;
 }
 

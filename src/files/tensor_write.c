@@ -194,16 +194,11 @@ static ith_status write_contents(FILE *file, void *user)
 static ith_status read_tensors(ith_context *context, const char *path, const ith_tensor *given, int64_t count,
                                ith_tensor *all)
 {
-    ith_status status = ITH_OK;
+    ith_status status = ith_sized_check_array(context, "ith_tensor", "ITH_TENSOR_INIT", given, count, sizeof *given);
     const char *at = (const char *)given;
     for (int64_t i = 0; !status && i < count; i++, at += given->struct_size) {
         all[i] = (ith_tensor)ITH_TENSOR_INIT;
         status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, at, &all[i]);
-        if (!status && ((const ith_tensor *)(const void *)at)->struct_size != given->struct_size)
-            status =
-                ith_fail(context, ITH_ERR_ARGUMENT,
-                         "%s: struct_size of tensors[%lld] is %zu and of the first tensor %zu: all must be equal", path,
-                         (long long)i, ((const ith_tensor *)(const void *)at)->struct_size, given->struct_size);
         if (!status)
             status = check_tensor(context, path, &all[i]);
     }

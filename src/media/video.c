@@ -28,8 +28,7 @@ ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *wh
 static const ith_video_format *find_format(const char *path)
 {
     size_t length = strlen(path);
-    struct stat info;
-    if (length && (path[length - 1] == '/' || (!stat(path, &info) && S_ISDIR(info.st_mode))))
+    if (ith_output_is_folder(path))
         return &ith_video_png;
     if (length > 4 && path[length - 5] != '/' && !strcasecmp(path + length - 4, ".mp4"))
         return &ith_video_mp4;

@@ -198,6 +198,25 @@ static void the_longest_name_will_do(void **state)
     assert_non_null(strstr(ith_context_error(context), strerror(ENAMETOOLONG)));
 }
 
+/* Long names that begin alike have locks of their own. */
+static void long_names_have_their_own_locks(void **state)
+{
+    (void)state;
+    char name[121];
+    int locks[2];
+    struct stat info[2];
+    memset(name, 'm', sizeof name);
+    name[120] = '\0';
+    for (int i = 0; i < 2; i++) {
+        name[119] = (char)('a' + i);
+        assert_int_equal(ith_file_lock(context, temporary_path(folder, name), &locks[i]), ITH_OK);
+        assert_int_equal(fstat(locks[i], &info[i]), 0);
+    }
+    assert_int_not_equal(info[0].st_ino, info[1].st_ino);
+    ith_file_unlock(locks[0]);
+    ith_file_unlock(locks[1]);
+}
+
 /* A file has one lock, through whichever link it is named. */
 static void a_link_has_the_lock_of_its_file(void **state)
 {
@@ -351,6 +370,7 @@ int main(void)
         cmocka_unit_test(regular_files_are_opened_and_replaced),
         cmocka_unit_test(links_are_followed),
         cmocka_unit_test(the_longest_name_will_do),
+        cmocka_unit_test(long_names_have_their_own_locks),
         cmocka_unit_test(a_link_has_the_lock_of_its_file),
         cmocka_unit_test(permissions_are_kept),
         cmocka_unit_test(a_sticky_folder_keeps_the_files_of_others),

@@ -122,8 +122,24 @@ expect 1 "no_wisdom" "$ithaca" attend --input "$golden/attention/keymask_d64.saf
 mkdir "$work/barred.lock"
 expect 1 "cannot write .*barred" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/barred.o" \
     --wisdom "$work/barred"
-[ -s "$work/barred.o" ] || fail "the output is lost because wisdom cannot be saved"
+grep -qx "The results are complete: $work/barred.o" "$work/err" && [ -s "$work/barred.o" ] || fail "the output is lost because wisdom cannot be saved"
 rmdir "$work/barred.lock"
+# A file that is there is only read, unless something is measured.
+mkdir "$work/wisdom.lock.kept" && mv "$work/wisdom.lock" "$work/wisdom.lock.kept" && mkdir "$work/wisdom.lock"
+attend p --wisdom "$work/wisdom"
+same "$work/before" "$work/wisdom"
+expect 1 "cannot write .*wisdom.lock" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/o" \
+    --wisdom "$work/wisdom" --effort measure
+rmdir "$work/wisdom.lock"
+if [ $(id -u) = 0 ] && setpriv --reuid 1000 --clear-groups true; then
+    chmod 755 "$work" && mkdir -m 777 "$work/open" && cp "$work/wisdom" "$work/open" && chmod 444 "$work/open/wisdom"
+    as_user=(setpriv --reuid 1000 --clear-groups "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors")
+    expect 0 "" "${as_user[@]}" --output "$work/open/o" --wisdom "$work/open/wisdom"
+    rm "$work/open/o"
+    expect 1 "wisdom' cannot be written: Permission denied" "${as_user[@]}" --output "$work/open/o" \
+        --wisdom "$work/open/wisdom" --effort measure
+    [ -e "$work/open/o" ] && fail "attention was computed although its wisdom cannot be written"
+fi
 attend p --ranks 2 --strategy ring --trace "$work/trace.json"
 jq -e '.traceEvents | length > 0' "$work/trace.json" >/dev/null || fail "no trace"
 

@@ -114,8 +114,29 @@ expect 2 "--seed and --noise exclude" "${run[@]}" --prompts prompts --noise nois
 expect 2 "--crf is the quality of an mp4" "${run[@]}" --prompts prompts --output x.gif --crf 2
 printf '%s\n' '{"prompt": "a", "output": "line.gif", "crf": 3}' >quality
 expect 1 "quality:1: crf: it is the quality of an mp4, and 'line.gif' is none" "${run[@]}" --prompts quality --dry-run
+echo '{"prompt": "a", "output": "frames/", "fps": 3}' >quality
+expect 1 "quality:1: fps: it is the speed of an mp4 or a GIF, and 'frames/' is none" "${run[@]}" --prompts quality --dry-run
+mkdir empty-folder
+echo '{"prompt": "a", "output": "empty-folder", "frames": 1}' >quality
+expect 0 "" "${run[@]}" --prompts quality --resume run.st --dry-run
+grep -q 'there already' out && fail "an empty folder counts as a video: $(cat out)"
+rmdir empty-folder
 printf '%s\n' '{"prompt": "a", "output": "line.gif"}' '{"prompt": "a"}' >quality
 expect 0 "" "${run[@]}" --prompts quality --crf 3 --dry-run
+
+expect 0 "" "${run[@]}" --prompt x --count 2 --output frames// --dry-run
+grep -q '^frames-002//: ' out || fail "numbers of folders: $(cat out)"
+echo '{"prompt": "a", "fit": "stretch"}' >fitted
+expect 1 "fitted:1: fit: it needs an image" "${run[@]}" --prompts fitted --dry-run
+
+# A line has a seed or a noise. A seed of a line counts more than the noise of the command.
+echo '{"prompt": "a", "seed": 3, "noise": "none"}' >noisy
+expect 1 "noisy:1: seed and noise exclude each other" "${run[@]}" --prompts noisy --dry-run
+echo '{"prompt": "a", "noise": "none"}' >noisy
+expect 1 "noisy:1: noise: --count makes noise from several seeds" "${run[@]}" --prompts noisy --count 2 --dry-run
+echo '{"prompt": "a", "seed": 3}' >noisy
+expect 0 "" "${run[@]}" --prompts noisy --noise none --dry-run
+grep -q 'seed 3' out || fail "the seed of a line beside --noise: $(cat out)"
 expect 2 "must have the same name" "${run[@]}" --prompts prompts --checkpoint a --resume b
 
 # If the noise of a video is not there, nothing is begun. If its numbers cannot be used, the others are made all the same.

@@ -139,6 +139,7 @@ grep -qE '^Wan.*: 1 frame of 32 x 32, 1 step, cfg batch, (f32|bf16); 2 ranks$' "
     fail "the table of a run: $(cat "$work/out")"
 expect 1 "/none" "$ithaca" bench generate --model /none
 expect 2 "--model is needed" "$ithaca" bench generate
+expect 2 "--fps is of a video, and none is written" "$ithaca" bench generate --model "$model" --fps 5
 expect 1 "frames" "$ithaca" bench generate --model "$model" --frames 6
 
 # A terminal shows progress. Ctrl-C ends the command within a second, without a line on standard output.

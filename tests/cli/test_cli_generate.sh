@@ -115,13 +115,41 @@ generate 1 "abacus" clip.gif --kernel abacus
 generate 1 "wisdom" clip.gif --wisdom c.yaml
 rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
-# --crf is of an mp4 alone. A --config that has served an mp4 may have it.
-for output in clip.gif clip.GIF frames/; do
+# --crf is of an mp4 alone, and --fps of an mp4 or a GIF. A --config that has served an mp4 may have them.
+mkdir there
+for output in clip.gif clip.GIF frames/ there; do
     generate 2 "--crf is the quality of an mp4, and '$output' is none" $output --crf 30
 done
-echo 'crf: 30' >c.yaml
+for output in frames/ there; do
+    generate 2 "--fps is the speed of an mp4 or a GIF, and '$output' is none" $output --fps 30
+done
+printf '%s\n' 'crf: 30' 'fps: 30' >c.yaml
 generate 0 "" clip.gif --config c.yaml --dry-run
-rm c.yaml
+generate 0 "" there --config c.yaml --dry-run
+rm -r c.yaml there
+
+# Options without the thing that they are about
+expect 2 "--fit needs --image" "$ithaca" generate --model "$model" --prompt x --fit stretch
+expect 2 "--area needs --image" "$ithaca" generate --model "$model" --prompt x --area 4096
+for option in --keep-packed "--strategy ring" "--block-q 64" --no-fold "--effort measure"; do
+    expect 2 "${option% *} is about denoising, which --from-latents leaves out" "$ithaca" generate --model "$model" \
+        --from-latents none $option
+done
+
+# If a record cannot be written after the video, the end says that the video is complete.
+generate 1 "cannot write /dev/full: No space" clip.mp4 --frames 1 --steps 2 --quiet --trace /dev/full
+grep -qx "The video is complete: clip.mp4" err && [ -s clip.mp4 ] || fail "a trace that fails after the video: $(cat err)"
+generate 1 "^All videos are complete.$" clip.mp4 --frames 1 --steps 2 --quiet --trace /dev/full --count 2
+rm clip*.mp4
+
+# Every name that the file system takes will do. The latents have its start, and another name for each output.
+long=$(printf '%0250d' 0)
+generate 0 "" "$long"a.mp4 --frames 1 --steps 2 --keep-latents --checkpoint "$long".run
+generate 0 "" "$long"b.gif --frames 1 --steps 2 --keep-latents
+generate 0 "" "$long"ccccc/ --frames 1 --steps 2
+for name in "$long"{a.mp4,b.gif,ccccc/frame_0000.png}; do [ -e "$name" ] || fail "no output of the name $name"; done
+[ "$(ls | grep -c '^0*-[0-9a-f]*[.]latents[.]safetensors$')" = 2 ] || fail "latents of long names: $(ls)"
+rm -r 00*
 
 # Options in files: the command line counts more than --config, and --config more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml

@@ -22,6 +22,7 @@ expect 1 "in the folder of --model" "$ithaca" bench generate --model model --tra
 expect 1 "in the folder of --model" "$ithaca" bench generate --model model --svg model/vae/config.json --steps 1 --frames 1 --repeat 1
 mkdir frames
 expect 1 "--preview 'frames/frame_0000.png' has the name of a frame in the folder of --output" "${run[@]}" --output frames/ --preview frames/frame_0000.png
+expect 1 "--preview 'frames/frame_0000.png' has the name of a frame" "${run[@]}" --output frames --preview frames/frame_0000.png
 (cd frames && expect 1 "--dump 'frame_0003.png' has the name of a frame" "$ithaca" generate --model ../model --prompt x --output ./ --dump frame_0003.png)
 sums | cmp -s - sums || fail "refused outputs have changed files: $(sums | diff - sums)"
 # The output of an earlier run may be replaced, even if it lies in the model's folder.

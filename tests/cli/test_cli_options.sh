@@ -104,8 +104,6 @@ rm clip.mp4
 
 # Names that become too long with an ending, and missing folders, are reported before the command computes.
 long=$(printf 'x%.0s' $(seq 240))
-expect 1 "$long.mp4.latents.safetensors' cannot be written: File name too long" timeout 60 "$ithaca" generate --model "$model" \
-    --prompt x --output "$long.mp4" --quiet
 expect 1 "$long-0123456789.json' cannot be written: File name too long" timeout 60 "$ithaca" generate --model /none --prompt x \
     --trace "$long-0123456789.json"
 expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # its temporary file gets a shorter name

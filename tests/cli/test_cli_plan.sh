@@ -36,6 +36,7 @@ for option in "--jitter 0.1" "--slow-rank 1" "--slow-factor 3" "--repeat 2" "--s
 done
 expect 2 "--slow-factor: '0.5' is not a number from 1 to 1000" "$ithaca" plan --machine h100-8 --seq 16 --simulate --slow-rank 1 --slow-factor 0.5
 expect 2 "--slow-factor needs --slow-rank" "$ithaca" plan --machine h100-8 --seq 16 --simulate --slow-factor 3
+expect 2 "--seed needs --jitter" "$ithaca" plan --machine h100-8 --seq 16 --simulate --seed 3
 expect 2 "--json excludes --rows" "$ithaca" plan --machine h100-8 --seq 16 --json --rows 3
 expect 2 "--json excludes --explain" "$ithaca" plan --machine h100-8 --seq 16 --json --explain
 "$ithaca" plan --machine h100-8 --seq 16 --json --print-config >c.yaml

@@ -199,6 +199,20 @@ for size in $sizes; do
 done
 expect 0 "" "$ithaca" $bench --wisdom "$cache/wisdom"
 
+echo "files that later commands can use, whatever the umask and the length of their names"
+small_tune=(tune --seq 16 --heads 1 --head-dim 16 --dtype f32 --threads 1 --attention-only --kernel f32_ref --budget 60 --machine none)
+expect 0 "" "$ithaca" "${small_tune[@]}" --wisdom "$work/$(printf '%0255d' 0)"
+bash -c 'ulimit -f 0; exec "$@"' - "$ithaca" "${small_tune[@]}" --wisdom "$work/full" 2>&1 >/dev/null |
+    grep -q "cannot write .*full.journal: File too large" || fail "a journal on a full disk"
+[ ! -e "$work/full.journal" ] || fail "a journal without its first line is left"
+if [ $(id -u) = 0 ] && setpriv --reuid 1000 --clear-groups true; then
+    chmod 755 "$work" && mkdir -m 777 "$work/open"
+    for round in 1 2; do
+        expect 0 "" env XDG_CACHE_HOME="$work/open/cache" setpriv --reuid 1000 --clear-groups bash -c 'umask 777; exec "$@"' - \
+            "$ithaca" "${small_tune[@]}"
+    done
+fi
+
 echo "refusals"
 long=$(printf "%04096d" 0)
 expect 1 "--machine: the name of the file has [0-9]+ bytes, and may have [0-9]+" "$ithaca" tune $small --machine "$work/$long" --budget 5

@@ -149,6 +149,9 @@ expect 1 "not an ordinary file|Not a directory" "$ithaca" generate --model /none
 expect 1 "'$work/none/d'" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4" --dump "$work/none/d"
 expect 1 "/none" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4"
 expect 1 "/none" "$ithaca" info --model /none
+for option in "--threads 2" "--device cpu"; do
+    expect 2 "${option% *} is about kernels, and a model is described" "$ithaca" info --model "$model" $option
+done
 expect 2 "--model is needed" "$ithaca" info --vae "$model/vae"
 expect 2 "--model: an empty text names no folder" "$ithaca" info --model ""
 expect 1 "/none" "$ithaca" tokenize --model /none x

@@ -10,9 +10,12 @@
 
 #include <ithaca/wan.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MODEL "../models/shapes"
 
@@ -206,6 +209,27 @@ static void a_folder_of_another_layout_is_refused(void **state)
     expect_refused(&c, 2, ITH_ERR_UNSUPPORTED, "model_index.json");
 }
 
+/* Files with names of any length are sent. A folder with the ending of a file is none. */
+static void all_names_are_lent(void **state)
+{
+    (void)state;
+    static const char *const entries[] = {"model_index.json", "ithaca.yaml", "scheduler",     "tokenizer",
+                                          "text_encoder",     "transformer", "transformer_2", "vae"};
+    char model[PATH_MAX], from[PATH_MAX + 32], name[256];
+    assert_non_null(realpath(MODEL, model));
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        snprintf(from, sizeof from, "%s/%s", model, entries[i]);
+        assert_int_equal(symlink(from, temporary_path(folder, entries[i])), 0);
+    }
+    snprintf(name, sizeof name, "%0250d.json", 0);
+    temporary_write(temporary_path(folder, name), "{}", 2);
+    assert_int_equal(mkdir(temporary_path(folder, "earlier.model"), 0777), 0);
+    case_of c = {.files = {files_of(folder, NULL), files_of("no/such/folder", NULL)}, .lends = true};
+    ith_tensor_file *alone = run_alone(&c.files[0]);
+    expect_bits(&c, 2, alone);
+    ith_tensor_file_close(&alone);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
@@ -214,6 +238,7 @@ int main(void)
         TEST(packed_files_give_the_bits_of_one_process),
         TEST(files_that_differ_are_refused),
         TEST(a_folder_of_another_layout_is_refused),
+        TEST(all_names_are_lent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -452,9 +452,13 @@ static void wrong_tensors(void **state)
     expect_wrong_tensor(&tensor, path, "NULL");
     tensor = tensor_of_three(), tensor.name = NULL;
     REFUSED(context, "name", ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, 0));
-    ith_tensor two[] = {tensor_of_three(), tensor_of_three()};
-    two[1].name = "other", two[1].struct_size = sizeof(ith_tensor) - 8;
-    REFUSED(context, "struct_size of tensors[1]", ith_tensor_file_write(context, path, two, 2, NULL, NULL, 0));
+    ith_tensor two[] = {tensor_of_three(), tensor_of_three(), tensor_of_three()}; /* the third is not theirs */
+    two[1].name = "other";
+    for (int i = -8; i <= 8; i += 16) {
+        two[1].struct_size = sizeof(ith_tensor) + (size_t)i;
+        REFUSED(context, "struct_size of element 1 of the ith_tensor",
+                ith_tensor_file_write(context, path, two, 2, NULL, NULL, 0));
+    }
     assert_int_equal(ith_tensor_elements(NULL), 0);
     temporary_remove(folder);
 }

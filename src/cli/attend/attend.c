@@ -58,6 +58,7 @@ typedef struct attend_job {
     ith_attend_file tensors;
     ith_attn_options options;
     char plan[4096];          /* the plan as text, written by rank 0 */
+    bool complete;            /* the results are written */
     double compression_error; /* of the messages of rank 0 */
     double seconds;           /* duration of the execution on rank 0 */
 } attend_job;
@@ -146,6 +147,7 @@ static int finish(void *user, int code)
     if (!settings->quiet)
         fprintf(stderr, "attention in %.4f s\n", job->seconds);
     code = ith_attend_file_write(job->context, settings->output, &job->tensors, job->plan);
+    job->complete = !code;
     const int saved = ith_attend_end(job->context, &settings->choices);
     return code ? code : saved;
 }
@@ -169,6 +171,8 @@ static int run(const attend_settings *settings, const ith_options *options)
         code = ith_cli_usage(options->command, "--%s is needed", settings->input ? "output" : "input");
     ith_launch_set_ranks(&job.launch, settings->choices.ranks, settings->choices.threads);
     code = ith_launch_run(&job.launch, job.context, code, &work);
+    if (code && job.complete) /* a trace or the wisdom could not be written */
+        fprintf(stderr, "The results are complete: %s\n", settings->output);
     ith_attend_file_close(&job.tensors);
     ith_context_destroy(&job.context);
     return code;

@@ -252,6 +252,8 @@ static int run(bench_settings *settings, ith_options *options)
     if (code)
         return code;
     code = ith_generate_check(&settings->run, options);
+    if (!code && ith_option_source_of(options, "fps") == ITH_FROM_COMMAND)
+        code = ith_cli_usage(options->command, "--fps is of a video, and none is written");
     ith_launch_set_ranks(&g->launch, settings->run.choices.ranks, settings->run.choices.threads);
     code = ith_launch_run(&g->launch, g->context, code, &work);
     ith_pipeline_close(&g->pipeline);

@@ -204,8 +204,9 @@ static void print_given(const ith_generation *g, const char *option, double valu
 static void print_end(const ith_generation *g, const char *option, const char *file)
 {
     ith_text_print_option(stderr, option, file);
-    print_given(g, "fps", g->settings.fps);
-    if (!ith_generate_ignores_crf(g->settings.output))
+    if (!ith_generate_why_unused("fps", g->settings.output))
+        print_given(g, "fps", g->settings.fps);
+    if (!ith_generate_why_unused("crf", g->settings.output))
         print_given(g, "crf", (double)g->settings.crf);
     ith_text_print_option(stderr, "output", g->settings.output);
     fputc('\n', stderr);
@@ -243,7 +244,8 @@ static void print_remains(const ith_generation *g)
         if (g->settings.device)
             ith_text_print_option(stderr, "device", g->settings.device);
         print_end(g, "from-latents", g->latents_path);
-    } else if (!ith_generate_is_batch(&g->settings) && (g->launch.interrupted || ith_interrupt_came())) {
+    } else if (!g->complete && !ith_generate_is_batch(&g->settings) &&
+               (g->launch.interrupted || ith_interrupt_came())) {
         fprintf(stderr, "Nothing was written.\n");
     }
 }
@@ -271,6 +273,7 @@ int ith_generate_complete(ith_generation *g)
     int code = finish_video(g);
     if (code)
         return code;
+    g->complete = true;
     if (g->report.latents_saved && !g->settings.keep_latents)
         unlink(g->latents_path);
     ith_name_lock_release(&g->latents_lock);
@@ -411,6 +414,8 @@ int ith_cli_generate(int argc, char **argv)
         code = ith_generate_is_batch(&g.settings) && !code ? ith_generate_run_batch(&g)
                                                            : ith_launch_run(&g.launch, g.context, code, &work);
     }
+    if (code && g.complete) /* a trace, the wisdom or the summary could not be written */
+        fprintf(stderr, "The video is complete: %s\n", g.settings.output);
     ith_generate_free(&g);
     ith_pipeline_close(&g.pipeline);
     ith_context_destroy(&g.context);

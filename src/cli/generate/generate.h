@@ -57,8 +57,10 @@ void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, 
 /* Checks that --config could be read, that the required options are given, and that no two exclude each other. Prints
  * errors and returns an exit status. */
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options);
-/* Whether an output of this name has no --crf: a GIF, or a folder of PNGs. */
-bool ith_generate_ignores_crf(const char *output);
+/* The options that not every kind of output can use, ending with NULL. */
+extern const char *const ith_generate_of_output[];
+/* What an option is, such as "is the quality of an mp4", if an output of this name cannot use it; NULL if it can. */
+const char *ith_generate_why_unused(const char *option, const char *output);
 /* With --shard-weights, sends the model to processes that lack it (ith_launch_work.share). user: an ith_generation. */
 ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user);
 /* Reads the defaults of the model from ithaca.yaml in its folder, which may be lent to the context (ith_model_lend). */
@@ -83,6 +85,7 @@ typedef struct ith_generation {
     const ith_media *media;   /* functions for pictures and videos, in the process of rank 0 */
     ith_video_writer *writer; /* NULL until the first frame has come */
     bool preview_failed;      /* a preview could not be written, which was said */
+    bool complete;            /* the video is written and has its name */
     bool media_failed;        /* the video could not be written; media_context has the reason */
     int64_t height, width;    /* size of the written frames */
     double fps;

@@ -5,6 +5,7 @@
 #include "batch_file.h"
 #include "generate.h"
 
+#include "../../media/output.h"
 #include "../file/output_name.h"
 #include "../launch/interrupt.h"
 #include "../option/complaint.h"
@@ -47,14 +48,15 @@ typedef struct batch {
 static char *with_number(const char *name, int64_t number, int64_t count)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(name, '.');
-    size_t length = strlen(name);
+    const size_t whole = strlen(name);
+    size_t length = whole;
     int digits = LEAST_DIGITS;
     char *out = NULL;
     for (int64_t most = 1000; most <= count; most *= 10)
         digits++;
-    if (slash && !slash[1])
-        length = (size_t)(slash - name);
-    else if (dot && dot > (slash ? slash + 1 : name))
+    while (length > 1 && name[length - 1] == '/')
+        length--;
+    if (length == whole && dot && dot > (slash ? slash + 1 : name))
         length = (size_t)(dot - name);
     if (asprintf(&out, "%.*s-%0*lld%s", (int)length, name, digits, (long long)number, name + length) < 0)
         return NULL;
@@ -65,9 +67,7 @@ static char *with_number(const char *name, int64_t number, int64_t count)
 static bool is_there(const char *output)
 {
     char *frame = NULL;
-    const size_t length = strlen(output);
-    const bool folder = length && output[length - 1] == '/';
-    if (asprintf(&frame, "%s%s", output, folder ? "frame_0000.png" : "") < 0)
+    if (asprintf(&frame, "%s%s", output, ith_output_is_folder(output) ? "/frame_0000.png" : "") < 0)
         return false;
     const bool there = !access(frame, F_OK);
     free(frame);
@@ -99,6 +99,26 @@ static int name_files(const batch *b, video *v, int64_t number)
     return ITH_EXIT_DONE;
 }
 
+/* Refuses what a line sets and its video cannot use. */
+static int check_line(const batch *b, const video *v)
+{
+    const char *path = b->base->settings.prompts, *output = v->g.settings.output;
+    const long long number = v->line->number;
+    if (ith_batch_line_sets(v->line, "seed") && ith_batch_line_sets(v->line, "noise"))
+        return ith_cli_error("%s:%lld: seed and noise exclude each other", path, number);
+    if (ith_batch_line_sets(v->line, "noise") && b->count > b->line_count)
+        return ith_cli_error("%s:%lld: noise: --count makes noise from several seeds, and this is one noise", path,
+                             number);
+    if (ith_batch_line_sets(v->line, "fit") && !v->g.settings.image && !v->g.settings.last_image)
+        return ith_cli_error("%s:%lld: fit: it needs an image", path, number);
+    for (const char *const *name = ith_generate_of_output; *name; name++) {
+        const char *why = ith_generate_why_unused(*name, output);
+        if (why && ith_batch_line_sets(v->line, *name))
+            return ith_cli_error("%s:%lld: %s: it %s, and '%s' is none", path, number, *name, why, output);
+    }
+    return ITH_EXIT_DONE;
+}
+
 /* Makes the state of one video: the options of the command, and the options of its line, which count more. */
 static int make_video(batch *b, int64_t number)
 {
@@ -115,9 +135,10 @@ static int make_video(batch *b, int64_t number)
     int code = v->line ? ith_batch_line_apply(v->line, b->base->settings.prompts, &v->options) : ITH_EXIT_DONE;
     if (!code && !v->g.settings.prompt)
         code = ith_cli_error("%s:%lld: a prompt is needed", b->base->settings.prompts, (long long)v->line->number);
-    if (!code && v->line && ith_batch_line_sets(v->line, "crf") && ith_generate_ignores_crf(v->g.settings.output))
-        code = ith_cli_error("%s:%lld: crf: it is the quality of an mp4, and '%s' is none", b->base->settings.prompts,
-                             (long long)v->line->number, v->g.settings.output);
+    if (!code && v->line)
+        code = check_line(b, v);
+    if (!code && v->line && ith_batch_line_sets(v->line, "seed"))
+        v->g.settings.noise = NULL; /* the noise of the command line is for the other lines */
     if (!code && v->g.settings.seed > UINT64_MAX - (uint64_t)(number % each))
         code = ith_cli_error("--count %lld needs a seed for each video, and %llu is the largest: take a smaller --seed",
                              (long long)each, (unsigned long long)UINT64_MAX);
@@ -305,6 +326,13 @@ static int64_t count_state(const batch *b, video_state state)
     return count;
 }
 
+/* Whether this process has made videos, and none is missing. */
+static bool are_complete(const batch *b)
+{
+    const int64_t made = b->videos ? count_state(b, VIDEO_DONE) : 0;
+    return made && made + count_state(b, VIDEO_SKIPPED) == b->count;
+}
+
 /* Prints the size, the memory and the predicted time of one video. */
 static void print_dry(const video *v)
 {
@@ -429,6 +457,8 @@ int ith_generate_run_batch(ith_generation *g)
                                   .finish = finish,
                                   .user = &b};
     code = ith_launch_run(&g->launch, g->context, code, &work);
+    if (code && are_complete(&b)) /* a trace or the wisdom could not be written */
+        fprintf(stderr, "All videos are complete.\n");
     free_batch(&b);
     return code;
 }

@@ -3,10 +3,13 @@
  * (generate_files.h). */
 #include "generate_files.h"
 
+#include "../../media/output.h"
 #include "../file/output_name.h"
 #include "../support/text_value.h"
 
+#include <errno.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +89,7 @@ static int check_folders(const ith_generation *g, const named_file own[OWN])
 static int check_frames(const named_file own[OWN])
 {
     const char *folder = own[0].path;
-    if (!folder || !*folder || folder[strlen(folder) - 1] != '/')
+    if (!folder || !ith_output_is_folder(folder))
         return ITH_EXIT_DONE;
     for (int i = 1; i < OUTPUTS; i++) {
         const char *slash = own[i].path ? strrchr(own[i].path, '/') : NULL, *name = slash ? slash + 1 : own[i].path;
@@ -107,17 +110,27 @@ int ith_generate_check_distinct(const ith_generation *g)
     return code ? code : check_frames(own);
 }
 
-/* The name for the latents number `number`, which the caller frees. NULL: there is no memory. */
+/* The name for the latents number `number`, which the caller frees. NULL: there is no memory. A name that is too long
+ * for the file system has only the start of the output's name. */
 static char *latents_name(const ith_generation *g, int number)
 {
-    const char *output = g->settings.output;
-    int length = (int)strlen(output);
-    char suffix[16] = "", *name = NULL;
+    size_t length = strlen(g->settings.output);
+    char suffix[40], count[16] = "", shorter[PATH_MAX], *output = strdup(g->settings.output), *name = NULL;
+    if (!output)
+        return NULL;
     while (length > 1 && output[length - 1] == '/')
-        length--;
+        output[--length] = '\0';
     if (number > 1)
-        snprintf(suffix, sizeof suffix, "-%d", number);
-    return asprintf(&name, "%.*s.latents%s.safetensors", length, output, suffix) < 0 ? NULL : name;
+        snprintf(count, sizeof count, "-%d", number);
+    snprintf(suffix, sizeof suffix, ".latents%s.safetensors", count);
+    if (asprintf(&name, "%s%s", output, suffix) < 0)
+        name = NULL;
+    if (name && access(name, F_OK) && errno == ENAMETOOLONG && !ith_output_beside(output, "", suffix, shorter)) {
+        free(name);
+        name = strdup(shorter);
+    }
+    free(output);
+    return name;
 }
 
 /* Whether a name for the latents has no file that the run would replace against the user's will. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of ithaca generate, each declared once for the command line, --config and the model's ithaca.yaml. */
+#include "../../media/output.h"
 #include "../option/config.h"
 #include "../shared_option/device_option.h"
 #include "../support/text_value.h"
@@ -10,6 +11,7 @@
 #include <strings.h>
 
 const char *const ith_generate_compared[] = {"dry-run", "shard-weights", NULL};
+const char *const ith_generate_of_output[] = {"fps", "crf", NULL};
 
 #define LARGEST 1e9 /* upper limit of options without a natural maximum */
 
@@ -211,17 +213,51 @@ static int refuse_denoising(const ith_options *options, const char *const *names
 static int check_decoding(const ith_options *options)
 {
     static const char *const files[] = {"checkpoint", "resume", "preview", "dump"};
-    static const char *const run[] = {"prompt", "negative",   "frames", "height",   "width",       "area",   "image",
-                                      "fit",    "last-image", "seed",   "steps",    "shift",       "solver", "guidance",
-                                      "sigmas", "noise",      "cfg",    "boundary", "keep-latents"};
+    static const char *const run[] = {"prompt",       "negative",    "frames",     "height", "width", "area",
+                                      "image",        "fit",         "last-image", "seed",   "steps", "shift",
+                                      "solver",       "guidance",    "sigmas",     "noise",  "cfg",   "boundary",
+                                      "keep-latents", "keep-packed", "effort"};
+    ith_option choices[ITH_OPTIONS_MAX];
+    const int count = ith_attend_add_choices(choices, 0, 0);
     int code = refuse_denoising(options, files, sizeof files / sizeof *files, ITH_FROM_CONFIG);
-    return code ? code : refuse_denoising(options, run, sizeof run / sizeof *run, ITH_FROM_COMMAND);
+    if (!code)
+        code = refuse_denoising(options, run, sizeof run / sizeof *run, ITH_FROM_COMMAND);
+    for (int i = 0; i < count && !code; i++)
+        if (choices[i].name)
+            code = refuse_denoising(options, &choices[i].name, 1, ITH_FROM_COMMAND);
+    return code;
 }
 
-bool ith_generate_ignores_crf(const char *output)
+const char *ith_generate_why_unused(const char *option, const char *output)
 {
     const size_t length = strlen(output);
-    return length && (output[length - 1] == '/' || (length > 4 && !strcasecmp(output + length - 4, ".gif")));
+    const bool folder = ith_output_is_folder(output);
+    if (!strcmp(option, "fps") && folder)
+        return "is the speed of an mp4 or a GIF";
+    if (!strcmp(option, "crf") && (folder || (length > 4 && !strcasecmp(output + length - 4, ".gif"))))
+        return "is the quality of an mp4";
+    return NULL;
+}
+
+/* Refuses options of the command line that the file of --output cannot use. A --config may have served another one. */
+static int check_output_uses(const ith_generate_settings *s, const ith_options *options)
+{
+    for (const char *const *name = ith_generate_of_output; *name; name++) {
+        const char *why = ith_generate_why_unused(*name, s->output);
+        if (why && ith_option_source_of(options, *name) == ITH_FROM_COMMAND)
+            return ith_cli_usage(options->command, "--%s %s, and '%s' is none", *name, why, s->output);
+    }
+    return ITH_EXIT_DONE;
+}
+
+/* Refuses options of the command line about an image, if there is none. A line of --prompts may have one. */
+static int check_image(const ith_generate_settings *s, const ith_options *options)
+{
+    static const char *const names[] = {"fit", "area"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!s->prompts && !s->image && !s->last_image && ith_option_source_of(options, names[i]) == ITH_FROM_COMMAND)
+            return ith_cli_usage(options->command, "--%s needs --image", names[i]);
+    return ITH_EXIT_DONE;
 }
 
 /* Refuses options that would have no effect, and options that contradict one another. It serves commands for one video
@@ -239,11 +275,10 @@ static int check_effects(const ith_generate_settings *s, const ith_options *opti
         return ith_cli_usage(command, "--preview-every needs --preview");
     if (s->noise && ith_option_source_of(options, "seed") == ITH_FROM_COMMAND)
         return ith_cli_usage(command, "--seed and --noise exclude each other");
-    if (ith_option_source_of(options, "crf") == ITH_FROM_COMMAND && ith_generate_ignores_crf(s->output))
-        return ith_cli_usage(command, "--crf is the quality of an mp4, and '%s' is none", s->output);
     if (s->quiet && s->verbose)
         return ith_cli_usage(command, "--quiet and --verbose exclude each other");
-    return ITH_EXIT_DONE;
+    const int code = check_image(s, options);
+    return code ? code : check_output_uses(s, options);
 }
 
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options)

@@ -323,6 +323,17 @@ static int print_all(ith_context *context, ith_pipeline *pipeline, const ith_gen
     return ITH_EXIT_DONE;
 }
 
+/* Refuses options of the command line about measurements beside a model, with which nothing is measured. */
+static int check_measured(const info_settings *settings, const ith_options *options)
+{
+    static const char *const names[] = {"device", "threads"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (ith_model_is_named(&settings->files) && ith_option_source_of(options, names[i]) == ITH_FROM_COMMAND)
+            return ith_cli_usage(options->command, "--%s is about kernels, and a model is described instead of them",
+                                 names[i]);
+    return ITH_EXIT_DONE;
+}
+
 int ith_cli_info(int argc, char **argv)
 {
     static ith_option table[ITH_OPTIONS_MAX];
@@ -339,6 +350,8 @@ int ith_cli_info(int argc, char **argv)
     int code = ith_options_check(&options);
     if (!code)
         code = ith_model_check_named(&settings.files, false, argv[0]);
+    if (!code)
+        code = check_measured(&settings, &options);
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)

@@ -216,6 +216,7 @@ static int check_effects(const ith_plan_settings *s, const ith_options *options)
     static const char *const sizes[] = {"heads", "head-dim", "batch", "dtype", NULL};
     static const char *const simulated[] = {"jitter", "slow-rank", "slow-factor", "repeat", "seed", "trace", NULL};
     static const char *const slow[] = {"slow-factor", NULL}, *const table[] = {"rows", "explain", NULL};
+    static const char *const random[] = {"seed", NULL};
     const char *name = NULL;
     if (s->problem && is_given(options, sizes, &name))
         return ith_cli_usage(options->command, "--problem excludes --%s: the model has its own", name);
@@ -223,6 +224,8 @@ static int check_effects(const ith_plan_settings *s, const ith_options *options)
         return ith_cli_usage(options->command, "--%s needs --simulate", name);
     if (s->simulation.slow_rank < 0 && is_given(options, slow, &name))
         return ith_cli_usage(options->command, "--%s needs --slow-rank", name);
+    if (!(s->simulation.jitter > 0) && is_given(options, random, &name))
+        return ith_cli_usage(options->command, "--%s needs --jitter", name);
     if (s->json && is_given(options, table, &name))
         return ith_cli_usage(options->command, "--json excludes --%s: it prints all plans", name);
     return ITH_EXIT_DONE;

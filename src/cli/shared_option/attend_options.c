@@ -10,6 +10,7 @@
 #include "../support/text_value.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LARGEST 1e9 /* upper limit of options without a natural maximum */
@@ -77,8 +78,9 @@ static const ith_option rows[] = {
     {"block-kv-compute-in", "N", "Keys of a tile in registers", ITH_OPTION_WHOLE,
      .offset = AT(asked.block_kv_compute_in), .least = 1, .most = LARGEST},
     {"wisdom", "FILE|none",
-     "What was measured of kernels, tiles and strategies: read if the file exists, written afterwards "
-     "($XDG_CACHE_HOME/ithaca/wisdom, which 'ithaca tune' writes, is read and not written); none: nothing is read",
+     "What was measured of kernels, tiles and strategies: read if the file exists; written afterwards if it does not, "
+     "or with --effort measure ($XDG_CACHE_HOME/ithaca/wisdom, which 'ithaca tune' writes, is read and not written); "
+     "none: nothing is read",
      ITH_OPTION_TEXT, .offset = AT(wisdom)},
 };
 #undef AT
@@ -138,13 +140,21 @@ const char *ith_attend_wisdom_file(const ith_attend_choices *choices)
     return choices->wisdom && strcmp(choices->wisdom, "none") != 0 ? choices->wisdom : NULL;
 }
 
+/* Whether the file of wisdom is only read: it is there, and nothing is measured that it could keep. */
+static bool is_only_read(const ith_attend_choices *choices)
+{
+    const char *wisdom = ith_attend_wisdom_file(choices);
+    struct stat info;
+    return wisdom && choices->asked.effort != ITH_EFFORT_MEASURE && !stat(wisdom, &info) && S_ISREG(info.st_mode);
+}
+
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch, int others)
 {
     const char *wisdom = ith_attend_wisdom_file(choices);
     int code = ith_cli_prepare_threads(launch->ranks, launch->threads, others);
     if (code || !launch->leads)
         return code;
-    code = ith_cli_check_output(wisdom);
+    code = is_only_read(choices) ? ITH_EXIT_DONE : ith_cli_check_output(wisdom);
     if (code)
         return code;
     if (!choices->wisdom)
@@ -157,7 +167,7 @@ int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, co
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices)
 {
     const char *wisdom = ith_attend_wisdom_file(choices);
-    if (wisdom && ith_wisdom_save(context, wisdom))
+    if (wisdom && !is_only_read(choices) && ith_wisdom_save(context, wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;
 }

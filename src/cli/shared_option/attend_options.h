@@ -44,10 +44,12 @@ int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const
 /* The file that --wisdom names; NULL if it names none. */
 const char *ith_attend_wisdom_file(const ith_attend_choices *choices);
 /* To be called before planning. Checks that the threads can be started, `others` (thread_limit.h) included. In the
- * process of rank 0 it also checks that the wisdom can be written, and reads it if its file exists; without --wisdom it
- * reads the file of 'ithaca tune' in the user's cache. Prints errors and returns an exit status. */
+ * process of rank 0 it also checks that the wisdom can be written, if ith_attend_end will write it, and reads it if its
+ * file exists; without --wisdom it reads the file of 'ithaca tune' in the user's cache. Prints errors and returns an
+ * exit status. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch, int others);
-/* To be called at the end, in the process of rank 0. Writes the wisdom to the file that the user named. */
+/* To be called at the end, in the process of rank 0. Writes the wisdom to the file that the user named, if
+ * there is none or if --effort measure may have added to it. */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);
 
 #endif

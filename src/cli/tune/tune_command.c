@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LARGEST 1e9
@@ -253,6 +254,13 @@ static int check(ith_tune_settings *s, const ith_options *options)
     return code;
 }
 
+/* Lets the user read and write the folders and files that are made here, because later commands use them. */
+static void open_to_user(void)
+{
+    const mode_t mask = umask(0);
+    umask(mask & ~(mode_t)S_IRWXU);
+}
+
 int ith_cli_tune(int argc, char **argv)
 {
     ith_tune_settings settings = {.files = ITH_MODEL_FILES_INIT,
@@ -266,6 +274,7 @@ int ith_cli_tune(int argc, char **argv)
     count = ith_options_append(table, count, rows, sizeof rows / sizeof *rows, 0);
     ith_options options = {.table = table, .count = count, .settings = &settings, .command = argv[0]};
     ith_options_parse(&options, argc, argv, doc, NULL);
+    open_to_user();
     ith_launch launch;
     int code = ith_launch_begin(&launch, argv[0], &settings.launch, ITH_TALK_NORMAL, &tune.context);
     tune.settings = &settings, tune.start = ith_cli_seconds(), tune.until = tune.start + settings.budget;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune_journal.h"
 
+#include "../../media/output.h"
 #include "../cli.h"
 
 #include <errno.h>
@@ -82,7 +83,8 @@ int ith_journal_open(ith_context *context, const char *wisdom, bool again, ith_j
     *j = (ith_journal){.file = -1};
     if (!stat(wisdom, &info) && !S_ISREG(info.st_mode))
         return ITH_EXIT_DONE;
-    snprintf(path, sizeof path, "%.4000s.journal", wisdom);
+    if (ith_output_beside(wisdom, "", ".journal", path))
+        return ith_cli_error("cannot write the journal of %s: %s", wisdom, strerror(ENAMETOOLONG));
     write_header(context, header);
     FILE *file = again ? NULL : fopen(path, "r");
     bool usable = file && read_lines(file, header, j);
@@ -90,9 +92,12 @@ int ith_journal_open(ith_context *context, const char *wisdom, bool again, ith_j
         fclose(file);
     j->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (usable ? 0 : O_TRUNC), 0666);
     const char *start = usable ? "\n" : header; /* ends a line that was cut off */
-    if (j->file < 0 || write(j->file, start, strlen(start)) < 0)
-        return ith_cli_error("cannot write %s: %s", path, strerror(errno));
-    return ITH_EXIT_DONE;
+    if (j->file >= 0 && write(j->file, start, strlen(start)) >= 0)
+        return ITH_EXIT_DONE;
+    const int error = errno;
+    if (j->file >= 0 && !usable) /* it is empty */
+        unlink(path);
+    return ith_cli_error("cannot write %s: %s", path, strerror(error));
 }
 
 static bool is_about(const ith_journal_line *line, const char *kernel, const ith_tile_search *about,

@@ -12,6 +12,7 @@
 #include "../../files/suffix.h"
 #include "../../files/tensor.h"
 #include "../names/module_names.h"
+#include "../source/weight_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,9 +23,10 @@
 #include <unistd.h>
 
 #define PIECE_BYTES ((int64_t)1 << 20) /* the most bytes of one broadcast */
+#define NAME_BYTES 512                 /* more than a subfolder and the longest name of a file have */
 
 typedef struct file_head {
-    char name[256]; /* path in the model's folder; "": no more files */
+    char name[NAME_BYTES]; /* path in the model's folder; "": no more files */
     int64_t bytes, range_count;
 } file_head;
 
@@ -106,15 +108,17 @@ static ith_status send_ranges(const lending *l, const char *name, const char *pa
     return status;
 }
 
+/* Sends one file. A folder that is named like a file is left out. */
 static ith_status send_file(const lending *l, const char *name)
 {
     byte_range *ranges = NULL;
     int64_t count = 0;
     char *path = ith_format(l->context, "%s/%s", l->folder, name);
     ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
-    if (!status && ith_suffix(name, ".safetensors"))
+    const bool file = path && !ith_is_folder(path);
+    if (file && ith_suffix(name, ".safetensors"))
         status = list_ranges(l, name, path, &ranges, &count);
-    if (!status)
+    if (file && !status)
         status = send_ranges(l, name, path, ranges, count);
     ith_free(l->context, ranges);
     ith_free(l->context, path);
@@ -142,8 +146,8 @@ static ith_status send_folder(const lending *l, const char *name)
     if (count < 0 && errno != ENOENT)
         status = ith_fail(l->context, ITH_ERR_IO, "cannot read the folder %s: %s", path, strerror(errno));
     for (int i = 0; i < count; i++) {
-        char file[256];
-        snprintf(file, sizeof file, "%s%.200s", name, entries[i]->d_name);
+        char file[NAME_BYTES];
+        snprintf(file, sizeof file, "%s%s", name, entries[i]->d_name);
         if (!status)
             status = send_file(l, file);
         free(entries[i]);
