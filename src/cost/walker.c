@@ -182,6 +182,13 @@ bool ith_walker_is_busier(const ith_walker *w, const ith_walker *other)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
+void ith_posted_combine(ith_posted_part *sum, const ith_posted_part *part)
+{
+    sum->time = fmax(sum->time, part->time);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        sum->group_end[level] = fmax(sum->group_end[level], part->group_end[level]);
+}
+
 /* The time of an exchange on links that are free. */
 static double free_seconds(const ith_walker *w, const ith_traffic *traffic, bool group)
 {

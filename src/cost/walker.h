@@ -36,6 +36,15 @@ typedef struct ith_walk_exchange {
     double restore;                   /* time to restore compressed messages when they have arrived */
 } ith_walk_exchange;
 
+/* One rank's part of an exchange: the time of its post, and for each level the end of its use of a link that several
+ * ranks share. */
+typedef struct ith_posted_part {
+    double time, group_end[ITH_MACHINE_LEVELS];
+} ith_posted_part;
+
+/* Adds another rank's part to *sum: the latest times of both. */
+void ith_posted_combine(ith_posted_part *sum, const ith_posted_part *part);
+
 /* Why a walk has stopped. */
 typedef enum ith_walk_stop {
     ITH_WALK_COMPUTED, /* it has computed and may go on */
