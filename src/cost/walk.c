@@ -15,6 +15,7 @@
 
 enum {
     WALKERS = 64,          /* the most ranks that are walked */
+    SHORT_LINE = 32,       /* axes of a line that tells the time of a longer one */
     MIDDLES = 32,          /* ranks that are tried for the one in the middle */
     STEPS_PER_CHECK = 1024 /* steps between two questions whether to stop */
 };
@@ -53,23 +54,6 @@ static ith_walk_stop walk(const model *m, ith_walker *w)
 static bool is_round(const model *m)
 {
     return m->price->setting.direction == ITH_DIRECTION_UNI;
-}
-
-/* The earliest time at which the rank at the end of a line can end; 0 if there is no such limit. Its last shards come
- * from the middle of the line, where each hop has two shards and therefore takes longer. They travel on, hop by hop,
- * when the last hop in the middle has ended. */
-static double end_of_line(const model *m)
-{
-    const ith_walker *end = &m->walkers[0];
-    double time = 0;
-    if (is_round(m) || m->together)
-        return 0;
-    for (int i = 1; i < m->count; i++) {
-        const ith_walker *w = &m->walkers[i];
-        if (w->last_hop_end > 0)
-            time = fmax(time, w->last_hop_end + (end->last_hop - w->last_hop) * end->hop_seconds + end->step_seconds);
-    }
-    return time;
 }
 
 /* The latest clock of all ranks that are walked. */
@@ -243,22 +227,39 @@ static void add_walker(model *m, int64_t rank)
     m->walkers[m->count++] = walker;
 }
 
-/* Adds the last rank of the first group of each level but the widest: its hops pass over the next level. Where an axis
- * extends beyond the group, the first rank behind the group sends other rows than the last rank in it. */
+/* The first of the ulysses indexes whose ranks have the most heads, and of these the most kv heads, in a hop. */
+static int busiest_column(const model *m)
+{
+    const ith_attn_setting *s = &m->price->setting;
+    int column = 0;
+    ith_heads most = ith_chunk_heads(s, 0, 0);
+    for (int u = 1; u < s->ulysses && s->ring > 1; u++) {
+        const ith_heads heads = ith_chunk_heads(s, 0, u);
+        if (heads.count == most.count && heads.kv_heads > most.kv_heads)
+            most = heads, column = u;
+    }
+    return column;
+}
+
+/* Adds the last rank of the first group of each level but the widest: its hops pass over the next level. So do those of
+ * the last rank of the busiest column. Where an axis extends beyond the group, the first rank behind
+ * the group sends other rows than the last rank in it. */
 static void add_boundaries(model *m)
 {
     const ith_machine_view *view = m->price->view;
+    const int64_t ulysses = m->price->setting.ulysses, column = busiest_column(m);
     const int widest = ith_machine_level_between(view, 0, view->ranks - 1);
     for (int level = 0; level < widest; level++) {
         int64_t begin, end;
         ith_machine_joined(view, level, 0, &begin, &end);
         add_walker(m, end - 1);
-        if (end % m->price->setting.ulysses)
+        add_walker(m, (end - 1 - column) / ulysses * ulysses + column);
+        if (end % ulysses)
             add_walker(m, end);
     }
 }
 
-/* Chooses the ranks that are walked. The first one is the first rank. */
+/* Chooses the ranks that are walked. */
 static void choose_walkers(model *m)
 {
     const ith_attn_setting *s = &m->price->setting;
@@ -266,11 +267,12 @@ static void choose_walkers(model *m)
     const bool all = ranks <= WALKERS;
     m->together = all ? s->ulysses : !is_round(m) && s->ring <= WALKERS ? 1 : 0;
     if (m->together) {
-        for (int64_t rank = 0; rank < ranks; rank += all ? 1 : s->ulysses)
+        for (int64_t rank = all ? 0 : busiest_column(m); rank < ranks; rank += all ? 1 : s->ulysses)
             add_walker(m, rank);
         return;
     }
     add_walker(m, 0);
+    add_walker(m, busiest_column(m));
     if (!is_round(m))
         add_walker(m, middle_of(m));
     add_walker(m, ranks - 1);
@@ -298,7 +300,8 @@ static double turns_of(const model *m, double imbalance)
     return fmax(wanted / (double)price->view->machine.host_units / imbalance, 1);
 }
 
-static ith_cost conclude(const model *m)
+/* line: the seconds of a long line, 0 otherwise. */
+static ith_cost conclude(const model *m, double line)
 {
     ith_cost cost = ITH_COST_INIT;
     const ith_walker *busiest = &m->walkers[0];
@@ -311,7 +314,7 @@ static ith_cost conclude(const model *m)
     cost.imbalance = imbalance_of(m);
     cost.start_seconds = m->price->view->ranks > 1 ? m->price->view->machine.start_seconds + 2 * m->barrier : 0;
     ith_walker_report(busiest, 1, &cost);
-    cost.waiting_seconds = fmax(fmax(latest(m), end_of_line(m)) - ith_walker_busy(busiest), 0);
+    cost.waiting_seconds = fmax(fmax(latest(m), line) - ith_walker_busy(busiest), 0);
     cost.seconds = cost.start_seconds + ith_walker_busy(busiest) + cost.waiting_seconds;
     cost.sent_bytes = (int64_t)fmin(sent, 0x1p62);
     return cost;
@@ -334,20 +337,76 @@ static ith_status walk_all(ith_context *context, model *m, const ith_price *pric
     return ITH_OK;
 }
 
+/* ---- Long lines ------------------------------------------------------------------------------------------------ */
+
+/* A line of fewer axes, with the same shards. Its levels join as many ranks, or two halves of the line. */
+typedef struct short_line {
+    ith_price price;
+    ith_machine_view view;
+} short_line;
+
+static void shorten(const ith_price *price, int axes, short_line *out)
+{
+    const double share = (double)axes / (double)price->setting.ring;
+    const int64_t ulysses = price->setting.ulysses;
+    ith_attn_problem *p = &out->price.setting.problem;
+    out->price = *price, out->view = *price->view;
+    out->price.view = &out->view, out->price.setting.ring = axes;
+    p->q_len = llround((double)p->q_len * share), p->kv_len = llround((double)p->kv_len * share);
+    out->view.ranks = axes * ulysses;
+    for (int level = 0; level < out->view.machine.level_count; level++) {
+        int64_t *joined = &out->view.joined[level];
+        *joined = *joined >= price->view->ranks ? out->view.ranks : ith_min64(*joined, axes / 2 * ulysses);
+    }
+}
+
+/* The seconds of a line of fewer axes. */
+static ith_status walk_short_line(ith_context *context, const ith_price *price, int axes, model *m, double *seconds)
+{
+    short_line line;
+    shorten(price, axes, &line);
+    ith_status status = walk_all(context, m, &line.price, m->every_hop);
+    *seconds = status ? 0 : latest(m);
+    return status;
+}
+
+/* The seconds of a line that is too long to be walked axis by axis. Each chunk begins when the ends and the middle of
+ * the line have done the chunk before, which takes longer in proportion to the length. So two short lines tell the time
+ * of a long one. */
+static ith_status walk_long_line(ith_context *context, const ith_price *price, model *m, double *seconds)
+{
+    double some = 0, more = 0;
+    ith_status status = walk_short_line(context, price, SHORT_LINE / 2, m, &some);
+    if (!status)
+        status = walk_short_line(context, price, SHORT_LINE, m, &more);
+    *seconds = more + (more - some) * (double)(price->setting.ring - SHORT_LINE) / (SHORT_LINE / 2);
+    return status;
+}
+
+/* Whether the ranks of a line wait for their neighbours, and the line is too long to be walked axis by axis. */
+static bool is_long_line(const model *m)
+{
+    return !is_round(m) && !m->together && ith_schedule_by_messages(&m->price->setting, ITH_EXCHANGE_HOP);
+}
+
 ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost)
 {
-    model *m = ith_alloc(context, 1, sizeof *m, "the walk over a plan"); /* too large for a small stack */
+    model *m = ith_alloc(context, 2, sizeof *m, "the walk over a plan"); /* too large for a small stack */
     if (!m)
         return ITH_ERR_MEMORY;
     ith_price slower = *price; /* ranks compute at the same time, and a unit takes its ranks in turn */
+    double line = 0;
     ith_status status = walk_all(context, m, price, every_hop);
     const double turns = status ? 1 : turns_of(m, imbalance_of(m));
     if (turns != 1) {
         slower.unit_rate /= turns;
         status = walk_all(context, m, &slower, every_hop);
     }
+    m[1].every_hop = every_hop;
+    if (!status && is_long_line(m))
+        status = walk_long_line(context, &slower, &m[1], &line);
     if (!status)
-        *cost = conclude(m);
+        *cost = conclude(m, line);
     ith_free(context, m);
     return status;
 }

@@ -71,10 +71,6 @@ struct ith_walker {
     double covered; /* end of the time in which exchanges were under way */
     ith_walk_exchange exchanges[ITH_EXCHANGES];
     double cursor[ITH_MACHINE_LEVELS]; /* the time up to which each link has been followed */
-    /* the last hop in which the rank exchanged rows: its number, when it ended, and how long it takes on a free link;
-     * and the time of the last step of computing */
-    int last_hop;
-    double last_hop_end, hop_seconds, step_seconds;
     /* the last attention that was priced, and its price: most hops are alike */
     struct {
         int64_t heads, kv_heads;

@@ -218,22 +218,23 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
-/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends: with a latency
- * as long as their transfer, and beside short exchanges of heads. */
+/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends, and then the
+ * ends begin the next chunk: with a latency as long as a transfer, and beside short exchanges of heads. */
 static void test_a_long_line(void **state)
 {
     (void)state;
-    for (int ulysses = 1; ulysses <= 2; ulysses++)
-        for (int slow = 0; slow < 2; slow++) {
-            scene s;
-            make_scene(&s);
-            s.options.ulysses = ulysses, s.options.ring = 40, s.options.chunks = 1;
-            s.options.direction = ITH_DIRECTION_BIDIR;
-            s.problem.q_len = s.problem.kv_len = 4000;
-            s.levels[0].ranks = ulysses, s.levels[1].latency_seconds = slow ? 8e-4 / ulysses : 1e-5;
-            compare(&s, 40 * ulysses);
-            ith_context_destroy(&s.context);
-        }
+    const int rings[] = {40, 100, 150};
+    for (int variant = 0; variant < 3 * 8; variant++) {
+        const int ring = rings[variant / 8], ulysses = 1 + variant % 2, slow = variant / 2 % 2;
+        scene s;
+        make_scene(&s);
+        s.options.ulysses = ulysses, s.options.ring = ring, s.options.chunks = variant / 4 % 2 ? 4 : 1;
+        s.options.direction = ITH_DIRECTION_BIDIR;
+        s.problem.q_len = s.problem.kv_len = 100 * ring;
+        s.levels[0].ranks = ulysses, s.levels[1].latency_seconds = slow ? 8e-4 / ulysses : 1e-5;
+        compare(&s, ring * ulysses);
+        ith_context_destroy(&s.context);
+    }
 }
 
 /* ---- Other work and jitter --------------------------------------------------------------------------------------- */
