@@ -16,7 +16,7 @@
 #include <math.h>
 
 /* Steps, of all executions, between two questions whether to stop. */
-#define STEPS_PER_CHECK 65536
+#define STEPS_PER_CHECK 64
 
 /* ---- Times ----------------------------------------------------------------------------------------------------- */
 

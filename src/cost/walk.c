@@ -14,10 +14,9 @@
 #include <math.h>
 
 enum {
-    WALKERS = 64,          /* the most ranks that are walked */
-    SHORT_LINE = 32,       /* axes of a line that tells the time of a longer one */
-    MIDDLES = 32,          /* ranks that are tried for the one in the middle */
-    STEPS_PER_CHECK = 1024 /* steps between two questions whether to stop */
+    WALKERS = 64,    /* the most ranks that are walked */
+    SHORT_LINE = 32, /* axes of a line that tells the time of a longer one */
+    MIDDLES = 32     /* ranks that are tried for the one in the middle */
 };
 
 typedef struct model {
@@ -324,11 +323,10 @@ static ith_cost conclude(const model *m, double line)
 static ith_status walk_all(ith_context *context, model *m, const ith_price *price, bool every_hop)
 {
     ith_walk_stop stop = ITH_WALK_COMPUTED;
-    int64_t steps = 0;
     m->price = price, m->count = 0, m->barrier = ith_price_latency(price), m->every_hop = every_hop;
     choose_walkers(m);
     while (stop != ITH_WALK_END) {
-        if (++steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(context))
+        if (ith_context_interrupted(context))
             return ith_fail_interrupted(context);
         for (int i = 0; i < m->count; i++)
             stop = walk(m, &m->walkers[i]);
