@@ -155,8 +155,8 @@ typedef struct ith_cost {
     /* the part of exchange_seconds in which the rank computes; 1 if nothing is exchanged */
     double hidden_share;
     double imbalance; /* work of the busiest rank over the mean of all ranks */
-    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation, otherwise
-     * a few (docs/cost.md). With uneven shares another rank may send more */
+    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation and of
+     * up to 64 ranks, otherwise a few (docs/cost.md). With uneven shares another rank may send more */
     int64_t sent_bytes;
     int64_t memory_bytes; /* as in ith_plan_info, of the rank that holds most */
     /* Messages of the busiest rank over each level of the machine: bytes sent, and time on the link without latency,

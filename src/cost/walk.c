@@ -4,7 +4,8 @@
  * The schedules of all ranks have the same POST and WAIT steps, so ranks are walked side by side. If they are few, all
  * are walked, and each waits for its own peers. On a line (bidir) of few axes one rank of each axis is walked, and
  * waits for its neighbours. Otherwise a few ranks stand for all: the first one, which has the largest shares; the last
- * one; one in the middle of a line, which treats it differently; and those at the boundaries of the levels. Round a ring an exchange is ready when the last of them has posted it. */
+ * one; one in the middle of a line, which treats it differently; and those at the boundaries of the levels. Round a
+ * ring an exchange is ready when the last of them has posted it. */
 #include "walk.h"
 
 #include "../base/context.h"
@@ -240,9 +241,9 @@ static int busiest_column(const model *m)
     return column;
 }
 
-/* Adds the last rank of the first group of each level but the widest: its hops pass over the next level. So do those of
- * the last rank of the busiest column. Where an axis extends beyond the group, the first rank behind
- * the group sends other rows than the last rank in it. */
+/* Adds the last rank of the first group of each level but the widest: its hops pass over the next level. The hops of
+ * the busiest column do, too. Where an axis extends beyond the group, the first rank behind the group sends other rows
+ * than the last rank in it. */
 static void add_boundaries(model *m)
 {
     const ith_machine_view *view = m->price->view;

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Linux counts up to 8,192 cores, and refuses to fill in a mask that is too small for the machine. A cpu_set_t alone has
- * 1,024. */
+/* Linux counts up to 8,192 cores, and refuses to fill in a mask that is too small for the machine. A cpu_set_t alone
+ * has 1,024. */
 enum { MASK_PARTS = 8192 / CPU_SETSIZE };
 
 /* The record of a rank. */

@@ -274,8 +274,8 @@ static void test_even_heads(void **state)
     ith_context_destroy(&b.context);
 }
 
-/* A mesh that the options leave open has an axis that divides the heads: by the fixed rule it would be 9 of 26 heads. Where
- * every rank has all keys, nothing is exchanged. */
+/* A mesh that the options leave open has an axis that divides the heads: by the fixed rule it would be 9 of 26 heads.
+ * Where every rank has all keys, nothing is exchanged. */
 static void test_even_heads_of_an_open_mesh(void **state)
 {
     (void)state;
