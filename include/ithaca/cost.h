@@ -124,7 +124,8 @@ typedef struct ith_machine {
     const ith_machine_attention *attention;
     const ith_machine_product *products;
     /* 1: the engine on the machine exchanges the same number of heads with every rank, so a plan is legal only if its
-     * ulysses axis divides the heads that are exchanged together; 0: any number of heads */
+     * ulysses axis divides the heads that are exchanged together, and a mesh that its options leave open has such an
+     * axis; 0: any number of heads */
     int64_t even_heads;
     /* hosts that share the units of one machine, as containers on it do; they are consecutive. 0: 1 */
     int64_t unit_hosts;
@@ -154,8 +155,8 @@ typedef struct ith_cost {
     /* the part of exchange_seconds in which the rank computes; 1 if nothing is exchanged */
     double hidden_share;
     double imbalance; /* work of the busiest rank over the mean of all ranks */
-    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation, otherwise
-     * a few (docs/cost.md). With uneven shares another rank may send more */
+    /* as in ith_plan_info, of the rank that sends most among the ranks that are walked: all in a simulation and of
+     * up to 64 ranks, otherwise a few (docs/cost.md). With uneven shares another rank may send more */
     int64_t sent_bytes;
     int64_t memory_bytes; /* as in ith_plan_info, of the rank that holds most */
     /* Messages of the busiest rank over each level of the machine: bytes sent, and time on the link without latency,

@@ -238,22 +238,50 @@ static ith_status read_request(ith_context *context, const ith_attn_problem *pro
     return status;
 }
 
-/* Fails if the machine exchanges the same number of heads with every rank, and the ulysses axis does not divide them.
- */
+/* The longest ulysses axis, of at most the plan's length, that the machine can use. If it exchanges the same number of
+ * heads with every rank, the axis has to divide the heads that are exchanged together. */
+static int64_t longest_axis(const ith_price *price)
+{
+    const ith_attn_setting *s = &price->setting;
+    const int64_t heads = s->problem.heads * (s->folded ? s->problem.batch : 1);
+    int64_t axis = s->ulysses;
+    if (!price->view->machine.even_heads || s->strategy == ITH_STRATEGY_SINGLE) /* single exchanges nothing */
+        return axis;
+    while (heads % axis || s->ulysses * s->ring % axis)
+        axis--;
+    return axis;
+}
+
+/* Fails if the machine cannot use the ulysses axis of the plan. */
 static ith_status check_heads(const ith_price *price)
 {
     const ith_attn_setting *s = &price->setting;
     const ith_machine *m = &price->view->machine;
-    int64_t heads = s->problem.heads * (s->folded ? s->problem.batch : 1), legal = s->ulysses;
-    if (!m->even_heads || heads % s->ulysses == 0)
+    const int64_t longest = longest_axis(price);
+    if (longest == s->ulysses)
         return ITH_OK;
-    while (heads % legal || s->ulysses * s->ring % legal)
-        legal--;
     return ith_fail(
         s->context, ITH_ERR_ARGUMENT,
         "ulysses is %d, and on the machine%s%s it must divide the %lld heads that are exchanged together, as "
         "%lld does",
-        s->ulysses, m->name[0] ? " " : "", m->name, (long long)heads, (long long)legal);
+        s->ulysses, m->name[0] ? " " : "", m->name, (long long)(s->problem.heads * (s->folded ? s->problem.batch : 1)),
+        (long long)longest);
+}
+
+/* Makes the planner's choices. A mesh that the options leave open has a ulysses axis that the machine can use. */
+static ith_status settle(const ith_attn_options *given, const ith_group *group, ith_price *price)
+{
+    const ith_attn_setting before = price->setting;
+    ith_attn_options options = *given;
+    const bool open = !options.ulysses && !options.ring && options.strategy != ITH_STRATEGY_ULYSSES;
+    ith_status status = ith_settle_choices(&options, group, &price->setting);
+    const int64_t longest = status ? 0 : longest_axis(price);
+    if (!status && open && longest < price->setting.ulysses) {
+        options.ulysses = (int)longest;
+        price->setting = before;
+        status = ith_settle_choices(&options, group, &price->setting);
+    }
+    return status ? status : check_heads(price);
 }
 
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
@@ -278,9 +306,7 @@ ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem,
     if (status)
         return status;
     find_units(&options, out);
-    status = ith_settle_choices(&options, &group, &out->setting);
-    if (!status)
-        status = check_heads(out);
+    status = settle(&options, &group, out);
     if (!status)
         status = options.kernel ? choose_named(options.kernel, out) : choose_known(out);
     return status ? status : choose_tiles(&options, options.kernel, out);

@@ -163,25 +163,58 @@ static void find_tensors(const ith_step *step, int *first, int *last)
     *last = outputs ? ITH_TENSOR_O : ITH_TENSOR_V;
 }
 
-/* The bytes that a rank with this ulysses index sends to, or receives from, the ranks [begin, end) of its axis. Inputs
- * leave the rank as its rows of their heads, and arrive as their rows of its heads; outputs the other way round.
- * travels: counts the bytes of messages, which may be compressed; otherwise the bytes in memory. */
-static double axis_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, bool sent,
-                         bool travels, int64_t begin, int64_t end)
+/* Ranks [begin, end) of an axis, by their ulysses index; none if end <= begin. */
+typedef struct part {
+    int64_t begin, end;
+} part;
+
+/* The ranks of an axis among the ranks [begin, end) of all. axis: the first rank of the axis. */
+static part part_of(const ith_price *price, int64_t axis, int64_t begin, int64_t end)
+{
+    return (part){ith_max64(begin - axis, 0), ith_min64(end - axis, price->setting.ulysses)};
+}
+
+/* The bytes that the ranks `from` of a rank's axis send to its ranks `to` in an all-to-all. Inputs are rows of `from`
+ * of the heads of `to`; outputs are rows of `to` of the heads of `from`. travels: counts the bytes of messages, which
+ * may be compressed; otherwise the bytes in memory. */
+static double axis_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, bool travels,
+                         part from, part to)
 {
     const ith_attn_setting *s = &price->setting;
     const ith_attn_problem *p = &s->problem;
-    int ranks = s->ulysses * s->ring, axis = schedule->ring_index * s->ulysses, first, last;
+    const part owners = step->outputs ? to : from, attending = step->outputs ? from : to;
+    const int first_rank = schedule->ring_index * s->ulysses + (int)owners.begin;
     double bytes = 0;
+    int first, last;
+    if (from.begin >= from.end || to.begin >= to.end)
+        return 0;
     find_tensors(step, &first, &last);
     for (int tensor = first; tensor <= last; tensor++) {
-        bool kv = ith_tensor_is_kv((ith_attn_tensor)tensor), own_rows = sent != step->outputs;
-        int64_t at = own_rows ? schedule->ulysses_index : begin, count = own_rows ? 1 : end - begin, from, rows;
-        ith_stretch(kv ? p->kv_len : p->q_len, ranks, axis + (int)at, (int)count, &from, &rows);
-        at = own_rows ? begin : schedule->ulysses_index;
-        int64_t heads = heads_of_ranks(price, step->chunk, at, own_rows ? end : at + 1, kv);
-        double vector = travels ? (double)ith_sent_row_bytes(s, (ith_attn_tensor)tensor, true) : vector_bytes(s);
+        const bool kv = ith_tensor_is_kv((ith_attn_tensor)tensor);
+        int64_t begin, rows;
+        ith_stretch(kv ? p->kv_len : p->q_len, s->ulysses * s->ring, first_rank, (int)(owners.end - owners.begin),
+                    &begin, &rows);
+        const int64_t heads = heads_of_ranks(price, step->chunk, attending.begin, attending.end, kv);
+        const double vector = travels ? (double)ith_sent_row_bytes(s, (ith_attn_tensor)tensor, true) : vector_bytes(s);
         bytes += (double)rows * (double)heads * vector;
+    }
+    return bytes;
+}
+
+/* The bytes that ranks [begin, end) of all, a group, send to the other ranks of a larger group, [outer_begin,
+ * outer_end), in the all-to-alls of their axes. Only the axes at its ends have ranks outside the group. */
+static double group_axis_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step,
+                               int64_t begin, int64_t end, int64_t outer_begin, int64_t outer_end)
+{
+    const int64_t ulysses = price->setting.ulysses, axes[2] = {begin / ulysses, (end - 1) / ulysses};
+    double bytes = 0;
+    for (int i = 0; i < (axes[0] == axes[1] ? 1 : 2); i++) {
+        ith_schedule other = *schedule;
+        other.ring_index = (int)axes[i];
+        const int64_t axis = axes[i] * ulysses;
+        const part inside = part_of(price, axis, begin, end);
+        bytes += axis_bytes(price, &other, step, true, inside, part_of(price, axis, outer_begin, begin)) +
+                 axis_bytes(price, &other, step, true, inside, part_of(price, axis, end, outer_end));
     }
     return bytes;
 }
@@ -190,28 +223,24 @@ static double axis_bytes(const ith_price *price, const ith_schedule *schedule, c
  * summed by the rule of ith_share, without a loop over ranks. */
 static void axis_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
 {
-    const ith_attn_setting *s = &price->setting;
-    int64_t axis = (int64_t)schedule->ring_index * s->ulysses, own = axis + schedule->ulysses_index, begin, end;
+    const int64_t axis = (int64_t)schedule->ring_index * price->setting.ulysses, own = axis + schedule->ulysses_index;
+    const part mine = part_of(price, axis, own, own + 1);
+    int64_t begin = own, end = own + 1;
     double before[2] = {0};
-    for (int level = -1; level < price->view->machine.level_count; level++) {
+    out->kept = axis_bytes(price, schedule, step, false, mine, mine);
+    before[0] = before[1] = axis_bytes(price, schedule, step, true, mine, mine);
+    for (int level = 0; level < price->view->machine.level_count; level++) {
+        const int64_t inner_begin = begin, inner_end = end;
         ith_machine_joined(price->view, level, own, &begin, &end);
-        int64_t inside = end - begin;
-        begin = ith_max64(begin - axis, 0);
-        end = ith_min64(end - axis, s->ulysses);
-        double sent = axis_bytes(price, schedule, step, true, true, begin, end);
-        double received = axis_bytes(price, schedule, step, false, true, begin, end);
-        if (level < 0) {
-            out->kept = axis_bytes(price, schedule, step, true, false, begin, end);
-        } else {
-            out->sent[level] = sent - before[0];
-            out->received[level] = received - before[1];
-        }
-        if (level + 1 < price->view->machine.level_count) /* the group of the next level */
-            out->group_sent[level + 1] = (double)ith_min64(inside, s->ulysses);
+        const part joined = part_of(price, axis, begin, end);
+        const double sent = axis_bytes(price, schedule, step, true, mine, joined);
+        const double received = axis_bytes(price, schedule, step, true, joined, mine);
+        out->sent[level] = sent - before[0];
+        out->received[level] = received - before[1];
         before[0] = sent, before[1] = received;
+        if (price->view->levels[level].group_bytes_per_second > 0)
+            out->group_sent[level] = group_axis_bytes(price, schedule, step, inner_begin, inner_end, begin, end);
     }
-    for (int level = 0; level < price->view->machine.level_count; level++)
-        out->group_sent[level] *= out->sent[level];
 }
 
 /* ---- Traffic of the ring ----------------------------------------------------------------------------------------- */
@@ -232,24 +261,22 @@ static void add_moves(const ith_price *price, const ith_schedule *schedule, cons
     }
 }
 
-/* The bytes that a rank's group of consecutive ranks sends over a level in a hop. The first ranks of the group send to
- * the ranks before the group (bidir), and the last ranks to the ranks behind it. As many ranks send as an axis has, or
- * the whole group. */
+/* The bytes that a rank's group of consecutive ranks sends over a level in a hop. Only as many ranks as an axis has, at
+ * each end of the group, have a peer outside. */
 static double group_hop_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, int level)
 {
     const int64_t ulysses = price->setting.ulysses;
     double bytes[ITH_MACHINE_LEVELS] = {0};
-    ith_schedule end = *schedule;
-    int64_t first, behind;
-    ith_machine_joined(price->view, level - 1, schedule->ring_index * ulysses + schedule->ulysses_index, &first,
-                       &behind);
-    end.ring_index = (int)(first / ulysses);
-    add_moves(price, &end, step, true, bytes);
-    if (end.ring_index != (behind - 1) / ulysses) {
-        end.ring_index = (int)((behind - 1) / ulysses);
-        add_moves(price, &end, step, true, bytes);
+    int64_t begin, end;
+    ith_machine_joined(price->view, level - 1, schedule->ring_index * ulysses + schedule->ulysses_index, &begin, &end);
+    for (int64_t rank = begin; rank < end; rank++) {
+        if (rank == begin + ulysses && end - ulysses > rank)
+            rank = end - ulysses;
+        ith_schedule other = *schedule;
+        other.ring_index = (int)(rank / ulysses), other.ulysses_index = (int)(rank % ulysses);
+        add_moves(price, &other, step, true, bytes);
     }
-    return bytes[level] * (double)ith_min64(behind - first, ulysses);
+    return bytes[level];
 }
 
 static void hop_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)

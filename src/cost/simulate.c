@@ -16,7 +16,7 @@
 #include <math.h>
 
 /* Steps, of all executions, between two questions whether to stop. */
-#define STEPS_PER_CHECK 65536
+#define STEPS_PER_CHECK 64
 
 /* ---- Times ----------------------------------------------------------------------------------------------------- */
 
@@ -87,13 +87,19 @@ static bool earlier(const ith_event *a, const ith_event *b)
     return a->time < b->time || (a->time == b->time && a->number < b->number);
 }
 
-static void push(ith_simulator *s, int rank)
+/* The rank takes its next step at some time. */
+static void push_at(ith_simulator *s, int rank, double time)
 {
-    ith_event event = {s->ranks[rank].walker.sum.now, s->events++, rank};
+    ith_event event = {time, s->events++, rank};
     int64_t at = s->heap_count++;
     for (; at > 0 && earlier(&event, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
         s->heap[at] = s->heap[(at - 1) / 2];
     s->heap[at] = event;
+}
+
+static void push(ith_simulator *s, int rank)
+{
+    push_at(s, rank, s->ranks[rank].walker.sum.now);
 }
 
 static int pop(ith_simulator *s)
@@ -161,13 +167,6 @@ static void make_ready(ith_simulator *s, int rank, int exchange, const ith_poste
     }
 }
 
-static void combine(ith_posted_part *sum, const ith_posted_part *part)
-{
-    sum->time = fmax(sum->time, part->time);
-    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
-        sum->group_end[level] = fmax(sum->group_end[level], part->group_end[level]);
-}
-
 /* Adds the bytes that a rank sends to the links that it shares with the ranks of its groups. */
 static ith_posted_part occupy_links(ith_simulator *s, int rank, const ith_walk_exchange *e, const ith_traffic *traffic)
 {
@@ -191,7 +190,7 @@ static void post_on_axis(ith_simulator *s, int rank, int exchange, const ith_pos
     const int ulysses = s->price->setting.ulysses, axis = rank / ulysses;
     const int64_t number = s->ranks[rank].axis_posts++;
     ith_axis_post *p = &s->axes[axis * ITH_POSTS_KEPT + number % ITH_POSTS_KEPT];
-    combine(&p->latest, part); /* beyond earlier all-to-alls, because times only grow */
+    ith_posted_combine(&p->latest, part); /* beyond earlier all-to-alls, because times only grow */
     if (++p->posted < ulysses)
         return;
     p->posted = 0;
@@ -229,7 +228,7 @@ static void try_hop(ith_simulator *s, int rank, int64_t number)
         const ith_simulated_rank *other = &s->ranks[neighbour(s, rank, side)];
         if (other->hop_posts <= number)
             return;
-        combine(&latest, &other->hops[number % ITH_HOPS_KEPT]);
+        ith_posted_combine(&latest, &other->hops[number % ITH_HOPS_KEPT]);
     }
     make_ready(s, rank, ITH_EXCHANGE_HOP, &latest);
 }
@@ -268,6 +267,27 @@ static void end_post(ith_simulator *s, int rank)
     push(s, rank);
 }
 
+/* Whether a rank has posted an exchange of which it is not known when its peers post it. */
+static bool is_peer_awaited(const ith_walker *w)
+{
+    for (int i = 0; i < ITH_EXCHANGES; i++)
+        if (w->exchanges[i].active && w->exchanges[i].ready == INFINITY)
+            return true;
+    return false;
+}
+
+/* The time at which a rank's wait ends, if no other exchange of it becomes ready before. */
+static double end_of_wait(const ith_walker *w)
+{
+    ith_walker copy = *w;
+    copy.work = NULL;
+    copy.exchanges[copy.step.exchange].restore = 0;
+    ith_walker_wait(&copy);
+    return copy.sum.now;
+}
+
+/* Another exchange that becomes ready during the wait uses the links too. So the wait is walked when all ranks have
+ * come to its end. */
 static void wait(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];
@@ -276,6 +296,14 @@ static void wait(ith_simulator *s, int rank)
         r->waits_for = r->walker.step.exchange;
         r->stopped = true;
         return;
+    }
+    if (s->heap_count > 0 && is_peer_awaited(&r->walker)) {
+        const double until = end_of_wait(&r->walker);
+        if (s->heap[0].time < until) {
+            r->stopped = true;
+            push_at(s, rank, until);
+            return;
+        }
     }
     const double posted = e->posted, begin = ith_walker_wait(&r->walker), end = r->walker.sum.now;
     ith_trace_simulated(s->context, rank, begin, end, "an exchange", ITH_TRACE_WAIT);

@@ -11,12 +11,6 @@ enum {
     ITH_HOPS_KEPT = 2   /* neighbours are at most one hop apart */
 };
 
-/* One rank's part of an exchange: the time of its post, and for each level the end of its use of a link that several
- * ranks share. */
-typedef struct ith_posted_part {
-    double time, group_end[ITH_MACHINE_LEVELS];
-} ith_posted_part;
-
 /* The packing of a shard for all ranks. It begins when all ranks have finished with the chunk before. */
 typedef enum ith_packing {
     ITH_PACKING_NONE, /* the rank does not pack */

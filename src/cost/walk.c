@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost of one execution of a plan (walk.h). docs/cost.md explains the model.
  *
- * A few ranks stand for all: the first one, which has the largest shares; one in the middle of the ring and its last
- * one, because a line (bidir) treats them differently; and one at the boundary of the widest level. Their schedules
- * have the same POST and WAIT steps, so they are walked side by side. An exchange is ready when the last of them has
- * posted it. On a short line all ranks are walked, and each waits for its neighbours. */
+ * The schedules of all ranks have the same POST and WAIT steps, so ranks are walked side by side. If they are few, all
+ * are walked, and each waits for its own peers. On a line (bidir) of few axes one rank of each axis is walked, and
+ * waits for its neighbours. Otherwise a few ranks stand for all: the first one, which has the largest shares; the last
+ * one; one in the middle of a line, which treats it differently; and those at the boundaries of the levels. Round a
+ * ring an exchange is ready when the last of them has posted it. */
 #include "walk.h"
 
 #include "../base/context.h"
@@ -14,14 +15,15 @@
 #include <math.h>
 
 enum {
-    WALKERS = 32,          /* the most ranks that are walked: all of a short line */
-    MIDDLES = 32,          /* ranks that are tried for the one in the middle */
-    STEPS_PER_CHECK = 1024 /* steps between two questions whether to stop */
+    WALKERS = 64,    /* the most ranks that are walked */
+    SHORT_LINE = 32, /* axes of a line that tells the time of a longer one */
+    MIDDLES = 32     /* ranks that are tried for the one in the middle */
 };
 
 typedef struct model {
     const ith_price *price;
     int count;
+    int together; /* of each axis this many ranks are walked, in the order of the ranks; 0: a few ranks stand for all */
     ith_walker walkers[WALKERS];
     double barrier; /* seconds of a meeting of all ranks */
     bool every_hop; /* hops that repeat are walked too */
@@ -54,29 +56,6 @@ static bool is_round(const model *m)
     return m->price->setting.direction == ITH_DIRECTION_UNI;
 }
 
-/* Whether all ranks of a line are walked, from one end to the other. */
-static bool is_whole_line(const model *m)
-{
-    return !is_round(m) && m->count == m->price->setting.ring;
-}
-
-/* The earliest time at which the rank at the end of a line can end; 0 if there is no such limit. Its last shards come
- * from the middle of the line, where each hop has two shards and therefore takes longer. They travel on, hop by hop,
- * when the last hop in the middle has ended. */
-static double end_of_line(const model *m)
-{
-    const ith_walker *end = &m->walkers[0];
-    double time = 0;
-    if (is_round(m) || is_whole_line(m))
-        return 0;
-    for (int i = 1; i < m->count; i++) {
-        const ith_walker *w = &m->walkers[i];
-        if (w->last_hop_end > 0)
-            time = fmax(time, w->last_hop_end + (end->last_hop - w->last_hop) * end->hop_seconds + end->step_seconds);
-    }
-    return time;
-}
-
 /* The latest clock of all ranks that are walked. */
 static double latest(const model *m)
 {
@@ -86,12 +65,28 @@ static double latest(const model *m)
     return time;
 }
 
+/* The ranks first, first + step, ... of those that are walked wait for one another. */
+static void meet_some(model *m, int first, int step)
+{
+    double time = 0;
+    for (int i = first; i < m->count; i += step)
+        time = fmax(time, m->walkers[i].sum.now);
+    for (int i = first; i < m->count; i += step)
+        ith_walker_idle(&m->walkers[i], time + m->barrier);
+}
+
 /* All ranks wait for one another. */
 static void meet(model *m)
 {
-    double time = latest(m) + m->barrier;
-    for (int i = 0; i < m->count; i++)
-        ith_walker_idle(&m->walkers[i], time);
+    meet_some(m, 0, 1);
+}
+
+/* The ranks of each ring wait for one another, to gather statistics; of all keys on every rank, all ranks. */
+static void gather(model *m)
+{
+    const int rings = m->together && !m->price->setting.problem.replicated_kv ? m->together : 1;
+    for (int i = 0; i < rings; i++)
+        meet_some(m, i, rings);
 }
 
 /* A hop has ended on all ranks that are walked, which go on side by side. */
@@ -106,31 +101,74 @@ static void end_hops(model *m)
         ith_walker_end_hop(&m->walkers[i], alike);
 }
 
-/* On a whole line, a rank's hop is ready when the neighbours with which it exchanges rows have posted theirs. */
-static void pair_neighbours(ith_walk_exchange *const *exchanges, int hop, int ranks)
+/* An exchange needs a part of a peer, or of its own rank: the part is posted, and links that several ranks share have
+ * transferred it. */
+static void need(ith_walk_exchange *e, const ith_posted_part *part)
 {
-    for (int i = 0; i + 1 < ranks; i++) {
-        if (i < hop && i + 1 + hop >= ranks)
-            continue; /* these neighbours exchange nothing in this hop */
-        exchanges[i]->ready = fmax(exchanges[i]->ready, exchanges[i + 1]->posted);
-        exchanges[i + 1]->ready = fmax(exchanges[i + 1]->ready, exchanges[i]->posted);
+    e->ready = fmax(e->ready, part->time);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        e->least[level] = fmax(e->least[level], part->group_end[level]);
+}
+
+/* The exchanges of a POST step, and the parts of their ranks. */
+typedef struct posts {
+    ith_walk_exchange *exchanges[WALKERS];
+    ith_posted_part parts[WALKERS];
+} posts;
+
+/* A rank's hop needs the parts of the neighbours with which it exchanges rows. */
+static void pair_neighbours(const model *m, posts *p, int hop)
+{
+    const int ring = m->count / m->together;
+    for (int i = 0; i < ring; i++) {
+        if (!is_round(m) && (i + 1 == ring || (i < hop && i + 1 + hop >= ring)))
+            continue; /* on a line these neighbours exchange nothing in this hop */
+        for (int u = 0; u < m->together; u++) {
+            const int a = i * m->together + u, b = (i + 1) % ring * m->together + u;
+            need(p->exchanges[a], &p->parts[b]);
+            need(p->exchanges[b], &p->parts[a]);
+        }
     }
+}
+
+/* The exchanges first to first + count - 1 need the parts of all of them. */
+static void join(posts *p, int first, int count)
+{
+    ith_posted_part all = p->parts[first];
+    for (int i = first + 1; i < first + count; i++)
+        ith_posted_combine(&all, &p->parts[i]);
+    for (int i = first; i < first + count; i++)
+        need(p->exchanges[i], &all);
+}
+
+/* The part of a rank in an exchange. Links that it shares with its groups transfer the parts of all ranks of these
+ * groups. */
+static ith_posted_part part_of(const model *m, const ith_walk_exchange *e, const ith_traffic *traffic)
+{
+    const ith_machine_view *view = m->price->view;
+    ith_posted_part part = {.time = e->posted};
+    for (int level = 0; level < view->machine.level_count; level++)
+        if (view->levels[level].group_bytes_per_second > 0 && traffic->sent[level] > 0)
+            part.group_end[level] = e->posted + traffic->group_sent[level] / view->levels[level].group_bytes_per_second;
+    return part;
 }
 
 static void post(model *m)
 {
     const ith_step *step = &m->walkers[0].step;
-    ith_walk_exchange *exchanges[WALKERS];
-    ith_traffic traffic;
-    double ready = 0;
+    posts p;
     for (int i = 0; i < m->count; i++) {
-        exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
-        ready = fmax(ready, exchanges[i]->ready);
+        ith_traffic traffic;
+        p.exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
+        p.parts[i] = part_of(m, p.exchanges[i], &traffic);
     }
-    for (int i = 0; i < m->count && is_round(m); i++)
-        exchanges[i]->ready = ready;
-    if (is_whole_line(m) && step->exchange == ITH_EXCHANGE_HOP)
-        pair_neighbours(exchanges, step->hop, m->count);
+    if (m->together && step->exchange == ITH_EXCHANGE_HOP)
+        pair_neighbours(m, &p, step->hop);
+    else if (m->together)
+        for (int i = 0; i < m->count; i += m->together)
+            join(&p, i, m->together);
+    else if (is_round(m))
+        join(&p, 0, m->count);
 }
 
 static void wait(model *m)
@@ -159,7 +197,7 @@ static void perform(model *m, ith_walk_stop stop)
     switch (stop) {
     case ITH_WALK_POST: post(m); break;
     case ITH_WALK_WAIT: wait(m); break;
-    case ITH_WALK_GATHER: meet(m); break;
+    case ITH_WALK_GATHER: gather(m); break;
     case ITH_WALK_PACK: pack(m); break;
     default: break;
     }
@@ -189,24 +227,56 @@ static void add_walker(model *m, int64_t rank)
     m->walkers[m->count++] = walker;
 }
 
-/* Chooses the ranks that are walked. The first one is the first rank. */
+/* The first of the ulysses indexes whose ranks have the most heads, and of these the most kv heads, in a hop. */
+static int busiest_column(const model *m)
+{
+    const ith_attn_setting *s = &m->price->setting;
+    int column = 0;
+    ith_heads most = ith_chunk_heads(s, 0, 0);
+    for (int u = 1; u < s->ulysses && s->ring > 1; u++) {
+        const ith_heads heads = ith_chunk_heads(s, 0, u);
+        if (heads.count == most.count && heads.kv_heads > most.kv_heads)
+            most = heads, column = u;
+    }
+    return column;
+}
+
+/* Adds the last rank of the first group of each level but the widest: its hops pass over the next level. The hops of
+ * the busiest column do, too. Where an axis extends beyond the group, the first rank behind the group sends other rows
+ * than the last rank in it. */
+static void add_boundaries(model *m)
+{
+    const ith_machine_view *view = m->price->view;
+    const int64_t ulysses = m->price->setting.ulysses, column = busiest_column(m);
+    const int widest = ith_machine_level_between(view, 0, view->ranks - 1);
+    for (int level = 0; level < widest; level++) {
+        int64_t begin, end;
+        ith_machine_joined(view, level, 0, &begin, &end);
+        add_walker(m, end - 1);
+        add_walker(m, (end - 1 - column) / ulysses * ulysses + column);
+        if (end % ulysses)
+            add_walker(m, end);
+    }
+}
+
+/* Chooses the ranks that are walked. */
 static void choose_walkers(model *m)
 {
     const ith_attn_setting *s = &m->price->setting;
     const int64_t ranks = m->price->view->ranks;
-    int64_t begin = 0, boundary = ranks;
-    if (!is_round(m) && s->ring <= WALKERS) {
-        for (int i = 0; i < s->ring; i++)
-            add_walker(m, (int64_t)i * s->ulysses);
+    const bool all = ranks <= WALKERS;
+    m->together = all ? s->ulysses : !is_round(m) && s->ring <= WALKERS ? 1 : 0;
+    if (m->together) {
+        for (int64_t rank = all ? 0 : busiest_column(m); rank < ranks; rank += all ? 1 : s->ulysses)
+            add_walker(m, rank);
         return;
     }
-    if (ranks > 1)
-        ith_machine_joined(m->price->view, ith_machine_level_between(m->price->view, 0, ranks - 1) - 1, 0, &begin,
-                           &boundary);
     add_walker(m, 0);
-    add_walker(m, middle_of(m));
+    add_walker(m, busiest_column(m));
+    if (!is_round(m))
+        add_walker(m, middle_of(m));
     add_walker(m, ranks - 1);
-    add_walker(m, boundary - 1);
+    add_boundaries(m);
 }
 
 /* ---- The result ------------------------------------------------------------------------------------------------ */
@@ -230,7 +300,8 @@ static double turns_of(const model *m, double imbalance)
     return fmax(wanted / (double)price->view->machine.host_units / imbalance, 1);
 }
 
-static ith_cost conclude(const model *m)
+/* line: the seconds of a long line, 0 otherwise. */
+static ith_cost conclude(const model *m, double line)
 {
     ith_cost cost = ITH_COST_INIT;
     const ith_walker *busiest = &m->walkers[0];
@@ -243,7 +314,7 @@ static ith_cost conclude(const model *m)
     cost.imbalance = imbalance_of(m);
     cost.start_seconds = m->price->view->ranks > 1 ? m->price->view->machine.start_seconds + 2 * m->barrier : 0;
     ith_walker_report(busiest, 1, &cost);
-    cost.waiting_seconds = fmax(fmax(latest(m), end_of_line(m)) - ith_walker_busy(busiest), 0);
+    cost.waiting_seconds = fmax(fmax(latest(m), line) - ith_walker_busy(busiest), 0);
     cost.seconds = cost.start_seconds + ith_walker_busy(busiest) + cost.waiting_seconds;
     cost.sent_bytes = (int64_t)fmin(sent, 0x1p62);
     return cost;
@@ -253,11 +324,10 @@ static ith_cost conclude(const model *m)
 static ith_status walk_all(ith_context *context, model *m, const ith_price *price, bool every_hop)
 {
     ith_walk_stop stop = ITH_WALK_COMPUTED;
-    int64_t steps = 0;
     m->price = price, m->count = 0, m->barrier = ith_price_latency(price), m->every_hop = every_hop;
     choose_walkers(m);
     while (stop != ITH_WALK_END) {
-        if (++steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(context))
+        if (ith_context_interrupted(context))
             return ith_fail_interrupted(context);
         for (int i = 0; i < m->count; i++)
             stop = walk(m, &m->walkers[i]);
@@ -266,20 +336,76 @@ static ith_status walk_all(ith_context *context, model *m, const ith_price *pric
     return ITH_OK;
 }
 
+/* ---- Long lines ------------------------------------------------------------------------------------------------ */
+
+/* A line of fewer axes, with the same shards. Its levels join as many ranks, or two halves of the line. */
+typedef struct short_line {
+    ith_price price;
+    ith_machine_view view;
+} short_line;
+
+static void shorten(const ith_price *price, int axes, short_line *out)
+{
+    const double share = (double)axes / (double)price->setting.ring;
+    const int64_t ulysses = price->setting.ulysses;
+    ith_attn_problem *p = &out->price.setting.problem;
+    out->price = *price, out->view = *price->view;
+    out->price.view = &out->view, out->price.setting.ring = axes;
+    p->q_len = llround((double)p->q_len * share), p->kv_len = llround((double)p->kv_len * share);
+    out->view.ranks = axes * ulysses;
+    for (int level = 0; level < out->view.machine.level_count; level++) {
+        int64_t *joined = &out->view.joined[level];
+        *joined = *joined >= price->view->ranks ? out->view.ranks : ith_min64(*joined, axes / 2 * ulysses);
+    }
+}
+
+/* The seconds of a line of fewer axes. */
+static ith_status walk_short_line(ith_context *context, const ith_price *price, int axes, model *m, double *seconds)
+{
+    short_line line;
+    shorten(price, axes, &line);
+    ith_status status = walk_all(context, m, &line.price, m->every_hop);
+    *seconds = status ? 0 : latest(m);
+    return status;
+}
+
+/* The seconds of a line that is too long to be walked axis by axis. Each chunk begins when the ends and the middle of
+ * the line have done the chunk before, which takes longer in proportion to the length. So two short lines tell the time
+ * of a long one. */
+static ith_status walk_long_line(ith_context *context, const ith_price *price, model *m, double *seconds)
+{
+    double some = 0, more = 0;
+    ith_status status = walk_short_line(context, price, SHORT_LINE / 2, m, &some);
+    if (!status)
+        status = walk_short_line(context, price, SHORT_LINE, m, &more);
+    *seconds = more + (more - some) * (double)(price->setting.ring - SHORT_LINE) / (SHORT_LINE / 2);
+    return status;
+}
+
+/* Whether the ranks of a line wait for their neighbours, and the line is too long to be walked axis by axis. */
+static bool is_long_line(const model *m)
+{
+    return !is_round(m) && !m->together && ith_schedule_by_messages(&m->price->setting, ITH_EXCHANGE_HOP);
+}
+
 ith_status ith_model_cost(ith_context *context, const ith_price *price, bool every_hop, ith_cost *cost)
 {
-    model *m = ith_alloc(context, 1, sizeof *m, "the walk over a plan"); /* too large for a small stack */
+    model *m = ith_alloc(context, 2, sizeof *m, "the walk over a plan"); /* too large for a small stack */
     if (!m)
         return ITH_ERR_MEMORY;
     ith_price slower = *price; /* ranks compute at the same time, and a unit takes its ranks in turn */
+    double line = 0;
     ith_status status = walk_all(context, m, price, every_hop);
     const double turns = status ? 1 : turns_of(m, imbalance_of(m));
     if (turns != 1) {
         slower.unit_rate /= turns;
         status = walk_all(context, m, &slower, every_hop);
     }
+    m[1].every_hop = every_hop;
+    if (!status && is_long_line(m))
+        status = walk_long_line(context, &slower, &m[1], &line);
     if (!status)
-        *cost = conclude(m);
+        *cost = conclude(m, line);
     ith_free(context, m);
     return status;
 }

@@ -133,7 +133,6 @@ void ith_walker_compute(ith_walker *w)
     if (!in_place(price) && !step->first) /* the partial results of the last shard */
         attend += ith_price_state(price, &step->heads, step->q.rows);
     double copies = copies_meanwhile(w, pack + attend);
-    w->step_seconds = pack + attend + copies;
     ith_walker_work(w, "pack", pack, &w->sum.pack);
     ith_walker_work(w, "attend", attend, &w->sum.compute);
     ith_walker_work(w, "copy", copies, &w->sum.copy);
@@ -182,14 +181,11 @@ bool ith_walker_is_busier(const ith_walker *w, const ith_walker *other)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
-/* The time of an exchange on links that are free. */
-static double free_seconds(const ith_walker *w, const ith_traffic *traffic, bool group)
+void ith_posted_combine(ith_posted_part *sum, const ith_posted_part *part)
 {
-    double seconds = 0;
-    for (int level = 0; level < level_count(w); level++)
-        if (ith_traffic_uses(traffic, level))
-            seconds = fmax(seconds, ith_price_link(w->price, traffic, level, group) + ith_price_setup(w->price, level));
-    return seconds;
+    sum->time = fmax(sum->time, part->time);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        sum->group_end[level] = fmax(sum->group_end[level], part->group_end[level]);
 }
 
 ith_walk_exchange *ith_walker_post(ith_walker *w, bool group, ith_traffic *traffic)
@@ -203,8 +199,6 @@ ith_walk_exchange *ith_walker_post(ith_walker *w, bool group, ith_traffic *traff
     *e = (ith_walk_exchange){.active = true, .number = w->posts++, .posted = w->sum.now, .ready = w->sum.now};
     e->copies = ith_price_copies(w->price, traffic);
     e->restore = compression.restore;
-    if (w->step.exchange == ITH_EXCHANGE_HOP)
-        w->hop_seconds = free_seconds(w, traffic, group);
     for (int level = 0; level < level_count(w); level++) {
         e->used[level] = ith_traffic_uses(traffic, level);
         e->work[level] = e->used[level] ? ith_price_link(w->price, traffic, level, group) : 0;
@@ -251,8 +245,6 @@ double ith_walker_wait(ith_walker *w)
         follow_link(w, level, end, 1);
     w->sum.now = end;
     count_exchange(w, e, over);
-    if (w->step.exchange == ITH_EXCHANGE_HOP && w->hop_seconds > 0)
-        w->last_hop = w->step.hop, w->last_hop_end = over;
     e->active = false;
     ith_walker_work(w, "restore", e->restore, &w->sum.copy);
     return begin;

@@ -36,6 +36,15 @@ typedef struct ith_walk_exchange {
     double restore;                   /* time to restore compressed messages when they have arrived */
 } ith_walk_exchange;
 
+/* One rank's part of an exchange: the time of its post, and for each level the end of its use of a link that several
+ * ranks share. */
+typedef struct ith_posted_part {
+    double time, group_end[ITH_MACHINE_LEVELS];
+} ith_posted_part;
+
+/* Adds another rank's part to *sum: the latest times of both. */
+void ith_posted_combine(ith_posted_part *sum, const ith_posted_part *part);
+
 /* Why a walk has stopped. */
 typedef enum ith_walk_stop {
     ITH_WALK_COMPUTED, /* it has computed and may go on */
@@ -62,10 +71,6 @@ struct ith_walker {
     double covered; /* end of the time in which exchanges were under way */
     ith_walk_exchange exchanges[ITH_EXCHANGES];
     double cursor[ITH_MACHINE_LEVELS]; /* the time up to which each link has been followed */
-    /* the last hop in which the rank exchanged rows: its number, when it ended, and how long it takes on a free link;
-     * and the time of the last step of computing */
-    int last_hop;
-    double last_hop_end, hop_seconds, step_seconds;
     /* the last attention that was priced, and its price: most hops are alike */
     struct {
         int64_t heads, kv_heads;

@@ -9,10 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Linux counts up to 8,192 cores, and refuses to fill in a mask that is too small for the machine. A cpu_set_t alone
+ * has 1,024. */
+enum { MASK_PARTS = 8192 / CPU_SETSIZE };
+
 /* The record of a rank. */
 typedef struct cores {
     char boot[40]; /* the boot id of Linux; "" if it is unknown */
-    cpu_set_t mask;
+    cpu_set_t mask[MASK_PARTS];
 } cores;
 
 static cores cores_here(void)
@@ -24,16 +28,16 @@ static cores cores_here(void)
         mine.boot[0] = 0;
     if (file)
         fclose(file);
-    if (sched_getaffinity(0, sizeof mine.mask, &mine.mask))
-        CPU_ZERO(&mine.mask);
+    if (sched_getaffinity(0, sizeof mine.mask, mine.mask))
+        memset(mine.mask, 0, sizeof mine.mask);
     return mine;
 }
 
 static bool share(const cores *a, const cores *b)
 {
-    cpu_set_t both;
-    CPU_AND(&both, &a->mask, &b->mask);
-    return a->boot[0] && !strcmp(a->boot, b->boot) && CPU_COUNT(&both) > 0;
+    cpu_set_t both[MASK_PARTS];
+    CPU_AND_S(sizeof both, both, a->mask, b->mask);
+    return a->boot[0] && !strcmp(a->boot, b->boot) && CPU_COUNT_S(sizeof both, both) > 0;
 }
 
 /* Counts the hosts, and the cores that the processes of the first host may use. */
@@ -42,17 +46,17 @@ static ith_shared_cores count(const ith_comm *comm, const cores *all)
     ith_shared_cores found = {.hosts = 1};
     const ith_place first = ith_comm_place_of(comm, 0);
     ith_place before = first;
-    cpu_set_t mask = all->mask;
+    cores sum = *all; /* its mask: the cores of the processes of the first host */
     for (int rank = 1; rank < ith_comm_size(comm); rank++) {
         const ith_place here = ith_comm_place_of(comm, rank);
         if (here.host == first.host)
-            CPU_OR(&mask, &mask, &all[rank].mask);
+            CPU_OR_S(sizeof sum.mask, sum.mask, sum.mask, all[rank].mask);
         else if (here.host != before.host && !share(all, &all[rank]))
             break;
         found.hosts += here.host != before.host;
         before = here;
     }
-    found.units = CPU_COUNT(&mask);
+    found.units = CPU_COUNT_S(sizeof sum.mask, sum.mask);
     return found;
 }
 

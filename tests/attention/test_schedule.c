@@ -385,8 +385,8 @@ static int64_t sent_hop_by_hop(int rank)
     return sent;
 }
 
-/* ith_schedule_sent_bytes counts equal hops once and multiplies. Here shares are uneven, and rings so long that it
- * skips hops; its count must be the sum over all hops. */
+/* ith_schedule_sent_bytes counts equal hops and equal batch entries once and multiplies. Here shares are uneven, and
+ * rings so long that it skips hops; its count must be the sum over all hops and entries. */
 static void bytes_of_long_rings(void **state)
 {
     (void)state;
@@ -399,11 +399,11 @@ static void bytes_of_long_rings(void **state)
                                      .strategy = ITH_STRATEGY_ULYSSES_RING,
                                      .direction = n % 2 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI,
                                      .chunks = (int)random_below(&seed, 3) + 1,
-                                     .folded = true,
+                                     .folded = n % 7 > 0,
                                      .exchange = modes[n % 3],
                                      .unhidden = n % 5 == 0,
                                      .element_bytes = 2,
-                                     .problem = {.batch = 1, .heads = 6, .kv_heads = 6, .head_dim = 8}};
+                                     .problem = {.batch = 1 + n % 4, .heads = 6, .kv_heads = 6, .head_dim = 8}};
         setting.problem.q_len = (int64_t)random_below(&seed, 900) + 1;
         setting.problem.kv_len = (int64_t)random_below(&seed, 900) + 1;
         for (int rank = 0; rank < ulysses * ring; rank += 1 + ring / 9)

@@ -274,6 +274,30 @@ static void test_even_heads(void **state)
     ith_context_destroy(&b.context);
 }
 
+/* A mesh that the options leave open has an axis that divides the heads: by the fixed rule it would be 9 of 26 heads.
+ * Where every rank has all keys, nothing is exchanged. */
+static void test_even_heads_of_an_open_mesh(void **state)
+{
+    (void)state;
+    bed b;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    make_bed(&b);
+    b.problem.heads = b.problem.kv_heads = 26, b.machine.even_heads = 1;
+    for (int strategy = ITH_STRATEGY_AUTO; strategy <= ITH_STRATEGY_ULYSSES_RING; strategy++) {
+        if (strategy == ITH_STRATEGY_SINGLE || strategy == ITH_STRATEGY_ULYSSES)
+            continue;
+        b.options.strategy = (ith_strategy)strategy;
+        assert_int_equal(ith_plan_cost(b.context, &b.problem, &b.options, &b.machine, 18, &info, NULL), ITH_OK);
+        assert_int_equal(info.ulysses, strategy == ITH_STRATEGY_RING ? 1 : 2);
+        assert_int_equal(info.ulysses * info.ring, 18);
+    }
+    b.options.strategy = ITH_STRATEGY_AUTO, b.problem.replicated_kv = true;
+    b.options.ulysses = 9;
+    assert_int_equal(ith_plan_cost(b.context, &b.problem, &b.options, &b.machine, 18, &info, NULL), ITH_OK);
+    assert_int_equal(info.strategy, ITH_STRATEGY_SINGLE);
+    ith_context_destroy(&b.context);
+}
+
 /* In place a rank packs only its own shard. By messages it packs every shard that arrives. */
 static void test_packing(void **state)
 {
@@ -698,6 +722,7 @@ int main(void)
                                        cmocka_unit_test(test_units),
                                        cmocka_unit_test(test_packing),
                                        cmocka_unit_test(test_even_heads),
+                                       cmocka_unit_test(test_even_heads_of_an_open_mesh),
                                        cmocka_unit_test(test_hosts_share_units),
                                        cmocka_unit_test(test_kv_heads),
                                        cmocka_unit_test(test_heads_one_after_another),

@@ -378,6 +378,29 @@ static void test_lists_and_walks_stop(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* A million batch entries, each with chunks of its own, are counted without a loop over them. Where the model and the
+ * simulation walk them, they stop at once. */
+static void test_many_entries(void **state)
+{
+    (void)state;
+    scene s;
+    ith_plan_info one = ITH_PLAN_INFO_INIT, all = ITH_PLAN_INFO_INIT;
+    const double begin = process_seconds();
+    make_scene(&s);
+    s.problem.q_len = s.problem.kv_len = 64;
+    s.options.fold = ITH_CHOICE_OFF, s.options.strategy = ITH_STRATEGY_ULYSSES;
+    assert_int_equal(ith_plan_predict(s.context, &s.problem, &s.options, 8, 0, false, &one), ITH_OK);
+    s.problem.batch = 1000000;
+    assert_int_equal(ith_plan_predict(s.context, &s.problem, &s.options, 8, 0, false, &all), ITH_OK);
+    assert_true(all.sent_bytes == 1000000 * one.sent_bytes);
+    ith_context_interrupt(s.context);
+    assert_int_equal(ith_plan_cost(s.context, &s.problem, &s.options, &s.machine, 8, NULL, NULL), ITH_ERR_INTERRUPTED);
+    assert_int_equal(ith_plan_simulate(s.context, &s.problem, &s.options, &s.machine, 8, NULL, NULL, NULL),
+                     ITH_ERR_INTERRUPTED);
+    assert_true(process_seconds() - begin < 1);
+    ith_context_destroy(&s.context);
+}
+
 static ith_status list_without_memory(ith_context *context, void *user)
 {
     scene s;
@@ -401,6 +424,6 @@ int main(void)
         cmocka_unit_test(test_wrong_numbers),   cmocka_unit_test(test_wrong_sizes),
         cmocka_unit_test(test_broken_rules),    cmocka_unit_test(test_huge_numbers),
         cmocka_unit_test(test_what_is_missing), cmocka_unit_test(test_lists_and_walks_stop),
-        cmocka_unit_test(test_refused_memory)};
+        cmocka_unit_test(test_many_entries),    cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * sums that are computed here. Slow ranks are followed in test_simulate_slow.c. */
 #include "base/context.h"
 #include "support/memory.h"
+#include "support/random.h"
 #include "support/refused.h"
 #include "support/simulated_scene.h"
 #include "support/temporary.h"
@@ -61,6 +62,52 @@ static void test_replicated_keys(void **state)
         s.options.softmax = (ith_softmax)softmax;
         s.levels[0].latency_seconds = s.levels[1].latency_seconds = 0.05;
         compare(&s, 8);
+        ith_context_destroy(&s.context);
+    }
+}
+
+/* A number between two others, whose logarithm is even. */
+static double between(uint64_t *random, double least, double most)
+{
+    return least * pow(most / least, (double)random_below(random, 1000001) / 1e6);
+}
+
+/* Levels of which an inner one may be the slowest, axes that end within hosts, and shares and heads that are uneven.
+ * Each rank has a unit of its own, and no link is shared. */
+static int draw_scene(scene *s, uint64_t *random)
+{
+    const int64_t heads[] = {1, 2, 5, 8, 16, 40};
+    const int ranks = 1 + (int)random_below(random, 64);
+    make_scene(s);
+    s->machine.host_units = 64;
+    s->levels[0].ranks = 1 + (int)random_below(random, 8);
+    for (int level = 0; level < 2; level++) {
+        s->levels[level].bytes_per_second = between(random, 1e8, 1e11);
+        s->levels[level].latency_seconds = between(random, 1e-6, 3e-4);
+        s->levels[level].overlap = random_below(random, 3) / 2.0;
+        s->levels[level].copy_bytes_per_second = random_below(random, 4) ? 0 : between(random, 1e9, 1e11);
+    }
+    s->rate.gflops = between(random, 50, 5000);
+    do
+        s->options.ulysses = 1 + (int)random_below(random, ranks < 9 ? (uint32_t)ranks : 9);
+    while (ranks % s->options.ulysses);
+    s->options.ring = ranks / s->options.ulysses;
+    s->options.chunks = 1 + (int)random_below(random, 4);
+    s->options.direction = random_below(random, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+    s->problem.heads = heads[random_below(random, 6)], s->problem.batch = 1 + random_below(random, 2);
+    s->problem.q_len = (int64_t)between(random, 64, 60000);
+    s->problem.kv_len = random_below(random, 4) ? s->problem.q_len : (int64_t)between(random, 64, 60000);
+    return ranks;
+}
+
+static void test_random_machines(void **state)
+{
+    (void)state;
+    uint64_t random = 3;
+    for (int i = 0; i < 400; i++) {
+        scene s;
+        const int ranks = draw_scene(&s, &random);
+        compare(&s, ranks);
         ith_context_destroy(&s.context);
     }
 }
@@ -171,22 +218,23 @@ static void test_copies_while_computing(void **state)
     ith_context_destroy(&s.context);
 }
 
-/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends: with a latency
- * as long as their transfer, and beside short exchanges of heads. */
+/* On a line too long to be walked rank by rank, the last shards travel on from the middle to the ends, and then the
+ * ends begin the next chunk: with a latency as long as a transfer, and beside short exchanges of heads. */
 static void test_a_long_line(void **state)
 {
     (void)state;
-    for (int ulysses = 1; ulysses <= 2; ulysses++)
-        for (int slow = 0; slow < 2; slow++) {
-            scene s;
-            make_scene(&s);
-            s.options.ulysses = ulysses, s.options.ring = 40, s.options.chunks = 1;
-            s.options.direction = ITH_DIRECTION_BIDIR;
-            s.problem.q_len = s.problem.kv_len = 4000;
-            s.levels[0].ranks = ulysses, s.levels[1].latency_seconds = slow ? 8e-4 / ulysses : 1e-5;
-            compare(&s, 40 * ulysses);
-            ith_context_destroy(&s.context);
-        }
+    const int rings[] = {40, 100, 150};
+    for (int variant = 0; variant < 3 * 8; variant++) {
+        const int ring = rings[variant / 8], ulysses = 1 + variant % 2, slow = variant / 2 % 2;
+        scene s;
+        make_scene(&s);
+        s.options.ulysses = ulysses, s.options.ring = ring, s.options.chunks = variant / 4 % 2 ? 4 : 1;
+        s.options.direction = ITH_DIRECTION_BIDIR;
+        s.problem.q_len = s.problem.kv_len = 100 * ring;
+        s.levels[0].ranks = ulysses, s.levels[1].latency_seconds = slow ? 8e-4 / ulysses : 1e-5;
+        compare(&s, ring * ulysses);
+        ith_context_destroy(&s.context);
+    }
 }
 
 /* ---- Other work and jitter --------------------------------------------------------------------------------------- */
@@ -392,6 +440,7 @@ static void test_refused_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_the_model),
+                                       cmocka_unit_test(test_random_machines),
                                        cmocka_unit_test(test_other_work),
                                        cmocka_unit_test(test_copies_while_computing),
                                        cmocka_unit_test(test_a_long_line),

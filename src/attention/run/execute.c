@@ -20,11 +20,15 @@ static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
     shape->shard_rows = ith_max64(shape->shard_rows, step->kv.rows);
 }
 
+/* Batch entries whose chunks have every size in every buffer, first, last and between others. */
+enum { ENTRIES = ITH_CHUNK_BUFFERS + 2 };
+
 void ith_executor_lay_out(const ith_attn_setting *s, ith_plan_memory *memory, ith_executor *x)
 {
     ith_arena *arena = &memory->host;
     ith_sweep_shape shape = {0};
-    ith_schedule schedule = ith_schedule_of(s, s->rank);
+    const ith_attn_setting few = ith_schedule_entries(s, ENTRIES);
+    ith_schedule schedule = ith_schedule_of(&few, s->rank);
     bool by_shards = false;
     x->setting = s;
     x->messages = (ith_messages){.setting = s, .carrier = {.setting = s, .direct = s->device_messages}};

@@ -12,16 +12,14 @@ static int64_t unit_of(const ith_attn_setting *s, int64_t heads)
     return heads >= s->ulysses * per_key ? s->ulysses * per_key : s->ulysses;
 }
 
-/* Whether each batch entry is divided into chunks separately. On a ulysses axis of length 1 one chunk holds all
- * heads. */
-static bool by_entry(const ith_attn_setting *s)
+bool ith_chunks_by_entry(const ith_attn_setting *s)
 {
     return !s->folded && s->ulysses > 1;
 }
 
 static int64_t list_length(const ith_attn_setting *s)
 {
-    return by_entry(s) ? s->problem.heads : s->problem.batch * s->problem.heads;
+    return ith_chunks_by_entry(s) ? s->problem.heads : s->problem.batch * s->problem.heads;
 }
 
 static int64_t chunks_of_list(const ith_attn_setting *s)
@@ -35,7 +33,7 @@ int ith_chunk_count(const ith_attn_setting *s)
 {
     if (!s->problem.q_len) /* there are no steps, and the batch may be too large for an int */
         return 1;
-    return (int)(chunks_of_list(s) * (by_entry(s) ? s->problem.batch : 1));
+    return (int)(chunks_of_list(s) * (ith_chunks_by_entry(s) ? s->problem.batch : 1));
 }
 
 ith_heads ith_chunk_heads(const ith_attn_setting *s, int chunk, int ulysses_index)

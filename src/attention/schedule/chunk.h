@@ -7,6 +7,9 @@
 
 #include "../setting.h"
 
+/* Whether each batch entry is divided into chunks of its own. On a ulysses axis of length 1 one chunk holds all
+ * heads. */
+bool ith_chunks_by_entry(const ith_attn_setting *setting);
 /* The number of chunks: at least 1, at most setting->chunks (for each batch entry unless the batch is folded). */
 int ith_chunk_count(const ith_attn_setting *setting);
 /* The heads of a chunk that the rank with this index on the ulysses axis computes. */

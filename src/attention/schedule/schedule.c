@@ -2,6 +2,8 @@
 /* The table of strategies, the walk over a schedule, and the count of bytes that a schedule sends (schedule.h). */
 #include "schedule.h"
 
+#include "../../base/size.h"
+
 static const ith_strategy_ops *const strategies[] = {
 #define ITH_STRATEGY(symbol) &symbol,
 #include "strategies.inc"
@@ -29,6 +31,14 @@ ith_row_range ith_schedule_shard(const ith_attn_setting *s, int64_t length, int 
     ith_row_range span;
     ith_stretch(length, s->ulysses * s->ring, index * s->ulysses, s->ulysses, &span.begin, &span.rows);
     return span;
+}
+
+ith_attn_setting ith_schedule_entries(const ith_attn_setting *setting, int64_t most)
+{
+    ith_attn_setting few = *setting;
+    if (setting->strategy != ITH_STRATEGY_SINGLE && ith_chunks_by_entry(setting)) /* single has no chunks */
+        few.problem.batch = ith_min64(few.problem.batch, most);
+    return few;
 }
 
 ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank)
@@ -96,7 +106,8 @@ static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 
 int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
 {
-    ith_schedule schedule = ith_schedule_of(setting, rank);
+    const ith_attn_setting one = ith_schedule_entries(setting, 1);
+    ith_schedule schedule = ith_schedule_of(&one, rank);
     bool in_place = setting->exchange == ITH_EXCHANGE_IN_PLACE;
     int64_t bytes = 0, before = 0; /* before: `bytes` at the end of the previous hop */
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
@@ -112,5 +123,5 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
             before = bytes;
         }
     }
-    return bytes;
+    return bytes * (setting->problem.batch / one.problem.batch);
 }

@@ -112,6 +112,10 @@ typedef struct ith_strategy_ops {
 /* The functions of a strategy; NULL for ITH_STRATEGY_AUTO and for unknown values. */
 const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 
+/* A setting with at most `most` batch entries, if each has chunks of its own: their steps differ in the numbers of
+ * heads alone. Otherwise the setting as it is. */
+ith_attn_setting ith_schedule_entries(const ith_attn_setting *setting, int64_t most);
+
 /* The schedule of a rank, before its first step. The setting must live as long as the schedule. */
 ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank);
 /* Writes the next step to *step. Returns false after the last step. A problem without queries has no steps, however

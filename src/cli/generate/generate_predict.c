@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The predicted time of a run (generate_predict.h): finds the rates of this machine, and asks the engine. */
 #include "../launch/interrupt.h"
+#include "../machine/bare_machine.h"
 #include "../machine/machine_file.h"
 #include "../shared_option/device_option.h"
 #include "../support/video_tokens.h"
@@ -10,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* Seconds of measurements. */
 #define WELL_SECONDS 0.5 /* for the machine, and again for the layers of the model, in a dry run or before a long run */
@@ -47,19 +47,6 @@ static bool has_rates(const ith_machine *machine, const ith_video_problem *p)
         linear |= machine->products[i].work == ITH_WORK_LINEAR && machine->products[i].dtype == type &&
                   machine->products[i].features == p->heads * p->head_dim;
     return linear && ith_machine_has_attention(machine, type, p->head_dim);
-}
-
-/* A description without rates: the ranks are threads of this process. */
-static void set_bare(ith_generate_rates *r)
-{
-    long units = sysconf(_SC_NPROCESSORS_ONLN);
-    r->machine = (ith_machine)ITH_MACHINE_INIT;
-    r->level = (ith_machine_level)ITH_MACHINE_LEVEL_INIT;
-    snprintf(r->machine.name, sizeof r->machine.name, "this machine");
-    snprintf(r->level.name, sizeof r->level.name, "threads");
-    r->level.shares_memory = true;
-    r->machine.host_units = units > 0 ? units : 1;
-    r->machine.level_count = 1, r->machine.levels = &r->level;
 }
 
 /* Puts a measured rate before the rates of attention of other types that the machine has. */
@@ -167,7 +154,7 @@ static void predict_well(ith_generation *g, const ith_video_problem *p, ith_gene
  * for the whole machine: layers of few tokens do not show the rate of attention over a long sequence. */
 static void predict_quickly(ith_generation *g, const ith_video_problem *p, ith_generate_rates *r)
 {
-    set_bare(r);
+    ith_machine_bare(&r->machine, &r->level);
     if (g->launch.all_ranks > 1 &&
         ith_machine_start_measure(g->context, g->launch.all_ranks, START_SECONDS, &r->machine.start_seconds))
         r->machine.start_seconds = 0; /* the run itself will say why */

@@ -11,21 +11,63 @@
 /* A core, and its place in the machine. */
 typedef struct core {
     int package, physical; /* socket; physical core in it */
-    size_t number;         /* in masks */
+    int number;            /* in masks */
 } core;
 
-bool ith_cores_allowed(cpu_set_t *mask)
+/* ---- Sets ------------------------------------------------------------------------------------------------------ */
+
+bool ith_cores_have(const ith_core_set *set, int number)
 {
-    CPU_ZERO(mask);
-    return !sched_getaffinity(0, sizeof *mask, mask);
+    return CPU_ISSET_S((size_t)number, sizeof *set, set->parts);
 }
 
+int ith_cores_count(const ith_core_set *set)
+{
+    return CPU_COUNT_S(sizeof *set, set->parts);
+}
+
+void ith_cores_add(ith_core_set *set, int number)
+{
+    CPU_SET_S((size_t)number, sizeof *set, set->parts);
+}
+
+void ith_cores_add_all(ith_core_set *set, const ith_core_set *other)
+{
+    CPU_OR_S(sizeof *set, set->parts, set->parts, other->parts);
+}
+
+static ith_core_set common_to(const ith_core_set *a, const ith_core_set *b)
+{
+    ith_core_set both;
+    CPU_AND_S(sizeof both, both.parts, a->parts, b->parts);
+    return both;
+}
+
+/* The cores of a set that are not in another one. */
+static ith_core_set without(const ith_core_set *set, const ith_core_set *other)
+{
+    const ith_core_set both = common_to(set, other);
+    ith_core_set rest;
+    CPU_XOR_S(sizeof rest, rest.parts, set->parts, both.parts);
+    return rest;
+}
+
+bool ith_cores_allowed(pid_t process, ith_core_set *set)
+{
+    const bool known = !sched_getaffinity(process, sizeof *set, set->parts);
+    if (!known)
+        *set = (ith_core_set){0};
+    return known;
+}
+
+/* ---- Order ----------------------------------------------------------------------------------------------------- */
+
 /* A number that Linux tells about a core; 0 if it does not. */
-static int topology(size_t number, const char *name)
+static int topology(int number, const char *name)
 {
     char path[128];
     int value = 0;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/%s", number, name);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", number, name);
     FILE *file = fopen(path, "re");
     if (!file)
         return 0;
@@ -44,99 +86,107 @@ static int compare(const void *a, const void *b)
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-/* Lists the cores of all masks in the order in which they are given away. Returns their number. */
-static int list_cores(const cpu_set_t *masks, int count, core *cores)
+/* Lists the cores of all masks in the order in which they are given away. Sets *total to their number. NULL if there is
+ * no memory. The caller frees the list. */
+static core *list_cores(const ith_core_set *masks, int count, int *total)
 {
-    int found = 0;
-    cpu_set_t all;
-    CPU_ZERO(&all);
+    ith_core_set all = {0};
     for (int i = 0; i < count; i++)
-        CPU_OR(&all, &all, &masks[i]);
-    for (size_t number = 0; number < CPU_SETSIZE; number++)
-        if (CPU_ISSET(number, &all))
-            cores[found++] = (core){topology(number, "physical_package_id"), topology(number, "core_id"), number};
-    qsort(cores, (size_t)found, sizeof *cores, compare);
-    return found;
+        ith_cores_add_all(&all, &masks[i]);
+    core *cores = calloc((size_t)ith_cores_count(&all) + 1, sizeof *cores);
+    *total = 0;
+    for (int number = 0; number < ITH_CORES_MOST && cores; number++)
+        if (ith_cores_have(&all, number))
+            cores[(*total)++] = (core){topology(number, "physical_package_id"), topology(number, "core_id"), number};
+    if (cores)
+        qsort(cores, (size_t)*total, sizeof *cores, compare);
+    return cores;
 }
 
+/* ---- Division -------------------------------------------------------------------------------------------------- */
+
 /* The number of processes from `first` on whose masks have a core of `free`. */
-static int count_rivals(const cpu_set_t *masks, int count, int first, const cpu_set_t *free)
+static int count_rivals(const ith_core_set *masks, int count, int first, const ith_core_set *free)
 {
     int rivals = 0;
     for (int i = first; i < count; i++) {
-        cpu_set_t common;
-        CPU_AND(&common, &masks[i], free);
-        rivals += CPU_COUNT(&common) > 0;
+        const ith_core_set common = common_to(&masks[i], free);
+        rivals += ith_cores_count(&common) > 0;
     }
     return rivals;
 }
 
 /* Gives a process cores of `from`, in the order of the list, until it has `count`. */
-static void take(const core *cores, int total, const cpu_set_t *from, int count, cpu_set_t *mine)
+static void take(const core *cores, int total, const ith_core_set *from, int count, ith_core_set *mine)
 {
-    for (int i = 0; i < total && CPU_COUNT(mine) < count; i++)
-        if (CPU_ISSET(cores[i].number, from))
-            CPU_SET(cores[i].number, mine);
+    int missing = count - ith_cores_count(mine);
+    for (int i = 0; i < total && missing > 0; i++)
+        if (ith_cores_have(from, cores[i].number) && !ith_cores_have(mine, cores[i].number)) {
+            ith_cores_add(mine, cores[i].number);
+            missing--;
+        }
 }
 
 /* The cores of `free` that no process from `first` on may use. */
-static cpu_set_t find_uncontested(const cpu_set_t *masks, int count, int first, const cpu_set_t *free)
+static ith_core_set find_uncontested(const ith_core_set *masks, int count, int first, const ith_core_set *free)
 {
-    cpu_set_t result = *free, common;
-    for (int i = first; i < count; i++) {
-        CPU_AND(&common, &result, &masks[i]);
-        CPU_XOR(&result, &result, &common);
-    }
+    ith_core_set result = *free;
+    for (int i = first; i < count; i++)
+        result = without(&result, &masks[i]);
     return result;
 }
 
-bool ith_cores_divide(const cpu_set_t *masks, int count, int own, cpu_set_t *part)
+/* ith_cores_divide, with a list of all cores. */
+static bool divide(const ith_core_set *masks, int count, const core *cores, int total, int own, ith_core_set *part)
 {
-    core cores[CPU_SETSIZE];
-    int total = list_cores(masks, count, cores);
-    cpu_set_t given; /* cores that earlier processes have */
-    CPU_ZERO(&given);
-    *part = masks[own];
+    ith_core_set given = {0}; /* cores that earlier processes have */
     for (int i = 0; i < count; i++) {
-        cpu_set_t free, mine;
-        CPU_ZERO(&mine);
-        CPU_AND(&free, &masks[i], &given);
-        CPU_XOR(&free, &masks[i], &free);
-        if (!CPU_COUNT(&free)) {
-            *part = masks[own];
+        const ith_core_set left = without(&masks[i], &given);
+        ith_core_set mine = {0};
+        if (!ith_cores_count(&left))
             return false;
-        }
-        int rivals = count_rivals(masks, count, i, &free);
-        cpu_set_t uncontested = find_uncontested(masks, count, i + 1, &free);
+        const int rivals = count_rivals(masks, count, i, &left);
+        const ith_core_set uncontested = find_uncontested(masks, count, i + 1, &left);
         take(cores, total, &uncontested, total, &mine);
-        take(cores, total, &free, (CPU_COUNT(&free) + rivals - 1) / rivals, &mine);
-        CPU_OR(&given, &given, &mine);
+        take(cores, total, &left, (ith_cores_count(&left) + rivals - 1) / rivals, &mine);
+        ith_cores_add_all(&given, &mine);
         if (i == own)
             *part = mine;
     }
     return true;
 }
 
-bool ith_cores_pin(const cpu_set_t *part)
+bool ith_cores_divide(const ith_core_set *masks, int count, int own, ith_core_set *part)
+{
+    int total;
+    core *cores = list_cores(masks, count, &total);
+    const bool divided = cores && divide(masks, count, cores, total, own, part);
+    if (!divided)
+        *part = masks[own];
+    free(cores);
+    return divided;
+}
+
+bool ith_cores_pin(const ith_core_set *part)
 {
     if (getenv("OMP_PROC_BIND") || getenv("OMP_PLACES") || getenv("GOMP_CPU_AFFINITY"))
         return false;
-    return !sched_setaffinity(0, sizeof *part, part);
+    return !sched_setaffinity(0, sizeof *part, part->parts);
 }
 
-const char *ith_cores_print(const cpu_set_t *mask, char *text, size_t bytes)
+const char *ith_cores_print(const ith_core_set *mask, char *text, size_t bytes)
 {
     size_t length = 0;
     text[0] = '\0';
-    for (size_t first = 0; first < CPU_SETSIZE && length < bytes; first++) {
-        if (!CPU_ISSET(first, mask))
+    for (int first = 0; first < ITH_CORES_MOST && length < bytes; first++) {
+        if (!ith_cores_have(mask, first))
             continue;
-        size_t last = first;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, mask))
+        int last = first;
+        while (last + 1 < ITH_CORES_MOST && ith_cores_have(mask, last + 1))
             last++;
-        length += (size_t)snprintf(text + length, bytes - length, "%s%zu", length ? "," : "", first);
+        length += (size_t)snprintf(text + length, bytes - length, "%s%d", length ? "," : "", first);
         if (last > first && length < bytes)
-            length += (size_t)snprintf(text + length, bytes - length, "-%zu", last);
+            length += (size_t)snprintf(text + length, bytes - length, "-%d", last);
         first = last;
     }
     return text;

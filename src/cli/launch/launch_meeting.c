@@ -27,13 +27,13 @@ typedef struct process_record {
     int64_t pid, threads;              /* threads: the value of --threads; 0: not given */
     int64_t launcher_cores;            /* the number of cores that the parent of the process may use */
     uint64_t options[ITH_OPTIONS_MAX]; /* hashes of the values of all options */
-    cpu_set_t cores;                   /* the cores that the process may use */
+    ith_core_set cores;                /* the cores that the process may use */
 } process_record;
 
 /* The cores and threads of a process after the cores were shared out. */
 typedef struct process_place {
     int64_t threads, pinned, pid;
-    cpu_set_t cores;
+    ith_core_set cores;
 } process_place;
 
 static process_record make_record(const ith_launch *launch, const ith_launch_work *work, bool failed)
@@ -47,9 +47,10 @@ static process_record make_record(const ith_launch *launch, const ith_launch_wor
     mine.number = launch->launcher.process, mine.processes = launch->launcher.processes;
     mine.pid = getpid();
     mine.threads = launch->threads;
-    ith_cores_allowed(&mine.cores);
-    cpu_set_t parent;
-    mine.launcher_cores = sched_getaffinity(getppid(), sizeof parent, &parent) ? 0 : CPU_COUNT(&parent);
+    ith_core_set parent;
+    ith_cores_allowed(0, &mine.cores);
+    ith_cores_allowed(getppid(), &parent);
+    mine.launcher_cores = ith_cores_count(&parent);
     for (int i = 0; options && i < options->count; i++)
         mine.options[i] = ith_option_hash(options, i);
     return mine;
@@ -132,7 +133,7 @@ static void compare_all(const ith_launch *launch, const ith_launch_work *work, c
 
 /* Lists the cores of the processes on this rank's host. Returns their number; *own becomes the index of this rank's
  * process among them. */
-static int list_masks(const ith_comm *comm, const process_record *all, cpu_set_t *masks, int *own)
+static int list_masks(const ith_comm *comm, const process_record *all, ith_core_set *masks, int *own)
 {
     int count = 0;
     ith_place here = ITH_PLACE_INIT, other = ITH_PLACE_INIT;
@@ -151,12 +152,12 @@ static int list_masks(const ith_comm *comm, const process_record *all, cpu_set_t
 /* The threads of one of `processes` processes without --threads: one for each core of its part. */
 static int default_threads(const process_place *place, int processes)
 {
-    int cores = CPU_COUNT(&place->cores);
+    int cores = ith_cores_count(&place->cores);
     return place->pinned ? cores : cores > processes ? cores / processes : 1;
 }
 
 /* Gives this rank its part of the cores of its host. */
-static process_place take_cores(const ith_comm *comm, const process_record *all, cpu_set_t *masks)
+static process_place take_cores(const ith_comm *comm, const process_record *all, ith_core_set *masks)
 {
     int own = 0, count = list_masks(comm, all, masks, &own), asked = (int)all[ith_comm_rank(comm)].threads;
     if (!asked)
@@ -166,7 +167,7 @@ static process_place take_cores(const ith_comm *comm, const process_record *all,
     memset(&place, 0, sizeof place);
     place.pid = mine->pid;
     bool divided = ith_cores_divide(masks, count, own, &place.cores);
-    bool whole = CPU_EQUAL(&place.cores, &mine->cores);
+    bool whole = !memcmp(&place.cores, &mine->cores, sizeof place.cores);
     place.pinned = divided && (whole || ith_cores_pin(&place.cores));
     place.threads = asked ? asked : default_threads(&place, count);
     return place;
@@ -189,13 +190,12 @@ static void take_threads(const ith_comm *comm, int threads)
 static int count_used(const ith_comm *comm, const process_record *all, int rank)
 {
     ith_place here = ITH_PLACE_INIT, other = ITH_PLACE_INIT;
-    cpu_set_t used;
-    CPU_ZERO(&used);
+    ith_core_set used = {0};
     ith_comm_place(comm, rank, &here);
     for (int i = 0; i < ith_comm_size(comm); i++)
         if (!ith_comm_place(comm, i, &other) && other.host == here.host)
-            CPU_OR(&used, &used, &all[i].cores);
-    return CPU_COUNT(&used);
+            ith_cores_add_all(&used, &all[i].cores);
+    return ith_cores_count(&used);
 }
 
 /* Warns if a launcher has bound a process to one core and leaves others of the host idle, as Open MPI does with up to
@@ -205,7 +205,7 @@ static void warn_of_binding(const ith_comm *comm, const process_record *all)
     for (int rank = 0; rank < ith_comm_size(comm); rank++) {
         ith_place place = ITH_PLACE_INIT;
         const int used = count_used(comm, all, rank);
-        if (CPU_COUNT(&all[rank].cores) != 1 || all[rank].threads == 1 || used >= all[rank].launcher_cores)
+        if (ith_cores_count(&all[rank].cores) != 1 || all[rank].threads == 1 || used >= all[rank].launcher_cores)
             continue;
         ith_comm_place(comm, rank, &place);
         fprintf(stderr,
@@ -250,7 +250,7 @@ void ith_launch_map_here(const ith_launch *launch)
     ith_place place = ITH_PLACE_INIT;
     process_place own = {.pinned = true, .pid = getpid()};
     ith_comm_place(NULL, 0, &place);
-    ith_cores_allowed(&own.cores);
+    ith_cores_allowed(0, &own.cores);
     own.threads = ith_cli_threads(launch->threads);
     print_head();
     print_line(&place, 0, launch->ranks - 1, &own);
@@ -263,7 +263,7 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
                               ith_launch_threads *threads)
 {
     int ranks = ith_comm_size(comm);
-    cpu_set_t *masks = calloc((size_t)ranks, sizeof *masks);
+    ith_core_set *masks = calloc((size_t)ranks, sizeof *masks);
     process_place *places = calloc((size_t)ranks, sizeof *places);
     ith_status status = ITH_ERR_MEMORY;
     if (masks && places) {
