@@ -10,9 +10,9 @@
 
 /* Writes a reason, and returns it. */
 __attribute__((format(printf, 2, 3))) const char *ith_because(char reason[ITH_REASON_BYTES], const char *format, ...);
-/* Checks a number of things, each of `bytes` bytes. name: of the argument. */
+/* Checks a number of items, each of `bytes` bytes. name: of the argument. */
 const char *ith_wrong_number(const char *name, int64_t number, int64_t bytes, char reason[ITH_REASON_BYTES]);
-/* Checks that memory is given if there is a number of things in it. The names are those of the arguments. */
+/* Checks that memory is not NULL, unless number is 0. name, number_name: of the two arguments. */
 const char *ith_wrong_memory(const char *name, const void *memory, const char *number_name, int64_t number,
                              char reason[ITH_REASON_BYTES]);
 /* Checks a list of transfers. name: "sends" or "receives". */
