@@ -173,8 +173,9 @@ ITH_API int64_t ith_dtype_row_bytes(ith_dtype type, int64_t count);
 /* The name of an element type: "f32", "bf16", ...; "none" for any unknown type. */
 ITH_API const char *ith_dtype_name(ith_dtype type);
 
-/* The functions with which the library allocates its memory. Both must be safe to call from several threads. The list
- * of modules, modules themselves, the C library, OpenMP and drivers of devices have memory of their own. */
+/* The functions with which the library allocates its memory. Both must be safe to call from several threads. Memory
+ * that is not aligned as asked for is released, and the call fails with ITH_ERR_MEMORY. The list of modules, modules
+ * themselves, the C library, OpenMP and drivers of devices have memory of their own. */
 typedef struct ith_allocator {
     size_t struct_size;
     void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: no memory; alignment is a power of two */

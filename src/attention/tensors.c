@@ -51,6 +51,17 @@ static ith_status check_address(const ith_attn_setting *s, int tensor, const ith
     return ITH_OK;
 }
 
+/* Refuses an output that overlaps another tensor. Only q, k, v and o have rows, which may lie side by side. */
+static ith_status refuse_overlap(ith_context *context, int written, int other)
+{
+    const bool have_rows = written <= ITH_TENSOR_O && other <= ITH_TENSOR_O;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s overlaps %s in memory%s", ith_extent_name(written),
+                    ith_extent_name(other),
+                    have_rows ? "; both may lie in one buffer only with equal row strides, batch strides that are "
+                                "multiples of them, and columns of their own"
+                              : ", and must not");
+}
+
 /* Refuses o or lse if it overlaps another tensor. */
 static ith_status check_outputs(const ith_attn_setting *s, const ith_extents *all)
 {
@@ -58,10 +69,7 @@ static ith_status check_outputs(const ith_attn_setting *s, const ith_extents *al
         for (int i = 0; i < ITH_EXTENTS; i++)
             if (i != written && !(i == ITH_TENSOR_Q && o_is_q(all)) &&
                 ith_extents_overlap(&all->of[written], &all->of[i]))
-                return ith_fail(s->context, ITH_ERR_ARGUMENT,
-                                "%s overlaps %s in memory; both may lie in one buffer only with equal row strides, "
-                                "batch strides that are multiples of them, and columns of their own",
-                                ith_extent_name(written), ith_extent_name(i));
+                return refuse_overlap(s->context, written, i);
     return ITH_OK;
 }
 

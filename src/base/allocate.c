@@ -76,6 +76,17 @@ ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
     return ITH_SIZED_FILL(context, ith_memory_use, ITH_MEMORY_USE_INIT, use, &now);
 }
 
+void *ith_allocator_take(const ith_allocator *allocator, size_t bytes, const char **reason)
+{
+    void *block = allocator->allocate(allocator->user, bytes, ITH_ALIGNMENT);
+    *reason = "out of memory";
+    if (!block || (uintptr_t)block % ITH_ALIGNMENT == 0)
+        return block;
+    *reason = "ith_allocator.allocate ignored the alignment of 64 bytes";
+    allocator->release(allocator->user, block);
+    return NULL;
+}
+
 /* ---- Memory: a block is preceded by one aligned header that holds its size ------------------------------------- */
 
 static void count_add(ith_memory_count *count, int64_t bytes)
@@ -96,9 +107,10 @@ void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const c
                  (long long)count, (long long)size_bytes);
         return NULL;
     }
-    char *block = context->allocator.allocate(context->allocator.user, (size_t)total, ITH_ALIGNMENT);
+    const char *reason;
+    char *block = ith_allocator_take(&context->allocator, (size_t)total, &reason);
     if (!block) {
-        ith_fail(context, ITH_ERR_MEMORY, "out of memory for %s: %.1f MiB asked for, %.1f MiB in use", what,
+        ith_fail(context, ITH_ERR_MEMORY, "%s for %s: %.1f MiB asked for, %.1f MiB in use", reason, what,
                  (double)bytes / 1048576.0, (double)atomic_load(&context->family->count.current_bytes) / 1048576.0);
         return NULL;
     }

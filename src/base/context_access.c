@@ -62,11 +62,12 @@ ith_parallel_fn ith_context_parallel(const ith_context *context, void **user)
 
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what)
 {
+    const char *reason = "out of memory";
     void *block = NULL;
     if (bytes >= 0)
-        block = context->allocator.allocate(context->allocator.user, (size_t)bytes, ITH_ALIGNMENT);
+        block = ith_allocator_take(&context->allocator, (size_t)bytes, &reason);
     if (!block) {
-        ith_fail(context, ITH_ERR_MEMORY, "out of memory for %s: %.1f MiB asked for", what, (double)bytes / 1048576.0);
+        ith_fail(context, ITH_ERR_MEMORY, "%s for %s: %.1f MiB asked for", reason, what, (double)bytes / 1048576.0);
         return NULL;
     }
     return memset(block, 0, (size_t)bytes);

@@ -17,9 +17,9 @@
  * libithaca creates all roots, so contexts point to its variable in both libraries. */
 static atomic_long team_process;
 
-static ith_context *context_new(const ith_allocator *allocator)
+static ith_context *context_new(const ith_allocator *allocator, const char **reason)
 {
-    ith_context *context = allocator->allocate(allocator->user, sizeof *context, ITH_ALIGNMENT);
+    ith_context *context = ith_allocator_take(allocator, sizeof *context, reason);
     if (!context)
         return NULL;
     memset(context, 0, sizeof *context);
@@ -59,9 +59,10 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
         return status;
     if (!ith_cpu_limit(&allowed, sentence, sizeof sentence))
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "%s", sentence);
-    ith_context *context = context_new(&allocator);
+    const char *reason;
+    ith_context *context = context_new(&allocator, &reason);
     if (!context)
-        return ith_fail(NULL, ITH_ERR_MEMORY, "out of memory for a context");
+        return ith_fail(NULL, ITH_ERR_MEMORY, "%s for a context", reason);
     context->own.process = getpid();
     context->own.team_process = &team_process;
     context->root = context;
@@ -84,9 +85,10 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
         *out = NULL;
     if (!parent || !out)
         return ith_fail(parent, ITH_ERR_ARGUMENT, "%s is NULL", parent ? "out" : "parent");
-    ith_context *context = context_new(&parent->allocator);
+    const char *reason;
+    ith_context *context = context_new(&parent->allocator, &reason);
     if (!context)
-        return ith_fail(parent, ITH_ERR_MEMORY, "out of memory for a rank's context");
+        return ith_fail(parent, ITH_ERR_MEMORY, "%s for a rank's context", reason);
     context->log = parent->log;
     context->log_user = parent->log_user;
     context->log_level = parent->log_level;

@@ -10,6 +10,7 @@
  * group's first failure, and its error sentence goes into this rank's context. Wrong arguments end the group
  * (`ith_comm_refuse`), because the other ranks would wait for an operation that never comes. */
 #include "comm.h"
+#include "comm_arguments.h"
 #include "pairs.h"
 
 #include "../base/clock.h"
@@ -98,28 +99,13 @@ bool ith_comm_failed(const ith_comm *comm)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
-/* The reason why a list of transfers is refused; NULL if it is accepted. */
-static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks)
-{
-    if (count < 0 || (count > 0 && !list))
-        return "the number of transfers is negative, or the list is NULL";
-    for (int64_t i = 0; i < count; i++) {
-        if (list[i].peer < 0 || list[i].peer >= ranks)
-            return "a transfer's peer is not a rank of the group";
-        int64_t bytes = ith_region_bytes(&list[i].region);
-        if (bytes < 0 || (bytes > 0 && !list[i].region.data))
-            return "a region has negative or overflowing sizes, or is NULL";
-    }
-    return NULL;
-}
-
 /* Copies the regions that this rank sends to itself, so that the transport has only other ranks to serve. Returns the
  * reason why the exchange is refused; NULL if it is accepted. */
-static const char *copy_own(int rank, int ranks, const ith_operation *e)
+static const char *copy_own(int rank, int ranks, const ith_operation *e, char reason[ITH_REASON_BYTES])
 {
-    const char *wrong = wrong_list(e->sends, e->send_count, ranks);
+    const char *wrong = ith_wrong_list("sends", e->sends, e->send_count, ranks, reason);
     if (!wrong)
-        wrong = wrong_list(e->receives, e->receive_count, ranks);
+        wrong = ith_wrong_list("receives", e->receives, e->receive_count, ranks, reason);
     if (wrong)
         return wrong;
     if (e->stream)
@@ -194,7 +180,8 @@ static ith_operation describe(int64_t tag, const char *what, const ith_transfer 
 static ith_status post(ith_comm *comm, ith_operation *operation, ith_request **out)
 {
     const char *what = operation->what;
-    const char *wrong = out ? copy_own(ith_comm_rank(comm), ith_comm_size(comm), operation) : "out is NULL";
+    char reason[ITH_REASON_BYTES];
+    const char *wrong = out ? copy_own(ith_comm_rank(comm), ith_comm_size(comm), operation, reason) : "out is NULL";
     if (out)
         *out = NULL;
     if (wrong || !comm)
@@ -422,10 +409,14 @@ static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const vo
 
 ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all)
 {
-    int64_t total;
-    bool wrong = bytes < 0 || (bytes > 0 && (!mine || !all)) || !ith_size_mul(ith_comm_size(comm), bytes, &total);
+    char reason[ITH_REASON_BYTES];
+    const char *wrong = ith_wrong_number("bytes", bytes, ith_comm_size(comm), reason);
+    if (!wrong)
+        wrong = ith_wrong_memory("mine", mine, "bytes", bytes, reason);
+    if (!wrong)
+        wrong = ith_wrong_memory("all", all, "bytes", bytes, reason);
     if (wrong)
-        return ith_comm_refuse(comm, "an all-gather", "bytes is negative or too large, or a pointer is NULL");
+        return ith_comm_refuse(comm, "an all-gather", wrong);
     if (comm)
         return gather(comm, TAG_GATHER, "an all-gather", mine, bytes, all);
     if (bytes > 0)
@@ -453,10 +444,14 @@ static void reduce(const ith_comm *comm, float *values, int64_t count, ith_reduc
 /* Reduces comm->piece values at a time, so that the memory for the values of all ranks has a fixed size. */
 ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation)
 {
-    bool known = operation == ITH_REDUCE_SUM || operation == ITH_REDUCE_MAX;
-    bool wrong = count < 0 || (count > 0 && !values) || !known;
+    char reason[ITH_REASON_BYTES];
+    const char *wrong = ith_wrong_number("count", count, sizeof *values, reason);
+    if (!wrong)
+        wrong = ith_wrong_memory("values", values, "count", count, reason);
+    if (!wrong && operation != ITH_REDUCE_SUM && operation != ITH_REDUCE_MAX)
+        wrong = ith_because(reason, "operation is %d, and is no ith_reduce", (int)operation);
     if (wrong)
-        return ith_comm_refuse(comm, "an all-reduce", "count is negative, values is NULL, or the operation is unknown");
+        return ith_comm_refuse(comm, "an all-reduce", wrong);
     bool entered = ith_comm_enter_operation(comm);
     ith_status status = ITH_OK;
     int64_t done = 0;
@@ -475,9 +470,14 @@ ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_
 
 ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root)
 {
-    if (bytes < 0 || (bytes > 0 && !data) || root < 0 || root >= ith_comm_size(comm))
-        return ith_comm_refuse(comm, "a broadcast",
-                               "bytes is negative, data is NULL, or root is not a rank of the group");
+    char reason[ITH_REASON_BYTES];
+    const char *wrong = ith_wrong_number("bytes", bytes, 1, reason);
+    if (!wrong)
+        wrong = ith_wrong_memory("data", data, "bytes", bytes, reason);
+    if (!wrong && (root < 0 || root >= ith_comm_size(comm)))
+        wrong = ith_because(reason, "root is %d, and the group has ranks 0 to %d", root, ith_comm_size(comm) - 1);
+    if (wrong)
+        return ith_comm_refuse(comm, "a broadcast", wrong);
     if (!comm)
         return ITH_OK;
     int64_t sends = 0, receives = comm->rank != root;

@@ -66,7 +66,7 @@ static double take_unit(void *user, const ith_walker *w, const char *name, doubl
     ith_simulator *s = user;
     const int rank = rank_of(w);
     double begin = w->sum.now;
-    *seconds *= stretch(s, rank);
+    *seconds *= stretch(s, rank) * s->own_turns;
     if (s->slots) {
         double *host = s->slots + rank / s->price->view->unit_ranks * s->host_slots, *first = host;
         for (int64_t i = 1; i < s->host_slots; i++)
@@ -476,6 +476,7 @@ ith_status ith_simulator_run(ith_context *context, const ith_price *price, const
     ith_arena arena = {0};
     s.barrier = ith_price_latency(price);
     s.host_slots = ith_max64(price->view->machine.host_units / price->units, 1);
+    s.own_turns = fmax((double)price->units / (double)price->view->machine.host_units, 1);
     lay_out(&s, &arena);
     ith_status status = ith_arena_allocate_zero(context, &arena, "a simulation");
     if (status)

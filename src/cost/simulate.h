@@ -65,6 +65,7 @@ typedef struct ith_simulator {
     ith_axis_post *axes;               /* [ring][ITH_POSTS_KEPT] */
     ith_meeting all, *rings;           /* [ulysses] */
     int64_t host_slots;                /* ranks that can work on a host at the same time */
+    double own_turns;                  /* threads of a rank over the units of its host, at least 1: they take turns */
     double *slots; /* [hosts][host_slots]: the time from which each is free; NULL: there are enough */
     double *links[ITH_MACHINE_LEVELS]; /* [groups]: the time from which the link of a group of ranks is free */
 } ith_simulator;

@@ -38,7 +38,7 @@ static const ith_dtype kinds[] = {[0] = ITH_F32,   [1] = ITH_F16,   [2] = ITH_Q4
 static const char *const unread_kinds[] = {
     [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
     [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [29] = "IQ1_M",
-    [34] = "TQ1_0", [35] = "TQ2_0", [39] = "MXFP4",   [40] = "NVFP4"};
+    [34] = "TQ1_0", [35] = "TQ2_0", [39] = "MXFP4",   [40] = "NVFP4",  [41] = "Q1_0"};
 #define KNOWN_KINDS "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K and IQ4_NL are known"
 
 /* The bytes of a number of the metadata; 0 for strings, arrays and unknown types. */
@@ -385,10 +385,14 @@ static ith_status take_counts(reader *r, uint64_t *tensors, uint64_t *pairs)
     ith_status status = skip(r, sizeof ITH_GGUF_MAGIC - 1);
     if (!status)
         status = take_u32(r, &version);
+    if (!status && version && !(version & 0xffff))
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "%s: a GGUF file of version %u with big-endian numbers; they must be little-endian: "
+                        "gguf-convert-endian of the Python package gguf converts them",
+                        r->file->path, version >> 24);
     if (!status && version != VERSION)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: a GGUF file of version %u%s; version %d is needed",
-                        r->file->path, version & 0xffff ? version : version >> 24,
-                        version & 0xffff ? "" : " with the bytes of numbers turned round", VERSION);
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: a GGUF file of version %u; version %d is needed",
+                        r->file->path, version, VERSION);
     if (!status)
         status = take_number(r, 8, tensors);
     if (!status)

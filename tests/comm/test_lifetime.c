@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "support/in_rank.h"
 #include "support/memory.h"
 #include "support/rank_group.h"
+#include "support/refused.h"
 #include "support/times.h"
 
 /* ---- Any order of destruction ---------------------------------------------------------------------------------- */
@@ -138,6 +140,48 @@ static ith_status do_nothing(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context, (void)comm, (void)user;
     return ITH_OK;
+}
+
+/* The memory of odd_allocate is aligned to half of what is asked for, once the call with the number `at` has come. */
+typedef struct odd_allocator {
+    int at, calls, held;
+} odd_allocator;
+
+static void *odd_allocate(void *user, size_t bytes, size_t alignment)
+{
+    odd_allocator *odd = user;
+    char *block = aligned_alloc(alignment, (bytes / alignment + 2) * alignment);
+    assert_non_null(block);
+    const size_t offset = ++odd->calls >= odd->at ? alignment / 2 : 0;
+    odd->held++;
+    return block + offset;
+}
+
+static void odd_release(void *user, void *pointer)
+{
+    odd_allocator *odd = user;
+    odd->held--;
+    free((char *)pointer - (uintptr_t)pointer % 64);
+}
+
+/* An allocator that ignores the alignment, as a plain malloc does. */
+static void misaligned_memory_is_refused(void **state)
+{
+    (void)state;
+    odd_allocator odd = {.at = 1};
+    ith_allocator allocator = {sizeof allocator, odd_allocate, odd_release, &odd};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *own = NULL, *clone = NULL;
+    options.allocator = &allocator;
+    REFUSED_AS(ITH_ERR_MEMORY, NULL, "alignment", ith_context_create(&options, &own));
+    odd = (odd_allocator){.at = 2};
+    assert_int_equal(ith_context_create(&options, &own), ITH_OK);
+    REFUSED_AS(ITH_ERR_MEMORY, own, "alignment", ith_context_clone(own, &clone));
+    REFUSED_AS(ITH_ERR_MEMORY, own, "alignment", ith_trace_start(own, 10));
+    assert_null(ith_alloc(own, 100, 1, "a test"));
+    assert_non_null(strstr(ith_context_error(own), "ignored the alignment of 64 bytes for a test"));
+    ith_context_destroy(&own);
+    assert_int_equal(odd.held, 0);
 }
 
 /* More threads than the process may have are refused before any is started. */
@@ -560,16 +604,27 @@ static void who_has_left_ends_no_sub_group(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_outlive_their_contexts),  cmocka_unit_test(clones_outlive_their_parent),
-        cmocka_unit_test(every_rank_has_its_own_context), cmocka_unit_test(who_is_no_rank_has_no_share),
-        cmocka_unit_test(nonsense_is_a_failure),          cmocka_unit_test(half_an_allocator_is_refused),
-        cmocka_unit_test(threads_have_a_limit),           cmocka_unit_test(who_gives_signs_of_life_is_not_dead),
-        cmocka_unit_test(who_has_left_gives_no_signs),    cmocka_unit_test(an_abort_names_its_rank),
-        cmocka_unit_test(large_groups_reduce_too),        cmocka_unit_test(what_is_no_failure_counts_as_an_abort),
-        cmocka_unit_test(sub_groups_have_the_time_limit), cmocka_unit_test(what_was_not_shared_is_not_unshared),
-        cmocka_unit_test(incomplete_tables_are_refused),  cmocka_unit_test(the_silent_rank_takes_part_and_is_late),
-        cmocka_unit_test(blocks_follow_from_places),      cmocka_unit_test(ranks_without_places_are_processes),
-        cmocka_unit_test(the_call_under_way_is_the_last), cmocka_unit_test(who_has_left_ends_no_sub_group),
+        cmocka_unit_test(groups_outlive_their_contexts),
+        cmocka_unit_test(clones_outlive_their_parent),
+        cmocka_unit_test(every_rank_has_its_own_context),
+        cmocka_unit_test(who_is_no_rank_has_no_share),
+        cmocka_unit_test(nonsense_is_a_failure),
+        cmocka_unit_test(half_an_allocator_is_refused),
+        cmocka_unit_test(misaligned_memory_is_refused),
+        cmocka_unit_test(threads_have_a_limit),
+        cmocka_unit_test(who_gives_signs_of_life_is_not_dead),
+        cmocka_unit_test(who_has_left_gives_no_signs),
+        cmocka_unit_test(an_abort_names_its_rank),
+        cmocka_unit_test(large_groups_reduce_too),
+        cmocka_unit_test(what_is_no_failure_counts_as_an_abort),
+        cmocka_unit_test(sub_groups_have_the_time_limit),
+        cmocka_unit_test(what_was_not_shared_is_not_unshared),
+        cmocka_unit_test(incomplete_tables_are_refused),
+        cmocka_unit_test(the_silent_rank_takes_part_and_is_late),
+        cmocka_unit_test(blocks_follow_from_places),
+        cmocka_unit_test(ranks_without_places_are_processes),
+        cmocka_unit_test(the_call_under_way_is_the_last),
+        cmocka_unit_test(who_has_left_ends_no_sub_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

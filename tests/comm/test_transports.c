@@ -629,12 +629,12 @@ static void one_rank_needs_no_communicator(void **state)
     receive.region.bytes = 2;
     REFUSED(NULL, "receives from itself", ith_comm_exchange(NULL, &send, 1, &receive, 1));
     send.peer = 1;
-    REFUSED(NULL, "not a rank", ith_comm_exchange(NULL, &send, 1, NULL, 0));
+    REFUSED(NULL, "sends[0].peer is 1", ith_comm_exchange(NULL, &send, 1, NULL, 0));
     request = (ith_request *)(void *)from;
     check(NULL, ith_comm_post(NULL, NULL, 0, NULL, 0, &request));
     assert_null(request);
     request = (ith_request *)(void *)from;
-    REFUSED(NULL, "not a rank", ith_comm_post(NULL, &send, 1, NULL, 0, &request));
+    REFUSED(NULL, "sends[0].peer is 1", ith_comm_post(NULL, &send, 1, NULL, 0, &request));
     assert_null(request);
     done = false;
     check(NULL, ith_comm_test(NULL, &request, &done));
@@ -646,10 +646,10 @@ static void one_rank_needs_no_communicator(void **state)
     check(NULL, ith_comm_allreduce(NULL, &value, 1, ITH_REDUCE_SUM));
     assert_true(value == 3);
     REFUSED(NULL, "values is NULL", ith_comm_allreduce(NULL, NULL, 1, ITH_REDUCE_SUM));
-    REFUSED(NULL, "unknown", ith_comm_allreduce(NULL, &value, 1, (ith_reduce)-1));
+    REFUSED(NULL, "operation is -1", ith_comm_allreduce(NULL, &value, 1, (ith_reduce)-1));
     check(NULL, ith_comm_allgather(NULL, from, 2, to));
     assert_memory_equal(to, "ab", 2);
-    REFUSED(NULL, "negative", ith_comm_allgather(NULL, from, -1, to));
+    REFUSED(NULL, "bytes is -1", ith_comm_allgather(NULL, from, -1, to));
     check(NULL, ith_comm_broadcast(NULL, from, 2, 0));
     REFUSED(NULL, "root", ith_comm_broadcast(NULL, from, 2, 1));
     check(NULL, ith_comm_barrier(NULL));

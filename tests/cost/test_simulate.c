@@ -168,6 +168,23 @@ static void test_turns(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* A rank has more threads than its host has units: its threads take turns, too. */
+static void test_turns_of_threads(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.levels[0].shares_memory = true, s.levels[0].ranks = 0, s.machine.level_count = 1;
+    s.options.strategy = ITH_STRATEGY_ULYSSES;
+    s.machine.host_units = 2, s.machine.rank_units = 2;
+    const double four = simulate(&s, 4).seconds;
+    s.machine.rank_units = 8;
+    within(simulate(&s, 4).seconds, four, 0.01);
+    s.options.strategy = ITH_STRATEGY_SINGLE;
+    within(simulate(&s, 1).seconds, predict(&s, 1).seconds, 0.01);
+    ith_context_destroy(&s.context);
+}
+
 /* Of five heads one rank has two, and three have one. All ranks agree before the execution and after it. */
 static void test_uneven_work(void **state)
 {
@@ -448,6 +465,7 @@ int main(void)
                                        cmocka_unit_test(test_replicated_keys),
                                        cmocka_unit_test(test_a_shared_link),
                                        cmocka_unit_test(test_turns),
+                                       cmocka_unit_test(test_turns_of_threads),
                                        cmocka_unit_test(test_uneven_work),
                                        cmocka_unit_test(test_a_slow_rank),
                                        cmocka_unit_test(test_jitter),

@@ -371,6 +371,38 @@ static void answers_of_callbacks(void **state)
     check(context, ith_pipeline_generate(pipeline, NULL, &o, NULL));
 }
 
+/* A pipeline, and whether tokenizes_meanwhile is under way, which may be called while it calls the library. */
+typedef struct asker {
+    ith_pipeline *pipeline;
+    bool asking;
+} asker;
+
+static bool tokenizes_meanwhile(void *user)
+{
+    asker *a = user;
+    int32_t ids[512];
+    int64_t count = 0;
+    if (a->asking)
+        return false;
+    a->asking = true;
+    check(context, ith_pipeline_tokenize(a->pipeline, "a", ids, &count));
+    assert_true(count > 1);
+    a->asking = false;
+    return false;
+}
+
+/* should_stop is also called while the run reads the tokenizer. */
+static void should_stop_uses_the_tokenizer(void **state)
+{
+    (void)state;
+    asker a = {.asking = false};
+    ith_generate_options o = small_run();
+    check(context, ith_pipeline_open(context, MODEL, &a.pipeline));
+    o.should_stop = tokenizes_meanwhile, o.user = &a;
+    check(context, ith_pipeline_generate(a.pipeline, NULL, &o, NULL));
+    ith_pipeline_close(&a.pipeline);
+}
+
 /* ---- files.h --------------------------------------------------------------------------------------------------- */
 
 static void tensor_files(void **state)
@@ -520,6 +552,7 @@ int main(void)
         cmocka_unit_test(outputs_of_runs),
         cmocka_unit_test(attention_of_runs),
         cmocka_unit_test(answers_of_callbacks),
+        cmocka_unit_test(should_stop_uses_the_tokenizer),
         cmocka_unit_test(tensor_files),
         cmocka_unit_test(wrong_tensors),
         cmocka_unit_test(writing),

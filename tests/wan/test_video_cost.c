@@ -657,6 +657,21 @@ static void a_simulation_has_the_layers(void **state)
                   ith_video_simulate(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, &simulation, NULL, NULL, &got));
 }
 
+/* A rank has more threads than its host has units. */
+static void a_simulation_with_too_many_threads(void **state)
+{
+    (void)state;
+    video_scene s;
+    video_scene_set(&s, false);
+    ith_video_problem p = small();
+    ith_video_cost got = ITH_VIDEO_COST_INIT;
+    p.threads = 8 * (int)s.machine.host_units;
+    const ith_video_cost model = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    check(context, ith_video_simulate(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, NULL, &got));
+    assert_true(fabs(got.attention_seconds / model.attention_seconds - 1) < 0.02);
+    assert_true(fabs(got.step_seconds / model.step_seconds - 1) < 0.02);
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
@@ -718,6 +733,7 @@ int main(void)
         cmocka_unit_test(wrong_sizes_are_refused),
         cmocka_unit_test(a_list_has_the_costs_of_its_plans),
         cmocka_unit_test(a_simulation_has_the_layers),
+        cmocka_unit_test(a_simulation_with_too_many_threads),
         cmocka_unit_test(calls_cost_what_they_take),
         cmocka_unit_test(wrong_arguments_are_refused),
     };

@@ -45,6 +45,8 @@ static ith_status load_embedded(ith_context *context, const ith_source *source, 
     return status;
 }
 
+/* While the tokenizer is read, the caller's should_stop may call functions of the pipeline that read it, too: then the
+ * one that was complete first stays. */
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context)
 {
     if (pipeline->tokenizer)
@@ -52,15 +54,22 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
     const ith_sources *sources = &pipeline->model->sources;
     const ith_source *text = &sources->parts[ITH_PART_TEXT];
     const char *path = sources->tokenizer ? sources->tokenizer : text->paths[0];
-    ith_status status = sources->tokenizer ? ith_tokenizer_load(context, path, &pipeline->tokenizer)
-                                           : load_embedded(context, text, &pipeline->tokenizer);
-    if (status || ith_tokenizer_vocab(pipeline->tokenizer) <= pipeline->model->text.vocab)
+    ith_tokenizer *tokenizer = NULL;
+    ith_status status =
+        sources->tokenizer ? ith_tokenizer_load(context, path, &tokenizer) : load_embedded(context, text, &tokenizer);
+    if (status)
         return status;
-    int64_t pieces = ith_tokenizer_vocab(pipeline->tokenizer);
-    ith_tokenizer_free(context, &pipeline->tokenizer);
+    const int64_t pieces = ith_tokenizer_vocab(tokenizer), vocab = pipeline->model->text.vocab;
+    if (pieces <= vocab && !pipeline->tokenizer) {
+        pipeline->tokenizer = tokenizer;
+        return ITH_OK;
+    }
+    ith_tokenizer_free(context, &tokenizer);
+    if (pieces <= vocab)
+        return ITH_OK;
     return ith_fail(context, ITH_ERR_FORMAT,
                     "%s: the tokenizer's %lld pieces are more than the text encoder's vocabulary of %lld", path,
-                    (long long)pieces, (long long)pipeline->model->text.vocab);
+                    (long long)pieces, (long long)vocab);
 }
 
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context)

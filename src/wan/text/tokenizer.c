@@ -155,14 +155,16 @@ ith_status ith_tokenizer_load(ith_context *context, const char *path, ith_tokeni
 {
     struct stat info;
     const bool is_file = !stat(ith_lent_path(context, path), &info) && !S_ISDIR(info.st_mode);
-    *out = new_tokenizer(context);
-    ith_status status = !*out                       ? ITH_ERR_MEMORY
-                        : !is_file                  ? load_folder(context, path, *out)
-                        : ith_suffix(path, ".gguf") ? load_gguf(context, path, *out)
-                        : ith_suffix(path, ".json") ? load_json(context, path, *out)
-                                                    : load_pieces(context, path, *out);
+    ith_tokenizer *tokenizer = new_tokenizer(context);
+    *out = NULL;
+    ith_status status = !tokenizer                  ? ITH_ERR_MEMORY
+                        : !is_file                  ? load_folder(context, path, tokenizer)
+                        : ith_suffix(path, ".gguf") ? load_gguf(context, path, tokenizer)
+                        : ith_suffix(path, ".json") ? load_json(context, path, tokenizer)
+                                                    : load_pieces(context, path, tokenizer);
     if (status)
-        ith_tokenizer_free(context, out);
+        ith_tokenizer_free(context, &tokenizer);
+    *out = tokenizer;
     return status;
 }
 

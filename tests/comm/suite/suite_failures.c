@@ -139,6 +139,12 @@ static ith_status wrong_call(ith_comm *comm, int which)
     case 13: return ith_comm_broadcast(comm, &value, 4, ranks);
     case 14: return ith_comm_broadcast(comm, NULL, 4, 0);
     case 15: return ith_comm_split(comm, 0, 0, NULL);
+    case 16: return ith_comm_allreduce(comm, &value, INT64_MAX, ITH_REDUCE_SUM);
+    case 17: return ith_comm_exchange(comm, &alone, INT64_MAX, NULL, 0);
+    case 18: return ith_comm_allgather(comm, NULL, 4, &value);
+    case 19: return ith_comm_allgather(comm, &value, 4, NULL);
+    case 20: return ith_comm_broadcast(comm, &value, -4, 0);
+    case 21: return ith_comm_allreduce(comm, &value, -1, ITH_REDUCE_SUM);
     default:
         for (int i = 0; i <= 4096; i++) { /* more requests than any transport has */
             ith_status status = ith_comm_post(comm, NULL, 0, NULL, 0, &request);
@@ -149,13 +155,39 @@ static ith_status wrong_call(ith_comm *comm, int which)
     }
 }
 
-#define WRONG_CALLS 17
+/* What the sentence about each wrong call says. Where requests stay in flight, the transport may refuse them first. */
+static const char *const wrong_words[] = {"sends[0].peer is ",
+                                          "the sizes of receives[0].region are negative",
+                                          "sends[0].region.data is NULL",
+                                          "or their product does not fit",
+                                          "sends is NULL, and their number is 1",
+                                          "sends[0].peer is -1",
+                                          "the number of sends is -1, and must be 0 or more",
+                                          "the regions that the rank sends to itself",
+                                          "out is NULL",
+                                          "values is NULL, and count is 1",
+                                          "operation is 7, and is no ith_reduce",
+                                          "bytes is -4, and must be 0 or more",
+                                          "bytes is ",
+                                          "root is ",
+                                          "data is NULL, and bytes is 4",
+                                          "out is NULL",
+                                          "count is 9223372036854775807, more than memory holds",
+                                          "the number of sends is 9223372036854775807, more than memory holds",
+                                          "mine is NULL, and bytes is 4",
+                                          "all is NULL, and bytes is 4",
+                                          "bytes is -4, and must be 0 or more",
+                                          "count is -1, and must be 0 or more",
+                                          ""};
+
+#define WRONG_CALLS (int)(sizeof wrong_words / sizeof *wrong_words)
 
 /* Rank 0 makes the wrong call, and the others wait for it in a barrier. */
 static ith_status wrong_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    ith_status status = ith_comm_rank(comm) == 0 ? wrong_call(comm, *(int *)user) : ith_comm_barrier(comm);
-    SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && says(context, "rank 0"));
+    const int which = *(int *)user;
+    ith_status status = ith_comm_rank(comm) == 0 ? wrong_call(comm, which) : ith_comm_barrier(comm);
+    SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && says(context, "rank 0") && says(context, wrong_words[which]));
     return ITH_OK;
 }
 
