@@ -5,7 +5,7 @@
 #include "../../base/size.h"
 #include "../sample/noise.h"
 #include "../vae/vae_decoder.h"
-#include "video_measure.h"
+#include "video_meter.h"
 
 #include <math.h>
 #include <omp.h>

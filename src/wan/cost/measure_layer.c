@@ -7,7 +7,7 @@
 #include "../dit/dit_workspace.h"
 #include "../run/denoise/denoise_choice.h"
 #include "../sample/noise.h"
-#include "video_measure.h"
+#include "video_meter.h"
 
 #include <math.h>
 #include <omp.h>

@@ -7,6 +7,7 @@
 #include "../../base/sized.h"
 #include "../run/denoise/denoise_choice.h"
 #include "../run/request.h"
+#include "video_problem.h"
 
 static void put_dit(const ith_video_problem *p, ith_dit_config *out)
 {

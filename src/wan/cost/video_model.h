@@ -19,8 +19,6 @@ typedef struct ith_video_model {
     int64_t counts[2]; /* tokens of the prompt, and of the negative prompt */
 } ith_video_model;
 
-/* Checks a problem whose fields have been read. */
-ith_status ith_video_problem_check(ith_context *context, const ith_video_problem *problem);
 /* Reads and checks the caller's problem: *full gets all its fields, *out the model. cfg AUTO: BATCH. */
 ith_status ith_video_model_make(ith_context *context, const ith_video_problem *given, ith_cfg cfg,
                                 ith_video_problem *full, ith_video_model *out);

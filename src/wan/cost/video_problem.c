@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Video problems: by the name of a published model, and of an open checkpoint (ithaca/video_cost.h). */
-#include "video_model.h"
+#include "video_problem.h"
 
 #include "../../base/context.h"
 #include "../../base/size.h"

@@ -4,7 +4,7 @@
 #define ITH_WAN_TEXT_ATTENTION_H
 
 #include "../../base/arena.h"
-#include "text_encoder.h"
+#include "text_config.h"
 
 /* Returns the bucket, 0 <= bucket < buckets, of a key at distance = (index of the key) - (index of the query). */
 int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance);

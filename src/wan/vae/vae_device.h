@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder of the autoencoder on a device (kernels/device_conv.h), for latents of one size.
  *
- * The decoder on the processor (vae_decoder.c) has the same layers, in the same order. A latent frame passes through
+ * The decoder on the processor (vae_decode.c) has the same layers, in the same order. A latent frame passes through
  * them as a whole: all frames that it has become at a level are computed by one call. Numbers that pass from layer to
  * layer by sums (x in vae_layers.h) are f32; operands of convolutions, and their results before they are added, have
  * one number type, F32 or BF16. The attention multiplies f32. */

@@ -17,6 +17,17 @@
 #include <stdatomic.h>
 #include <string.h>
 
+static bool is_interrupted(void *user)
+{
+    return ith_context_interrupted(user);
+}
+
+ith_status ith_vae_device_wait(const ith_vae_device *d)
+{
+    const ith_status status = ith_device_wait(d->context, d->stream, is_interrupted, d->context);
+    return status == ITH_ERR_INTERRUPTED ? ith_fail_interrupted(d->context) : status;
+}
+
 /* Memory of the host in which filters are converted. */
 typedef struct staging {
     char *filter; /* a whole filter as it is uploaded */

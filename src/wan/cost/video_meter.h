@@ -4,8 +4,8 @@
  * Times are measured with all threads of a rank or a process, which also wait for one another. If other programs have
  * taken the processor from them, they are measured with one thread too, and the first time counts unless it is more
  * than 1.5 times the second. */
-#ifndef ITH_WAN_VIDEO_MEASURE_H
-#define ITH_WAN_VIDEO_MEASURE_H
+#ifndef ITH_WAN_VIDEO_METER_H
+#define ITH_WAN_VIDEO_METER_H
 
 #include "stage_clock.h"
 #include "video_price.h"

@@ -22,17 +22,6 @@ typedef struct flow {
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
-static bool is_interrupted(void *user)
-{
-    return ith_context_interrupted(user);
-}
-
-ith_status ith_vae_device_wait(const ith_vae_device *d)
-{
-    const ith_status status = ith_device_wait(d->context, d->stream, is_interrupted, d->context);
-    return status == ITH_ERR_INTERRUPTED ? ith_fail_interrupted(d->context) : status;
-}
-
 /* Where the first frame of x lies that belongs to a call of a convolution. */
 static void *input_of(const ith_vae_device *d, const ith_vae_device_conv *c)
 {
