@@ -506,6 +506,7 @@ static void check_cut_file(ith_context *context, int kind)
         assert_int_equal(one_layer_apply(context, &layer, rows, x, y), ITH_ERR_IO);
         assert_non_null(strstr(ith_context_error(context), "model.safetensors"));
     }
+    assert_string_equal(ith_linear_read(layer.linear, ITH_F32, 0, TO, y), "model.safetensors");
     assert_int_equal(one_layer_make(context, WIDTH, TO, mapped, ITH_F32, NULL, operand_kinds[kind], true, &kept),
                      ITH_ERR_IO);
     one_layer_free(context, &layer);
