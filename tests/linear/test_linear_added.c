@@ -78,8 +78,8 @@ static void lay_out(scene *s, int kind)
     assert_int_equal(ith_linear_set_status(s->layer.set), ITH_OK);
 }
 
-/* Makes the layer of a scene, whose numbers must be set. */
-static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
+/* Makes the layer of a scene, whose numbers must be set, without its additions. */
+static void attach_weights(ith_context *context, scene *s, int kind, ith_linear_keep keep)
 {
     ith_linear_weight weights[MATRICES];
     s->layer = (one_layer){0};
@@ -95,6 +95,12 @@ static void attach(ith_context *context, scene *s, int kind, ith_linear_keep kee
                                          .rows = s->begins[i + 1] - s->begins[i]};
     }
     assert_int_equal(ith_linear_attach(context, s->layer.linear, weights, (int)s->matrices, s->bias), ITH_OK);
+}
+
+/* Makes the layer of a scene, whose numbers must be set. */
+static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
+{
+    attach_weights(context, s, kind, keep);
     assert_int_equal(ith_linear_add(context, s->layer.linear, s->additions, s->count), ITH_OK);
 }
 
@@ -578,7 +584,8 @@ static ith_status try_sizes(ith_context *context, const ith_linear_addition *add
     return status;
 }
 
-/* If a LoRA file is cut after it was mapped, there is an error that names it, for one strip of rows and for several. */
+/* If a LoRA file is cut after it was mapped, there is an error that names it, for one strip of rows and for several, and
+ * where weights are kept packed. */
 static void test_cut_file(void **state)
 {
     (void)state;
@@ -604,6 +611,13 @@ static void test_cut_file(void **state)
     }
     assert_string_equal(ith_linear_read(s.layer.linear, ITH_F32, 0, WIDTH, y), "style.safetensors");
     one_layer_free(context, &s.layer);
+    for (int apart = 0; apart < 2; apart++) {
+        s.apart = apart;
+        attach_weights(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_ALL);
+        assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_IO);
+        assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
+        one_layer_free(context, &s.layer);
+    }
     munmap(mapped, BYTES);
     close(file.file);
     free(s.bias), free(w), free(x), free(y);
@@ -688,6 +702,11 @@ static void test_places(void **state)
         other[0] = s.additions[0], other[1] = s.additions[1];
         other[1].down.type = ITH_F64;
         assert_int_equal(ith_linear_add(context, s.layer.linear, other, 2), ITH_ERR_ARGUMENT);
+        other[1] = (ith_linear_addition){.matrix = 1, .up = s.additions[1].up}; /* dense */
+        for (int64_t count = 0; count < 3; count++) {
+            assert_int_equal(ith_linear_add(context, s.layer.linear, other, count), ITH_ERR_ARGUMENT);
+            assert_non_null(strstr(ith_context_error(context), count < 2 ? "with places for 2" : "addition"));
+        }
         one_layer_free(context, &s.layer);
     }
     free(numbers), free(x);
@@ -695,8 +714,9 @@ static void test_places(void **state)
     ith_context_destroy(&context);
 }
 
-/* A layer with a place for an addition to its second matrix gets one matrix, where it had two before. */
-static void test_matrix_that_is_gone(void **state)
+/* A layer has a place for an addition to its second matrix. It gets a smaller matrix there than the addition, a larger
+ * one, and none. */
+static void test_matrix_of_another_size(void **state)
 {
     (void)state;
     enum { IN = 8, HALF = 5 };
@@ -708,11 +728,17 @@ static void test_matrix_that_is_gone(void **state)
                                            .down = {.data = numbers, .type = ITH_F32, .rows = 2},
                                            .up = {.data = numbers, .type = ITH_F32, .rows = HALF},
                                            .factor = 1};
-    const ith_linear_weight whole = {.data = numbers, .type = ITH_F32, .rows = 2 * HALF};
     attach(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
-    assert_int_equal(ith_linear_attach(context, s.layer.linear, &whole, 1, NULL), ITH_OK);
-    assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_ARGUMENT);
-    assert_non_null(strstr(ith_context_error(context), "the layer has no such matrix"));
+    for (int64_t first = HALF - 1; first <= 2 * HALF; first += first == HALF - 1 ? 2 : HALF - 1) {
+        const ith_linear_weight matrices[] = {{.data = numbers, .type = ITH_F32, .rows = first},
+                                              {.data = numbers, .type = ITH_F32, .rows = 2 * HALF - first}};
+        const ith_linear_weight halves[] = {{.data = numbers, .type = ITH_F32, .rows = HALF},
+                                            {.data = numbers, .type = ITH_F32, .rows = HALF}};
+        assert_int_equal(ith_linear_attach(context, s.layer.linear, halves, 2, NULL), ITH_OK);
+        assert_int_equal(ith_linear_attach(context, s.layer.linear, matrices, 1 + (first < 2 * HALF), NULL), ITH_OK);
+        assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "the layer has no such matrix"));
+    }
     one_layer_free(context, &s.layer);
     free(numbers);
     assert_int_equal(memory_of(context).current_bytes, 0);
@@ -804,7 +830,7 @@ int main(void)
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_small_and_large),
         cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),
         cmocka_unit_test(test_places),          cmocka_unit_test(test_read_gives_what_is_multiplied),
-        cmocka_unit_test(test_order_of_layers), cmocka_unit_test(test_matrix_that_is_gone),
+        cmocka_unit_test(test_order_of_layers), cmocka_unit_test(test_matrix_of_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
