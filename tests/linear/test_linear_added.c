@@ -421,9 +421,7 @@ typedef struct network {
     ith_linear *linears[3];
 } network;
 
-static const int64_t ranks[3] = {5, 33, 70};
-
-static void network_lay_out(network *n, int kind)
+static void network_lay_out(network *n, const int64_t *ranks, int kind)
 {
     const int64_t shapes[3][2] = {{n->sizes[0], n->sizes[1]}, {n->sizes[0], n->sizes[1]}, {n->sizes[1], n->sizes[2]}};
     for (int i = 0; i < 3; i++) {
@@ -433,13 +431,13 @@ static void network_lay_out(network *n, int kind)
     }
 }
 
-static network network_make(ith_context *context, const int64_t *sizes, int kind)
+static network network_make(ith_context *context, const int64_t *sizes, const int64_t *ranks, int kind)
 {
     network n = {.sizes = {sizes[1], sizes[2], sizes[3]}};
     assert_int_equal(ith_linear_set_create(context, false, &n.layers.set), ITH_OK);
-    network_lay_out(&n, kind);
+    network_lay_out(&n, ranks, kind);
     assert_int_equal(ith_arena_allocate(context, &n.layers.arena, "layers"), ITH_OK);
-    network_lay_out(&n, kind);
+    network_lay_out(&n, ranks, kind);
     for (int i = 0; i < 3; i++) {
         const int64_t in = sizes[i == 2 ? 2 : 1], out = sizes[i == 2 ? 3 : 2];
         n.w[i] = random_floats(&seed, in * out), n.bias[i] = random_floats(&seed, out);
@@ -462,10 +460,10 @@ static void network_free(ith_context *context, network *n)
 }
 
 /* A network has the bits of its layers one after the other, which test_against_float64 has compared. */
-static void check_network(ith_context *context, const int64_t *sizes, bool has_gate, int kind)
+static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool has_gate, int kind)
 {
     const int64_t rows = sizes[0], wide = sizes[2], out = sizes[3];
-    network n = network_make(context, sizes, kind);
+    network n = network_make(context, sizes, ranks, kind);
     const ith_feed_forward parts = {n.linears[0], has_gate ? n.linears[1] : NULL, n.linears[2],
                                     ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
     float *x = random_floats(&seed, rows * sizes[1]), *y = floats(rows * out), *plain = floats(rows * out);
@@ -495,13 +493,17 @@ static void test_feed_forward(void **state)
     (void)state;
     static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 20, 50, 7},     {100, 64, 64, 64},
                                        {60, 33, 401, 90}, {700, 48, 200, 40}, {1300, 16, 70, 16}};
+    static const int64_t ranks[][3] = {{5, 33, 70}, {3000, 5, 4}, {5, 3000, 4}}; /* of up, gate and down */
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
         for (int kind = 0; kind < operand_kinds_here(context); kind++) {
             omp_set_num_threads((int)i % 3 + 1);
-            check_network(context, sizes[i / 2], i % 2, kind);
+            check_network(context, sizes[i / 2], ranks[0], i % 2, kind);
         }
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        for (int i = 1; i < 3; i++)
+            check_network(context, sizes[5], ranks[i], true, kind);
     omp_set_num_threads(threads);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
