@@ -646,7 +646,7 @@ static void who_comes_late_learns_the_reason(void **state)
     static const struct {
         int size;
         double limit, late; /* seconds */
-    } cases[] = {{2, 5, 0.6}, {3, 5, 0.9}, {3, 0.2, 1.6}};
+    } cases[] = {{2, 2, 0.6}, {3, 2, 0.9}, {3, 0.2, 1.6}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         party p;
         late_guest guests[2];

@@ -551,7 +551,7 @@ static int64_t workspace_bytes(ith_context *context, int kind, bool apart, const
     assert_int_equal(ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &set), ITH_OK);
     set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
     for (int i = 0; i < count; i++)
-        ith_linear_lay_out_with(set, 64, 48, operand_kinds[kind], &additions[i], 1, &layers);
+        ith_linear_lay_out_with(set, 64, 4000, operand_kinds[kind], &additions[i], 1, &layers);
     assert_int_equal(ith_linear_set_status(set), ITH_OK);
     ith_linear_workspace_lay_out(set, 2, 10000, &arena, &workspace);
     ith_linear_set_destroy(&set);
@@ -562,8 +562,8 @@ static int64_t workspace_bytes(ith_context *context, int kind, bool apart, const
 static void test_order_of_layers(void **state)
 {
     (void)state;
-    const ith_linear_addition large = {.down.rows = 3000, .up.rows = 48}, small = {.down.rows = 5, .up.rows = 48};
-    const ith_linear_addition dense = {.up.rows = 48};
+    const ith_linear_addition large = {.down.rows = 1500, .up.rows = 4000}, small = {.down.rows = 5, .up.rows = 4000};
+    const ith_linear_addition dense = {.up.rows = 4000};
     const ith_linear_addition orders[][2] = {{large, small}, {small, large}, {large, dense}, {dense, large}};
     ith_context *context = new_context();
     for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
