@@ -638,32 +638,37 @@ static void *begin_late(void *user)
     return NULL;
 }
 
-/* Who gives up makes several connections to a process that does not answer. Each of them carries the reason, also when
- * it is closed. */
+/* Who gives up makes several connections to a process before it that does not answer. Each of them carries the reason,
+ * also when it is closed. A process behind it can come until the limit, and until a second has passed. */
 static void who_comes_late_learns_the_reason(void **state)
 {
     (void)state;
     static const struct {
-        int size;
-        double limit, late; /* seconds */
-    } cases[] = {{2, 2, 0.6}, {3, 2, 0.9}, {3, 0.2, 1.6}};
+        int size, giver, missing; /* `giver` gives up; `missing` never comes, -1: all come */
+        double limit, late;       /* seconds */
+    } cases[] = {
+        {2, 1, -1, 2, 0.6}, {3, 2, -1, 2, 0.9}, {3, 2, -1, 0.2, 1.6}, {2, 0, -1, 10, 1.6}, {3, 0, 1, 0.3, 0.8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         party p;
-        late_guest guests[2];
-        const int last = cases[i].size - 1;
+        late_guest guests[MOST];
+        const int giver = cases[i].giver, missing = cases[i].missing;
         party_listen(&p, cases[i].size);
         party_separate(&p);
-        p.look[last] = give_up, p.seconds = cases[i].limit;
-        for (int n = 0; n < last; n++) {
-            p.absent[n] = true;
+        p.look[giver] = missing < 0 ? give_up : NULL, p.seconds = cases[i].limit; /* at once, or at the limit */
+        for (int n = 0; n < p.size; n++) {
+            p.absent[n] = n != giver;
             guests[n] = (late_guest){.party = &p, .number = n, .seconds = cases[i].late};
-            assert_int_equal(pthread_create(&guests[n].thread, NULL, begin_late, &guests[n]), 0);
+            if (n != giver && n != missing)
+                assert_int_equal(pthread_create(&guests[n].thread, NULL, begin_late, &guests[n]), 0);
         }
         party_connect(&p);
-        for (int n = 0; n < last; n++) {
+        assert_non_null(strstr(p.sentences[giver], missing < 0 ? "it was stopped" : "within 0.3 s"));
+        for (int n = 0; n < p.size; n++) {
+            if (n == giver || n == missing)
+                continue;
             pthread_join(guests[n].thread, NULL);
             assert_false(p.met[n]);
-            assert_string_equal(p.sentences[n], "it was stopped");
+            assert_string_equal(p.sentences[n], p.sentences[giver]);
         }
         party_part(&p);
     }
