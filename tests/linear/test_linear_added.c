@@ -431,10 +431,12 @@ static void network_lay_out(network *n, const int64_t *ranks, int kind)
     }
 }
 
-static network network_make(ith_context *context, const int64_t *sizes, const int64_t *ranks, int kind)
+/* apart: the additions are products of their own, whatever the sizes of the layers. */
+static network network_make(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, int kind)
 {
     network n = {.sizes = {sizes[1], sizes[2], sizes[3]}};
     assert_int_equal(ith_linear_set_create(context, false, &n.layers.set), ITH_OK);
+    n.layers.set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
     network_lay_out(&n, ranks, kind);
     assert_int_equal(ith_arena_allocate(context, &n.layers.arena, "layers"), ITH_OK);
     network_lay_out(&n, ranks, kind);
@@ -460,10 +462,11 @@ static void network_free(ith_context *context, network *n)
 }
 
 /* A network has the bits of its layers one after the other, which test_against_float64 has compared. */
-static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool has_gate, int kind)
+static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, bool has_gate,
+                          int kind)
 {
     const int64_t rows = sizes[0], wide = sizes[2], out = sizes[3];
-    network n = network_make(context, sizes, ranks, kind);
+    network n = network_make(context, sizes, ranks, apart, kind);
     const ith_feed_forward parts = {n.linears[0], has_gate ? n.linears[1] : NULL, n.linears[2],
                                     ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
     float *x = random_floats(&seed, rows * sizes[1]), *y = floats(rows * out), *plain = floats(rows * out);
@@ -499,11 +502,11 @@ static void test_feed_forward(void **state)
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
         for (int kind = 0; kind < operand_kinds_here(context); kind++) {
             omp_set_num_threads((int)i % 3 + 1);
-            check_network(context, sizes[i / 2], ranks[0], i % 2, kind);
+            check_network(context, sizes[i / 2], ranks[0], false, i % 2, kind);
         }
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
         for (int i = 1; i < 3; i++)
-            check_network(context, sizes[5], ranks[i], true, kind);
+            check_network(context, sizes[5], ranks[i], true, true, kind);
     omp_set_num_threads(threads);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
