@@ -589,7 +589,7 @@ static ith_status try_sizes(ith_context *context, const ith_linear_addition *add
     return status;
 }
 
-/* If a LoRA file is cut after it was mapped, there is an error that names it, for one strip of rows and for several, and
+/* If a LoRA file is cut after it was mapped, there is an error that names it: for one strip of rows, for several, and
  * where weights are kept packed. */
 static void test_cut_file(void **state)
 {

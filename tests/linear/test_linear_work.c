@@ -269,8 +269,8 @@ static void check_slow_callers(ith_context *context, int kind, int additions)
     unmake(context, &l);
 }
 
-/* The units of some kernels have several spans. If there are additions, the rows t of the next strip are computed before
- * the rows of y are finished. */
+/* The units of some kernels have several spans. If there are additions, the rows t of the next strip are computed
+ * before the rows of y are finished. */
 static void test_slow_callers(void **state)
 {
     (void)state;
