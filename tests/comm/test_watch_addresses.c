@@ -22,6 +22,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -575,8 +576,10 @@ static bool give_up(void *user, char *sentence, size_t bytes)
 static pid_t start_idle_child(bool stops)
 {
     const pid_t child = fork();
-    if (child == 0 && stops)
+    if (child == 0 && stops) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it does not outlive a test that fails */
         raise(SIGSTOP);
+    }
     if (child == 0)
         _exit(0);
     assert_true(child > 0 && waitpid(child, NULL, stops ? WUNTRACED : 0) == child);
