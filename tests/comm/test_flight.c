@@ -257,10 +257,42 @@ static void a_late_end_changes_no_newer_operation(void **state)
     record r = save(context);
     EXPECT(line_of(&r, 0, -1), {"doing", "\"reading ?\xc3\xa4 ??? ??? ????\""});
     EXPECT(line_of(&r, 0, 0), {"state", "\"failed\""});
-    EXPECT(line_of(&r, 0, 255), {"state", "\"posted\""});
+    EXPECT(line_of(&r, 0, 255), {"state", "\"posted\""}, {"ended", ""});
+    assert_true(number(line_of(&r, 0, 0), "ended") >= number(line_of(&r, 0, 0), "posted"));
     free(r.text);
     ith_flight_close(flight, context);
     assert_null(ith_context_activity(context)); /* a later group may free the record, so nothing points to it */
+    ith_context_destroy(&context);
+}
+
+/* What a record does not know from others: an operation with more peers than it names, a host whose name has a control
+ * character, two failures, and a late sign of life. */
+static void a_record_holds_what_it_is_told(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    const ith_flight_operation operation = {
+        .name = "an exchange", .group_size = 99, .peer_count = 98, .peers = {4, 3, 2, 1}};
+    ith_place place = ITH_PLACE_INIT;
+    snprintf(place.name, sizeof place.name, "a\x1fz\x01");
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_flight *flight = ith_flight_open(context, 7, 99);
+    ith_flight_set_place(flight, &place);
+    ith_flight_post(flight, &operation);
+    record r = save(context);
+    const double opened = number(line_of(&r, 7, -1), "alive");
+    EXPECT(line_of(&r, 7, 0), {"peer_count", "98"}, {"peers", "[4,3,2,1]"});
+    EXPECT(line_of(&r, 7, -1), {"host", "\"a\\u001fz\\u0001\""});
+    free(r.text);
+    nap(0.01);
+    ith_flight_alive(flight);
+    ith_flight_fail(flight, ITH_ERR_IO, "the first failure");
+    ith_flight_fail(flight, ITH_ERR_MEMORY, "the second failure");
+    r = save(context);
+    assert_true(number(line_of(&r, 7, -1), "alive") > opened + 0.005);
+    EXPECT(line_of(&r, 7, -1), {"status", "\"ITH_ERR_IO\""}, {"failure", "\"the first failure\""});
+    free(r.text);
+    ith_flight_close(flight, context);
     ith_context_destroy(&context);
 }
 
@@ -329,6 +361,11 @@ static void living_groups_keep_their_records(void **state)
     }
     record r = save(g.contexts[0]);
     assert_int_equal(r.count, 1 + 2 + 3 * (1 + barriers));
+    free(r.text);
+    assert_int_equal(ith_run_ranks(g.contexts[0], 2, 2, many_barriers, &barriers), ITH_OK);
+    r = save(g.contexts[0]);
+    assert_int_equal(r.count, 1 + 2 + 3 * (1 + barriers)); /* rank 2 of the last group of three is still there */
+    EXPECT(line_of(&r, 2, -1), {"ranks", "3"});
     free(r.text);
     group_destroy(&g);
     ith_context_destroy(&g.contexts[0]);
@@ -554,15 +591,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_processes_agree), /* first: it forks */
-        cmocka_unit_test(operations_are_written),
-        cmocka_unit_test(the_last_operations_are_kept),
-        cmocka_unit_test(a_late_end_changes_no_newer_operation),
-        cmocka_unit_test(a_failure_is_written),
-        cmocka_unit_test(living_groups_keep_their_records),
-        cmocka_unit_test(wrong_arguments_are_named),
-        cmocka_unit_test(records_are_saved_while_ranks_work),
-        cmocka_unit_test(sentences_name_hosts),
-        cmocka_unit_test(a_long_name_of_a_host_is_cut),
+        cmocka_unit_test(operations_are_written),         cmocka_unit_test(the_last_operations_are_kept),
+        cmocka_unit_test(a_record_holds_what_it_is_told), cmocka_unit_test(a_late_end_changes_no_newer_operation),
+        cmocka_unit_test(a_failure_is_written),           cmocka_unit_test(living_groups_keep_their_records),
+        cmocka_unit_test(wrong_arguments_are_named),      cmocka_unit_test(records_are_saved_while_ranks_work),
+        cmocka_unit_test(sentences_name_hosts),           cmocka_unit_test(a_long_name_of_a_host_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

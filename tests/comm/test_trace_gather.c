@@ -11,10 +11,12 @@
 #include "base/trace.h"
 #include "comm/comm.h"
 #include "support/fixture.h"
+#include "support/memory.h"
 #include "support/rank_group.h"
 #include "support/socket_group.h"
 #include "support/temporary.h"
 #include "support/times.h"
+#include "support/told_group.h"
 #include "support/trace_file.h"
 
 #include "socket_meeting.h"
@@ -31,6 +33,7 @@
 /* ---- The shifted clock ----------------------------------------------------------------------------------------- */
 
 static double clock_rate = 1, clock_shift;
+static bool is_hasty = true; /* otherwise each 40th call of clock_gettime takes 0.11 s */
 
 static double true_seconds(void)
 {
@@ -45,6 +48,9 @@ int clock_gettime(clockid_t clock, struct timespec *time)
     long status = syscall(SYS_clock_gettime, clock, time);
     if (clock != CLOCK_MONOTONIC || status)
         return (int)status;
+    static int calls;
+    if (!is_hasty && ++calls % 40 == 0)
+        nap(0.11);
     double seconds = true_seconds() * clock_rate + clock_shift;
     time->tv_sec = (time_t)floor(seconds);
     time->tv_nsec = (long)((seconds - floor(seconds)) * 1e9);
@@ -92,8 +98,10 @@ static int be_process(int rank, const char *folder, void *user)
     if (!comm)
         return 1;
     status = ith_trace_start(own, 1000);
+    is_hasty = rank != 1;
     if (!status && b->aligned)
         status = ith_trace_align(comm);
+    is_hasty = true;
     if (!status)
         status = record_spans(own, b->times[rank]);
     snprintf(name, sizeof name, "own.%d", rank);
@@ -205,7 +213,8 @@ static double largest_error(const board *b)
     return largest;
 }
 
-/* On a busy machine the comparison of clocks may be inexact, and runs may be long; then the processes run again. */
+/* When they compare clocks at the start, process 1 is held up a few times. The rounds of that time do not count. On a
+ * busy machine the comparison of clocks may be inexact, and runs may be long; then the processes run again. */
 static void spans_lie_where_they_were(void **state)
 {
     (void)state;
@@ -280,17 +289,21 @@ static void trace_in_group(rank_group *g, int rank, void *user)
 }
 
 /* If the contexts of a process's ranks are not clones of one another, each has a trace of its own. One rank here
- * records none. */
+ * records none, and the last one begins first. */
 static void traces_of_one_process_are_gathered(void **state)
 {
     (void)state;
     char *folder = temporary_folder();
     rank_group g = {.ranks = 3};
     ith_status statuses[3];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 2; i >= 0; i--) {
         assert_int_equal(ith_context_create(NULL, &g.contexts[i]), ITH_OK);
         if (i != 1)
             assert_int_equal(ith_trace_start(g.contexts[i], i ? 5 : 1000), ITH_OK);
+        if (i == 2) {
+            ith_trace_end(g.contexts[2], ith_trace_begin(g.contexts[2]), "early", "compute");
+            nap(0.05);
+        }
     }
     assert_int_equal(ith_comm_create_local(g.contexts, 3, g.comms), ITH_OK);
     group_run(&g, trace_in_group, statuses);
@@ -301,7 +314,45 @@ static void traces_of_one_process_are_gathered(void **state)
     assert_int_equal(count_spans(&file, 0), SPANS);
     assert_int_equal(count_spans(&file, 1), 0);
     assert_true(count_spans(&file, 2) < SPANS && file.lost > 0);
+    assert_non_null(find_event(&file, "X", "early", 0));      /* its context had no rank yet */
+    assert_true(find_event(&file, "X", "0", 0)->ts >= 50000); /* microseconds since the first trace began */
+    assert_null(find_event(&file, "M", "process_labels", 2)); /* its clock is rank 0's */
     assert_non_null(find_event(&file, "X", "a barrier", 2) ? "" : find_event(&file, "X", "an agreement", 2)->name);
+    free(file.events);
+    group_destroy(&g);
+    ith_context_destroy(&g.contexts[0]);
+    temporary_remove(folder);
+}
+
+/* Rank 1 of three is in a process of its own. */
+static void tell_place(void *state, int rank, ith_place *place)
+{
+    place->process = place->host = told_world_rank(state, rank) == 1;
+    snprintf(place->name, sizeof place->name, "%s", place->host ? "b" : "a");
+}
+
+/* Names have hosts as soon as any rank is in another process. */
+static void hosts_are_named_if_there_are_several_processes(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    rank_group g = {.ranks = 3};
+    ith_status statuses[3];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ith_context_create(NULL, &g.contexts[i]), ITH_OK);
+        assert_int_equal(ith_trace_start(g.contexts[i], 1000), ITH_OK);
+    }
+    told_place = tell_place;
+    assert_int_equal(told_group_create(g.contexts, 3, g.comms), ITH_OK);
+    group_run(&g, trace_in_group, statuses);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(statuses[i], ITH_OK);
+    assert_int_equal(ith_trace_save(g.contexts[0], temporary_path(folder, "trace")), ITH_OK);
+    trace_file file = read_trace(temporary_path(folder, "trace"));
+    static const char *const names[] = {"rank 0 (a)", "rank 1 (b)", "rank 2 (a)"};
+    for (int rank = 0; rank < 3; rank++)
+        assert_string_equal(find_event(&file, "M", "process_name", rank)->arg_name, names[rank]);
+    assert_non_null(find_event(&file, "M", "process_labels", 1));
     free(file.events);
     group_destroy(&g);
     ith_context_destroy(&g.contexts[0]);
@@ -324,6 +375,56 @@ static void a_trace_is_needed(void **state)
     assert_int_equal(ith_run_ranks(context, 2, 2, align_without, NULL), ITH_OK);
     assert_int_equal(ith_trace_align(NULL), ITH_OK);
     assert_int_equal(ith_trace_gather(NULL), ITH_OK);
+}
+
+static void gather_in_group(rank_group *g, int rank, void *user)
+{
+    ((ith_status *)user)[rank] = ith_trace_gather(g->comms[rank]);
+}
+
+static void meet_in_group(rank_group *g, int rank, void *user)
+{
+    ((ith_status *)user)[rank] = ith_comm_barrier(g->comms[rank]);
+}
+
+/* Refuses allocation number n of one rank in ith_trace_gather. Returns whether the rank allocates so often. */
+static bool refuse_in_gather(int rank, long n)
+{
+    failing_allocator allocators[3];
+    rank_group g = {.ranks = 3};
+    ith_status statuses[3];
+    for (int i = 0; i < 3; i++) {
+        g.contexts[i] = failing_context(&allocators[i], -1);
+        assert_int_equal(ith_trace_start(g.contexts[i], 100), ITH_OK);
+    }
+    assert_int_equal(ith_comm_create_local(g.contexts, 3, g.comms), ITH_OK);
+    for (int i = 0; i < 3; i++)
+        ith_comm_set_timeout(g.comms[i], 5);
+    const long first = atomic_load(&allocators[rank].calls);
+    allocators[rank].refuse = first + n;
+    group_run(&g, gather_in_group, statuses);
+    const bool refused = atomic_load(&allocators[rank].calls) > first + n;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(statuses[i], refused ? ITH_ERR_MEMORY : ITH_OK);
+    group_run(&g, meet_in_group, statuses);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(statuses[i], ITH_OK);
+    group_destroy(&g);
+    ith_context_destroy(&g.contexts[0]);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(atomic_load(&allocators[i].held), 0);
+    return refused;
+}
+
+/* If one rank has no memory, all ranks fail, and the group stays usable. */
+static void a_rank_without_memory_fails_on_all_ranks(void **state)
+{
+    (void)state;
+    long most = 0;
+    for (int rank = 0; rank < 3; rank++)
+        for (long n = 0; refuse_in_gather(rank, n); n++)
+            most = n > most ? n : most;
+    assert_true(most >= 3);
 }
 
 /* A message with a trace that is cut off anywhere, or has wrong numbers, may be refused or accepted, but is never read
@@ -362,8 +463,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_lie_where_they_were), /* first: it forks */
-        cmocka_unit_test(threads_have_one_trace),    cmocka_unit_test(traces_of_one_process_are_gathered),
-        cmocka_unit_test(a_trace_is_needed),         cmocka_unit_test(damaged_packages_are_refused),
+        cmocka_unit_test(threads_have_one_trace),
+        cmocka_unit_test(traces_of_one_process_are_gathered),
+        cmocka_unit_test(hosts_are_named_if_there_are_several_processes),
+        cmocka_unit_test(a_rank_without_memory_fails_on_all_ranks),
+        cmocka_unit_test(a_trace_is_needed),
+        cmocka_unit_test(damaged_packages_are_refused),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

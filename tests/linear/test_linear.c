@@ -4,6 +4,7 @@
 #include "kernels/rowops.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
+#include "support/guarded.h"
 #include "support/memory.h"
 #include "support/memory_file.h"
 #include "support/random.h"
@@ -349,6 +350,36 @@ static void test_callers_functions(void **state)
     ith_context_destroy(&context);
 }
 
+/* A matrix without data is zeros. */
+static void test_matrix_without_data(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    float *w = random_floats(&seed, IN * OUT), *bias = random_floats(&seed, OUT), *x = random_floats(&seed, ROWS * IN);
+    float *y = floats(ROWS * OUT), *expected = floats(ROWS * OUT), *read = floats(IN * OUT);
+    const ith_linear_weight parts[] = {{.data = w, .type = ITH_F32, .rows = FIRST},
+                                       {.type = ITH_F32, .rows = OUT - FIRST}};
+    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
+        one_layer layer;
+        assert_int_equal(one_layer_make(context, IN, OUT, w, ITH_F32, bias, operand_kinds[i / 2], i % 2, &layer),
+                         ITH_OK);
+        assert_int_equal(ith_linear_attach(context, layer.linear, parts, 2, NULL), ITH_OK);
+        apply(context, &layer, ROWS, x, y);
+        memset(w + FIRST * IN, 0, sizeof *w * IN * (OUT - FIRST));
+        one_layer_free(context, &layer);
+        layer = make(context, IN, OUT, w, ITH_F32, NULL, i / 2);
+        apply(context, &layer, ROWS, x, expected);
+        assert_memory_equal(y, expected, sizeof *y * ROWS * OUT);
+        memset(read, 255, sizeof *read * IN * OUT);
+        assert_int_equal(ith_linear_attach(context, layer.linear, parts, 2, NULL), ITH_OK);
+        assert_null(ith_linear_read(layer.linear, ITH_F32, 0, OUT, read));
+        assert_memory_equal(read, w, sizeof *read * IN * OUT);
+        one_layer_free(context, &layer);
+    }
+    free(w), free(bias), free(x), free(y), free(expected), free(read);
+    ith_context_destroy(&context);
+}
+
 /* ---- Feed-forward networks ------------------------------------------------------------------------------------- */
 
 /* A network of `in` to `wide` to `out` features with its weights; gate NULL: it has no gate. */
@@ -431,6 +462,15 @@ static void network_plain(ith_context *context, const network *n, const ith_line
     free(hidden), free(gates);
 }
 
+/* Makes a workspace whose memory ends where a protected page begins. guarded_free_all frees it. */
+static void make_guarded_workspace(const ith_linear_set *set, int64_t rows, ith_linear_workspace *workspace)
+{
+    ith_arena arena = {0};
+    ith_linear_workspace_lay_out(set, omp_get_max_threads(), rows, &arena, workspace);
+    arena = (ith_arena){.base = guarded_new(arena.used_bytes, ITH_ARENA_ALIGNMENT, true)};
+    ith_linear_workspace_lay_out(set, omp_get_max_threads(), rows, &arena, workspace);
+}
+
 static void check_network(ith_context *context, const int64_t *sizes, bool has_gate, int kind)
 {
     const int64_t rows = sizes[0];
@@ -439,8 +479,7 @@ static void check_network(ith_context *context, const int64_t *sizes, bool has_g
     double *hidden = malloc((size_t)n.wide * sizeof *hidden), *y64 = malloc((size_t)n.out * sizeof *y64);
     assert_true(hidden && y64);
     ith_linear_workspace workspace;
-    ith_arena arena;
-    assert_int_equal(one_workspace_make(context, n.layers.set, rows, &workspace, &arena), ITH_OK);
+    make_guarded_workspace(n.layers.set, rows, &workspace);
     network_plain(context, &n, &workspace, rows, x, plain);
     witness v = {.x = x, .y = y, .in = n.in, .out = n.out, .strip = ith_linear_strip(&workspace)};
     v.asked = counts(rows), v.taken = counts(rows * n.out), v.finished = counts(rows);
@@ -459,7 +498,7 @@ static void check_network(ith_context *context, const int64_t *sizes, bool has_g
         }
         assert_true(square <= 1e-11 * all);
     }
-    one_workspace_free(context, &workspace, &arena);
+    guarded_free_all();
     network_free(context, &n);
     free(x), free(y), free(plain), free(hidden), free(y64);
 }
@@ -470,7 +509,7 @@ static void test_feed_forward(void **state)
     static const int64_t sizes[][4] = {{1, 1, 1, 1},       {3, 20, 50, 7},      {100, 64, 64, 64},
                                        {60, 33, 401, 90},  {700, 48, 200, 40},  {25, 300, 1000, 300},
                                        {1300, 16, 70, 16}, {1200, 700, 40, 70}, {64, 256, 512, 256},
-                                       {2200, 300, 24, 40}}; /* two strips of most kernels, wider than hidden rows */
+                                       {2200, 300, 32, 40}}; /* two strips of most kernels, wider than hidden rows */
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
@@ -478,6 +517,9 @@ static void test_feed_forward(void **state)
             omp_set_num_threads((int)i % 5 + 1);
             check_network(context, sizes[i / 2], i % 2, kind);
         }
+    omp_set_num_threads(1); /* the units of some kernels have several spans then */
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        check_network(context, sizes[9], true, kind);
     omp_set_num_threads(threads);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
@@ -506,6 +548,7 @@ static void check_cut_file(ith_context *context, int kind)
         assert_int_equal(one_layer_apply(context, &layer, rows, x, y), ITH_ERR_IO);
         assert_non_null(strstr(ith_context_error(context), "model.safetensors"));
     }
+    assert_string_equal(ith_linear_read(layer.linear, ITH_F32, 0, TO, y), "model.safetensors");
     assert_int_equal(one_layer_make(context, WIDTH, TO, mapped, ITH_F32, NULL, operand_kinds[kind], true, &kept),
                      ITH_ERR_IO);
     one_layer_free(context, &layer);
@@ -658,6 +701,7 @@ int main(void)
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_weight_types_and_parts),
         cmocka_unit_test(test_packed_weights_have_the_same_bits),
+        cmocka_unit_test(test_matrix_without_data),
         cmocka_unit_test(test_several_ranks_at_once),
         cmocka_unit_test(test_callers_functions),
         cmocka_unit_test(test_feed_forward),

@@ -33,6 +33,10 @@ typedef struct scene {
     int64_t begins[MATRICES + 1]; /* rows [begins[i], begins[i + 1]) of w are matrix i */
     float *w, *bias;
     struct {
+        ith_dtype type;
+        void *numbers; /* NULL: the layer has the matrix in f32, as it is in w */
+    } stored[MATRICES];
+    struct {
         int64_t rank;
         float *down, *up;
         void *stored_down, *stored_up;
@@ -56,6 +60,10 @@ static float *numbers(int64_t count, ith_dtype type, void **stored)
     assert_non_null(*stored);
     if (type == ITH_F32) {
         memcpy(*stored, x, (size_t)count * sizeof *x);
+    } else if (ith_unpack_has(type)) {
+        for (int64_t i = 0; i < count; i++)
+            ((unsigned char *)*stored)[i] = (unsigned char)(random_bits(&seed) & 0xbf); /* none is NaN */
+        ith_unpack_ref(type, *stored, 0, count, x);
     } else {
         ith_from_f32(*stored, type, x, count);
         ith_to_f32(x, *stored, type, count);
@@ -70,8 +78,8 @@ static void lay_out(scene *s, int kind)
     assert_int_equal(ith_linear_set_status(s->layer.set), ITH_OK);
 }
 
-/* Makes the layer of a scene, whose numbers must be set. */
-static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
+/* Makes the layer of a scene, whose numbers must be set, without its additions. */
+static void attach_weights(ith_context *context, scene *s, int kind, ith_linear_keep keep)
 {
     ith_linear_weight weights[MATRICES];
     s->layer = (one_layer){0};
@@ -80,11 +88,34 @@ static void attach(ith_context *context, scene *s, int kind, ith_linear_keep kee
     lay_out(s, kind);
     assert_int_equal(ith_arena_allocate(context, &s->layer.arena, "a layer"), ITH_OK);
     lay_out(s, kind);
-    for (int i = 0; i < s->matrices; i++)
-        weights[i] = (ith_linear_weight){
-            .data = s->w + s->begins[i] * s->in, .type = ITH_F32, .rows = s->begins[i + 1] - s->begins[i]};
+    for (int i = 0; i < s->matrices; i++) {
+        const bool has_own = s->stored[i].numbers;
+        weights[i] = (ith_linear_weight){.data = has_own ? s->stored[i].numbers : s->w + s->begins[i] * s->in,
+                                         .type = has_own ? s->stored[i].type : ITH_F32,
+                                         .rows = s->begins[i + 1] - s->begins[i]};
+    }
     assert_int_equal(ith_linear_attach(context, s->layer.linear, weights, (int)s->matrices, s->bias), ITH_OK);
+}
+
+/* Makes the layer of a scene, whose numbers must be set. */
+static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
+{
+    attach_weights(context, s, kind, keep);
     assert_int_equal(ith_linear_add(context, s->layer.linear, s->additions, s->count), ITH_OK);
+}
+
+/* Makes random matrices of several types. */
+static void make_weights(scene *s)
+{
+    static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16, ITH_F8_E4M3};
+    s->w = floats(s->out * s->in);
+    for (int64_t i = 0; i < s->matrices; i++) {
+        const int64_t count = (s->begins[i + 1] - s->begins[i]) * s->in;
+        s->stored[i].type = types[random_below(&seed, 4)];
+        float *x = numbers(count, s->stored[i].type, &s->stored[i].numbers);
+        memcpy(s->w + s->begins[i] * s->in, x, (size_t)count * sizeof *x);
+        free(x);
+    }
 }
 
 static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
@@ -95,7 +126,8 @@ static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t m
     s.count = random_between(&seed, 1, ADDITIONS);
     for (int64_t i = 1; i <= s.matrices; i++)
         s.begins[i] = i == s.matrices ? out : random_between(&seed, s.begins[i - 1] + 1, out - (s.matrices - i));
-    s.w = random_floats(&seed, in * out), s.bias = random_floats(&seed, out);
+    make_weights(&s);
+    s.bias = random_floats(&seed, out);
     for (int64_t i = 0; i < s.count; i++) {
         ith_linear_addition *a = &s.additions[i];
         const ith_dtype type = types[random_below(&seed, 3)];
@@ -116,6 +148,8 @@ static void scene_free(ith_context *context, scene *s)
 {
     one_layer_free(context, &s->layer);
     free(s->w), free(s->bias);
+    for (int64_t i = 0; i < s->matrices; i++)
+        free(s->stored[i].numbers);
     for (int64_t i = 0; i < s->count; i++) {
         free(s->parts[i].down), free(s->parts[i].up);
         free(s->parts[i].stored_down), free(s->parts[i].stored_up);
@@ -257,14 +291,14 @@ static void test_against_float64(void **state)
     ith_context_destroy(&context);
 }
 
-/* Operations that an addition of rank 8 adds to a square layer, for `rows` rows. */
-static double added_operations(ith_context *context, int kind, int64_t width, int64_t rows)
+/* Operations that an addition of rank 8 to the first `up` outputs adds to a layer, for `rows` rows. */
+static double added_operations(ith_context *context, int kind, int64_t in, int64_t out, int64_t up, int64_t rows)
 {
-    const ith_linear_addition sizes = {.down.rows = 8, .up.rows = width};
+    const ith_linear_addition sizes = {.down.rows = 8, .up.rows = up};
     one_layer l = {0};
     assert_int_equal(ith_linear_set_create(context, false, &l.set), ITH_OK);
     for (int pass = 0; pass < 2; pass++) {
-        l.linear = ith_linear_lay_out_with(l.set, width, width, operand_kinds[kind], &sizes, 1, &l.arena);
+        l.linear = ith_linear_lay_out_with(l.set, in, out, operand_kinds[kind], &sizes, 1, &l.arena);
         if (!pass)
             assert_int_equal(ith_arena_allocate(context, &l.arena, "a layer"), ITH_OK);
     }
@@ -275,22 +309,28 @@ static double added_operations(ith_context *context, int kind, int64_t width, in
     return operations;
 }
 
-/* Additions to a small layer are merged if a weight has one part, so their cost does not grow with the rows. Additions
- * to a large layer are products of their own, with the same precision. */
+/* Additions to a small layer, with in out / (in + out) up to 2048, are merged if a weight has one part, so their cost
+ * does not grow with the rows. Additions to a large layer are products of their own, with the same precision. */
 static void test_small_and_large(void **state)
 {
     (void)state;
-    enum { SMALL = 1536, LARGE = 4200 };
+    enum { LARGE = 4200 };
+    static const struct {
+        int64_t in, out, up;
+        bool small;
+    } sizes[] = {{1536, 1536, 1536, true}, {4096, 4096, 4096, true}, {9000, 1000, 300, true},
+                 {1000, 9000, 900, true},  {4098, 4098, 100, false}, {LARGE, LARGE, LARGE, false}};
     ith_context *context = new_context();
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         const ith_product_kernel *kernel =
             ith_product_kernel_choose(operand_kinds[kind].multiplied, ith_context_cpu(context));
         const bool merges = ith_product_parts(kernel, ITH_F32, operand_kinds[kind].stored == ITH_BF16) == 1;
-        for (int64_t rows = 1; rows < 20000; rows *= 99) {
-            const double apart = 2.0 * (double)rows * 8 * 2, merged = 2.0 * 8 * SMALL;
-            assert_true(fabs(added_operations(context, kind, SMALL, rows) - SMALL * (merges ? merged : apart)) < 1);
-            assert_true(fabs(added_operations(context, kind, LARGE, rows) - LARGE * apart) < 1);
-        }
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int64_t rows = 1; rows < 20000; rows *= 99) {
+                const int64_t in = sizes[i].in, out = sizes[i].out, up = sizes[i].up;
+                const int64_t expected = 2 * 8 * (merges && sizes[i].small ? in * up : rows * (in + up));
+                assert_true(fabs(added_operations(context, kind, in, out, up, rows) - (double)expected) < 1);
+            }
     }
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
         check(context, 3, LARGE, LARGE, 8, kind, false);
@@ -381,9 +421,7 @@ typedef struct network {
     ith_linear *linears[3];
 } network;
 
-static const int64_t ranks[3] = {5, 33, 70};
-
-static void network_lay_out(network *n, int kind)
+static void network_lay_out(network *n, const int64_t *ranks, int kind)
 {
     const int64_t shapes[3][2] = {{n->sizes[0], n->sizes[1]}, {n->sizes[0], n->sizes[1]}, {n->sizes[1], n->sizes[2]}};
     for (int i = 0; i < 3; i++) {
@@ -393,13 +431,15 @@ static void network_lay_out(network *n, int kind)
     }
 }
 
-static network network_make(ith_context *context, const int64_t *sizes, int kind)
+/* apart: the additions are products of their own, whatever the sizes of the layers. */
+static network network_make(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, int kind)
 {
     network n = {.sizes = {sizes[1], sizes[2], sizes[3]}};
     assert_int_equal(ith_linear_set_create(context, false, &n.layers.set), ITH_OK);
-    network_lay_out(&n, kind);
+    n.layers.set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
+    network_lay_out(&n, ranks, kind);
     assert_int_equal(ith_arena_allocate(context, &n.layers.arena, "layers"), ITH_OK);
-    network_lay_out(&n, kind);
+    network_lay_out(&n, ranks, kind);
     for (int i = 0; i < 3; i++) {
         const int64_t in = sizes[i == 2 ? 2 : 1], out = sizes[i == 2 ? 3 : 2];
         n.w[i] = random_floats(&seed, in * out), n.bias[i] = random_floats(&seed, out);
@@ -422,10 +462,11 @@ static void network_free(ith_context *context, network *n)
 }
 
 /* A network has the bits of its layers one after the other, which test_against_float64 has compared. */
-static void check_network(ith_context *context, const int64_t *sizes, bool has_gate, int kind)
+static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, bool has_gate,
+                          int kind)
 {
     const int64_t rows = sizes[0], wide = sizes[2], out = sizes[3];
-    network n = network_make(context, sizes, kind);
+    network n = network_make(context, sizes, ranks, apart, kind);
     const ith_feed_forward parts = {n.linears[0], has_gate ? n.linears[1] : NULL, n.linears[2],
                                     ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
     float *x = random_floats(&seed, rows * sizes[1]), *y = floats(rows * out), *plain = floats(rows * out);
@@ -455,13 +496,17 @@ static void test_feed_forward(void **state)
     (void)state;
     static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 20, 50, 7},     {100, 64, 64, 64},
                                        {60, 33, 401, 90}, {700, 48, 200, 40}, {1300, 16, 70, 16}};
+    static const int64_t ranks[][3] = {{5, 33, 70}, {3000, 5, 4}, {5, 3000, 4}}; /* of up, gate and down */
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
         for (int kind = 0; kind < operand_kinds_here(context); kind++) {
             omp_set_num_threads((int)i % 3 + 1);
-            check_network(context, sizes[i / 2], i % 2, kind);
+            check_network(context, sizes[i / 2], ranks[0], false, i % 2, kind);
         }
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        for (int i = 1; i < 3; i++)
+            check_network(context, sizes[5], ranks[i], true, true, kind);
     omp_set_num_threads(threads);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
@@ -499,18 +544,53 @@ static void test_memory(void **state)
     ith_context_destroy(&context);
 }
 
-static ith_status try_sizes(ith_context *context, const ith_linear_addition *addition)
+/* The memory of a workspace for layers of one size, each with one of the additions. */
+static int64_t workspace_bytes(ith_context *context, int kind, bool apart, const ith_linear_addition *additions,
+                               int count)
+{
+    ith_linear_set *set = NULL;
+    ith_arena layers = {0}, arena = {0};
+    ith_linear_workspace workspace;
+    assert_int_equal(ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &set), ITH_OK);
+    set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
+    for (int i = 0; i < count; i++)
+        ith_linear_lay_out_with(set, 64, 4000, operand_kinds[kind], &additions[i], 1, &layers);
+    assert_int_equal(ith_linear_set_status(set), ITH_OK);
+    ith_linear_workspace_lay_out(set, 2, 10000, &arena, &workspace);
+    ith_linear_set_destroy(&set);
+    return arena.used_bytes;
+}
+
+/* A workspace has room for every layer of a set, in whatever order they were laid out. */
+static void test_order_of_layers(void **state)
+{
+    (void)state;
+    const ith_linear_addition large = {.down.rows = 1500, .up.rows = 4000}, small = {.down.rows = 5, .up.rows = 4000};
+    const ith_linear_addition dense = {.up.rows = 4000};
+    const ith_linear_addition orders[][2] = {{large, small}, {small, large}, {large, dense}, {dense, large}};
+    ith_context *context = new_context();
+    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
+        const int64_t needed = workspace_bytes(context, i / 2, i % 2, &large, 1);
+        for (int n = 0; n < 4; n++)
+            assert_int_equal(workspace_bytes(context, i / 2, i % 2, orders[n], 2), needed);
+    }
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+static ith_status try_sizes(ith_context *context, const ith_linear_addition *addition, int64_t count)
 {
     ith_linear_set *set = NULL;
     ith_arena arena = {0};
     assert_int_equal(ith_linear_set_create(context, false, &set), ITH_OK);
-    ith_linear_lay_out_with(set, 8, 6, operand_kinds[OPERANDS_F32], addition, 1, &arena);
+    ith_linear_lay_out_with(set, 8, 6, operand_kinds[OPERANDS_F32], addition, count, &arena);
     ith_status status = ith_linear_set_status(set);
     ith_linear_set_destroy(&set);
     return status;
 }
 
-/* If a LoRA file is cut after it was mapped, there is an error that names it, for one strip of rows and for several. */
+/* If a LoRA file is cut after it was mapped, there is an error that names it: for one strip of rows, for several, and
+ * where weights are kept packed. */
 static void test_cut_file(void **state)
 {
     (void)state;
@@ -534,7 +614,15 @@ static void test_cut_file(void **state)
         assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_ERR_IO);
         assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
     }
+    assert_string_equal(ith_linear_read(s.layer.linear, ITH_F32, 0, WIDTH, y), "style.safetensors");
     one_layer_free(context, &s.layer);
+    for (int apart = 0; apart < 2; apart++) {
+        s.apart = apart;
+        attach_weights(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_ALL);
+        assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_IO);
+        assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
+        one_layer_free(context, &s.layer);
+    }
     munmap(mapped, BYTES);
     close(file.file);
     free(s.bias), free(w), free(x), free(y);
@@ -546,12 +634,22 @@ static void test_refusals(void **state)
 {
     (void)state;
     ith_context *context = new_context();
-    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = 3, .up.rows = 6}), ITH_OK);
-    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = -1, .up.rows = 6}), ITH_ERR_ARGUMENT);
-    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = INT32_MAX, .up.rows = 6}),
-                     ITH_ERR_ARGUMENT);
-    assert_int_equal(try_sizes(context, &(ith_linear_addition){.down.rows = 3, .up.rows = 7}), ITH_ERR_ARGUMENT);
-    assert_int_equal(try_sizes(context, &(ith_linear_addition){3, .down.rows = 3, .up.rows = 2}), ITH_ERR_ARGUMENT);
+    static const struct {
+        ith_linear_addition addition;
+        ith_status status;
+    } cases[] = {{{.down.rows = 3, .up.rows = 6}, ITH_OK},
+                 {{2, .down.rows = 3, .up.rows = 2}, ITH_OK},
+                 {{.down.rows = -1, .up.rows = 6}, ITH_ERR_ARGUMENT},
+                 {{.down.rows = INT32_MAX, .up.rows = 6}, ITH_ERR_ARGUMENT},
+                 {{.down.rows = 3, .up.rows = 7}, ITH_ERR_ARGUMENT},
+                 {{.down.rows = 3}, ITH_ERR_ARGUMENT},
+                 {{3, .down.rows = 3, .up.rows = 2}, ITH_ERR_ARGUMENT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(try_sizes(context, &cases[i].addition, 1), cases[i].status);
+    const ith_linear_addition many[2] = {{.down.rows = 1 << 30, .up.rows = 6}, {.down.rows = 1 << 30, .up.rows = 6}};
+    assert_int_equal(try_sizes(context, many, 1), ITH_OK);
+    assert_int_equal(try_sizes(context, many, 2), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "additions of more than 2^31 - 1 ranks"));
     scene s = scene_make(context, 8, 6, 4, OPERANDS_F32, false);
     ith_linear_addition wrong[ADDITIONS];
     for (int i = 0; i < 4; i++) {
@@ -603,9 +701,51 @@ static void test_places(void **state)
         assert_int_equal(ith_linear_attach(context, s.layer.linear, uneven, 2, NULL), ITH_OK);
         assert_int_equal(ith_linear_add(context, s.layer.linear, other, 2), ITH_ERR_ARGUMENT);
         assert_non_null(strstr(ith_context_error(context), "addition 0 of a linear layer"));
+        const ith_linear_weight halves[] = {{.data = numbers, .type = ITH_F32, .rows = HALF},
+                                            {.data = numbers, .type = ITH_F32, .rows = HALF}};
+        assert_int_equal(ith_linear_attach(context, s.layer.linear, halves, 2, NULL), ITH_OK);
+        other[0] = s.additions[0], other[1] = s.additions[1];
+        other[1].down.type = ITH_F64;
+        assert_int_equal(ith_linear_add(context, s.layer.linear, other, 2), ITH_ERR_ARGUMENT);
+        other[1] = (ith_linear_addition){.matrix = 1, .up = s.additions[1].up}; /* dense */
+        for (int64_t count = 0; count < 3; count++) {
+            assert_int_equal(ith_linear_add(context, s.layer.linear, other, count), ITH_ERR_ARGUMENT);
+            assert_non_null(strstr(ith_context_error(context), count < 2 ? "with places for 2" : "addition"));
+        }
         one_layer_free(context, &s.layer);
     }
     free(numbers), free(x);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* A layer has a place for an addition to its second matrix. It gets a smaller matrix there than the addition, a larger
+ * one, and none. */
+static void test_matrix_of_another_size(void **state)
+{
+    (void)state;
+    enum { IN = 8, HALF = 5 };
+    ith_context *context = new_context();
+    float *numbers = random_floats(&seed, IN * 2 * HALF);
+    scene s = {.in = IN, .out = 2 * HALF, .matrices = 2, .count = 1, .begins = {0, HALF, 2 * HALF}};
+    s.w = numbers, s.bias = numbers;
+    s.additions[0] = (ith_linear_addition){.matrix = 1,
+                                           .down = {.data = numbers, .type = ITH_F32, .rows = 2},
+                                           .up = {.data = numbers, .type = ITH_F32, .rows = HALF},
+                                           .factor = 1};
+    attach(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
+    for (int64_t first = HALF - 1; first <= 2 * HALF; first += first == HALF - 1 ? 2 : HALF - 1) {
+        const ith_linear_weight matrices[] = {{.data = numbers, .type = ITH_F32, .rows = first},
+                                              {.data = numbers, .type = ITH_F32, .rows = 2 * HALF - first}};
+        const ith_linear_weight halves[] = {{.data = numbers, .type = ITH_F32, .rows = HALF},
+                                            {.data = numbers, .type = ITH_F32, .rows = HALF}};
+        assert_int_equal(ith_linear_attach(context, s.layer.linear, halves, 2, NULL), ITH_OK);
+        assert_int_equal(ith_linear_attach(context, s.layer.linear, matrices, 1 + (first < 2 * HALF), NULL), ITH_OK);
+        assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "the layer has no such matrix"));
+    }
+    one_layer_free(context, &s.layer);
+    free(numbers);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
@@ -656,13 +796,46 @@ static void test_read(void **state)
     ith_context_destroy(&context);
 }
 
+/* If weights are stored as bf16, ith_linear_read gives the numbers that the layer multiplies. Rows of x that have a
+ * single 1 show them. */
+static void test_read_gives_what_is_multiplied(void **state)
+{
+    (void)state;
+    enum { IN = 1100, OUT = 30 };
+    static const float zeros[OUT];
+    ith_context *context = new_context();
+    float *x = calloc(IN * IN, sizeof *x), *y = floats(IN * OUT);
+    uint16_t *bf16 = malloc(IN * OUT * sizeof *bf16);
+    assert_true(x && bf16);
+    for (int k = 0; k < IN; k++)
+        x[k * IN + k] = 1;
+    for (int i = 0; i < 8; i++)
+        for (int kind = OPERANDS_BF16_IN_F32; kind < operand_kinds_here(context); kind++) {
+            scene s = scene_make(context, IN, OUT, 100, kind, false);
+            assert_int_equal(s.layer.linear->added_count, 0);
+            memcpy(s.layer.linear->bias, zeros, sizeof zeros);
+            assert_int_equal(one_layer_apply(context, &s.layer, IN, x, y), ITH_OK);
+            assert_null(ith_linear_read(s.layer.linear, ITH_BF16, 0, OUT, bf16));
+            for (int j = 0; j < OUT; j++)
+                for (int k = 0; k < IN; k++)
+                    assert_true(y[k * OUT + j] == ith_f32_from_bf16(bf16[j * IN + k]));
+            scene_free(context, &s);
+        }
+    free(x), free(y), free(bf16);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
-        cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),     cmocka_unit_test(test_feed_forward),
-        cmocka_unit_test(test_memory),          cmocka_unit_test(test_refusals), cmocka_unit_test(test_small_and_large),
-        cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),     cmocka_unit_test(test_places),
+        cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_feed_forward),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_small_and_large),
+        cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),
+        cmocka_unit_test(test_places),          cmocka_unit_test(test_read_gives_what_is_multiplied),
+        cmocka_unit_test(test_order_of_layers), cmocka_unit_test(test_matrix_of_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

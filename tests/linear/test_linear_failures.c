@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t seed = 1;
 
@@ -23,14 +24,21 @@ static void test_refusals(void **state)
 {
     (void)state;
     one_layer l;
+    ith_linear_weight four[4];
     float w[4] = {1, 2, 3, 4};
     const ith_operand_types f32 = operand_kinds[OPERANDS_F32], undecided = {ITH_DTYPE_NONE, ITH_F32, ITH_F32};
     const ith_operand_types unrounded = {ITH_BF16, ITH_F32, ITH_BF16};
-    assert_int_equal(one_layer_make(context, 0, 4, w, ITH_F32, NULL, f32, false, &l), ITH_ERR_ARGUMENT);
+    static const int64_t sizes[][2] = {{0, 4}, {4, 0}, {(int64_t)INT32_MAX + 1, 1}, {1, (int64_t)INT32_MAX + 1}};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(one_layer_make(context, sizes[i][0], sizes[i][1], w, ITH_F32, NULL, f32, false, &l),
+                         ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "both must be from 1 to 2^31 - 1"));
+    }
     assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F64, NULL, f32, false, &l), ITH_ERR_ARGUMENT);
     assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F32, NULL, undecided, false, &l), ITH_ERR_ARGUMENT);
     assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F32, NULL, unrounded, false, &l), ITH_ERR_ARGUMENT);
     assert_int_equal(one_layer_make(context, INT32_MAX, INT32_MAX, w, ITH_F32, NULL, f32, true, &l), ITH_ERR_MEMORY);
+    assert_non_null(strstr(ith_context_error(context), "take more memory than a size can hold"));
     assert_int_equal(memory_of(context).current_bytes, 0);
     l = make(2, 2, w);
     check(context, one_layer_apply(context, &l, 0, NULL, NULL));
@@ -44,6 +52,12 @@ static void test_refusals(void **state)
                                          {.data = w, .type = ITH_F32, .rows = 2 - rows}};
         assert_int_equal(ith_linear_attach(context, l.linear, two, 2, NULL), rows == 1 ? ITH_OK : ITH_ERR_ARGUMENT);
     }
+    one_layer_free(context, &l);
+    l = make(1, 4, w);
+    for (int i = 0; i < 4; i++)
+        four[i] = (ith_linear_weight){.data = w, .type = ITH_F32, .rows = 1};
+    assert_int_equal(ith_linear_attach(context, l.linear, four, 4, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "4 matrices"));
     ith_arena arena = {0};
     ith_linear_workspace endless;
     ith_linear_workspace_lay_out(l.set, 1, INT64_MAX, &arena, &endless);
@@ -84,7 +98,8 @@ static void stopper_finish(void *user, int64_t row)
         atomic_fetch_add(&s->unfinished, 1);
 }
 
-/* A stop that comes while the first strip's rows are taken is heard before the second strip. */
+/* A stop that comes while the first strip's rows are taken is heard before the second strip, and one that comes while
+ * weights are packed is heard, too. */
 static void test_interruption(void **state)
 {
     (void)state;
@@ -109,6 +124,12 @@ static void test_interruption(void **state)
         ith_context_end_interruption(context);
         free(s);
     }
+    one_layer kept;
+    ith_context_interrupt(context);
+    assert_int_equal(
+        one_layer_make(context, 64, STOPPED_OUT, w, ITH_F32, NULL, operand_kinds[OPERANDS_F32], true, &kept),
+        ITH_ERR_INTERRUPTED);
+    ith_context_end_interruption(context);
     one_workspace_free(context, &workspace, &arena);
     one_layer_free(context, &layer);
     free(w);

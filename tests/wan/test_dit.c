@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer compared with diffusers, on the checkpoint of the demo and on a small transformer of odd sizes;
  * several ranks compared with one; refusals; memory. */
+#include "base/observer.h"
 #include "base/size.h"
 #include "comm/comm.h"
 #include "support/compare.h"
@@ -11,7 +12,9 @@
 #include "support/fixture.h"
 #include "support/guarded.h"
 #include "support/memory.h"
+#include "support/rank_group.h"
 #include "support/temporary.h"
+#include "wan/dit/dit_shards.h"
 #include "wan/dit/dit_weights.h"
 #include "wan/dit/dit_workspace.h"
 
@@ -292,6 +295,51 @@ static void texts_that_do_not_fit_are_refused(void **state)
     ith_dit_text_free(context, &longer);
     ith_dit_text_free(context, &one);
     free(rows);
+    close_call(&c);
+}
+
+/* Stops after a layer, and notes the part of the pass that was shown meanwhile. */
+typedef struct stopper {
+    ith_activity activity;
+    const char *after;
+    int64_t part, parts;
+} stopper;
+
+static void stop_after_layer(void *user, const char *stage, const float *rows, int64_t count, int64_t width)
+{
+    stopper *s = user;
+    (void)rows, (void)count, (void)width;
+    if (strcmp(stage, s->after))
+        return;
+    s->part = atomic_load(&s->activity.part), s->parts = atomic_load(&s->activity.parts);
+    ith_context_interrupt(context);
+}
+
+/* A stop is heard in the next layer, which the sentence names. */
+static void a_stop_names_its_layer(void **state)
+{
+    (void)state;
+    call c;
+    ith_dit_workspace *run = NULL;
+    stopper s = {.activity.writing = ATOMIC_FLAG_INIT, .after = "blocks.0"};
+    char sentence[64];
+    open_small(&c, OPERANDS_F32);
+    const int64_t layers = c.dit->config.layers, numbers = c.in * 4 * c.tokens;
+    float *latents = calloc((size_t)numbers, sizeof *latents);
+    float *space = calloc((size_t)(2 * c.tokens * c.dit->config.dim), sizeof *space);
+    const ith_dit_tokens input = {.latents = latents};
+    assert_true(layers > 1 && latents && space);
+    check(context, ith_dit_workspace_create(context, c.dit, c.text, &c.shape, &c.options, NULL, &run));
+    ith_dit_workspace_watch(run, stop_after_layer, &s, space);
+    ith_context_set_activity(context, &s.activity);
+    assert_int_equal(ith_dit_forward(context, run, &input, c.t, c.result), ITH_ERR_INTERRUPTED);
+    ith_context_set_activity(context, NULL);
+    ith_context_end_interruption(context);
+    snprintf(sentence, sizeof sentence, "stopped in layer 2 of %lld", (long long)layers);
+    assert_string_equal(ith_context_error(context), sentence);
+    assert_true(s.part == 1 && s.parts == layers);
+    ith_dit_workspace_free(context, &run);
+    free(latents), free(space);
     close_call(&c);
 }
 
@@ -606,6 +654,50 @@ static void memory_is_as_predicted(void **state)
         }
 }
 
+/* One of two hosts, with one process each, that share out an expert. Notes whether its memory is as predicted. */
+static void share_out(rank_group *g, int rank, void *user)
+{
+    ith_context *own = g->contexts[rank];
+    ith_comm *alone = NULL;
+    ith_dit *dit = NULL;
+    ith_dit_config config;
+    ith_store *store = NULL;
+    ith_dit_shards *shards = NULL;
+    int64_t predicted = 0;
+    bool *right = user;
+    ith_status status = ith_comm_split(g->comms[rank], rank, 0, &alone);
+    if (!status)
+        status = ith_dit_config_read(own, SMALL, &config);
+    if (!status)
+        status = ith_store_open(own, SMALL, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store);
+    if (!status)
+        status = ith_dit_shards_bytes(own, &config, store, number_kind(OPERANDS_F32), 2, 1, true, &predicted);
+    if (!status)
+        status = open_dit(own, SMALL, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
+    const ith_shard_ranks ranks = {g->comms[rank], alone, 1, true};
+    const int64_t before = memory_of(own).current_bytes;
+    if (!status)
+        status = ith_dit_shards_create(own, dit, &ranks, config.layers, &shards);
+    right[rank] = !status && memory_of(own).current_bytes - before == predicted;
+    ith_dit_free(own, &dit);
+    ith_dit_shards_free(own, &shards);
+    ith_comm_destroy(&alone);
+}
+
+static void memory_of_shared_layers_is_as_predicted(void **state)
+{
+    (void)state;
+    rank_group g = {.ranks = 2};
+    bool right[2] = {false, false};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ith_context_create(NULL, &g.contexts[i]), ITH_OK);
+    assert_int_equal(ith_comm_create_local(g.contexts, 2, g.comms), ITH_OK);
+    group_run(&g, share_out, right);
+    assert_true(right[0] && right[1]);
+    group_destroy(&g);
+    ith_context_destroy(&g.contexts[0]);
+}
+
 static void memory_of_packed_weights_is_as_predicted(void **state)
 {
     (void)state;
@@ -698,6 +790,7 @@ int main(void)
         cmocka_unit_test(stages_and_output_are_those_of_diffusers),
         cmocka_unit_test(odd_sizes_are_right),
         cmocka_unit_test(texts_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_stop_names_its_layer),
         cmocka_unit_test(both_attentions_take_the_named_kernel),
         cmocka_unit_test(the_longest_prompt_has_no_absent_rows),
         cmocka_unit_test(bf16_is_close),
@@ -707,6 +800,7 @@ int main(void)
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(memory_is_as_predicted),
         cmocka_unit_test(memory_of_packed_weights_is_as_predicted),
+        cmocka_unit_test(memory_of_shared_layers_is_as_predicted),
         cmocka_unit_test(failed_allocations_are_survived),
     };
     return cmocka_run_group_tests_name("dit", all, context_set_up, context_tear_down);

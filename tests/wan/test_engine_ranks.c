@@ -705,6 +705,50 @@ static void a_damaged_saved_run_is_refused_on_all_ranks(void **state)
     }
 }
 
+static char saved_run[320], second_step[320]; /* the file of a saved run, and a copy of it after two steps */
+
+static void copy_second_step(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    size_t bytes = 0;
+    (void)user, (void)total;
+    if (stage != ITH_STAGE_DENOISE || done != 2 * ITH_PROGRESS_UNIT)
+        return;
+    char *whole = temporary_read(saved_run, &bytes);
+    temporary_write(second_step, whole, bytes);
+    free(whole);
+}
+
+/* Ranks resume one file. If they only decode latents, their other options may differ. */
+static void ranks_go_on_from_the_same_files(void **state)
+{
+    (void)state;
+    char latents[320];
+    team *t = calloc(1, sizeof *t);
+    snprintf(saved_run, sizeof saved_run, "%s", temporary_path(folder, "whole.safetensors"));
+    snprintf(second_step, sizeof second_step, "%s", temporary_path(folder, "second.safetensors"));
+    snprintf(latents, sizeof latents, "%s", temporary_path(folder, "latents.safetensors"));
+    team_open(t, 3, 2);
+    for (int r = 0; r < 3; r++)
+        t->members[r].options.checkpoint_file = saved_run, t->members[r].options.latents_file = latents;
+    t->members[0].options.on_progress = copy_second_step;
+    team_run(t);
+    expect_success(t);
+    t->members[0].options.on_progress = NULL;
+    for (int r = 0; r < 3; r++) {
+        ith_generate_options *o = &t->members[r].options;
+        o->checkpoint_file = o->latents_file = NULL, o->resume_file = r == 2 ? second_step : saved_run;
+    }
+    team_run(t);
+    expect_failure(t, ITH_ERR_ARGUMENT, "the saved run has done 2 steps on rank 2 and 3 on rank 0");
+    for (int r = 0; r < 3; r++)
+        t->members[r].options.resume_file = NULL, t->members[r].options.from_latents = latents;
+    t->members[1].options.seed = 99, t->members[1].options.prompt = "another", t->members[2].options.steps = 7;
+    team_run(t);
+    expect_success(t);
+    team_close(t);
+    free(t);
+}
+
 static ith_status call_again(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     (void)index, (void)rgb, (void)height, (void)width;
@@ -750,6 +794,7 @@ int main(void)
         cmocka_unit_test(no_allocation_may_fail_unseen),
         cmocka_unit_test(no_allocation_of_a_borrower_may_fail_unseen),
         cmocka_unit_test(a_damaged_saved_run_is_refused_on_all_ranks),
+        cmocka_unit_test(ranks_go_on_from_the_same_files),
         cmocka_unit_test(runs_of_a_pipeline_follow_one_another),
     };
     return cmocka_run_group_tests(tests, altered_model_set_up, folder_tear_down);

@@ -334,6 +334,50 @@ static void a_run_goes_on_when_it_cannot_be_saved(void **state)
     snprintf(run.saved, sizeof run.saved, "%s/run.safetensors", folder);
 }
 
+static void count_other_attention(void *user, ith_log_level level, const char *line)
+{
+    *(int *)user += level == ITH_LOG_WARNING && strstr(line, "the self-attention is computed with") != NULL;
+}
+
+static int usable_kernels(const ith_context *own)
+{
+    int count = 0;
+    bool usable = false;
+    for (int i = 0; ith_kernel_list(own, i, &usable); i++)
+        count += usable;
+    return count;
+}
+
+/* A machine without the instructions of the one that saved a run computes the attention with another kernel, and says
+ * so once, though it opens two experts. */
+static void another_attention_is_told_once(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    int kernels[2];
+    stopped_run_stop(&run, 1, &options, 1, 1);
+    for (int limited = 0; limited < 2; limited++) {
+        ith_context_options asked = ITH_CONTEXT_OPTIONS_INIT;
+        ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+        ith_context *own = NULL;
+        ith_pipeline *other = NULL;
+        int told = 0;
+        if (limited)
+            setenv("ITHACA_CPU", "baseline", 1);
+        asked.log = count_other_attention, asked.log_user = &told, asked.log_level = ITH_LOG_WARNING;
+        assert_int_equal(ith_context_create(&asked, &own), ITH_OK);
+        check(own, ith_pipeline_open(own, model, &other));
+        check(own, engine_generate(own, other, 1, &again, &report));
+        kernels[limited] = usable_kernels(own);
+        assert_int_equal(told, limited && kernels[0] > kernels[1]);
+        assert_int_equal(report.steps_resumed, 1);
+        assert_int_equal(report.steps_done, STEPS);
+        ith_pipeline_close(&other);
+        ith_context_destroy(&own);
+    }
+    unsetenv("ITHACA_CPU");
+}
+
 /* The state after the last step is saved, whatever the number of steps between two saves is. */
 static void the_last_step_is_saved(void **state)
 {
@@ -407,6 +451,7 @@ int main(void)
         cmocka_unit_test(room_for_two_files_is_needed),
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),
         cmocka_unit_test(a_run_goes_on_when_it_cannot_be_saved),
+        cmocka_unit_test(another_attention_is_told_once),
         cmocka_unit_test(the_last_step_is_saved),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(no_refused_allocation_is_fatal),

@@ -16,9 +16,9 @@
  *
  * A process that gives up sends FAILED with its sentence and the number of the process that it blames. Then its end
  * must not look like one more death:
- *   - It goes on to connect and to accept, and sends FAILED on each new connection, until all others have it. It does
- *     not wait for the process that it blames, nor for processes that it knows to be dead, and for no process beyond
- *     its limit.
+ *   - It goes on to connect and to accept, and sends FAILED on each new connection, until all others have it. If it
+ *     closes a connection before it has the welcome, FAILED follows the hello. It does not wait for the process that it
+ *     blames, nor for processes that it knows to be dead, and for no process beyond its limit.
  *   - A process that gets FAILED gives up with the same sentence. If it is connected already, ith_watch_receive has it.
  *   - A process that gives up after CONNECTED sends nothing but AWAITS before FAILED, and a connection is not closed
  *     before the other system has its messages (ith_watch_close). So a connection that ends without FAILED shows a
@@ -110,14 +110,37 @@ static void drop(half_open *h)
     *h = (half_open){.socket = -1};
 }
 
+/* Sets the bytes of FAILED. Returns their number. */
+static size_t write_failure(const meeting *m, watch_failure *failure)
+{
+    failure->blamed = m->blamed;
+    size_t bytes = (size_t)snprintf(failure->sentence, sizeof failure->sentence, "%s", m->sentence) + 1;
+    bytes = bytes < sizeof failure->sentence ? bytes : sizeof failure->sentence;
+    return offsetof(watch_failure, sentence) + bytes;
+}
+
 /* Sends FAILED to a process that is connected. */
 static void say_failure(const meeting *m, int process)
 {
-    watch_failure failure = {.blamed = m->blamed};
-    size_t bytes = (size_t)snprintf(failure.sentence, sizeof failure.sentence, "%s", m->sentence) + 1;
-    bytes = bytes < sizeof failure.sentence ? bytes : sizeof failure.sentence;
-    ith_watch_put(m->watch, &m->watch->peers[process], WATCH_FAILED, &failure,
-                  offsetof(watch_failure, sentence) + bytes, false);
+    watch_failure failure = {0};
+    const size_t bytes = write_failure(m, &failure);
+    ith_watch_put(m->watch, &m->watch->peers[process], WATCH_FAILED, &failure, bytes, false);
+}
+
+/* Closes all attempts. If this process gives up, it sends FAILED behind each hello: the target may take the connection
+ * later, and must not find it closed without a reason. */
+static void drop_attempts(meeting *m)
+{
+    struct {
+        watch_head head;
+        watch_failure failure;
+    } message = {.head.kind = WATCH_FAILED};
+    message.head.bytes = (uint16_t)write_failure(m, &message.failure);
+    for (int i = 0; i < ATTEMPTS; i++) {
+        if (m->status && m->attempts[i].sent)
+            send(m->attempts[i].socket, &message, sizeof message.head + message.head.bytes, MSG_NOSIGNAL);
+        drop(&m->attempts[i]);
+    }
 }
 
 /* Keeps a half-open connection as the connection with a process. */
@@ -268,8 +291,7 @@ static void choose_target(meeting *m, double now)
     for (int i = 1; i <= process && m->target == process; i++)
         if (m->watch->peers[(before + i) % process].socket < 0)
             m->target = (before + i) % process;
-    for (int i = 0; i < ATTEMPTS; i++)
-        drop(&m->attempts[i]);
+    drop_attempts(m);
     m->next = m->error = 0;
     m->next_time = now;
     m->turn_end = now + TURN_SECONDS;
@@ -557,8 +579,7 @@ static bool begin_meeting(meeting *m, int processes)
 /* Closes the port, and all connections except the ones that both ends keep. */
 static void end_meeting(meeting *m)
 {
-    for (int i = 0; i < ATTEMPTS; i++)
-        drop(&m->attempts[i]);
+    drop_attempts(m);
     for (int i = 0; i < ARRIVALS; i++)
         drop(&m->arrivals[i]);
     free(m->answered);

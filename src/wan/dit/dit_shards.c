@@ -175,7 +175,7 @@ static void progress(ith_dit_shards *s)
         s->status = ith_comm_test(s->loaders, &s->request, &done);
         if (done)
             publish(s);
-    } else if (s->posted < s->loads && s->posted == atomic_load(&s->state->loaded) && slot_is_free(s)) {
+    } else if (s->posted < s->loads && slot_is_free(s)) {
         s->status = post(s);
     }
 }

@@ -100,6 +100,7 @@ float *stopped_run_resume(stopped_run *r, int ranks, const ith_generate_options 
     int64_t count = 0;
     const ith_generate_report report = finish(r, ranks, options);
     assert_int_equal(report.steps_resumed, from);
+    assert_true(report.steps_done >= from && report.steps_done >= options->steps);
     return final_latents(r, &count);
 }
 
