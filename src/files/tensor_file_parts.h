@@ -43,6 +43,8 @@ static inline uint64_t ith_little_endian(const unsigned char *digits, int64_t by
     return number;
 }
 
+/* Sorts the tensors, unless they are in this order: a header may have a million of them. */
+void ith_tensor_file_sort(ith_tensor_file *file, int (*compare)(const void *, const void *));
 /* Orders the tensors by name and the metadata by key. */
 void ith_tensor_file_order(ith_tensor_file *file);
 /* Checks that the tensors, which are ordered by place, cover the data from the first byte to the last without overlap.
@@ -51,6 +53,8 @@ ith_status ith_tensor_file_check_cover(const ith_tensor_file *file, int64_t alig
 /* Compares tensors by the place of their data for qsort. At the same place an empty tensor comes first. */
 int ith_tensor_by_place(const void *a, const void *b);
 
+/* Reads a mapped safetensors file. */
+ith_status ith_safetensors_read(ith_tensor_file *file);
 /* Reads the header of a mapped GGUF file. The file begins with ITH_GGUF_MAGIC. */
 ith_status ith_gguf_read(ith_tensor_file *file);
 #define ITH_GGUF_MAGIC "GGUF"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lets the threads of one call of ith_linear_apply share its work without a barrier. The work of a strip of rows has
- * several stages (linear_apply.c), and a stage is cut into items. A thread takes items of a stage until none is left, and
- * goes on to the next stage while other threads still compute their last items. It waits only where it needs results
- * that do not exist yet. */
+ * several stages (linear_apply.c), and a stage is cut into items. A thread takes items of a stage until none is left,
+ * and goes on to the next stage while other threads still compute their last items. It waits only where it needs
+ * results that do not exist yet. */
 #ifndef ITH_LINEAR_LINEAR_WORK_H
 #define ITH_LINEAR_LINEAR_WORK_H
 

@@ -13,9 +13,9 @@ const char *ith_tile_name(int index);
 /* The sizes that the options ask for; 0 where they leave the choice to the library. */
 ith_attn_tiles ith_tiles_asked(const ith_attn_options *options);
 
-/* Whether size number `index` of a tile is legal for the kernel, whose limits are `l`. Sizes are never rounded silently.
- * least: the smallest legal size, 0 where 0 leaves the choice open, otherwise 1. If the size is not legal, writes a
- * sentence with the nearest legal size. */
+/* Whether size number `index` of a tile is legal for the kernel, whose limits are `l`. Sizes are never rounded
+ * silently. least: the smallest legal size, 0 where 0 leaves the choice open, otherwise 1. If the size is not legal,
+ * writes a sentence with the nearest legal size. */
 bool ith_tile_is_legal(const ith_attn_kernel *kernel, ith_attn_tile_limits l, int index, int64_t asked, int64_t least,
                        char *sentence, size_t bytes);
 /* Whether tile number `outer` is at least as long as the tile inside it. If not, writes a sentence. */

@@ -83,18 +83,14 @@ static inline ith_status ith_local_ended(const local_world *world)
     return (ith_status)atomic_load_explicit(&world->status, memory_order_acquire);
 }
 
-/* The functions of this transport. They and the next two functions are in local.c. */
+/* The functions of this transport. This table and the next function are in local_exchange.c. */
 extern const ith_transport ith_local_transport;
 /* Ends the work of all ranks with a failure and its error sentence, unless it has ended already. The lock must be
  * held. */
 void ith_local_end(local_world *world, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Waits until no thread copies from or to this rank's memory, and returns the failure that ended the group. To be
- * called after a failure, with the lock held. */
-ith_status ith_local_settle(const local_state *self);
-
 /* Makes a new world (local_world) and a state for each of its ranks, which holds the rank's context. On failure the
- * error sentence is in contexts[0]. This function and the next four are in local_group.c. */
+ * error sentence is in contexts[0]. This function and the next ones are in local_group.c. */
 ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states);
 ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out);
 void ith_local_leave(void *state);
@@ -102,5 +98,8 @@ void ith_local_close(void *state);
 /* The bytes that a group of `ranks` ranks holds with all their states. whole: it is all ranks of a world, with which it
  * is made. */
 int64_t ith_local_bytes(int ranks, bool whole);
+/* Waits until no thread copies from or to this rank's memory, and returns the failure that ended the group. To be
+ * called after a failure, with the lock held. */
+ith_status ith_local_settle(const local_state *self);
 
 #endif

@@ -295,3 +295,11 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
     ith_free(contexts[0], states);
     return status;
 }
+
+ith_status ith_local_settle(const local_state *self)
+{
+    local_world *world = self->group->world;
+    while (world->busy[self->world_rank])
+        pthread_cond_wait(&world->wake[self->world_rank], &world->lock);
+    return ith_local_ended(world);
+}

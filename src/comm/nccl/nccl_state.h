@@ -73,6 +73,8 @@ ith_status ith_nccl_post(nccl_state *s, const ith_operation *operation);
 /* Waits for an exchange of device memory, as ith_transport.wait does. */
 ith_status ith_nccl_await(nccl_state *s, nccl_request *request, double seconds, bool *done);
 
+/* ---- nccl_records.c */
+
 /* Takes the records of a request if they come within `seconds`, and compares them with this rank's lists. */
 ith_status ith_nccl_take_records(nccl_state *s, nccl_request *request, double seconds);
 
@@ -86,7 +88,7 @@ void ith_nccl_end(nccl_state *s);
 /* Ends the communicator, and frees the state's objects on the device. */
 void ith_nccl_free(nccl_state *s);
 
-/* ---- nccl_failure.c: sentences, and failures of NCCL and CUDA */
+/* ---- nccl_failure.c: sentences */
 
 /* The longest name of a rank, of an operation. */
 enum { NCCL_NAME = 96, NCCL_OPERATION = 128, NCCL_SENTENCE = 960 };
@@ -98,6 +100,9 @@ ith_status ith_nccl_fail(nccl_state *s, ith_status status, const char *format, .
 const char *ith_nccl_name(const nccl_state *s, int rank, char text[NCCL_NAME]);
 /* Writes "an exchange (exchange 17 of group 2)". Returns text. */
 const char *ith_nccl_operation(const nccl_state *s, const nccl_request *request, char text[NCCL_OPERATION]);
+
+/* ---- nccl_check.c: failures of NCCL and CUDA */
+
 /* If the result is an error, ends the group. `call` is the function that returned it. */
 ith_status ith_nccl_check(nccl_state *s, nccl_request *request, ncclResult_t result, const char *call);
 ith_status ith_nccl_check_cuda(nccl_state *s, const nccl_request *request, CUresult result, const char *call);

@@ -80,6 +80,10 @@ struct ith_watch {
 
 /* Sends a message of a kind, or queues it, or drops it if that is allowed. Returns false if the queue is too full. */
 bool ith_watch_put(ith_watch *w, watch_peer *peer, uint16_t kind, const void *data, size_t bytes, bool droppable);
+/* Sends the messages of a queue as far as the connection has room. The lock of the peer is held. */
+void ith_watch_flush_queue(ith_watch *w, watch_peer *peer);
+/* The same for all queues, of which no lock is held. */
+void ith_watch_flush(ith_watch *w);
 /* Ends the thread of the pulses, if there is one. */
 void ith_watch_end_pulse(ith_watch *w);
 

@@ -148,17 +148,6 @@ int64_t ith_wire_noticed(void *state)
     return atomic_load_explicit(&((const wire_state *)state)->group->notice, memory_order_relaxed);
 }
 
-void ith_wire_alive(void *state)
-{
-    const wire_state *self = state;
-    wire_world *world = self->group->world;
-    ith_wire_give_life(world, self->world_rank, -1);
-    if (pthread_mutex_trylock(&world->lock) == 0) {
-        ith_wire_pump(world);
-        pthread_mutex_unlock(&world->lock);
-    }
-}
-
 void ith_wire_leave(void *state)
 {
     const wire_state *self = state;

@@ -208,7 +208,6 @@ double ith_wire_silence(void *state, int64_t request, int *rank);
 void ith_wire_leave(void *state);
 void ith_wire_notify(void *state, int64_t number);
 int64_t ith_wire_noticed(void *state);
-void ith_wire_alive(void *state);
 
 /* ---- wire_flows.c: flows and their memory */
 
@@ -229,11 +228,6 @@ bool ith_wire_send(wire_world *world);
 bool ith_wire_take(wire_world *world);
 /* Takes the offers and asks for a request that came before it was posted. */
 void ith_wire_take_waiting(wire_state *self, wire_request *request);
-
-/* ---- wire.c */
-
-/* Moves everything that can move without waiting. Returns whether any datagram moved. */
-bool ith_wire_pump(wire_world *world);
 
 /* ---- wire_near.c: copies between ranks of this process */
 

@@ -14,6 +14,7 @@
 #include "../../base/trace.h"
 #include "dit_heads.h"
 #include "dit_pass.h"
+#include "dit_shards.h"
 
 #include <stdio.h>
 #include <string.h>

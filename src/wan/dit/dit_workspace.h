@@ -5,7 +5,6 @@
 
 #include "../../kernels/rowops.h"
 #include "../part/work.h"
-#include "dit_shards.h"
 #include "dit_weights.h"
 
 struct ith_dit_workspace {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of a LoRA (lora.h). lora_files.c opens the files and lists their tensors, lora_join.c joins the tensors of each
- * product, and lora_take.c gives them to layers. */
+/* The members of a LoRA (lora.h). lora_files.c opens the files and lists their tensors, lora_join.c joins the tensors
+ * of each product, and lora_take.c gives them to layers. */
 #ifndef ITH_WAN_LORA_STATE_H
 #define ITH_WAN_LORA_STATE_H
 

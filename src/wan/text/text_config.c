@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads config.json of a umT5 encoder. */
-#include "text_encoder.h"
+#include "text_config.h"
 
 #include "../../base/count.h"
 #include "../../files/json.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sizes of a umT5 encoder without a config.json, from the shapes of its tensors. */
-#include "text_encoder.h"
+#include "text_config.h"
 
 #include "../part/config_fields.h"
 

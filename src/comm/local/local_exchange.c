@@ -46,14 +46,6 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
         pthread_cond_broadcast(&world->wake[rank]);
 }
 
-ith_status ith_local_settle(const local_state *self)
-{
-    local_world *world = self->group->world;
-    while (world->busy[self->world_rank])
-        pthread_cond_wait(&world->wake[self->world_rank], &world->lock);
-    return ith_local_ended(world);
-}
-
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
 
 /* Copies all data that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank

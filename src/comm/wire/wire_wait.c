@@ -2,7 +2,7 @@
 /* The table of the transport over a link: posting and waiting.
  *
  * The transport starts no thread: `exchange`, `wait` and `alive` of any rank move the data of all ranks of the process
- * (ith_wire_pump). While ranks wait, the thread of one of them watches the link: it polls for a short time, then rests
+ * (pump). While ranks wait, the thread of one of them watches the link: it polls for a short time, then rests
  * in the link. The other threads sleep on conditions. The watcher wakes a thread whose request is done, and wakes
  * another to watch when it stops. */
 #include "wire.h"
@@ -14,7 +14,8 @@
 
 #define POLL_NS 50000 /* a watcher polls for this time after the last datagram before it rests */
 
-bool ith_wire_pump(wire_world *world)
+/* Moves everything that can move without waiting. Returns whether any datagram moved. */
+static bool pump(wire_world *world)
 {
     ith_wire_hear(world);
     bool any = !ith_wire_ended(world) && ith_wire_take(world);
@@ -28,7 +29,7 @@ static ith_status wire_exchange(void *state, const ith_operation *operation)
     wire_request *request = &self->requests[operation->request];
     ith_wire_give_life(world, self->world_rank, -1);
     pthread_mutex_lock(&world->lock);
-    ith_wire_pump(world); /* first: an earlier failure counts more than a mismatch that this exchange shows */
+    pump(world); /* first: an earlier failure counts more than a mismatch that this exchange shows */
     if (!ith_wire_ended(world)) {
         request->posted = *operation;
         request->sorted = ith_pairs_sorted(operation);
@@ -93,7 +94,7 @@ static void await(wire_state *self, const wire_request *request, int64_t deadlin
     wire_world *world = self->group->world;
     int64_t now = ith_watch_now_ns(), moved = now;
     for (;;) {
-        bool any = ith_wire_pump(world);
+        bool any = pump(world);
         any |= ith_wire_copy_near(self);
         if (!ith_wire_ended(world) && request->pending)
             look_for_leavers(self, request);
@@ -131,6 +132,17 @@ static ith_status wire_wait(void *state, int64_t number, double seconds, bool *d
         ith_wire_give_life(world, self->world_rank, -1);
     pthread_mutex_unlock(&world->lock);
     return status;
+}
+
+static void wire_alive(void *state)
+{
+    const wire_state *self = state;
+    wire_world *world = self->group->world;
+    ith_wire_give_life(world, self->world_rank, -1);
+    if (pthread_mutex_trylock(&world->lock) == 0) {
+        pump(world);
+        pthread_mutex_unlock(&world->lock);
+    }
 }
 
 static void wire_abort(void *state, ith_status status, const char *sentence)
@@ -173,7 +185,7 @@ const ith_transport ith_wire_transport = {
     .abort = wire_abort,
     .close = ith_wire_close,
     .leave = ith_wire_leave,
-    .alive = ith_wire_alive,
+    .alive = wire_alive,
     .silence = ith_wire_silence,
     .notify = ith_wire_notify,
     .noticed = ith_wire_noticed,
