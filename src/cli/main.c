@@ -15,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define STACK_BYTES ((size_t)1 << 20)
@@ -48,41 +46,6 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "The environment variable ITHACA_CPU limits the instruction sets that are used: a list of "
                           "baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx_bf16 and neon, separated by commas or "
                           "spaces. Each name also allows the sets that it needs.";
-
-/* Prints a line of the library's log on standard error (ith_context_options.log). Of several processes, the one that
- * leads prints it. */
-static void log_line(void *user, ith_log_level level, const char *line)
-{
-    static const char *const words[] = {"error: ", "warning: ", "", ""}; /* indexed by ith_log_level */
-    (void)user;
-    if (!ith_error_leads())
-        return;
-    /* On a terminal the current line may hold a progress bar; "\r\033[K" erases it. */
-    fprintf(stderr, "%sithaca: %s%s\n", ith_terminal_draws() ? "\r\033[K" : "", words[level], line);
-}
-
-int ith_cli_context(ith_cli_talk talk, ith_context **out)
-{
-    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-    options.log = log_line;
-    options.log_level = talk == ITH_TALK_QUIET     ? ITH_LOG_ERROR
-                        : talk == ITH_TALK_VERBOSE ? ITH_LOG_DEBUG
-                                                   : ITH_LOG_WARNING;
-    return ith_context_create(&options, out) ? ith_cli_error("%s", ith_context_error(NULL)) : ITH_EXIT_DONE;
-}
-
-double ith_cli_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-int64_t ith_cli_resident_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_maxrss * 1024;
-}
 
 /* The subcommand on the command line. */
 typedef struct call {

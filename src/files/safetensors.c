@@ -7,7 +7,6 @@
 #include "quote.h"
 #include "tensor_file_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */

@@ -6,8 +6,6 @@
 #include "agree.h"
 #include "tile_wisdom.h"
 
-#include <stdio.h>
-
 /* the fewest blocks of queries for each thread, so that threads end at nearly the same time */
 #define BLOCKS_PER_THREAD 4
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Dependencies point one way: each folder of src includes only what it may. File names are unique, and code for one
+# Dependencies point one way: each folder of src includes only what it may, and files form no circles. File names are unique, and code for one
 # instruction set or for GPUs lies in its folder alone. Libraries do not print, and look whether a lock was made.
 set -u
 cd "$(dirname "$0")/../.."
@@ -25,13 +25,16 @@ declare -A may=(
     [cli]="cli media oracle|ithaca.h transport.h cost.h tune.h files.h wan.h bench.h video_cost.h"
 )
 declare -A used=() # [FOLDER NAME]: an include needs the permission
+pairs=()           # "A B": file A, or its header, includes file B, or its header; without endings
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh'); do
     folder=$(echo "$file" | cut -d/ -f2)
     allowed=${may[$folder]:-}
     [ -n "$allowed" ] || { complain "$file: the folder $folder has no place in the order of layers"; continue; }
     for include in $(sed -nE 's/^ *# *include +"([^"]+)".*/\1/p' "$file"); do
-        target=$(realpath -m --relative-to=src "$(dirname "$file")/$include" | cut -d/ -f1)
+        path=$(realpath -m --relative-to=src "$(dirname "$file")/$include")
+        target=${path%%/*}
+        [ "src/${path%.*}" = "${file%.*}" ] || pairs+=("${file%.*} src/${path%.*}")
         case " ${allowed%%|*} " in *" $target "*) ;; *) complain "$file: may not include \"$include\"" ;; esac
         used[$folder $target]=1
         [ -e "$(dirname "$file")/$include" ] || complain "$file: \"$include\" is not where it is included from"
@@ -46,6 +49,9 @@ for folder in "${!may[@]}"; do
         [ "${used[$folder $name]:-}" ] || complain "nothing in src/$folder needs the permission to include $name"
     done
 done
+
+# A file and its header count as one. No such files include one another in a circle.
+circles=$(printf '%s\n' "${pairs[@]}" | tsort 2>&1 > /dev/null) || complain "files that include one another in a circle:" $circles
 
 # The folders within the two largest layers: each may include from the folders before it in its list, and
 # from itself.

@@ -3,6 +3,7 @@
 #include "bench_engine.h"
 
 #include "../generate/generate_files.h"
+#include "../generate/generate_predict.h"
 #include "../launch/interrupt.h"
 #include "../shared_option/device_option.h"
 #include "../support/json_print.h"

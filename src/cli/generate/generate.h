@@ -6,13 +6,14 @@
 #include "../../media/load/media_load.h"
 #include "../cli.h"
 #include "../file/name_lock.h"
+#include "../launch/launch.h"
 #include "../launch/progress.h"
 #include "../option/option.h"
 #include "../shared_option/attend_options.h"
 #include "../shared_option/lora_options.h"
 #include "../shared_option/model_options.h"
-#include "generate_predict.h"
 
+#include <ithaca/video_cost.h>
 #include <ithaca/wan.h>
 
 #include <math.h>
@@ -65,6 +66,15 @@ const char *ith_generate_why_unused(const char *option, const char *output);
 ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user);
 /* Reads the defaults of the model from ithaca.yaml in its folder, which may be lent to the context (ith_model_lend). */
 int ith_generate_parse_model(const ith_generate_settings *settings, ith_context *context, ith_options *options);
+
+/* The prediction of a run before it begins. */
+typedef struct ith_generate_prediction {
+    bool known;        /* the run is predicted: all members but `unknown` are set */
+    char source[160];  /* where the rates come from, in words */
+    char unknown[512]; /* why nothing is predicted */
+    ith_video_cost cost;
+    ith_plan_info plan;
+} ith_generate_prediction;
 
 /* The state of one run of the command. */
 typedef struct ith_generation {
@@ -167,7 +177,10 @@ void ith_generate_set_preview(ith_generation *g);
 /* Returns the options of the video writer for frames of this size. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
 /* Cancels a run; the thread that receives signals calls it (ith_interrupt_target). */
-void ith_generate_cancel(void *pipeline);
+static inline void ith_generate_cancel(void *pipeline)
+{
+    ith_pipeline_cancel(pipeline);
+}
 /* Generates the video; every rank calls it (ith_launch_work.compute). user: the ith_generation. */
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* Prints the report of a dry run on standard output, and returns an exit status. */

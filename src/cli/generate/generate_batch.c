@@ -4,6 +4,7 @@
  * it ends a group of ranks of several processes. */
 #include "batch_file.h"
 #include "generate.h"
+#include "generate_predict.h"
 
 #include "../../media/output.h"
 #include "../file/output_name.h"

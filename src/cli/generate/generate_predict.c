@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The predicted time of a run (generate_predict.h): finds the rates of this machine, and asks the engine. */
+#include "generate_predict.h"
+
 #include "../launch/interrupt.h"
 #include "../machine/bare_machine.h"
 #include "../machine/machine_file.h"
 #include "../shared_option/device_option.h"
 #include "../support/video_tokens.h"
-#include "generate.h"
 
 #include <ithaca/tune.h>
 

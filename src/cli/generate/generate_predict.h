@@ -3,18 +3,7 @@
 #ifndef ITH_CLI_GENERATE_PREDICT_H
 #define ITH_CLI_GENERATE_PREDICT_H
 
-#include "../launch/launch.h"
-
-#include <ithaca/video_cost.h>
-
-/* The prediction of a run before it begins. */
-typedef struct ith_generate_prediction {
-    bool known;        /* the run is predicted: all members but `unknown` are set */
-    char source[160];  /* where the rates come from, in words */
-    char unknown[512]; /* why nothing is predicted */
-    ith_video_cost cost;
-    ith_plan_info plan;
-} ith_generate_prediction;
+#include "generate.h"
 
 /* The rates of this machine with which a run is predicted. Zeros: none yet. */
 typedef struct ith_generate_rates {
@@ -28,18 +17,17 @@ typedef struct ith_generate_rates {
     ith_machine_product products[ITH_VIDEO_RATES];
 } ith_generate_rates;
 
-struct ith_generation;
 /* Predicts the time of the run with rates of this machine: the rates that `ithaca tune` keeps if they have the sizes of
  * the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a fiftieth
  * of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. A run over
  * several processes is predicted if the kept description has the links between them. */
-void ith_generate_predict(struct ith_generation *generation);
+void ith_generate_predict(ith_generation *generation);
 /* The same for one of several runs with one model, machine and command line. rates: from an earlier run, and used if
  * its video has the same size; otherwise they are replaced. */
-void ith_generate_predict_next(struct ith_generation *generation, ith_generate_rates *rates);
+void ith_generate_predict_next(ith_generation *generation, ith_generate_rates *rates);
 /* Frees the memory of the rates. Afterwards there are none. */
 void ith_generate_rates_clear(ith_generate_rates *rates);
 /* Collective, in a dry run of several processes: measures the links between them, and predicts the run on rank 0. */
-ith_status ith_generate_predict_links(struct ith_generation *generation, ith_context *context, ith_comm *comm);
+ith_status ith_generate_predict_links(ith_generation *generation, ith_context *context, ith_comm *comm);
 
 #endif

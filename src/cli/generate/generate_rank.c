@@ -4,6 +4,7 @@
 #include "../option/complaint.h"
 #include "generate.h"
 #include "generate_files.h"
+#include "generate_predict.h"
 
 #include "../launch/interrupt.h"
 
@@ -78,11 +79,6 @@ static void begin_progress(ith_generation *g)
 {
     ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
     g->progress.reached[ITH_STAGE_DENOISE] = g->resumed_steps * ITH_PROGRESS_UNIT;
-}
-
-void ith_generate_cancel(void *pipeline)
-{
-    ith_pipeline_cancel(pipeline);
 }
 
 /* Runs the engine on the lowest rank of a process, where signals arrive, or on rank 0, which also shows progress. */

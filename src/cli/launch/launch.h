@@ -79,7 +79,12 @@ ith_status ith_launch_fail(ith_comm *comm, ith_status status);
 /* Executes a plan. A signal cancels the execution on all ranks. */
 ith_status ith_launch_execute(ith_comm *comm, ith_plan *plan, const ith_attn_tensors *tensors);
 /* Whether a rank is the lowest one of its process. */
-bool ith_launch_is_first(const ith_comm *comm, int rank);
+static inline bool ith_launch_is_first(const ith_comm *comm, int rank)
+{
+    ith_place before = ITH_PLACE_INIT, here = ITH_PLACE_INIT;
+    return rank == 0 || (!ith_comm_place(comm, rank - 1, &before) && !ith_comm_place(comm, rank, &here) &&
+                         before.process != here.process);
+}
 
 /* Whether all ranks of the run are threads of this process. */
 static inline bool ith_launch_is_alone(const ith_launch *launch)

@@ -7,7 +7,7 @@
 #include "complaint.h"
 #include "config.h"
 #include "help_argp.h"
-#include "launcher.h"
+#include "launcher_kind.h"
 #include "option.h"
 
 #include <argp.h>

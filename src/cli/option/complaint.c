@@ -4,7 +4,7 @@
 
 #include "../cli.h"
 #include "../support/text_value.h"
-#include "launcher.h"
+#include "launcher_kind.h"
 
 #include <limits.h>
 #include <stdarg.h>

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recognises launchers by the environment variables that they set for each process:
- *
- *   Open MPI's mpirun (and prterun)      OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
- *   MPICH's mpiexec (hydra), srun pmi2   PMI_SIZE, PMI_RANK
- *   srun --mpi=pmix                      PMIX_RANK; Slurm sets SLURM_STEP_NUM_TASKS
- *   srun without MPI                     SLURM_STEP_NUM_TASKS, SLURM_PROCID
- *
- * SLURM_NTASKS tells nothing, since batch scripts have it too. */
+/* Chooses the transport that connects the processes of a launcher (launcher.h). */
 #include "launcher.h"
 
 #include "../cli.h"
 #include "../support/module_name.h"
+#include "launcher_kind.h"
 
 #include <ithaca/ithaca.h>
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define AT(member) offsetof(ith_launch_choices, member)
 static const ith_option rows[] = {
@@ -46,65 +38,14 @@ int ith_launch_add_options(ith_option *table, int count, size_t offset)
     return ith_options_append(table, count, rows, sizeof rows / sizeof *rows, offset);
 }
 
-/* ---- Environment ------------------------------------------------------------------------------------------------- */
-
-/* A launcher: its environment variables, and the transports that can connect its processes, the best one first. */
-typedef struct launcher_kind {
-    const char *name, *size, *process;
-    const char *modules[3]; /* ends with NULL; empty: its processes cannot be connected */
-} launcher_kind;
-
-/* The first row whose variable of the process is set counts: mpirun also sets PMIX_RANK, and under srun it also sees
- * Slurm's variables. */
-static const launcher_kind kinds[] = {
-    {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"openmpi"}},
-    {"a launcher with PMI", "PMI_SIZE", "PMI_RANK", {"mpich"}},
-    {"a launcher with PMIx", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", {"openmpi", "mpich"}},
-    {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {NULL}},
-};
-/* Processes of other transports are numbered by whoever starts them. */
-static const launcher_kind by_hand = {"ITHACA_PROCESS", "ITHACA_PROCESSES", "ITHACA_PROCESS", {NULL}};
-
-/* The number in an environment variable; `other` if it is not set or holds no number from 0 on. */
-static int number_in(const char *variable, int other)
-{
-    const char *text = getenv(variable);
-    char *end = NULL;
-    errno = 0;
-    long number = text ? strtol(text, &end, 10) : -1;
-    return text && end != text && !*end && !errno && number >= 0 && number <= 1 << 20 ? (int)number : other;
-}
-
-/* The launcher of this process; NULL if none is recognised. */
-static const launcher_kind *recognise(void)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (number_in(kinds[i].process, -1) >= 0)
-            return &kinds[i];
-    return NULL;
-}
-
-int ith_launcher_process(void)
-{
-    const launcher_kind *kind = recognise();
-    return number_in(by_hand.process, kind ? number_in(kind->process, 0) : 0);
-}
-
-void ith_launcher_let_first_print(void)
-{
-    const struct timespec pause = {.tv_nsec = 300000000};
-    if (ith_launcher_process())
-        nanosleep(&pause, NULL);
-}
-
-static ith_launcher describe(const launcher_kind *kind)
+static ith_launcher describe(const ith_launcher_kind *kind)
 {
     if (!kind)
         return (ith_launcher){.name = "no launcher", .processes = 1};
-    return (ith_launcher){
-        .name = kind->name,
-        .process = number_in(kind->process, 0),
-        .processes = number_in(kind->size, kind->modules[0] ? 0 : 1)}; /* a batch script has SLURM_PROCID alone */
+    return (ith_launcher){.name = kind->name,
+                          .process = ith_launcher_number(kind->process, 0),
+                          .processes = ith_launcher_number(
+                              kind->size, kind->modules[0] ? 0 : 1)}; /* a batch script has SLURM_PROCID alone */
 }
 
 /* ---- Modules ----------------------------------------------------------------------------------------------------- */
@@ -143,7 +84,7 @@ static int choose_module(const char *const *modules, ith_launcher *out)
 }
 
 /* Chooses the transport for MPI: the one that ITHACA_MPI names, or one for the launcher. */
-static int choose_mpi(const launcher_kind *kind, ith_launcher *out)
+static int choose_mpi(const ith_launcher_kind *kind, ith_launcher *out)
 {
     static const char *const all[] = {"openmpi", "mpich", NULL};
     const char *named = getenv("ITHACA_MPI");
@@ -165,7 +106,7 @@ static int choose_named(const char *command, const char *transport, ith_launcher
     if (!find_module(transport, &refusal))
         return ith_cli_usage(
             command, "--transport: '%s' is none of auto, local, mpi, nor a module that 'ithaca info' lists", transport);
-    *out = describe(number_in(by_hand.process, -1) >= 0 ? &by_hand : recognise());
+    *out = describe(ith_launcher_by_hand() ? ith_launcher_by_hand() : ith_launcher_recognise());
     out->where = getenv("ITHACA_TRANSPORT_WHERE");
     return choose_module(one, out);
 }
@@ -173,12 +114,12 @@ static int choose_named(const char *command, const char *transport, ith_launcher
 bool ith_launcher_is_alone(const char *transport)
 {
     bool automatic = !transport || !strcmp(transport, "auto");
-    return automatic ? describe(recognise()).processes == 1 : !strcmp(transport, "local");
+    return automatic ? describe(ith_launcher_recognise()).processes == 1 : !strcmp(transport, "local");
 }
 
 int ith_launcher_find(const char *command, const char *transport, ith_launcher *out)
 {
-    const launcher_kind *kind = recognise();
+    const ith_launcher_kind *kind = ith_launcher_recognise();
     *out = describe(kind);
     bool automatic = !transport || !strcmp(transport, "auto");
     if (ith_launcher_is_alone(transport)) {

@@ -37,10 +37,4 @@ int ith_launcher_find(const char *command, const char *transport, ith_launcher *
 /* Whether this process is the whole run: no launcher has started others with it, or --transport makes it a run of its
  * own. */
 bool ith_launcher_is_alone(const char *transport);
-/* The number that a launcher gave this process; 0 without a launcher. */
-int ith_launcher_process(void);
-/* Waits a moment if the number of this process is not 0. A launcher ends all processes when one has ended, and process
- * 0 may not have printed the error yet. */
-void ith_launcher_let_first_print(void);
-
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca plan: lists every plan of an attention problem or of a video on a described machine, with its predicted cost.
  * Nothing is executed. */
-#include "plan_command.h"
+#include "plan_state.h"
 
 #include "../cli.h"
 #include "../file/output_name.h"
@@ -93,28 +93,6 @@ static void describe_problem(const ith_plan_settings *s, ith_attn_problem *p)
     p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
     p->q_len = s->seq, p->kv_len = s->kv_seq ? s->kv_seq : s->seq;
     p->head_dim = s->head_dim, p->dtype = (ith_dtype)s->dtype;
-}
-
-ith_status ith_plan_take(void *user, const ith_plan_candidate *candidate)
-{
-    ith_plan_command *c = user;
-    if (c->count == c->room) {
-        int64_t room = c->room ? 2 * c->room : 64;
-        ith_plan_row *rows = realloc(c->rows, (size_t)room * sizeof *rows);
-        if (!rows)
-            return ITH_ERR_MEMORY;
-        c->rows = rows, c->room = room;
-    }
-    ith_plan_row *row = &c->rows[c->count++];
-    memset(row, 0, sizeof *row);
-    row->legal = candidate->legal;
-    row->options = *candidate->options;
-    memcpy(row->rule, candidate->rule, sizeof row->rule);
-    if (candidate->legal) {
-        row->info = *candidate->info, row->cost = *candidate->cost;
-        c->legal_count++;
-    }
-    return ITH_OK;
 }
 
 /* Lists the plans on a machine that was read. */

@@ -2,7 +2,7 @@
 /* Prints the list of plans of `ithaca plan` as a table or as JSON. */
 #include "../cli.h"
 #include "../support/json_print.h"
-#include "plan_command.h"
+#include "plan_state.h"
 
 #include <stdio.h>
 #include <string.h>

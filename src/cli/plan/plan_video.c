@@ -3,7 +3,7 @@
  * predicted time of a step and of the whole video. */
 #include "../cli.h"
 #include "../machine/machine_file.h"
-#include "plan_command.h"
+#include "plan_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca tune: measures this machine, and finds the fastest tiles and strategies. The results become wisdom, which
  * `ithaca attend`, `bench attention`, `bench generate` and `generate` read. */
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include "../cli.h"
 #include "../file/cache_file.h"
@@ -14,7 +14,6 @@
 #include "../shared_option/device_option.h"
 #include "../support/video_tokens.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,39 +78,6 @@ static const char doc[] =
     "ends early, a sentence says so, and the exit status is 0. Tiles of keys change the last bits of results; a "
     "command with --wisdom none computes as if nothing had been tuned.";
 
-/* ---- What the parts share -------------------------------------------------------------------------------------- */
-
-bool ith_tune_stops(void *user)
-{
-    const ith_tune *t = user;
-    return ith_interrupt_came() || ith_cli_seconds() > t->until;
-}
-
-int ith_tune_save(ith_tune *t)
-{
-    return ith_wisdom_save(t->context, t->wisdom) ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
-}
-
-void ith_tune_show(const ith_tune *t, const char *format, ...)
-{
-    char text[512], line[600];
-    va_list arguments;
-    if (!ith_terminal_draws())
-        return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    snprintf(line, sizeof line, "%3.0f of %.0f s  %s", ith_cli_seconds() - t->start, t->settings->budget, text);
-    fprintf(stderr, "\r\033[K%.*s", ith_terminal_columns(), line);
-}
-
-/* Ends the line that ith_tune_show has begun. */
-static void end_line(void)
-{
-    if (ith_terminal_draws())
-        fputs("\r\033[K", stderr);
-}
-
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
 /* Reads the sizes of a model. */
@@ -163,30 +129,10 @@ static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
 
 /* ---- The command ----------------------------------------------------------------------------------------------- */
 
-/* Finds a file in the cache, or the one that an option names; "none": none. */
-static int find_file(const char *option, const char *given, const char *name, char path[PATH_MAX])
-{
-    path[0] = '\0';
-    if (given && !strcmp(given, "none"))
-        return ITH_EXIT_DONE;
-    if (given && snprintf(path, PATH_MAX, "%s", given) >= PATH_MAX)
-        return ith_cli_error("%s: the name of the file has %zu bytes, and may have %d", option, strlen(given),
-                             PATH_MAX - 1);
-    if (!given && !ith_cache_path(name, path))
-        return ith_cli_error("%s is needed: neither XDG_CACHE_HOME nor HOME names a folder", option);
-    int code = given ? ITH_EXIT_DONE : ith_cache_make(path);
-    return code ? code : ith_cli_check_output(path);
-}
-
-int ith_tune_find_machine(ith_tune *t)
-{
-    return find_file("--machine", t->settings->machine, "machine.yaml", t->machine_path);
-}
-
 static int open_files(ith_tune *t, const char *command)
 {
     const ith_tune_settings *s = t->settings;
-    int code = find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
+    int code = ith_tune_find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
     if (!code && !t->wisdom[0])
         code = ith_cli_usage(command, "--wisdom none leaves no file for the results");
     if (!code)
@@ -194,6 +140,13 @@ static int open_files(ith_tune *t, const char *command)
     if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))
         code = ith_cli_error("%s", ith_context_error(t->context));
     return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
+}
+
+/* Ends the line that ith_tune_show has begun. */
+static void end_line(void)
+{
+    if (ith_terminal_draws())
+        fputs("\r\033[K", stderr);
 }
 
 /* Prints the report, and a sentence if a signal or the budget has ended the work early. */

@@ -6,7 +6,7 @@
 #include "../machine/machine_file.h"
 #include "../option/complaint.h"
 #include "../support/json_print.h"
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "../cli.h"
 #include "../launch/interrupt.h"
 #include "../machine/machine_file.h"
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include <math.h>
 #include <stdlib.h>

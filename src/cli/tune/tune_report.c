@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints what `ithaca tune` has found, as a table or as JSON. */
 #include "../support/json_print.h"
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include <stdio.h>
 

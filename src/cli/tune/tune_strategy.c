@@ -3,7 +3,7 @@
  * are executed in turn with the plan that the library makes by its rules; the fastest becomes wisdom. */
 #include "../cli.h"
 #include "../launch/interrupt.h"
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include <math.h>
 #include <string.h>

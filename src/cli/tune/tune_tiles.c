@@ -6,7 +6,7 @@
 #include "../cli.h"
 #include "../launch/interrupt.h"
 #include "../launch/thread_limit.h"
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The times by which a tuner decides: of a whole block of the transformer, and of an execution of a plan. */
-#include "tune_command.h"
+#include "tune_state.h"
 
 #include "../cli.h"
 

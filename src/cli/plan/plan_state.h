@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command's settings and the list of plans, which the files of `ithaca plan` share. */
-#ifndef ITH_CLI_PLAN_COMMAND_H
-#define ITH_CLI_PLAN_COMMAND_H
+#ifndef ITH_CLI_PLAN_STATE_H
+#define ITH_CLI_PLAN_STATE_H
 
 #include "../shared_option/attend_options.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of `ithaca tune`: the machine (tune_machine.c), the tiles of kernels (tune_tiles.c), strategies
  * (tune_strategy.c), times (tune_time.c) and the report (tune_report.c). */
-#ifndef ITH_CLI_TUNE_COMMAND_H
-#define ITH_CLI_TUNE_COMMAND_H
+#ifndef ITH_CLI_TUNE_STATE_H
+#define ITH_CLI_TUNE_STATE_H
 
 #include "../launch/launch.h"
 #include "../option/option.h"
@@ -70,6 +70,8 @@ int ith_tune_save(ith_tune *t);
 /* Shows the measurement under way, on a terminal only. */
 void ith_tune_show(const ith_tune *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Finds a file in the cache, or the one that an option names; "none": none. */
+int ith_tune_find_file(const char *option, const char *given, const char *name, char path[PATH_MAX]);
 /* Finds the file that describes this machine, and writes its name to t->machine_path; "" for none. Prints errors and
  * returns an exit status. */
 int ith_tune_find_machine(ith_tune *t);

@@ -41,13 +41,6 @@ typedef struct launch_run {
     pthread_mutex_t lock; /* taken by each rank after the lowest one has written memory that all of them read */
 } launch_run;
 
-bool ith_launch_is_first(const ith_comm *comm, int rank)
-{
-    ith_place before = ITH_PLACE_INIT, here = ITH_PLACE_INIT;
-    return rank == 0 || (!ith_comm_place(comm, rank - 1, &before) && !ith_comm_place(comm, rank, &here) &&
-                         before.process != here.process);
-}
-
 /* ---- Work of one rank -------------------------------------------------------------------------------------------- */
 
 /* A thread that gives signs of life for a rank. */
