@@ -2,8 +2,6 @@
 /* ithaca: the program. Finds the subcommand, runs it, and checks that its output was written. */
 #include "cli.h"
 #include "launch/interrupt.h"
-#include "launch/progress.h"
-#include "option/complaint.h"
 #include "option/help_argp.h"
 #include "support/nearest.h"
 

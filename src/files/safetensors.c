@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of safetensors files (tensor.h has the format). It trusts nothing in the header: type, shape and offsets
  * of each tensor must agree, and the tensors must cover the data without gap or overlap. */
-#include "../base/size.h"
 #include "json_load.h"
 #include "plain_header.h"
 #include "quote.h"

@@ -3,12 +3,7 @@
  * long computation begins. */
 #include "generate.h"
 
-#include "../file/output_name.h"
-#include "../launch/interrupt.h"
 #include "../option/complaint.h"
-#include "../shared_option/device_option.h"
-#include "../support/text_value.h"
-#include "generate_files.h"
 #include "generate_predict.h"
 
 #include <stdio.h>

@@ -5,7 +5,6 @@
 
 #include "../file/output_name.h"
 #include "../launch/interrupt.h"
-#include "../option/complaint.h"
 #include "../shared_option/device_option.h"
 #include "../support/text_value.h"
 #include "generate_files.h"

@@ -4,8 +4,6 @@
 #include "tune_state.h"
 
 #include "../cli.h"
-#include "../file/cache_file.h"
-#include "../file/output_name.h"
 #include "../launch/interrupt.h"
 #include "../launch/progress.h"
 #include "../launch/thread_limit.h"

@@ -7,7 +7,6 @@
 #include "../../base/clock.h"
 #include "../../base/observer.h"
 #include "../../base/parallel.h"
-#include "../../base/size.h"
 #include "../../base/sized.h"
 #include "../../base/team_limit.h"
 #include "../run/denoise/denoise_choice.h"

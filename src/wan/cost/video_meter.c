@@ -3,7 +3,6 @@
 #include "video_meter.h"
 
 #include "../../base/clock.h"
-#include "../../base/size.h"
 
 #include <math.h>
 #include <sys/resource.h>
