@@ -13,17 +13,18 @@
 #include <string.h>
 
 enum {
-    HEADS = 16,        /* heads of k and v: rows of a head lie as far apart as in a model's tensors */
+    HEADS = 16,        /* the most heads of k and v: rows of a head lie as far apart as in a model's tensors */
     SHORT = 8,         /* a short KV block has 1 / SHORT of the keys of a whole block */
     LEAST_REPEATS = 3, /* measured repeats, after one to warm up */
     MOST_REPEATS = 400,
-    TICKS_TO_ASK = 64,      /* ticks between two questions whether to stop: some milliseconds at most */
     PACKED_BLOCKS = 4,      /* packed blocks that are written in turn: together more than a second-level cache */
     MOST_BLOCK_KEYS = 4096, /* the longest KV block with which ith_rate_measure measures */
     RANDOM_NUMBERS = 16411  /* random numbers, which k and v repeat; a prime, so that rows differ */
 };
 /* bytes of k: more than a core's second-level cache, so that packing reads memory that is not near */
 #define SOURCE_BYTES (8 << 20)
+#define MOST_SOURCE_BYTES (64 << 20) /* bytes of k with more than one head */
+#define ASK_SECONDS 0.005            /* between two questions whether to stop */
 
 /* ---- The scene ------------------------------------------------------------------------------------------------- */
 
@@ -49,8 +50,10 @@ ith_status ith_rate_scene_create(ith_context *context, ith_dtype dtype, int64_t 
                                  ith_rate_scene *s)
 {
     const int64_t bytes = ith_dtype_bytes(dtype);
-    *s = (ith_rate_scene){.context = context, .dtype = dtype, .head_dim = head_dim, .threads = threads, .heads = HEADS};
-    s->rows = ith_round_up(SOURCE_BYTES / (HEADS * head_dim * bytes), ITH_KEYOPS_PIECE);
+    const int64_t heads = MOST_SOURCE_BYTES / (ITH_KEYOPS_PIECE * head_dim * bytes);
+    *s = (ith_rate_scene){.context = context, .dtype = dtype, .head_dim = head_dim, .threads = threads};
+    s->heads = ith_max64(ith_min64(heads, HEADS), 1);
+    s->rows = ith_round_up(SOURCE_BYTES / (s->heads * head_dim * bytes), ITH_KEYOPS_PIECE);
     ith_arena arena = {0};
     lay_out(s, &arena);
     ith_status status = ith_arena_allocate(context, &arena, "timing kernels");
@@ -133,7 +136,7 @@ static ith_status prepare(ith_rate_scene *s, const ith_rate_request *request, in
     if (all <= s->run_bytes)
         return ITH_OK;
     ith_free(s->context, s->run_memory);
-    s->run_memory = ith_alloc_zero(s->context, all, 1, "timing kernels");
+    s->run_memory = ith_alloc(s->context, all, 1, "timing kernels"); /* the threads fill it in, and ask meanwhile */
     s->run_bytes = s->run_memory ? all : 0;
     return s->run_memory ? ITH_OK : ITH_ERR_MEMORY;
 }
@@ -145,7 +148,7 @@ typedef struct rate_ticks {
     const ith_rate_scene *scene; /* has the function that says whether to stop; NULL: another thread asks it */
     atomic_bool *done;           /* whether the work is to stop */
     ith_quiet *quiet;            /* NULL: nothing is measured */
-    int64_t count;
+    double next_ask;             /* the time of the next question to the scene (ith_clock_seconds) */
 } rate_ticks;
 
 static bool stopped(const ith_rate_scene *s)
@@ -159,8 +162,11 @@ static bool tick(void *ticks)
     rate_ticks *t = ticks;
     if (t->quiet)
         ith_quiet_tick(t->quiet);
-    if (t->scene && t->count++ % TICKS_TO_ASK == 0 && stopped(t->scene))
-        atomic_store(t->done, true);
+    if (t->scene && ith_clock_seconds() >= t->next_ask) {
+        if (stopped(t->scene))
+            atomic_store(t->done, true);
+        t->next_ask = ith_clock_seconds() + ASK_SECONDS;
+    }
     return atomic_load(t->done);
 }
 
@@ -272,6 +278,8 @@ static void open_memory(const rate_run *r, int thread, rate_ticks *ticks, thread
         t->o_rows[i] = t->o + i * s->head_dim * ith_dtype_bytes(s->dtype);
         t->m[i] = 0; /* logits are small here, so any small offset of fixed_m will do */
     }
+    memset(t->o_sum, 0, (size_t)(r->tiles.block_q * s->head_dim) * sizeof *t->o_sum);
+    memset(t->sum, 0, (size_t)s->head_dim * sizeof *t->sum);
     for (int64_t i = 0; i < r->calls; i++)
         pack_block(r, thread % s->heads, i * r->block, r->block, t->packed + i * r->block_bytes, ticks);
 }

@@ -166,6 +166,20 @@ static void it_ends_within_a_call(void **state)
     assert_true(seconds < 1);
 }
 
+/* The numbers of the widest heads do not take so long to make that nobody asks whether to stop: 37 s once. */
+static void it_asks_while_it_makes_wide_heads(void **state)
+{
+    (void)state;
+    ith_tile_search search = ITH_TILE_SEARCH_INIT;
+    ith_tile_report report = ITH_TILE_REPORT_INIT;
+    double moment = ith_clock_seconds();
+    search.dtype = ITH_F32, search.head_dim = 65536, search.keys = 8192;
+    search.should_stop = after, search.user = &moment, search.seconds = 1000;
+    check(context, ith_tiles_search(context, &search, &report));
+    assert_int_equal(report.complete, 0);
+    assert_true(ith_clock_seconds() - moment < 8);
+}
+
 static void refuse(const ith_tile_search *search, ith_status status, const char *part)
 {
     ith_tile_report report = ITH_TILE_REPORT_INIT;
@@ -331,11 +345,17 @@ int main(void)
 {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
-        EACH(wisdom_is_about_one_problem), EACH(what_is_proposed_is_legal),
-        EACH(earlier_rates_are_used),      EACH(it_ends_on_request_and_in_time),
-        EACH(it_ends_within_a_call),       EACH(rates_are_finite),
-        EACH(nonsense_is_refused),         EACH(tiles_become_wisdom),
-        EACH(strategies_become_wisdom),    EACH(strategies_that_no_plan_has_are_refused),
+        EACH(wisdom_is_about_one_problem),
+        EACH(what_is_proposed_is_legal),
+        EACH(earlier_rates_are_used),
+        EACH(it_ends_on_request_and_in_time),
+        EACH(it_asks_while_it_makes_wide_heads),
+        EACH(it_ends_within_a_call),
+        EACH(rates_are_finite),
+        EACH(nonsense_is_refused),
+        EACH(tiles_become_wisdom),
+        EACH(strategies_become_wisdom),
+        EACH(strategies_that_no_plan_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
