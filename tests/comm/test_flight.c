@@ -494,13 +494,14 @@ static bool tells(mishap *m)
 static void sentences_name_hosts(void **state)
 {
     (void)state;
-    mishap mishaps[] = {
-        {stay_away,
-         {"rank 1 (host a) waited 0.3",
-          "for rank 3 (host b) in a barrier (exchange 1 of group 1): no sign of life for 0.3 s"},
-         ""},
-        {end_it, {"rank 3 (host b): the disk is full", ""}, ""},
-        {call_wrongly, {"rank 3 (host b), in a broadcast (exchange 1 of group 1): bytes is negative", ""}, ""}};
+    mishap mishaps[] = {{stay_away,
+                         {"rank 1 (host a) waited 0.3",
+                          "for rank 3 (host b) in a barrier (exchange 1 of group 1): no sign of life for 0.3 s"},
+                         ""},
+                        {end_it, {"rank 3 (host b): the disk is full", ""}, ""},
+                        {call_wrongly,
+                         {"rank 3 (host b), in a broadcast (exchange 1 of group 1): data is NULL, and bytes is 4", ""},
+                         ""}};
     for (size_t i = 0; i < sizeof mishaps / sizeof *mishaps; i++) {
         bool right = tells(&mishaps[i]);
         for (int n = 0; n < 8 && !right && mishaps[i].fn == stay_away; n++) /* a busy machine lets rank 1 wait longer */
