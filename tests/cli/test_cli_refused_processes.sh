@@ -47,6 +47,6 @@ refuse() {
     [ $count -gt 5 ] || fail "$1: few places"
 }
 refuse 3 1 attend --input "$golden/attention/self_d128.safetensors" --output o --strategy ulysses_ring --quiet --timeout 6
-refuse 2 9 bench attention --seq 64 --heads 2 --head-dim 16 --repeat 1 --strategy ulysses,ring --threads 1 --timeout 6
+refuse 2 6 bench attention --seq 64 --heads 2 --head-dim 16 --repeat 1 --strategy ulysses,ring --threads 1 --timeout 6
 refuse 2 2 verify --seq 17 --kernel f32_ref --timeout 6
 finish
