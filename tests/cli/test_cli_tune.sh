@@ -144,6 +144,11 @@ tune 0 "the budget of 0.05 seconds has ended before" --budget 0.05 --again --seq
 [ $(($(date +%s) - start)) -lt 60 ] || fail "a budget of 0.05 seconds took a minute"
 jq -e '.complete | not' "$work/out" >/dev/null || fail "a budget of 0.05 seconds was enough"
 
+# the budget may end while the numbers of wide heads are made
+for budget in 0.1 0.15 0.15 0.2; do
+    expect 0 "budget of" "$ithaca" tune --seq 16 --heads 1 --head-dim 65536 --dtype f32 --kernel f32_ref --threads 1 --attention-only \
+        --budget $budget --machine none --wisdom "$work/wide"
+done
 echo "signals keep what is complete"
 rm -r "$cache"
 "$ithaca" tune $small --seq 256,512,1024,2048,4096,8192 --budget 1000 >"$work/out" 2>"$work/err" &

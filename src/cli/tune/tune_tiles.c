@@ -173,7 +173,8 @@ static int tune_cell(ith_tune *t, ith_tune_cell *cell)
         return ITH_EXIT_DONE;
     }
     int code = search(t, cell, &report);
-    if (!code && !report.complete && ith_tune_stops(t))
+    /* count 0: the time of the search has ended before the usual tiles were measured */
+    if (!code && (!report.count || (!report.complete && ith_tune_stops(t))))
         t->late = true;
     if (code || t->late)
         return code;
