@@ -59,8 +59,8 @@ _Atomic(struct ith_lent_file *) *ith_context_lent(const ith_context *context);
 
 /* The allocator of contexts that were given none. */
 extern const ith_allocator ith_system_allocator;
-/* Takes memory that is aligned to ITH_ALIGNMENT from an allocator. Returns NULL if there is none, and if the allocator
- * did not align it, which some instructions need. *reason becomes the reason: "out of memory", or what is wrong. */
+/* Takes memory that is aligned to ITH_ALIGNMENT from an allocator. Some instructions need this alignment. Returns
+ * NULL if the allocator gives no memory, or memory with a smaller alignment; *reason then says which of the two. */
 void *ith_allocator_take(const ith_allocator *allocator, size_t bytes, const char **reason);
 
 #endif

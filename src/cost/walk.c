@@ -65,7 +65,7 @@ static double latest(const model *m)
     return time;
 }
 
-/* The ranks first, first + step, ... of those that are walked wait for one another. */
+/* Some of the walked ranks wait for one another: those with the indices first, first + step, and so on. */
 static void meet_some(model *m, int first, int step)
 {
     double time = 0;

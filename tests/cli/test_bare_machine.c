@@ -11,7 +11,7 @@
 
 #include <sched.h>
 
-/* The units are the processors that the process may use, not those that the machine has. */
+/* The number of units is the number of processors that the process may use. The machine may have more. */
 static void units_are_those_of_the_process(void **state)
 {
     (void)state;

@@ -265,8 +265,8 @@ static void a_late_end_changes_no_newer_operation(void **state)
     ith_context_destroy(&context);
 }
 
-/* What a record does not know from others: an operation with more peers than it names, a host whose name has a control
- * character, two failures, and a late sign of life. */
+/* A record takes an operation with more peers than it names, a host whose name has a control character, two failures,
+ * and a late sign of life. */
 static void a_record_holds_what_it_is_told(void **state)
 {
     (void)state;

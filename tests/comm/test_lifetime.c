@@ -142,7 +142,7 @@ static ith_status do_nothing(ith_context *context, ith_comm *comm, void *user)
     return ITH_OK;
 }
 
-/* The memory of odd_allocate is aligned to half of what is asked for, once the call with the number `at` has come. */
+/* From call number `at` on, odd_allocate gives memory with half of the alignment that is asked for. */
 typedef struct odd_allocator {
     int at, calls, held;
 } odd_allocator;

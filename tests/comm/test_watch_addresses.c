@@ -239,7 +239,7 @@ static void answers_are_checked(void **state)
 enum { KNOCKS = 70, KEPT = 64 }; /* KEPT: connections of strangers that a process keeps */
 static int knocks[KNOCKS], closed_knocks, wrong_knocks;
 
-/* Counts the connections that are closed after a while, and those of them that are not the oldest. */
+/* Counts the connections that are closed after a while, and the closed connections that are not among the oldest. */
 static bool count_closed(void *user, char *sentence, size_t bytes)
 {
     party *p = user;

@@ -100,7 +100,7 @@ static int name_files(const batch *b, video *v, int64_t number)
     return ITH_EXIT_DONE;
 }
 
-/* Refuses what a line sets and its video cannot use. */
+/* Refuses options that a line sets and that its video cannot use. */
 static int check_line(const batch *b, const video *v)
 {
     const char *path = b->base->settings.prompts, *output = v->g.settings.output;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of `ithaca tune` share (tune_state.h): its end, its files, its display. */
+/* Functions that the parts of `ithaca tune` share (tune_state.h): whether to stop, the names of its files, its display.
+ */
 #include "tune_state.h"
 
 #include "../file/cache_file.h"

@@ -112,7 +112,7 @@ static ith_status check_saved_run(ith_rank *rank)
     return status;
 }
 
-/* Refuses what is not built for transformers on a device. */
+/* Refuses shards of weights for a transformer on a device, because they are not built. */
 static ith_status check_device(const ith_rank *rank)
 {
     if (!rank->device || rank->options.from_latents || !ith_shards_weights(&rank->options, &rank->team))

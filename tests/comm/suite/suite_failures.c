@@ -155,7 +155,8 @@ static ith_status wrong_call(ith_comm *comm, int which)
     }
 }
 
-/* What the sentence about each wrong call says. Where requests stay in flight, the transport may refuse them first. */
+/* The words that the sentence about each wrong call must have. If requests stay in flight, the transport may refuse the
+ * call first. */
 static const char *const wrong_words[] = {"sends[0].peer is ",
                                           "the sizes of receives[0].region are negative",
                                           "sends[0].region.data is NULL",
