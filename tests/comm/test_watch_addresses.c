@@ -13,29 +13,17 @@
 #include "support/watch_party.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int knock(uint16_t port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(descriptor, (struct sockaddr *)&address, sizeof address), 0);
-    return descriptor;
-}
 
 /* Foreign connections that send nothing, too little or nonsense, or close at once, do not disturb the meeting. */
 static void strangers_are_ignored(void **state)
@@ -49,7 +37,7 @@ static void strangers_are_ignored(void **state)
     for (size_t i = 0; i < sizeof noise; i++)
         noise[i] = (char)(i * 71);
     for (int i = 0; i < STRANGERS; i++) {
-        strangers[i] = knock(p.all[i % 2].port);
+        strangers[i] = party_knock(p.all[i % 2].port);
         if (i % 4 > 1)
             assert_true(send(strangers[i], noise, i % 8 > 3 ? sizeof noise : 7, MSG_NOSIGNAL) > 0);
         if (i % 3 == 0)
@@ -88,7 +76,7 @@ static greeting greeting_of(const party *p, int process)
 /* Sends a greeting to process 0. Returns the connection. */
 static int greet(const party *p, const greeting *g)
 {
-    int descriptor = knock(p->all[0].port);
+    int descriptor = party_knock(p->all[0].port);
     assert_true(send(descriptor, g, sizeof *g, MSG_NOSIGNAL) == (ssize_t)sizeof *g);
     return descriptor;
 }
@@ -261,7 +249,7 @@ static void the_oldest_strangers_are_dropped(void **state)
     p.absent[1] = true, p.seconds = 0.8, p.look[0] = count_closed, p.looks = 0;
     closed_knocks = wrong_knocks = 0;
     for (int i = 0; i < KNOCKS; i++)
-        knocks[i] = knock(p.all[0].port);
+        knocks[i] = party_knock(p.all[0].port);
     party_connect(&p);
     assert_int_equal(closed_knocks, KNOCKS - KEPT);
     assert_int_equal(wrong_knocks, 0);
@@ -468,7 +456,7 @@ static void *forward(void *user)
     struct pollfd ends[2] = {{.fd = accept(way->listener, NULL, NULL), .events = POLLIN}};
     if (ends[0].fd < 0)
         return NULL;
-    ends[1] = (struct pollfd){.fd = knock(way->port), .events = POLLIN};
+    ends[1] = (struct pollfd){.fd = party_knock(way->port), .events = POLLIN};
     for (int open = 2; open && poll(ends, 2, 60000) > 0;)
         for (int i = 0; i < 2; i++) {
             ssize_t count = ends[i].revents ? recv(ends[i].fd, bytes, sizeof bytes, 0) : -1;
@@ -719,102 +707,6 @@ static void nobody_waits_for_who_is_blamed(void **state)
     }
 }
 
-/* ---- Descriptors ----------------------------------------------------------------------------------------------- */
-
-/* Lets this process open only descriptors below `limit`. Returns the old limit. */
-static struct rlimit limit_descriptors(rlim_t limit)
-{
-    struct rlimit before, now;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    now = before;
-    now.rlim_cur = limit;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
-    return before;
-}
-
-static rlim_t next_descriptor(void)
-{
-    int next = dup(STDOUT_FILENO);
-    close(next);
-    return (rlim_t)next;
-}
-
-static void few_descriptors_suffice(void **state)
-{
-    (void)state;
-    party p;
-    party_listen(&p, 3);
-    p.seconds = 10;
-    struct rlimit before = limit_descriptors(next_descriptor() + 20);
-    party_connect(&p);
-    setrlimit(RLIMIT_NOFILE, &before);
-    for (int i = 0; i < 3; i++)
-        if (!p.met[i])
-            fail_msg("process %d: %s", i, p.sentences[i]);
-    party_part(&p);
-}
-
-/* A process that can open no descriptor says so: process 1 when it connects, process 0 when it accepts. */
-static void a_process_without_descriptors_says_so(void **state)
-{
-    (void)state;
-    for (int number = 0; number < 2; number++) {
-        party p;
-        char name[32];
-        party_listen(&p, 2);
-        p.absent[1 - number] = true;
-        p.seconds = 1; /* the process stays for this time to tell the other process */
-        int visitor = number ? -1 : knock(p.all[0].port);
-        struct rlimit before = limit_descriptors(next_descriptor());
-        party_connect(&p);
-        setrlimit(RLIMIT_NOFILE, &before);
-        snprintf(name, sizeof name, "process %d (", number);
-        if (!strstr(p.sentences[number], name) || !strstr(p.sentences[number], "ulimit -n"))
-            fail_msg("process %d: %s", number, p.sentences[number]);
-        if (visitor >= 0)
-            close(visitor);
-        party_part(&p);
-    }
-}
-
-static int accept_error; /* errno of calls of accept4; 0: they are the system's */
-static atomic_int accepts;
-
-int __real_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
-int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags);
-
-int __wrap_accept4(int listener, struct sockaddr *address, socklen_t *bytes, int flags)
-{
-    if (!accept_error)
-        return __real_accept4(listener, address, bytes, flags);
-    accepts++;
-    errno = accept_error;
-    return -1;
-}
-
-/* A system that has no descriptors or no memory left for a connection keeps it in the queue. The process says so, and
- * does not call accept again and again. */
-static void a_system_without_room_for_connections_is_named(void **state)
-{
-    (void)state;
-    static const int errors[] = {ENFILE, ENOBUFS, ENOMEM};
-    for (int i = 0; i < 3; i++) {
-        party p;
-        party_listen(&p, 2);
-        p.absent[1] = true;
-        p.seconds = 1;
-        int visitor = knock(p.all[0].port);
-        accept_error = errors[i], accepts = 0;
-        party_connect(&p);
-        accept_error = 0;
-        if (!strstr(p.sentences[0], "process 0 (") || !strstr(p.sentences[0], strerror(errors[i])))
-            fail_msg("%s: %s", strerror(errors[i]), p.sentences[0]);
-        assert_in_range(accepts, 1, 10);
-        close(visitor);
-        party_part(&p);
-    }
-}
-
 static void a_missing_connection_is_named(void **state)
 {
     (void)state;
@@ -879,9 +771,6 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_who_is_blamed),
         cmocka_unit_test(all_addresses_are_tried),
         cmocka_unit_test(an_address_is_tried_again),
-        cmocka_unit_test(few_descriptors_suffice),
-        cmocka_unit_test(a_process_without_descriptors_says_so),
-        cmocka_unit_test(a_system_without_room_for_connections_is_named),
         cmocka_unit_test(a_missing_connection_is_named),
         cmocka_unit_test(hosts_are_compared),
     };

@@ -9,8 +9,10 @@
 
 #include "base/clock.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 typedef struct guest {
     party *party;
@@ -100,4 +102,13 @@ void party_separate(party *p)
         p->all[i].interface[0] = (ith_watch_interface){.bytes = {127, 0, 0, 1}};
         p->all[i].interfaces = 1;
     }
+}
+
+int party_knock(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(descriptor, (struct sockaddr *)&address, sizeof address), 0);
+    return descriptor;
 }

@@ -43,4 +43,7 @@ ith_watch_event party_hear(ith_watch *w, int *from, const void **data, size_t *b
  * system. */
 void party_separate(party *p);
 
+/* Connects to a port of this host, and returns the descriptor. */
+int party_knock(uint16_t port);
+
 #endif
