@@ -182,6 +182,9 @@ expect 0 "" "$ithaca" attend --input "$input" --output /dev/null
 # The libraries name members of their structs; the program says the options.
 expect 1 "^ithaca: --dit-low is missing: a model with two experts needs --dit-high and --dit-low$" "$ithaca" generate \
     --dit-high x --prompt x
+expect 1 "^ithaca: --dit names the only transformer of a model, --dit-high and --dit-low the two experts .*: leave --dit " \
+    "$ithaca" generate --dit x --dit-high x --prompt x
+expect 1 "; --dit, --vae and --text-encoder name files$" "$ithaca" generate --model "$input" --prompt x
 expect 1 "--dit-high is a/low_noise_dit_high, and --dit-low is" "$ithaca" generate --dit-high a/low_noise_dit_high \
     --dit-low high_noise --prompt x
 finish

@@ -37,6 +37,12 @@ static const ith_option *option_of(const ith_options *options, const char *word,
     return NULL;
 }
 
+/* Whether a word of any sentence of the library is the name of a member: it has a '_', or it is no English word. */
+static bool is_name(const char *word, size_t bytes)
+{
+    return memchr(word, '_', bytes) || (bytes == 3 && (!strncmp(word, "dit", 3) || !strncmp(word, "vae", 3)));
+}
+
 /* Whether a text ends with one of the beginnings of an advice, such as "3.1 GB would do with ". */
 static bool begins_advice(const char *text, size_t length)
 {
@@ -63,9 +69,9 @@ void ith_options_spell(const ith_options *options, const char *sentence, char *t
     for (const char *at = sentence; *at && length + 1 < bytes;) {
         const size_t word = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
         const bool alone = word && (at == sentence || strchr(" (", at[-1])) && (!at[word] || strchr(" ,;.)", at[word]));
-        const bool is_name =
-            alone && !is_key(sentence, at) && (memchr(at, '_', word) || (advises && begins_advice(text, length)));
-        const ith_option *option = is_name ? option_of(options, at, word) : NULL;
+        const bool names =
+            alone && !is_key(sentence, at) && (is_name(at, word) || (advises && begins_advice(text, length)));
+        const ith_option *option = names ? option_of(options, at, word) : NULL;
         if (!option) {
             const size_t copied = word ? word : 1;
             length += (size_t)snprintf(text + length, bytes - length, "%.*s", (int)copied, at);
