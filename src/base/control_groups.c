@@ -6,13 +6,16 @@
 #include "size.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 
+/* Paths of groups are shorter than this: a group whose path is longer sets no limit here. A thread may have a stack of
+ * 32 KB only (ithaca.h), and several paths lie on it at the same time. */
+enum { PATH_BYTES = 2048 };
+
 FILE *ith_open_below(const char *root, const char *folder, const char *name)
 {
-    char path[PATH_MAX];
+    char path[PATH_BYTES];
     int length = snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
     return length > 0 && length < (int)sizeof path ? fopen(path, "re") : NULL;
 }
@@ -20,7 +23,7 @@ FILE *ith_open_below(const char *root, const char *folder, const char *name)
 /* Visits a group and its ancestors, up to the folder where their hierarchy is mounted. */
 static void visit_path(const char *mount, const char *path, int version, ith_control_group_fn take, void *user)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_BYTES];
     if (snprintf(folder, sizeof folder, "%s%s", mount, path) >= (int)sizeof folder)
         return;
     while (strlen(folder) >= strlen(mount)) {
@@ -32,7 +35,7 @@ static void visit_path(const char *mount, const char *path, int version, ith_con
 /* A line of /proc/self/cgroup is number:controllers:path; version 2 has number 0 and no controllers. */
 void ith_control_groups_visit(const char *root, const char *controller, ith_control_group_fn take, void *user)
 {
-    char line[PATH_MAX + 256], mount[64];
+    char line[PATH_BYTES + 256], mount[64];
     FILE *file = ith_open_below(root, "/proc/self", "cgroup");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';

@@ -131,7 +131,7 @@ same "$work/before" "$work/wisdom"
 expect 1 "cannot write .*wisdom.lock" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/o" \
     --wisdom "$work/wisdom" --effort measure
 rmdir "$work/wisdom.lock"
-if [ $(id -u) = 0 ] && setpriv --reuid 1000 --clear-groups true; then
+if [ $(id -u) = 0 ] && setpriv --reuid 1000 --clear-groups "$ithaca" --version >/dev/null 2>&1; then
     chmod 755 "$work" && mkdir -m 777 "$work/open" && cp "$work/wisdom" "$work/open" && chmod 444 "$work/open/wisdom"
     as_user=(setpriv --reuid 1000 --clear-groups "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors")
     expect 0 "" "${as_user[@]}" --output "$work/open/o" --wisdom "$work/open/wisdom"

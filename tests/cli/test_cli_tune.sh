@@ -210,7 +210,7 @@ expect 0 "" "$ithaca" "${small_tune[@]}" --wisdom "$work/$(printf '%0255d' 0)"
 bash -c 'ulimit -f 0; exec "$@"' - "$ithaca" "${small_tune[@]}" --wisdom "$work/full" 2>&1 >/dev/null |
     grep -q "cannot write .*full.journal: File too large" || fail "a journal on a full disk"
 [ ! -e "$work/full.journal" ] || fail "a journal without its first line is left"
-if [ $(id -u) = 0 ] && setpriv --reuid 1000 --clear-groups true; then
+if [ $(id -u) = 0 ] && setpriv --reuid 1000 --clear-groups "$ithaca" --version >/dev/null 2>&1; then
     chmod 755 "$work" && mkdir -m 777 "$work/open"
     for round in 1 2; do
         expect 0 "" env XDG_CACHE_HOME="$work/open/cache" setpriv --reuid 1000 --clear-groups bash -c 'umask 777; exec "$@"' - \

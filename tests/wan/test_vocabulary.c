@@ -169,7 +169,7 @@ typedef struct table {
     uint32_t string;      /* the keys' replacement */
     int tail;             /* the last byte of the table */
     int64_t trie_bytes;   /* 0, or a wrong size */
-    bool valid;
+    bool valid, either; /* either: may be taken or refused */
 } table;
 
 /* The unit of a node with this label: its children are the units from `children` on. */
@@ -215,7 +215,7 @@ static void tables_are_checked_to_their_ends(void **state)
         {.length = 0, .wide = true, .cut_units = 1},
         {.length = 1, .ends = true, .string = 1, .valid = true},
         {.length = 1, .ends = true, .string = 2},
-        {.length = 1, .string = 2, .valid = true}, /* no key ends, so no string is read */
+        {.length = 1, .string = 2, .either = true}, /* no key ends, so no string is read; SentencePiece 0.2.2 refuses it */
         {.length = 32, .ends = true, .valid = true},
         {.length = 33, .ends = true},
         {.length = 256, .valid = true},
@@ -231,7 +231,7 @@ static void tables_are_checked_to_their_ends(void **state)
         ith_tokenizer *tokenizer = NULL;
         ith_piece_model_add(&made, "\u2581b", 4, -1, ITH_PIECE_NORMAL);
         const ith_status status = end_model(&made, map, write_table(&cases[i], map), &tokenizer);
-        if (status != (cases[i].valid ? ITH_OK : ITH_ERR_FORMAT))
+        if (status != (cases[i].valid ? ITH_OK : ITH_ERR_FORMAT) && !(cases[i].either && !status))
             fail_msg("case %zu: %s", i, status ? ith_context_error(context) : "taken");
         if (cases[i].valid && cases[i].ends && cases[i].length == 1 && !cases[i].string)
             expect_ids(tokenizer, "a", cases[i].letter ? unknown : b, 2);
