@@ -56,6 +56,15 @@ static int read_exif(span exif)
     return 1;
 }
 
+/* Notes EXIF data and the place of their name. Only the first ones give the orientation, as in Pillow. */
+static void note_exif(int64_t name, span exif, ith_image_file *out)
+{
+    if (!out->exif_count)
+        out->orientation = read_exif(exif);
+    if (out->exif_count < ITH_IMAGE_MOST_EXIF)
+        out->exif_names[out->exif_count++] = name;
+}
+
 static void look_at_png(span file, ith_image_file *out)
 {
     out->width = number(file, 16, 4, false), out->height = number(file, 20, 4, false);
@@ -66,7 +75,7 @@ static void look_at_png(span file, ith_image_file *out)
         if (begins(file, at + 4, "IDAT", 4))
             out->data_begin = at, out->data_end = at + 8 + length;
         if (begins(file, at + 4, "eXIf", 4))
-            out->exif_name = at + 4, out->orientation = read_exif(part(file, at + 8, length));
+            note_exif(at + 4, part(file, at + 8, length), out);
         if (begins(file, at + 4, "IEND", 4)) {
             out->whole = true;
             return;
@@ -174,7 +183,7 @@ static void look_at_jpeg(span file, ith_image_file *out)
             begin_coverage(file, at, marker, &covered);
         }
         if (marker == APP1 && begins(file, at + 4, "Exif\0\0", 6))
-            out->exif_name = at + 4, out->orientation = read_exif(part(file, at + 4, length - 2));
+            note_exif(at + 4, part(file, at + 4, length - 2), out);
         if (marker == TABLES)
             note_tables(file, at + 4, next, &covered);
         if (marker == SCAN) {
@@ -214,7 +223,7 @@ static void look_at_webp(span file, ith_image_file *out)
         if (!out->data_end && (begins(file, at, "VP8 ", 4) || begins(file, at, "VP8L", 4)))
             out->data_begin = at, out->data_end = at + 8 + length < file.bytes ? at + 8 + length : file.bytes;
         if (begins(file, at, "EXIF", 4))
-            out->exif_name = at, out->orientation = read_exif(part(file, at + 8, length));
+            note_exif(at, part(file, at + 8, length), out);
         out->animated |= begins(file, at, "ANIM", 4);
         at += 8 + length + length % 2;
     }
@@ -253,12 +262,12 @@ static void put_checksum(uint8_t *name, int64_t bytes)
 
 void ith_image_file_hide_exif(const ith_image_file *file, uint8_t *copy)
 {
-    uint8_t *name = copy + file->exif_name;
-    if (!file->exif_name)
-        return;
-    name[3]++; /* "eXIg", "Exig" or "EXIG" */
-    if (file->kind == ITH_IMAGE_PNG)
-        put_checksum(name, number((span){name - 4, 4}, 0, 4, false));
+    for (int i = 0; i < file->exif_count; i++) {
+        uint8_t *name = copy + file->exif_names[i];
+        name[3]++; /* "eXIg", "Exig" or "EXIG" */
+        if (file->kind == ITH_IMAGE_PNG)
+            put_checksum(name, number((span){name - 4, 4}, 0, 4, false));
+    }
 }
 
 int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data, int64_t bytes, uint8_t *out)

@@ -9,6 +9,8 @@
 
 typedef enum ith_image_kind { ITH_IMAGE_OTHER = 0, ITH_IMAGE_PNG, ITH_IMAGE_JPEG, ITH_IMAGE_WEBP } ith_image_kind;
 
+enum { ITH_IMAGE_MOST_EXIF = 16 };
+
 typedef struct ith_image_file {
     ith_image_kind kind;
     int64_t width, height; /* of the stored picture, before it is turned upright; 0: unknown */
@@ -16,13 +18,15 @@ typedef struct ith_image_file {
     bool complete;         /* its quantisation tables and the scans of all coefficients are there (JPEG) */
     bool agrees;           /* all parts that have its size have the same one (WebP) */
     bool animated;         /* it holds several pictures that follow one another in time */
-    int orientation; /* of EXIF, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored and turned by 180
-                      * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to
-                      * be turned to the left */
+    /* Of the first EXIF data, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored and turned by 180
+     * degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to be turned to the
+     * left. */
+    int orientation;
     /* The last part with compressed data. PNG, WebP: the head of the chunk, and the end of its data. JPEG: the marker
      * before the entropy-coded data, and the marker behind. */
     int64_t data_begin, data_end;
-    int64_t exif_name; /* the place of the four letters that name the last EXIF data; 0: there are none */
+    int exif_count;                          /* EXIF data that were found, at most ITH_IMAGE_MOST_EXIF */
+    int64_t exif_names[ITH_IMAGE_MOST_EXIF]; /* the places of the four letters that name them */
 } ith_image_file;
 
 /* Reads the structure of a file in memory. */
