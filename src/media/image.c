@@ -34,6 +34,11 @@ static ith_status refuse(const decoding *d, ith_status status, const char *reaso
     return ith_fail(d->context, status, "'%s' cannot be read: %s", d->path, reason);
 }
 
+static ith_status refuse_form(const decoding *d)
+{
+    return refuse(d, ITH_ERR_UNSUPPORTED, "libav cannot decode this form of picture; save it as PNG");
+}
+
 /* The sentence for an error of libav. */
 static ith_status refuse_error(const decoding *d, int error)
 {
@@ -41,7 +46,7 @@ static ith_status refuse_error(const decoding *d, int error)
     if (error == AVERROR(ENOMEM))
         return refuse(d, ITH_ERR_MEMORY, "there is no memory for its pixels");
     if (error == AVERROR_PATCHWELCOME)
-        return refuse(d, ITH_ERR_UNSUPPORTED, "libav cannot decode this form of picture; save it as PNG");
+        return refuse_form(d);
     av_make_error_string(text, sizeof text, error);
     snprintf(reason, sizeof reason, "the picture is damaged (%s)", text);
     return refuse(d, ITH_ERR_FORMAT, reason);
@@ -56,6 +61,8 @@ static ith_status check_file(const decoding *d, const ith_image_file *file)
         return refuse(d, ITH_ERR_FORMAT, "its end is missing");
     if (!file->complete)
         return refuse(d, ITH_ERR_FORMAT, "some of its scans or tables are missing");
+    if (!file->usual)
+        return refuse_form(d);
     if (file->animated)
         return refuse(d, ITH_ERR_FORMAT, "it is animated; a single picture is needed");
     if (!file->agrees)
@@ -262,7 +269,7 @@ ith_status ith_image_decode(ith_context *context, const char *path, const uint8_
     if (!copy)
         return refuse_error(&d, AVERROR(ENOMEM));
     memcpy(copy, data, (size_t)bytes);
-    ith_image_file_hide_exif(&file, copy);
+    ith_image_file_hide(&file, copy);
     status = read_pixels(&d, &file, copy, bytes, rgb, height, width);
     if (!status)
         status = check_pixels(&d, &file, copy, bytes, *rgb, *height, *width);

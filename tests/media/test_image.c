@@ -121,19 +121,43 @@ static ith_status decode(const uint8_t *data, int64_t bytes)
     return status;
 }
 
-/* A JPEG of four colours, one of which has twice as many columns as the others: it is not damaged, but libav has no
- * format for its pixels. */
+static void expect_unsupported(const uint8_t *data, int64_t bytes)
+{
+    assert_int_equal(decode(data, bytes), ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "libav cannot decode this form of picture"));
+}
+
+/* The place of the segment with the sizes of a JPEG's frame. */
+static int64_t frame_of(const uint8_t *data)
+{
+    int64_t at = 2;
+    while (data[at + 1] < 0xc0 || data[at + 1] > 0xc2)
+        at += 2 + data[at + 2] * 256 + data[at + 3];
+    return at;
+}
+
+/* JPEGs that are not damaged, but have forms that libav lacks: four colours, one of which has twice as many columns as
+ * the others; four colours without Adobe's segment, which libav would take for YUV; four rows of brightness for one of
+ * colour, which it would take for two. */
 static void forms_that_are_not_built_in_are_refused(void **state)
 {
     (void)state;
-    int64_t bytes, at = 2;
+    int64_t bytes;
     uint8_t *data = read_all(PICTURES "cmyk.jpg", &bytes);
-    while (data[at + 1] < 0xc0 || data[at + 1] > 0xc2) /* finds the segment with the sizes of the frame */
-        at += 2 + data[at + 2] * 256 + data[at + 3];
-    assert_int_equal(data[at + 11], 0x11); /* the columns and rows of the first colour */
-    data[at + 11] = 0x21;
-    assert_int_equal(decode(data, bytes), ITH_ERR_UNSUPPORTED);
-    assert_non_null(strstr(ith_context_error(context), "libav cannot decode this form of picture"));
+    const int64_t frame = frame_of(data);
+    assert_int_equal(data[frame + 11], 0x11); /* the columns and rows of the first colour */
+    data[frame + 11] = 0x21;
+    expect_unsupported(data, bytes);
+    data[frame + 11] = 0x11;
+    uint8_t *adobe = memmem(data, (size_t)bytes, "Adobe", 5);
+    assert_non_null(adobe);
+    assert_int_equal(decode(data, bytes), ITH_OK);
+    adobe[0] = 'a';
+    expect_unsupported(data, bytes);
+    free(data);
+    data = read_all(PICTURES "rgb.jpg", &bytes);
+    data[frame_of(data) + 11] = 0x14;
+    expect_unsupported(data, bytes);
     free(data);
 }
 
@@ -453,11 +477,51 @@ static void the_first_orientation_counts(void **state)
         ith_image_file found = ith_image_file_look(file.data, file.bytes);
         assert_int_equal(found.orientation, first);
         assert_int_equal(found.exif_count, 2);
-        ith_image_file_hide_exif(&found, file.data);
+        ith_image_file_hide(&found, file.data);
         found = ith_image_file_look(file.data, file.bytes);
         assert_true(found.whole && found.orientation == 1 && found.exif_count == 0);
     }
     free(data);
+}
+
+/* Copies a JPEG, and adds an Adobe segment that says RGB. */
+static made_file with_adobe(const char *path)
+{
+    int64_t bytes;
+    made_file file = {.bytes = 0};
+    uint8_t *data = read_all(path, &bytes);
+    add(&file, data, 20); /* the first mark, and the segment of JFIF */
+    assert_memory_equal(data + 6, "JFIF", 5);
+    add(&file,
+        "\xff\xee\0\x0e"
+        "Adobe\0\x64\0\0\0\0\0",
+        16);
+    add(&file, data + 20, bytes - 20);
+    free(data);
+    return file;
+}
+
+/* JFIF's segment counts more than Adobe's. Without it, the picture is RGB, which libav reads only if there are equally
+ * many samples of all colours. */
+static void jfif_counts_more_than_adobe(void **state)
+{
+    (void)state;
+    int64_t height, width;
+    uint8_t *rgb, *plain;
+    made_file file = with_adobe(PICTURES "full.jpg");
+    check(context, ith_image_read(context, PICTURES "full.jpg", &plain, &height, &width));
+    check(context, ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width));
+    assert_memory_equal(rgb, plain, BYTES);
+    free(rgb);
+    file.data[6] = 'j';
+    check(context, ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width));
+    assert_memory_not_equal(rgb, plain, BYTES);
+    free(rgb);
+    free(plain);
+    file = with_adobe(PICTURES "rgb.jpg");
+    assert_int_equal(decode(file.data, file.bytes), ITH_OK);
+    file.data[6] = 'j';
+    expect_unsupported(file.data, file.bytes);
 }
 
 static void damaged_files_do_no_harm(void **state)
@@ -615,14 +679,22 @@ static void pictures_are_written_with_squares(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_those_of_pillow),      cmocka_unit_test(pictures_are_written_with_squares),
-        cmocka_unit_test(other_files_are_refused),         cmocka_unit_test(sizes_that_lie_are_refused),
-        cmocka_unit_test(orientations_are_short_numbers),  cmocka_unit_test(the_first_orientation_counts),
-        cmocka_unit_test(parts_that_disagree_are_refused), cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(pictures_cut_inside_are_refused), cmocka_unit_test(pictures_without_all_rows_are_refused),
-        cmocka_unit_test(damaged_files_do_no_harm),        cmocka_unit_test(the_end_of_a_file_is_kept),
-        cmocka_unit_test(structures_of_jpegs_are_read),    cmocka_unit_test(structures_of_webps_are_read),
-        cmocka_unit_test(found_files_do_no_harm),          cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
+                                       cmocka_unit_test(pictures_are_written_with_squares),
+                                       cmocka_unit_test(other_files_are_refused),
+                                       cmocka_unit_test(sizes_that_lie_are_refused),
+                                       cmocka_unit_test(orientations_are_short_numbers),
+                                       cmocka_unit_test(the_first_orientation_counts),
+                                       cmocka_unit_test(jfif_counts_more_than_adobe),
+                                       cmocka_unit_test(parts_that_disagree_are_refused),
+                                       cmocka_unit_test(cut_files_are_refused),
+                                       cmocka_unit_test(pictures_cut_inside_are_refused),
+                                       cmocka_unit_test(pictures_without_all_rows_are_refused),
+                                       cmocka_unit_test(damaged_files_do_no_harm),
+                                       cmocka_unit_test(the_end_of_a_file_is_kept),
+                                       cmocka_unit_test(structures_of_jpegs_are_read),
+                                       cmocka_unit_test(structures_of_webps_are_read),
+                                       cmocka_unit_test(found_files_do_no_harm),
+                                       cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
     return cmocka_run_group_tests_name("image", tests, context_set_up, context_tear_down);
 }
