@@ -524,6 +524,23 @@ static void jfif_counts_more_than_adobe(void **state)
     expect_unsupported(file.data, file.bytes);
 }
 
+/* A bit of VP8 says whether its numbers need to be limited. It changes no pixel of a WebP in libwebp. The first byte of
+ * its compressed data has the bit in such a place that all other numbers stay the same. */
+static void limits_of_numbers_change_no_pixel(void **state)
+{
+    enum { FIRST_BYTE = 30, LIMIT = 0x40 };
+    (void)state;
+    int64_t bytes, height, width;
+    uint8_t *rgb, *plain, *data = read_all(PICTURES "rgb.webp", &bytes);
+    check(context, ith_image_decode(context, "it", data, bytes, &plain, &height, &width));
+    data[FIRST_BYTE] ^= LIMIT;
+    check(context, ith_image_decode(context, "it", data, bytes, &rgb, &height, &width));
+    assert_memory_equal(rgb, plain, BYTES);
+    free(rgb);
+    free(plain);
+    free(data);
+}
+
 static void damaged_files_do_no_harm(void **state)
 {
     (void)state;
@@ -679,22 +696,15 @@ static void pictures_are_written_with_squares(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
-                                       cmocka_unit_test(pictures_are_written_with_squares),
-                                       cmocka_unit_test(other_files_are_refused),
-                                       cmocka_unit_test(sizes_that_lie_are_refused),
-                                       cmocka_unit_test(orientations_are_short_numbers),
-                                       cmocka_unit_test(the_first_orientation_counts),
-                                       cmocka_unit_test(jfif_counts_more_than_adobe),
-                                       cmocka_unit_test(parts_that_disagree_are_refused),
-                                       cmocka_unit_test(cut_files_are_refused),
-                                       cmocka_unit_test(pictures_cut_inside_are_refused),
-                                       cmocka_unit_test(pictures_without_all_rows_are_refused),
-                                       cmocka_unit_test(damaged_files_do_no_harm),
-                                       cmocka_unit_test(the_end_of_a_file_is_kept),
-                                       cmocka_unit_test(structures_of_jpegs_are_read),
-                                       cmocka_unit_test(structures_of_webps_are_read),
-                                       cmocka_unit_test(found_files_do_no_harm),
-                                       cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pixels_are_those_of_pillow),      cmocka_unit_test(pictures_are_written_with_squares),
+        cmocka_unit_test(other_files_are_refused),         cmocka_unit_test(sizes_that_lie_are_refused),
+        cmocka_unit_test(orientations_are_short_numbers),  cmocka_unit_test(the_first_orientation_counts),
+        cmocka_unit_test(jfif_counts_more_than_adobe),     cmocka_unit_test(limits_of_numbers_change_no_pixel),
+        cmocka_unit_test(parts_that_disagree_are_refused), cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(pictures_cut_inside_are_refused), cmocka_unit_test(pictures_without_all_rows_are_refused),
+        cmocka_unit_test(damaged_files_do_no_harm),        cmocka_unit_test(the_end_of_a_file_is_kept),
+        cmocka_unit_test(structures_of_jpegs_are_read),    cmocka_unit_test(structures_of_webps_are_read),
+        cmocka_unit_test(found_files_do_no_harm),          cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
     return cmocka_run_group_tests_name("image", tests, context_set_up, context_tear_down);
 }
