@@ -2,7 +2,8 @@
 /* A libFuzzer target for the reader of pictures. From the root of the tree:
  *
  *     clang -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tools/fuzz_image.c \
- *         src/media/image*.c $(find src/base -name '*.c') -fopenmp -lavcodec -lswscale -lavutil -ldl -lm -o fuzz
+ *         src/media/image*.c src/media/yuv.c $(find src/base -name '*.c') -fopenmp -lavcodec -lswscale -lavutil -ldl \
+ *         -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=20000 found tests/golden/pictures
  *
  * Add inputs that it finds to tests/media/corpus, under names that describe them; the name of a right picture begins

@@ -5,7 +5,7 @@
     make_picture_golden.py ../tests/golden/pictures ../tests/media/corpus
 
 For each picture, such as grey.png, the file grey.png.rgb holds its pixels [height, width, 3], upright. A picture has 24 x 40
-pixels; those of orientation 5 to 8 have 40 x 24. The second folder gets broken pictures, with sizes and checksums that fit.
+pixels; those of orientation 5 to 8 have 40 x 24, and odd_* have 23 x 39. The second folder gets broken pictures, with sizes and checksums that fit.
 """
 import os
 import struct
@@ -71,6 +71,10 @@ save("cmyk.jpg", Image.fromarray(smooth).convert("CMYK"), quality=95)
 save("rgb.webp", Image.fromarray(smooth), quality=95)
 save("lossless.webp", Image.fromarray(noise), lossless=True)
 save("alpha.webp", Image.fromarray(np.dstack([smooth, alpha[..., 3]])), quality=95)
+odd = Image.fromarray(noise[::6, ::6]).resize((W - 1, H - 1), Image.BICUBIC)
+save("odd_420.jpg", odd, quality=95, subsampling=2)
+save("odd_422.jpg", odd, quality=95, subsampling=1)
+save("odd_420.webp", odd, quality=95)
 for orientation in range(1, 9):
     exif = Image.Exif()
     exif[0x0112] = orientation

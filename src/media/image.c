@@ -4,11 +4,13 @@
 
 #include "../base/context.h"
 #include "image_file.h"
+#include "yuv.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libavcodec/avcodec.h>
 #include <libavutil/opt.h>
+#include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +34,11 @@ static ith_status refuse(const decoding *d, ith_status status, const char *reaso
     return ith_fail(d->context, status, "'%s' cannot be read: %s", d->path, reason);
 }
 
+static ith_status refuse_form(const decoding *d)
+{
+    return refuse(d, ITH_ERR_UNSUPPORTED, "libav cannot decode this form of picture; save it as PNG");
+}
+
 /* The sentence for an error of libav. */
 static ith_status refuse_error(const decoding *d, int error)
 {
@@ -39,7 +46,7 @@ static ith_status refuse_error(const decoding *d, int error)
     if (error == AVERROR(ENOMEM))
         return refuse(d, ITH_ERR_MEMORY, "there is no memory for its pixels");
     if (error == AVERROR_PATCHWELCOME)
-        return refuse(d, ITH_ERR_UNSUPPORTED, "libav cannot decode this form of picture; save it as PNG");
+        return refuse_form(d);
     av_make_error_string(text, sizeof text, error);
     snprintf(reason, sizeof reason, "the picture is damaged (%s)", text);
     return refuse(d, ITH_ERR_FORMAT, reason);
@@ -54,6 +61,8 @@ static ith_status check_file(const decoding *d, const ith_image_file *file)
         return refuse(d, ITH_ERR_FORMAT, "its end is missing");
     if (!file->complete)
         return refuse(d, ITH_ERR_FORMAT, "some of its scans or tables are missing");
+    if (!file->usual)
+        return refuse_form(d);
     if (file->animated)
         return refuse(d, ITH_ERR_FORMAT, "it is animated; a single picture is needed");
     if (!file->agrees)
@@ -110,53 +119,70 @@ static int decode(decoding *d, const uint8_t *data, int64_t bytes)
     return error;
 }
 
-/* Replaces a YUVJ format, which implies the full range of values, by the same format for libswscale, which takes the
- * range separately. *full becomes true for a YUVJ format. */
-static enum AVPixelFormat plain_format(enum AVPixelFormat format, bool *full)
-{
-    static const enum AVPixelFormat pairs[][2] = {{AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV420P},
-                                                  {AV_PIX_FMT_YUVJ422P, AV_PIX_FMT_YUV422P},
-                                                  {AV_PIX_FMT_YUVJ444P, AV_PIX_FMT_YUV444P},
-                                                  {AV_PIX_FMT_YUVJ440P, AV_PIX_FMT_YUV440P},
-                                                  {AV_PIX_FMT_YUVJ411P, AV_PIX_FMT_YUV411P}};
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (format == pairs[i][0]) {
-            *full = true;
-            return pairs[i][1];
-        }
-    return format;
-}
-
-/* Converts the frame to RGB24. In JPEG and WebP, YUV has the matrix of BT.601, and a chroma sample lies in the middle
- * of its pixels. */
-static int convert(decoding *d)
+/* Describes the decoded frame, if it has Y, Cb and Cr with 8 bits each. Returns false for other frames. The range of a
+ * WebP is always the same: libav takes the bit that says how VP8 limits its numbers for one of the range. */
+static bool find_yuv(const decoding *d, ith_yuv *yuv)
 {
     const AVFrame *frame = d->frame;
-    bool full = frame->color_range == AVCOL_RANGE_JPEG;
-    const int flags = SWS_BICUBIC | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP | SWS_ACCURATE_RND;
-    const enum AVPixelFormat format = plain_format(frame->format, &full);
+    const AVPixFmtDescriptor *format = av_pix_fmt_desc_get(frame->format);
+    const bool jpeg = d->codec->codec_id == AV_CODEC_ID_MJPEG;
+    if (!format || format->nb_components < 3 || format->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL) ||
+        !(format->flags & AV_PIX_FMT_FLAG_PLANAR) || format->comp[0].depth != 8)
+        return false;
+    *yuv = (ith_yuv){.height = frame->height,
+                     .width = frame->width,
+                     .shift_y = format->log2_chroma_h,
+                     .shift_x = format->log2_chroma_w,
+                     .full = jpeg && (frame->color_range == AVCOL_RANGE_JPEG || !strncmp(format->name, "yuvj", 4))};
+    for (int i = 0; i < 3; i++)
+        yuv->planes[i] = frame->data[i], yuv->strides[i] = frame->linesize[i];
+    return true;
+}
+
+/* Converts a frame of another format with libswscale. */
+static int convert_with_swscale(decoding *d)
+{
+    const AVFrame *frame = d->frame;
+    const int full = frame->color_range == AVCOL_RANGE_JPEG;
     d->convert = sws_alloc_context();
-    d->rgb = av_frame_alloc();
-    if (!d->convert || !d->rgb)
+    if (!d->convert)
         return AVERROR(ENOMEM);
-    d->rgb->format = AV_PIX_FMT_RGB24, d->rgb->width = frame->width, d->rgb->height = frame->height;
     const struct {
         const char *name;
         int value;
-    } options[] = {{"srcw", frame->width},  {"srch", frame->height}, {"dstw", frame->width},
-                   {"dsth", frame->height}, {"src_format", format},  {"dst_format", AV_PIX_FMT_RGB24},
-                   {"sws_flags", flags},    {"src_h_chr_pos", -513}, {"src_v_chr_pos", -513}};
+    } options[] = {{"srcw", frame->width},
+                   {"srch", frame->height},
+                   {"dstw", frame->width},
+                   {"dsth", frame->height},
+                   {"src_format", frame->format},
+                   {"dst_format", AV_PIX_FMT_RGB24},
+                   {"sws_flags", SWS_BICUBIC | SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP | SWS_ACCURATE_RND}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         av_opt_set_int(d->convert, options[i].name, options[i].value, 0);
     const int *matrix = sws_getCoefficients(SWS_CS_ITU601);
     sws_setColorspaceDetails(d->convert, matrix, full, matrix, 1, 0, 1 << 16, 1 << 16);
-    int error = av_frame_get_buffer(d->rgb, 0);
-    if (error >= 0)
-        error = sws_init_context(d->convert, NULL, NULL);
+    const int error = sws_init_context(d->convert, NULL, NULL);
     if (error < 0)
         return error;
     return sws_scale(d->convert, (const uint8_t *const *)frame->data, frame->linesize, 0, frame->height, d->rgb->data,
                      d->rgb->linesize);
+}
+
+/* Converts the frame to RGB24. */
+static int convert(decoding *d)
+{
+    ith_yuv yuv;
+    d->rgb = av_frame_alloc();
+    if (!d->rgb)
+        return AVERROR(ENOMEM);
+    d->rgb->format = AV_PIX_FMT_RGB24, d->rgb->width = d->frame->width, d->rgb->height = d->frame->height;
+    const int error = av_frame_get_buffer(d->rgb, 0);
+    if (error < 0)
+        return error;
+    if (!find_yuv(d, &yuv))
+        return convert_with_swscale(d);
+    ith_yuv_to_rgb(&yuv, d->rgb->data[0], d->rgb->linesize[0]);
+    return 0;
 }
 
 static void close_decoding(decoding *d)
@@ -246,7 +272,7 @@ ith_status ith_image_decode(ith_context *context, const char *path, const uint8_
     if (!copy)
         return refuse_error(&d, AVERROR(ENOMEM));
     memcpy(copy, data, (size_t)bytes);
-    ith_image_file_hide_exif(&file, copy);
+    ith_image_file_hide(&file, copy);
     status = read_pixels(&d, &file, copy, bytes, rgb, height, width);
     if (!status)
         status = check_pixels(&d, &file, copy, bytes, *rgb, *height, *width);

@@ -56,6 +56,22 @@ static int read_exif(span exif)
     return 1;
 }
 
+static void hide(int64_t name, ith_image_file *out)
+{
+    if (out->hidden_count < ITH_IMAGE_MOST_HIDDEN)
+        out->hidden_names[out->hidden_count++] = name;
+}
+
+/* Notes EXIF data and the place of their name. The first ones give the orientation, and in a PNG the last ones, as in
+ * Pillow. */
+static void note_exif(int64_t name, span exif, ith_image_file *out)
+{
+    if (!out->exif_count || out->kind == ITH_IMAGE_PNG)
+        out->orientation = read_exif(exif);
+    out->exif_count++;
+    hide(name, out);
+}
+
 static void look_at_png(span file, ith_image_file *out)
 {
     out->width = number(file, 16, 4, false), out->height = number(file, 20, 4, false);
@@ -66,7 +82,7 @@ static void look_at_png(span file, ith_image_file *out)
         if (begins(file, at + 4, "IDAT", 4))
             out->data_begin = at, out->data_end = at + 8 + length;
         if (begins(file, at + 4, "eXIf", 4))
-            out->exif_name = at + 4, out->orientation = read_exif(part(file, at + 8, length));
+            note_exif(at + 4, part(file, at + 8, length), out);
         if (begins(file, at + 4, "IEND", 4)) {
             out->whole = true;
             return;
@@ -152,10 +168,61 @@ static bool is_complete(const coverage *c)
     return true;
 }
 
+/* The colours of a JPEG. */
+typedef struct colours {
+    bool jfif;             /* it has the segment of JFIF, whose colours are grey or YCbCr */
+    int64_t adobe;         /* the place of the name of Adobe's segment; 0: there is none */
+    uint32_t transform;    /* of Adobe's segment: 0 RGB or CMYK, 1 YCbCr, 2 YCCK */
+    uint32_t count;        /* components */
+    bool named_rgb;        /* which are called R, G and B */
+    uint32_t across, down; /* samples of the first component for one of the second */
+} colours;
+
+static void note_components(span file, int64_t at, colours *c)
+{
+    const uint32_t first = number(file, at + 11, 1, false), second = number(file, at + 14, 1, false);
+    c->count = number(file, at + 9, 1, false);
+    c->named_rgb = begins(file, at + 10, "R", 1) && begins(file, at + 13, "G", 1) && begins(file, at + 16, "B", 1);
+    c->across = second >> 4 ? (first >> 4) / (second >> 4) : 0;
+    c->down = second & 15 ? (first & 15) / (second & 15) : 0;
+}
+
+/* Whether libav takes the colours for what they are. It takes four components without Adobe's segment for YUV with an
+ * alpha channel, RGB with fewer samples of some colours for YUV, and four rows of samples for two. */
+static bool are_usual(const colours *c)
+{
+    const uint32_t samples = c->across * c->down;
+    const bool rgb = !c->jfif && (c->adobe ? c->transform == 0 : c->named_rgb);
+    if (c->count == 4)
+        return c->adobe > 0;
+    return c->count != 3 || (rgb ? samples <= 1 : samples <= 4 && c->down < 4);
+}
+
+/* Notes a segment that ends at `next`, if it tells of the colours. */
+static void note_colours(span file, uint32_t marker, int64_t at, int64_t next, colours *c)
+{
+    enum { APP0 = 0xe0, APP14 = 0xee };
+    if (is_frame(marker))
+        note_components(file, at, c);
+    if (marker == APP0 && next - at >= 16 && begins(file, at + 4, "JFIF", 5))
+        c->jfif = true;
+    if (marker == APP14 && next - at >= 16 && begins(file, at + 4, "Adobe", 5))
+        c->adobe = at + 4, c->transform = number(file, at + 15, 1, false);
+}
+
+/* As in libjpeg, JFIF's segment counts more than Adobe's. */
+static void end_colours(const colours *c, ith_image_file *out)
+{
+    out->usual = are_usual(c);
+    if (c->jfif && c->adobe && c->count == 3)
+        hide(c->adobe, out);
+}
+
 static void look_at_jpeg(span file, ith_image_file *out)
 {
     enum { APP1 = 0xe1, END = 0xd9, SCAN, TABLES };
     coverage covered = {.count = 0};
+    colours found = {.count = 0};
     for (int64_t at = 2; at <= file.bytes - 2;) {
         const uint32_t marker = number(file, at + 1, 1, false);
         if (file.data[at] != 0xff)
@@ -166,15 +233,17 @@ static void look_at_jpeg(span file, ith_image_file *out)
         }
         if (marker == END) {
             out->whole = out->data_end > 0, out->complete = is_complete(&covered);
+            end_colours(&found, out);
             return;
         }
         const int64_t length = number(file, at + 2, 2, false), next = at + 2 + (length < 2 ? 2 : length);
+        note_colours(file, marker, at, next, &found);
         if (is_frame(marker)) {
             out->height = number(file, at + 5, 2, false), out->width = number(file, at + 7, 2, false);
             begin_coverage(file, at, marker, &covered);
         }
         if (marker == APP1 && begins(file, at + 4, "Exif\0\0", 6))
-            out->exif_name = at + 4, out->orientation = read_exif(part(file, at + 4, length - 2));
+            note_exif(at + 4, part(file, at + 4, length - 2), out);
         if (marker == TABLES)
             note_tables(file, at + 4, next, &covered);
         if (marker == SCAN) {
@@ -214,7 +283,7 @@ static void look_at_webp(span file, ith_image_file *out)
         if (!out->data_end && (begins(file, at, "VP8 ", 4) || begins(file, at, "VP8L", 4)))
             out->data_begin = at, out->data_end = at + 8 + length < file.bytes ? at + 8 + length : file.bytes;
         if (begins(file, at, "EXIF", 4))
-            out->exif_name = at, out->orientation = read_exif(part(file, at + 8, length));
+            note_exif(at, part(file, at + 8, length), out);
         out->animated |= begins(file, at, "ANIM", 4);
         at += 8 + length + length % 2;
     }
@@ -223,7 +292,7 @@ static void look_at_webp(span file, ith_image_file *out)
 ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes)
 {
     const span file = {data, bytes};
-    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .orientation = 1, .complete = true, .agrees = true};
+    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .orientation = 1, .complete = true, .agrees = true, .usual = true};
     if (begins(file, 0, "\x89PNG\r\n\x1a\n", 8)) {
         out.kind = ITH_IMAGE_PNG;
         look_at_png(file, &out);
@@ -251,14 +320,14 @@ static void put_checksum(uint8_t *name, int64_t bytes)
                false);
 }
 
-void ith_image_file_hide_exif(const ith_image_file *file, uint8_t *copy)
+void ith_image_file_hide(const ith_image_file *file, uint8_t *copy)
 {
-    uint8_t *name = copy + file->exif_name;
-    if (!file->exif_name)
-        return;
-    name[3]++; /* "eXIg", "Exig" or "EXIG" */
-    if (file->kind == ITH_IMAGE_PNG)
-        put_checksum(name, number((span){name - 4, 4}, 0, 4, false));
+    for (int i = 0; i < file->hidden_count; i++) {
+        uint8_t *name = copy + file->hidden_names[i];
+        name[3]++; /* "eXIg", "Exig", "EXIG" or "Adoce" */
+        if (file->kind == ITH_IMAGE_PNG)
+            put_checksum(name, number((span){name - 4, 4}, 0, 4, false));
+    }
 }
 
 int64_t ith_image_file_lengthen(const ith_image_file *file, const uint8_t *data, int64_t bytes, uint8_t *out)
