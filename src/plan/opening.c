@@ -144,11 +144,13 @@ static void put_verdict(call_record *record, ith_context *context, ith_status mi
 
 ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mine, int64_t *number)
 {
-    *number = 0;
-    if (ith_comm_size(comm) == 1)
-        return mine;
-    call_record record = {.call = CALL_CREATE, .plan = comm->plans + 1};
     float claim = 0;
+    *number = 0;
+    if (mine && ith_comm_size(comm) == 1)
+        return mine;
+    if (ith_comm_size(comm) == 1) /* the group may have been ended */
+        return comm ? group_ended(context, comm, ith_comm_end_call(comm, &claim)) : ITH_OK;
+    call_record record = {.call = CALL_CREATE, .plan = comm->plans + 1};
     put_verdict(&record, context, mine);
     ith_status status = ith_comm_begin_call(comm, &record, sizeof record);
     if (status)
@@ -359,7 +361,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
             ith_fail(comm->context, mine, "%s", ith_context_error(context));
         ith_comm_abort(comm, mine);
     }
-    if (ranks > 1) {
+    if (comm) {
         status = ith_comm_end_call(comm, &claim);
         status = group_ended(context, comm, mine ? mine : status);
     }
