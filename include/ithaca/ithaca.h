@@ -403,7 +403,7 @@ typedef struct ith_attn_problem {
     int64_t q_len;       /* Sq, the number of queries, 0 or more; ranks may be without any */
     int64_t kv_len;      /* Skv, the number of keys, 0 or more */
     ith_dtype dtype;     /* type of q, k, v and o */
-    float scale;         /* factor of the logits, finite; 0: 1/sqrt(D) */
+    float scale;         /* factor of the logits, from -2.35e38 to 2.35e38; 0: 1/sqrt(D) */
     bool has_kv_lengths; /* ith_attn_tensors.kv_lengths will be given */
     bool has_key_bias;   /* ith_attn_tensors.key_bias will be given */
     ith_mask mask;       /* the kind of ith_attn_tensors.mask, if one will be given */

@@ -132,6 +132,19 @@ static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status s
                     ith_context_error(comm->context));
 }
 
+/* Ends the opening of a call that was refused with `status`, or succeeded. A refusal stays as it is if the group fails
+ * here, as it may where a rank has returned the refusal and left. */
+static ith_status end_opening(ith_context *context, ith_comm *comm, ith_status status)
+{
+    char refusal[ITH_ERROR_BYTES];
+    float claim = 0;
+    ith_context_copy_sentence(context, refusal);
+    const ith_status end = ith_comm_end_call(comm, &claim);
+    if (!status)
+        return group_ended(context, comm, end);
+    return end ? ith_fail(context, status, "%s", refusal) : status;
+}
+
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
 /* Puts the result of this rank's checks into its record, for the other ranks to return. */
@@ -160,8 +173,7 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
         *number = ++comm->plans;
     if (!status)
         status = compare_verdicts(context, comm);
-    ith_status end = ith_comm_end_call(comm, &claim);
-    return status ? status : group_ended(context, comm, end);
+    return end_opening(context, comm, status);
 }
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
@@ -315,10 +327,8 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
         status = compare_records(plan, tensors);
     }
     if (status) {
-        float claim = 0;
         ith_halt_end(&plan->halt);
-        ith_comm_end_call(comm, &claim);
-        return status;
+        return end_opening(context, comm, status);
     }
     if (!ith_in_place_used(&plan->setting))
         ith_comm_unshare(comm); /* so that a rank that gets stuck does not hold the others after the group has ended */

@@ -216,6 +216,38 @@ static void a_failure_of_one_rank_ends_the_group(void **state)
         }
 }
 
+/* Returns ITH_OK if an execution without q has a status and a sentence that belong together. */
+static ith_status is_refused_or_fails(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = wrapped_problem();
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    ith_plan *plan = NULL;
+    (void)user;
+    ith_comm_set_timeout(comm, 60);
+    ith_status status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
+    const bool made = !status;
+    for (int i = 0; i < 3 && made && status != ITH_ERR_IO; i++)
+        status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    const char *sentence = ith_context_error(rank_context);
+    SUITE_CHECK(rank_context, status == ITH_ERR_ARGUMENT || status == ITH_ERR_IO);
+    SUITE_CHECK(rank_context, !strstr(sentence, "q is NULL") == (status == ITH_ERR_IO));
+    return ITH_OK;
+}
+
+/* The group fails while all ranks refuse a call. Each has either the refusal or the failure. */
+static void a_refusal_keeps_its_sentence(void **state)
+{
+    (void)state;
+    ith_transport posts = ith_local_transport;
+    wrapper table = {&posts, NULL};
+    posts.exchange = failing_exchange;
+    for (int n = 1; n < 30; n++) {
+        atomic_store(&calls_left, n);
+        assert_int_equal(wrapped_run(&table, 3, is_refused_or_fails, NULL), 0);
+    }
+}
+
 /* Tells of a failure on rank 1. */
 static ith_status telling_failure(void *state, const char **sentence)
 {
@@ -362,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
         cmocka_unit_test(what_never_arrived_is_a_failure),
         cmocka_unit_test(a_failure_that_is_only_told_ends_the_group),
+        cmocka_unit_test(a_refusal_keeps_its_sentence),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }
