@@ -187,7 +187,8 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
     return code;
 }
 
-/* Checks that no option of the command line would have no effect. processes: whether a launcher has started this one. */
+/* Checks that no option of the command line would have no effect. processes: whether a launcher has started this
+ * process. */
 static int check_effects(const ith_tune_settings *s, const ith_options *options, bool processes)
 {
     if (s->alone && ith_option_source_of(options, "ffn-dim") == ITH_FROM_COMMAND)
