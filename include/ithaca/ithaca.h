@@ -403,7 +403,7 @@ typedef struct ith_attn_problem {
     int64_t q_len;       /* Sq, the number of queries, 0 or more; ranks may be without any */
     int64_t kv_len;      /* Skv, the number of keys, 0 or more */
     ith_dtype dtype;     /* type of q, k, v and o */
-    float scale;         /* factor of the logits, finite; 0: 1/sqrt(D) */
+    float scale;         /* factor of the logits, from -2.35e38 to 2.35e38; 0: 1/sqrt(D) */
     bool has_kv_lengths; /* ith_attn_tensors.kv_lengths will be given */
     bool has_key_bias;   /* ith_attn_tensors.key_bias will be given */
     ith_mask mask;       /* the kind of ith_attn_tensors.mask, if one will be given */
@@ -566,12 +566,14 @@ typedef struct ith_attn_tensors {
     /* kv_lengths, key_bias and mask cover the whole sequence and are the same on every rank. */
     const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked, and their k and v are not
                                 * looked at. Only with has_kv_lengths */
-    const float *key_bias; /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
-                            * then not looked at. Finite numbers beyond +-2.35e38 count as +-2.35e38. Only with
-                            * has_key_bias */
-    const void *mask; /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must
-                         be finite. Finite numbers of ITH_MASK_ADDITIVE beyond +-2.35e38 count as +-2.35e38. A scaled
-                         logit with its key_bias and mask must not exceed 2.35e38; it may be as low as you like */
+    /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are then not looked at.
+     * Finite numbers beyond +-2.35e38 count as +-2.35e38. NaN and +INFINITY make o and lse NaN in the rows that attend
+     * to the key, and change nothing in others; on a device lse may also be +INFINITY there. Only with has_key_bias */
+    const float *key_bias;
+    /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must be finite. In
+     * ITH_MASK_ADDITIVE, finite numbers beyond +-2.35e38, NaN and +INFINITY count as in key_bias. A scaled logit with
+     * its key_bias and mask must not exceed 2.35e38; it may be as low as you like */
+    const void *mask;
     /* On a device: the caller's stream, a cudaStream_t. The execution begins when the work that the stream has now has
      * ended. NULL: the device's default stream. Not used on the processor. */
     void *stream;

@@ -400,7 +400,8 @@ ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_g
 ITH_API ith_status ith_pipeline_describe_loras(const ith_pipeline *pipeline, char *text, size_t bytes);
 /* Predicts the peak memory of a run with these options on `ranks` ranks, for a process that has the first `ranks_here`
  * of them. The bytes are computed from sizes: the tokenizer and the headers of weight files are read, weights are not.
- * Files that are not there, or that a run would refuse, count as nothing. The options need not be resolved. */
+ * Weight files that are not there, or that a run would refuse, count as nothing; a tokenizer that cannot be read is a
+ * failure, as in a run. The options need not be resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
 /* Predicts in the same way the memory that this process takes on the device of the pipeline's context

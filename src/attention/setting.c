@@ -8,6 +8,9 @@
 
 #include <math.h>
 
+/* the largest magnitude of a scale: log2(e) times it, with which kernels multiply, is finite */
+static const float MOST_SCALE = 2.35e38f;
+
 static const char *const tensor_names[] = {"q", "k", "v", "o"};
 
 static int64_t *row_stride(ith_attn_problem *p, int which)
@@ -85,8 +88,9 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
     if (!ith_dtype_is_operand(p->dtype))
         return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s, and must be f32, bf16 or f16",
                         ith_dtype_name(p->dtype));
-    if (!isfinite(p->scale))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be finite", (double)p->scale);
+    if (!(fabsf(p->scale) <= MOST_SCALE))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be from %g to %g", (double)p->scale,
+                        (double)-MOST_SCALE, (double)MOST_SCALE);
     /* The product of the sizes may reach 1/64 of INT64_MAX, so small multiples of it cannot overflow. */
     int64_t product = 64;
     const int64_t factors[] = {p->batch, p->heads, p->head_dim, ith_max64(ith_max64(p->q_len, p->kv_len), 1)};

@@ -7,8 +7,8 @@
 #include <ithaca/ithaca.h>
 
 /* Records an error sentence in the context and returns status, so that a failure is one line: return ith_fail(ctx,
- * ITH_ERR_..., "..."). The error sentence is cut at ITH_ERROR_BYTES. If context is NULL, the error sentence is recorded
- * for the calling thread, for ith_context_error(NULL). */
+ * ITH_ERR_..., "..."). A sentence that is too long for ITH_ERROR_BYTES loses its middle. If context is NULL, the error
+ * sentence is recorded for the calling thread, for ith_context_error(NULL). */
 #define ITH_ERROR_BYTES 1024
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

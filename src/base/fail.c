@@ -5,9 +5,15 @@
 #include "control.h"
 #include "spin_lock.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The most bytes of a sentence. The rest of ITH_ERROR_BYTES is for the name of a rank that others put before it. */
+#define MOST_BYTES 900
+/* Bytes of the buffer for a sentence that is not shortened yet: it may have the longest path, and some more words. */
+#define WHOLE_BYTES (PATH_MAX + 2 * ITH_ERROR_BYTES)
 
 /* The buffer for an error sentence: the context's or, without a context, the calling thread's. Only libithaca has a
  * buffer for threads (thread_sentence.c). */
@@ -37,18 +43,47 @@ void ith_context_copy_sentence(ith_context *context, char sentence[ITH_ERROR_BYT
     unlock_error(context);
 }
 
+/* Whether the byte continues a character of UTF-8. */
+static bool continues_character(char byte)
+{
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+/* If a sentence is too long, leaves out its middle, which is mostly in a path: its end says what went wrong. */
+static void shorten(char *sentence)
+{
+    static const char gap[] = " ... ";
+    const size_t length = strlen(sentence), gap_bytes = sizeof gap - 1;
+    if (length <= MOST_BYTES)
+        return;
+    size_t head = MOST_BYTES / 2, tail = length - (MOST_BYTES - head - gap_bytes);
+    while (continues_character(sentence[head]))
+        head--;
+    while (continues_character(sentence[tail]))
+        tail++;
+    memcpy(sentence + head, gap, gap_bytes);
+    memmove(sentence + head + gap_bytes, sentence + tail, length - tail + 1);
+}
+
+/* Makes `sentence` [WHOLE_BYTES] the error sentence of the context. */
+static void record(ith_context *context, char *sentence)
+{
+    ith_replace_controls(sentence); /* a path may have some */
+    shorten(sentence);
+    lock_error(context);
+    memcpy(error_of(context), sentence, strlen(sentence) + 1);
+    unlock_error(context);
+}
+
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
     /* the sentence is first written here, since an argument may point to the previous error sentence in the context */
-    char sentence[ITH_ERROR_BYTES];
+    char sentence[WHOLE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    ith_replace_controls(sentence); /* a path may have some */
-    lock_error(context);
-    memcpy(error_of(context), sentence, strlen(sentence) + 1);
-    unlock_error(context);
+    record(context, sentence);
     return status;
 }
 
@@ -64,18 +99,16 @@ ith_status ith_need(ith_context *context, const void *pointer, const char *name)
 
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
 {
-    char prefix[ITH_ERROR_BYTES], reason[ITH_ERROR_BYTES];
+    char sentence[WHOLE_BYTES], reason[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(prefix, sizeof prefix, format, arguments);
+    vsnprintf(sentence, sizeof sentence - sizeof reason - 2, format, arguments);
     va_end(arguments);
-    lock_error(context);
-    memcpy(reason, error_of(context), sizeof reason);
-    unlock_error(context);
-    int room = ITH_ERROR_BYTES - length - (int)sizeof ": ";
-    if (length < 0 || room <= 0)
-        return ith_fail(context, status, "%s", prefix);
-    return ith_fail(context, status, "%s: %.*s", prefix, room, reason);
+    ith_context_copy_sentence(context, reason);
+    strcat(sentence, ": ");
+    strcat(sentence, reason);
+    record(context, sentence);
+    return status;
 }
 
 void ith_log(ith_context *context, ith_log_level level, const char *format, ...)

@@ -550,11 +550,24 @@ void ith_comm_unshare(ith_comm *comm)
     comm->sharing = false;
 }
 
+/* If the transport tells of a failure of the group, records it, and ends the group: a rank that has stopped for this
+ * reason has no results, even if the transport's other functions still succeed. */
+static ith_status fail_if_told(ith_comm *comm)
+{
+    if (ith_comm_has_left(comm) || !ith_comm_failed(comm))
+        return ITH_OK;
+    ith_status status = fail(comm, ITH_ERR_INTERNAL);
+    ith_comm_abort(comm, status);
+    return status;
+}
+
 ith_status ith_comm_end_call(ith_comm *comm, float *claim)
 {
     const ith_transport *t = &comm->transport;
     ith_comm_unshare(comm);
-    ith_status status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
+    ith_status status = fail_if_told(comm);
+    if (!status)
+        status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
     /* after a successful reduction no rank uses another rank's memory any more, so there is nothing to wait for */
     if (status && t->drain)
         t->drain(comm->transport_state);

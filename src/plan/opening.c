@@ -132,6 +132,19 @@ static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status s
                     ith_context_error(comm->context));
 }
 
+/* Ends the opening of a call that was refused with `status`, or succeeded. A refusal stays as it is if the group fails
+ * here, as it may where a rank has returned the refusal and left. */
+static ith_status end_opening(ith_context *context, ith_comm *comm, ith_status status)
+{
+    char refusal[ITH_ERROR_BYTES];
+    float claim = 0;
+    ith_context_copy_sentence(context, refusal);
+    const ith_status end = ith_comm_end_call(comm, &claim);
+    if (!status)
+        return group_ended(context, comm, end);
+    return end ? ith_fail(context, status, "%s", refusal) : status;
+}
+
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
 /* Puts the result of this rank's checks into its record, for the other ranks to return. */
@@ -144,11 +157,13 @@ static void put_verdict(call_record *record, ith_context *context, ith_status mi
 
 ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mine, int64_t *number)
 {
-    *number = 0;
-    if (ith_comm_size(comm) == 1)
-        return mine;
-    call_record record = {.call = CALL_CREATE, .plan = comm->plans + 1};
     float claim = 0;
+    *number = 0;
+    if (mine && ith_comm_size(comm) == 1)
+        return mine;
+    if (ith_comm_size(comm) == 1) /* the group may have been ended */
+        return comm ? group_ended(context, comm, ith_comm_end_call(comm, &claim)) : ITH_OK;
+    call_record record = {.call = CALL_CREATE, .plan = comm->plans + 1};
     put_verdict(&record, context, mine);
     ith_status status = ith_comm_begin_call(comm, &record, sizeof record);
     if (status)
@@ -158,8 +173,7 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
         *number = ++comm->plans;
     if (!status)
         status = compare_verdicts(context, comm);
-    ith_status end = ith_comm_end_call(comm, &claim);
-    return status ? status : group_ended(context, comm, end);
+    return end_opening(context, comm, status);
 }
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
@@ -313,10 +327,8 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
         status = compare_records(plan, tensors);
     }
     if (status) {
-        float claim = 0;
         ith_halt_end(&plan->halt);
-        ith_comm_end_call(comm, &claim);
-        return status;
+        return end_opening(context, comm, status);
     }
     if (!ith_in_place_used(&plan->setting))
         ith_comm_unshare(comm); /* so that a rank that gets stuck does not hold the others after the group has ended */
@@ -359,7 +371,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
             ith_fail(comm->context, mine, "%s", ith_context_error(context));
         ith_comm_abort(comm, mine);
     }
-    if (ranks > 1) {
+    if (comm) {
         status = ith_comm_end_call(comm, &claim);
         status = group_ended(context, comm, mine ? mine : status);
     }

@@ -143,12 +143,20 @@ static ith_status prepare(ith_rate_scene *s, const ith_rate_request *request, in
 
 /* ---- Ticks ------------------------------------------------------------------------------------------------------ */
 
+/* Whether some work is to stop. Any of its threads asks the scene, one at a time: with more threads than processors,
+ * a certain one may not run for seconds. */
+typedef struct rate_end {
+    const ith_rate_scene *scene; /* has the function that says whether to stop */
+    _Atomic double next_ask;     /* the time of the next question (ith_clock_seconds) */
+    atomic_flag asking;          /* set while a thread asks */
+    atomic_bool stopped;         /* whether the caller wants to stop */
+    atomic_bool done;            /* that, or the first thread has measured the work */
+} rate_end;
+
 /* The ticks of a thread's work. At each tick the work learns whether to stop. */
 typedef struct rate_ticks {
-    const ith_rate_scene *scene; /* has the function that says whether to stop; NULL: another thread asks it */
-    atomic_bool *done;           /* whether the work is to stop */
-    ith_quiet *quiet;            /* NULL: nothing is measured */
-    double next_ask;             /* the time of the next question to the scene (ith_clock_seconds) */
+    rate_end *end;
+    ith_quiet *quiet; /* NULL: nothing is measured */
 } rate_ticks;
 
 static bool stopped(const ith_rate_scene *s)
@@ -162,12 +170,17 @@ static bool tick(void *ticks)
     rate_ticks *t = ticks;
     if (t->quiet)
         ith_quiet_tick(t->quiet);
-    if (t->scene && ith_clock_seconds() >= t->next_ask) {
-        if (stopped(t->scene))
-            atomic_store(t->done, true);
-        t->next_ask = ith_clock_seconds() + ASK_SECONDS;
+    rate_end *end = t->end;
+    if (ith_clock_seconds() >= atomic_load_explicit(&end->next_ask, memory_order_relaxed) &&
+        !atomic_flag_test_and_set(&end->asking)) {
+        if (stopped(end->scene)) {
+            atomic_store(&end->stopped, true);
+            atomic_store(&end->done, true);
+        }
+        atomic_store(&end->next_ask, ith_clock_seconds() + ASK_SECONDS);
+        atomic_flag_clear(&end->asking);
     }
-    return atomic_load(t->done);
+    return atomic_load(&end->done);
 }
 
 /* ---- Work ------------------------------------------------------------------------------------------------------ */
@@ -260,9 +273,8 @@ typedef struct rate_times {
 typedef struct rate_work {
     const rate_run *run;
     work_fn work;
-    double until;     /* when the measurement is to end, on ith_clock_seconds */
-    atomic_bool done; /* whether the first thread has measured it, or is to stop */
-    bool stopped;     /* whether the caller wants to stop */
+    double until; /* when the measurement is to end, on ith_clock_seconds */
+    rate_end end;
     rate_times times; /* the result */
 } rate_work;
 
@@ -292,24 +304,26 @@ static void work_in_thread(void *user, int thread)
     const ith_rate_scene *s = w->run->scene;
     ith_quiet *quiet = s->quiet;
     thread_memory memory;
-    rate_ticks ticks = {.scene = thread ? NULL : s, .done = &w->done};
+    rate_ticks ticks = {.end = &w->end};
+    if (tick(&ticks)) /* before the thread touches its memory, whose pages the system clears then */
+        return;
     open_memory(w->run, thread, &ticks, &memory);
     w->work(w->run, &memory, &ticks); /* warms up */
     if (thread) {
-        while (!atomic_load(&w->done) && ith_clock_seconds() < w->until)
+        while (!atomic_load(&w->end.done) && ith_clock_seconds() < w->until)
             w->work(w->run, &memory, &ticks);
         return;
     }
     ith_quiet_reset(quiet);
     ticks.quiet = quiet;
-    for (int n = 0; n < MOST_REPEATS && (n < LEAST_REPEATS || ith_clock_seconds() < w->until) && !w->stopped; n++) {
+    for (int n = 0;
+         n < MOST_REPEATS && (n < LEAST_REPEATS || ith_clock_seconds() < w->until) && !atomic_load(&w->end.done); n++) {
         ith_quiet_begin(quiet);
         w->work(w->run, &memory, &ticks);
         ith_quiet_end(quiet);
-        w->stopped = atomic_load(&w->done) || stopped(s);
     }
     w->times = (rate_times){fmax(ith_quiet_seconds(quiet), 1e-9), fmax(ith_quiet_typical(quiet), 1e-9)};
-    atomic_store(&w->done, true);
+    atomic_store(&w->end.done, true);
 }
 
 static void work_in_threads(void *user, int thread)
@@ -327,10 +341,13 @@ static ith_status measure(ith_rate_scene *s, const ith_rate_request *request, in
     ith_status status = prepare(s, request, block, calls, &run);
     if (status)
         return status;
-    rate_work w = {.run = &run, .work = work, .until = ith_clock_seconds() + seconds};
+    rate_work w = {.run = &run,
+                   .work = work,
+                   .until = ith_clock_seconds() + seconds,
+                   .end = {.scene = s, .asking = ATOMIC_FLAG_INIT}};
     ith_parallel_apart(work_in_threads, &w);
     *times = w.times;
-    return w.stopped ? ith_fail_interrupted(s->context) : ITH_OK;
+    return atomic_load(&w.end.stopped) ? ith_fail_interrupted(s->context) : ITH_OK;
 }
 
 /* ---- Rates ----------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ typedef struct ith_rate_scene {
     void *memory;     /* one allocation, which holds the arrays */
     char *run_memory; /* the memory of the threads; grows with the needs of the kernels */
     int64_t run_bytes;
-    bool (*stopped)(void *user); /* asked by one thread, every few milliseconds; NULL: never stopped */
+    bool (*stopped)(void *user); /* asked by one thread at a time, every few milliseconds; NULL: never stopped */
     void *user;
 } ith_rate_scene;
 

@@ -383,6 +383,40 @@ static void a_plan_outlives_its_context(void **state)
     sample_destroy(&s);
 }
 
+/* A group of one rank ends, too: its calls fail with the status and the sentence of ith_comm_abort. */
+static void a_group_of_one_rank_ends(void **state)
+{
+    (void)state;
+    ith_context *root = NULL;
+    ith_comm *comm = NULL;
+    ith_plan *plan = NULL, *late = NULL;
+    sample s;
+    int32_t lengths;
+    sample_create(&s, 20, 2, 8);
+    ith_attn_problem problem = problem_of(&s);
+    ith_attn_tensors tensors = tensors_of(&s, 0, 1, &lengths);
+    ith_context_create(NULL, &root);
+    assert_int_equal(ith_comm_create_local(&root, 1, &comm), ITH_OK);
+    assert_int_equal(ith_plan_create(root, &problem, NULL, comm, &plan), ITH_OK);
+    assert_int_equal(ith_plan_execute(plan, &tensors), ITH_OK);
+    expect_mean(&s);
+    ith_fail(root, ITH_ERR_IO, "the disk is full");
+    ith_comm_abort(comm, ITH_ERR_IO);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ith_plan_execute(plan, &tensors), ITH_ERR_IO);
+        assert_ptr_equal(strstr(ith_context_error(root), "the disk is full; the group has ended"),
+                         ith_context_error(root));
+        assert_int_equal(ith_plan_create(root, &problem, NULL, comm, &late), ITH_ERR_IO);
+        assert_null(late);
+        assert_ptr_equal(strstr(ith_context_error(root), "the disk is full; the group has ended"),
+                         ith_context_error(root));
+    }
+    ith_plan_destroy(&plan);
+    ith_comm_destroy(&comm);
+    ith_context_destroy(&root);
+    sample_destroy(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +428,7 @@ int main(void)
         cmocka_unit_test(only_one_thread_at_a_time),
         cmocka_unit_test(destroy_in_any_order),
         cmocka_unit_test(a_plan_outlives_its_context),
+        cmocka_unit_test(a_group_of_one_rank_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

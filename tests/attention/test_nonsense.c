@@ -268,8 +268,8 @@ static void problems(void **state)
         problem.mask = (ith_mask)nonsense[i];
         expect_refused(&problem, NULL, "mask");
     }
-    const float scales[] = {NAN, INFINITY, -INFINITY};
-    for (int i = 0; i < 3; i++) {
+    const float scales[] = {NAN, INFINITY, -INFINITY, 2.36e38f, -3e38f};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         problem = small_problem();
         problem.scale = scales[i];
         expect_refused(&problem, NULL, "scale");

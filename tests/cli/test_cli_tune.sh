@@ -76,7 +76,7 @@ products:
     gflops: 0.7
 END
 cat "$work/rest" >>"$work/kept.yaml"
-tune 0 "" --budget 40 --attention-only --machine "$work/kept.yaml"
+expect 0 "" "$ithaca" tune ${small/--ffn-dim 32/} --budget 40 --attention-only --machine "$work/kept.yaml"
 grep -q 'head_dim: 16' "$work/kept.yaml" || fail "nothing was measured"
 # new rows stand before the old rows
 for section in levels products; do
@@ -227,6 +227,8 @@ expect 2 "--model is needed, or --dit, or --dit-high and --dit-low" "$ithaca" tu
 expect 2 "wan2.1-1.3b-480p" "$ithaca" tune --problem none-such --budget 1
 expect 2 "budget" "$ithaca" tune --budget 0
 expect 1 "no_such_kernel" "$ithaca" tune $small --kernel no_such_kernel --budget 5
+expect 2 "--attention-only excludes --ffn-dim" "$ithaca" tune $small --attention-only
+expect 2 "--timeout needs several processes" "$ithaca" tune $small --timeout 5
 expect 2 "--wisdom none leaves no file" "$ithaca" tune $small --wisdom none
 echo "a letter" >"$work/letter"
 expect 1 "letter, line 1: this is not wisdom" "$ithaca" tune $small --wisdom "$work/letter"

@@ -216,6 +216,85 @@ static void a_failure_of_one_rank_ends_the_group(void **state)
         }
 }
 
+/* Returns ITH_OK if an execution without q has a status and a sentence that belong together. */
+static ith_status is_refused_or_fails(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = wrapped_problem();
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    ith_plan *plan = NULL;
+    (void)user;
+    ith_comm_set_timeout(comm, 60);
+    ith_status status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
+    const bool made = !status;
+    for (int i = 0; i < 3 && made && status != ITH_ERR_IO; i++)
+        status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    const char *sentence = ith_context_error(rank_context);
+    SUITE_CHECK(rank_context, status == ITH_ERR_ARGUMENT || status == ITH_ERR_IO);
+    SUITE_CHECK(rank_context, !strstr(sentence, "q is NULL") == (status == ITH_ERR_IO));
+    return ITH_OK;
+}
+
+/* The group fails while all ranks refuse a call. Each has either the refusal or the failure. */
+static void a_refusal_keeps_its_sentence(void **state)
+{
+    (void)state;
+    ith_transport posts = ith_local_transport;
+    wrapper table = {&posts, NULL};
+    posts.exchange = failing_exchange;
+    for (int n = 1; n < 30; n++) {
+        atomic_store(&calls_left, n);
+        assert_int_equal(wrapped_run(&table, 3, is_refused_or_fails, NULL), 0);
+    }
+}
+
+/* Tells of a failure on rank 1. */
+static ith_status telling_failure(void *state, const char **sentence)
+{
+    const local_state *s = state;
+    ith_status status = ith_local_transport.failure(state, sentence);
+    if (status || s->world_rank != 1 || atomic_fetch_sub(&calls_left, 1) > 1)
+        return status;
+    *sentence = "the cable is broken";
+    return ITH_ERR_IO;
+}
+
+static ith_status hears_of_cable(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    ith_attn_problem problem = wrapped_problem();
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    float *memory = calloc((size_t)(4 * problem.batch * problem.q_len * problem.heads * problem.head_dim), 4);
+    ith_plan *plan = NULL;
+    (void)user;
+    tensors.q = tensors.k = tensors.v = memory;
+    tensors.o = memory + 3 * problem.batch * problem.q_len * problem.heads * problem.head_dim;
+    ith_comm_set_timeout(comm, 60);
+    double begin = ith_clock_seconds();
+    ith_status status = ith_plan_create(rank_context, &problem, NULL, comm, &plan);
+    for (int i = 0; i < 100 && !status; i++)
+        status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    free(memory);
+    SUITE_CHECK(rank_context, status == ITH_ERR_IO && ith_clock_seconds() < begin + 30);
+    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context), "the cable is broken"));
+    SUITE_CHECK(rank_context, strstr(ith_context_error(rank_context), "the group has ended"));
+    return ITH_OK;
+}
+
+/* A transport tells of a failure on one rank, while its other functions still succeed. No rank takes this for a
+ * cancellation. */
+static void a_failure_that_is_only_told_ends_the_group(void **state)
+{
+    (void)state;
+    ith_transport tells = ith_local_transport;
+    tells.failure = telling_failure;
+    wrapper table = {&tells, NULL};
+    for (int n = 1; n < 40; n += 3) {
+        atomic_store(&calls_left, n);
+        assert_int_equal(wrapped_run(&table, 3, hears_of_cable, NULL), 0);
+    }
+}
+
 static int64_t odd_noticed(void *state)
 {
     (void)state;
@@ -307,10 +386,15 @@ static void what_never_arrived_is_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_ends_a_wait_without_end),    cmocka_unit_test(broken_promises_are_failures),
-        cmocka_unit_test(the_silence_of_no_rank_names_nobody),  cmocka_unit_test(a_standstill_is_no_wait),
-        cmocka_unit_test(a_failure_of_one_rank_ends_the_group), cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
+        cmocka_unit_test(a_request_ends_a_wait_without_end),
+        cmocka_unit_test(broken_promises_are_failures),
+        cmocka_unit_test(the_silence_of_no_rank_names_nobody),
+        cmocka_unit_test(a_standstill_is_no_wait),
+        cmocka_unit_test(a_failure_of_one_rank_ends_the_group),
+        cmocka_unit_test(a_notice_of_no_rank_is_not_heard),
         cmocka_unit_test(what_never_arrived_is_a_failure),
+        cmocka_unit_test(a_failure_that_is_only_told_ends_the_group),
+        cmocka_unit_test(a_refusal_keeps_its_sentence),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

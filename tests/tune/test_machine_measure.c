@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The measured description of this machine has the right rows, finite figures above 0, and the rows that options ask
  * for. All ranks of a group get the same description. */
+#include "base/clock.h"
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/placed_group.h"
@@ -209,6 +210,50 @@ static void it_stops_and_shows_progress(void **state)
 static ith_machine *found[GROUP_RANKS];
 static ith_status statuses[GROUP_RANKS];
 
+/* A stop that is wanted half a second after the first thread alone was measured, while all threads compute. */
+typedef struct late_stop {
+    double due, told; /* ith_clock_seconds; told: when should_stop first returned true; 0: not yet */
+} late_stop;
+
+static bool stops_when_due(void *user)
+{
+    late_stop *s = user;
+    const double now = ith_clock_seconds();
+    if (s->due > 0 && now >= s->due && s->told == 0)
+        s->told = now;
+    return s->told > 0;
+}
+
+static void sets_due(void *user, int64_t done, int64_t total)
+{
+    late_stop *s = user;
+    if (done == total - 3) /* all kernels; then come the units together, the rows and the level */
+        s->due = ith_clock_seconds() + 0.5;
+}
+
+/* With far more threads than processors, too, a request to stop is heard soon, and no thread fills its memory after
+ * it. */
+static void many_threads_stop_soon(void **state)
+{
+    (void)state;
+    late_stop s = {0, 0};
+    ith_measure_options options = short_options();
+    ith_machine *machine = NULL;
+    if (SANITIZED)
+        skip();
+    options.case_count = 1, options.threads = 800, options.seconds = 8;
+    options.should_stop = stops_when_due, options.on_progress = sets_due, options.user = &s;
+    ith_status status = ith_machine_measure(context, &options, NULL, &machine);
+    const double end = ith_clock_seconds();
+    ith_machine_free(&machine);
+    if (status == ITH_ERR_ARGUMENT) /* the process may not have so many threads */
+        skip();
+    assert_int_equal(status, ITH_ERR_INTERRUPTED);
+    assert_true(s.told > 0);
+    if (end - s.due > 4) /* a second, and time for other programs */
+        fail_msg("heard after %.2f s, ended after %.2f s", s.told - s.due, end - s.due);
+}
+
 static void measure_in_group(rank_group *g, int rank, void *user)
 {
     statuses[rank] = ith_machine_measure(g->contexts[rank], user, g->comms[rank], &found[rank]);
@@ -358,7 +403,7 @@ int main(void)
         cmocka_unit_test(one_thread_will_do),  cmocka_unit_test(it_stops_and_shows_progress),
         cmocka_unit_test(a_group_has_levels),  cmocka_unit_test(a_group_fails_together),
         cmocka_unit_test(a_burst_is_no_rate),  cmocka_unit_test(wisdom_is_of_this_machine),
-        cmocka_unit_test(a_start_takes_time),
+        cmocka_unit_test(a_start_takes_time),  cmocka_unit_test(many_threads_stop_soon),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -187,10 +187,25 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
     return code;
 }
 
-/* Checks the options; a softmax that is left open becomes online. */
-static int check(ith_tune_settings *s, const ith_options *options)
+/* Checks that no option of the command line would have no effect. processes: whether a launcher has started this
+ * process. */
+static int check_effects(const ith_tune_settings *s, const ith_options *options, bool processes)
+{
+    if (s->alone && ith_option_source_of(options, "ffn-dim") == ITH_FROM_COMMAND)
+        return ith_cli_usage(options->command,
+                             "--attention-only excludes --ffn-dim: attention has no feed-forward network");
+    if (!processes && ith_option_source_of(options, "timeout") == ITH_FROM_COMMAND)
+        return ith_cli_usage(options->command,
+                             "--timeout needs several processes, which mpirun, mpiexec or srun has started");
+    return ITH_EXIT_DONE;
+}
+
+/* Checks the options; a softmax that is left open becomes online. processes: as in check_effects. */
+static int check(ith_tune_settings *s, const ith_options *options, bool processes)
 {
     int code = ith_options_check(options);
+    if (!code)
+        code = check_effects(s, options, processes);
     for (int i = 0; !code && i < s->dtype.count; i++)
         if (!s->dtype.values[i])
             code = ith_cli_usage(options->command, "--dtype: f32, bf16 and f16 can be tuned for");
@@ -230,7 +245,7 @@ int ith_cli_tune(int argc, char **argv)
     int code = ith_launch_begin(&launch, argv[0], &settings.launch, ITH_TALK_NORMAL, &tune.context);
     tune.settings = &settings, tune.start = ith_cli_seconds(), tune.until = tune.start + settings.budget;
     if (!code) {
-        code = check(&settings, &options);
+        code = check(&settings, &options, launch.launcher.module);
         if (launch.launcher.module)
             code = ith_tune_links(&tune, &launch, code, &options);
         else if (!code)

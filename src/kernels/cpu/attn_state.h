@@ -140,7 +140,7 @@ static inline void store_query(const ith_attn_call *call, int64_t i, const float
     if (call->last) {
         ith_from_f32(call->o[i], call->dtype, o, call->head_dim);
         if (call->lse != NULL)
-            call->lse[i] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
+            call->lse[i] = ith_lse(m, l);
         return;
     }
     memcpy(call->o_sum + i * call->head_dim, o, (size_t)call->head_dim * sizeof *o);

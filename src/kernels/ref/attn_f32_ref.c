@@ -169,7 +169,7 @@ static void store_output(row_state *row, const ith_attn_call *call)
         row->o[d] = empty ? 0.0f : row->o[d] / row->l;
     ith_from_f32(call->o[row->i], call->dtype, row->o, call->head_dim);
     if (call->lse != NULL)
-        call->lse[row->i] = empty ? -INFINITY : (row->m + log2f(row->l)) * (float)M_LN2;
+        call->lse[row->i] = ith_lse(row->m, row->l);
 }
 
 static void attend(const ith_attn_call *call)
