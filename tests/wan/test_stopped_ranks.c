@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stop, a rank that leaves or a refused allocation on one rank ends the run on all ranks soon, with one status and one
- * sentence. */
+/* A stop, a rank that leaves or a refused allocation on one rank ends the run on all ranks soon, with one status and
+ * one sentence. */
 #include "support/engine/rank_team.h"
 
 #include <math.h>
@@ -29,8 +29,8 @@ static void expect_prompt_end(const team *t)
             fail_msg("rank %d ended %.1f s later", i, t->members[i].ended_at - t->stopped_at);
 }
 
-/* Rank `rank` of three ends the run at a moment. way: 0 by its callback, 1 by cancelling its pipeline, 2 by aborting its
- * group. */
+/* Rank `rank` of three ends the run at a moment. way: 0 by its callback, 1 by cancelling its pipeline, 2 by aborting
+ * its group. */
 static void end_run(int pipelines, int hosts, bool shards, int rank, int way, int moment)
 {
     const char *const words = moment == ITH_STAGE_DECODE ? "decoding frame" : "stopped";
