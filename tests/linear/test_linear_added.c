@@ -132,7 +132,7 @@ static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, i
     free(x), free(y), free(again);
 }
 
-static void test_against_float64(void **state)
+static void results_are_those_of_float64(void **state)
 {
     (void)state;
     static const int64_t shapes[][4] = {{1, 1, 1, 1},       {1, 7, 3, 5},      {5, 16, 64, 300},   {64, 64, 64, 16},
@@ -176,7 +176,7 @@ static double added_operations(ith_context *context, int kind, int64_t in, int64
 
 /* Additions to a small layer, with in out / (in + out) up to 2048, are merged if a weight has one part, so their cost
  * does not grow with the rows. Additions to a large layer are products of their own, with the same precision. */
-static void test_small_and_large(void **state)
+static void additions_to_small_layers_are_merged(void **state)
 {
     (void)state;
     enum { LARGE = 4200 };
@@ -204,7 +204,7 @@ static void test_small_and_large(void **state)
 }
 
 /* Additions of a twentieth of the last place of bf16 weights: merging keeps their sum. */
-static void test_small_additions(void **state)
+static void small_additions_are_not_lost(void **state)
 {
     (void)state;
     enum { IN = 1024, OUT = 64 };
@@ -242,7 +242,7 @@ static void test_small_additions(void **state)
 
 /* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of
  * threads. */
-static void test_bits(void **state)
+static void a_row_has_the_same_bits_anywhere(void **state)
 {
     (void)state;
     static const int64_t shapes[][4] = {{300, 192, 192, 64}, {300, 100, 365, 40}, {1300, 700, 40, 5}};
@@ -326,7 +326,7 @@ static void network_free(ith_context *context, network *n)
         free(n->w[i]), free(n->bias[i]), free(n->low[i][0]), free(n->low[i][1]);
 }
 
-/* A network has the bits of its layers one after the other, which test_against_float64 has compared. */
+/* A network has the bits of its layers one after the other, which results_are_those_of_float64 has compared. */
 static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, bool has_gate,
                           int kind)
 {
@@ -356,7 +356,7 @@ static void check_network(ith_context *context, const int64_t *sizes, const int6
     free(x), free(y), free(plain), free(hidden), free(gates);
 }
 
-static void test_feed_forward(void **state)
+static void networks_have_the_bits_of_their_layers(void **state)
 {
     (void)state;
     static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 20, 50, 7},     {100, 64, 64, 64},
@@ -396,7 +396,7 @@ static double sum_of(const added_layer *s, int64_t j, int64_t k)
 }
 
 /* ith_linear_read gives rows of the weights with all additions, merged ones and products of their own. */
-static void test_read(void **state)
+static void reading_gives_weights_with_additions(void **state)
 {
     (void)state;
     ith_context *context = new_context();
@@ -425,7 +425,7 @@ static void test_read(void **state)
 
 /* If weights are stored as bf16, ith_linear_read gives the numbers that the layer multiplies. Rows of x that have a
  * single 1 show them. */
-static void test_read_gives_what_is_multiplied(void **state)
+static void reading_gives_what_is_multiplied(void **state)
 {
     (void)state;
     enum { IN = 1100, OUT = 30 };
@@ -456,13 +456,13 @@ static void test_read_gives_what_is_multiplied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_float64),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_feed_forward),
-        cmocka_unit_test(test_small_and_large),
-        cmocka_unit_test(test_small_additions),
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_read_gives_what_is_multiplied),
+        cmocka_unit_test(results_are_those_of_float64),
+        cmocka_unit_test(a_row_has_the_same_bits_anywhere),
+        cmocka_unit_test(networks_have_the_bits_of_their_layers),
+        cmocka_unit_test(additions_to_small_layers_are_merged),
+        cmocka_unit_test(small_additions_are_not_lost),
+        cmocka_unit_test(reading_gives_weights_with_additions),
+        cmocka_unit_test(reading_gives_what_is_multiplied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@
 static uint64_t seed = 1;
 
 /* Layers take the memory that was counted. An addition takes little memory unless it is kept packed. */
-static void test_memory(void **state)
+static void memory_is_as_counted(void **state)
 {
     (void)state;
     enum { WIDTH = 1024, RANK = 64 };
@@ -67,7 +67,7 @@ static int64_t workspace_bytes(ith_context *context, int kind, bool apart, const
 }
 
 /* A workspace has room for every layer of a set, in whatever order they were laid out. */
-static void test_order_of_layers(void **state)
+static void a_workspace_fits_layers_in_any_order(void **state)
 {
     (void)state;
     const ith_linear_addition large = {.down.rows = 1500, .up.rows = 4000}, small = {.down.rows = 5, .up.rows = 4000};
@@ -85,7 +85,7 @@ static void test_order_of_layers(void **state)
 
 /* If a LoRA file is cut after it was mapped, there is an error that names it: for one strip of rows, for several, and
  * where weights are kept packed. */
-static void test_cut_file(void **state)
+static void a_cut_file_is_named(void **state)
 {
     (void)state;
     enum { WIDTH = 256, RANK = 64, ROWS = 2200, BYTES = WIDTH * RANK * 4 };
@@ -136,7 +136,7 @@ static ith_status try_sizes(ith_context *context, const ith_linear_addition *add
     return status;
 }
 
-static void test_refusals(void **state)
+static void wrong_sizes_are_refused(void **state)
 {
     (void)state;
     ith_context *context = new_context();
@@ -171,7 +171,7 @@ static void test_refusals(void **state)
 
 /* Two matrices of 5 rows, each with an addition of rank 4. An addition that does not fit its place is refused, and the
  * layer stays as it was, even if an addition before it fits. */
-static void test_places(void **state)
+static void a_refused_addition_changes_nothing(void **state)
 {
     (void)state;
     enum { IN = 64, HALF = 5, RANK = 4 };
@@ -228,7 +228,7 @@ static void test_places(void **state)
 
 /* A layer has a place for an addition to its second matrix. It gets a smaller matrix there than the addition, a larger
  * one, and none. */
-static void test_matrix_of_another_size(void **state)
+static void a_matrix_of_another_size_takes_no_addition(void **state)
 {
     (void)state;
     enum { IN = 8, HALF = 5 };
@@ -260,9 +260,13 @@ static void test_matrix_of_another_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_order_of_layers),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_places),   cmocka_unit_test(test_matrix_of_another_size),
+        cmocka_unit_test(
+            a_cut_file_is_named), /* first: cmocka takes the library's handler of SIGBUS away after a test */
+        cmocka_unit_test(memory_is_as_counted),
+        cmocka_unit_test(a_workspace_fits_layers_in_any_order),
+        cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(a_refused_addition_changes_nothing),
+        cmocka_unit_test(a_matrix_of_another_size_takes_no_addition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
