@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make random small Wan models, and compare the videos of ithaca with those of diffusers.
+"""Make random small Wan models, and compare the videos of ithaca with the videos of diffusers.
 
     tools/check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--forms] [--keep FOLDER]
 

@@ -292,7 +292,7 @@ static bool has_noted(void *user)
     return *(bool *)user;
 }
 
-/* The latents of a run that was stopped after two steps and resumed are those of one run. The saved run keeps no image,
+/* A run that was stopped after two steps and resumed has the latents of one run. The saved run keeps no image,
  * so the same image must be given again. */
 static void a_resumed_run_needs_its_image(void **state)
 {

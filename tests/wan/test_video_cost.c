@@ -560,7 +560,7 @@ typedef struct seen {
     ith_status stop; /* the status that ends the list */
 } seen;
 
-/* Predicts the video with the options of a listed plan, and compares the cost with that of the list. */
+/* Predicts the video with the options of a listed plan, and compares the cost with the cost in the list. */
 static ith_status compare_plan(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost)
 {
     seen *s = user;

@@ -24,7 +24,7 @@ typedef struct golden_pass {
     const float *latents;     /* [2, channels, frames, height, width] */
     const float *want;        /* the latents that diffusers computes */
     float *result;            /* the same from golden_pass_run */
-    ith_attn_options options; /* for golden_pass_run; at first those of ITH_ATTN_OPTIONS_INIT */
+    ith_attn_options options; /* for golden_pass_run; at first ITH_ATTN_OPTIONS_INIT */
     int repeats;              /* passes with one workspace; at first 2 */
     bool watched;             /* golden_pass_run compares the stages with the file's; only for one rank */
     int seen;                 /* number of stages that were compared */
