@@ -148,8 +148,8 @@ static void a_lora_gives_the_bits_of_one_process(void **state)
     ith_tensor_file_close(&alone);
 }
 
-/* Both transformers are GGUF files of mixed kinds with original names. They replace the folder's transformers, which may
- * be lent. */
+/* Both transformers are GGUF files of mixed kinds with original names. They replace the folder's transformers, which
+ * may be lent. */
 static void packed_files_give_the_bits_of_one_process(void **state)
 {
     (void)state;
