@@ -23,6 +23,11 @@
 static const char *devices[] = {"fake:0", "fake:1"};
 static int device_count = 2;
 
+static bool is_fake(void)
+{
+    return strncmp(devices[0], "fake", 4) == 0;
+}
+
 /* Makes the video of a pass small, for tests that compare two runs and not the golden output. It has five tokens, whose
  * latents are the first numbers of the golden latents. */
 static void shrink(golden_pass *c)
@@ -54,16 +59,15 @@ static void compare_pass(int pass, int kind)
         ith_strategy strategy;
     } groups[] = {{1, ITH_STRATEGY_AUTO}, {2, ITH_STRATEGY_AUTO}, {2, ITH_STRATEGY_RING}, {4, ITH_STRATEGY_AUTO}};
     const int most = (int)(sizeof groups / sizeof *groups);
-    const bool is_fake = !strncmp(devices[0], "fake", 4);
     golden_pass c;
     golden_pass_open(&c, passes[pass].golden, passes[pass].model, kind);
     const int64_t numbers = golden_pass_numbers(&c);
     print_message("%s, %s:\n", passes[pass].golden, kind == OPERANDS_F32 ? "f32" : "bf16");
     c.watched = true, c.repeats = 1;
     check(context, golden_pass_run(context, NULL, &c));
-    c.watched = false, c.repeats = is_fake ? passes[pass].repeats : 2;
+    c.watched = false, c.repeats = is_fake() ? passes[pass].repeats : 2;
     assert_int_equal(c.seen, passes[pass].stages);
-    for (int i = 0; i < (is_fake ? passes[pass].groups : most); i++) {
+    for (int i = 0; i < (is_fake() ? passes[pass].groups : most); i++) {
         memset(c.result, 0, (size_t)numbers * sizeof *c.result);
         c.options.strategy = groups[i].strategy;
         check(context, ith_run_ranks(context, groups[i].ranks, 0, golden_pass_run, &c));
@@ -148,10 +152,9 @@ static void streamed_layers_change_no_bit(void **state)
     (void)state;
     static const char *const orders[] = {"fake:1", "fake:2", "fake:3"};
     static const int64_t streamed[] = {1, 3, 6};
-    const bool is_fake = !strncmp(devices[0], "fake", 4);
-    for (int order = 0; order < (is_fake ? 3 : 1); order++) {
+    for (int order = 0; order < (is_fake() ? 3 : 1); order++) {
         golden_pass whole;
-        check(context, ith_context_use_device(context, is_fake ? orders[order] : devices[0]));
+        check(context, ith_context_use_device(context, is_fake() ? orders[order] : devices[0]));
         golden_pass_open(&whole, passes[0].golden, passes[0].model, OPERANDS_BF16_IN_F32);
         shrink(&whole);
         const int64_t bytes = golden_pass_numbers(&whole) * (int64_t)sizeof *whole.result;
@@ -167,7 +170,7 @@ static void streamed_layers_change_no_bit(void **state)
                 c.options.strategy = ranks > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_AUTO;
                 check(context, ith_run_ranks(context, ranks, 0, golden_pass_run, &c));
                 if (memcmp(c.result, whole.result, (size_t)bytes) != 0)
-                    fail_msg("%s, %d layers streamed, %d ranks: other bits", is_fake ? orders[order] : devices[0],
+                    fail_msg("%s, %d layers streamed, %d ranks: other bits", is_fake() ? orders[order] : devices[0],
                              (int)streamed[i], ranks);
             }
             golden_pass_close(&c);
@@ -192,7 +195,7 @@ static void a_pass_follows_one_that_failed(void **state)
     (void)state;
     golden_pass c;
     ith_dit_workspace *run = NULL;
-    if (strncmp(devices[0], "fake", 4) != 0)
+    if (!is_fake())
         return;
     check(context, ith_context_use_device(context, devices[1]));
     golden_pass_open_with(&c, passes[0].golden, passes[0].model, NULL, OPERANDS_F32, 5);
@@ -275,7 +278,7 @@ static void fail_each_call(int64_t streamed)
 static void failures_leave_nothing(void **state)
 {
     (void)state;
-    if (strncmp(devices[0], "fake", 4) != 0)
+    if (!is_fake())
         return;
     fail_each_call(0);
     fail_each_call(2);

@@ -16,7 +16,7 @@
 
 /* The memory of the workspaces that all ranks hold at the same time. Each is made for its rank's number of threads. */
 typedef struct memory_job {
-    golden_pass *call;
+    golden_pass *pass;
     ith_dit *outline;
     ith_dit_shape shape;
     atomic_int_fast64_t predicted;
@@ -57,15 +57,15 @@ static ith_status hold_workspace(ith_context *c, ith_comm *comm, void *user)
     memory_job *job = user;
     ith_dit_workspace *workspace = NULL;
     int64_t bytes = 0, before = 0, after = 0, groups = 0;
-    ith_status status = ith_dit_workspace_bytes(c, job->outline, &job->shape, &job->call->options, ith_comm_size(comm),
+    ith_status status = ith_dit_workspace_bytes(c, job->outline, &job->shape, &job->pass->options, ith_comm_size(comm),
                                                 ith_comm_rank(comm), true, &bytes);
     atomic_fetch_add(&job->predicted, bytes);
     if (!status)
-        status = hold_groups(c, comm, &job->call->options, &groups);
+        status = hold_groups(c, comm, &job->pass->options, &groups);
     if (!status)
         status = held_by_all(c, comm, &before);
     if (!status)
-        status = ith_dit_workspace_create(c, job->call->dit, job->call->text, &job->shape, &job->call->options, comm,
+        status = ith_dit_workspace_create(c, job->pass->dit, job->pass->text, &job->shape, &job->pass->options, comm,
                                           &workspace);
     if (!status)
         status = held_by_all(c, comm, &after);
@@ -86,7 +86,7 @@ static void workspaces_are_as_predicted(golden_pass *c, ith_dit *outline)
     static const ith_dit_shape shapes[] = {{2, 5, 32, 32, 300, 0}, {2, 1, 2, 26, 512, 13}, {2, 3, 60, 30, 300, 450}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
-            memory_job job = {.call = c, .outline = outline, .shape = shapes[j]};
+            memory_job job = {.pass = c, .outline = outline, .shape = shapes[j]};
             c->options.strategy = groups[i].strategy;
             c->options.ulysses = c->options.ring = groups[i].strategy == ITH_STRATEGY_ULYSSES_RING ? 2 : 0;
             check(context, ith_run_ranks(context, groups[i].ranks, groups[i].threads, hold_workspace, &job));
