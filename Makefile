@@ -25,7 +25,7 @@ demo: build ## a video from the small model kept here
 	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --seed 6 --output $(DEMO)
 	@echo "The video is $(abspath $(DEMO))"
 
-check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
+check: build check-sanitized ## build and run every test; the tests of the attention library under sanitizers first
 	@set -o pipefail; (cd $(BUILD) && $(CTEST)) | tests/summary.sh $(BUILD)
 
 check-gpu: build ## the tests of the module for NVIDIA GPUs, on this machine's GPU

@@ -73,7 +73,9 @@ static ith_status measure_all(ith_context *context, ith_comm *comm, void *user)
 {
     static const int64_t sizes[] = {1 << 10, 64 << 10, 16 << 20};
     char *data[2] = {malloc((size_t)(2 * MOST_BYTES)), malloc((size_t)(2 * MOST_BYTES))};
-    ith_status status = data[0] && data[1] && ith_comm_size(comm) == 2 ? ITH_OK : ITH_ERR_ARGUMENT;
+    ith_status status = !data[0] || !data[1] ? ITH_ERR_MEMORY : ith_comm_size(comm) != 2 ? ITH_ERR_ARGUMENT : ITH_OK;
+    if (status == ITH_ERR_ARGUMENT)
+        fprintf(stderr, "there are %d ranks, and two are needed\n", ith_comm_size(comm));
     for (int i = 0; i < 2 && !status; i++)
         memset(data[i], 1, (size_t)(2 * MOST_BYTES));
     if (!status)

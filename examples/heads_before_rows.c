@@ -4,7 +4,7 @@
  * tensors on one rank.
  *
  *     cc heads_before_rows.c $(pkg-config --cflags --libs ithaca) -lm -o heads && ./heads
- * */
+ */
 #include <ithaca/ithaca.h>
 
 #include <math.h>

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { RANKS = 2, HEADS = 6, DIM = 128, LENGTH = 1500, ROW = HEADS * DIM };
@@ -73,20 +72,18 @@ static ith_status make_workers(ith_context *context, worker workers[RANKS])
     ith_context *contexts[RANKS] = {0};
     ith_comm *comms[RANKS] = {0};
     ith_status status = ITH_OK;
-    for (int i = 0; !status && i < RANKS; i++) {
+    for (int i = 0; !status && i < RANKS; i++)
         status = ith_context_clone(context, &contexts[i]);
-        workers[i].context = contexts[i];
-    }
     if (!status)
         status = ith_comm_create_local(contexts, RANKS, comms);
     for (int i = 0; i < RANKS; i++) {
         int64_t first, rows;
         ith_share(LENGTH, RANKS, i, &first, &rows);
-        workers[i].comm = comms[i];
+        workers[i] = (worker){.context = contexts[i], .comm = comms[i]};
         workers[i].qkv = calloc((size_t)(rows * 3 * ROW), sizeof(uint16_t));
         workers[i].o = calloc((size_t)(rows * ROW), sizeof(uint16_t));
-        if (!workers[i].qkv || !workers[i].o)
-            return ITH_ERR_MEMORY;
+        if (!status && (!workers[i].qkv || !workers[i].o))
+            status = ITH_ERR_MEMORY;
     }
     return status;
 }
@@ -100,15 +97,19 @@ int main(void)
     options.allocator = &allocator;
     options.log = engine_log;
     ith_context *context = NULL;
-    worker workers[RANKS];
-    memset(workers, 0, sizeof workers);
+    worker workers[RANKS] = {{NULL}};
     ith_status status = ith_context_create(&options, &context);
     if (!status)
         status = make_workers(context, workers);
     pthread_t threads[RANKS];
-    for (int i = 0; !status && i < RANKS; i++)
-        pthread_create(&threads[i], NULL, work, &workers[i]);
-    for (int i = 0; !status && i < RANKS; i++)
+    int started = 0;
+    while (!status && started < RANKS && !pthread_create(&threads[started], NULL, work, &workers[started]))
+        started++;
+    if (!status && started < RANKS)
+        status = ITH_ERR_MEMORY;
+    for (int i = started; i < RANKS; i++)
+        ith_comm_destroy(&workers[i].comm); /* a rank without a thread leaves, so that no other rank waits for it */
+    for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < RANKS; i++) {
         if (workers[i].status)

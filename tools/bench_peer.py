@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the same benchmark in Ithaca and in diffusers in float32, in turn on the same cores, and prints medians.
 
-    bench_peer.py [--rounds 5] [--ithaca build/ithaca] [--model models/shapes] [--threads 2]
+    tools/bench_peer.py [--rounds 5] [--ithaca build/ithaca] [--model models/shapes] [--threads 2]
 
 Needs torch, diffusers, transformers, sentencepiece, safetensors. Loading and imports are left out on both sides.
 """

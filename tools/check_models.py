@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make random small Wan models, and compare the videos of ithaca with those of diffusers.
+"""Make random small Wan models, and compare the videos of ithaca with the videos of diffusers.
 
-    check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--forms] [--keep FOLDER]
+    tools/check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--forms] [--keep FOLDER]
 
 A seed gives a model (random_wan.py): kind, sizes, autoencoder, text encoder, scheduler, types of the weights; and a run:
 frames, size, steps, guidance, prompts, images. diffusers and `ithaca generate` make its video in f32 from the same noise,

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set every field of diffusers' scheduler classes to other values, one at a time, and compare ithaca with diffusers.
 
-    check_scheduler_fields.py --ithaca build/ithaca --model models/shapes [--only PATTERN]
+    tools/check_scheduler_fields.py --ithaca build/ithaca --model models/shapes [--only PATTERN]
 
 For every value, diffusers' WanPipeline and `ithaca generate` make the latents of the same noise and prompt from a folder
 with that scheduler_config.json. A line says "equal" with the largest relative error over the steps, or "refused" with

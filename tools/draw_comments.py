@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw comments at random from the sources, to see whether a stranger understands each at first reading.
 
-    draw_comments.py SEED [COUNT] [FOLDER ...]
+    tools/draw_comments.py SEED [COUNT] [FOLDER ...]
 
 prints COUNT (20) comments of FOLDER (src) with their file, line and the code that follows. The same seed draws the same
 comments from the same tree. Licence lines and rulers are not drawn.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fit the linear map of previews (--preview) from latent channels to colours, and say how well it fits.
 
-    fit_preview.py models/shapes/vae PICTURE... [--json MAP.json]
+    tools/fit_preview.py models/shapes/vae PICTURE... [--json MAP.json]
 
 Two maps are fitted by least squares, each with a constant term:
 

@@ -5,7 +5,7 @@
 # Call it from the root of the project. The programs build/test_gpu_*, test_device_* and test_*_device run on the first
 # GPU, one after the other. If NAMEs are given, only programs run whose names contain one of them. A line is printed for
 # each program: its name, its seconds, the outcome. Whole outputs are in LOGS/NAME.log. Libraries that this machine
-# lacks are found in BUILD/gpu_libraries, where `tools/gpu_run.sh --pack BUILD` copies those of the machine that built
+# lacks are found in BUILD/gpu_libraries, where `tools/gpu_run.sh --pack BUILD` copies the libraries of the machine that built
 # the programs. ITHACA_TEST_SECONDS: how long the groups of cases of test_device_plans may take together (60). The exit
 # status is 1 if a program failed.
 set -u

@@ -3,7 +3,7 @@
 """How well the videos of the small models show the shapes that were asked for.
 
     ithaca generate --model models/shapes --prompts FILE --output clip/    first: clip-001/, clip-002/ ... of PNGs
-    judge_shapes.py FOLDER FILE                                            then: the figures of these folders
+    tools/judge_shapes.py FOLDER FILE                                            then: the figures of these folders
 
 Pixels of a frame belong to the shape if their colour is beyond half way from the colour of the ground to the colour of
 the shape. The figure of a frame is the intersection of this area and a true shape, divided by their union (IoU, 1 for a

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/dit_small, or dit_no_cross_norm: a small random transformer and what diffusers computes with it.
 
-    make_dit_golden.py FOLDER [--no-cross-norm]
+    tools/make_dit_golden.py FOLDER [--no-cross-norm]
 
 5 heads of 10 (RoPE parts 6, 2, 2), 2 layers, 3 channels in and 5 out: nothing is a multiple of a vector. Most weights
 are F16, some F32 or BF16. Beside config.json and the weights lies run.safetensors: `latents` [2, 3, 3, 6, 10], `timestep`

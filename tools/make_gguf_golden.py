@@ -1,7 +1,8 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/small.gguf with the package gguf, for tests/files/test_gguf.c, which knows its contents.
 
-    python3 tools/make_gguf_golden.py tests/golden/small.gguf        (needs gguf, numpy)
+    tools/make_gguf_golden.py tests/golden/small.gguf        (needs gguf, numpy)
 """
 import sys
 

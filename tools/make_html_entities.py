@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write src/wan/text/html_entities.c: the names of HTML 5, from Python's html.entities, for prompt cleaning.
 
-    make_html_entities.py > src/wan/text/html_entities.c
+    tools/make_html_entities.py > src/wan/text/html_entities.c
 """
 from html.entities import html5
 

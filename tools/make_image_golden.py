@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write what diffusers and Pillow compute for image-to-video, with the checkpoints of tests/golden/i2v and ti2v.
 
-    make_image_golden.py GOLDEN
+    tools/make_image_golden.py GOLDEN
 
 GOLDEN/i2v/dit.safetensors: one pass of a transformer whose tokens carry a condition. `latents` [2, 16, ...], `condition`
 [20, ...], `timestep` [2], `text` [2, rows, dim] (zero up to 512), `out` [2, 16, ...].

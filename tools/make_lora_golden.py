@@ -3,7 +3,7 @@
 """Write tests/golden/lora: random LoRA files for the transformer of tests/golden/dit_small, and what diffusers computes
 after it has merged each of them.
 
-    make_lora_golden.py DIT_SMALL FOLDER
+    tools/make_lora_golden.py DIT_SMALL FOLDER
 
 Needs diffusers and peft. The files have the key names of PEFT (peft.safetensors, alpha in the metadata), of the original
 code with alphas (original.safetensors) and without (plain.safetensors), and of kohya (kohya.safetensors). diffusers reads

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write pictures of every kind that ithaca reads, and the pixels that Pillow gives for them.
 
-    make_picture_golden.py ../tests/golden/pictures ../tests/media/corpus
+    tools/make_picture_golden.py tests/golden/pictures tests/media/corpus
 
 For each picture, such as grey.png, the file grey.png.rgb holds its pixels [height, width, 3], upright. A picture has 24 x 40
-pixels; those of orientation 5 to 8 have 40 x 24, and odd_* have 23 x 39. The second folder gets broken pictures, with sizes and checksums that fit.
+pixels; pictures of orientation 5 to 8 have 40 x 24, and odd_* have 23 x 39. The second folder gets broken pictures, with sizes and
+checksums that fit.
 """
 import os
 import struct

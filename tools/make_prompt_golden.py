@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/prompts.json: what the reference makes of prompts, by ftfy and html of Python.
 
-    make_prompt_golden.py > ../tests/golden/prompts.json
+    tools/make_prompt_golden.py > tests/golden/prompts.json
 
 Random strings of everything that cleaning changes, each with the result: [text, clean]. Strings that the repair of mojibake
 would change are left out, because this repair is not part of the cleaning here.

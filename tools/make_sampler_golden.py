@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/sampler.safetensors: the trajectories of diffusers' solvers on an analytic velocity.
 
-    make_sampler_golden.py OUTPUT
+    tools/make_sampler_golden.py OUTPUT
 
 The velocity is v(x, t) = 0.8 x - 0.0005 t + x / (1 + x^2), t the time step that the model would be given. Sigmas are
 f32, as diffusers keeps them; everything made from them is float64 here, so that the file is an oracle for any

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/scheduler.safetensors: what diffusers' schedulers do with each field of their configuration.
 
-    make_scheduler_golden.py OUTPUT
+    tools/make_scheduler_golden.py OUTPUT
 
 Every case is a scheduler_config.json (in the metadata, by the case's name) and a number of steps. The scheduler is loaded
 from that file and makes its own list of sigmas, as in diffusers' pipeline; the velocity is the same as in

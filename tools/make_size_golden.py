@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the sizes that the reference gives to videos of TI2V-5B from images of many shapes.
 
-    make_size_golden.py WAN2.2 ../tests/golden/image_sizes.txt
+    tools/make_size_golden.py WAN2.2 tests/golden/image_sizes.txt
 
 WAN2.2: a copy of github.com/Wan-Video/Wan2.2, whose best_output_size is called. A line has the width and the height of an
 image, the area, and the width and the height of the video.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/umt5: a random umT5 encoder of odd sizes in float16, and what transformers computes with it.
 
-    make_text_golden.py --output ../tests/golden/umt5
+    tools/make_text_golden.py --output tests/golden/umt5
 """
 import argparse
 import os

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/ties.json: the ids of texts that can be divided in several ways with equal scores.
 
-    make_tie_golden.py ../models/shapes/tokenizer/spiece.model > ../tests/golden/ties.json
+    tools/make_tie_golden.py models/shapes/tokenizer/spiece.model > tests/golden/ties.json
 
 Each text has the ids of SentencePiece 0.2.3, which sums scores in float, and of tokenizers 0.23.3 (the library behind
 transformers), which sums them in double, where they differ. Which of two equal divisions is taken follows from the rounding of the sums.

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/unpack/TYPE.bin, the oracle of the unpacking of packed number formats (src/kernels/unpack.h).
 
@@ -5,7 +6,7 @@ A file holds ELEMENTS packed numbers, and behind them the same numbers as f32, l
 other people's code: the package gguf for quantisation blocks, torch for fp8. Blocks are random bytes, so that every code
 occurs; their f16 scales are random or extreme: 0, negative, subnormal, the largest, infinity, NaN.
 
-    python3 tools/make_unpack_golden.py tests/golden/unpack        (needs gguf, numpy, torch)
+    tools/make_unpack_golden.py tests/golden/unpack        (needs gguf, numpy, torch)
 """
 import sys
 

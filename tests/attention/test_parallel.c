@@ -77,6 +77,16 @@ static void badly(void *user, int threads, ith_task_fn task, void *task_user)
 static const ith_parallel_fn pools[] = {NULL, in_turn, in_threads, badly};
 enum { POOLS = sizeof pools / sizeof *pools };
 
+/* Makes a context whose loops run on a pool. */
+static ith_context *context_on(ith_parallel_fn fn, pool *p)
+{
+    ith_context *context = NULL;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.parallel = fn, options.parallel_user = p;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    return context;
+}
+
 /* ---- One loop -------------------------------------------------------------------------------------------------- */
 
 static void count_task(void *user, int thread)
@@ -89,10 +99,7 @@ static void every_task_runs_once(void **state)
     (void)state;
     for (int i = 0; i < POOLS; i++) {
         pool p = {0};
-        ith_context *context = NULL;
-        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-        options.parallel = pools[i], options.parallel_user = &p;
-        assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+        ith_context *context = context_on(pools[i], &p);
         for (int threads = 1; threads <= 13; threads++) {
             atomic_int counts[13] = {0};
             ith_parallel(context, threads, count_task, counts);
@@ -147,10 +154,7 @@ static void the_bits_do_not_depend_on_the_pool(void **state)
         int ranks = kind / 2 ? 2 : 1;
         for (int i = 0; i < POOLS; i++) {
             pool p = {0};
-            ith_context *context = NULL;
-            ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-            options.parallel = pools[i], options.parallel_user = &p;
-            assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+            ith_context *context = context_on(pools[i], &p);
             r.options.threads = 1 + i, r.o = i ? o : expected;
             memset(r.o, 0xff, COUNT * sizeof *o);
             assert_int_equal(ith_run_ranks(context, ranks, ranks, attend, &r), ITH_OK);
@@ -239,10 +243,7 @@ static void a_shard_stays_until_all_have_read_it(void **state)
 {
     (void)state;
     pool p = {0};
-    ith_context *context = NULL;
-    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-    options.parallel = at_its_speed, options.parallel_user = &p;
-    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    ith_context *context = context_on(at_its_speed, &p);
     for (int slow = 0; slow < 2; slow++)
         if (ith_run_ranks(context, 4, 0, attend_by_chunks, &slow))
             fail_msg("%s", ith_context_error(context));

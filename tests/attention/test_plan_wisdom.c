@@ -74,7 +74,7 @@ static void sizes_that_are_asked_for_come_first(void **state)
     assert_int_not_equal(t.info.block_kv_compute, small.block_kv_compute);
 }
 
-/* Like the kernel's usual tiles, those of wisdom are lowered to the size of the problem. */
+/* The tiles of wisdom are lowered to the size of the problem, like the kernel's usual tiles. */
 static void tiles_fit_the_problem(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void attend_together(lone_rank *ranks)
     }
 }
 
-/* Rank 0's wisdom decides for all. The bits are those of a plan whose options name the same tiles. */
+/* Rank 0's wisdom decides for all. A plan whose options name the same tiles gives the same bits. */
 static void rank_0_decides(void **state)
 {
     (void)state;

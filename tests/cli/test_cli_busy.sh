@@ -7,7 +7,7 @@ cd "$work"
 
 # The loops are in a session of their own, as another user's programs would be.
 setsid bash -c 'for _ in $(seq "$(nproc)"); do (while :; do :; done) & done; echo $$ >loops; wait' &
-trap 'kill -- "-$(cat "$work/loops")"; rm -rf "$work"' EXIT
+trap 'kill -- "-$(cat "$work/loops")"; rm -rf "$work" "$work.failed"' EXIT
 until [ -s loops ]; do sleep 0.05; done
 
 milliseconds() {

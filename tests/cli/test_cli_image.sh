@@ -84,4 +84,4 @@ processes_differ="1 --image $pictures/rgb.png" over_sockets 2 "${i2v[@]}" --imag
 ended 1 2
 grep -q "image on rank 1 and on rank 0 differ" err.0 || fail "another image on rank 1: $(cat err.0)"
 [ ! -e x.gif ] || fail "a refused run has written a video"
-[ "$failures" = 0 ]
+finish

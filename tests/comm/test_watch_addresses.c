@@ -201,8 +201,8 @@ static void a_message_of_a_process_that_has_finished_waits(void **state)
     party_part(&p);
 }
 
-/* A process that says twice that it has all its connections counts once. A message is no longer than the memory for it.
- */
+/* A process that says twice that it has all its connections counts once. A message is no longer than the memory for
+ * it. */
 static void answers_are_checked(void **state)
 {
     (void)state;

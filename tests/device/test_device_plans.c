@@ -93,8 +93,8 @@ static bool takes(const attention_case *c, const char *kernel, int ranks)
     return ith_plan_predict(context, &problem, &options, ranks, 0, true, &info) == ITH_OK;
 }
 
-/* The first kernel of the device that takes the case, from kernel number `number` on; after the last comes the first.
- * */
+/* The first kernel of the device that takes the case, from kernel number `number` on; after the last comes the
+ * first. */
 static const char *kernel_for(const attention_case *c, int number, int ranks)
 {
     const ith_device_kernel *const *kernels = device_use->module->kernels;

@@ -172,8 +172,8 @@ static void strategies_belong_to_a_device(void **state)
 
 /* Whichever call of a measurement fails, all ranks get an error, no memory is lost, and the device still works. calls,
  * refuse: fields of fake_control_table, the count of calls and the number of the call that fails. A measurement is a
- * loop of equal calls, so each of the first calls is tried, and later ones at intervals of ten times ITHACA_PLAN_STEP.
- * */
+ * loop of equal calls, so each of the first calls is tried, and later ones at intervals of ten times
+ * ITHACA_PLAN_STEP. */
 static void fail_each(atomic_long *calls, atomic_long *refuse)
 {
     const char *step = getenv("ITHACA_PLAN_STEP");

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Writes a shard with f32 tensors. `tensors`: their names, separated by spaces. Each has [2] numbers: first, first + 1.
- * */
+/* Writes a shard with f32 tensors. `tensors`: their names, separated by spaces. Each has [2] numbers: first and
+ * first + 1. */
 static void write_shard(const char *name, const char *tensors, float first)
 {
     ith_tensor list[8];

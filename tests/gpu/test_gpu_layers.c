@@ -52,8 +52,8 @@ static bool gaps_kept(const numbers *n, int64_t rows, int64_t width, int64_t str
     return true;
 }
 
-/* The error of a result as a multiple of the error that its type and its sums allow: |y - ref| / (unit |ref| + slack).
- * */
+/* The error of a result as a multiple of the error that its type and its sums allow:
+ * |y - ref| / (unit |ref| + slack). */
 static double error_of(double y, double ref, ith_dtype type, double slack)
 {
     return fabs(y - ref) / ((type == ITH_BF16 ? 0x1p-8 : 0x1p-22) * fabs(ref) + slack);

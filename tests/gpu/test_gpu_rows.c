@@ -286,8 +286,8 @@ static bool same_results(const gpu_heads *k, const key_results *a, const key_res
            !memcmp(a->stats, b->stats, (size_t)k->count * 16);
 }
 
-/* NaN or infinity in a present key or value of a head makes the statistics of this head NaN or infinite, and no others.
- * */
+/* NaN or infinity in a present key or value of a head makes the statistics of this head NaN or infinite, and no
+ * others. */
 static void check_infection(gpu_heads *k, gpu_heads *v, bool smoothed, const key_results *clean)
 {
     const int64_t head = random_below(&seed, (uint32_t)k->count);

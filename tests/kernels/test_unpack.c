@@ -30,7 +30,7 @@ typedef struct golden {
 
 static golden all[ITH_IQ4_NL + 1];
 
-/* Reads the golden file of a type. The sizes of quantisation blocks must be those of the file. */
+/* Reads the golden file of a type. The sizes of quantisation blocks must be the sizes in the file. */
 static void read_golden(golden *g, ith_dtype type)
 {
     char path[64];

@@ -312,7 +312,7 @@ static void doubled_pixels(void **state)
     ith_context_destroy(&context);
 }
 
-/* The root mean square of the error of frames 3 and 4, relative to that of the results. */
+/* The root mean square of the error of frames 3 and 4, divided by the root mean square of the results. */
 static double relative_error(ith_context *context, ith_conv_shape s)
 {
     numbers n = numbers_of(&s);

@@ -36,13 +36,6 @@ static void apply(ith_context *context, const one_layer *layer, int64_t rows, co
     assert_int_equal(one_layer_apply(context, layer, rows, x, y), ITH_OK);
 }
 
-static float *floats(int64_t count)
-{
-    float *numbers = malloc((size_t)count * sizeof *numbers);
-    assert_non_null(numbers);
-    return numbers;
-}
-
 /* x rounded to operands of this kind. */
 static double *operands(const float *x, int64_t count, int kind)
 {
@@ -76,7 +69,7 @@ static void check_shape(ith_context *context, int64_t rows, int64_t in, int64_t 
 {
     enum { GUARD = 70 }; /* numbers after y, which must not change */
     float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, rows * in);
-    float *y = floats(rows * out + GUARD);
+    float *y = new_floats(rows * out + GUARD);
     for (int64_t i = 0; i < rows * out + GUARD; i++)
         y[i] = 12345;
     one_layer layer = make(context, in, out, w, ITH_F32, has_bias ? b : NULL, kind);
@@ -117,7 +110,7 @@ static void test_against_float64(void **state)
 static void check_bits(ith_context *context, int64_t most, int64_t in, int64_t out, int kind)
 {
     float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, most * in);
-    float *one_by_one = floats(most * out), *together = floats(most * out);
+    float *one_by_one = new_floats(most * out), *together = new_floats(most * out);
     one_layer layer = make(context, in, out, w, ITH_F32, b, kind);
     for (int threads = 1; threads <= 5; threads++) {
         ith_linear_workspace workspace;
@@ -166,7 +159,7 @@ static void apply_parts(ith_context *context, const float *rounded, const ith_dt
     void *copies[3];
     for (int i = 0; i < 3; i++) {
         const int64_t rows = begins[i + 1] - begins[i];
-        copies[i] = floats(rows * IN);
+        copies[i] = new_floats(rows * IN);
         if (types[i] == ITH_F32)
             memcpy(copies[i], rounded + begins[i] * IN, (size_t)(rows * IN) * sizeof *rounded);
         else
@@ -198,7 +191,7 @@ static void test_weight_types_and_parts(void **state)
                                          {ITH_F32, ITH_BF16, ITH_F16}};
     ith_context *context = new_context();
     float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN);
-    float *expected = floats(ROWS * OUT), *y = floats(ROWS * OUT);
+    float *expected = new_floats(ROWS * OUT), *y = new_floats(ROWS * OUT);
     for (int64_t i = 0; i < IN * OUT; i++) /* numbers that every type can hold */
         w[i] = (float)(int)(w[i] * 128) / 128;
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
@@ -222,7 +215,7 @@ static void test_packed_weights_have_the_same_bits(void **state)
     (void)state;
     ith_context *context = new_context();
     float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN),
-          *y[2] = {floats(ROWS * OUT), floats(ROWS * OUT)};
+          *y[2] = {new_floats(ROWS * OUT), new_floats(ROWS * OUT)};
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         for (int keeps = 0; keeps < 2; keeps++) {
             one_layer layer;
@@ -243,7 +236,7 @@ static void test_several_ranks_at_once(void **state)
     enum { RANKS = 4 };
     ith_context *context = new_context();
     float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN);
-    float *y = floats(RANKS * ROWS * OUT), *expected = floats(ROWS * OUT);
+    float *y = new_floats(RANKS * ROWS * OUT), *expected = new_floats(ROWS * OUT);
     one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, OPERANDS_F32);
     apply(context, &layer, ROWS, x, expected);
 #pragma omp parallel num_threads(RANKS)
@@ -325,7 +318,7 @@ static void test_callers_functions(void **state)
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     float *w = random_floats(&seed, WIDTH * TO), *b = random_floats(&seed, TO), *x = random_floats(&seed, MOST * WIDTH);
-    float *y = floats(MOST * TO), *expected = floats(MOST * TO);
+    float *y = new_floats(MOST * TO), *expected = new_floats(MOST * TO);
     one_layer layer = make(context, WIDTH, TO, w, ITH_F32, b, OPERANDS_F32);
     for (int i = 0; i < 20; i++) {
         const int64_t rows = i % 4 == 3 ? MOST : random_between(&seed, 1, MOST);
@@ -356,7 +349,7 @@ static void test_matrix_without_data(void **state)
     (void)state;
     ith_context *context = new_context();
     float *w = random_floats(&seed, IN * OUT), *bias = random_floats(&seed, OUT), *x = random_floats(&seed, ROWS * IN);
-    float *y = floats(ROWS * OUT), *expected = floats(ROWS * OUT), *read = floats(IN * OUT);
+    float *y = new_floats(ROWS * OUT), *expected = new_floats(ROWS * OUT), *read = new_floats(IN * OUT);
     const ith_linear_weight parts[] = {{.data = w, .type = ITH_F32, .rows = FIRST},
                                        {.type = ITH_F32, .rows = OUT - FIRST}};
     for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
@@ -450,7 +443,7 @@ static void network_row64(const network *n, const float *x, double *hidden, doub
 static void network_plain(ith_context *context, const network *n, const ith_linear_workspace *workspace, int64_t rows,
                           const float *x, float *y)
 {
-    float *hidden = floats(rows * n->wide), *gates = floats(rows * n->wide);
+    float *hidden = new_floats(rows * n->wide), *gates = new_floats(rows * n->wide);
     assert_int_equal(ith_linear_apply_rows(context, n->parts.up, workspace, rows, x, hidden), ITH_OK);
     n->parts.act(hidden, hidden, rows * n->wide);
     if (n->parts.gate) {
@@ -475,7 +468,7 @@ static void check_network(ith_context *context, const int64_t *sizes, bool has_g
 {
     const int64_t rows = sizes[0];
     network n = network_make(context, sizes[1], sizes[2], sizes[3], has_gate, kind);
-    float *x = random_floats(&seed, rows * n.in), *y = floats(rows * n.out), *plain = floats(rows * n.out);
+    float *x = random_floats(&seed, rows * n.in), *y = new_floats(rows * n.out), *plain = new_floats(rows * n.out);
     double *hidden = malloc((size_t)n.wide * sizeof *hidden), *y64 = malloc((size_t)n.out * sizeof *y64);
     assert_true(hidden && y64);
     ith_linear_workspace workspace;
@@ -532,7 +525,7 @@ static void test_feed_forward(void **state)
 static void check_cut_file(ith_context *context, int kind)
 {
     enum { WIDTH = 256, TO = 1024, MANY = 1100, BYTES = WIDTH * TO * 4 };
-    float *x = random_floats(&seed, MANY * WIDTH), *y = floats(MANY * TO), *w = random_floats(&seed, WIDTH * TO);
+    float *x = random_floats(&seed, MANY * WIDTH), *y = new_floats(MANY * TO), *w = random_floats(&seed, WIDTH * TO);
     memory_file file = memory_file_create();
     memory_file_fill(&file, w, BYTES);
     float *mapped = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file.file, 0);
@@ -622,7 +615,7 @@ static void test_applying_allocates_nothing(void **state)
     enum { MOST = 1000 };
     failing_allocator allocator;
     ith_context *context = failing_context(&allocator, -1);
-    float *x = random_floats(&seed, MOST * IN), *y = floats(MOST * IN);
+    float *x = random_floats(&seed, MOST * IN), *y = new_floats(MOST * IN);
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
         for (int64_t made_for = 1; made_for <= MOST; made_for *= 10) {
             network n = network_make(context, IN, 700, IN, true, kind);
@@ -660,7 +653,7 @@ static void test_both_ways_agree(void **state)
     }
     float *w = random_floats(&seed, WIDTH * TO), *x = random_floats(&seed, MANY * WIDTH), *y[2];
     for (int i = 0; i < 2; i++) {
-        y[i] = floats(MANY * TO);
+        y[i] = new_floats(MANY * TO);
         one_layer layer = make(context, WIDTH, TO, w, ITH_F32, NULL, i ? OPERANDS_BF16 : OPERANDS_BF16_IN_F32);
         apply(context, &layer, MANY, x, y[i]);
         one_layer_free(context, &layer);

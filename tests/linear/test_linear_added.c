@@ -5,10 +5,9 @@
 #include "kernels/product.h"
 #include "kernels/rowops.h"
 #include "linear/linear_set.h"
+#include "support/engine/added_layer.h"
 #include "support/engine/kinds.h"
-#include "support/engine/one_layer.h"
 #include "support/memory.h"
-#include "support/memory_file.h"
 #include "support/random.h"
 
 #include <math.h>
@@ -17,144 +16,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { MATRICES = 3, ADDITIONS = 4 };
-
 static uint64_t seed = 1;
-
-/* A layer with its numbers in f32, as the oracle takes them, and in the types in which the layer has them. */
-typedef struct scene {
-    int64_t in, out, matrices, count;
-    bool apart;                   /* low-rank additions are products of their own, whatever the size of the layer */
-    int64_t begins[MATRICES + 1]; /* rows [begins[i], begins[i + 1]) of w are matrix i */
-    float *w, *bias;
-    struct {
-        ith_dtype type;
-        void *numbers; /* NULL: the layer has the matrix in f32, as it is in w */
-    } stored[MATRICES];
-    struct {
-        int64_t rank;
-        float *down, *up;
-        void *stored_down, *stored_up;
-    } parts[ADDITIONS];
-    ith_linear_addition additions[ADDITIONS];
-    one_layer layer;
-} scene;
-
-static float *floats(int64_t count)
-{
-    float *all = malloc((size_t)count * sizeof *all);
-    assert_non_null(all);
-    return all;
-}
-
-/* Random numbers that `type` can hold. *stored: a copy in this type. */
-static float *numbers(int64_t count, ith_dtype type, void **stored)
-{
-    float *x = random_floats(&seed, count);
-    *stored = malloc((size_t)(count * ith_dtype_bytes(type)));
-    assert_non_null(*stored);
-    if (type == ITH_F32) {
-        memcpy(*stored, x, (size_t)count * sizeof *x);
-    } else if (ith_unpack_has(type)) {
-        for (int64_t i = 0; i < count; i++)
-            ((unsigned char *)*stored)[i] = (unsigned char)(random_bits(&seed) & 0xbf); /* none is NaN */
-        ith_unpack_ref(type, *stored, 0, count, x);
-    } else {
-        ith_from_f32(*stored, type, x, count);
-        ith_to_f32(x, *stored, type, count);
-    }
-    return x;
-}
-
-static void lay_out(scene *s, int kind)
-{
-    s->layer.linear = ith_linear_lay_out_with(s->layer.set, s->in, s->out, operand_kinds[kind], s->additions, s->count,
-                                              &s->layer.arena);
-    assert_int_equal(ith_linear_set_status(s->layer.set), ITH_OK);
-}
-
-/* Makes the layer of a scene, whose numbers must be set, without its additions. */
-static void attach_weights(ith_context *context, scene *s, int kind, ith_linear_keep keep)
-{
-    ith_linear_weight weights[MATRICES];
-    s->layer = (one_layer){0};
-    assert_int_equal(ith_linear_set_create(context, keep, &s->layer.set), ITH_OK);
-    s->layer.set->merges_most = s->apart ? 0 : ITH_LINEAR_MERGES_MOST;
-    lay_out(s, kind);
-    assert_int_equal(ith_arena_allocate(context, &s->layer.arena, "a layer"), ITH_OK);
-    lay_out(s, kind);
-    for (int i = 0; i < s->matrices; i++) {
-        const bool has_own = s->stored[i].numbers;
-        weights[i] = (ith_linear_weight){.data = has_own ? s->stored[i].numbers : s->w + s->begins[i] * s->in,
-                                         .type = has_own ? s->stored[i].type : ITH_F32,
-                                         .rows = s->begins[i + 1] - s->begins[i]};
-    }
-    assert_int_equal(ith_linear_attach(context, s->layer.linear, weights, (int)s->matrices, s->bias), ITH_OK);
-}
-
-/* Makes the layer of a scene, whose numbers must be set. */
-static void attach(ith_context *context, scene *s, int kind, ith_linear_keep keep)
-{
-    attach_weights(context, s, kind, keep);
-    assert_int_equal(ith_linear_add(context, s->layer.linear, s->additions, s->count), ITH_OK);
-}
-
-/* Makes random matrices of several types. */
-static void make_weights(scene *s)
-{
-    static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16, ITH_F8_E4M3};
-    s->w = floats(s->out * s->in);
-    for (int64_t i = 0; i < s->matrices; i++) {
-        const int64_t count = (s->begins[i + 1] - s->begins[i]) * s->in;
-        s->stored[i].type = types[random_below(&seed, 4)];
-        float *x = numbers(count, s->stored[i].type, &s->stored[i].numbers);
-        memcpy(s->w + s->begins[i] * s->in, x, (size_t)count * sizeof *x);
-        free(x);
-    }
-}
-
-static scene scene_make(ith_context *context, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
-{
-    static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
-    scene s = {.in = in, .out = out, .apart = apart};
-    s.matrices = out < MATRICES ? 1 : random_between(&seed, 1, MATRICES);
-    s.count = random_between(&seed, 1, ADDITIONS);
-    for (int64_t i = 1; i <= s.matrices; i++)
-        s.begins[i] = i == s.matrices ? out : random_between(&seed, s.begins[i - 1] + 1, out - (s.matrices - i));
-    make_weights(&s);
-    s.bias = random_floats(&seed, out);
-    for (int64_t i = 0; i < s.count; i++) {
-        ith_linear_addition *a = &s.additions[i];
-        const ith_dtype type = types[random_below(&seed, 3)];
-        a->matrix = (int)random_below(&seed, (uint32_t)s.matrices);
-        const int64_t rank = random_below(&seed, 4) ? random_between(&seed, 1, most_rank) : 0; /* 0: dense */
-        const int64_t rows = s.begins[a->matrix + 1] - s.begins[a->matrix];
-        s.parts[i].rank = rank, a->factor = 1.5f * random_signed(&seed);
-        s.parts[i].down = numbers(rank * in, type, &s.parts[i].stored_down);
-        s.parts[i].up = numbers(rows * (rank ? rank : in), type, &s.parts[i].stored_up);
-        a->down = (ith_linear_weight){.data = s.parts[i].stored_down, .type = type, .rows = rank};
-        a->up = (ith_linear_weight){.data = s.parts[i].stored_up, .type = type, .rows = rows};
-    }
-    attach(context, &s, kind, ITH_LINEAR_KEEP_NONE);
-    return s;
-}
-
-static void scene_free(ith_context *context, scene *s)
-{
-    one_layer_free(context, &s->layer);
-    free(s->w), free(s->bias);
-    for (int64_t i = 0; i < s->matrices; i++)
-        free(s->stored[i].numbers);
-    for (int64_t i = 0; i < s->count; i++) {
-        free(s->parts[i].down), free(s->parts[i].up);
-        free(s->parts[i].stored_down), free(s->parts[i].stored_up);
-    }
-}
 
 /* The sum of x[k] w[k], with x rounded to operands. *size: the sum of the terms without signs. */
 static double sum64(const float *x, const double *w, int64_t count, int kind, double *size)
@@ -169,7 +34,7 @@ static double sum64(const float *x, const double *w, int64_t count, int kind, do
 }
 
 /* Whether an addition of this number reaches row j of the weights, and is merged into it. */
-static bool is_merged_into(const scene *s, int64_t n, int64_t j)
+static bool is_merged_into(const added_layer *s, int64_t n, int64_t j)
 {
     const int matrix = s->additions[n].matrix;
     return j >= s->begins[matrix] && j < s->begins[matrix + 1] && (!s->parts[n].rank || s->layer.linear->merges);
@@ -177,7 +42,7 @@ static bool is_merged_into(const scene *s, int64_t n, int64_t j)
 
 /* Sets `row` [in] to row j of the weights: with the additions that are merged into it or, if there are none, rounded as
  * operands. Returns whether there are any. */
-static bool weights_of(const scene *s, int64_t j, int kind, double *row)
+static bool weights_of(const added_layer *s, int64_t j, int kind, double *row)
 {
     bool merged = false;
     for (int64_t n = 0; n < s->count; n++)
@@ -198,7 +63,7 @@ static bool weights_of(const scene *s, int64_t j, int kind, double *row)
 }
 
 /* Adds addition number n, a product of its own, to output j of one row of x in float64, and the sizes of its terms. */
-static void add64(const scene *s, int64_t n, const float *x, int64_t j, int kind, double *y, double *size)
+static void add64(const added_layer *s, int64_t n, const float *x, int64_t j, int kind, double *y, double *size)
 {
     const ith_linear_addition *a = &s->additions[n];
     const int64_t rank = s->parts[n].rank;
@@ -220,7 +85,7 @@ static double allowed(int kind, bool merged)
 }
 
 /* The largest error of y, as a share of the allowed error. Checks only some outputs of wide layers. */
-static double worst_error(const scene *s, int64_t rows, const float *x, const float *y, int kind)
+static double worst_error(const added_layer *s, int64_t rows, const float *x, const float *y, int kind)
 {
     double worst = 0, *row = malloc((size_t)s->in * sizeof *row);
     assert_non_null(row);
@@ -242,18 +107,18 @@ static double worst_error(const scene *s, int64_t rows, const float *x, const fl
 
 static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
 {
-    scene s = scene_make(context, in, out, most_rank, kind, apart);
-    float *x = random_floats(&seed, rows * in), *y = floats(rows * out), *again = floats(rows * out);
+    added_layer s = added_layer_make(context, &seed, in, out, most_rank, kind, apart);
+    float *x = random_floats(&seed, rows * in), *y = new_floats(rows * out), *again = new_floats(rows * out);
     assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_OK);
     assert_true(worst_error(&s, rows, x, y, kind) < 1);
     one_layer_free(context, &s.layer); /* again, with packed weights for merged additions, then for all */
-    attach(context, &s, kind, ITH_LINEAR_KEEP_MERGED);
+    added_layer_attach(context, &s, kind, ITH_LINEAR_KEEP_MERGED);
     assert_int_equal(ith_linear_is_packed(s.layer.linear), s.layer.linear->merges);
     ith_linear_prefetch(s.layer.linear);
     assert_int_equal(one_layer_apply(context, &s.layer, rows, x, again), ITH_OK);
     assert_memory_equal(y, again, (size_t)(rows * out) * sizeof *y);
     one_layer_free(context, &s.layer);
-    attach(context, &s, kind, ITH_LINEAR_KEEP_ALL);
+    added_layer_attach(context, &s, kind, ITH_LINEAR_KEEP_ALL);
     for (int64_t i = 0; i < s.count; i++) { /* no longer needed */
         memset(s.parts[i].stored_down, 255, (size_t)(s.parts[i].rank * in * ith_dtype_bytes(s.additions[i].down.type)));
         memset(s.parts[i].stored_up, 255,
@@ -263,11 +128,11 @@ static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, i
     ith_linear_prefetch(s.layer.linear);
     assert_int_equal(one_layer_apply(context, &s.layer, rows, x, again), ITH_OK);
     assert_memory_equal(y, again, (size_t)(rows * out) * sizeof *y);
-    scene_free(context, &s);
+    added_layer_free(context, &s);
     free(x), free(y), free(again);
 }
 
-static void test_against_float64(void **state)
+static void results_are_those_of_float64(void **state)
 {
     (void)state;
     static const int64_t shapes[][4] = {{1, 1, 1, 1},       {1, 7, 3, 5},      {5, 16, 64, 300},   {64, 64, 64, 16},
@@ -311,7 +176,7 @@ static double added_operations(ith_context *context, int kind, int64_t in, int64
 
 /* Additions to a small layer, with in out / (in + out) up to 2048, are merged if a weight has one part, so their cost
  * does not grow with the rows. Additions to a large layer are products of their own, with the same precision. */
-static void test_small_and_large(void **state)
+static void additions_to_small_layers_are_merged(void **state)
 {
     (void)state;
     enum { LARGE = 4200 };
@@ -339,14 +204,14 @@ static void test_small_and_large(void **state)
 }
 
 /* Additions of a twentieth of the last place of bf16 weights: merging keeps their sum. */
-static void test_small_additions(void **state)
+static void small_additions_are_not_lost(void **state)
 {
     (void)state;
     enum { IN = 1024, OUT = 64 };
     const float unit = 0x1p-7f;
     float w[IN * OUT], x[IN], up[OUT], y[OUT];
     ith_context *context = new_context();
-    scene s = {.in = IN, .out = OUT, .matrices = 1, .count = 1, .begins = {0, OUT}, .w = w};
+    added_layer s = {.in = IN, .out = OUT, .matrices = 1, .count = 1, .begins = {0, OUT}, .w = w};
     s.bias = calloc(OUT, sizeof *s.bias);
     for (int i = 0; i < IN * OUT; i++)
         w[i] = 1 + unit * (float)random_below(&seed, 128);
@@ -359,7 +224,7 @@ static void test_small_additions(void **state)
                                            .factor = unit / 20};
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         double sum = 0;
-        attach(context, &s, kind, ITH_LINEAR_KEEP_NONE);
+        added_layer_attach(context, &s, kind, ITH_LINEAR_KEEP_NONE);
         assert_int_equal(one_layer_apply(context, &s.layer, 1, x, y), ITH_OK);
         for (int j = 0; j < OUT; j++) {
             sum += (double)y[j];
@@ -377,7 +242,7 @@ static void test_small_additions(void **state)
 
 /* A row has the same bits alone and among others, in workspaces for few rows and for many, with any number of
  * threads. */
-static void test_bits(void **state)
+static void a_row_has_the_same_bits_anywhere(void **state)
 {
     (void)state;
     static const int64_t shapes[][4] = {{300, 192, 192, 64}, {300, 100, 365, 40}, {1300, 700, 40, 5}};
@@ -385,8 +250,8 @@ static void test_bits(void **state)
     ith_context *context = new_context();
     for (int n = 0; n < 6 * operand_kinds_here(context); n++) {
         const int64_t *shape = shapes[n % 6 / 2], most = shape[0], in = shape[1], out = shape[2];
-        scene s = scene_make(context, in, out, shape[3], n / 6, n % 2);
-        float *x = random_floats(&seed, most * in), *alone = floats(most * out), *together = floats(most * out);
+        added_layer s = added_layer_make(context, &seed, in, out, shape[3], n / 6, n % 2);
+        float *x = random_floats(&seed, most * in), *alone = new_floats(most * out), *together = new_floats(most * out);
         for (int team = 1; team <= 4; team++) {
             ith_linear_workspace workspace;
             ith_arena arena;
@@ -403,7 +268,7 @@ static void test_bits(void **state)
             }
             one_workspace_free(context, &workspace, &arena);
         }
-        scene_free(context, &s);
+        added_layer_free(context, &s);
         free(x), free(alone), free(together);
     }
     omp_set_num_threads(threads);
@@ -461,7 +326,7 @@ static void network_free(ith_context *context, network *n)
         free(n->w[i]), free(n->bias[i]), free(n->low[i][0]), free(n->low[i][1]);
 }
 
-/* A network has the bits of its layers one after the other, which test_against_float64 has compared. */
+/* A network has the bits of its layers one after the other, which results_are_those_of_float64 has compared. */
 static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, bool has_gate,
                           int kind)
 {
@@ -469,8 +334,8 @@ static void check_network(ith_context *context, const int64_t *sizes, const int6
     network n = network_make(context, sizes, ranks, apart, kind);
     const ith_feed_forward parts = {n.linears[0], has_gate ? n.linears[1] : NULL, n.linears[2],
                                     ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
-    float *x = random_floats(&seed, rows * sizes[1]), *y = floats(rows * out), *plain = floats(rows * out);
-    float *hidden = floats(rows * wide), *gates = floats(rows * wide);
+    float *x = random_floats(&seed, rows * sizes[1]), *y = new_floats(rows * out), *plain = new_floats(rows * out);
+    float *hidden = new_floats(rows * wide), *gates = new_floats(rows * wide);
     ith_linear_workspace workspace;
     ith_arena arena;
     assert_int_equal(one_workspace_make(context, n.layers.set, rows, &workspace, &arena), ITH_OK);
@@ -491,7 +356,7 @@ static void check_network(ith_context *context, const int64_t *sizes, const int6
     free(x), free(y), free(plain), free(hidden), free(gates);
 }
 
-static void test_feed_forward(void **state)
+static void networks_have_the_bits_of_their_layers(void **state)
 {
     (void)state;
     static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 20, 50, 7},     {100, 64, 64, 64},
@@ -512,246 +377,8 @@ static void test_feed_forward(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Memory and refusals --------------------------------------------------------------------------------------- */
-
-/* Layers take the memory that was counted. An addition takes little memory unless it is kept packed. */
-static void test_memory(void **state)
-{
-    (void)state;
-    enum { WIDTH = 1024, RANK = 64 };
-    ith_context *context = new_context();
-    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
-        const ith_linear_addition sizes = {.down.rows = RANK, .up.rows = WIDTH};
-        ith_linear_set *set = NULL;
-        ith_arena arena = {0};
-        const int64_t before = memory_of(context).current_bytes;
-        int64_t counted = 0;
-        assert_int_equal(ith_linear_set_create(context, (ith_linear_keep)(i % 2), &set), ITH_OK);
-        for (int pass = 0; pass < 2; pass++) {
-            ith_linear_lay_out_with(set, WIDTH, WIDTH, operand_kinds[i / 2], &sizes, 1, &arena);
-            counted = pass ? counted : arena.used_bytes;
-            if (!pass)
-                assert_int_equal(ith_arena_allocate(context, &arena, "a layer"), ITH_OK);
-        }
-        assert_int_equal(arena.used_bytes, counted);
-        assert_int_equal(memory_of(context).current_bytes - before,
-                         counted + ITH_ALLOC_HEADER + ith_linear_set_bytes(set));
-        assert_true(i % 2 ? counted > 2 * WIDTH * RANK * 2 : counted < 10000);
-        ith_linear_set_destroy(&set);
-        ith_free(context, arena.base);
-    }
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-}
-
-/* The memory of a workspace for layers of one size, each with one of the additions. */
-static int64_t workspace_bytes(ith_context *context, int kind, bool apart, const ith_linear_addition *additions,
-                               int count)
-{
-    ith_linear_set *set = NULL;
-    ith_arena layers = {0}, arena = {0};
-    ith_linear_workspace workspace;
-    assert_int_equal(ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &set), ITH_OK);
-    set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
-    for (int i = 0; i < count; i++)
-        ith_linear_lay_out_with(set, 64, 4000, operand_kinds[kind], &additions[i], 1, &layers);
-    assert_int_equal(ith_linear_set_status(set), ITH_OK);
-    ith_linear_workspace_lay_out(set, 2, 10000, &arena, &workspace);
-    ith_linear_set_destroy(&set);
-    return arena.used_bytes;
-}
-
-/* A workspace has room for every layer of a set, in whatever order they were laid out. */
-static void test_order_of_layers(void **state)
-{
-    (void)state;
-    const ith_linear_addition large = {.down.rows = 1500, .up.rows = 4000}, small = {.down.rows = 5, .up.rows = 4000};
-    const ith_linear_addition dense = {.up.rows = 4000};
-    const ith_linear_addition orders[][2] = {{large, small}, {small, large}, {large, dense}, {dense, large}};
-    ith_context *context = new_context();
-    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
-        const int64_t needed = workspace_bytes(context, i / 2, i % 2, &large, 1);
-        for (int n = 0; n < 4; n++)
-            assert_int_equal(workspace_bytes(context, i / 2, i % 2, orders[n], 2), needed);
-    }
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-}
-
-static ith_status try_sizes(ith_context *context, const ith_linear_addition *addition, int64_t count)
-{
-    ith_linear_set *set = NULL;
-    ith_arena arena = {0};
-    assert_int_equal(ith_linear_set_create(context, false, &set), ITH_OK);
-    ith_linear_lay_out_with(set, 8, 6, operand_kinds[OPERANDS_F32], addition, count, &arena);
-    ith_status status = ith_linear_set_status(set);
-    ith_linear_set_destroy(&set);
-    return status;
-}
-
-/* If a LoRA file is cut after it was mapped, there is an error that names it: for one strip of rows, for several, and
- * where weights are kept packed. */
-static void test_cut_file(void **state)
-{
-    (void)state;
-    enum { WIDTH = 256, RANK = 64, ROWS = 2200, BYTES = WIDTH * RANK * 4 };
-    ith_context *context = new_context();
-    float *w = random_floats(&seed, WIDTH * WIDTH), *x = random_floats(&seed, ROWS * WIDTH), *y = floats(ROWS * WIDTH);
-    memory_file file = memory_file_create();
-    memory_file_fill(&file, w, BYTES);
-    float *mapped = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file.file, 0);
-    assert_true(mapped != MAP_FAILED);
-    scene s = {.in = WIDTH, .out = WIDTH, .matrices = 1, .count = 1, .begins = {0, WIDTH}, .w = w};
-    s.bias = random_floats(&seed, WIDTH);
-    s.additions[0] =
-        (ith_linear_addition){.down = {.data = w, .type = ITH_F32, .rows = RANK},
-                              .up = {.data = mapped, .type = ITH_F32, .rows = WIDTH, .file = "style.safetensors"},
-                              .factor = 1};
-    attach(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
-    assert_int_equal(one_layer_apply(context, &s.layer, ROWS, x, y), ITH_OK);
-    assert_int_equal(ftruncate(file.file, BYTES / 2), 0);
-    for (int64_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
-        assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_ERR_IO);
-        assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
-    }
-    assert_string_equal(ith_linear_read(s.layer.linear, ITH_F32, 0, WIDTH, y), "style.safetensors");
-    one_layer_free(context, &s.layer);
-    for (int apart = 0; apart < 2; apart++) {
-        s.apart = apart;
-        attach_weights(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_ALL);
-        assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_IO);
-        assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
-        one_layer_free(context, &s.layer);
-    }
-    munmap(mapped, BYTES);
-    close(file.file);
-    free(s.bias), free(w), free(x), free(y);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-}
-
-static void test_refusals(void **state)
-{
-    (void)state;
-    ith_context *context = new_context();
-    static const struct {
-        ith_linear_addition addition;
-        ith_status status;
-    } cases[] = {{{.down.rows = 3, .up.rows = 6}, ITH_OK},
-                 {{2, .down.rows = 3, .up.rows = 2}, ITH_OK},
-                 {{.down.rows = -1, .up.rows = 6}, ITH_ERR_ARGUMENT},
-                 {{.down.rows = INT32_MAX, .up.rows = 6}, ITH_ERR_ARGUMENT},
-                 {{.down.rows = 3, .up.rows = 7}, ITH_ERR_ARGUMENT},
-                 {{.down.rows = 3}, ITH_ERR_ARGUMENT},
-                 {{3, .down.rows = 3, .up.rows = 2}, ITH_ERR_ARGUMENT}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(try_sizes(context, &cases[i].addition, 1), cases[i].status);
-    const ith_linear_addition many[2] = {{.down.rows = 1 << 30, .up.rows = 6}, {.down.rows = 1 << 30, .up.rows = 6}};
-    assert_int_equal(try_sizes(context, many, 1), ITH_OK);
-    assert_int_equal(try_sizes(context, many, 2), ITH_ERR_ARGUMENT);
-    assert_non_null(strstr(ith_context_error(context), "additions of more than 2^31 - 1 ranks"));
-    scene s = scene_make(context, 8, 6, 4, OPERANDS_F32, false);
-    ith_linear_addition wrong[ADDITIONS];
-    for (int i = 0; i < 4; i++) {
-        memcpy(wrong, s.additions, sizeof wrong);
-        wrong[0].down.rows += i == 0, wrong[0].up.rows += i == 1, wrong[0].matrix += i == 2;
-        wrong[0].up.type = i == 3 ? ITH_F64 : wrong[0].up.type;
-        assert_int_equal(ith_linear_add(context, s.layer.linear, wrong, s.count), ITH_ERR_ARGUMENT);
-    }
-    scene_free(context, &s);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-}
-
-/* Two matrices of 5 rows, each with an addition of rank 4. An addition that does not fit its place is refused, and the
- * layer stays as it was, even if an addition before it fits. */
-static void test_places(void **state)
-{
-    (void)state;
-    enum { IN = 64, HALF = 5, RANK = 4 };
-    ith_context *context = new_context();
-    float *numbers = random_floats(&seed, IN * 2 * HALF + (IN + 2 * HALF) * 2 * RANK), *x = random_floats(&seed, IN);
-    float before[2 * HALF], after[2 * HALF];
-    for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
-        scene s = {.in = IN, .out = 2 * HALF, .apart = i % 2, .matrices = 2, .count = 2, .begins = {0, HALF, 2 * HALF}};
-        s.w = numbers, s.bias = numbers;
-        for (int n = 0; n < 2; n++)
-            s.additions[n] = (ith_linear_addition){
-                .matrix = n,
-                .down = {.data = numbers + IN * HALF, .type = ITH_F32, .rows = RANK},
-                .up = {.data = numbers + IN * 2 * HALF, .type = ITH_F32, .rows = HALF},
-                .factor = 1,
-            };
-        attach(context, &s, i / 2, ITH_LINEAR_KEEP_NONE);
-        assert_int_equal(one_layer_apply(context, &s.layer, 1, x, before), ITH_OK);
-        for (int change = 0; change < 3; change++) {
-            ith_linear_addition wrong[2] = {s.additions[0], s.additions[1]};
-            wrong[0].factor = 2;
-            wrong[1].down.rows += change == 0 ? 1 : change == 1 ? -1 : 0;
-            wrong[1].matrix -= change == 2;
-            assert_int_equal(ith_linear_add(context, s.layer.linear, wrong, 2), ITH_ERR_ARGUMENT);
-            assert_non_null(strstr(ith_context_error(context), "addition 1 of a linear layer"));
-            assert_int_equal(one_layer_apply(context, &s.layer, 1, x, after), ITH_OK);
-            assert_memory_equal(before, after, sizeof after);
-        }
-        const ith_linear_weight uneven[] = {{.data = numbers, .type = ITH_F32, .rows = HALF - 1},
-                                            {.data = numbers, .type = ITH_F32, .rows = HALF + 1}};
-        ith_linear_addition other[2] = {s.additions[0], s.additions[1]};
-        other[0].up.rows--, other[1].up.rows++;
-        assert_int_equal(ith_linear_attach(context, s.layer.linear, uneven, 2, NULL), ITH_OK);
-        assert_int_equal(ith_linear_add(context, s.layer.linear, other, 2), ITH_ERR_ARGUMENT);
-        assert_non_null(strstr(ith_context_error(context), "addition 0 of a linear layer"));
-        const ith_linear_weight halves[] = {{.data = numbers, .type = ITH_F32, .rows = HALF},
-                                            {.data = numbers, .type = ITH_F32, .rows = HALF}};
-        assert_int_equal(ith_linear_attach(context, s.layer.linear, halves, 2, NULL), ITH_OK);
-        other[0] = s.additions[0], other[1] = s.additions[1];
-        other[1].down.type = ITH_F64;
-        assert_int_equal(ith_linear_add(context, s.layer.linear, other, 2), ITH_ERR_ARGUMENT);
-        other[1] = (ith_linear_addition){.matrix = 1, .up = s.additions[1].up}; /* dense */
-        for (int64_t count = 0; count < 3; count++) {
-            assert_int_equal(ith_linear_add(context, s.layer.linear, other, count), ITH_ERR_ARGUMENT);
-            assert_non_null(strstr(ith_context_error(context), count < 2 ? "with places for 2" : "addition"));
-        }
-        one_layer_free(context, &s.layer);
-    }
-    free(numbers), free(x);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-}
-
-/* A layer has a place for an addition to its second matrix. It gets a smaller matrix there than the addition, a larger
- * one, and none. */
-static void test_matrix_of_another_size(void **state)
-{
-    (void)state;
-    enum { IN = 8, HALF = 5 };
-    ith_context *context = new_context();
-    float *numbers = random_floats(&seed, IN * 2 * HALF);
-    scene s = {.in = IN, .out = 2 * HALF, .matrices = 2, .count = 1, .begins = {0, HALF, 2 * HALF}};
-    s.w = numbers, s.bias = numbers;
-    s.additions[0] = (ith_linear_addition){.matrix = 1,
-                                           .down = {.data = numbers, .type = ITH_F32, .rows = 2},
-                                           .up = {.data = numbers, .type = ITH_F32, .rows = HALF},
-                                           .factor = 1};
-    attach(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
-    for (int64_t first = HALF - 1; first <= 2 * HALF; first += first == HALF - 1 ? 2 : HALF - 1) {
-        const ith_linear_weight matrices[] = {{.data = numbers, .type = ITH_F32, .rows = first},
-                                              {.data = numbers, .type = ITH_F32, .rows = 2 * HALF - first}};
-        const ith_linear_weight halves[] = {{.data = numbers, .type = ITH_F32, .rows = HALF},
-                                            {.data = numbers, .type = ITH_F32, .rows = HALF}};
-        assert_int_equal(ith_linear_attach(context, s.layer.linear, halves, 2, NULL), ITH_OK);
-        assert_int_equal(ith_linear_attach(context, s.layer.linear, matrices, 1 + (first < 2 * HALF), NULL), ITH_OK);
-        assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_ARGUMENT);
-        assert_non_null(strstr(ith_context_error(context), "the layer has no such matrix"));
-    }
-    one_layer_free(context, &s.layer);
-    free(numbers);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-}
-
 /* Number k of row j of the weights with all additions, in float64. */
-static double sum_of(const scene *s, int64_t j, int64_t k)
+static double sum_of(const added_layer *s, int64_t j, int64_t k)
 {
     double sum = (double)s->w[j * s->in + k];
     for (int64_t n = 0; n < s->count; n++) {
@@ -769,16 +396,16 @@ static double sum_of(const scene *s, int64_t j, int64_t k)
 }
 
 /* ith_linear_read gives rows of the weights with all additions, merged ones and products of their own. */
-static void test_read(void **state)
+static void reading_gives_weights_with_additions(void **state)
 {
     (void)state;
     ith_context *context = new_context();
     for (int i = 0; i < 60; i++) {
         const int kind = i % OPERANDS_BF16;
-        scene s = scene_make(context, random_between(&seed, 1, 700), random_between(&seed, 1, 200), i % 5 ? 20 : 150,
-                             kind, i % 2);
+        added_layer s = added_layer_make(context, &seed, random_between(&seed, 1, 700), random_between(&seed, 1, 200),
+                                         i % 5 ? 20 : 150, kind, i % 2);
         const int64_t first = random_below(&seed, (uint32_t)s.out), count = random_between(&seed, 1, s.out - first);
-        float *f32 = floats(count * s.in);
+        float *f32 = new_floats(count * s.in);
         uint16_t *bf16 = malloc((size_t)(count * s.in) * sizeof *bf16);
         assert_non_null(bf16);
         assert_null(ith_linear_read(s.layer.linear, ITH_F32, first, count, f32));
@@ -790,7 +417,7 @@ static void test_read(void **state)
                 assert_true(fabs((double)ith_f32_from_bf16(bf16[j * s.in + k]) - sum) <= bound + fabs(sum) / 127);
             }
         free(f32), free(bf16);
-        scene_free(context, &s);
+        added_layer_free(context, &s);
     }
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
@@ -798,20 +425,20 @@ static void test_read(void **state)
 
 /* If weights are stored as bf16, ith_linear_read gives the numbers that the layer multiplies. Rows of x that have a
  * single 1 show them. */
-static void test_read_gives_what_is_multiplied(void **state)
+static void reading_gives_what_is_multiplied(void **state)
 {
     (void)state;
     enum { IN = 1100, OUT = 30 };
     static const float zeros[OUT];
     ith_context *context = new_context();
-    float *x = calloc(IN * IN, sizeof *x), *y = floats(IN * OUT);
+    float *x = calloc(IN * IN, sizeof *x), *y = new_floats(IN * OUT);
     uint16_t *bf16 = malloc(IN * OUT * sizeof *bf16);
     assert_true(x && bf16);
     for (int k = 0; k < IN; k++)
         x[k * IN + k] = 1;
     for (int i = 0; i < 8; i++)
         for (int kind = OPERANDS_BF16_IN_F32; kind < operand_kinds_here(context); kind++) {
-            scene s = scene_make(context, IN, OUT, 100, kind, false);
+            added_layer s = added_layer_make(context, &seed, IN, OUT, 100, kind, false);
             assert_int_equal(s.layer.linear->added_count, 0);
             memcpy(s.layer.linear->bias, zeros, sizeof zeros);
             assert_int_equal(one_layer_apply(context, &s.layer, IN, x, y), ITH_OK);
@@ -819,7 +446,7 @@ static void test_read_gives_what_is_multiplied(void **state)
             for (int j = 0; j < OUT; j++)
                 for (int k = 0; k < IN; k++)
                     assert_true(y[k * OUT + j] == ith_f32_from_bf16(bf16[j * IN + k]));
-            scene_free(context, &s);
+            added_layer_free(context, &s);
         }
     free(x), free(y), free(bf16);
     assert_int_equal(memory_of(context).current_bytes, 0);
@@ -829,13 +456,13 @@ static void test_read_gives_what_is_multiplied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_file), /* first: cmocka takes the library's handler of SIGBUS away after a test */
-        cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_feed_forward),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_small_and_large),
-        cmocka_unit_test(test_small_additions), cmocka_unit_test(test_read),
-        cmocka_unit_test(test_places),          cmocka_unit_test(test_read_gives_what_is_multiplied),
-        cmocka_unit_test(test_order_of_layers), cmocka_unit_test(test_matrix_of_another_size),
+        cmocka_unit_test(results_are_those_of_float64),
+        cmocka_unit_test(a_row_has_the_same_bits_anywhere),
+        cmocka_unit_test(networks_have_the_bits_of_their_layers),
+        cmocka_unit_test(additions_to_small_layers_are_merged),
+        cmocka_unit_test(small_additions_are_not_lost),
+        cmocka_unit_test(reading_gives_weights_with_additions),
+        cmocka_unit_test(reading_gives_what_is_multiplied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,8 +86,7 @@ static void pixels_are_those_of_pillow(void **state)
     assert_int_equal(seen, 45);
 }
 
-/* ---- What is refused ----------------------------------------------------------------------------------------------
- */
+/* ---- What is refused --------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const char *path, ith_status wanted, const char *word)
 {
@@ -235,8 +234,7 @@ static void cut_files_are_refused(void **state)
     }
 }
 
-/* ---- Files that are cut inside ------------------------------------------------------------------------------------
- */
+/* ---- Files that are cut inside ----------------------------------------------------------------------------------- */
 
 /* A file that a test makes. */
 typedef struct made_file {
@@ -379,8 +377,8 @@ static void pictures_cut_inside_are_refused(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Makes a grey PNG of SHORT_SIDE x LONG_SIDE whose data have the first `count` bytes of its rows, in a complete stream.
- */
+/* Makes a grey PNG of SHORT_SIDE x LONG_SIDE whose data have the first `count` bytes of its rows, in a complete
+ * stream. */
 static void write_rows(int64_t count, made_file *file)
 {
     uint8_t header[13] = {0}, stream[2048] = {0x78, 0x01, 1};

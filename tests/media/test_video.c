@@ -27,8 +27,8 @@ static double bt709(int plane, double r, double g, double b)
     return 128 + 224.0 / 255 * (plane == 1 ? (b - y) / 1.8556 : (r - y) / 1.5748);
 }
 
-/* The mean square error of a plane, compared with the painted frame in BT.709 with chroma averaged over 2 x 2 pixels.
- * */
+/* The mean square error of a plane, compared with the painted frame in BT.709 with chroma averaged over 2 x 2
+ * pixels. */
 static double plane_error(const video_case *f, const AVFrame *frame, int index, int plane)
 {
     uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));

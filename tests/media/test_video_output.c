@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file or folder of a video: names, links, folders, full disks, and failures, which keep the file that was there.
- */
+/* The file or folder of a video: names, links, folders, full disks, and failures, which keep the file that was
+ * there. */
 #include "support/engine/video_case.h"
 #include "support/memory.h"
 #include "support/temporary.h"

@@ -59,7 +59,7 @@ static int run(void *self, int ranks, ith_rank_fn fn, void *user)
     return add(j, status != ITH_OK);
 }
 
-/* The number of this process among those of the launcher. */
+/* The number of this process among the processes of the launcher. */
 static int find_number(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};

@@ -116,7 +116,7 @@ WRAP(int, connect, (int descriptor, const struct sockaddr *address, socklen_t by
 WRAP(int, epoll_ctl, (int epoll, int operation, int descriptor, struct epoll_event *event), epoll, operation,
      descriptor, event)
 
-/* Only calls with several requests count, which are those of a gather. */
+/* Only calls with several requests count: a gather makes them. */
 int MPI_Testall(int count, void *requests, int *done, void *statuses);
 int MPI_Testall(int count, void *requests, int *done, void *statuses)
 {

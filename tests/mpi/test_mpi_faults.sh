@@ -30,7 +30,7 @@ fault() {
     exit 1
 }
 
-# suffer ARGUMENT...: makes the fault; the arguments and the variables are those of `fault`
+# suffer ARGUMENT...: makes the fault; arguments and variables as for `fault`
 suffer() {
     local how=$4 begin=$(date +%s%N) named lines
     local case="$1, $2 processes of $3 ranks, $5, $how at rank $victim after $seconds s"

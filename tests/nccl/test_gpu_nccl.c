@@ -99,8 +99,8 @@ typedef struct lane {
 } lane;
 
 /* Posts an exchange. Before it the stream copies the data to the device. After it the stream fetches the data that
- * arrived and overwrites the data that were sent. So a transport that ignores the order of the stream fails the test.
- * */
+ * arrived and overwrites the data that were sent. So a transport that ignores the order of the stream fails the
+ * test. */
 static void post_lane(nccl_rank *r, void *state, int64_t number, const lane *l)
 {
     char *const up = r->host, *const down = r->host + NCCL_RANK_BYTES / 2;

@@ -14,7 +14,7 @@ while read -r object; do
     kernels=$(nm "$object" | grep -cE ' [DRdr] ith_k_attn_' || true)
     [ "$kernels" -gt 0 ] || continue
     described=$((described + kernels))
-    # instructions of AVX and later are written with a v; those of BMI are named (andnps is one of SSE)
+    # instructions of AVX and later are written with a v; instructions of BMI are named (andnps is one of SSE)
     wide=$(objdump -d --no-show-raw-insn "$object" |
         awk -F'\t' '$2 ~ /^(v|andn([^p]|$)|bextr|bzhi|mulx|pdep|pext|rorx|sarx|shlx|shrx|tdp|tile|ldtilecfg)/ { print $2; exit }')
     [ -z "$wide" ] || complain "$object describes a kernel, and has an instruction beyond the baseline: $wide"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The guide: its drawings show the schedules that this library executes, its links lead to existing pages, and its
-# commands run as they are written.
+# commands run as they are written. The tools that any page calls can be executed.
 set -u
 build=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -22,6 +22,10 @@ for page in docs/guide/*.md; do
 done
 for picture in docs/guide/figures/*.svg; do
     grep -q "figures/$(basename "$picture")" docs/guide/*.md || complain "no page shows $picture"
+done
+
+for tool in $(grep -hoE '^ {4,}tools/[a-z_]+\.[a-z]+' README.md CONTRIBUTING.md docs/*.md docs/guide/*.md models/README.md | sort -u); do
+    [ -x "$tool" ] || complain "$tool cannot be executed"
 done
 
 # The commands run in a new folder with links to the project's files.

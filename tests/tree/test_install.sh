@@ -50,6 +50,22 @@ for example in "$root"/examples/*.c; do
     "$work/$name" $arguments >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
 done
 
+echo "the example of an engine, whose second thread cannot be started"
+cat >"$work/one_thread.c" <<'END'
+#include <errno.h>
+#include <pthread.h>
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *user)
+{
+    static int calls;
+    return calls++ ? EAGAIN : __real_pthread_create(thread, attributes, fn, user);
+}
+END
+cc -D_GNU_SOURCE "$root/examples/under_an_engine.c" "$work/one_thread.c" -Wl,--wrap=pthread_create $flags -lpthread -o "$work/one_thread"
+status=0
+timeout 60 "$work/one_thread" >"$work/one_thread.out" 2>&1 || status=$?
+[ "$status" = 1 ] && grep -q 'rank 0: rank 1 left' "$work/one_thread.out" || { cat "$work/one_thread.out"; exit 1; }
+
 echo "the initialisers, in C and C++"
 headers=$(ls "$work/usr/include/ithaca")
 {

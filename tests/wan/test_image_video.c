@@ -166,8 +166,7 @@ static void bf16_comes_as_close_as_the_reference_in_bf16(void **state)
     }
 }
 
-/* ---- Options ------------------------------------------------------------------------------------------------------
- */
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
 
 static uint8_t grey[64 * 1000 * 3];
 
@@ -280,8 +279,7 @@ static void the_size_is_that_of_the_reference(void **state)
     free(pixels);
 }
 
-/* ---- Saved runs ---------------------------------------------------------------------------------------------------
- */
+/* ---- Saved runs -------------------------------------------------------------------------------------------------- */
 
 static void note_step(void *user, ith_stage stage, int64_t done, int64_t total)
 {
@@ -294,7 +292,7 @@ static bool has_noted(void *user)
     return *(bool *)user;
 }
 
-/* The latents of a run that was stopped after two steps and resumed are those of one run. The saved run keeps no image,
+/* A run that was stopped after two steps and resumed has the latents of one run. The saved run keeps no image,
  * so the same image must be given again. */
 static void a_resumed_run_needs_its_image(void **state)
 {
@@ -339,8 +337,7 @@ static void a_resumed_run_needs_its_image(void **state)
     temporary_remove(folder);
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static void memory_is_predicted(void **state)
 {
@@ -394,8 +391,7 @@ static void memory_of_a_strip_is_predicted(void **state)
     }
 }
 
-/* ---- Ranks --------------------------------------------------------------------------------------------------------
- */
+/* ---- Ranks ------------------------------------------------------------------------------------------------------- */
 
 typedef struct rank_job {
     ith_pipeline *pipeline;

@@ -142,8 +142,8 @@ static void memory_without_kept_weights_is_predicted(void **state)
 }
 
 /* The predicted bytes of a run on a host with this much free memory and this number of processes. Checks whether the
- * run keeps merged weights. It is a run in bf16, because in f32 on AMX weights have three parts, and nothing is merged.
- * */
+ * run keeps merged weights. It is a run in bf16, because in f32 on AMX weights have three parts, and nothing is
+ * merged. */
 static int64_t settled_bytes(ith_pipeline *pipeline, int64_t free_bytes, int processes, bool keeps)
 {
     ith_generate_options asked = small_run();

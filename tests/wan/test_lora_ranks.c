@@ -100,7 +100,7 @@ static ith_tensor_file *run_alone(const ith_model_files *files)
     return dump;
 }
 
-/* Runs the case on processes, and compares the latents with those of `alone`. */
+/* Runs the case on processes, and compares the latents with the latents of `alone`. */
 static void expect_bits(case_of *c, int processes, const ith_tensor_file *alone)
 {
     ith_tensor_file *dump = NULL;
@@ -148,8 +148,8 @@ static void a_lora_gives_the_bits_of_one_process(void **state)
     ith_tensor_file_close(&alone);
 }
 
-/* Both transformers are GGUF files of mixed kinds with original names. They replace those of the folder, which may be
- * lent. */
+/* Both transformers are GGUF files of mixed kinds with original names. They replace the folder's transformers, which
+ * may be lent. */
 static void packed_files_give_the_bits_of_one_process(void **state)
 {
     (void)state;

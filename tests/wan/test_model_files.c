@@ -248,7 +248,7 @@ static void add_tokenizer(package *p, const char *name)
 }
 
 /* An all-in-one file, which has the tokenizer in it, gives the bits of its components in files of their own. The
- * autoencoder's mean and deviation are those of Wan 2.1 in both. */
+ * autoencoder's mean and deviation are Wan 2.1's in both. */
 static void an_all_in_one_file_gives_the_same_bits(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole runs compared with golden runs: latents after every step, and frames. Repeated runs have the same bits. Memory.
- * */
+/* Whole runs compared with golden runs: latents after every step, and frames. Repeated runs have the same bits.
+ * Memory. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/find_tensor.h"
@@ -358,8 +358,8 @@ static void packed_weights_that_were_asked_for_stay(void **state)
     assert_int_equal(options.keep_packed, ITH_KEEP_ALL);
 }
 
-/* Two ranks in a process and one in another are two hosts for a prediction that knows no more, and share out weights.
- */
+/* Two ranks in a process and one in another are two hosts for a prediction that knows no more, and share out
+ * weights. */
 static void an_uneven_number_of_ranks_makes_two_processes(void **state)
 {
     (void)state;

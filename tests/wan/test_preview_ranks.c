@@ -122,8 +122,8 @@ static void write_decoder(const char *path)
     package_free(p);
 }
 
-/* If the files have no encoder, the map from latents to colours is fitted to random latents that the decoder decodes.
- * */
+/* If the files have no encoder, the map from latents to colours is fitted to random latents that the decoder
+ * decodes. */
 static void a_decoder_is_enough(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Folders with the file names, configurations and tensor shapes of published repositories are opened as the right
  * model, or refused with a sentence that names the model. The files are sparse: their tensors have no data. The shapes
- * are those of the original code (golden/published.json, tools/make_name_golden.py). */
+ * come from the original code (golden/published.json, tools/make_name_golden.py). */
 #include "support/engine/sparse_weights.h"
 #include "support/fixture.h"
 #include "support/folder_fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Solvers compared with diffusers: the sigmas of its runs, and whole trajectories on an analytic velocity in float64.
- * */
+/* Solvers compared with diffusers: the sigmas of its runs, and whole trajectories on an analytic velocity in
+ * float64. */
 #include "support/engine/sampler_golden.h"
 #include "support/fixture.h"
 #include "support/memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saved runs of models that make videos from images: from a first image, from a first and a last image, and with TI2V.
- * They give the bits of a run in one piece, also on another number of ranks. Other images than the run's are refused.
- * */
+ * They give the bits of a run in one piece, also on another number of ranks. Other images than the run's are
+ * refused. */
 #include "support/engine/engine_ranks.h"
 #include "support/engine/stopped_run.h"
 #include "support/engine/tiny_model.h"

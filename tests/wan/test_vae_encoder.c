@@ -139,8 +139,7 @@ static void encodes_as_the_reference(void **state)
 }
 
 /* Encodes a video of `frames` frames. Its first frame is `first` and, if `last` is not NULL, its last frame is `last`;
- * all others are zero. The images have 8 bits, [height, width, 3]. Compares `count` numbers with those of the
- * reference. */
+ * all others are zero. The images have 8 bits, [height, width, 3]. Compares `count` numbers with the reference. */
 static void check_images(const char *model, const ith_tensor *first, const ith_tensor *last, int64_t frames,
                          const float *encoded, int64_t count)
 {

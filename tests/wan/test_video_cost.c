@@ -74,8 +74,8 @@ static double text_operations(double n)
     return 2 * (product(n, 10, 12) + product(n, 4, 10) + 3 * product(n, 10, 14) + 4 * n * n * 4);
 }
 
-/* The operations of the text embedding and, in 2 layers, of keys and values, for a batch of two with 5 + 1 keys each.
- * */
+/* The operations of the text embedding and, in 2 layers, of keys and values, for a batch of two with 5 + 1 keys
+ * each. */
 static double key_operations(double rows)
 {
     return product(rows, 10, 8) + product(rows, 8, 8) + 2 * product(rows, 8, 16);
@@ -423,8 +423,8 @@ static void memory_of_images_is_that_of_the_pipeline(void **state)
     }
 }
 
-/* The memory of a process is as ith_pipeline_predict gives it, for ranks in one process and in processes of their own.
- * */
+/* The memory of a process is as ith_pipeline_predict gives it, for ranks in one process and in processes of their
+ * own. */
 static void memory_is_that_of_the_pipeline(void **state)
 {
     (void)state;
@@ -560,7 +560,7 @@ typedef struct seen {
     ith_status stop; /* the status that ends the list */
 } seen;
 
-/* Predicts the video with the options of a listed plan, and compares the cost with that of the list. */
+/* Predicts the video with the options of a listed plan, and compares the cost with the cost in the list. */
 static ith_status compare_plan(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost)
 {
     seen *s = user;

@@ -350,7 +350,7 @@ static void write_gguf(const char *path, const gguf *g)
     free(w);
 }
 
-/* The ids are those of SentencePiece with these two settings in spiece.model. U+200B becomes a space there. */
+/* SentencePiece gives these ids with these two settings in spiece.model. U+200B becomes a space there. */
 static void a_tokenizer_in_gguf_says_what_spaces_do(void **state)
 {
     (void)state;

@@ -117,8 +117,8 @@ ith_status fake_convolve(struct ith_device *device, const ith_device_conv *c, vo
 
 /* ---- Pixels ------------------------------------------------------------------------------------------------------ */
 
-/* Replaces the addresses of a pass's arrays by addresses that this module can access. Returns whether the arrays exist.
- * */
+/* Replaces the addresses of a pass's arrays by addresses that this module can access. Returns whether the arrays
+ * exist. */
 static bool reach_pixels(struct ith_device *device, ith_device_pixels *p, char *said)
 {
     const int64_t area = p->height * p->width, count = p->frames * area * p->channels, size = ith_dtype_bytes(p->type);

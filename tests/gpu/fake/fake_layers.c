@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of a transformer's layers (kernels/device_layers.h) of the fake device, in plain C with sums in f64.
- */
+/* The operations of a transformer's layers (kernels/device_layers.h) of the fake device, in plain C with sums in
+ * f64. */
 #include "base/dtype.h"
 #include "fake_device.h"
 

@@ -2,6 +2,11 @@
 #include "support/engine/one_layer.h"
 
 #include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
 
 void one_layer_free(ith_context *context, one_layer *l)
 {
@@ -58,4 +63,11 @@ ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t row
         status = ith_linear_apply_rows(context, l->linear, &workspace, rows, x, y);
     one_workspace_free(context, &workspace, &arena);
     return status;
+}
+
+float *new_floats(int64_t count)
+{
+    float *numbers = malloc((size_t)count * sizeof *numbers);
+    assert_non_null(numbers);
+    return numbers;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model of one linear layer, and workspaces for it. */
+/* A model of one linear layer, workspaces for it, and memory for its rows. */
 #ifndef ITH_TESTS_ONE_LAYER_H
 #define ITH_TESTS_ONE_LAYER_H
 
@@ -25,5 +25,8 @@ void one_workspace_free(ith_context *context, ith_linear_workspace *workspace, i
 
 /* Computes y = x w^T + b for `rows` rows, in a workspace that it makes and frees. */
 ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t rows, const float *x, float *y);
+
+/* Memory for `count` numbers, for free(). */
+float *new_floats(int64_t count);
 
 #endif
