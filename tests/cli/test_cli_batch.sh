@@ -45,6 +45,16 @@ expect 0 "" "${run[@]}" --prompts prompts --dry-run
 grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry run: $(cat out)"
 grep -q '^3 videos' out || fail "dry run: $(cat out)"
 [ ! -e clip-001.mp4 ] || fail "a dry run made a video"
+# of several processes, whose links are not measured here: no sum of times is made up
+over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" --dry-run
+ended 0 2
+grep -qx '3 videos; no time is predicted: the links between these processes are not known; --dry-run of one video measures them' \
+    out.0 || fail "a dry run of two processes: $(cat out.0)"
+# one video
+head -n 1 prompts >single
+expect 0 "" "${run[@]}" --prompts single --dry-run
+grep -q '^1 video, predicted [0-9]' out || fail "a dry run of one video: $(cat out)"
+rm single
 # as JSON, with the rates of the first video for all of its size
 expect 0 "" "${run[@]}" --prompt a --count 2 --seed 4 --dry-run --json
 jq -es 'length == 2 and .[1].output == "clip-002.mp4" and .[0].predicted == .[1].predicted and .[1].memory.free_bytes > 0' \
