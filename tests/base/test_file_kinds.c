@@ -5,6 +5,7 @@
 #include "base/open_file.h"
 #include "base/output_place.h"
 #include "base/replace_file.h"
+#include "support/in_range.h"
 #include "support/temporary.h"
 
 #include <errno.h>
@@ -235,13 +236,39 @@ static void a_link_has_the_lock_of_its_file(void **state)
     ith_file_unlock(other);
 }
 
+/* A file or a folder that is not there has one real name, however it is named. */
+static void an_output_has_one_real_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"frames", "frames/", "./frames//", "deep/../frames", "to_frames", "deep/up/"};
+    char real[PATH_MAX], *place = realpath(folder, NULL), *expected = NULL;
+    const int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_non_null(place);
+    assert_true(asprintf(&expected, "%s/frames", place) > 0);
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(mkdir("deep", 0777), 0);
+    assert_int_equal(symlink("frames", "to_frames"), 0);
+    assert_int_equal(symlink("../frames/", "deep/up"), 0);
+    for (int there = 0; there < 2; there++) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            assert_int_equal(ith_output_real(names[i], real), 0);
+            assert_string_equal(real, expected);
+        }
+        assert_int_equal(there ? rmdir("frames") : mkdir("frames", 0777), 0);
+    }
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    free(expected);
+    free(place);
+}
+
 static bool clock_runs; /* each look at the clock is a second later than the last one */
+static int late;        /* the seconds by which the clock is fast */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
-    static int late;
     const int result = __real_clock_gettime(clock, time);
     time->tv_sec += clock_runs ? ++late : late;
     return result;
@@ -256,10 +283,11 @@ static void a_lock_is_waited_for_ten_seconds(void **state)
     assert_int_equal(ith_file_lock(context, path, &lock), ITH_OK);
     const int next = dup(lock);
     close(next);
-    clock_runs = true;
+    clock_runs = true, late = 0;
     const ith_status status = ith_file_lock(context, path, &other);
     clock_runs = false;
     assert_int_equal(status, ITH_ERR_TIMEOUT);
+    assert_true(in_range(late, 10, 13));
     assert_int_equal(other, -1);
     assert_non_null(strstr(ith_context_error(context), "taken.lock for 10 seconds"));
     assert_int_equal(dup(lock), next);
@@ -427,6 +455,7 @@ int main(void)
         cmocka_unit_test(the_longest_name_will_do),
         cmocka_unit_test(long_names_have_their_own_locks),
         cmocka_unit_test(a_link_has_the_lock_of_its_file),
+        cmocka_unit_test(an_output_has_one_real_name),
         cmocka_unit_test(a_lock_is_waited_for_ten_seconds),
         cmocka_unit_test(a_file_without_a_name_has_no_lock),
         cmocka_unit_test(permissions_are_kept),
