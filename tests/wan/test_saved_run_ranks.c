@@ -381,6 +381,25 @@ static void another_attention_is_told_once(void **state)
     unsetenv("ITHACA_CPU");
 }
 
+/* A run that was stopped in its first step has computed no attention that could be another one. */
+static void no_attention_before_the_first_step_is_compared(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    ith_context_options asked = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *own = NULL;
+    ith_pipeline *other = NULL;
+    int told = 0;
+    stopped_run_stop(&run, 1, &options, 0, 1);
+    asked.log = count_other_attention, asked.log_user = &told, asked.log_level = ITH_LOG_WARNING;
+    assert_int_equal(ith_context_create(&asked, &own), ITH_OK);
+    check(own, ith_pipeline_open(own, model, &other));
+    check(own, engine_generate(own, other, 1, &again, NULL));
+    assert_int_equal(told, 0);
+    ith_pipeline_close(&other);
+    ith_context_destroy(&own);
+}
+
 /* The state after the last step is saved, whatever the number of steps between two saves is. */
 static void the_last_step_is_saved(void **state)
 {
@@ -500,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),
         cmocka_unit_test(a_run_goes_on_when_it_cannot_be_saved),
         cmocka_unit_test(another_attention_is_told_once),
+        cmocka_unit_test(no_attention_before_the_first_step_is_compared),
         cmocka_unit_test(the_last_step_is_saved),
         cmocka_unit_test(other_steps_are_not_saved),
         cmocka_unit_test(a_full_disk_is_told_once),
