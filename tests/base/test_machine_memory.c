@@ -155,7 +155,8 @@ static void groups_of_version_1_count(void **state)
     put_system("4:cpu,cpuacct:/elsewhere\n5:memory:/docker/abc\n0::/\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n"); /* the only file that a container sees */
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "2000000\n");
-    put("/sys/fs/cgroup/memory/memory.stat", "inactive_file 7\nactive_file 9\ntotal_inactive_file 300000\ntotal_active_file 200000\n");
+    put("/sys/fs/cgroup/memory/memory.stat",
+        "inactive_file 7\nactive_file 9\ntotal_inactive_file 300000\ntotal_active_file 200000\n");
     put("/sys/fs/cgroup/elsewhere/memory.max", "1\n");
     put("/sys/fs/cgroup/elsewhere/memory.current", "1\n");
     expect(4500000, "control group");
