@@ -32,7 +32,13 @@ static void visit_path(const char *mount, const char *path, int version, ith_con
     }
 }
 
-/* A line of /proc/self/cgroup is number:controllers:path; version 2 has number 0 and no controllers. */
+/* Whether the path of a group lies outside of the hierarchy that the process sees: "/.." or "/../other". */
+static bool is_out_of_sight(const char *path)
+{
+    return !strncmp(path, "/..", 3) && (!path[3] || path[3] == '/');
+}
+
+/* A line of /proc/self/cgroup is number:controllers:path; version 2 has number 0. */
 void ith_control_groups_visit(const char *root, const char *controller, ith_control_group_fn take, void *user)
 {
     char line[PATH_BYTES + 256], mount[64];
@@ -43,10 +49,9 @@ void ith_control_groups_visit(const char *root, const char *controller, ith_cont
         if (!path)
             continue;
         *controllers++ = *path++ = '\0';
-        /* a path outside of the visible hierarchy, or the root of the hierarchy */
-        if (strstr(path, "..") || !strcmp(path, "/"))
+        if (is_out_of_sight(path))
             *path = '\0';
-        if (!strcmp(line, "0") && !*controllers) {
+        if (!strcmp(line, "0")) {
             visit_path("/sys/fs/cgroup", path, 2, take, user);
             visit_path("/sys/fs/cgroup/unified", path, 2, take, user);
         } else if (ith_is_listed(controllers, ',', controller)) {

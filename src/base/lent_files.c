@@ -97,7 +97,6 @@ void ith_lent_files_free(ith_context *root, ith_lent_file *list)
         next = f->next;
         ith_lent_file_end(f);
         close(f->file);
-        ith_context_count(root, -f->held_bytes);
         ith_free(root, f->path);
         ith_free(root, f);
     }

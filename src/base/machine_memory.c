@@ -35,8 +35,7 @@ static bool read_number(const char *root, const char *folder, const char *name, 
     size_t length = strlen(key);
     FILE *file = ith_open_below(root, folder, name);
     while (file && !found && fgets(line, sizeof line, file))
-        found = !strncmp(line, key, length) && (!length || strchr(" \t", line[length])) &&
-                sscanf(line + length, "%" SCNd64, out) == 1 && *out >= 0;
+        found = !strncmp(line, key, length) && sscanf(line + length, "%" SCNd64, out) == 1 && *out >= 0;
     if (file)
         fclose(file);
     return found;

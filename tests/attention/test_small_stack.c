@@ -62,8 +62,29 @@ static void a_small_stack_will_do(void **state)
     }
 }
 
+static void *load_in_thread(void *user)
+{
+    ith_status *status = user;
+    char path[3000];
+    memset(path, 'k', sizeof path - 1), path[sizeof path - 1] = '\0';
+    *status = ith_wisdom_load(context, path);
+    return NULL;
+}
+
+static void it_will_do_for_a_long_sentence(void **state)
+{
+    (void)state;
+    ith_status status = ITH_OK;
+    if (!stack_is_usual())
+        skip();
+    run_on_stack(SMALL_STACK_BYTES, load_in_thread, &status);
+    assert_int_equal(status, ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), "kkk ... kkk"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_small_stack_will_do)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_small_stack_will_do),
+                                       cmocka_unit_test(it_will_do_for_a_long_sentence)};
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

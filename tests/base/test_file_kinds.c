@@ -5,17 +5,20 @@
 #include "base/open_file.h"
 #include "base/output_place.h"
 #include "base/replace_file.h"
+#include "support/in_range.h"
 #include "support/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -233,6 +236,78 @@ static void a_link_has_the_lock_of_its_file(void **state)
     ith_file_unlock(other);
 }
 
+/* A file or a folder that is not there has one real name, however it is named. */
+static void an_output_has_one_real_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"frames", "frames/", "./frames//", "deep/../frames", "to_frames", "deep/up/"};
+    char real[PATH_MAX], *place = realpath(folder, NULL), *expected = NULL;
+    const int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_non_null(place);
+    assert_true(asprintf(&expected, "%s/frames", place) > 0);
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(mkdir("deep", 0777), 0);
+    assert_int_equal(symlink("frames", "to_frames"), 0);
+    assert_int_equal(symlink("../frames/", "deep/up"), 0);
+    for (int there = 0; there < 2; there++) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            assert_int_equal(ith_output_real(names[i], real), 0);
+            assert_string_equal(real, expected);
+        }
+        assert_int_equal(there ? rmdir("frames") : mkdir("frames", 0777), 0);
+    }
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    free(expected);
+    free(place);
+}
+
+static bool clock_runs; /* each look at the clock is a second later than the last one */
+static int late;        /* the seconds by which the clock is fast */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    const int result = __real_clock_gettime(clock, time);
+    time->tv_sec += clock_runs ? ++late : late;
+    return result;
+}
+
+/* A lock that somebody else holds is not waited for without end, and no descriptor is left open. */
+static void a_lock_is_waited_for_ten_seconds(void **state)
+{
+    (void)state;
+    const char *path = temporary_path(folder, "taken");
+    int lock, other = 7;
+    assert_int_equal(ith_file_lock(context, path, &lock), ITH_OK);
+    const int next = dup(lock);
+    close(next);
+    clock_runs = true, late = 0;
+    const ith_status status = ith_file_lock(context, path, &other);
+    clock_runs = false;
+    assert_int_equal(status, ITH_ERR_TIMEOUT);
+    assert_true(in_range(late, 10, 13));
+    assert_int_equal(other, -1);
+    assert_non_null(strstr(ith_context_error(context), "taken.lock for 10 seconds"));
+    assert_int_equal(dup(lock), next);
+    close(next);
+    ith_file_unlock(lock);
+    assert_int_equal(ith_file_lock(context, path, &other), ITH_OK);
+    ith_file_unlock(other);
+}
+
+/* A file without a name has no lock: a lock named ".lock" would be left in the folder where the program was called. */
+static void a_file_without_a_name_has_no_lock(void **state)
+{
+    (void)state;
+    int lock = 7;
+    assert_int_equal(ith_file_lock(context, "", &lock), ITH_ERR_IO);
+    assert_int_equal(lock, -1);
+    assert_non_null(strstr(ith_context_error(context), "a file needs a name"));
+    assert_int_equal(access(".lock", F_OK), -1);
+}
+
 static void permissions_are_kept(void **state)
 {
     (void)state;
@@ -281,6 +356,14 @@ static void a_sticky_folder_keeps_the_files_of_others(void **state)
     assert_int_equal(chown(path, OWNER, OWNER), 0);
     assert_int_equal(chmod(path, 0666), 0);
     assert_int_equal(replace_as(OTHER, path), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(EPERM)));
+    assert_word(path, "old");
+    const int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(chdir(sticky), 0);
+    const ith_status status = replace_as(OTHER, "file"); /* a name without a folder */
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    assert_int_equal(status, ITH_ERR_IO);
     assert_non_null(strstr(ith_context_error(context), strerror(EPERM)));
     assert_word(path, "old");
     assert_int_equal(replace_as(OWNER, path), ITH_OK);
@@ -372,6 +455,9 @@ int main(void)
         cmocka_unit_test(the_longest_name_will_do),
         cmocka_unit_test(long_names_have_their_own_locks),
         cmocka_unit_test(a_link_has_the_lock_of_its_file),
+        cmocka_unit_test(an_output_has_one_real_name),
+        cmocka_unit_test(a_lock_is_waited_for_ten_seconds),
+        cmocka_unit_test(a_file_without_a_name_has_no_lock),
         cmocka_unit_test(permissions_are_kept),
         cmocka_unit_test(a_sticky_folder_keeps_the_files_of_others),
         cmocka_unit_test(a_folder_that_cannot_be_opened_is_not_left),

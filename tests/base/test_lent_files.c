@@ -4,7 +4,9 @@
 #include "base/lent_files.h"
 #include "base/open_file.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -59,8 +61,80 @@ static void a_lent_file_is_opened_by_its_path(void **state)
     ith_context_destroy(&other);
 }
 
+/* The parts of files of memory that this process has mapped. */
+static int count_maps(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        count += strstr(line, "/memfd:") != NULL;
+    fclose(maps);
+    return count;
+}
+
+/* All files and all of their parts count as held, and only the part that is being filled is mapped. */
+static void many_parts_of_many_files_are_held(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"first", "second", "third"};
+    ith_context *context = NULL;
+    ith_lent_file *lent[3];
+    int file = -1, number = 0;
+    int64_t bytes = 0;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ith_lent_file_create(context, names[i], BYTES + i, &lent[i]), ITH_OK);
+    const int64_t before = ith_context_bytes(context);
+    const int maps = count_maps();
+    for (int part = 0; part < 2; part++)
+        for (int i = 0; i < 3; i++) {
+            void *to = ith_lent_file_fill(context, lent[i], part * 50000, 4 * (i + 1));
+            assert_non_null(to);
+            memcpy(to, &(int[]){i, i, i}, 4 * ((size_t)i + 1));
+            assert_int_equal(count_maps(), maps + (part ? 3 : i + 1));
+        }
+    assert_int_equal(ith_lent_bytes(context), 2 * (4 + 8 + 12));
+    assert_int_equal(ith_context_bytes(context), before + 2 * (4 + 8 + 12));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ith_open_file(context, names[i], &file, &bytes), ITH_OK);
+        assert_int_equal(bytes, BYTES + i);
+        assert_int_equal(pread(file, &number, sizeof number, 50000), sizeof number);
+        assert_int_equal(number, i);
+        close(file);
+        ith_lent_file_end(lent[i]);
+    }
+    assert_int_equal(count_maps(), maps);
+    ith_context_destroy(&context);
+}
+
+/* A part that has ended is not ended again: other memory may lie there by then. */
+static void a_part_ends_once(void **state)
+{
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    ith_context *context = NULL;
+    ith_lent_file *lent = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_lent_file_create(context, "file", (int64_t)page, &lent), ITH_OK);
+    void *part = ith_lent_file_fill(context, lent, 0, (int64_t)page);
+    assert_non_null(part);
+    ith_lent_file_end(lent);
+    void *other = mmap(part, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    assert_ptr_equal(other, part);
+    ith_lent_file_end(lent);
+    assert_int_equal(msync(other, page, MS_ASYNC), 0); /* it is still mapped */
+    munmap(other, page);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_lent_file_is_opened_by_its_path)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lent_file_is_opened_by_its_path),
+        cmocka_unit_test(many_parts_of_many_files_are_held),
+        cmocka_unit_test(a_part_ends_once),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,51 @@ static void the_smallest_group_of_version_2_counts_without_its_cache(void **stat
     put("/sys/fs/cgroup/outer/inner/memory.max", "3000000\n");
     expect(3000000 - 700, "control group");
     assert_int_equal(ith_machine_memory_read(root).shared.bytes, 3000000 - 700);
+    put("/sys/fs/cgroup/outer/inner/memory.stat", "inactive_file_pages 90\ninactive_file 500\nactive_file 0\n");
+    expect(3000000 - 200, "control group");
+}
+
+/* The files of a group are not read at the same time, so its cache may seem larger than its use. */
+static void a_group_has_no_more_than_its_limit(void **state)
+{
+    (void)state;
+    put_system("0::/group\n");
+    put("/sys/fs/cgroup/group/memory.max", "5000000\n");
+    put("/sys/fs/cgroup/group/memory.current", "1000\n");
+    put("/sys/fs/cgroup/group/memory.stat", "inactive_file 900\nactive_file 400\n");
+    expect(5000000, "control group");
+}
+
+/* Where both versions are mounted, version 2 lies in a folder of its own. */
+static void groups_of_both_versions_count(void **state)
+{
+    (void)state;
+    put_system("5:memory:/inner\n0::/inner\n");
+    put("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "6000000\n");
+    put("/sys/fs/cgroup/memory/inner/memory.usage_in_bytes", "0\n");
+    expect(6000000, "control group");
+    put("/sys/fs/cgroup/unified/inner/memory.max", "4000000\n");
+    put("/sys/fs/cgroup/unified/inner/memory.current", "0\n");
+    expect(4000000, "control group");
+}
+
+/* A name such as /../other is of a group outside of the visible hierarchy, whose root counts alone. Two dots within a
+ * name mean nothing. */
+static void a_group_may_be_out_of_sight(void **state)
+{
+    (void)state;
+    put("/sys/fs/other/memory.max", "1\n");
+    put("/sys/fs/other/memory.current", "0\n");
+    put("/sys/fs/cgroup/memory.max", "4000000\n");
+    put("/sys/fs/cgroup/memory.current", "0\n");
+    put("/sys/fs/cgroup/a..b/memory.max", "3000000\n");
+    put("/sys/fs/cgroup/a..b/memory.current", "0\n");
+    put_system("0::/../other\n");
+    expect(4000000, "control group");
+    put_system("0::/..\n");
+    expect(4000000, "control group");
+    put_system("0::/a..b/c\n");
+    expect(3000000, "control group");
 }
 
 static void groups_of_version_1_count(void **state)
@@ -110,7 +155,8 @@ static void groups_of_version_1_count(void **state)
     put_system("4:cpu,cpuacct:/elsewhere\n5:memory:/docker/abc\n0::/\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n"); /* the only file that a container sees */
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "2000000\n");
-    put("/sys/fs/cgroup/memory/memory.stat", "inactive_file 7\ntotal_inactive_file 500000\ntotal_active_file 0\n");
+    put("/sys/fs/cgroup/memory/memory.stat",
+        "inactive_file 7\nactive_file 9\ntotal_inactive_file 300000\ntotal_active_file 200000\n");
     put("/sys/fs/cgroup/elsewhere/memory.max", "1\n");
     put("/sys/fs/cgroup/elsewhere/memory.current", "1\n");
     expect(4500000, "control group");
@@ -123,7 +169,7 @@ static void nonsense_is_no_limit(void **state)
 {
     (void)state;
     put_system("nonsense\n0::relative\n:::::\n0::/../../etc\n0:\n\n");
-    put("/proc/meminfo", "MemAvailable: lots\nMemAvailable: -5 kB\n");
+    put("/proc/meminfo", "MemAvailable: lots\nMemAvailable: -5 kB\nMemAvailable: 9223372036854775807 kB\n");
     put("/sys/fs/cgroup/memory.max", "-7\n");
     put("/sys/fs/cgroup/memory.current", "\n");
     expect(INT64_MAX, "known");
@@ -202,7 +248,10 @@ int main(void)
         TEST(a_machine_without_limits_has_what_is_available),
         TEST(the_limit_on_address_space_counts_what_is_mapped),
         TEST(the_smallest_group_of_version_2_counts_without_its_cache),
+        TEST(a_group_has_no_more_than_its_limit),
         TEST(groups_of_version_1_count),
+        TEST(groups_of_both_versions_count),
+        TEST(a_group_may_be_out_of_sight),
         TEST(the_smallest_quota_of_version_2_counts),
         TEST(quotas_of_version_1_count),
         TEST(nonsense_is_no_quota),

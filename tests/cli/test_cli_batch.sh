@@ -28,13 +28,18 @@ left=$(ls -A | grep -vxE 'clip-00[12].mp4|own.gif|one.mp4|two.mp4|three.gif|prom
 
 # videos that are there already are skipped
 rm clip-002.mp4
+expect 0 "" "${run[@]}" --prompts prompts --resume run.st --dry-run --json
+jq -es 'length == 1 and .[0].output == "clip-002.mp4"' out >/dev/null || fail "a dry run of videos that are there: $(cat out)"
 expect 0 "own.gif is there already: skipped" "${run[@]}" --prompts prompts --resume run.st
 same clip-002.mp4 two.mp4
 grep -q '1 of 3 videos made, 2 were there, 0 failed' out || fail "no summary: $(tail -2 out)"
 rm clip-* own.gif
 
 # seeds
+begun=$(date +%s.%N)
 expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --count 2 --seed 4 --output some/ --json
+ended=$(date +%s.%N)
+jq -es "map(.seconds.total) | add <= $ended - $begun" out >/dev/null || fail "the videos took longer than the command: $(cat out)"
 [ -e some-001/frame_0004.png ] && [ -e some-002/frame_0004.png ] || fail "--count: no frames: $(ls)"
 jq -es 'length == 2 and .[0].sampling.seed == 4 and .[1].sampling.seed == 5' out >/dev/null || fail "--count: $(cat out)"
 expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --seed 5 --output five/
@@ -45,6 +50,16 @@ expect 0 "" "${run[@]}" --prompts prompts --dry-run
 grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry run: $(cat out)"
 grep -q '^3 videos' out || fail "dry run: $(cat out)"
 [ ! -e clip-001.mp4 ] || fail "a dry run made a video"
+# of several processes, whose links are not measured here: no sum of times is made up
+over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" --dry-run
+ended 0 2
+grep -qx '3 videos; no time is predicted: the links between these processes are not known; --dry-run of one video measures them' \
+    out.0 || fail "a dry run of two processes: $(cat out.0)"
+# one video
+head -n 1 prompts >single
+expect 0 "" "${run[@]}" --prompts single --dry-run
+grep -q '^1 video, predicted [0-9]' out || fail "a dry run of one video: $(cat out)"
+rm single
 # as JSON, with the rates of the first video for all of its size
 expect 0 "" "${run[@]}" --prompt a --count 2 --seed 4 --dry-run --json
 jq -es 'length == 2 and .[1].output == "clip-002.mp4" and .[0].predicted == .[1].predicted and .[1].memory.free_bytes > 0' \
@@ -59,6 +74,15 @@ for format in "" --json; do
     expect 1 "vae" "$ithaca" generate --model damaged "${size[@]}" --prompts prompts --dry-run $format
 done
 rm -r damaged large
+
+# lines that end as on Windows, two videos of each, and saved runs in a folder with a dot in its name
+printf 'A circle.\r\n\t{"prompt": "x", "seed": 78, "output": "own.gif"}\t\r\n' >several
+mkdir saved.d
+expect 0 "" "${run[@]}" --prompts several --count 2 --checkpoint saved.d/run --dry-run
+[ "$(sed -nE 's/^([^:]*): .*(seed [0-9]+);.*/\1 \2/p' out | paste -sd,)" = \
+    "clip-001.mp4 seed 0,clip-002.mp4 seed 1,own-001.gif seed 78,own-002.gif seed 79" ] || fail "two videos of each line: $(cat out)"
+rmdir saved.d
+rm several
 
 # Lines come from standard input and from pipes, too.
 mkfifo pipe
@@ -80,11 +104,15 @@ refuse() { # WORDS LINE
 }
 refuse 'wrong:3: the line: it has a carriage return inside' $'A circle.\rA square.'
 refuse 'wrong:3: no JSON object' '{"prompt": '
+refuse 'wrong:3: no JSON object: duplicate' '{"prompt": "x", "seed": 1, "seed": 2}'
 refuse "wrong:3: steps: 'x' is not a whole number" '{"prompt": "x", "steps": "x"}'
 refuse 'wrong:3: nonsense: there is no such option' '{"prompt": "x", "nonsense": 1}'
 refuse 'wrong:3: sed: there is no such option; the nearest is seed' '{"prompt": "x", "sed": 3}'
 refuse 'wrong:3: ranks: it belongs to the whole batch' '{"prompt": "x", "ranks": 2}'
 refuse 'wrong:3: frames: its value is neither' '{"prompt": "x", "frames": {}}'
+for value in '[]' '["2"]' "[$(printf '1.2345678901234567, %.0s' {1..60})1]"; do
+    refuse 'wrong:3: guidance: its value is neither' "{\"prompt\": \"x\", \"guidance\": $value}"
+done
 refuse 'wrong:3: .*a seed above 9223372036854775807 needs quotes' '{"prompt": "x", "seed": 18446744073709551615}'
 refuse 'wrong:3: .*character .u0000, which no option takes' '{"prompt": "x\u0000y"}'
 refuse 'wrong:3: a prompt is needed' '{"seed": 1}'
@@ -105,6 +133,7 @@ grep -q 'seed 18446744073709551615' out || fail "a large seed in quotes: $(cat o
 printf '\xef\xbb\xbf{"prompt": "x", "seed": 77}\n' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
 grep -q 'seed 77' out || fail "a file with a byte order mark: $(cat out)"
+expect 1 "ithaca: --count 2 needs a seed for each video" "${run[@]}" --prompt x --count 2 --seed 18446744073709551615
 expect 2 "exclude each other" "${run[@]}" --prompts prompts --prompt x
 expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dump
 expect 2 "--prompt is needed" "${run[@]}" --count 3
@@ -153,6 +182,10 @@ grep -q '2 of 3 videos made, 0 were there, 1 failed' out || fail "no summary: $(
 same clip-001.mp4 one.mp4
 same clip-003.mp4 two.mp4
 rm clip-*
+# the first of many videos that failed are named, and the others counted
+for i in {1..23}; do echo '{"prompt": "x", "noise": "strange"}'; done >broken
+expect 1 "^3 more were not made" "${run[@]}" --quiet --prompts broken
+[ "$(grep -c 'mp4 was not made' err)" = 20 ] || fail "not 20 videos are named: $(tail -25 err)"
 
 # stop_in_second OPTION...: stops a batch in its second video. $status: its exit status.
 stop_in_second() {
@@ -171,6 +204,10 @@ stop_in_second() {
 stop_in_second --steps 40 --checkpoint run.st
 [ $status = 1 ] || [ $status = 0 ] || fail "SIGTERM: exit status $status"
 cp clip-001.mp4 first.mp4
+expect 0 "" "${run[@]}" --steps 40 --prompts prompts --resume run.st --dry-run
+done=$(grep -aoE '"step": ?"[0-9]+"' run-002.st | grep -oE '[0-9]+')
+[ -e clip-002.mp4 ] || grep -q "^clip-002.mp4: 1 frame of 32 x 32, $((40 - ${done:-0})) steps" out ||
+    fail "${done:-0} steps are done, and not the others left: $(cat out)"
 expect 0 "clip-001.mp4 is there already" "${run[@]}" --steps 40 --prompts prompts --resume run.st
 expect 0 "" "${run[@]}" --steps 40 --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --output whole.mp4
 same clip-001.mp4 first.mp4

@@ -364,10 +364,15 @@ static void test_heads_one_after_another(void **state)
     (void)state;
     static const struct {
         int ranks, units, kv_heads, heads, quarters; /* quarters in the loops over kv heads, unless noted */
-    } cases[] = {{1, 3, 3, 3, 3 * 43},               /* 32 blocks of 3 x 43 quarters at least */
-                 {1, 7, 3, 6, 3 * 37},               /* 64 */
-                 {2, 3, 3, 3, 4 * 48 / 3},           /* on a ring in place all heads are packed at once: 48 blocks */
-                 {0, 3, 3, 3, 43 + 22}};             /* half as long: two heads of 16 blocks together, and one alone */
+        ith_strategy strategy;
+    } cases[] = {{1, 3, 3, 3, 3 * 43, ITH_STRATEGY_RING}, /* 32 blocks of 3 x 43 quarters at least */
+                 {1, 7, 3, 6, 3 * 37, ITH_STRATEGY_RING}, /* 64 */
+                 /* on a ring in place all heads are packed at once: 48 blocks */
+                 {2, 3, 3, 3, 4 * 48 / 3, ITH_STRATEGY_RING},
+                 /* on an axis in place each rank packs its three heads one by one */
+                 {2, 3, 6, 6, 3 * 43, ITH_STRATEGY_ULYSSES},
+                 /* half as long: two heads of 16 blocks together, and one alone */
+                 {0, 3, 3, 3, 43 + 22, ITH_STRATEGY_RING}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bed b;
         make_bed(&b);
@@ -375,7 +380,7 @@ static void test_heads_one_after_another(void **state)
         b.problem.heads = cases[i].heads, b.problem.kv_heads = cases[i].kv_heads;
         b.problem.q_len = half ? LENGTH / 2 : LENGTH;
         b.level.shares_memory = true;
-        b.machine.rank_units = cases[i].units, b.options.strategy = ITH_STRATEGY_RING;
+        b.machine.rank_units = cases[i].units, b.options.strategy = cases[i].strategy;
         const double quarter = compute_all / HEADS / (LENGTH / 256) / 4;
         near(cost_of(&b, half ? 1 : cases[i].ranks).compute_seconds, cases[i].quarters * quarter);
         ith_context_destroy(&b.context);

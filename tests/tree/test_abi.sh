@@ -14,12 +14,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 headers="ithaca transport cost tune"
 libraries="libithaca"
-flags="-L$build -lithaca"
+flags=("-L$build" -lithaca)
 engine=""
 if [ -e "$build/libithaca_wan.so" ]; then
     headers="ithaca transport cost tune wan files bench video_cost"
     libraries="libithaca libithaca_wan"
-    flags="-L$build -lithaca_wan -lithaca -DWITH_ENGINE"
+    flags=("-L$build" -lithaca_wan -lithaca -DWITH_ENGINE)
     engine=$root/models/shapes
 fi
 export LD_LIBRARY_PATH=$build
@@ -76,8 +76,8 @@ if grep -Eq '(o_batch_stride|parallel_user|compression_error);' "$work/trimmed/i
     exit 1
 fi
 client=$root/tests/tree/old_client.c
-cc -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" "$client" $flags -o "$work/today"
-cc -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$work/trimmed" "$client" $flags -o "$work/earlier"
+cc -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" "$client" "${flags[@]}" -o "$work/today"
+cc -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$work/trimmed" "$client" "${flags[@]}" -o "$work/earlier"
 "$work/today" $engine >"$work/today.txt"
 "$work/earlier" $engine >"$work/earlier.txt"
 diff "$work/today.txt" "$work/earlier.txt"

@@ -236,6 +236,68 @@ static void runs_without_guidance_have_no_halves(void **state)
     assert_int_equal(ith_denoise_sequence_ranks(&model, &options, 4), 4);
 }
 
+/* The boundary is a share of the time steps with which the model was trained. */
+static void the_boundary_is_a_share_of_the_training(void **state)
+{
+    (void)state;
+    ith_model model = {.info = ITH_MODEL_INFO_INIT, .scheduler = ith_scheduler_default()};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    model.info.experts = 2, model.scheduler.train_steps = 500, options.boundary = 0.5;
+    assert_true(ith_denoise_step_is_high(&model, &options, 250));
+    assert_false(ith_denoise_step_is_high(&model, &options, 249));
+}
+
+/* A run has guidance if either of its experts has. */
+static void guidance_of_the_second_expert_counts(void **state)
+{
+    (void)state;
+    ith_model model = {.info = ITH_MODEL_INFO_INIT};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.guidance[0] = 1, options.guidance[1] = 3;
+    for (int experts = 1; experts <= 2; experts++) {
+        model.info.experts = experts;
+        assert_int_equal(ith_denoise_is_guided(&model, &options), experts == 2);
+        options.cfg = ITH_CFG_BATCH;
+        assert_int_equal(ith_denoise_batch(&model, &options), experts);
+        options.cfg = ITH_CFG_PARALLEL;
+        assert_int_equal(ith_denoise_sequence_ranks(&model, &options, 4), 4 / experts);
+    }
+}
+
+/* Weights with a merged LoRA are kept if a pass has few rows, beside which merging them again would take long: the rows
+ * of one rank, of all guidance branches that it computes together. */
+static void few_rows_keep_adapted_weights(void **state)
+{
+    (void)state;
+    enum { LIMIT = 16384 };
+    static const struct {
+        ith_cfg cfg;
+        double guidance;
+        int ranks;
+        bool keeps;
+    } cases[] = {{ITH_CFG_SEQUENTIAL, 5, 1, false}, {ITH_CFG_SEQUENTIAL, 5, 2, true}, {ITH_CFG_BATCH, 5, 2, false},
+                 {ITH_CFG_BATCH, 1, 2, true},       {ITH_CFG_BATCH, 5, 3, true},      {ITH_CFG_PARALLEL, 5, 2, false},
+                 {ITH_CFG_PARALLEL, 1, 2, true}};
+    const ith_latent_size size = {.channels = 16, .frames = LIMIT / 256, .height = 32, .width = 32};
+    int lora;
+    ith_model model = {.info = ITH_MODEL_INFO_INIT, .loras = {NULL, (ith_lora *)(void *)&lora}};
+    model.info.experts = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.cfg = cases[i].cfg, options.guidance[0] = options.guidance[1] = cases[i].guidance;
+        const int ranks = cases[i].ranks;
+        assert_int_equal(ith_denoise_keep(&model, &options, 0, &size, ranks), ITH_LINEAR_KEEP_NONE);
+        assert_int_equal(ith_denoise_keep(&model, &options, 1, &size, ranks),
+                         cases[i].keeps ? ITH_LINEAR_KEEP_MERGED : ITH_LINEAR_KEEP_NONE);
+        options.keep_packed = ITH_KEEP_ALL;
+        assert_int_equal(ith_denoise_keep(&model, &options, 0, &size, ranks), ITH_LINEAR_KEEP_ALL);
+        options.keep_packed = ITH_KEEP_NONE;
+        assert_int_equal(ith_denoise_keep(&model, &options, 1, &size, ranks), ITH_LINEAR_KEEP_NONE);
+        options.keep_packed = ITH_KEEP_AUTO, options.shard_weights = true;
+        assert_int_equal(ith_denoise_keep(&model, &options, 1, &size, ranks), ITH_LINEAR_KEEP_NONE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest all[] = {
@@ -248,6 +310,9 @@ int main(void)
         cmocka_unit_test(euler_ends_at_zero),
         cmocka_unit_test(a_first_sigma_near_1_is_lowered),
         cmocka_unit_test(runs_without_guidance_have_no_halves),
+        cmocka_unit_test(the_boundary_is_a_share_of_the_training),
+        cmocka_unit_test(guidance_of_the_second_expert_counts),
+        cmocka_unit_test(few_rows_keep_adapted_weights),
     };
     return cmocka_run_group_tests_name("sampler", all, context_set_up, context_tear_down);
 }

@@ -11,11 +11,14 @@
 
 #include <ithaca/files.h>
 
+#include <errno.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -349,7 +352,7 @@ static int usable_kernels(const ith_context *own)
 }
 
 /* A machine without the instructions of the one that saved a run computes the attention with another kernel, and says
- * so once, though it opens two experts. */
+ * so once, though there are two ranks, and it opens two experts. */
 static void another_attention_is_told_once(void **state)
 {
     (void)state;
@@ -367,7 +370,7 @@ static void another_attention_is_told_once(void **state)
         asked.log = count_other_attention, asked.log_user = &told, asked.log_level = ITH_LOG_WARNING;
         assert_int_equal(ith_context_create(&asked, &own), ITH_OK);
         check(own, ith_pipeline_open(own, model, &other));
-        check(own, engine_generate(own, other, 1, &again, &report));
+        check(own, engine_generate(own, other, 2, &again, &report));
         kernels[limited] = usable_kernels(own);
         assert_int_equal(told, limited && kernels[0] > kernels[1]);
         assert_int_equal(report.steps_resumed, 1);
@@ -376,6 +379,25 @@ static void another_attention_is_told_once(void **state)
         ith_context_destroy(&own);
     }
     unsetenv("ITHACA_CPU");
+}
+
+/* A run that was stopped in its first step has computed no attention that could be another one. */
+static void no_attention_before_the_first_step_is_compared(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    ith_context_options asked = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *own = NULL;
+    ith_pipeline *other = NULL;
+    int told = 0;
+    stopped_run_stop(&run, 1, &options, 0, 1);
+    asked.log = count_other_attention, asked.log_user = &told, asked.log_level = ITH_LOG_WARNING;
+    assert_int_equal(ith_context_create(&asked, &own), ITH_OK);
+    check(own, ith_pipeline_open(own, model, &other));
+    check(own, engine_generate(own, other, 1, &again, NULL));
+    assert_int_equal(told, 0);
+    ith_pipeline_close(&other);
+    ith_context_destroy(&own);
 }
 
 /* The state after the last step is saved, whatever the number of steps between two saves is. */
@@ -390,6 +412,51 @@ static void the_last_step_is_saved(void **state)
         check(context, engine_generate(context, pipeline, 2, &options, &report));
         assert_int_equal(report.saved_step, STEPS);
     }
+}
+
+/* Compares the step in the file with the steps that are done. user: the number of steps between two saves. */
+static void only_due_steps_are_there(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    const int64_t every = *(const int64_t *)user, due = (done - 1) / ITH_PROGRESS_UNIT / every * every;
+    (void)total;
+    if (stage != ITH_STAGE_DENOISE)
+        return;
+    const int64_t step = stopped_run_step(&run);
+    if ((step % every && step != STEPS) || step < due)
+        fail_msg("step %lld is saved, and %lld of a step is done", (long long)step, (long long)done);
+}
+
+static void other_steps_are_not_saved(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    int64_t every = 2;
+    options.checkpoint_file = run.saved, options.checkpoint_every = every;
+    options.on_progress = only_due_steps_are_there, options.user = &every;
+    check(context, engine_generate(context, pipeline, 1, &options, NULL));
+    every = 1, options.checkpoint_every = 0;
+    check(context, engine_generate(context, pipeline, 1, &options, NULL));
+}
+
+/* A disk that is full at the first save ends the run with one sentence: the run does not try again. */
+static void a_full_disk_is_told_once(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    struct rlimit before, full;
+    options.checkpoint_file = altered;
+    unlink(altered);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = before, full.rlim_cur = 1000;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    const ith_status status = engine_generate(context, pipeline, 1, &options, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(status, ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), strerror(EFBIG)));
+    assert_null(strstr(ith_context_error(context), "is not saved"));
+    assert_int_equal(access(altered, F_OK), -1);
 }
 
 static void memory_is_predicted(void **state)
@@ -452,7 +519,10 @@ int main(void)
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),
         cmocka_unit_test(a_run_goes_on_when_it_cannot_be_saved),
         cmocka_unit_test(another_attention_is_told_once),
+        cmocka_unit_test(no_attention_before_the_first_step_is_compared),
         cmocka_unit_test(the_last_step_is_saved),
+        cmocka_unit_test(other_steps_are_not_saved),
+        cmocka_unit_test(a_full_disk_is_told_once),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(no_refused_allocation_is_fatal),
     };

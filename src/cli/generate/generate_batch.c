@@ -349,20 +349,29 @@ static void print_dry(const video *v)
         printf("    %s\n", v->g.memory_lack);
 }
 
-/* Prints a line for each video of a dry run, and the sum of their times. */
+/* Prints a line for each video of a dry run, and the sum of their times if all of them are known. */
 static int print_dry_list(const batch *b)
 {
+    const char *unknown = NULL;
     double seconds = 0;
     for (int64_t i = 0; i < b->count; i++) {
         const video *v = b->videos[i];
         printf("%s: ", v->output);
-        if (v->state == VIDEO_SKIPPED)
+        if (v->state == VIDEO_SKIPPED) {
             printf("is there already\n");
+            continue;
+        }
+        print_dry(v);
+        if (v->g.prediction.known)
+            seconds += v->g.prediction.cost.seconds;
         else
-            print_dry(v);
-        seconds += v->g.prediction.known ? v->g.prediction.cost.seconds : 0;
+            unknown = unknown ? unknown : v->g.prediction.unknown;
     }
-    printf("%lld videos, predicted %.3f s\n", (long long)b->count, seconds);
+    printf("%lld video%s", (long long)b->count, ith_cli_plural(b->count));
+    if (unknown)
+        printf("; no time is predicted: %s\n", unknown);
+    else
+        printf(", predicted %.3f s\n", seconds);
     fflush(stdout);
     return b->base->weights_fault[0] ? ith_cli_error("%s", b->base->weights_fault) : ITH_EXIT_DONE;
 }

@@ -210,7 +210,7 @@ void ith_generate_predict_next(ith_generation *g, ith_generate_rates *r)
         fail(g, "descriptions of machines are about processors, and the transformer computes on a device");
         return;
     }
-    fail(g, "the links between these processes are not known; --dry-run measures them");
+    fail(g, "the links between these processes are not known; --dry-run of one video measures them");
     ith_interrupt_target(ith_generate_cancel, g->pipeline); /* the measurements belong to its context */
     if (ith_video_problem_read(g->pipeline, &g->options, &problem))
         fail(g, ith_context_error(g->context));
