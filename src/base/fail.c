@@ -5,15 +5,13 @@
 #include "control.h"
 #include "spin_lock.h"
 
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The most bytes of a sentence. The rest of ITH_ERROR_BYTES is for the name of a rank that others put before it. */
 #define MOST_BYTES 900
-/* Bytes of the buffer for a sentence that is not shortened yet: it may have the longest path, and some more words. */
-#define WHOLE_BYTES (PATH_MAX + 2 * ITH_ERROR_BYTES)
 
 /* The buffer for an error sentence: the context's or, without a context, the calling thread's. Only libithaca has a
  * buffer for threads (thread_sentence.c). */
@@ -65,25 +63,35 @@ static void shorten(char *sentence)
     memmove(sentence + head + gap_bytes, sentence + tail, length - tail + 1);
 }
 
-/* Makes `sentence` [WHOLE_BYTES] the error sentence of the context. */
-static void record(ith_context *context, char *sentence)
+/* Writes a sentence to text [ITH_ERROR_BYTES], without its middle if it is too long. A stack may be small, so a sentence
+ * with a long path is written to other memory first; if there is none, it loses its end. */
+static void print(char *text, const char *format, va_list arguments)
 {
-    ith_replace_controls(sentence); /* a path may have some */
-    shorten(sentence);
-    lock_error(context);
-    memcpy(error_of(context), sentence, strlen(sentence) + 1);
-    unlock_error(context);
+    char *whole;
+    va_list again;
+    va_copy(again, arguments);
+    if (vsnprintf(text, ITH_ERROR_BYTES, format, arguments) >= ITH_ERROR_BYTES &&
+        vasprintf(&whole, format, again) >= 0) {
+        shorten(whole);
+        strcpy(text, whole);
+        free(whole);
+    }
+    va_end(again);
+    shorten(text);
 }
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
     /* the sentence is first written here, since an argument may point to the previous error sentence in the context */
-    char sentence[WHOLE_BYTES];
+    char sentence[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
+    print(sentence, format, arguments);
     va_end(arguments);
-    record(context, sentence);
+    ith_replace_controls(sentence); /* a path may have some */
+    lock_error(context);
+    memcpy(error_of(context), sentence, strlen(sentence) + 1);
+    unlock_error(context);
     return status;
 }
 
@@ -99,16 +107,13 @@ ith_status ith_need(ith_context *context, const void *pointer, const char *name)
 
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
 {
-    char sentence[WHOLE_BYTES], reason[ITH_ERROR_BYTES];
+    char prefix[ITH_ERROR_BYTES], reason[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence - sizeof reason - 2, format, arguments);
+    print(prefix, format, arguments);
     va_end(arguments);
     ith_context_copy_sentence(context, reason);
-    strcat(sentence, ": ");
-    strcat(sentence, reason);
-    record(context, sentence);
-    return status;
+    return ith_fail(context, status, "%s: %s", prefix, reason);
 }
 
 void ith_log(ith_context *context, ith_log_level level, const char *format, ...)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of a run learn about one another's processes and hosts, and compare numbers. */
 #include "base/context.h"
-#include "support/engine/rank_team.h"
 #include "wan/run/agreement.h"
+
+#include "support/engine/rank_team.h"
 
 #include <stdio.h>
 #include <stdlib.h>

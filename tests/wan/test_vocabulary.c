@@ -169,7 +169,7 @@ typedef struct table {
     uint32_t string;      /* the keys' replacement */
     int tail;             /* the last byte of the table */
     int64_t trie_bytes;   /* 0, or a wrong size */
-    bool valid, either; /* either: may be taken or refused */
+    bool valid, either;   /* either: may be taken or refused */
 } table;
 
 /* The unit of a node with this label: its children are the units from `children` on. */
@@ -215,7 +215,9 @@ static void tables_are_checked_to_their_ends(void **state)
         {.length = 0, .wide = true, .cut_units = 1},
         {.length = 1, .ends = true, .string = 1, .valid = true},
         {.length = 1, .ends = true, .string = 2},
-        {.length = 1, .string = 2, .either = true}, /* no key ends, so no string is read; SentencePiece 0.2.2 refuses it */
+        {.length = 1,
+         .string = 2,
+         .either = true}, /* no key ends, so no string is read; SentencePiece 0.2.2 refuses it */
         {.length = 32, .ends = true, .valid = true},
         {.length = 33, .ends = true},
         {.length = 256, .valid = true},
