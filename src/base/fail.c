@@ -47,14 +47,15 @@ static bool continues_character(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* If a sentence is too long, leaves out its middle, which is mostly in a path: its end says what went wrong. */
-static void shorten(char *sentence)
+/* If a sentence has more than `most` bytes, leaves out its middle, which is mostly in a path: its end says what went
+ * wrong. */
+static void shorten(char *sentence, size_t most)
 {
     static const char gap[] = " ... ";
     const size_t length = strlen(sentence), gap_bytes = sizeof gap - 1;
-    if (length <= MOST_BYTES)
+    if (length <= most)
         return;
-    size_t head = MOST_BYTES / 2, tail = length - (MOST_BYTES - head - gap_bytes);
+    size_t head = most / 2, tail = length - (most - head - gap_bytes);
     while (continues_character(sentence[head]))
         head--;
     while (continues_character(sentence[tail]))
@@ -63,21 +64,21 @@ static void shorten(char *sentence)
     memmove(sentence + head + gap_bytes, sentence + tail, length - tail + 1);
 }
 
-/* Writes a sentence to text [ITH_ERROR_BYTES], without its middle if it is too long. A stack may be small, so a sentence
- * with a long path is written to other memory first; if there is none, it loses its end. */
-static void print(char *text, const char *format, va_list arguments)
+/* Writes a sentence to text [ITH_ERROR_BYTES], without its middle if it has more than `most` bytes. A stack may be
+ * small, so a sentence with a long path is written to other memory first; if there is none, it loses its end. */
+static void print(char *text, size_t most, const char *format, va_list arguments)
 {
     char *whole;
     va_list again;
     va_copy(again, arguments);
     if (vsnprintf(text, ITH_ERROR_BYTES, format, arguments) >= ITH_ERROR_BYTES &&
         vasprintf(&whole, format, again) >= 0) {
-        shorten(whole);
+        shorten(whole, most);
         strcpy(text, whole);
         free(whole);
     }
     va_end(again);
-    shorten(text);
+    shorten(text, most);
 }
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
@@ -86,7 +87,7 @@ ith_status ith_fail(ith_context *context, ith_status status, const char *format,
     char sentence[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    print(sentence, format, arguments);
+    print(sentence, MOST_BYTES, format, arguments);
     va_end(arguments);
     ith_replace_controls(sentence); /* a path may have some */
     lock_error(context);
@@ -109,10 +110,11 @@ ith_status ith_fail_in(ith_context *context, ith_status status, const char *form
 {
     char prefix[ITH_ERROR_BYTES], reason[ITH_ERROR_BYTES];
     va_list arguments;
-    va_start(arguments, format);
-    print(prefix, format, arguments);
-    va_end(arguments);
     ith_context_copy_sentence(context, reason);
+    const size_t rest = strlen(reason) + strlen(": ");
+    va_start(arguments, format);
+    print(prefix, rest < MOST_BYTES / 2 ? MOST_BYTES - rest : MOST_BYTES / 2, format, arguments);
+    va_end(arguments);
     return ith_fail(context, status, "%s: %s", prefix, reason);
 }
 
