@@ -104,21 +104,24 @@ static void check_plan(attention_case *c, int ranks, int64_t key, bool hides)
     free(o), free(lse);
 }
 
-/* Checks a kernel on problems of one type and head size. */
+/* Checks a kernel on problems of one type and head size: both softmaxes with each plan, and both masks and both keys
+ * with each softmax and with each plan. */
 static void check_kernel(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t head_dim)
 {
-    for (int n = 0; n < CHOICES * KEYS; n++) {
-        const ith_softmax softmax = n % 2 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
+    for (int n = 0; n < 2 * CHOICES; n++) {
+        const int number = n % CHOICES, fixed = n / CHOICES;
+        const ith_softmax softmax = fixed ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
         if (!kernel->supports(dtype, head_dim, softmax))
             continue;
-        const plan_choice *choice = &choices[n % CHOICES];
-        attention_case c = make_case(dtype, head_dim, n / CHOICES % 2 ? ITH_MASK_ADDITIVE : ITH_MASK_BOOL);
+        const plan_choice *choice = &choices[number];
+        const int64_t key = keys[(number / 2 + fixed) % KEYS];
+        attention_case c = make_case(dtype, head_dim, (number + fixed) % 2 ? ITH_MASK_ADDITIVE : ITH_MASK_BOOL);
         c.options.kernel = kernel->name;
         c.options.softmax = softmax;
         c.options.ulysses = choice->ulysses, c.options.ring = choice->ring;
-        check_plan(&c, choice->ranks, keys[n / 2 % KEYS], false);
+        check_plan(&c, choice->ranks, key, false);
         if (c.problem.mask == ITH_MASK_ADDITIVE)
-            check_plan(&c, choice->ranks, keys[n / 2 % KEYS], true);
+            check_plan(&c, choice->ranks, key, true);
         case_free(&c);
     }
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "support/in_range.h"
 #include "support/watch_party.h"
 
 #include <errno.h>
@@ -104,7 +105,7 @@ static void a_system_without_room_for_connections_is_named(void **state)
         accept_error = 0;
         if (!strstr(p.sentences[0], "process 0 (") || !strstr(p.sentences[0], strerror(errors[i])))
             fail_msg("%s: %s", strerror(errors[i]), p.sentences[0]);
-        assert_true(accepts >= 1 && accepts <= 10);
+        assert_true(in_range(accepts, 1, 10));
         close(visitor);
         party_part(&p);
     }

@@ -260,8 +260,8 @@ static void a_matrix_of_another_size_takes_no_addition(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            a_cut_file_is_named), /* first: cmocka takes the library's handler of SIGBUS away after a test */
+        /* first: cmocka takes the library's handler of SIGBUS away after a test */
+        cmocka_unit_test(a_cut_file_is_named),
         cmocka_unit_test(memory_is_as_counted),
         cmocka_unit_test(a_workspace_fits_layers_in_any_order),
         cmocka_unit_test(wrong_sizes_are_refused),

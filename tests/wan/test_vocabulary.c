@@ -215,9 +215,8 @@ static void tables_are_checked_to_their_ends(void **state)
         {.length = 0, .wide = true, .cut_units = 1},
         {.length = 1, .ends = true, .string = 1, .valid = true},
         {.length = 1, .ends = true, .string = 2},
-        {.length = 1,
-         .string = 2,
-         .either = true}, /* no key ends, so no string is read; SentencePiece 0.2.2 refuses it */
+        /* no key ends, so no string is read; SentencePiece 0.2.2 refuses it */
+        {.length = 1, .string = 2, .either = true},
         {.length = 32, .ends = true, .valid = true},
         {.length = 33, .ends = true},
         {.length = 256, .valid = true},
