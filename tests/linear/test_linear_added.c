@@ -132,7 +132,7 @@ static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, i
     free(x), free(y), free(again);
 }
 
-static void results_are_those_of_float64(void **state)
+static void results_agree_with_float64(void **state)
 {
     (void)state;
     static const int64_t shapes[][4] = {{1, 1, 1, 1},       {1, 7, 3, 5},      {5, 16, 64, 300},   {64, 64, 64, 16},
@@ -326,7 +326,7 @@ static void network_free(ith_context *context, network *n)
         free(n->w[i]), free(n->bias[i]), free(n->low[i][0]), free(n->low[i][1]);
 }
 
-/* A network has the bits of its layers one after the other, which results_are_those_of_float64 has compared. */
+/* A network has the bits of its layers one after the other, which results_agree_with_float64 has compared. */
 static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, bool has_gate,
                           int kind)
 {
@@ -456,7 +456,7 @@ static void reading_gives_what_is_multiplied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_those_of_float64),
+        cmocka_unit_test(results_agree_with_float64),
         cmocka_unit_test(a_row_has_the_same_bits_anywhere),
         cmocka_unit_test(networks_have_the_bits_of_their_layers),
         cmocka_unit_test(additions_to_small_layers_are_merged),

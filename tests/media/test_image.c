@@ -35,8 +35,8 @@ static uint8_t *read_all(const char *path, int64_t *bytes)
     return data;
 }
 
-/* Compares a picture of so many pixels with Pillow's. JPEGs may differ a little, because the cosine transforms are not
- * the same, and those of four colours by the rounding of their black. */
+/* Compares a picture with Pillow's. pixels: their number. JPEGs may differ a little, because the cosine transforms are
+ * not the same. JPEGs of four colours may differ more, because black is rounded in another way. */
 static void compare(const char *path, const uint8_t *rgb, int64_t pixels)
 {
     char name[256];

@@ -227,7 +227,7 @@ static bool stops_when_due(void *user)
 static void sets_due(void *user, int64_t done, int64_t total)
 {
     late_stop *s = user;
-    if (done == total - 3) /* all kernels; then come the units together, the rows and the level */
+    if (done == total - 3) /* three parts are left: all units together, the rows and the level */
         s->due = ith_clock_seconds() + 0.5;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass of a transformer over a batch of two, which a golden file describes: latents, time steps, prompts, and what
- * diffusers makes of them. */
+/* One pass of a transformer over a batch of two. A golden file has its latents, time steps and prompts, and the output
+ * of diffusers. */
 #ifndef ITH_TESTS_GOLDEN_PASS_H
 #define ITH_TESTS_GOLDEN_PASS_H
 
@@ -23,7 +23,7 @@ typedef struct golden_pass {
     float t[PASS_BATCH];
     const float *latents;     /* [2, channels, frames, height, width] */
     const float *want;        /* the latents that diffusers computes */
-    float *result;            /* the same from golden_pass_run */
+    float *result;            /* the latents that golden_pass_run computes */
     ith_attn_options options; /* for golden_pass_run; at first ITH_ATTN_OPTIONS_INIT */
     int repeats;              /* passes with one workspace; at first 2 */
     bool watched;             /* golden_pass_run compares the stages with the file's; only for one rank */
