@@ -56,7 +56,7 @@ static void shorten(char *sentence, size_t most)
     if (length <= most)
         return;
     size_t head = most / 2, tail = length - (most - head - gap_bytes);
-    while (continues_character(sentence[head]))
+    while (head && continues_character(sentence[head]))
         head--;
     while (continues_character(sentence[tail]))
         tail++;
