@@ -136,8 +136,8 @@ static int64_t frame_of(const uint8_t *data)
 }
 
 /* JPEGs that are not damaged, but have forms that libav lacks or reads unlike libjpeg: four colours, one of which has
- * twice as many columns as the others; four colours without Adobe's segment, which libav would take for YUV; four rows of
- * brightness for one of colour, which it would interpolate in another way. */
+ * twice as many columns as the others; four colours without Adobe's segment, which libav would take for YUV; four rows
+ * of brightness for one of colour, which it would interpolate in another way. */
 static void forms_that_are_not_built_in_are_refused(void **state)
 {
     (void)state;
