@@ -120,8 +120,8 @@ static int decode(decoding *d, const uint8_t *data, int64_t bytes)
 }
 
 /* Describes the decoded frame, if it has Y, Cb and Cr with 8 bits each. Returns false for other frames. All
- * JPEGs have one range, and all WebPs the other. libav's range is not used: it comes from a comment in the JPEG, or from
- * the bit that says how VP8 limits its numbers. */
+ * JPEGs have one range, and all WebPs the other. libav's range is not used: it comes from a comment in the JPEG, or
+ * from the bit that says how VP8 limits its numbers. */
 static bool find_yuv(const decoding *d, ith_yuv *yuv)
 {
     const AVFrame *frame = d->frame;
