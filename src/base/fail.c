@@ -41,6 +41,9 @@ void ith_context_copy_sentence(ith_context *context, char sentence[ITH_ERROR_BYT
     unlock_error(context);
 }
 
+/* The most bytes that continue one character of UTF-8. A sentence may have more in a row, which are no text. */
+#define MOST_CONTINUING 3
+
 /* Whether the byte continues a character of UTF-8. */
 static bool continues_character(char byte)
 {
@@ -56,9 +59,9 @@ static void shorten(char *sentence, size_t most)
     if (length <= most)
         return;
     size_t head = most / 2, tail = length - (most - head - gap_bytes);
-    while (continues_character(sentence[head]))
+    for (int i = 0; i < MOST_CONTINUING && continues_character(sentence[head]); i++)
         head--;
-    while (continues_character(sentence[tail]))
+    for (int i = 0; i < MOST_CONTINUING && continues_character(sentence[tail]); i++)
         tail++;
     memcpy(sentence + head, gap, gap_bytes);
     memmove(sentence + head + gap_bytes, sentence + tail, length - tail + 1);
