@@ -5,8 +5,8 @@
     tools/make_picture_golden.py tests/golden/pictures tests/media/corpus
 
 For each picture, such as grey.png, the file grey.png.rgb holds its pixels [height, width, 3], upright. A picture has 24 x 40
-pixels; pictures of orientation 5 to 8 have 40 x 24, and odd_* have 23 x 39. The second folder gets broken pictures, with sizes and
-checksums that fit.
+pixels; pictures of orientation 5 to 8 have 40 x 24, and odd_* have 23 x 39. The second folder gets broken pictures, with
+sizes and checksums that fit.
 """
 import os
 import struct

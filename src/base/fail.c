@@ -41,8 +41,8 @@ void ith_context_copy_sentence(ith_context *context, char sentence[ITH_ERROR_BYT
     unlock_error(context);
 }
 
-/* The most bytes that continue a character of UTF-8. A name of a file need not be UTF-8, and may have more of them. */
-#define MOST_CONTINUED 3
+/* The most bytes that continue one character of UTF-8. A sentence may have more in a row, which are no text. */
+#define MOST_CONTINUING 3
 
 /* Whether the byte continues a character of UTF-8. */
 static bool continues_character(char byte)
@@ -59,9 +59,9 @@ static void shorten(char *sentence, size_t most)
     if (length <= most)
         return;
     size_t head = most / 2, tail = length - (most - head - gap_bytes);
-    for (int i = 0; i < MOST_CONTINUED && continues_character(sentence[head]); i++)
+    for (int i = 0; i < MOST_CONTINUING && continues_character(sentence[head]); i++)
         head--;
-    for (int i = 0; i < MOST_CONTINUED && continues_character(sentence[tail]); i++)
+    for (int i = 0; i < MOST_CONTINUING && continues_character(sentence[tail]); i++)
         tail++;
     memcpy(sentence + head, gap, gap_bytes);
     memmove(sentence + head + gap_bytes, sentence + tail, length - tail + 1);

@@ -119,13 +119,13 @@ static int decode(decoding *d, const uint8_t *data, int64_t bytes)
     return error;
 }
 
-/* Describes the decoded frame, if it has Y, Cb and Cr with 8 bits each. Returns false for other frames. The range of a
- * WebP is always the same: libav takes the bit that says how VP8 limits its numbers for one of the range. */
+/* Describes the decoded frame, if it has Y, Cb and Cr with 8 bits each. Returns false for other frames. All
+ * JPEGs have one range, and all WebPs the other. libav's range is not used: it comes from a comment in the JPEG, or
+ * from the bit that says how VP8 limits its numbers. */
 static bool find_yuv(const decoding *d, ith_yuv *yuv)
 {
     const AVFrame *frame = d->frame;
     const AVPixFmtDescriptor *format = av_pix_fmt_desc_get(frame->format);
-    const bool jpeg = d->codec->codec_id == AV_CODEC_ID_MJPEG;
     if (!format || format->nb_components < 3 || format->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL) ||
         !(format->flags & AV_PIX_FMT_FLAG_PLANAR) || format->comp[0].depth != 8)
         return false;
@@ -133,7 +133,7 @@ static bool find_yuv(const decoding *d, ith_yuv *yuv)
                      .width = frame->width,
                      .shift_y = format->log2_chroma_h,
                      .shift_x = format->log2_chroma_w,
-                     .full = jpeg && (frame->color_range == AVCOL_RANGE_JPEG || !strncmp(format->name, "yuvj", 4))};
+                     .full = d->codec->codec_id == AV_CODEC_ID_MJPEG};
     for (int i = 0; i < 3; i++)
         yuv->planes[i] = frame->data[i], yuv->strides[i] = frame->linesize[i];
     return true;

@@ -187,8 +187,9 @@ static void note_components(span file, int64_t at, colours *c)
     c->down = second & 15 ? (first & 15) / (second & 15) : 0;
 }
 
-/* Whether libav takes the colours for what they are. It takes four components without Adobe's segment for YUV with an
- * alpha channel, RGB with fewer samples of some colours for YUV, and four rows of samples for two. */
+/* Whether libav reads the colours as libjpeg does. It takes four components without Adobe's segment for YUV with an
+ * alpha channel, and RGB with fewer samples of some colours for YUV. If four rows, or more than four samples, of
+ * brightness have one of colour, it interpolates in another way. */
 static bool are_usual(const colours *c)
 {
     const uint32_t samples = c->across * c->down;

@@ -17,7 +17,7 @@ typedef struct ith_image_file {
     bool whole;            /* the file reaches its end marker, or the length in its header */
     bool complete;         /* its quantisation tables and the scans of all coefficients are there (JPEG) */
     bool agrees;           /* all parts that have its size have the same one (WebP) */
-    bool usual;            /* libav's decoders take its colours for what they are (JPEG) */
+    bool usual;            /* libav reads its colours as libjpeg does (JPEG) */
     bool animated;         /* it holds several pictures that follow one another in time */
     /* Of the first EXIF data, in a PNG of the last, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored
      * and turned by 180 degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to

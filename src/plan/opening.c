@@ -371,7 +371,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
             ith_fail(comm->context, mine, "%s", ith_context_error(context));
         ith_comm_abort(comm, mine);
     }
-    if (comm) {
+    if (ranks > 1 || (comm && !mine)) { /* one rank alone goes on after such a failure */
         status = ith_comm_end_call(comm, &claim);
         status = group_ended(context, comm, mine ? mine : status);
     }

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # Functions for the tests of the program. A test is run in tests/ with the build folder as its argument.
 set -u
-build=$(realpath "$1")
-ithaca=$build/ithaca
-model=$(realpath ../models/shapes)
-golden=$(realpath golden)
-root=$(realpath ..)
 work=$(mktemp -d)
-trap 'rm -rf "$work" "$work.failed"' EXIT
+trap 'rm -rf "$work" "$work.failed" "$work.root" "$work.build"' EXIT
+
+# plain FOLDER NAME: prints the path of a folder. Tests put paths into lists of words, so a path with spaces becomes a
+# link without: $work.NAME.
+plain() {
+    local path
+    path=$(realpath "$1")
+    case $path in *[[:space:]]*) ln -s "$path" "$work.$2" && path=$work.$2 ;; esac
+    echo "$path"
+}
+root=$(plain .. root)
+build=$(plain "$1" build)
+ithaca=$build/ithaca
+model=$root/models/shapes
+golden=$root/tests/golden
 export XDG_CACHE_HOME=$work/cache # no test reads the user's wisdom and machine description
 
 # fail WORDS...: a file remembers the failure, so that one in a subshell counts, too.

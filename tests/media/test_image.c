@@ -135,9 +135,9 @@ static int64_t frame_of(const uint8_t *data)
     return at;
 }
 
-/* JPEGs that are not damaged, but have forms that libav lacks: four colours, one of which has twice as many columns as
- * the others; four colours without Adobe's segment, which libav would take for YUV; four rows of brightness for one of
- * colour, which it would take for two. */
+/* JPEGs that are not damaged, but have forms that libav lacks or reads unlike libjpeg: four colours, one of which has
+ * twice as many columns as the others; four colours without Adobe's segment, which libav would take for YUV; four rows
+ * of brightness for one of colour, which it would interpolate in another way. */
 static void forms_that_are_not_built_in_are_refused(void **state)
 {
     (void)state;
@@ -539,6 +539,27 @@ static void limits_of_numbers_change_no_pixel(void **state)
     free(data);
 }
 
+/* libav takes the comment "CS=ITU601" of a JPEG for a range of its numbers from 16 to 235. libjpeg does not. */
+static void a_comment_changes_no_pixel(void **state)
+{
+    (void)state;
+    int64_t bytes, height, width;
+    uint8_t *rgb, *plain, *data = read_all(PICTURES "rgb.jpg", &bytes);
+    made_file file = {.bytes = 0};
+    add(&file, data, 2);
+    add(&file,
+        "\xff\xfe\0\x0c"
+        "CS=ITU601",
+        14);
+    add(&file, data + 2, bytes - 2);
+    check(context, ith_image_decode(context, "it", data, bytes, &plain, &height, &width));
+    check(context, ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width));
+    assert_memory_equal(rgb, plain, BYTES);
+    free(rgb);
+    free(plain);
+    free(data);
+}
+
 static void damaged_files_do_no_harm(void **state)
 {
     (void)state;
@@ -694,15 +715,24 @@ static void pictures_are_written_with_squares(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_those_of_pillow),      cmocka_unit_test(pictures_are_written_with_squares),
-        cmocka_unit_test(other_files_are_refused),         cmocka_unit_test(sizes_that_lie_are_refused),
-        cmocka_unit_test(orientations_are_short_numbers),  cmocka_unit_test(the_first_orientation_counts),
-        cmocka_unit_test(jfif_counts_more_than_adobe),     cmocka_unit_test(limits_of_numbers_change_no_pixel),
-        cmocka_unit_test(parts_that_disagree_are_refused), cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(pictures_cut_inside_are_refused), cmocka_unit_test(pictures_without_all_rows_are_refused),
-        cmocka_unit_test(damaged_files_do_no_harm),        cmocka_unit_test(the_end_of_a_file_is_kept),
-        cmocka_unit_test(structures_of_jpegs_are_read),    cmocka_unit_test(structures_of_webps_are_read),
-        cmocka_unit_test(found_files_do_no_harm),          cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
+                                       cmocka_unit_test(pictures_are_written_with_squares),
+                                       cmocka_unit_test(other_files_are_refused),
+                                       cmocka_unit_test(sizes_that_lie_are_refused),
+                                       cmocka_unit_test(orientations_are_short_numbers),
+                                       cmocka_unit_test(the_first_orientation_counts),
+                                       cmocka_unit_test(jfif_counts_more_than_adobe),
+                                       cmocka_unit_test(limits_of_numbers_change_no_pixel),
+                                       cmocka_unit_test(parts_that_disagree_are_refused),
+                                       cmocka_unit_test(cut_files_are_refused),
+                                       cmocka_unit_test(pictures_cut_inside_are_refused),
+                                       cmocka_unit_test(pictures_without_all_rows_are_refused),
+                                       cmocka_unit_test(a_comment_changes_no_pixel),
+                                       cmocka_unit_test(damaged_files_do_no_harm),
+                                       cmocka_unit_test(the_end_of_a_file_is_kept),
+                                       cmocka_unit_test(structures_of_jpegs_are_read),
+                                       cmocka_unit_test(structures_of_webps_are_read),
+                                       cmocka_unit_test(found_files_do_no_harm),
+                                       cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
     return cmocka_run_group_tests_name("image", tests, context_set_up, context_tear_down);
 }

@@ -78,7 +78,7 @@ fi
 client=$root/tests/tree/old_client.c
 cc -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" "$client" "${flags[@]}" -o "$work/today"
 cc -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$work/trimmed" "$client" "${flags[@]}" -o "$work/earlier"
-"$work/today" $engine >"$work/today.txt"
-"$work/earlier" $engine >"$work/earlier.txt"
+"$work/today" ${engine:+"$engine"} >"$work/today.txt"
+"$work/earlier" ${engine:+"$engine"} >"$work/earlier.txt"
 diff "$work/today.txt" "$work/earlier.txt"
 test "$(wc -l <"$work/today.txt")" -ge 3

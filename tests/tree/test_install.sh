@@ -38,16 +38,16 @@ cc "$work/shown.c" $flags -o "$work/shown"
 echo "the examples"
 engine=$(pkg-config --exists ithaca_wan && echo yes || true)
 for example in "$root"/examples/*.c; do
-    name=$(basename "$example" .c) sources=$example libraries=$flags arguments=
+    name=$(basename "$example" .c) sources=("$example") libraries=$flags arguments=()
     case $name in
     socket_*) continue ;;
     generate_on_processes)
         [ "$engine" ] || continue
-        libraries="$flags $(pkg-config --cflags --libs ithaca_wan)" arguments="$root/models/shapes 3" ;;
+        libraries="$flags $(pkg-config --cflags --libs ithaca_wan)" arguments=("$root/models/shapes" 3) ;;
     esac
-    case $name in *_on_processes) sources="$example $root/examples/socket_transport.c $root/examples/socket_meeting.c" ;; esac
-    cc -D_GNU_SOURCE -Wshadow -Wconversion $sources $libraries -lpthread -lm -o "$work/$name"
-    "$work/$name" $arguments >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
+    case $name in *_on_processes) sources+=("$root"/examples/socket_{transport,meeting}.c) ;; esac
+    cc -D_GNU_SOURCE -Wshadow -Wconversion "${sources[@]}" $libraries -lpthread -lm -o "$work/$name"
+    "$work/$name" "${arguments[@]}" >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
 done
 
 echo "the example of an engine, whose second thread cannot be started"
