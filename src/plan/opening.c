@@ -159,10 +159,10 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
 {
     float claim = 0;
     *number = 0;
-    if (mine && ith_comm_size(comm) == 1)
+    if (!comm || (mine && ith_comm_size(comm) == 1))
         return mine;
     if (ith_comm_size(comm) == 1) /* the group may have been ended */
-        return comm ? group_ended(context, comm, ith_comm_end_call(comm, &claim)) : ITH_OK;
+        return group_ended(context, comm, ith_comm_end_call(comm, &claim));
     call_record record = {.call = CALL_CREATE, .plan = comm->plans + 1};
     put_verdict(&record, context, mine);
     ith_status status = ith_comm_begin_call(comm, &record, sizeof record);

@@ -143,14 +143,14 @@ static ith_status prepare(ith_rate_scene *s, const ith_rate_request *request, in
 
 /* ---- Ticks ------------------------------------------------------------------------------------------------------ */
 
-/* Whether some work is to stop. Any of its threads asks the scene, one at a time: with more threads than processors,
- * a certain one may not run for seconds. */
+/* Whether some work is to stop. Any of its threads asks the scene, one at a time. With more threads than processors a
+ * thread may not run for seconds, so the question is not the task of one thread. */
 typedef struct rate_end {
     const ith_rate_scene *scene; /* has the function that says whether to stop */
     _Atomic double next_ask;     /* the time of the next question (ith_clock_seconds) */
     atomic_flag asking;          /* set while a thread asks */
     atomic_bool stopped;         /* whether the caller wants to stop */
-    atomic_bool done;            /* that, or the first thread has measured the work */
+    atomic_bool done;            /* the caller wants to stop, or the first thread has measured the work */
 } rate_end;
 
 /* The ticks of a thread's work. At each tick the work learns whether to stop. */

@@ -359,7 +359,7 @@ static void hosts_are_named_if_there_are_several_processes(void **state)
     temporary_remove(folder);
 }
 
-/* ---- What is refused ------------------------------------------------------------------------------------------- */
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static ith_status align_without(ith_context *own, ith_comm *comm, void *user)
 {

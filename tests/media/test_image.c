@@ -86,7 +86,7 @@ static void pixels_are_those_of_pillow(void **state)
     assert_int_equal(seen, 45);
 }
 
-/* ---- What is refused --------------------------------------------------------------------------------------------- */
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const char *path, ith_status wanted, const char *word)
 {
