@@ -124,16 +124,16 @@ launch 2 ./one_alone "$ithaca" generate "${small[@]}" --output several.gif >out 
 ITHACA_PLUGIN_PATH= expect 1 "number [01] of 2, and no transport can connect them.*$kind: not found" 2 generate "${small[@]}"
 
 # A process is killed, or the launcher gets a signal.
-# during HOW STATUSES: does HOW to a long run two seconds after both processes have begun, and expects these exit
-# statuses of its processes. A launcher may end the shell of a process before the shell notes the status.
+# during HOW STATUSES: does HOW to a long run after its first step, and expects these exit statuses of its processes. The
+# preview shows that the step is done. A launcher may end the shell of a process before the shell notes the status.
 during() {
     local run i
-    rm -f several.gif* statuses
+    rm -f several.gif* statuses begun.png
     launch_unsupervised 2 sh -c '"$@"; echo $? >>statuses' - \
-        "$ithaca" generate "${small[@]}" --steps 10000 --output several.gif --timeout 5 >out 2>err &
+        "$ithaca" generate "${small[@]}" --steps 10000 --output several.gif --preview begun.png --timeout 5 >out 2>err &
     run=$!
-    for ((i = 0; i < 600; i++)); do [ "$(pids ithaca | wc -l)" != 2 ] || break; sleep 0.1; done
-    sleep 2
+    for ((i = 0; i < 600; i++)); do [ ! -e begun.png ] || break; sleep 0.1; done
+    [ -e begun.png ] || complain "$1: no preview"
     $1
     wait $run || true
     grep -qxE "$2" <<<"$(echo $(sort -n statuses))" || complain "$1: exit statuses $(echo $(sort -n statuses)) instead of $2"
