@@ -39,8 +39,7 @@ static void fill_key(float *k, int64_t D, const float *mirrored, uint64_t *seed)
     k[0] += mirrored ? 6 : 3; /* -mirrored has -3 there */
 }
 
-/* Queries have their numbers in the second half of the axes. Those of odd rows have small numbers in the first half
- * too. */
+/* Queries have their numbers in the second half of the axes, and in odd rows small numbers in the first half too. */
 static void fill_rows(const attention_case *c, const double *bounds, float *q, float *k, float *v)
 {
     const ith_attn_problem *p = &c->problem;

@@ -31,7 +31,7 @@ close_to() {
         awk -v l2="$4" -v most="$5" 'NF != 2 { bad = 1 }
             $1 != $2 { d = $2 - $1; a += d * d; m = $1 * $1 > 1 ? sqrt($1 * $1) : 1
                        if (d > most * m || -d > most * m || d != d) bad = 1 } { b += $1 * $1 }
-            END { exit bad || NR == 0 || a > l2 * l2 * b }' || fail "$2: $3 is not that of $1"
+            END { exit bad || NR == 0 || a > l2 * l2 * b }' || fail "$2: $3 differs from $1"
 }
 
 # raw FILE: the data without the header, whose metadata says which plan it was.
@@ -286,7 +286,7 @@ make '{"q":{"dtype":"F16","shape":[1,1,1,1],"data_offsets":[0,2]},"k":{"dtype":"
 printf '\x00\x3c\x00\x40' >>"$work/in"
 for options in "" "--precision f32" "--precision bf16" "--ranks 3 --strategy ring --softmax fixed_m"; do
     expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/f16" $options
-    header "$work/f16" | jq -e '.o.dtype == "F16"' >/dev/null || fail "the type of o is not that of q"
+    header "$work/f16" | jq -e '.o.dtype == "F16"' >/dev/null || fail "o has another type than q"
     [ "$(raw "$work/f16" | tail -c 2 | od -An -t x2 | tr -d ' ')" = 3e00 ] || fail "f16 $options: $(raw "$work/f16" | od -An -t x2)"
     values "$work/f16" lse | awk '{ exit !($1 > 0.69314 && $1 < 0.69315) }' || fail "f16 $options: lse"
 done

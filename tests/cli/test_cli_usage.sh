@@ -278,7 +278,7 @@ rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"
     and .transformer.types == "bf16" and .text_encoder.types == "bf16" and .vae.tensors == 146 and .vae.bytes == 10311948)' \
     >/dev/null || fail "info --dit describes the files otherwise"
 expect 1 "spiece.model" "$ithaca" tokenize --model "$work/described" x
-# It shows the defaults with which a run would begin, those of the model's folder.
+# It shows the defaults of the model's folder, with which a run would begin.
 sed -i 's/^height: .*/height: 96/; s/^guidance: .*/guidance: [2, 1]/' "$work/described/ithaca.yaml"
 "$ithaca" info --model "$work/described" --json | jq -e '.model.defaults | .height == 96 and .width == 128 and .frames == 17 and
     .steps == 16 and .fps == 12 and .guidance == [2, 1] and .shift_source == "ithaca.yaml of the model folder"' >/dev/null ||

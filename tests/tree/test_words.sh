@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # One word has one meaning (docs/glossary.md). Words that only this project used, or that had several meanings, must not
-# come back into identifiers, comments and messages.
+# come back into identifiers, comments and messages. Tests, tools and documents, too, use nouns instead of pronouns.
 set -u
 cd "$(dirname "$0")/../.."
 [ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }
@@ -22,23 +22,31 @@ words=(
     'runs? of keys' "KV block"
     '_body\.h' "a template: *_tmpl.c"
     'unfolded|unsmoothed' "folded, smoothed"
-    '\bwhat one\b|\bso many\b|\bthat of\b|\bthose of\b' "a noun"
+    '\bso many\b' "a number, or a noun"
 )
+pronouns='\bwhat one\b|\bthat of\b|\bthose of\b'
 
 failures=0
-for place in include $(ls -d src/*/); do
-    place=${place%/}
-    for ((i = 0; i < ${#words[@]}; i += 2)); do
-        files=$(git ls-files "$place/*.c" "$place/*.h" "$place/*.cc" "$place/*.cu" "$place/*.cuh")
-        found=$(grep -nE -- "${words[i]}" $files /dev/null) && status=0 || status=$?
-        if [ $status -gt 1 ]; then
-            echo "grep cannot look for '${words[i]}' in $place"
-            failures=$((failures + 1))
-        elif [ $status = 0 ]; then
-            echo "$found"
-            echo "  instead: ${words[i + 1]}"
-            failures=$((failures + 1))
-        fi
-    done
-done
+# search WORDS INSTEAD FILE...: fails if one of these files has such a word.
+search() {
+    local words=$1 instead=$2 found status
+    shift 2
+    found=$(grep -nE -- "$words" "$@" /dev/null) && status=0 || status=$?
+    if [ $status -gt 1 ]; then
+        echo "grep cannot look for '$words'"
+        failures=$((failures + 1))
+    elif [ $status = 0 ]; then
+        echo "$found"
+        echo "  instead: $instead"
+        failures=$((failures + 1))
+    fi
+}
+
+mapfile -t sources < <(git ls-files include src | grep -E '\.(c|h|cc|cu|cuh)$')
+for ((i = 0; i < ${#words[@]}; i += 2)); do search "${words[i]}" "${words[i + 1]}" "${sources[@]}"; done
+
+# CONTRIBUTING.md and this file name the pronouns; docs/perflog.md is a record.
+mapfile -t others < <(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.sh' '*.py' '*.md' '*.yaml' |
+    grep -vxE 'CONTRIBUTING\.md|docs/perflog\.md|tests/tree/test_words\.sh')
+search "$pronouns" "a noun" "${others[@]}"
 [ "$failures" = 0 ] && echo "no word has come back" || exit 1

@@ -254,7 +254,7 @@ static void absurd_numbers_are_named(void **state)
         {T, "\"patch_size\": [\n    1,", "\"patch_size\": [\n", U, T, "patch_size"},
         {T, "\"patch_size\": [", "\"patch_size\": [], \"x\": [", U, T, "patch_size"},
         {T, "\"text_dim\": 128", "\"text_dim\": 64", F, T, "text_dim"},
-        /* possible sizes, but not those of the weights */
+        /* possible sizes, which the weights do not have */
         {T, "\"num_layers\": 6", "\"num_layers\": 7", F, "transformer/", "blocks.6."},
         {T, "\"num_layers\": 6", "\"num_layers\": 5", U, "transformer/", "blocks.5."},
         {T, "\"num_attention_heads\": 6", "\"num_attention_heads\": 5", F, "transformer/", "160"},

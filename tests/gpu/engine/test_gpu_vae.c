@@ -230,7 +230,7 @@ static void check_causal(const char *model, int64_t channels, int64_t stride)
     for (int64_t i = 0; i < 13; i++)
         equal = equal && !memcmp(part.numbers + i * frame / 3 * 2, all.numbers + i * frame + frame / 3,
                                  (size_t)(frame / 3 * 2) * sizeof(float));
-    expect(equal && part.count == 13, "%s: the rows of a band are those of whole frames", model);
+    expect(equal && part.count == 13, "%s: the rows of a band have the bits of whole frames", model);
     expect(ith_vae_decode(context, vae, four, 4, H, W, NULL, keep_frame, &stopped, NULL) == ITH_ERR_INTERRUPTED &&
                stopped.count == 2,
            "%s: the caller can stop", model);
