@@ -18,7 +18,8 @@
  *
  * Packed: panels of PANEL keys, each head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The head has two numbers:
  * whether b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b =
- * -inf, k = v = 0), and D in v^T with zeros up to a whole tile.
+ * -inf, k = 0) up to a whole tile; the rest of it is neither written nor read. D in v^T is padded with zeros up to a
+ * whole tile.
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
  *     scores          for each TILE_ROWS rows of k: a tile of s, summed over D in registers
@@ -43,13 +44,13 @@ enum {
 
 /* ---- Packing keys and values ----------------------------------------------------------------------------------- */
 
-/* Packs the keys of a panel as rows. Each store writes a full vector and may write beyond its row. Stores go in the
+/* Packs `count` keys of a panel as rows. Each store writes a full vector and may write beyond its row. Stores go in the
  * order of addresses, so the next row overwrites the excess. The excess of the last row falls into the values, which
  * are packed afterwards. */
-static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
+static void pack_keys(float *k, const ith_attn_pack *p, int64_t first, int64_t count)
 {
     int64_t D = p->head_dim;
-    for (int64_t i = 0; i < PANEL; i++, k += D) {
+    for (int64_t i = 0; i < count; i++, k += D) {
         const char *row = key_row(p, p->k, first + i);
         fetch_row(p, p->k, first + i + ROWS_AHEAD);
         fetch_row(p, p->v, first + i);
@@ -60,14 +61,14 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* Packs the values of a panel, transposed in squares of LANES keys and LANES elements. padded_dim(D) is at most D
- * rounded up to LANES, so every square has elements of v. Returns the largest magnitude of the values; NaN does not
- * count. */
-static float pack_values(float *v, const ith_attn_pack *p, int64_t first)
+/* Packs the values of `keys` keys of a panel, transposed in squares of LANES keys and LANES elements. padded_dim(D) is
+ * at most D rounded up to LANES, so every square has elements of v. Returns the largest magnitude of the values; NaN
+ * does not count. */
+static float pack_values(float *v, const ith_attn_pack *p, int64_t first, int64_t keys)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
     vec most = vec_set(0.0f);
-    for (int64_t i = 0; i < PANEL; i += LANES)
+    for (int64_t i = 0; i < keys; i += LANES)
         for (int64_t d = 0; d < padded; d += LANES) {
             vec x[LANES];
             for (int64_t n = 0; n < LANES; n++)
@@ -89,9 +90,10 @@ static void pack(const ith_attn_pack *p)
 {
     float *panel = (float *)p->packed + p->first / PANEL * panel_floats(p->head_dim);
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_floats(p->head_dim)) {
-        panel[0] = pack_biases(panel + ALIGN_FLOATS, p, first, PANEL) ? 1.0f : 0.0f;
-        pack_keys((float *)panel_keys(panel), p, first);
-        panel[1] = pack_values((float *)panel_values(panel, p->head_dim), p, first);
+        const int64_t keys = ith_min64(PANEL, p->keys - first), rows = ith_round_up(keys, TILE_ROWS);
+        panel[0] = pack_biases(panel + ALIGN_FLOATS, p, first, rows) ? 1.0f : 0.0f;
+        pack_keys((float *)panel_keys(panel), p, first, rows);
+        panel[1] = pack_values((float *)panel_values(panel, p->head_dim), p, first, keys);
     }
 }
 
