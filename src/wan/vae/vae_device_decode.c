@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoding on a device (vae_device.h): enqueues the layers of one latent frame after the other. While the device
- * computes a latent frame, the caller takes the frames of the one before. */
+ * computes a latent frame, the caller takes the frames of the latent frame before. */
 #include "vae_device.h"
 
 #include "../../base/clock.h"
@@ -319,7 +319,7 @@ static void unnormalise(const decoding *call, int64_t frame)
     }
 }
 
-/* Enqueues all layers for a latent frame. The device has finished the one before. */
+/* Enqueues all layers for a latent frame. The device has finished the latent frame before. */
 static ith_status enqueue(const decoding *call, int64_t frame)
 {
     const ith_vae_device *d = call->d;
