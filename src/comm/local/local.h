@@ -83,12 +83,8 @@ static inline ith_status ith_local_ended(const local_world *world)
     return (ith_status)atomic_load_explicit(&world->status, memory_order_acquire);
 }
 
-/* The functions of this transport. This table and the next function are in local_exchange.c. */
+/* The functions of this transport. This table is in local_exchange.c. */
 extern const ith_transport ith_local_transport;
-/* Ends the work of all ranks with a failure and its error sentence, unless it has ended already. The lock must be
- * held. */
-void ith_local_end(local_world *world, ith_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* Makes a new world (local_world) and a state for each of its ranks, which holds the rank's context. On failure the
  * error sentence is in contexts[0]. This function and the next ones are in local_group.c. */
 ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states);

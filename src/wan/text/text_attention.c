@@ -13,10 +13,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Half of the buckets are for keys after the query, the other half for keys before it. In each half, every distance
+/* Returns the bucket, 0 <= bucket < buckets, of a key at distance = (index of the key) - (index of the query).
+ *
+ * Half of the buckets are for keys after the query, the other half for keys before it. In each half, every distance
  * below buckets/4 has its own bucket. Larger distances share buckets that widen logarithmically up to max_distance,
  * where the last bucket begins. Computed in float, as in the reference. */
-int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
+static int64_t bucket_of(int64_t distance, int64_t buckets, int64_t max_distance)
 {
     int64_t half = buckets / 2, exact = half / 2;
     int64_t first = distance > 0 ? half : 0, away = distance < 0 ? -distance : distance;
@@ -59,7 +61,7 @@ ith_status ith_text_attention_open(ith_context *context, const ith_text_config *
     const ith_attn_problem problem = ith_text_attention_problem(config, a->count);
     const ith_attn_options options = options_of();
     for (int64_t i = 0; i < 2 * a->count - 1; i++)
-        a->buckets[i] = ith_text_bucket(i - (a->count - 1), config->buckets, config->max_distance);
+        a->buckets[i] = bucket_of(i - (a->count - 1), config->buckets, config->max_distance);
     return ith_plan_create(context, &problem, &options, NULL, &a->plan);
 }
 

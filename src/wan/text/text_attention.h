@@ -6,9 +6,6 @@
 #include "../../base/arena.h"
 #include "text_config.h"
 
-/* Returns the bucket, 0 <= bucket < buckets, of a key at distance = (index of the key) - (index of the query). */
-int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance);
-
 /* Arrays and plan of the text encoder's attention, for texts of one length. All layers use the same arrays. */
 typedef struct ith_text_attention {
     int64_t heads, head_dim, count;
