@@ -34,7 +34,7 @@ static void read_options(const char *path, int (*read)(const char *, ith_options
     ith_options_free(&options);
 }
 
-/* An ith_plan_take_fn. Ends the program if a predicted time is no number. */
+/* An ith_plan_candidate_fn. Ends the program if a predicted time is no number. */
 static ith_status check_plan(void *user, const ith_plan_candidate *candidate)
 {
     (void)user;

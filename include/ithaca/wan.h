@@ -307,7 +307,8 @@ typedef struct ith_generate_options {
     /* .safetensors with `noise`, of the latents' shape [channels, frames, height, width]; NULL: noise from seed */
     const char *noise_file;
     /* Rank 0 writes .safetensors with f32 `noise` and `final`, both of this shape, `latents` [steps, ...] after each
-     * step, and 8-bit `frames` [frames, height, width, 3]; with an image also what it was encoded to. NULL: no file */
+     * step, and 8-bit `frames` [frames, height, width, 3]; with an image also its latents: `condition` of a model that
+     * needs one, `first_latent` of a model to which one may be given. NULL: no file */
     const char *dump_file;
     const char *latents_file; /* rank 0 saves the latents here before it decodes them; NULL: they are not saved */
     /* A file with latents: rank 0 reads and decodes it, and nothing else is done. Not together with dump_file,

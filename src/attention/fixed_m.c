@@ -114,7 +114,7 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
 /* ---- This rank's shard: on all threads ------------------------------------------------------------------------- */
 
 /* The arguments of ith_fixed_m_prepare, and the progress of its loop over kv heads (`measure`). */
-typedef struct measured {
+typedef struct measurement {
     ith_fixed_m *f;
     const ith_queries *queries;
     const ith_shard *own;
@@ -122,11 +122,11 @@ typedef struct measured {
     int64_t first, here; /* `measure` is summing the keys of kv heads [first, first + here) */
     /* `measure` is finding distances from the mean key in kv heads [first - before, first) */
     int64_t before;
-} measured;
+} measurement;
 
 /* Fills k and v with pointers to the keys and values in piece number `piece` (PIECE rows) of a kv head, sets *bias to
  * their key_bias or NULL, and returns their number. */
-static int64_t key_piece_rows(const measured *t, int64_t kv_head, int64_t piece, const void **k, const void **v,
+static int64_t key_piece_rows(const measurement *t, int64_t kv_head, int64_t piece, const void **k, const void **v,
                               const float **bias)
 {
     int64_t head = t->f->heads.kv_first + kv_head, row = piece * PIECE;
@@ -155,7 +155,7 @@ static int64_t count_rows(const void *const *rows, int64_t count)
 
 /* Sums the keys in a piece (PIECE rows) of a kv head and finds the statistics that do not need the mean key: the number
  * of keys, the largest |v_jd|, and the kind of key_bias. k: memory of this thread for pointers to 2 PIECE rows. */
-static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t piece, const void **k)
+static void sum_piece(const measurement *t, int64_t kv_head, int64_t slot, int64_t piece, const void **k)
 {
     const ith_fixed_m *f = t->f;
     const ith_attn_problem *p = &f->setting->problem;
@@ -172,7 +172,7 @@ static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t 
 
 /* Writes the mean key of this rank's shard, and the number of keys in it, into the message that this rank sends to the
  * others (f->own). */
-static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t pieces)
+static void find_mean(const measurement *t, int64_t kv_head, int64_t slot, int64_t pieces)
 {
     const ith_fixed_m *f = t->f;
     int64_t head_dim = f->setting->problem.head_dim, count = 0;
@@ -189,7 +189,7 @@ static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t 
 
 /* Finds the largest |k_j - k'_r|^2 of the keys in a piece (PIECE rows) of a kv head. k'_r is the mean key of this
  * rank's shard, which find_mean must have written to f->own before. */
-static void measure_piece(const measured *t, int64_t kv_head, int64_t piece, const void **k)
+static void measure_piece(const measurement *t, int64_t kv_head, int64_t piece, const void **k)
 {
     const ith_fixed_m *f = t->f;
     const ith_attn_problem *p = &f->setting->problem;
@@ -200,7 +200,7 @@ static void measure_piece(const measured *t, int64_t kv_head, int64_t piece, con
 }
 
 /* Finds the largest |q_i|^2 of the queries in a piece (PIECE rows) of a query head. */
-static void measure_queries(const measured *t, int64_t head, int64_t piece, const void **q)
+static void measure_queries(const measurement *t, int64_t head, int64_t piece, const void **q)
 {
     const ith_fixed_m *f = t->f;
     const ith_attn_problem *p = &f->setting->problem;
@@ -220,7 +220,7 @@ static bool halted(const ith_fixed_m *f)
  * rows of all heads before the next PIECE rows, because rows of neighbouring heads lie on the same pages of memory. */
 static void sum_in_thread(void *user, int thread)
 {
-    const measured *t = user;
+    const measurement *t = user;
     const ith_fixed_m *f = t->f;
     const void **rows = f->rows + (int64_t)thread * 2 * PIECE;
     int64_t first, count, pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
@@ -237,7 +237,7 @@ static void sum_in_thread(void *user, int thread)
 
 static void find_means_in_thread(void *user, int thread)
 {
-    const measured *t = user;
+    const measurement *t = user;
     int64_t first, count;
     ith_share(t->here, t->f->setting->threads, thread, &first, &count);
     for (int64_t slot = first; slot < first + count && !halted(t->f); slot++)
@@ -246,7 +246,7 @@ static void find_means_in_thread(void *user, int thread)
 
 /* Measures the kv heads, a few at a time. In one iteration the threads sum the keys of these heads and compute the mean
  * keys. In the next iteration they compute the distances of the same keys from the means. */
-static void measure(measured *t)
+static void measure(measurement *t)
 {
     const ith_attn_setting *s = t->f->setting;
     int64_t all = t->f->heads.kv_heads;
@@ -262,7 +262,7 @@ static void measure(measured *t)
 
 /* Writes the largest distances, values and query norms into the message that this rank sends to the others (f->own).
  * Means and numbers of keys are in it already. */
-static void fill_message(const measured *t)
+static void fill_message(const measurement *t)
 {
     const ith_fixed_m *f = t->f;
     int64_t pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
@@ -438,7 +438,7 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
     fixed->heads = *heads;
     if (excludes_all(fixed))
         return ITH_OK;
-    measured t = {fixed, queries, own, tensors, 0, 0, 0};
+    measurement t = {fixed, queries, own, tensors, 0, 0, 0};
     measure(&t);
     if (!halted(fixed))
         fill_message(&t);
@@ -480,6 +480,14 @@ void ith_fixed_m_constants(const ith_fixed_m *fixed, double *c, double *norm_fac
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head)
 {
     return fixed->applies[head - fixed->heads.first];
+}
+
+int64_t ith_fixed_m_count(const ith_fixed_m *fixed, const ith_heads *heads)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < heads->count; i++)
+        count += ith_fixed_m_applies(fixed, heads->first + i);
+    return count;
 }
 
 void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *const *q, int64_t rows, float *m)

@@ -21,7 +21,7 @@
 #define ITH_ATTENTION_FIXED_M_H
 
 #include "../base/arena.h"
-#include "run/cpu/source.h"
+#include "source.h"
 
 /* The fixed-m softmax for some heads: statistics of their queries and keys, whether each head passes the gate, and the
  * numbers from which offsets m_i are computed. */
@@ -76,6 +76,8 @@ void ith_fixed_m_constants(const ith_fixed_m *fixed, double *c, double *norm_fac
 
 /* Whether a query head may use fixed_m, that is, passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head);
+/* The number of query heads in `heads` that may use fixed_m. */
+int64_t ith_fixed_m_count(const ith_fixed_m *fixed, const ith_heads *heads);
 /* Computes the offsets m_i of `rows` queries q of a head that may use fixed_m. The offset of a query does not depend on
  * the other queries. Any thread may call this. */
 void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *const *q, int64_t rows, float *m);

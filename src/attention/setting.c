@@ -200,9 +200,9 @@ int64_t ith_travel_bytes(const ith_attn_setting *s, ith_attn_tensor tensor)
     return dim * s->element_bytes;
 }
 
-int64_t ith_sent_row_bytes(const ith_attn_setting *s, ith_attn_tensor tensor, bool axis)
+int64_t ith_sent_row_bytes(const ith_attn_setting *s, ith_attn_tensor tensor, bool on_ulysses)
 {
-    if (axis && s->exchange == ITH_EXCHANGE_MIXED)
+    if (on_ulysses && s->exchange == ITH_EXCHANGE_MIXED)
         return s->problem.head_dim * s->element_bytes;
     return ith_travel_bytes(s, tensor);
 }

@@ -76,11 +76,12 @@ static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
     return tensor == ITH_TENSOR_K || tensor == ITH_TENSOR_V;
 }
 
-/* The bytes of one row of one head of q, k, v or o in a message (run/compress.h). Multiples of 4, except where nothing
- * is compressed. */
+/* The bytes of one row of one head of q, k, v or o in a message (run/compress.h). A compressed row has a multiple of 4
+ * bytes. */
 int64_t ith_travel_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor);
-/* The same for the ulysses axis (axis: true) or the ring. The axis of a mixed exchange uses rows in place. */
-int64_t ith_sent_row_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor, bool axis);
+/* The bytes of such a row that count as sent on the ulysses axis (on_ulysses) or on the ring. They are the same as in a
+ * message, except on the ulysses axis of a mixed exchange, where rows are used in place and never compressed. */
+int64_t ith_sent_row_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor, bool on_ulysses);
 
 /* The name of the kernel that computes. */
 static inline const char *ith_attn_kernel_name(const ith_attn_setting *setting)

@@ -98,8 +98,8 @@ void ith_context_set_connect_limit(ith_context *context, double seconds);
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
 void ith_context_drop(ith_context *context, void *block);
 /* The flight records (comm/flight.h) of the ranks of this family: a list whose elements begin with this struct and lie
- * in memory of ith_context_keep. The family frees those that are left. The first function locks the list and returns
- * the address of its head. */
+ * in memory of ith_context_keep. The family frees the records that are left. The first function locks the list and
+ * returns the address of its head. */
 typedef struct ith_kept {
     struct ith_kept *next;
 } ith_kept;

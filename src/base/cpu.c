@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the instruction sets that this machine runs, by CPUID (Intel SDM volume 2, leaves 1 and 7) or by the
- * architecture, and those among them that the environment variable ITHACA_CPU allows. */
+ * architecture, and the sets that the environment variable ITHACA_CPU allows. */
 #include "cpu.h"
 
 #include "count.h"

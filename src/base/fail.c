@@ -50,8 +50,8 @@ static bool continues_character(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* If a sentence has more than `most` bytes, leaves out its middle, which is mostly in a path: its end says what went
- * wrong. */
+/* If a sentence has more than `most` bytes, leaves out its middle, which is mostly in a path: its end names the
+ * fault. */
 static void shorten(char *sentence, size_t most)
 {
     static const char gap[] = " ... ";

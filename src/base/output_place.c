@@ -13,7 +13,7 @@
 
 #define MOST_LINKS 40     /* symbolic links behind one another, as in Linux */
 #define MOST_ATTEMPTS 100 /* names to try for the temporary file */
-#define SHORT_BYTES 100   /* of a long name in a name beside it, which is then short enough for any file system */
+#define SHORT_BYTES 100   /* a longer name is cut to this length where a prefix and a suffix are added */
 
 /* The bytes of a path up to its last '/', with it. */
 static int folder_bytes(const char *path)

@@ -35,8 +35,8 @@ int ith_output_beside(const char *target, const char *prefix, const char *suffix
 int ith_output_create(const char *target, bool folder, char partial[PATH_MAX]);
 
 /* Writes an open file or folder through to the disk, because the error of a full disk may appear only then. data_only:
- * leaves out what reading the data does not need, such as times. Returns an error number, or 0: also for a device such
- * as /dev/null and on a file system that cannot do it. */
+ * leaves out facts that a reader of the data does not need, such as times. Returns an error number, or 0: also for a
+ * device such as /dev/null and on a file system that cannot do it. */
 int ith_output_sync(int file, bool data_only);
 
 #endif

@@ -161,7 +161,7 @@ int main(int argc, char **argv)
     /* A closed pipe or a file beyond its size limit becomes an error of the write call; it must not kill a long run. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* MPICH's launcher sends this to the others when a process has died. They live on to say what has happened. */
+    /* MPICH's launcher sends this to the others when a process has died. They live on to report it. */
     signal(SIGUSR1, SIG_IGN);
     argp_program_version_hook = print_version;
     argp_err_exit_status = ITH_EXIT_USAGE;

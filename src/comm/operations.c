@@ -264,7 +264,7 @@ static bool check_time(ith_comm *comm, const ith_request *request, double since)
     return true;
 }
 
-/* Refuses a request of another communicator, and one that is gone. */
+/* Refuses a request of another communicator, and a request that is no longer in flight. */
 static ith_status check_request(ith_comm *comm, const ith_request *request)
 {
     const ith_request *first = comm->requests;

@@ -58,26 +58,20 @@ static bool has_rate(const ith_price *price, const char *kernel)
 static bool may_choose(const ith_price *price, const ith_attn_kernel *kernel)
 {
     const ith_attn_setting *s = &price->setting;
-    return kernel->supports(s->problem.dtype, s->problem.head_dim, ITH_SOFTMAX_ONLINE) &&
-           kernel->supports(s->problem.dtype, s->problem.head_dim, s->softmax) && has_rate(price, kernel->name);
+    return ith_kernel_takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax) && has_rate(price, kernel->name);
 }
 
-/* The kernel that ITH_EFFORT_ESTIMATE takes among the kernels that the machine has rates of: the first in the table
- * that pays, kernels in plain C last. NULL if the library knows none of them. */
+/* The kernel that ITH_EFFORT_ESTIMATE takes among the kernels that the machine has rates of. NULL if the library knows
+ * none of them. */
 static const ith_attn_kernel *estimate(const ith_price *price)
 {
-    const ith_attn_kernel *kernel, *first = NULL, *plain = NULL;
-    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++) {
-        if (!may_choose(price, kernel))
-            continue;
-        if (kernel->cpu == ITH_CPU_BASELINE)
-            plain = plain ? plain : kernel;
-        else if (!kernel->pays || kernel->pays(price->setting.problem.head_dim))
-            return kernel;
-        else
-            first = first ? first : kernel;
-    }
-    return first ? first : plain;
+    ith_candidates all = {.count = 0};
+    const ith_attn_kernel *kernel;
+    for (int i = 0; all.count < ITH_WISDOM_FIGURES && (kernel = ith_attn_kernel_at(i)); i++)
+        if (may_choose(price, kernel))
+            all.kernels[all.count++] = kernel;
+    ith_candidates_drop_plain(&all);
+    return all.count ? all.kernels[ith_candidates_estimate(&all, price->setting.problem.head_dim)] : NULL;
 }
 
 /* Whether a description is of this machine, as ith_machine_measure writes it. Wisdom tells about this machine alone. */
@@ -87,8 +81,8 @@ static bool is_here(const ith_price *price)
     return !strcmp(price->view->machine.name, ith_cpu_model(name, sizeof name));
 }
 
-/* Chooses the kernel that the planner would choose on the machine. If the description is of this machine, wisdom knows
- * its fastest kernel, and the description has rates of that kernel, this is the one. */
+/* Chooses the kernel that the planner would choose on the machine. This is the fastest kernel by wisdom, if the
+ * description is of this machine and has rates of that kernel; otherwise the kernel of `estimate`. */
 static ith_status choose_known(ith_price *price)
 {
     ith_attn_setting *s = &price->setting;

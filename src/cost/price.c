@@ -9,10 +9,8 @@
 
 /* ---- Loops over tasks ------------------------------------------------------------------------------------------ */
 
-enum {
-    EXACT_UNITS = 64, /* with at most this many units, ... */
-    EXACT_ROUNDS = 32 /* ... and this many tasks for each, the units' turns are followed one by one */
-};
+/* The tasks of a loop are followed one by one if there are at most this many units, and this many tasks for each. */
+enum { EXACT_UNITS = 64, EXACT_ROUNDS = 32 };
 
 /* One parallel loop over the blocks of queries of some heads (ith_sweep_tasks). */
 typedef struct attend_loop {

@@ -10,6 +10,7 @@
  * that several ranks share serves their exchanges one after another, in the order of their posts. */
 #include "simulate.h"
 
+#include "../base/random_numbers.h"
 #include "../base/size.h"
 #include "../base/trace.h"
 
@@ -20,18 +21,9 @@
 
 /* ---- Times ----------------------------------------------------------------------------------------------------- */
 
-/* Random numbers: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 static double uniform(uint64_t *state)
 {
-    return ((double)(draw(state) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(ith_random_word(state) >> 11) + 0.5) * 0x1p-53;
 }
 
 /* The first state of the random numbers of a rank. It is a random number itself, so that no rank has the numbers of
@@ -39,7 +31,7 @@ static double uniform(uint64_t *state)
 static uint64_t first_state(int64_t seed, int rank)
 {
     uint64_t state = (uint64_t)seed * 0x2545f4914f6cdd1du + (uint64_t)rank;
-    return draw(&state);
+    return ith_random_word(&state);
 }
 
 /* The time of a piece of work over its price, with the jitter that the caller wants (Box and Muller, 1958). The jitter

@@ -4,7 +4,7 @@
  * The schedules of all ranks have the same POST and WAIT steps, so ranks are walked side by side. If they are few, all
  * are walked, and each waits for its own peers. On a line (bidir) of few axes one rank of each axis is walked, and
  * waits for its neighbours. Otherwise a few ranks stand for all: the first one, which has the largest shares; the last
- * one; one in the middle of a line, which treats it differently; and those at the boundaries of the levels. Round a
+ * one; one in the middle of a line, which treats it differently; and the ranks at the boundaries of the levels. Round a
  * ring an exchange is ready when the last of them has posted it. */
 #include "walk.h"
 
@@ -17,7 +17,7 @@
 enum {
     WALKERS = 64,    /* the most ranks that are walked */
     SHORT_LINE = 32, /* axes of a line that tells the time of a longer one */
-    MIDDLES = 32     /* ranks that are tried for the one in the middle */
+    MIDDLES = 32     /* ranks among which middle_of looks for the one in the middle */
 };
 
 typedef struct model {
@@ -65,7 +65,7 @@ static double latest(const model *m)
     return time;
 }
 
-/* Some of the walked ranks wait for one another: those with the indices first, first + step, and so on. */
+/* The walked ranks with the indices first, first + step, and so on wait for one another. */
 static void meet_some(model *m, int first, int step)
 {
     double time = 0;
@@ -81,7 +81,8 @@ static void meet(model *m)
     meet_some(m, 0, 1);
 }
 
-/* The ranks of each ring wait for one another, to gather statistics; of all keys on every rank, all ranks. */
+/* The ranks of each ring wait for one another, to gather statistics. If every rank holds all keys (replicated_kv), all
+ * ranks wait for one another. */
 static void gather(model *m)
 {
     const int rings = m->together && !m->price->setting.problem.replicated_kv ? m->together : 1;
@@ -241,9 +242,9 @@ static int busiest_column(const model *m)
     return column;
 }
 
-/* Adds the last rank of the first group of each level but the widest: its hops pass over the next level. The hops of
- * the busiest column do, too. Where an axis extends beyond the group, the first rank behind the group sends other rows
- * than the last rank in it. */
+/* For each level but the widest, adds the last rank of the level's first group, because its hops pass over the next
+ * level, and the rank of the busiest column on the same axis, whose hops do too. If this axis extends beyond the group,
+ * also adds the first rank behind the group, which sends other rows than the last rank in it. */
 static void add_boundaries(model *m)
 {
     const ith_machine_view *view = m->price->view;

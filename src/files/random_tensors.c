@@ -4,6 +4,7 @@
 #include "random_tensors.h"
 
 #include "../base/dtype.h"
+#include "../base/random_numbers.h"
 #include "../base/size.h"
 #include "../kernels/unpack.h"
 #include "tensor.h"
@@ -35,15 +36,6 @@ static int64_t data_offset(void)
     return ith_round_up((int64_t)sizeof(random_tensor), 64);
 }
 
-/* splitmix64, doi:10.1145/2660193.2660195 */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_random_tensors **out)
 {
     *out = NULL;
@@ -56,7 +48,7 @@ ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_r
     uint64_t state = 1;
     t->context = context, t->type = type;
     for (int i = 0; i < PATTERN; i++)
-        t->uniform[i] = (float)(sqrt(12.0) * ((double)(next_random(&state) >> 11) * 0x1p-53 - 0.5));
+        t->uniform[i] = (float)(sqrt(12.0) * ((double)(ith_random_word(&state) >> 11) * 0x1p-53 - 0.5));
     *out = t;
     return ITH_OK;
 }
@@ -89,7 +81,7 @@ static ith_status fill_quantised(const ith_random_tensors *t, unsigned char *to,
     ith_status status = ITH_OK;
     for (int64_t begin = 0; begin < bytes && !(status = ith_context_check(t->context)); begin += PATTERN)
         for (int64_t i = begin; i < ith_min64(begin + PATTERN, bytes); i++)
-            to[i] = (unsigned char)(next_random(&state) % 0x18);
+            to[i] = (unsigned char)(ith_random_word(&state) % 0x18);
     return status;
 }
 

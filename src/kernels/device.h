@@ -6,7 +6,7 @@
  * Every function that can fail returns a status and, on failure, writes one sentence to `said`. The other functions
  * cannot fail. Functions that take a stream only enqueue work and return at once; work of one stream runs in order.
  * Sizes of tensors are in elements, unless the name says bytes. "On the device" means memory of
- * ith_device_ops.allocate, or any memory of the caller that the device can address. */
+ * ith_device_module.allocate, or any memory of the caller that the device can address. */
 #ifndef ITH_KERNELS_DEVICE_H
 #define ITH_KERNELS_DEVICE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of matrix products of a device, with which benchmarks compare what computes there. */
+/* The rate of matrix products of a device, with which benchmarks compare the rate of their own work there. */
 #ifndef ITH_KERNELS_DEVICE_RATE_H
 #define ITH_KERNELS_DEVICE_RATE_H
 

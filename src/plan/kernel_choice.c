@@ -16,9 +16,7 @@ static bool runs_here(const ith_context *context, const ith_attn_kernel *kernel)
     return ith_cpu_has(ith_context_cpu(context), kernel->cpu);
 }
 
-/* Whether a kernel takes attention of this type and size with both softmaxes that it may need: with fixed_m, heads
- * whose logits are too large are computed with the online softmax. */
-static bool takes(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+bool ith_kernel_takes(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
     return kernel->supports(dtype, head_dim, ITH_SOFTMAX_ONLINE) && kernel->supports(dtype, head_dim, softmax);
 }
@@ -26,7 +24,7 @@ static bool takes(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t head_d
 /* Whether a kernel runs here and takes the problem of a setting. */
 static bool fits(const ith_attn_setting *s, const ith_attn_kernel *kernel)
 {
-    return runs_here(s->context, kernel) && takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax);
+    return runs_here(s->context, kernel) && ith_kernel_takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax);
 }
 
 ith_status ith_head_dim_check(ith_context *context, int64_t head_dim)
@@ -72,7 +70,7 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
                         "kernel %s needs %s, which this machine lacks; kernels that would do here: %s", name,
                         ith_cpu_describe(kernel->cpu & ~ith_context_cpu(s->context), lacking, sizeof lacking), fit);
-    if (!takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax))
+    if (!ith_kernel_takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
                         "kernel %s does not take head_dim %lld in %s with softmax %s; kernels that would do here: %s",
                         name, (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype),
@@ -90,13 +88,12 @@ static ith_candidates fit_here(const ith_context *context, ith_dtype dtype, int6
     ith_candidates all = {.count = 0};
     const ith_attn_kernel *kernel;
     for (int i = 0; all.count < ITH_WISDOM_FIGURES && (kernel = ith_attn_kernel_at(i)); i++)
-        if (runs_here(context, kernel) && takes(kernel, dtype, head_dim, softmax))
+        if (runs_here(context, kernel) && ith_kernel_takes(kernel, dtype, head_dim, softmax))
             all.kernels[all.count++] = kernel;
     return all;
 }
 
-/* Removes the kernels in plain C from the candidates, unless there are no others. */
-static void drop_plain(ith_candidates *all)
+void ith_candidates_drop_plain(ith_candidates *all)
 {
     int count = 0;
     for (int i = 0; i < all->count; i++)
@@ -108,16 +105,14 @@ static void drop_plain(ith_candidates *all)
 ith_candidates ith_kernel_candidates(const ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
     ith_candidates all = fit_here(context, dtype, head_dim, softmax);
-    drop_plain(&all);
+    ith_candidates_drop_plain(&all);
     return all;
 }
 
-/* The rule of ITH_EFFORT_ESTIMATE: the first kernel in the table that pays at this head_dim; if none does, the first
- * kernel. */
-static int estimate(const ith_attn_setting *s, const ith_candidates *all)
+int ith_candidates_estimate(const ith_candidates *all, int64_t head_dim)
 {
     for (int i = 0; i < all->count; i++)
-        if (!all->kernels[i]->pays || all->kernels[i]->pays(s->problem.head_dim))
+        if (!all->kernels[i]->pays || all->kernels[i]->pays(head_dim))
             return i;
     return 0;
 }
@@ -141,10 +136,11 @@ static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_ca
 {
     ith_kernel_names names = {.count = 0};
     ith_kernel_decision decision;
-    drop_plain(&all);
+    ith_candidates_drop_plain(&all);
     for (; names.count < all.count; names.count++)
         names.names[names.count] = all.kernels[names.count]->name;
-    ith_status status = ith_kernel_decide(s, effort, &names, estimate(s, &all), measure, &decision);
+    ith_status status =
+        ith_kernel_decide(s, effort, &names, ith_candidates_estimate(&all, s->problem.head_dim), measure, &decision);
     if (status)
         return status;
     out->origin = decision.origin;

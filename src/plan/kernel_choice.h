@@ -23,6 +23,16 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);
 ith_candidates ith_kernel_candidates(const ith_context *context, ith_dtype dtype, int64_t head_dim,
                                      ith_softmax softmax);
 
+/* The rule of ITH_EFFORT_ESTIMATE, in two parts, which follow one another. The first removes the kernels in plain C
+ * from the candidates, unless there are no others. The second returns the number of the candidate that the rule
+ * chooses: the first that pays at this head_dim; if none does, 0. */
+void ith_candidates_drop_plain(ith_candidates *all);
+int ith_candidates_estimate(const ith_candidates *all, int64_t head_dim);
+
+/* Whether a kernel takes attention of this type and size with both softmaxes that it may need: with fixed_m, heads
+ * whose logits are too large are computed with the online softmax. */
+bool ith_kernel_takes(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t head_dim, ith_softmax softmax);
+
 /* Chooses the kernel of the setting. Collective over comm, which may be NULL. Rank 0 decides for all: by earlier
  * measurements (wisdom) if there are any; otherwise, with ITH_EFFORT_MEASURE, by a new measurement; otherwise by the
  * fixed rule of ITH_EFFORT_ESTIMATE. */

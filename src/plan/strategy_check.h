@@ -5,9 +5,9 @@
 
 #include "group.h"
 
-/* Checks that a plan of the problem with the mesh of `choices` can have its number of chunks. Plans that take choices
- * from wisdom fold the batch. */
+/* Checks that a plan of the problem with the mesh of `choices` can have the number of chunks of `choices`. The batch is
+ * folded, as in every plan that takes its strategy from wisdom. */
 ith_status ith_strategy_check_chunks(ith_context *context, const ith_attn_problem *problem, const ith_group *group,
-                                     const ith_plan_info *c);
+                                     const ith_plan_info *choices);
 
 #endif

@@ -79,7 +79,7 @@ static ith_status measure(search *s, const ith_attn_tiles *tiles, double seconds
     return status;
 }
 
-/* Finds the candidate with these tiles among those that were tried; NULL if there is none. */
+/* Finds the candidate with these tiles among the candidates that were tried; NULL if there is none. */
 static ith_tile_choice *find(search *s, const ith_attn_tiles *tiles)
 {
     for (int64_t i = 0; i < s->count; i++) {

@@ -20,7 +20,8 @@ static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
     shape->shard_rows = ith_max64(shape->shard_rows, step->kv.rows);
 }
 
-/* Batch entries whose chunks have every size in every buffer, first, last and between others. */
+/* With this many batch entries, which have chunks of their own, every size of chunk occurs in every buffer, and as the
+ * first chunk, the last one and one between others. More entries need no more memory. */
 enum { ENTRIES = ITH_CHUNK_BUFFERS + 2 };
 
 void ith_executor_lay_out(const ith_attn_setting *s, ith_plan_memory *memory, ith_executor *x)
@@ -119,8 +120,6 @@ static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_
         job.progress_user = &x->messages;
         ith_sweep_run(&x->sweep, &job);
     }
-    if (!status && step->last)
-        ith_sweep_count(&x->sweep, &step->heads, &x->counters);
     return status;
 }
 
@@ -132,18 +131,32 @@ static ith_status compute_on_device(ith_executor *x, const ith_step *step, const
     ith_messages_find(&x->messages, step, &queries, &shard);
     if (step->kind == ITH_STEP_OFFSETS)
         return ith_device_sweep_prepare(&x->device, step, &queries, &shard);
-    ith_status status = ith_device_sweep_run(&x->device, step, &queries, &shard, tensors);
-    if (!status && step->last)
-        ith_device_sweep_count(&x->device, &step->heads, &x->counters);
-    return status;
+    return ith_device_sweep_run(&x->device, step, &queries, &shard, tensors);
+}
+
+/* Adds the heads of a COMPUTE step to the counters: the heads that use fixed_m, and the heads that use the online
+ * softmax. */
+static void count_heads(ith_executor *x, const ith_heads *heads)
+{
+    const ith_attn_setting *s = x->setting;
+    int64_t fixed = 0;
+    if (ith_halted(s->halt))
+        return;
+    if (s->softmax == ITH_SOFTMAX_FIXED_M)
+        fixed = ith_fixed_m_count(s->device ? &x->device.fixed : &x->sweep.fixed, heads);
+    x->counters.fixed_m_heads += fixed;
+    x->counters.online_heads += heads->count - fixed;
 }
 
 static ith_status run_step(ith_executor *x, const ith_schedule *schedule, const ith_step *step,
                            const ith_attn_tensors *tensors)
 {
-    bool computes = step->kind == ITH_STEP_OFFSETS || step->kind == ITH_STEP_COMPUTE;
-    if (computes)
-        return x->setting->device ? compute_on_device(x, step, tensors) : compute(x, step, tensors);
+    if (step->kind == ITH_STEP_OFFSETS || step->kind == ITH_STEP_COMPUTE) {
+        ith_status status = x->setting->device ? compute_on_device(x, step, tensors) : compute(x, step, tensors);
+        if (!status && step->kind == ITH_STEP_COMPUTE && step->last)
+            count_heads(x, &step->heads);
+        return status;
+    }
     if (!ith_schedule_by_messages(x->setting, step->exchange))
         return ITH_OK; /* ranks read one another's memory, so there is nothing to send */
     if (step->kind == ITH_STEP_POST)

@@ -132,12 +132,10 @@ void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith
     p->used = true;
     p->in_bytes = ith_max64(p->in_bytes, bytes[0]);
     p->out_bytes = ith_max64(p->out_bytes, bytes[1]);
-    p->receive_count = ith_max64(p->receive_count, regions[0]);
-    p->send_count = ith_max64(p->send_count, regions[1]);
-    p->carried = (ith_carried_sizes){.out_bytes = ith_max64(p->carried.out_bytes, bytes[1] + lse_bytes[1]),
-                                     .in_bytes = ith_max64(p->carried.in_bytes, bytes[0] + lse_bytes[0]),
-                                     .sends = p->send_count,
-                                     .receives = p->receive_count};
+    p->most = (ith_carried_sizes){.out_bytes = ith_max64(p->most.out_bytes, bytes[1] + lse_bytes[1]),
+                                  .in_bytes = ith_max64(p->most.in_bytes, bytes[0] + lse_bytes[0]),
+                                  .sends = ith_max64(p->most.sends, regions[1]),
+                                  .receives = ith_max64(p->most.receives, regions[0])};
 }
 
 void ith_messages_lay_out(ith_messages *m, ith_plan_memory *memory)
@@ -151,16 +149,16 @@ void ith_messages_lay_out(ith_messages *m, ith_plan_memory *memory)
         }
     for (int i = 0; i < ITH_EXCHANGES; i++) {
         ith_posted *p = &m->exchanges[i];
-        arena->overflow |= p->send_count > INT32_MAX || p->receive_count > INT32_MAX;
-        p->sends = ith_arena_take(arena, p->send_count, sizeof *p->sends);
-        p->receives = ith_arena_take(arena, p->receive_count, sizeof *p->receives);
+        arena->overflow |= p->most.sends > INT32_MAX || p->most.receives > INT32_MAX;
+        p->sends = ith_arena_take(arena, p->most.sends, sizeof *p->sends);
+        p->receives = ith_arena_take(arena, p->most.receives, sizeof *p->receives);
         if (s->device && p->used)
-            ith_carrier_lay_out(&m->carrier, i, &p->carried, memory);
+            ith_carrier_lay_out(&m->carrier, i, &p->most, memory);
         if (s->compress == ITH_COMPRESS_OFF)
             continue;
         p->out = ith_arena_take(arena, p->out_bytes, 1);
         p->in = ith_arena_take(arena, p->in_bytes, 1);
-        p->restored = ith_arena_take(arena, p->receive_count, sizeof *p->restored);
+        p->restored = ith_arena_take(arena, p->most.receives, sizeof *p->restored);
     }
 }
 
@@ -252,33 +250,59 @@ static void restore(const ith_messages *m, ith_posted *p)
     p->restored_count = 0;
 }
 
-/* Whether the rows of a move travel compressed. Rows that stay on this rank and lse do not. */
-static bool is_compressed(const ith_messages *m, const ith_comm *comm, const ith_move *move)
+/* Whether a move brings rows of q, k, v or o to another rank. Only these are compressed, and count as sent. */
+static bool crosses(const ith_move *move, const ith_comm *comm)
 {
-    return m->setting->compress != ITH_COMPRESS_OFF && move->tensor != ITH_TENSOR_LSE && move->peer != comm->rank;
+    return move->tensor != ITH_TENSOR_LSE && move->peer != comm->rank;
+}
+
+/* Lists the transfers that this rank sends in a POST step, and compresses their rows if the setting says so. Returns
+ * their number. *bytes: the bytes of q, k, v and o that go to other ranks. */
+static int list_sends(ith_messages *m, const ith_posted *p, const ith_schedule *schedule, const ith_step *step,
+                      int64_t *bytes)
+{
+    int count = 0;
+    int64_t at = 0;
+    *bytes = 0;
+    for (int i = 0; i < step->moves; i++) {
+        const ith_move move = ith_schedule_move(schedule, step, true, i);
+        ith_transfer *sends = p->sends + count;
+        const int regions = list_parts(m, step, &move, true, sends);
+        count += regions;
+        if (!crosses(&move, comm_of(m, step->exchange)))
+            continue;
+        if (m->setting->compress != ITH_COMPRESS_OFF)
+            compress_sends(m, p, move.tensor, sends, regions, &at);
+        for (int n = 0; n < regions; n++)
+            *bytes += ith_region_bytes(&sends[n].region);
+    }
+    return count;
+}
+
+/* Lists the transfers that this rank receives in a POST step. Returns their number. */
+static int list_receives(const ith_messages *m, ith_posted *p, const ith_schedule *schedule, const ith_step *step)
+{
+    int count = 0;
+    int64_t at = 0;
+    for (int i = 0; i < step->moves; i++) {
+        const ith_move move = ith_schedule_move(schedule, step, false, i);
+        ith_transfer *receives = p->receives + count;
+        const int regions = list_parts(m, step, &move, false, receives);
+        count += regions;
+        if (m->setting->compress != ITH_COMPRESS_OFF && crosses(&move, comm_of(m, step->exchange)))
+            expect_compressed(m, p, move.tensor, receives, regions, &at);
+    }
+    return count;
 }
 
 ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, const ith_step *step, _Atomic int64_t *sent)
 {
     ith_posted *p = &m->exchanges[step->exchange];
     ith_comm *comm = comm_of(m, step->exchange);
-    int sends = 0, receives = 0;
-    int64_t bytes = 0, out_at = 0, in_at = 0;
+    int64_t bytes;
     if (m->status)
         return m->status;
-    for (int i = 0; i < step->moves; i++) {
-        ith_move out = ith_schedule_move(schedule, step, true, i), in = ith_schedule_move(schedule, step, false, i);
-        int regions = list_parts(m, step, &out, true, p->sends + sends);
-        if (is_compressed(m, comm, &out))
-            compress_sends(m, p, out.tensor, p->sends + sends, regions, &out_at);
-        for (int n = sends; n < sends + regions && out.tensor != ITH_TENSOR_LSE && out.peer != comm->rank; n++)
-            bytes += ith_region_bytes(&p->sends[n].region);
-        sends += regions;
-        regions = list_parts(m, step, &in, false, p->receives + receives);
-        if (is_compressed(m, comm, &in))
-            expect_compressed(m, p, in.tensor, p->receives + receives, regions, &in_at);
-        receives += regions;
-    }
+    const int sends = list_sends(m, p, schedule, step, &bytes), receives = list_receives(m, p, schedule, step);
     if (m->setting->device)
         m->status = ith_carrier_post(&m->carrier, step->exchange, comm, p->sends, sends, p->receives, receives);
     else

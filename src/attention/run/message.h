@@ -8,10 +8,9 @@
 #ifndef ITH_ATTENTION_MESSAGE_H
 #define ITH_ATTENTION_MESSAGE_H
 
-#include "../../base/arena.h"
 #include "../schedule/schedule.h"
+#include "../source.h"
 #include "compress.h"
-#include "cpu/source.h"
 #include "device/carrier.h"
 
 /* A compressed message that is to be restored when it has arrived. */
@@ -24,14 +23,13 @@ typedef struct ith_restored {
 /* The lists of transfers of one exchange of the schedule, long enough for the step with the most transfers. */
 typedef struct ith_posted {
     ith_transfer *sends, *receives;
-    int64_t send_count, receive_count; /* the largest number of transfers that any step posts */
-    ith_request *request;              /* NULL: the exchange is not under way */
-    bool used;                         /* some step posts this exchange */
-    ith_carried_sizes carried;         /* the same numbers, and bytes, for the messages of a device */
+    ith_carried_sizes most; /* the most transfers, and the most bytes, that any step posts */
+    ith_request *request;   /* NULL: the exchange is not under way */
+    bool used;              /* some step posts this exchange */
     /* The members below serve compressed messages. */
     char *out, *in;              /* messages as they travel, sent and received */
     int64_t out_bytes, in_bytes; /* the most bytes of both in any step */
-    ith_restored *restored;      /* [receive_count] */
+    ith_restored *restored;      /* [most.receives] */
     int restored_count;          /* messages of the exchange under way that are to be restored */
 } ith_posted;
 
@@ -69,7 +67,8 @@ void ith_messages_use_axis(ith_messages *messages, const ith_q_segment *q, const
 
 /* Begins an execution. To be called before the first step. */
 void ith_messages_begin(ith_messages *messages, const ith_attn_tensors *tensors, ith_plan_counters *counters);
-/* Ends an execution. Records in the trace how much of the time of exchanges was hidden by computation, from 0 to 1. */
+/* Ends an execution. Adds the error of compression to the counters, and records in the trace the share of the time of
+ * exchanges that computation has hidden, from 0 to 1. */
 void ith_messages_end(const ith_messages *messages);
 
 /* Posts the exchange of a POST step. Adds the bytes of q, k, v and o that go to other ranks to *sent. */

@@ -112,8 +112,8 @@ typedef struct ith_strategy_ops {
 /* The functions of a strategy; NULL for ITH_STRATEGY_AUTO and for unknown values. */
 const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 
-/* A setting with at most `most` batch entries, if each has chunks of its own: their steps differ in the numbers of
- * heads alone. Otherwise the setting as it is. */
+/* For walks that need not see every batch entry. If each entry has chunks of its own, the steps of two entries differ
+ * in the numbers of their heads alone: then returns the setting with at most `most` entries, otherwise as it is. */
 ith_attn_setting ith_schedule_entries(const ith_attn_setting *setting, int64_t most);
 
 /* The schedule of a rank, before its first step. The setting must live as long as the schedule. */

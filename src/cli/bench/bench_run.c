@@ -286,7 +286,7 @@ static bool run_repeat(bench_rank *r, int repeat)
     return true;
 }
 
-/* Drops what the trace holds so far. Returns false if a rank has failed. */
+/* Drops the events of the trace so far. Returns false if a rank has failed. */
 static bool restart_trace(bench_rank *r)
 {
     return meet(r, r->first ? ith_records_restart(r->bench->launch, r->context) : ITH_OK) &&

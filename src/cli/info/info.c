@@ -177,7 +177,7 @@ static bool has_name(const json_t *list, const char *name)
     return false;
 }
 
-/* The transports that there are, and those for MPI that are missing, as a JSON array [{"name", "about"}]. */
+/* The transports of this machine, and the missing transports over MPI, as a JSON array [{"name", "about"}]. */
 static json_t *list_transports(void)
 {
     static const char *const mpi[] = {"openmpi", "mpich"};

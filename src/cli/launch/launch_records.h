@@ -10,7 +10,7 @@
 /* Checks in the process of rank 0 that the files can be written, and starts the trace. Prints errors and returns an
  * exit status. */
 int ith_records_begin(const ith_launch *launch, ith_context *context);
-/* Drops what the trace of this process holds so far. To be called by one rank of the process while no rank computes,
+/* Drops the events in the trace of this process so far. To be called by one rank of the process while no rank computes,
  * and before ith_records_align. */
 ith_status ith_records_restart(const ith_launch *launch, ith_context *context);
 /* If rank 0 records a trace, the first function compares the clocks of all processes, and the second one gathers their

@@ -33,7 +33,7 @@ typedef struct ith_progress {
     int stage;                                  /* the current stage; -1 before the first */
     int64_t done, entered_at;                   /* progress of the stage: now, and when it began or was resumed */
     int64_t reached[ITH_PROGRESS_STAGES];       /* progress of each stage so far */
-    double seconds[ITH_PROGRESS_STAGES];        /* what each stage took before it was interrupted */
+    double seconds[ITH_PROGRESS_STAGES];        /* time of each stage before it was interrupted */
     int64_t gained[ITH_PROGRESS_STAGES];        /* progress of each stage in this time */
     double stage_start, last_event, last_shown; /* times: begin of the stage, last report, last display */
     int64_t last_line;                          /* the last tenth or unit of the stage for which a line was printed */

@@ -66,7 +66,7 @@ static void list_folder(const char *path, char *list, size_t bytes)
     }
 }
 
-/* Complains that no machine has this name, and lists those there are. */
+/* Complains that no machine has this name, and lists the machines that have descriptions. */
 static int complain(const char *name)
 {
     char list[1024] = "", path[PATH_MAX];

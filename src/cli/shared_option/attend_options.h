@@ -27,7 +27,7 @@ const char *ith_attend_dtype_word(int value);
  * declares its own, which take lists. */
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists);
 
-/* Appends the options that choose a plan, without those about a run: --ranks, --threads, --effort, --wisdom and the
+/* Appends the options that choose a plan, but not the options of a run: --ranks, --threads, --effort, --wisdom and the
  * options of processes. Returns the new count. */
 int ith_attend_add_choices(ith_option *table, int count, size_t offset);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints what `ithaca tune` has found, as a table or as JSON. */
+/* Prints the results of `ithaca tune`, as a table or as JSON. */
 #include "../support/json_print.h"
 #include "tune_state.h"
 

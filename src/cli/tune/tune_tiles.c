@@ -124,8 +124,8 @@ static int64_t trial_tokens(const ith_tune *t, const ith_tune_cell *cell, int64_
     return tokens;
 }
 
-/* Tries the usual tiles and the best few others in turn, and sets cell->best to those that are faster by more than the
- * noise, or to the usual ones. */
+/* Measures the usual tiles and the best few others in turn. Sets cell->best to the fastest tiles if they are faster
+ * than the usual tiles by more than the noise, otherwise to the usual tiles. */
 static int compare(ith_tune *t, ith_tune_cell *cell, const ith_tile_report *report)
 {
     const int64_t trials = report->count < MOST_TRIALS ? report->count : MOST_TRIALS;

@@ -83,7 +83,7 @@ static inline ith_status ith_local_ended(const local_world *world)
     return (ith_status)atomic_load_explicit(&world->status, memory_order_acquire);
 }
 
-/* The functions of this transport (local_exchange.c). */
+/* The functions of this transport. This table is in local_exchange.c. */
 extern const ith_transport ith_local_transport;
 /* Makes a new world (local_world) and a state for each of its ranks, which holds the rank's context. On failure the
  * error sentence is in contexts[0]. This function and the next ones are in local_group.c. */

@@ -35,8 +35,8 @@ static local_request *request_of(const local_group *group, int rank, int64_t exc
 
 /* Ends the work of all ranks with a failure and its error sentence, unless it has ended already. The lock must be
  * held. */
-static __attribute__((format(printf, 3, 4))) void end_world(local_world *world, ith_status status, const char *format,
-                                                            ...)
+__attribute__((format(printf, 3, 4))) static void end_work(local_world *world, ith_status status, const char *format,
+                                                           ...)
 {
     if (ith_local_ended(world))
         return;
@@ -65,9 +65,9 @@ static bool move(local_group *group, local_request *from, int source, local_requ
     const ith_pairs_part receives = ith_pairs_with(other->receives, other->receive_count, to->sorted, source);
     int64_t bytes = ith_pairs_walk(sends, target, receives, source, false, why, sizeof why);
     if (bytes < 0) {
-        end_world(world, ITH_ERR_ARGUMENT,
-                  "ranks %d and %d disagree about what the first sends in %s (exchange %lld of group %lld): %s",
-                  ranks[0], ranks[1], from->posted.what, (long long)from->number, (long long)group->number, why);
+        end_work(world, ITH_ERR_ARGUMENT,
+                 "ranks %d and %d disagree about what the first sends in %s (exchange %lld of group %lld): %s",
+                 ranks[0], ranks[1], from->posted.what, (long long)from->number, (long long)group->number, why);
         return false;
     }
     if (small && bytes > SMALL_BYTES)
@@ -101,9 +101,9 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     int there = group->members[peer];
     if (group->exchanges[peer] <= mine->number) {
         if (world->left[there])
-            end_world(world, ITH_ERR_ABORTED,
-                      "rank %d left while rank %d waits for it in %s (exchange %lld of group %lld)", there,
-                      self->world_rank, mine->posted.what, (long long)mine->number, (long long)group->number);
+            end_work(world, ITH_ERR_ABORTED,
+                     "rank %d left while rank %d waits for it in %s (exchange %lld of group %lld)", there,
+                     self->world_rank, mine->posted.what, (long long)mine->number, (long long)group->number);
         return false;
     }
     local_request *theirs = request_of(group, peer, mine->number);
@@ -112,17 +112,17 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     if (same)
         progress = sending ? theirs->from[self->rank] : theirs->to[self->rank];
     if (same && theirs->posted.tag != mine->posted.tag)
-        end_world(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s%s (exchange %lld of group %lld)",
-                  self->world_rank, mine->posted.what, there, theirs->posted.what,
-                  ith_pairs_difference(&mine->posted, &theirs->posted), (long long)mine->number,
-                  (long long)group->number);
+        end_work(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s%s (exchange %lld of group %lld)",
+                 self->world_rank, mine->posted.what, there, theirs->posted.what,
+                 ith_pairs_difference(&mine->posted, &theirs->posted), (long long)mine->number,
+                 (long long)group->number);
     else if (progress == LOCAL_NONE)
-        end_world(world, ITH_ERR_ARGUMENT,
-                  sending ? "rank %d sends to rank %d in %s (exchange %lld of group %lld), where that rank receives "
-                            "nothing from it: every send needs a receive"
-                          : "rank %d receives from rank %d in %s (exchange %lld of group %lld), where that rank "
-                            "sends nothing to it: every receive needs a send",
-                  self->world_rank, there, mine->posted.what, (long long)mine->number, (long long)group->number);
+        end_work(world, ITH_ERR_ARGUMENT,
+                 sending ? "rank %d sends to rank %d in %s (exchange %lld of group %lld), where that rank receives "
+                           "nothing from it: every send needs a receive"
+                         : "rank %d receives from rank %d in %s (exchange %lld of group %lld), where that rank "
+                           "sends nothing to it: every receive needs a send",
+                 self->world_rank, there, mine->posted.what, (long long)mine->number, (long long)group->number);
     if (ith_local_ended(world) || progress != LOCAL_POSTED)
         return false;
     if (sending)
@@ -275,7 +275,7 @@ static void local_abort(void *state, ith_status status, const char *sentence)
     const local_state *self = state;
     local_world *world = self->group->world;
     pthread_mutex_lock(&world->lock);
-    end_world(world, status, "%s", sentence);
+    end_work(world, status, "%s", sentence);
     ith_local_settle(self);
     pthread_mutex_unlock(&world->lock);
 }

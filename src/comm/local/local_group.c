@@ -70,7 +70,7 @@ static void world_free(local_world *world)
 }
 
 /* Makes the lock and the condition variables of a world. Returns false if the system has none left; world_free then
- * destroys the ones made. */
+ * destroys the locks and conditions that were made. */
 static bool world_init_locks(local_world *world)
 {
     if (pthread_mutex_init(&world->lock, NULL))

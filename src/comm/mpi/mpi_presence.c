@@ -163,7 +163,7 @@ static void call_process(mpi_presence *p, int process)
     n->socket = socket, n->pid = peer.pid;
 }
 
-/* Reads what a process has written. Returns false if it has failed or died. */
+/* Reads the messages of a process. Returns false if it has failed or died. */
 static bool hear_process(mpi_presence *p, int process, char *sentence, size_t bytes)
 {
     neighbour *n = &p->all[process];

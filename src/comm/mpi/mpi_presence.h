@@ -4,7 +4,7 @@
  * run and the number of the process, and keeps a connection to every other process of the run on this host. The system
  * closes the connections of a process that dies.
  *
- * Numbers are those that the launcher gave the processes. Functions accept NULL, and then do nothing. */
+ * Processes have the numbers that the launcher gave them. Functions accept NULL, and then do nothing. */
 #ifndef ITH_COMM_MPI_PRESENCE_H
 #define ITH_COMM_MPI_PRESENCE_H
 
@@ -21,8 +21,8 @@ mpi_presence *ith_mpi_presence_begin(double seconds);
 bool ith_mpi_presence_look(mpi_presence *presence, char *sentence, size_t bytes);
 /* Whether a look has found a process that refuses to connect, while all processes are alive. */
 bool ith_mpi_presence_refused(const mpi_presence *presence);
-/* Writes which processes may be to blame for a wait that took too long: those that have stopped, otherwise those that
- * have not come. heard [size]: processes that have answered by other means; NULL: none. */
+/* Writes the processes that may be to blame for a wait that took too long: the processes that have stopped; if none
+ * has, the processes that have not come. heard [size]: processes that have answered by other means; NULL: none. */
 void ith_mpi_presence_explain(mpi_presence *presence, const bool *heard, char *text, size_t bytes);
 /* Shows the other processes that this one is connected, or has failed with a sentence, and closes the socket. After a
  * failure it stays until the processes of this host know of it: at most 5 s and until the limit, but 1 s at least.

@@ -219,7 +219,7 @@ static ith_status compare_versions(const file_meeting *m)
     return ITH_OK;
 }
 
-/* Connects a watch of every process; data: the one for datagrams. */
+/* Connects a watch of every process; data: the watch for datagrams, otherwise the watch for messages. */
 static ith_status connect_watch(file_meeting *m, bool data, double end)
 {
     for (int i = 0; i < m->processes; i++)

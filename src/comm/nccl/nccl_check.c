@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* If a rank dies, or sends what another one does not take, NCCL reports an error that names no rank. The inner
+/* If a rank dies, or sends data that another rank does not take, NCCL reports an error that names no rank. The inner
  * transport has this time to find the reason. */
 #define GRACE_SECONDS 0.5
 #define NAP_SECONDS 0.005

@@ -5,9 +5,9 @@
  * memory of the host, signs of life, notices and failures; NCCL carries memory of devices and nothing else. A `world`
  * is the view that one rank has of the whole group and its sub-groups, a `state` its view of one of them.
  *
- * An exchange of device memory is two exchanges. The inner transport carries a record of what each rank sends to each
- * other one, under the same request. So both have the same numbers, and a rank that dies, stops or posts something else
- * is found as in every other exchange. NCCL carries the data (nccl_device.c). */
+ * An exchange of device memory is two exchanges. The inner transport carries records of the sizes of all transfers
+ * between ranks, under the same request. So both have the same numbers, and a rank that dies, stops or posts something
+ * else is found as in every other exchange. NCCL carries the data (nccl_device.c). */
 #ifndef ITH_COMM_NCCL_STATE_H
 #define ITH_COMM_NCCL_STATE_H
 

@@ -32,7 +32,7 @@ _Static_assert(sizeof(frame) == sizeof(watch_head) + sizeof(int32_t), "a frame a
 
 enum { SLOT = ITH_LINK_BYTES + 64 }; /* a buffer: the head ends at byte 64, where the datagram begins */
 
-/* The datagrams to another process, and those from it. Datagram n is sent from buffer n % BUFFERS. */
+/* The datagrams to another process, and the datagrams from it. Datagram n is sent from buffer n % BUFFERS. */
 typedef struct peer {
     int socket;          /* belongs to the watch; -1: none */
     int64_t begun, sent; /* numbers of datagrams: passed to `send`; taken whole by the system */

@@ -4,7 +4,7 @@
  * A link has two channels between each two processes:
  *   - Datagrams carry the data of exchanges. They may be slow, and need calls of this process to make progress.
  *   - Messages are short and carry control: signs of life, notices, failures. Any thread sends them. They never wait
- *     behind data. This channel also shows the death of a process. watch.h has such a channel.
+ *     behind data. This channel also shows the death of a process. watch.h implements it over TCP.
  *
  * Promises of a link
  *   Order      Datagrams from one process arrive whole and in the order in which they were sent; so do messages.

@@ -29,7 +29,7 @@ typedef struct ith_bench_kind {
     ith_status (*make)(void *user);         /* makes the weights and the inputs */
     ith_status (*add_stages)(void *user);   /* adds the stages to call.clock */
     ith_bench_run_fn run;                   /* one repeat */
-    void (*destroy)(void *user);            /* frees what `make` has made, as far as it came */
+    void (*destroy)(void *user);            /* frees the results of `make`, also after it has failed */
     bool takes_quantised;                   /* weights may have a quantised type */
 } ith_bench_kind;
 

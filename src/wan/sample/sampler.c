@@ -43,13 +43,14 @@ struct ith_sampler {
     ith_scheduler scheduler;
     ith_solver solver;
     int64_t steps, elements;
-    ith_arena arena;   /* memory of the arrays */
-    double *sigmas;    /* [steps + 1], rounded to f32 as in the reference; the last is 0, or equals the one before it if
-                          scheduler.stops_at_last is set */
+    ith_arena arena; /* memory of the arrays */
+    /* [steps + 1], rounded to f32 as in the reference; the last is 0, or equals the sigma before it if
+     * scheduler.stops_at_last is set */
+    double *sigmas;
     double *timesteps; /* [steps] */
     float *last;       /* UniPC: x before the latest predictor step */
-    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC's history: m[0] is the newest prediction x0, m[1] the one before; NULL
-                                           if not needed */
+    /* UniPC's history: m[0] is the newest prediction x0, m[1] the prediction before; NULL if not needed */
+    float *m[ITH_SCHEDULER_MOST_ORDER];
 };
 
 /* The coefficients of a step of UniPC:
@@ -248,7 +249,7 @@ static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
     sigmas[steps] = unipc && scheduler->stops_at_last ? sigmas[steps - 1] : 0;
 }
 
-/* Checks that each sigma, as an f32, is less than the one before it. */
+/* Checks that each sigma, as an f32, is less than the sigma before it. */
 static ith_status check_sigmas(ith_context *context, const ith_sampler *sampler, const ith_sampling *sampling)
 {
     const int64_t last = sampler->steps - (sampler->sigmas[sampler->steps] > 0 ? 1 : 0);

@@ -25,8 +25,8 @@ void ith_piece_model_add(ith_piece_model *model, const char *piece, int64_t piec
                          ith_piece_type type);
 /* How the normaliser treats spaces. */
 typedef struct ith_piece_spaces {
-    bool prefix; /* puts one before the text */
-    bool joins;  /* makes one of several, and removes those at both ends */
+    bool prefix; /* puts a space before the text */
+    bool joins;  /* makes one space of several, and removes the spaces at both ends */
 } ith_piece_spaces;
 
 /* Appends the trainer's and the normaliser's settings, which end the message. charsmap: the table of the normaliser, as

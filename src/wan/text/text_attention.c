@@ -14,6 +14,7 @@
 #include <string.h>
 
 /* Returns the bucket, 0 <= bucket < buckets, of a key at distance = (index of the key) - (index of the query).
+ *
  * Half of the buckets are for keys after the query, the other half for keys before it. In each half, every distance
  * below buckets/4 has its own bucket. Larger distances share buckets that widen logarithmically up to max_distance,
  * where the last bucket begins. Computed in float, as in the reference. */

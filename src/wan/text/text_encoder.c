@@ -82,7 +82,7 @@ static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_lay
 }
 
 /* Lists all weights of the encoder, to take, check or count them. If the file has both shared.weight and
- * encoder.embed_tokens.weight, the latter is used, as in transformers 5. */
+ * encoder.embed_tokens.weight, the second one is used, as in transformers 5. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_text_encoder *encoder = model;

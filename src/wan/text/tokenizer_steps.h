@@ -9,8 +9,8 @@
 #include <jansson.h>
 
 /* Checks that the steps do the work of SentencePiece: map characters by the table of the model, make one space of
- * several, put one before the text, write spaces as "▁", and put </s> at the end. A part that is absent or null passes.
- * root: of the tokenizer.json. path: for messages. */
+ * several, put a space before the text, write spaces as "▁", and put </s> at the end. A part that is absent or null
+ * passes. root: of the tokenizer.json. path: for messages. */
 ith_status ith_tokenizer_steps_check(ith_context *context, const char *path, const json_t *root);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Divides a text into pieces of a Unigram model (arXiv:1804.10959): into those whose scores have the largest sum.
+/* Divides a text into pieces of a Unigram model (arXiv:1804.10959), so that the sum of their scores is the largest.
  *
  * Divisions often have equal sums: "000" is "0" + "00" or "00" + "0". The rounding of the sums then decides, and
  * versions of SentencePiece round in different ways. This file rounds as the reference does. It is C++, for

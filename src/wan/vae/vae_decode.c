@@ -39,16 +39,6 @@ typedef struct decoding {
     void *user;
 } decoding;
 
-/* Computes z * std + mean for one latent frame, from [channels][frames][pixels] to [pixels][channels]. */
-static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t frames, int64_t frame, float *z)
-{
-    const ith_vae_config *config = &d->vae->config;
-    const int64_t pixels = d->work.middle.pixels;
-    for (int64_t c = 0; c < config->z_dim; c++)
-        for (int64_t i = 0; i < pixels; i++)
-            z[i * config->z_dim + c] = latents[(c * frames + frame) * pixels + i] * config->std[c] + config->mean[c];
-}
-
 /* ---- Levels ---------------------------------------------------------------------------------------------------- */
 
 static int64_t wanted_rows(const ith_vae_decoder *d)
@@ -296,7 +286,7 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     const ith_vae_decoder_level *first = &d->levels[0];
     const ith_vae_rows input = {mixed, 1, x->rows, x->width, channels, 0};
     const ith_conv_output output = {ith_vae_rows_store, x};
-    unnormalise(d, latents, frames, frame, z);
+    ith_vae_unnormalise(&d->vae->config, latents, frames, frame, work->middle.pixels, z);
     ith_status status = ith_vae_linear_apply(work, work->quant, work->middle.pixels, z, mixed);
     ith_conv_begin(&d->in->conv);
     if (!status)

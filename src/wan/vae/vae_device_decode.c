@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoding on a device (vae_device.h): enqueues the layers of one latent frame after the other. While the device
- * computes a latent frame, the caller takes the frames of the one before. */
+ * computes a latent frame, the caller takes the frames of the latent frame before. */
 #include "vae_device.h"
 
 #include "../../base/clock.h"
@@ -306,20 +306,7 @@ typedef struct decoding {
     void *user;
 } decoding;
 
-/* Computes z * std + mean for one latent frame, from [channels][frames][pixels] to [pixels][channels]. */
-static void unnormalise(const decoding *call, int64_t frame)
-{
-    const ith_vae_device *d = call->d;
-    const ith_vae_config *config = &d->vae->config;
-    const int64_t pixels = d->height * d->width, channels = config->z_dim;
-    for (int64_t c = 0; c < channels; c++) {
-        const float *from = call->latents + (c * call->frames + frame) * pixels;
-        for (int64_t i = 0; i < pixels; i++)
-            d->pinned_z[i * channels + c] = from[i] * config->std[c] + config->mean[c];
-    }
-}
-
-/* Enqueues all layers for a latent frame. The device has finished the one before. */
+/* Enqueues all layers for a latent frame. The device has finished the latent frame before. */
 static ith_status enqueue(const decoding *call, int64_t frame)
 {
     const ith_vae_device *d = call->d;
@@ -327,7 +314,7 @@ static ith_status enqueue(const decoding *call, int64_t frame)
     char said[ITH_DEVICE_SENTENCE] = "";
     int64_t frames = 1;
     flow f;
-    unnormalise(call, frame);
+    ith_vae_unnormalise(&d->vae->config, call->latents, call->frames, frame, d->height * d->width, d->pinned_z);
     ith_status status =
         ith_device_check(d->context, d->use->module->copy(d->stream, d->z, d->pinned_z, bytes, said), said);
     if (!status)

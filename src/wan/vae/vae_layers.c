@@ -18,6 +18,17 @@
 #define STRIP_PIXELS 512   /* the least pixels of a strip for each thread: a block of a convolution */
 #define LEAST_PIXELS 2048  /* the least pixels of a strip */
 
+void ith_vae_unnormalise(const ith_vae_config *config, const float *latents, int64_t frames, int64_t frame,
+                         int64_t pixels, float *z)
+{
+    const int64_t channels = config->z_dim;
+    for (int64_t c = 0; c < channels; c++) {
+        const float *from = latents + (c * frames + frame) * pixels;
+        for (int64_t i = 0; i < pixels; i++)
+            z[i * channels + c] = from[i] * config->std[c] + config->mean[c];
+    }
+}
+
 /* ---- Adding layers --------------------------------------------------------------------------------------------- */
 
 int64_t ith_vae_strip(int64_t height, int64_t width)

@@ -102,6 +102,10 @@ typedef struct ith_vae_work {
     double operations, operations_done; /* operations of all convolutions: for the latent frame, and done so far */
 } ith_vae_work;
 
+/* Computes z = latents * std + mean for latent frame `frame`. latents: [z_dim, frames, pixels]; z: [pixels, z_dim]. */
+void ith_vae_unnormalise(const ith_vae_config *config, const float *latents, int64_t frames, int64_t frame,
+                         int64_t pixels, float *z);
+
 /* Appends a convolution over pictures of this size to the list of layers. Its input comes in strips of at most `strip`
  * rows. times: number of times it is computed for each latent frame after the first. pairs: whether its frames come in
  * pairs. */

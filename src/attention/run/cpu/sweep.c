@@ -300,8 +300,8 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
     b->call.first = false;
 }
 
-/* Whether a query may attend to some key: to one before the end of the keys that neither key_bias nor the mask hides.
- * n: the query head. number: the number of the query in the whole sequence. */
+/* Whether a query has a key to attend to: a key before the end that kv_lengths sets, which neither key_bias nor the
+ * mask hides. n: the query head. number: the number of the query in the whole sequence. */
 static bool has_key(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number)
 {
     const ith_attn_problem *p = &s->problem;
@@ -321,7 +321,8 @@ static bool has_key(const ith_attn_setting *s, const ith_attn_tensors *tensors, 
 }
 
 /* Writes o = 0 and lse = -inf of queries that have no key to attend to. Kernels may give NaN there if the query has NaN
- * or infinity, because absent keys are packed as zeros. Keys of every shard count, so this follows the last call. */
+ * or infinity, because absent keys are packed as zeros. To be called after the kernel call for the last shard: the keys
+ * of every shard count. */
 static void clear_rows_without_keys(const ith_sweep *s, const ith_attn_tensors *tensors, query_block *b)
 {
     const size_t bytes = (size_t)(s->setting->problem.head_dim * s->setting->element_bytes);
@@ -414,10 +415,11 @@ static void count_packed(const ith_sweep *s, const ith_sweep_job *job)
     for (int i = 0; i < job->shard_count; i++) {
         const ith_shard *shard = &job->shards[i];
         int64_t rows = 0;
-        for (int64_t n = 0; shard->sent && n < job->heads.kv_heads; n++)
+        if (!shard->sent)
+            continue;
+        for (int64_t n = 0; n < job->heads.kv_heads; n++)
             rows += ith_shard_keys(s->setting, shard, job->tensors, job->heads.kv_first + n);
-        if (shard->sent)
-            atomic_fetch_add(shard->sent, 2 * rows * p->head_dim * s->setting->element_bytes);
+        atomic_fetch_add(shard->sent, 2 * rows * p->head_dim * s->setting->element_bytes);
     }
 }
 
@@ -433,16 +435,4 @@ void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
             ith_parallel(s->context, s->threads, pack_in_thread, &r);
         ith_parallel(s->context, s->threads, attend_in_thread, &r);
     }
-}
-
-void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters)
-{
-    int64_t fixed = 0;
-    if (ith_halted(sweep->setting->halt))
-        return;
-    for (int64_t n = heads->first; sweep->setting->softmax == ITH_SOFTMAX_FIXED_M && n < heads->first + heads->count;
-         n++)
-        fixed += ith_fixed_m_applies(&sweep->fixed, n);
-    counters->fixed_m_heads += fixed;
-    counters->online_heads += heads->count - fixed;
 }

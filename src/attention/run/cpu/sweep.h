@@ -84,7 +84,5 @@ void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job);
 /* Computes the attention of a job's queries to its shards. If a job's only shard is not packed yet, it is packed
  * first. */
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
-/* Adds the number of heads that use fixed_m, and the number that use the online softmax, to the counters. */
-void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
 
 #endif

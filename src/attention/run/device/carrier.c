@@ -103,18 +103,13 @@ ith_status ith_carrier_sync(ith_carrier *c, struct ith_device_stream *stream)
 
 /* ---- Posting --------------------------------------------------------------------------------------------------- */
 
-static ith_region run_of(char *data, int64_t bytes)
-{
-    return (ith_region){.data = data, .count = {1, 1}, .bytes = bytes};
-}
-
 /* Gives each region that is sent a place in device_out, and returns the bytes that are used. */
 static int64_t place_sends(ith_carried *x, const ith_transfer *sends, int64_t count)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < count; i++) {
         const int64_t bytes = ith_region_bytes(&sends[i].region);
-        x->gather[i] = (ith_region_pair){.target = run_of(x->device_out + at, bytes), .source = sends[i].region};
+        x->gather[i] = (ith_region_pair){.target = ith_region_of(x->device_out + at, bytes), .source = sends[i].region};
         at += padded(bytes);
     }
     return at;
@@ -137,10 +132,10 @@ static int64_t place_receives(const ith_carrier *c, ith_carried *x, const ith_tr
                 own++;
             from = x->gather[own++].target.data;
         } else {
-            receives[kept++] = (ith_transfer){receive.peer, run_of(arriving + at, bytes)};
+            receives[kept++] = (ith_transfer){receive.peer, ith_region_of(arriving + at, bytes)};
             at += padded(bytes);
         }
-        x->scatter[i] = (ith_region_pair){.target = receive.region, .source = run_of(from, bytes)};
+        x->scatter[i] = (ith_region_pair){.target = receive.region, .source = ith_region_of(from, bytes)};
     }
     x->in_used = at;
     return kept;
@@ -155,8 +150,8 @@ static int64_t place_messages(const ith_carrier *c, const ith_carried *x, ith_tr
         const ith_region *message = &x->gather[i].target;
         const int64_t at = (char *)message->data - x->device_out;
         if (sends[i].peer != x->comm->rank)
-            sends[kept++] =
-                (ith_transfer){sends[i].peer, run_of((c->direct ? x->device_out : x->pinned_out) + at, message->bytes)};
+            sends[kept++] = (ith_transfer){
+                sends[i].peer, ith_region_of((c->direct ? x->device_out : x->pinned_out) + at, message->bytes)};
     }
     return kept;
 }

@@ -12,16 +12,10 @@
 #ifndef ITH_ATTENTION_CARRIER_H
 #define ITH_ATTENTION_CARRIER_H
 
-#include "../../../base/arena.h"
 #include "../../schedule/schedule.h"
+#include "../plan_memory.h"
 
 #define ITH_CARRIER_ALIGNMENT 16 /* messages begin at multiples of this many bytes */
-
-/* The memory of a plan: of the host, of the device, and of the host for copies from and to the device (pinned). Plans
- * on the processor use only the first kind. */
-typedef struct ith_plan_memory {
-    ith_arena host, device, pinned;
-} ith_plan_memory;
 
 /* The sizes of an exchange's messages, and of its lists: the most of any step. */
 typedef struct ith_carried_sizes {

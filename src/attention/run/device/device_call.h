@@ -3,7 +3,7 @@
 #ifndef ITH_ATTENTION_DEVICE_CALL_H
 #define ITH_ATTENTION_DEVICE_CALL_H
 
-#include "../cpu/source.h"
+#include "../../source.h"
 
 /* Whether keys and values are packed before a kernel reads them: absent keys become zeros then. */
 static inline bool ith_device_packs(const ith_attn_setting *setting)

@@ -94,16 +94,11 @@ void ith_device_sweep_close(ith_device_sweep *s)
 
 /* ---- The beginning and the end of an execution ----------------------------------------------------------------- */
 
-/* Copies a small array to the device, in the order of the stream. */
-static ith_status upload(const ith_device_sweep *s, void *on_device, const void *pinned, int64_t bytes)
+/* Enqueues a copy to the device or from it, in the stream that computes. */
+static ith_status copy(const ith_device_sweep *s, void *to, const void *from, int64_t bytes)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
-    return check(s, module_of(s)->copy(s->compute, on_device, pinned, bytes, said), said);
-}
-
-static ith_status download(const ith_device_sweep *s, void *pinned, const void *on_device, int64_t bytes)
-{
-    return upload(s, pinned, on_device, bytes);
+    return check(s, module_of(s)->copy(s->compute, to, from, bytes, said), said);
 }
 
 /* Brings the numbers of keys of every shard to the device. */
@@ -122,7 +117,7 @@ static ith_status upload_lengths(const ith_device_sweep *s, const ith_attn_tenso
             s->pinned.keys[shard * p->batch + b] = (int32_t)ith_max64(keys, 0);
         }
     }
-    return upload(s, s->on_device.keys, s->pinned.keys, set->ring * p->batch * (int64_t)sizeof(int32_t));
+    return copy(s, s->on_device.keys, s->pinned.keys, set->ring * p->batch * (int64_t)sizeof(int32_t));
 }
 
 ith_status ith_device_sweep_begin(ith_device_sweep *s, const ith_attn_tensors *tensors)
@@ -143,7 +138,7 @@ ith_status ith_device_sweep_begin(ith_device_sweep *s, const ith_attn_tensors *t
     status = upload_lengths(s, tensors);
     if (!status && p->has_key_bias) {
         memcpy(s->pinned.key_bias, tensors->key_bias, (size_t)bias_bytes);
-        status = upload(s, s->on_device.key_bias, s->pinned.key_bias, bias_bytes);
+        status = copy(s, s->on_device.key_bias, s->pinned.key_bias, bias_bytes);
     }
     return status;
 }
@@ -221,13 +216,13 @@ static ith_status measure(ith_device_sweep *s, const ith_step *step, const ith_q
         status = module_of(s)->query_stats(s->compute, &q, said);
     status = check(s, status, said);
     if (!status)
-        status = download(s, s->pinned.own_means, s->on_device.own_means,
-                          h->kv_heads * p->head_dim * (int64_t)sizeof(float));
+        status =
+            copy(s, s->pinned.own_means, s->on_device.own_means, h->kv_heads * p->head_dim * (int64_t)sizeof(float));
     if (!status)
-        status = download(s, s->pinned.stats, s->on_device.stats,
-                          h->kv_heads * ITH_DEVICE_KEY_STATS * (int64_t)sizeof(float));
+        status =
+            copy(s, s->pinned.stats, s->on_device.stats, h->kv_heads * ITH_DEVICE_KEY_STATS * (int64_t)sizeof(float));
     if (!status)
-        status = download(s, s->pinned.squares, s->on_device.squares, h->count * (int64_t)sizeof(float));
+        status = copy(s, s->pinned.squares, s->on_device.squares, h->count * (int64_t)sizeof(float));
     return status ? status : ith_carrier_sync(s->carrier, s->compute);
 }
 
@@ -241,9 +236,9 @@ static ith_status compute_offsets(ith_device_sweep *s, const ith_step *step, con
     char said[ITH_DEVICE_SENTENCE] = "";
     memcpy(s->pinned.means, s->fixed.means, (size_t)mean_bytes);
     memcpy(s->pinned.bounds, s->fixed.bounds, (size_t)bound_bytes);
-    ith_status status = upload(s, s->on_device.means, s->pinned.means, mean_bytes);
+    ith_status status = copy(s, s->on_device.means, s->pinned.means, mean_bytes);
     if (!status)
-        status = upload(s, s->on_device.bounds, s->pinned.bounds, bound_bytes);
+        status = copy(s, s->on_device.bounds, s->pinned.bounds, bound_bytes);
     ith_device_offsets offsets = {.dtype = p->dtype,
                                   .head_dim = p->head_dim,
                                   .first = h->first,
@@ -274,7 +269,7 @@ ith_status ith_device_sweep_prepare(ith_device_sweep *s, const ith_step *step, c
     for (int64_t i = 0; !status && i < step->heads.count; i++)
         s->pinned.fixed[i] = ith_fixed_m_applies(&s->fixed, step->heads.first + i);
     if (!status)
-        status = upload(s, s->on_device.fixed, s->pinned.fixed, step->heads.count);
+        status = copy(s, s->on_device.fixed, s->pinned.fixed, step->heads.count);
     if (!status && measures)
         status = compute_offsets(s, step, queries);
     ith_trace_end(s->setting->context, traced, "offsets", "compute");
@@ -300,15 +295,6 @@ static ith_status pack(ith_device_sweep *s, const ith_step *step, const ith_shar
                                      .key_bias_stride = p->kv_len,
                                      .to = to};
     return check(s, module_of(s)->pack(s->compute, &request, said), said);
-}
-
-/* The number of heads of a step that use fixed_m. */
-static int64_t fixed_heads(const ith_device_sweep *s, const ith_heads *heads)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; s->setting->softmax == ITH_SOFTMAX_FIXED_M && i < heads->count; i++)
-        count += ith_fixed_m_applies(&s->fixed, heads->first + i);
-    return count;
 }
 
 /* The address of the mask's entry for the first query and the first key of a step, in its first head. */
@@ -351,7 +337,7 @@ ith_status ith_device_sweep_run(ith_device_sweep *s, const ith_step *step, const
                                 const ith_shard *shard, const ith_attn_tensors *tensors)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
-    const int64_t fixed = fixed_heads(s, &step->heads);
+    const int64_t fixed = s->setting->softmax == ITH_SOFTMAX_FIXED_M ? ith_fixed_m_count(&s->fixed, &step->heads) : 0;
     ith_status status = ITH_OK;
     if (step->heads.count == 0 || queries->rows == 0)
         return ITH_OK;
@@ -369,21 +355,12 @@ ith_status ith_device_sweep_run(ith_device_sweep *s, const ith_step *step, const
     return status;
 }
 
-void ith_device_sweep_count(const ith_device_sweep *s, const ith_heads *heads, ith_plan_counters *counters)
-{
-    const int64_t fixed = fixed_heads(s, heads);
-    if (ith_halted(s->setting->halt))
-        return;
-    counters->fixed_m_heads += fixed;
-    counters->online_heads += heads->count - fixed;
-}
-
 ith_status ith_device_sweep_read(ith_device_sweep *s, void *stream, const char *mask, int64_t bytes, const char **out)
 {
     char said[ITH_DEVICE_SENTENCE] = "";
     *out = s->mask_piece;
     ith_status status = check(s, module_of(s)->wait_for_foreign(s->compute, stream, said), said);
     if (!status)
-        status = download(s, s->mask_piece, mask, bytes);
+        status = copy(s, s->mask_piece, mask, bytes);
     return status ? status : ith_carrier_sync(s->carrier, s->compute);
 }

@@ -62,8 +62,6 @@ ith_status ith_device_sweep_run(ith_device_sweep *sweep, const ith_step *step, c
 ith_status ith_device_sweep_end(ith_device_sweep *sweep);
 /* Tells the device to skip the work that has not begun. user: an ith_device_sweep. */
 void ith_device_sweep_halt(void *user);
-/* Adds the numbers of heads with each softmax to the counters. */
-void ith_device_sweep_count(const ith_device_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
 /* Brings at most ITH_DEVICE_PIECE_BYTES bytes of the mask to the host, and sets *out to them. stream: the caller's. */
 ith_status ith_device_sweep_read(ith_device_sweep *sweep, void *stream, const char *mask, int64_t bytes,
                                  const char **out);

@@ -54,7 +54,7 @@ typedef struct work {
     float *sum_target;
     int64_t width;      /* number of queries of the job to which `sum` belongs */
     float v_unit;       /* the factor of `sum` that undoes the scaling of v (panel_head.v_unit) */
-    unsigned mode;      /* what vec_flush_begin returned; small values are added in the mode before */
+    unsigned mode;      /* the mode before vec_flush_begin, in which small values are added */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
     /* next_unit computes the probabilities of the pending job in `units` small units of work, of which `unit` are done.
      * The units are spread evenly over `products` calls of multiply: credit grows by `units` with each call, and

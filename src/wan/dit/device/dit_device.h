@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An expert on a device: its weights, which the ranks of a process share, and what each rank has there. The expert's
- * ith_dit stays the source of the weights, and computes the time embedding and the prompts' keys on the processor.
+/* An expert on a device: its weights, which the ranks of a process share, and the memory of each rank there. The
+ * expert's ith_dit stays the source of the weights, and computes the time embedding and the prompts' keys on the
+ * processor.
  *
  * If the device lacks room for all layers, some are streamed: their weights lie in pinned memory of the host, and every
- * pass copies them, one after the other, to one of two places of the rank on the device (dit_slots.c). They lie evenly
+ * pass copies them, one after the other, to one of two slots of the rank on the device (dit_slots.c). They lie evenly
  * among the other layers, so that each copy has the time of several layers.
  *
  * Matrices, activations, q, k, v and o are bf16 or f32, as the expert's number types say. The residual stream x, the
@@ -25,7 +26,7 @@ static inline void *ith_device_take(ith_arena *arena, int64_t count, int64_t siz
     return ith_arena_take(arena, ith_round_up(bytes, 256), 1);
 }
 
-enum { ITH_DIT_SLOTS = 2 }; /* places of a rank on the device for streamed layers */
+enum { ITH_DIT_SLOTS = 2 }; /* slots of a rank on the device for streamed layers */
 
 /* A linear layer on the device. */
 typedef struct ith_device_matrix {
@@ -64,13 +65,13 @@ static inline bool ith_dit_is_streamed(int64_t count, int64_t streamed, int64_t 
     return ith_dit_streamed_before(count, streamed, index + 1) > ith_dit_streamed_before(count, streamed, index);
 }
 
-/* The places of a rank on the device for streamed layers: while one is used, the next layer arrives in the other. */
+/* The slots of a rank on the device for streamed layers: while one is used, the next layer arrives in the other. */
 typedef struct ith_dit_slots {
     void *memory;
-    struct ith_device_stream *streams[ITH_DIT_SLOTS]; /* the copies to each place; they wait for no other copy */
+    struct ith_device_stream *streams[ITH_DIT_SLOTS]; /* the copies to each slot; they wait for no other copy */
     ith_dit_device_layer layers[ITH_DIT_SLOTS];
     int64_t holds[ITH_DIT_SLOTS]; /* the number of the layer that is there or arrives; -1: none */
-    int next;                     /* the place of the next streamed layer */
+    int next;                     /* the slot of the next streamed layer */
 } ith_dit_slots;
 
 /* The stream and the arrays of a rank's passes. Arrays of the device, unless they are called pinned. */
@@ -107,7 +108,7 @@ int64_t ith_dit_device_layer_bytes(const ith_dit *dit);
 /* Lays out the weights of a layer in memory of the device, or of the host. */
 void ith_dit_device_lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer);
 
-/* Makes the places for streamed layers; does nothing if the expert has none. After a failure, too, the caller calls
+/* Makes the slots for streamed layers; does nothing if the expert has none. After a failure, too, the caller calls
  * ith_dit_slots_free. */
 ith_status ith_dit_slots_create(ith_context *context, const ith_dit *dit, ith_dit_slots *slots);
 void ith_dit_slots_free(const ith_device_use *use, ith_dit_slots *slots);

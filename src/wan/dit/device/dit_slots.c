@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings streamed layers to the device (dit_device.h). A rank has two places there, which take turns. When the rank's
+/* Brings streamed layers to the device (dit_device.h). A rank has two slots there, which take turns. When the rank's
  * stream is given the work of a streamed layer, the copy of the next one begins: after all work that the stream has
- * until then, because that includes the last use of the other place. */
+ * until then, because that includes the last use of the other slot. */
 #include "../../../base/context.h"
 #include "dit_device.h"
 
@@ -33,20 +33,20 @@ void ith_dit_slots_free(const ith_device_use *use, ith_dit_slots *slots)
     use->module->release(use->device, slots->memory);
 }
 
-/* Begins to copy a layer to a place, unless it is there. */
-static ith_status fill(const ith_dit_device *device, ith_dit_space *space, int place, int64_t index, char *said)
+/* Begins to copy a layer to a slot, unless it is there. */
+static ith_status fill(const ith_dit_device *device, ith_dit_space *space, int slot, int64_t index, char *said)
 {
     const ith_device_module *module = device->use->module;
     ith_dit_slots *slots = &space->slots;
     const int64_t number = ith_dit_streamed_before(device->count, device->streamed, index);
-    if (slots->holds[place] == index)
+    if (slots->holds[slot] == index)
         return ITH_OK;
-    ith_status status = module->wait_for(slots->streams[place], space->stream, said);
+    ith_status status = module->wait_for(slots->streams[slot], space->stream, said);
     if (!status)
-        status = module->copy(slots->streams[place], (char *)slots->memory + place * device->layer_bytes,
+        status = module->copy(slots->streams[slot], (char *)slots->memory + slot * device->layer_bytes,
                               device->pinned + number * device->layer_bytes, device->layer_bytes, said);
     if (!status)
-        slots->holds[place] = index;
+        slots->holds[slot] = index;
     return status;
 }
 
@@ -63,15 +63,15 @@ ith_status ith_dit_slots_turn(ith_context *context, const ith_dit_device *device
 {
     char said[ITH_DEVICE_SENTENCE] = "";
     ith_dit_slots *slots = &space->slots;
-    const int place = slots->next;
+    const int slot = slots->next;
     if (!ith_dit_is_streamed(device->count, device->streamed, index))
         return ITH_OK;
-    ith_status status = fill(device, space, place, index, said);
+    ith_status status = fill(device, space, slot, index, said);
     if (!status)
-        status = device->use->module->wait_for(space->stream, slots->streams[place], said);
+        status = device->use->module->wait_for(space->stream, slots->streams[slot], said);
     if (!status)
-        status = fill(device, space, 1 - place, next_streamed(device, index), said);
-    slots->next = 1 - place;
+        status = fill(device, space, 1 - slot, next_streamed(device, index), said);
+    slots->next = 1 - slot;
     return ith_device_check(context, status, said);
 }
 

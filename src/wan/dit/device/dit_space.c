@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes what a rank has on a device: its buffers, a stream, and the tables of RoPE. */
+/* Makes the parts of an expert on a device that belong to one rank: its buffers, a stream, and the tables of RoPE. */
 #include "../../../base/context.h"
 #include "../../../base/size.h"
 #include "dit_device.h"

@@ -5,7 +5,7 @@
 #ifndef ITH_ATTENTION_SOURCE_H
 #define ITH_ATTENTION_SOURCE_H
 
-#include "../../setting.h"
+#include "setting.h"
 
 /* A segment of queries: queries that follow one another in the sequence and lie in one array, and the memory for their
  * outputs. */

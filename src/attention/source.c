@@ -2,7 +2,7 @@
 /* Pointers to rows of queries, keys and values that lie in several separate arrays, called segments (source.h). */
 #include "source.h"
 
-#include "../../../base/size.h"
+#include "../base/size.h"
 
 #include <math.h>
 #include <string.h>
