@@ -47,6 +47,6 @@ ith_cost simulated(bed *b, int ranks)
 
 void near(double found, double expected)
 {
-    if (fabs(found - expected) > 1e-9 * fabs(expected))
+    if (!(fabs(found - expected) <= 1e-9 * fabs(expected)))
         fail_msg("%.12g, and expected %.12g", found, expected);
 }
