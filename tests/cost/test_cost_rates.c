@@ -81,6 +81,35 @@ static void each_tile_counts(void **state)
     }
 }
 
+static ith_plan_info info_of(bed *b)
+{
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    if (ith_plan_cost(b->context, &b->problem, &b->options, &b->machine, 1, &info, NULL))
+        fail_msg("%s", ith_context_error(b->context));
+    return info;
+}
+
+/* A kernel that the library lacks has the tiles that the options set, otherwise the tiles of its row, and whole
+ * sequences where the row has none. No tile is longer than the sequence, or empty. */
+static void a_foreign_kernel_has_the_tiles_of_its_row(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    assert_int_equal(info_of(&b).block_q, 256);
+    b.options.block_q = 100, b.options.block_kv = 2 * LENGTH;
+    assert_int_equal(info_of(&b).block_q, 100);
+    assert_int_equal(info_of(&b).block_kv, LENGTH);
+    b.options.block_q = b.options.block_kv = b.rate.block_q = b.rate.block_kv = 0;
+    b.problem.q_len = LENGTH / 2;
+    assert_int_equal(info_of(&b).block_q, LENGTH / 2);
+    assert_int_equal(info_of(&b).block_kv, LENGTH);
+    b.problem.q_len = b.problem.kv_len = 0;
+    assert_int_equal(info_of(&b).block_q, 1);
+    assert_int_equal(info_of(&b).block_kv, 1);
+    ith_context_destroy(&b.context);
+}
+
 /* Rates of another type do not count, however near they are otherwise. */
 static void rates_are_of_the_type(void **state)
 {
@@ -125,9 +154,7 @@ static void the_kernel_is_the_first_that_pays(void **state)
         }
         b.machine.attention = rows, b.machine.attention_count = 2;
         b.problem.dtype = cases[i].dtype, b.problem.head_dim = cases[i].head_dim;
-        ith_plan_info info = ITH_PLAN_INFO_INIT;
-        if (ith_plan_cost(b.context, &b.problem, &b.options, &b.machine, 1, &info, NULL))
-            fail_msg("%s", ith_context_error(b.context));
+        const ith_plan_info info = info_of(&b);
         assert_string_equal(info.kernel, cases[i].chosen);
         assert_true(info.block_q > 1);
         ith_context_destroy(&b.context);
@@ -141,6 +168,7 @@ int main(void)
         cmocka_unit_test(equally_near_rates_and_units),
         cmocka_unit_test(the_nearest_row_counts),
         cmocka_unit_test(each_tile_counts),
+        cmocka_unit_test(a_foreign_kernel_has_the_tiles_of_its_row),
         cmocka_unit_test(rates_are_of_the_type),
 #if defined(__x86_64__)
         cmocka_unit_test(the_kernel_is_the_first_that_pays),
