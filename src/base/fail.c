@@ -128,7 +128,7 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     char line[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    print(line, sizeof line - 1, format, arguments);
     va_end(arguments);
     ith_replace_controls(line);
     context->log(context->log_user, level, line);

@@ -89,7 +89,7 @@ double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t 
     double product = 4 * keys * (double)p->head_dim / (rates->gflops * 1e9);
     double calls = blocks * rates->call_seconds / (double)(rates->block_q ? rates->block_q : block);
     double row = (product + calls) / price->unit_rate, seconds = 0;
-    if (heads->count == 0 || q_rows == 0)
+    if (heads->count == 0)
         return 0;
     attend_loop loop = {.q_rows = q_rows, .block_q = block, .blocks = ith_div_up(q_rows, block), .row_seconds = row};
     int64_t groups = ith_div_up(heads->kv_heads, heads_together(price, heads->kv_heads, q_rows));

@@ -85,6 +85,96 @@ static void long_sentences_may_be_no_text(void **state)
     ith_context_destroy(&context);
 }
 
+/* If both the place of a failure and its reason are long, the message has the ends of both. */
+static void long_places_and_reasons_keep_their_ends(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    char place[ITH_ERROR_BYTES * 2], reason[ITH_ERROR_BYTES];
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    memset(place, 'p', sizeof place);
+    memset(reason, 'r', sizeof reason);
+    strcpy(place + sizeof place - sizeof "/last", "/last");
+    for (size_t bytes = 500; bytes < 900; bytes++) {
+        strcpy(reason + bytes - strlen("no disk"), "no disk");
+        ith_fail(context, ITH_ERR_IO, "%s", reason);
+        ith_fail_in(context, ITH_ERR_IO, "%s", place);
+        const char *sentence = ith_context_error(context);
+        assert_non_null(strstr(sentence, "/last ... "));
+        assert_string_equal(sentence + strlen(sentence) - strlen("rno disk"), "rno disk");
+        assert_int_equal(strlen(sentence), 900);
+        memset(reason + bytes - strlen("no disk"), 'r', strlen("no disk") + 1);
+    }
+    ith_context_destroy(&context);
+}
+
+/* A sentence may be made from the one before. */
+static void a_sentence_continues_the_one_before(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_fail(context, ITH_ERR_IO, "no disk");
+    ith_fail(context, ITH_ERR_IO, "step %d: %s, %s", 7, ith_context_error(context), ith_context_error(context));
+    assert_string_equal(ith_context_error(context), "step 7: no disk, no disk");
+    ith_context_destroy(&context);
+}
+
+/* The lines of a log. */
+typedef struct log_lines {
+    int count;
+    ith_log_level level;
+    char last[ITH_ERROR_BYTES];
+} log_lines;
+
+static void take_line(void *user, ith_log_level level, const char *line)
+{
+    log_lines *lines = user;
+    lines->count++;
+    lines->level = level;
+    strcpy(lines->last, line);
+}
+
+/* The log has the lines of its level and of more important levels, without characters that a terminal obeys. */
+static void the_log_has_lines_of_its_level(void **state)
+{
+    (void)state;
+    for (int most = ITH_LOG_ERROR; most <= ITH_LOG_DEBUG; most++) {
+        log_lines lines = {.count = 0};
+        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+        ith_context *context = NULL;
+        options.log = take_line, options.log_user = &lines, options.log_level = (ith_log_level)most;
+        assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+        lines.count = 0;
+        for (int level = ITH_LOG_DEBUG; level >= ITH_LOG_ERROR; level--)
+            ith_log(context, (ith_log_level)level, "line %d of a\x1b[b", level);
+        assert_int_equal(lines.count, most + 1);
+        assert_int_equal(lines.level, ITH_LOG_ERROR);
+        assert_string_equal(lines.last, "line 0 of a?[b");
+        ith_context_destroy(&context);
+    }
+}
+
+/* A line about a long path has the beginning of the path, its end and the reason. */
+static void long_lines_of_the_log_lose_their_middle(void **state)
+{
+    (void)state;
+    log_lines lines = {.count = 0};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *context = NULL;
+    char path[PATH_MAX] = "/first";
+    options.log = take_line, options.log_user = &lines;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    memset(path + strlen(path), 'x', sizeof path - strlen(path) - 1);
+    strcpy(path + sizeof path - sizeof "/last", "/last");
+    ith_log(context, ITH_LOG_ERROR, "%s: %s", path, "no disk");
+    assert_ptr_equal(strstr(lines.last, "/first"), lines.last);
+    assert_non_null(strstr(lines.last, " ... "));
+    assert_non_null(strstr(lines.last, "/last: no disk"));
+    assert_int_equal(strlen(lines.last), ITH_ERROR_BYTES - 1);
+    ith_context_destroy(&context);
+}
+
 static void failures_keep_their_sentence(void **state)
 {
     (void)state;
@@ -277,6 +367,10 @@ int main(void)
         cmocka_unit_test(failures_keep_their_sentence),
         cmocka_unit_test(long_sentences_lose_their_middle),
         cmocka_unit_test(long_sentences_may_be_no_text),
+        cmocka_unit_test(long_places_and_reasons_keep_their_ends),
+        cmocka_unit_test(a_sentence_continues_the_one_before),
+        cmocka_unit_test(the_log_has_lines_of_its_level),
+        cmocka_unit_test(long_lines_of_the_log_lose_their_middle),
         cmocka_unit_test(memory_is_counted_over_clones),
         cmocka_unit_test(an_allocator_may_refuse),
         cmocka_unit_test(sixteen_bits_round_to_even),

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost of plans compared with the equations of docs/cost.md, which are computed here for even shares. */
+#include "support/cost_bed.h"
 #include "support/small_stack.h"
-
-#include <ithaca/cost.h>
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,61 +11,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-/* A machine of devices on one link, with one kernel. Copies and packing take no time unless a test sets them. */
-typedef struct bed {
-    ith_context *context;
-    ith_machine machine;
-    ith_machine_level level;
-    ith_machine_attention rate;
-    ith_attn_problem problem;
-    ith_attn_options options;
-} bed;
-
-enum { HEADS = 16, DIM = 128, LENGTH = 8192, BYTES = 2 };
-
-static void make_bed(bed *b)
-{
-    *b = (bed){.machine = ITH_MACHINE_INIT,
-               .level = ITH_MACHINE_LEVEL_INIT,
-               .rate = ITH_MACHINE_ATTENTION_INIT,
-               .problem = ITH_ATTN_PROBLEM_INIT,
-               .options = ITH_ATTN_OPTIONS_INIT};
-    assert_int_equal(ith_context_create(NULL, &b->context), ITH_OK);
-    strcpy(b->rate.kernel, "flash");
-    b->rate.head_dim = DIM, b->rate.gflops = 1000, b->rate.block_q = 256, b->rate.block_kv = 256;
-    b->level.bytes_per_second = 1e9, b->level.latency_seconds = 1e-4;
-    b->machine.host_units = 64, b->machine.rank_units = 1;
-    b->machine.levels = &b->level, b->machine.level_count = 1;
-    b->machine.attention = &b->rate, b->machine.attention_count = 1;
-    b->problem.heads = HEADS, b->problem.head_dim = DIM, b->problem.q_len = b->problem.kv_len = LENGTH;
-    b->problem.dtype = ITH_BF16;
-}
-
-static ith_cost cost_of(bed *b, int ranks)
-{
-    ith_cost cost = ITH_COST_INIT;
-    ith_status status = ith_plan_cost(b->context, &b->problem, &b->options, &b->machine, ranks, NULL, &cost);
-    if (status)
-        fail_msg("%s", ith_context_error(b->context));
-    return cost;
-}
-
-static ith_cost simulated(bed *b, int ranks)
-{
-    ith_cost cost = ITH_COST_INIT;
-    if (ith_plan_simulate(b->context, &b->problem, &b->options, &b->machine, ranks, NULL, NULL, &cost))
-        fail_msg("%s", ith_context_error(b->context));
-    return cost;
-}
-
-static void near(double found, double expected)
-{
-    if (fabs(found - expected) > 1e-9 * fabs(expected))
-        fail_msg("%.12g, and expected %.12g", found, expected);
-}
-
-static const double compute_all = 4.0 * LENGTH * LENGTH * DIM * HEADS / 1e12;
 
 static void test_single(void **state)
 {
@@ -111,6 +55,43 @@ static void test_compression(void **state)
     near(cost_of(&b, 2).copy_seconds, 2 * numbers * (4 + 2) / 1e9);
     b.options.compress = ITH_COMPRESS_OFF;
     near(cost_of(&b, 2).copy_seconds, 0);
+    ith_context_destroy(&b.context);
+}
+
+/* Of five heads the first of four ranks has two. In shares of the rows of one head of a tensor, it sends 3 x 3 and
+ * receives 3 x 6 as inputs, and sends 6 and receives 3 as outputs; the other ranks send 3 x 4 as inputs. So the inputs
+ * travel when the others have compressed theirs, and nobody sends outputs later than the first rank. */
+static void test_compression_of_uneven_shares(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    const double numbers = (double)LENGTH / 4 * DIM, rows = numbers * (4 + 2) / 1e10, link = numbers * 2 / 1e9;
+    b.problem.heads = 5, b.problem.dtype = b.rate.dtype = ITH_F32;
+    b.machine.row_bytes_per_second = 1e10;
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1, b.options.compress = ITH_COMPRESS_BF16;
+    const ith_cost cost = cost_of(&b, 4);
+    near(cost.copy_seconds, (9 + 18 + 6 + 3) * rows);
+    near(cost.seconds,
+         (12 + 18 + 6 + 3) * rows + (18 + 6) * link + 2e-4 + 2 * compute_all / HEADS + cost.start_seconds);
+    near(simulated(&b, 4).seconds, cost.seconds);
+    ith_context_destroy(&b.context);
+}
+
+/* With 8 bits a row and head of v takes its numbers and a scale, and q, k and o of f32 take half of their bytes. Rows
+ * of bf16 are copied. */
+static void test_compression_to_8_bits(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    const double vectors = (double)LENGTH / 2 * HEADS; /* of a tensor of a rank */
+    b.machine.row_bytes_per_second = 1e9;
+    b.options.strategy = ITH_STRATEGY_RING, b.options.compress = ITH_COMPRESS_8BIT;
+    near(cost_of(&b, 2).copy_seconds, 2 * vectors * (2 * 256 + 256 + 132) / 1e9);
+    b.problem.dtype = b.rate.dtype = ITH_F32;
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
+    near(cost_of(&b, 2).copy_seconds, 2 * vectors / 2 * (3 * (512 + 256) + 512 + 132) / 1e9);
     ith_context_destroy(&b.context);
 }
 
@@ -202,6 +183,8 @@ static void test_levels(void **state)
     near(cost_of(&b, 8).seconds, 4 * inside + 2e-4 + compute_all / 32 + 3 * (2 * shard / 2e7 + 1e-3) + 2e-3);
     levels[0].ranks = 1; /* a card for each rank */
     near(cost_of(&b, 8).seconds, 4 * shard / 2 / 2 / 2e7 + 2e-3 + compute_all / 32 + 3 * (shard / 2e7 + 1e-3) + 2e-3);
+    levels[1].group_bytes_per_second = 1e12; /* it has room for more than its rank can send */
+    near(cost_of(&b, 8).seconds, 4 * shard / 2 / 2 / 4e7 + 2e-3 + compute_all / 32 + 3 * (shard / 4e7 + 1e-3) + 2e-3);
     ith_context_destroy(&b.context);
 }
 
@@ -274,19 +257,21 @@ static void test_even_heads(void **state)
     ith_context_destroy(&b.context);
 }
 
-/* A mesh that the options leave open has an axis that divides the heads: by the fixed rule it would be 9 of 26 heads.
- * Where every rank has all keys, nothing is exchanged. */
+/* A mesh that the options leave open has an axis that divides the heads and the ranks: by the fixed rule it would be 9
+ * of 26 or of 16 heads. Where every rank has all keys, nothing is exchanged. */
 static void test_even_heads_of_an_open_mesh(void **state)
 {
     (void)state;
     bed b;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     make_bed(&b);
-    b.problem.heads = b.problem.kv_heads = 26, b.machine.even_heads = 1;
-    for (int strategy = ITH_STRATEGY_AUTO; strategy <= ITH_STRATEGY_ULYSSES_RING; strategy++) {
+    b.machine.even_heads = 1;
+    for (int i = 0; i < 2 * (ITH_STRATEGY_ULYSSES_RING + 1); i++) {
+        const ith_strategy strategy = (ith_strategy)(i / 2);
+        b.problem.heads = b.problem.kv_heads = i % 2 ? 16 : 26;
         if (strategy == ITH_STRATEGY_SINGLE || strategy == ITH_STRATEGY_ULYSSES)
             continue;
-        b.options.strategy = (ith_strategy)strategy;
+        b.options.strategy = strategy;
         assert_int_equal(ith_plan_cost(b.context, &b.problem, &b.options, &b.machine, 18, &info, NULL), ITH_OK);
         assert_int_equal(info.ulysses, strategy == ITH_STRATEGY_RING ? 1 : 2);
         assert_int_equal(info.ulysses * info.ring, 18);
@@ -437,6 +422,22 @@ static void test_calls_of_other_blocks(void **state)
     b.options.block_q = 64;
     near(cost_of(&b, 1).compute_seconds, before);
     ith_context_destroy(&b.context);
+}
+
+/* A shard without keys takes a call too: of three keys on four ranks each block of queries attends four times. */
+static void test_calls_without_keys(void **state)
+{
+    (void)state;
+    for (int by_messages = 0; by_messages < 2; by_messages++) {
+        bed b;
+        make_bed(&b);
+        b.problem.kv_len = 3, b.level.shares_memory = !by_messages;
+        b.rate.call_seconds = 1e-3;
+        b.options.strategy = ITH_STRATEGY_RING;
+        const double keys = compute_all / LENGTH * 3 / 4, blocks = HEADS * LENGTH / 4 / 256;
+        near(cost_of(&b, 4).compute_seconds, keys + 4 * blocks * 1e-3);
+        ith_context_destroy(&b.context);
+    }
 }
 
 /* If each unit has half of its rate while all compute, all work takes twice as long. */
@@ -660,26 +661,6 @@ static void test_no_offsets_with_an_additive_mask(void **state)
     ith_context_destroy(&b.context);
 }
 
-/* Of rates that are equally near to a plan the highest counts. Without options ranks have at least one unit. */
-static void test_rates_and_units(void **state)
-{
-    (void)state;
-    bed b;
-    make_bed(&b);
-    ith_machine_attention rates[3] = {b.rate, b.rate, b.rate};
-    b.machine.attention = rates, b.machine.attention_count = 3;
-    for (int fastest = 0; fastest < 3; fastest++) {
-        for (int i = 0; i < 3; i++)
-            rates[i].gflops = i == fastest ? 1000 : 100;
-        near(cost_of(&b, 1).seconds, compute_all);
-    }
-    b.level.shares_memory = true, b.level.latency_seconds = 0;
-    b.machine.rank_units = 0, b.machine.host_units = 2;
-    b.options.strategy = ITH_STRATEGY_ULYSSES;
-    near(cost_of(&b, 4).seconds, compute_all / 2);
-    ith_context_destroy(&b.context);
-}
-
 /* ---- Stack ----------------------------------------------------------------------------------------------------- */
 
 /* An ith_plan_candidate_fn. */
@@ -720,6 +701,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),
                                        cmocka_unit_test(test_ulysses),
                                        cmocka_unit_test(test_compression),
+                                       cmocka_unit_test(test_compression_of_uneven_shares),
+                                       cmocka_unit_test(test_compression_to_8_bits),
                                        cmocka_unit_test(test_ring),
                                        cmocka_unit_test(test_ulysses_ring),
                                        cmocka_unit_test(test_chunks),
@@ -734,6 +717,7 @@ int main(void)
                                        cmocka_unit_test(test_a_short_block),
                                        cmocka_unit_test(test_many_tasks),
                                        cmocka_unit_test(test_calls_of_other_blocks),
+                                       cmocka_unit_test(test_calls_without_keys),
                                        cmocka_unit_test(test_busy_units),
                                        cmocka_unit_test(test_partial_results),
                                        cmocka_unit_test(test_meetings),
@@ -744,7 +728,6 @@ int main(void)
                                        cmocka_unit_test(test_few_heads),
                                        cmocka_unit_test(test_chunks_with_different_kv_heads),
                                        cmocka_unit_test(test_no_offsets_with_an_additive_mask),
-                                       cmocka_unit_test(test_rates_and_units),
                                        cmocka_unit_test(test_small_stack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static void price(scene *s, int ranks)
 
 static void near(double a, double b, double tolerance, const char *what)
 {
-    if (fabs(a - b) > tolerance * fmax(fabs(a), fabs(b)))
+    if (!(fabs(a - b) <= tolerance * fmax(fabs(a), fabs(b))))
         fail_msg("%s: %.12g and %.12g", what, a, b);
 }
 

@@ -239,7 +239,7 @@ static void check_numbers(const product *p, const float *out)
             plain_error += (t.plain - t.sum) * (t.plain - t.sum);
             rounding += t.squares * (double)(p->steps + 4) * 0x1p-48;
         }
-    if (sqrt(error) > 2 * sqrt(plain_error) + sqrt(rounding))
+    if (!(sqrt(error) <= 2 * sqrt(plain_error) + sqrt(rounding)))
         fail_msg("%s: %lld x %lld x %lld, %s: the error is %.3g, and %.3g of a plain sum", p->kernel->name,
                  (long long)p->rows, (long long)p->columns, (long long)p->steps, ith_dtype_name(p->dtype), sqrt(error),
                  sqrt(plain_error));

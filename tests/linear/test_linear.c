@@ -2,6 +2,7 @@
 /* Linear layers and feed-forward networks are compared with sums in float64. A row has the same bits at any place and
  * with any number of threads. Every row and every number passes through the caller's functions once. */
 #include "kernels/rowops.h"
+#include "support/compare.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
 #include "support/guarded.h"
@@ -59,7 +60,7 @@ static double worst_error(int64_t rows, int64_t in, int64_t out, const float *x,
                 sum += term;
                 size += fabs(term);
             }
-            worst = fmax(worst, fabs(sum - (double)y[i * out + j]) / size);
+            worst = larger_error(worst, fabs(sum - (double)y[i * out + j]) / size);
         }
     free(x64), free(w64);
     return worst;

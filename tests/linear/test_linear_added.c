@@ -5,6 +5,7 @@
 #include "kernels/product.h"
 #include "kernels/rowops.h"
 #include "linear/linear_set.h"
+#include "support/compare.h"
 #include "support/engine/added_layer.h"
 #include "support/engine/kinds.h"
 #include "support/memory.h"
@@ -98,7 +99,7 @@ static double worst_error(const added_layer *s, int64_t rows, const float *x, co
                     !is_merged_into(s, n, j))
                     add64(s, n, x + i * s->in, j, kind, &sum, &size);
             const double most = allowed(kind, merged) * (size + fabs((double)s->bias[j]));
-            worst = fmax(worst, fabs(sum - (double)y[i * s->out + j]) / most);
+            worst = larger_error(worst, fabs(sum - (double)y[i * s->out + j]) / most);
         }
     }
     free(row);

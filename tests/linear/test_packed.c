@@ -2,6 +2,7 @@
 /* Linear layers whose weights have quantised types (kernels/unpack.h) give the bits of layers with the unpacked numbers
  * as f32, and are compared with float64. test_unpack.c compares the unpacked numbers with a reference. */
 #include "kernels/unpack.h"
+#include "support/compare.h"
 #include "support/engine/kinds.h"
 #include "support/engine/one_layer.h"
 #include "support/memory.h"
@@ -109,7 +110,7 @@ static double worst_error(const matrix *matrices, int64_t in, int64_t out, const
                     operand_value(x[i * in + k], kind) * operand_value(matrices[n].numbers[row * in + k], kind);
                 sum += term, size += fabs(term);
             }
-            worst = fmax(worst, size > 0 ? fabs(sum - (double)y[i * out + j]) / size : 0);
+            worst = larger_error(worst, size > 0 ? fabs(sum - (double)y[i * out + j]) / size : 0);
         }
     return worst;
 }

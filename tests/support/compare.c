@@ -16,3 +16,8 @@ double relative_l2(const float *x, const float *y, int64_t count)
         return difference == 0 ? 0 : INFINITY;
     return sqrt(difference / norm);
 }
+
+double larger_error(double one, double other)
+{
+    return isnan(one) || one > other ? one : other;
+}

@@ -7,5 +7,7 @@
 
 /* |x - y| / |y|, in double; 0 for two empty or two zero arrays; NaN anywhere gives NaN. */
 double relative_l2(const float *x, const float *y, int64_t count);
+/* The larger of two errors; NaN if one of them is NaN, which fmax would leave out. */
+double larger_error(double one, double other);
 
 #endif

@@ -73,7 +73,7 @@ void expect_mean(sample *s)
 {
     double mean = (double)(s->kv_length - 1) / 2;
     for (int64_t i = 0; i < s->length * s->heads * s->dim; i++) {
-        if (fabs((double)s->o[i] - mean) > 1e-4 * mean)
+        if (!(fabs((double)s->o[i] - mean) <= 1e-4 * mean))
             fail_msg("o[%lld] is %g, not %g", (long long)i, (double)s->o[i], mean);
         s->o[i] = UNTOUCHED;
     }

@@ -26,8 +26,8 @@ static double latents_error(const golden_run *run, const ith_tensor_file *dump)
     int64_t count = golden->bytes / 4 / golden->shape[0];
     double worst = 0;
     for (int64_t step = 0; step < golden->shape[0]; step++)
-        worst = fmax(worst, relative_l2((const float *)ours->data + step * count,
-                                        (const float *)golden->data + step * count, count));
+        worst = larger_error(worst, relative_l2((const float *)ours->data + step * count,
+                                                (const float *)golden->data + step * count, count));
     return worst;
 }
 

@@ -38,8 +38,8 @@ static double worst_step(const ith_tensor_file *dump, const ith_tensor_file *gol
     const int64_t count = golden->bytes / 4 / golden->shape[0];
     double worst = 0;
     for (int64_t step = 0; step < golden->shape[0]; step++)
-        worst = fmax(worst, relative_l2((const float *)ours->data + step * count,
-                                        (const float *)golden->data + step * count, count));
+        worst = larger_error(worst, relative_l2((const float *)ours->data + step * count,
+                                                (const float *)golden->data + step * count, count));
     return worst;
 }
 

@@ -153,44 +153,58 @@ static void a_decoder_is_enough(void **state)
 #define IMAGE_SIDE 64
 #define IMAGE_LATENTS (IMAGE_SIDE / 16)
 
-/* The first latent frame of every preview. */
-typedef struct first_frames {
-    uint8_t rgb[3][IMAGE_LATENTS * IMAGE_LATENTS * 3];
-    int64_t count;
-} first_frames;
+#define IMAGE_FRAMES 3
 
-static ith_status take_first_frame(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width)
+typedef struct image_previews {
+    uint8_t whole[3][IMAGE_LATENTS * IMAGE_FRAMES * IMAGE_LATENTS * 3];
+    uint8_t first[3][IMAGE_LATENTS * IMAGE_LATENTS * 3]; /* the first latent frame of each of them */
+    int64_t count;
+} image_previews;
+
+static ith_status take_image_preview(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width)
 {
-    first_frames *f = user;
+    image_previews *p = user;
     (void)step;
+    assert_int_equal(height, IMAGE_LATENTS);
+    assert_int_equal(width, IMAGE_FRAMES * IMAGE_LATENTS);
+    memcpy(p->whole[p->count], rgb, sizeof p->whole[0]);
     for (int64_t row = 0; row < height; row++)
-        memcpy(f->rgb[f->count] + row * IMAGE_LATENTS * 3, rgb + row * width * 3, IMAGE_LATENTS * 3);
-    f->count++;
+        memcpy(p->first[p->count] + row * IMAGE_LATENTS * 3, rgb + row * width * 3, IMAGE_LATENTS * 3);
+    p->count++;
     return ITH_OK;
 }
 
-/* The latents of a TI2V model's image are known from the first step on, in the results of all ranks. */
+/* The latents of a TI2V model's image are known from the first step on, in the results of all ranks, and leave the
+ * other frames as they are. */
 static void an_image_is_in_every_preview(void **state)
 {
     (void)state;
+    static const struct {
+        int ranks;
+        ith_cfg cfg;
+    } ways[] = {{1, ITH_CFG_BATCH}, {2, ITH_CFG_PARALLEL}, {2, ITH_CFG_BATCH}, {3, ITH_CFG_SEQUENTIAL}};
+    enum { WAYS = sizeof ways / sizeof *ways };
     static uint8_t pixels[IMAGE_SIDE * IMAGE_SIDE * 3];
     for (int64_t i = 0; i < IMAGE_SIDE * IMAGE_SIDE * 3; i++)
         pixels[i] = (uint8_t)(i / 3 % IMAGE_SIDE < IMAGE_SIDE / 2 ? 230 : 20);
     const ith_image image = {sizeof image, pixels, IMAGE_SIDE, IMAGE_SIDE};
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
     ith_pipeline *from_image = NULL;
     check(context, ith_pipeline_open(context, "golden/ti2v/model", &from_image));
-    first_frames all[2][2] = {0}; /* [solver][0: one rank, 1: two ranks with cfg parallel] */
-    for (int run = 0; run < 4; run++) {
-        first_frames *f = &all[run / 2][run % 2];
+    image_previews all[2][WAYS] = {0}; /* [solver] */
+    attention.strategy = ITH_STRATEGY_ULYSSES;
+    for (int run = 0; run < 2 * WAYS; run++) {
+        image_previews *p = &all[run / WAYS][run % WAYS];
         ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
         options.prompt = "a", options.frames = 9, options.height = options.width = IMAGE_SIDE, options.steps = 3;
-        options.solver = run / 2 ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
-        options.cfg = run % 2 ? ITH_CFG_PARALLEL : ITH_CFG_BATCH, options.precision = ITH_PRECISION_F32;
-        options.image = &image, options.on_preview = take_first_frame, options.preview_every = 1, options.user = f;
-        check(context, engine_generate(context, from_image, run % 2 ? 2 : 1, &options, NULL));
-        assert_int_equal(f->count, 3);
+        options.solver = run / WAYS ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        options.cfg = ways[run % WAYS].cfg, options.precision = ITH_PRECISION_F32, options.attention = &attention;
+        options.image = &image, options.on_preview = take_image_preview, options.preview_every = 1, options.user = p;
+        check(context, engine_generate(context, from_image, ways[run % WAYS].ranks, &options, NULL));
+        assert_int_equal(p->count, 3);
+        assert_memory_equal(p->whole, all[run / WAYS][0].whole, sizeof p->whole);
         for (int step = 0; step < 3; step++)
-            assert_memory_equal(f->rgb[step], all[0][0].rgb[0], sizeof f->rgb[0]);
+            assert_memory_equal(p->first[step], all[0][0].first[0], sizeof p->first[0]);
     }
     ith_pipeline_close(&from_image);
 }

@@ -277,6 +277,26 @@ static void illegal_bands_are_refused(void **state)
     ith_context_destroy(&context);
 }
 
+static void illegal_sizes_are_refused(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {1, 16385, 1}, {1, 1, 16385}};
+    ith_context *context = new_context();
+    ith_vae *vae = NULL;
+    float *latents = calloc(16 * 16385, sizeof *latents);
+    frames none = {NULL, 0, 0, -1};
+    assert_int_equal(open_vae(context, MODEL, ITH_VAE_DECODER, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(
+            ith_vae_decode(context, vae, latents, sizes[i][0], sizes[i][1], sizes[i][2], NULL, keep_frame, &none, NULL),
+            ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "cannot be decoded; sides must be from 1 to 16384"));
+    }
+    ith_vae_free(context, &vae);
+    free(latents);
+    ith_context_destroy(&context);
+}
+
 /* ---- Strips ----------------------------------------------------------------------------------------------------- */
 
 /* Decodes all frames with a number of threads, on which the height of the strips depends. */
@@ -560,6 +580,7 @@ int main(void)
         cmocka_unit_test(bands_have_the_bits_of_whole_frames),
         cmocka_unit_test(strips_have_the_bits_of_whole_frames),
         cmocka_unit_test(illegal_bands_are_refused),
+        cmocka_unit_test(illegal_sizes_are_refused),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_large_pictures),
         cmocka_unit_test(test_published),

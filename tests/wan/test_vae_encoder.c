@@ -239,29 +239,38 @@ static void latents_do_not_depend_on_later_frames(void **state)
     ith_context_destroy(&context);
 }
 
-/* One thread takes a wide picture in low strips through rows whose memory is used again. Many threads take it as a
- * whole. */
-static void low_strips_give_the_bits_of_a_whole_picture(void **state)
+/* Encodes frames with each autoencoder, on one thread and on many, and compares the latents. */
+static void compare_strips(ith_context *context, int64_t height, int64_t width)
 {
-    (void)state;
-    enum { H = 64, W = 1024, FRAMES = 5, THREADS = 32 };
-    ith_context *context = new_context();
-    const int threads = omp_get_max_threads();
-    float *pixels = waves(3 * FRAMES * H * W);
+    enum { FRAMES = 5, THREADS = 32 };
+    float *pixels = waves(3 * FRAMES * height * width);
     for (int i = 0; i < VAE_CHECKPOINTS; i++) {
         const vae_checkpoint *model = &vae_checkpoints[i];
-        clip video = {pixels, FRAMES, H, W, -1, 0};
+        clip video = {pixels, FRAMES, height, width, -1, 0};
         omp_set_num_threads(1);
         float *strips = encode(context, model->folder, OPERANDS_F32, &video);
         video.taken = 0;
         omp_set_num_threads(THREADS);
         float *whole = encode(context, model->folder, OPERANDS_F32, &video);
         assert_memory_equal(strips, whole,
-                            (size_t)(model->channels * 2 * (H / model->stride) * (W / model->stride)) * sizeof *whole);
+                            (size_t)(model->channels * 2 * (height / model->stride) * (width / model->stride)) *
+                                sizeof *whole);
         free(strips), free(whole);
     }
-    omp_set_num_threads(threads);
     free(pixels);
+}
+
+/* One thread takes a wide picture in low strips through rows whose memory is used again. Many threads take it as a
+ * whole. In a picture 768 pixels wide the strips of a level are no multiples of the strips of the next one, so the
+ * convolutions that halve frames get as many rows at once as they ever do. */
+static void low_strips_give_the_bits_of_a_whole_picture(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    const int threads = omp_get_max_threads();
+    compare_strips(context, 64, 1024);
+    compare_strips(context, 48, 768);
+    omp_set_num_threads(threads);
     ith_context_destroy(&context);
 }
 
