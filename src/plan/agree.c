@@ -2,6 +2,7 @@
 /* Agreement of ranks (agree.h). For requests, rank 0 broadcasts its own and the other ranks compare theirs with it. */
 #include "agree.h"
 
+#include "../base/hash.h"
 #include "../base/plain_text.h"
 #include "tile_sizes.h"
 
@@ -26,10 +27,26 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
     return status;
 }
 
+/* Fails if the data of rank 0's decision are not those that it has sent. */
+static ith_status check_decision(ith_context *context, ith_comm *comm, uint64_t hash, const void *data, int64_t bytes)
+{
+    char name[ITH_RANK_NAME];
+    if (!comm || hash == ith_hash(0, data, bytes))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_INTERNAL, "the transport %s has changed a decision of rank 0 on its way to %s",
+                    comm->transport.name, ith_comm_name_rank(comm, comm->rank, name));
+}
+
+/* If rank 0 has failed, it sends data that no rank uses. */
 ith_status ith_agree_with_first(ith_context *context, ith_comm *comm, ith_status mine, void *data, int64_t bytes)
 {
-    ith_status status = ith_agree(context, comm, mine);
-    return status ? status : ith_pass_on(context, comm, ith_comm_broadcast(comm, data, bytes, 0));
+    uint64_t hash = ith_hash(0, data, bytes);
+    ith_status status = ith_comm_broadcast(comm, &hash, sizeof hash, 0);
+    if (!status)
+        status = ith_comm_broadcast(comm, data, bytes, 0);
+    if (status)
+        return ith_pass_on(context, comm, status);
+    return ith_agree(context, comm, mine ? mine : check_decision(context, comm, hash, data, bytes));
 }
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
@@ -122,6 +139,8 @@ ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting,
     add_options(&mine, options);
     memcpy(first, mine.values, sizeof first);
     ith_status status = ith_comm_broadcast(comm, first, sizeof first, 0);
+    for (int i = 0; i < PARAMETERS; i++)
+        first[i][VALUE_BYTES - 1] = '\0'; /* also if a transport has brought other bytes */
     if (!status)
         status = ith_comm_agree(comm, compare(comm, &mine, first));
     return ith_pass_on(setting->context, comm, status);

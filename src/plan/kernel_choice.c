@@ -160,6 +160,7 @@ static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_can
     if (status)
         return status;
     for (int i = 0; i < ITH_WISDOM_FIGURES; i++) {
+        names[i][ITH_ATTN_NAME_BYTES - 1] = '\0'; /* also if a transport has brought other bytes */
         const ith_attn_kernel *kernel = ith_attn_kernel_named(names[i]);
         lacks[i] = !kernel || !fits(s, kernel);
     }

@@ -158,6 +158,10 @@ done
 cp -r "$model" bare && rm bare/ithaca.yaml
 expect 0 "" "$ithaca" generate --model bare --print-config
 grep -qE '^fps: [1-9][0-9]* +# the model.s own$' out || fail "the frames a second of the model: $(grep ^fps out)"
+# A link to a file that is missing is no model without defaults of its own.
+ln -s nowhere bare/ithaca.yaml
+expect 1 "bare/ithaca.yaml: No such file or directory$" "$ithaca" generate --model bare --print-config
+rm bare/ithaca.yaml
 expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --model /none --print-config
 grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
 expect 2 "--guidance: '2,101' is not a number, or two with a comma" "$ithaca" generate --guidance 2,101 --print-config

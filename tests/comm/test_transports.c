@@ -121,6 +121,7 @@ typedef struct strict_state {
 } strict_state;
 
 static atomic_int breaches;
+static atomic_int waits; /* calls of strict_wait */
 
 /* Counts a breach of the contract. Called by every rank's threads, so it may not end the test itself. */
 static void demand(bool kept, const char *what)
@@ -176,6 +177,7 @@ static ith_status strict_wait(void *state, int64_t request, double seconds, bool
 {
     strict_state *s = state;
     enter(s);
+    atomic_fetch_add(&waits, 1);
     demand(s->in_flight[request], "a request is waited for that is not in flight");
     demand(seconds >= 0 && seconds < 1, "a wait is longer than a second");
     *done = false;
@@ -401,8 +403,10 @@ static void interrupt_barrier(bool of_part, bool destroy)
     wrapped_connect(&strict, 2, contexts, comms);
     check(context, ith_context_clone(context, &third));
     split_both(contexts, comms, all, of_part);
+    const int before = atomic_load(&waits);
     pthread_create(&all[0].thread, NULL, wait_at_barrier, &all[0]);
-    suite_nap(0.05);
+    while (atomic_load(&waits) == before)
+        suite_nap(0.001);
     REFUSED(third, "another call", ith_plan_create(third, &problem, NULL, comms[0], &plan));
     if (destroy)
         ith_comm_destroy(&comms[0]);

@@ -271,7 +271,7 @@ static void absurd_numbers_are_named(void **state)
         {V, "\"latents_std\": [", "\"latents_std\": [\"x\",", F, V, "latents_std"},
         {V, "1.390621", "0", F, V, "latents_std"},
         {V, "1.390621", "-1.390621", F, V, "latents_std"},
-        {V, "1.390621", "1e-60", F, V, "latents_std"},
+        {V, "1.390621", "1e-60", F, V, "1e-60, which f32 cannot"},
         {V, "1.390621", "1e60", F, V, "latents_std"},
         {V, "1.390621", "NaN", F, V, "config.json"},
         {V, "-0.957273", "1e60", F, V, "latents_mean"},

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MAX_FILE_BYTES (1 << 20)
 #define MAX_DEPTH 8     /* maximal nesting of lists and mappings */
@@ -165,11 +166,22 @@ static int read_text(reading *r)
     return code ? code : with_parser(r, read_document);
 }
 
+/* Whether there is nothing at a path that cannot be opened. A link to a missing file is something: to go on without the
+ * values of this file would change the result in silence. */
+static bool is_absent(const char *path)
+{
+    const int fault = errno;
+    struct stat info;
+    const bool absent = (fault == ENOENT || fault == ENOTDIR) && lstat(path, &info);
+    errno = fault;
+    return absent;
+}
+
 int ith_yaml_read(ith_yaml_file *file, bool may_lack, int (*take)(void *user), void *user)
 {
     reading r = {.file = file, .take = take, .user = user};
     FILE *stream = ith_input_open(file->path);
-    if (!stream && may_lack && (errno == ENOENT || errno == ENOTDIR))
+    if (!stream && may_lack && is_absent(file->path))
         return ITH_EXIT_DONE;
     if (!stream)
         return ith_cli_error("%s: %s", file->path, ith_input_fault());

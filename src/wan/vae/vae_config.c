@@ -158,9 +158,9 @@ static ith_status check_scale(ith_context *context, const ith_json *json, const 
     return status;
 }
 
-/* Reads the mean or the standard deviation of each latent channel. */
-static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, const float *usual,
-                                  int64_t channels, float *out)
+/* Reads the mean or, if positive, the standard deviation of each latent channel. */
+static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, bool positive,
+                                  const float *usual, int64_t channels, float *out)
 {
     double values[ITH_LATENT_MOST_CHANNELS];
     int64_t count = 0;
@@ -174,7 +174,10 @@ static ith_status read_statistics(ith_context *context, const ith_json *json, co
                         key, (long long)count, (long long)channels);
     for (int64_t i = 0; !status && i < count; i++) {
         out[i] = (float)values[i];
-        if (!isfinite(out[i]))
+        if (positive && !(values[i] > 0))
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" holds %g; it must be above 0", ith_json_path(json),
+                            key, values[i]);
+        if (!isfinite(out[i]) || (positive && !(out[i] > 0)))
             return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" holds %g, which f32 cannot", ith_json_path(json),
                             key, values[i]);
     }
@@ -230,13 +233,9 @@ static ith_status read_config(ith_context *context, const ith_json *json, ith_va
     if (!status)
         status = check_scale(context, json, "scale_factor_temporal", out->stride_time);
     if (!status)
-        status = read_statistics(context, json, "latents_mean", usual_mean, out->z_dim, out->mean);
+        status = read_statistics(context, json, "latents_mean", false, usual_mean, out->z_dim, out->mean);
     if (!status)
-        status = read_statistics(context, json, "latents_std", usual_std, out->z_dim, out->std);
-    for (int64_t i = 0; i < out->z_dim && !status; i++)
-        if (!(out->std[i] > 0))
-            status = ith_fail(context, ITH_ERR_FORMAT, "%s: key \"latents_std\" holds %g; it must be above 0",
-                              ith_json_path(json), (double)out->std[i]);
+        status = read_statistics(context, json, "latents_std", true, usual_std, out->z_dim, out->std);
     return status;
 }
 
