@@ -220,7 +220,8 @@ static const char *find_unknown(const struct option *table, const char *letters,
     return found;
 }
 
-/* Writes a sentence about a word that stands for no option, or for several. Returns whether it names the nearest one. */
+/* Writes a sentence about a word that stands for no option, or for several. Returns whether it names the nearest
+ * option. */
 static bool explain_unknown(const struct option *table, const char *word, char *sentence, size_t bytes)
 {
     const char *names[OWN_ROWS + ROWS];
