@@ -186,6 +186,16 @@ ITH_API ith_status ith_pipeline_check(ith_pipeline *pipeline);
  * 0. ITH_ERR_ARGUMENT for a text of more than 262,144 bytes. The first call reads the tokenizer. */
 ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count);
 
+/* A tokenizer without a model. */
+typedef struct ith_tokenizer ith_tokenizer;
+/* Reads a tokenizer from spiece.model, tokenizer.json, their folder, or the GGUF file of a text encoder. ITH_ERR_IO if
+ * a file cannot be read, ITH_ERR_FORMAT or ITH_ERR_UNSUPPORTED for other contents. The caller closes *out. */
+ITH_API ith_status ith_tokenizer_open(ith_context *context, const char *path, ith_tokenizer **out);
+/* As ith_pipeline_tokenize. */
+ITH_API ith_status ith_tokenizer_ids(const ith_tokenizer *tokenizer, const char *text, int32_t *ids, int64_t *count);
+/* Closes a tokenizer, and sets *tokenizer to NULL. Accepts NULL and a NULL tokenizer. */
+ITH_API void ith_tokenizer_close(ith_tokenizer **tokenizer);
+
 /* The method that solves the flow's differential equation. */
 typedef enum ith_solver {
     ITH_SOLVER_AUTO = 0, /* the solver of the checkpoint's scheduler */

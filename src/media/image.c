@@ -65,6 +65,9 @@ static ith_status check_file(const decoding *d, const ith_image_file *file)
         return refuse_form(d);
     if (file->animated)
         return refuse(d, ITH_ERR_FORMAT, "it is animated; a single picture is needed");
+    if (file->xmp_compressed)
+        return refuse(d, ITH_ERR_UNSUPPORTED,
+                      "its XMP data are compressed, and may tell how it is turned; save it without them");
     if (!file->agrees)
         return refuse(d, ITH_ERR_FORMAT, "its parts give different sizes of the picture");
     if (file->width > 0 && file->height > ITH_IMAGE_MOST_PIXELS / file->width)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks over the parts of a PNG (chunks), a JPEG (segments) or a WebP (RIFF chunks), and finds the EXIF data, a TIFF
- * directory in which tag 0x0112 is the orientation. Every length is checked against the end of the file. */
+ * directory in which tag 0x0112 is the orientation, and the XMP data, a text of XML. Every length is checked
+ * against the end of the file. */
 #include "image_file.h"
 
 #include <libavutil/crc.h>
@@ -37,23 +38,64 @@ static span part(span s, int64_t at, int64_t bytes)
     return (span){s.data + at, bytes < s.bytes - at ? bytes : s.bytes - at};
 }
 
-/* Reads the orientation from EXIF data; 1 if it has none. */
+/* Reads the orientation from EXIF data; 0 if it has none. */
 static int read_exif(span exif)
 {
-    enum { TAG = 0x0112, SHORT = 3, ENTRY_BYTES = 12 };
+    enum { TAG = 0x0112, SHORT = 3, LONG = 4, ENTRY_BYTES = 12 };
     if (begins(exif, 0, "Exif\0\0", 6))
         exif = part(exif, 6, exif.bytes);
     const bool little = begins(exif, 0, "II*\0", 4);
     if (!little && !begins(exif, 0, "MM\0*", 4))
-        return 1;
+        return 0;
     const int64_t directory = number(exif, 4, 4, little), count = number(exif, directory, 2, little);
     for (int64_t i = 0; i < count; i++) {
         const int64_t entry = directory + 2 + i * ENTRY_BYTES;
-        const uint32_t value = number(exif, entry + 8, 2, little);
-        if (number(exif, entry, 2, little) == TAG && number(exif, entry + 2, 2, little) == SHORT)
+        const uint32_t type = number(exif, entry + 2, 2, little);
+        const uint32_t value = number(exif, entry + 8, type == LONG ? 4 : 2, little);
+        if (number(exif, entry, 2, little) == TAG)
+            return (type == SHORT || type == LONG) && value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 0;
+}
+
+/* Reads the orientation from XMP data; 0 if it has none. It is the digit behind the first tiff:Orientation=" or
+ * tiff:Orientation>, as in Pillow. */
+static int read_xmp(span xmp)
+{
+    static const char name[] = "tiff:Orientation";
+    enum { NAME = sizeof name - 1 };
+    for (int64_t at = 0; at < xmp.bytes - NAME; at++) {
+        if (!begins(xmp, at, name, NAME))
+            continue;
+        const int64_t digit = begins(xmp, at + NAME, "=\"", 2) ? at + NAME + 2 : at + NAME + 1;
+        const uint32_t value = number(xmp, digit, 1, false) - '0';
+        if ((digit == at + NAME + 2 || begins(xmp, at + NAME, ">", 1)) && value <= 9)
             return value >= 1 && value <= 8 ? (int)value : 1;
     }
-    return 1;
+    return 0;
+}
+
+/* Reads the XMP data in a text chunk of a PNG, if it has them. iTXt: after the key stand whether the text is
+ * compressed, and how, the language and the translated key. zTXt is compressed. */
+static void note_text(span chunk, const char *kind, ith_image_file *out)
+{
+    static const char key[] = "XML:com.adobe.xmp";
+    int64_t at = sizeof key; /* with the 0 at its end */
+    if (!begins(chunk, 0, key, sizeof key))
+        return;
+    bool compressed = !strcmp(kind, "zTXt");
+    if (!strcmp(kind, "iTXt")) {
+        compressed = number(chunk, at, 1, false);
+        at += 2;
+        for (int i = 0; i < 2 && at <= chunk.bytes; i++) {
+            const uint8_t *end = at < chunk.bytes ? memchr(chunk.data + at, 0, (size_t)(chunk.bytes - at)) : NULL;
+            if (!end)
+                return;
+            at = end + 1 - chunk.data;
+        }
+    }
+    out->xmp_compressed = compressed;
+    out->xmp_orientation = compressed ? 0 : read_xmp(part(chunk, at, chunk.bytes));
 }
 
 static void hide(int64_t name, ith_image_file *out)
@@ -83,6 +125,10 @@ static void look_at_png(span file, ith_image_file *out)
             out->data_begin = at, out->data_end = at + 8 + length;
         if (begins(file, at + 4, "eXIf", 4))
             note_exif(at + 4, part(file, at + 8, length), out);
+        static const char *const texts[] = {"tEXt", "zTXt", "iTXt"};
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+            if (begins(file, at + 4, texts[i], 4))
+                note_text(part(file, at + 8, length), texts[i], out);
         if (begins(file, at + 4, "IEND", 4)) {
             out->whole = true;
             return;
@@ -222,6 +268,7 @@ static void end_colours(const colours *c, ith_image_file *out)
 static void look_at_jpeg(span file, ith_image_file *out)
 {
     enum { APP1 = 0xe1, END = 0xd9, SCAN, TABLES };
+    static const char xmp_name[] = "http://ns.adobe.com/xap/1.0/";
     coverage covered = {.count = 0};
     colours found = {.count = 0};
     for (int64_t at = 2; at <= file.bytes - 2;) {
@@ -245,6 +292,8 @@ static void look_at_jpeg(span file, ith_image_file *out)
         }
         if (marker == APP1 && begins(file, at + 4, "Exif\0\0", 6))
             note_exif(at + 4, part(file, at + 4, length - 2), out);
+        if (marker == APP1 && begins(file, at + 4, xmp_name, sizeof xmp_name))
+            out->xmp_orientation = read_xmp(part(file, at + 4, length - 2));
         if (marker == TABLES)
             note_tables(file, at + 4, next, &covered);
         if (marker == SCAN) {
@@ -277,6 +326,7 @@ static void read_webp_size(span file, int64_t at, ith_image_file *out)
 static void look_at_webp(span file, ith_image_file *out)
 {
     const int64_t end = 8 + (int64_t)number(file, 4, 4, true);
+    bool has_xmp = false;
     out->whole = end <= file.bytes;
     for (int64_t at = 12; at <= end - 8 && at <= file.bytes - 8;) {
         const int64_t length = number(file, at + 4, 4, true);
@@ -285,6 +335,10 @@ static void look_at_webp(span file, ith_image_file *out)
             out->data_begin = at, out->data_end = at + 8 + length < file.bytes ? at + 8 + length : file.bytes;
         if (begins(file, at, "EXIF", 4))
             note_exif(at, part(file, at + 8, length), out);
+        if (begins(file, at, "XMP ", 4) && !has_xmp) {
+            has_xmp = true;
+            out->xmp_orientation = read_xmp(part(file, at + 8, length));
+        }
         out->animated |= begins(file, at, "ANIM", 4);
         at += 8 + length + length % 2;
     }
@@ -293,7 +347,7 @@ static void look_at_webp(span file, ith_image_file *out)
 ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes)
 {
     const span file = {data, bytes};
-    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .orientation = 1, .complete = true, .agrees = true, .usual = true};
+    ith_image_file out = {.kind = ITH_IMAGE_OTHER, .complete = true, .agrees = true, .usual = true};
     if (begins(file, 0, "\x89PNG\r\n\x1a\n", 8)) {
         out.kind = ITH_IMAGE_PNG;
         look_at_png(file, &out);
@@ -304,6 +358,9 @@ ith_image_file ith_image_file_look(const uint8_t *data, int64_t bytes)
         out.kind = ITH_IMAGE_WEBP;
         look_at_webp(file, &out);
     }
+    out.xmp_compressed &= !out.orientation;
+    if (!out.orientation)
+        out.orientation = out.xmp_orientation ? out.xmp_orientation : 1;
     return out;
 }
 

@@ -19,9 +19,11 @@ typedef struct ith_image_file {
     bool agrees;           /* all parts that have its size have the same one (WebP) */
     bool usual;            /* libav reads its colours as libjpeg does (JPEG) */
     bool animated;         /* it holds several pictures that follow one another in time */
-    /* Of the first EXIF data, in a PNG of the last, 1 to 8: 1 upright; 2 mirrored; 3 turned by 180 degrees; 4 mirrored
-     * and turned by 180 degrees; 5 transposed; 6 to be turned to the right; 7 transposed along the other diagonal; 8 to
-     * be turned to the left. */
+    int xmp_orientation;   /* of the XMP data, as `orientation`; 0: they have none */
+    bool xmp_compressed;   /* the orientation is unknown: no EXIF data have it, and the XMP data are compressed (PNG) */
+    /* Of the first EXIF data, in a PNG of the last; if they have none, of the XMP data. 1 to 8: 1 upright; 2 mirrored;
+     * 3 turned by 180 degrees; 4 mirrored and turned by 180 degrees; 5 transposed; 6 to be turned to the right; 7
+     * transposed along the other diagonal; 8 to be turned to the left. */
     int orientation;
     /* The last part with compressed data. PNG, WebP: the head of the chunk, and the end of its data. JPEG: the marker
      * before the entropy-coded data, and the marker behind. */

@@ -40,6 +40,11 @@ same() {
     cmp -s "$1" "$2" || fail "$1 and $2 differ"
 }
 
+# has_sanitizer: whether the program was built with a sanitizer, which takes more address space than 'ulimit -v' allows.
+has_sanitizer() {
+    grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"
+}
+
 # heeds PROCESS SIGNAL: whether a process runs the program and handles the signal itself. The program blocks a signal
 # that it waits for.
 heeds() {

@@ -101,6 +101,20 @@ over_sockets 2 "${small[@]}" --no-such-option
 ended 2 2
 silent 1 1
 grep -q "no-such-option" err.0 || fail "a usage error is not printed: $(cat err.0)"
+for wrong in "1 --no-such-option" "0 --no-such-option" "1 --sequ" "1 --seq=few"; do # in one process alone
+    processes_differ=$wrong over_sockets 2 verify --seq 17 --timeout 20
+    ended 2 2
+    silent 1 1
+    grep -qE "^ithaca verify: rank ${wrong%% *} on [^ ]+: .*(${wrong#* }|${wrong#*=})" err.0 && [ "$(wc -l <err.0)" = 2 ] ||
+        fail "process $wrong: $(cat err.0)"
+done
+ITHACA_PROCESS=0 ITHACA_PROCESSES=2 ITHACA_TRANSPORT_WHERE="$work/nobody 0 2" expect 1 "^ithaca: process 0: unrecognized option" \
+    "$ithaca" verify --no-such-option --transport socket --timeout 1 # and the other one does not come
+grep -q "the transport socket did not connect" "$work/err" || fail "nobody came: $(cat "$work/err")"
+over_sockets 2 verify --help
+ended 0 2
+silent 1 1
+[ ! -s err.0 ] && grep -q -- --seq out.0 || fail "--help: $(cat err.0)"
 over_sockets 2 generate --prompt x
 ended 2 2
 silent 1 1

@@ -5,7 +5,7 @@
 # that have more, verifies attention, and makes a video.
 . cli/lib.sh
 command -v qemu-x86_64 >/dev/null && [ "$(uname -m)" = x86_64 ] || { echo "skipped: there is no qemu-x86_64"; exit 77; }
-! grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt" || { echo "skipped: sanitizers look at the native build"; exit 77; }
+! has_sanitizer || { echo "skipped: sanitizers look at the native build"; exit 77; }
 cd "$work"
 unset ITHACA_CPU
 

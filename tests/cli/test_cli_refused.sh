@@ -6,7 +6,7 @@
 # command that goes on, this command makes the video. Calls from the same place count once. ITHACA_REFUSALS=all: every
 # place, otherwise a sample.
 . cli/lib.sh
-if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+if has_sanitizer; then
     echo "skipped: a sanitizer has the allocations of the program"
     exit 77
 fi

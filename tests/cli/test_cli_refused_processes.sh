@@ -6,7 +6,7 @@
 # every place, otherwise a sample of the larger commands.
 . cli/lib.sh
 . cli/processes.sh
-if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+if has_sanitizer; then
     echo "skipped: a sanitizer has the allocations of the program"
     exit 77
 fi

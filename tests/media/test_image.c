@@ -430,8 +430,9 @@ static int64_t write_exif(bool little, bool marked, int type, int value, uint8_t
     return orientation + ENTRY + 4 - out;
 }
 
-/* An orientation is of type SHORT, in either byte order, with or without the mark of EXIF. Others are not read. */
-static void orientations_are_short_numbers(void **state)
+/* An orientation is of type SHORT or LONG, in either byte order, with or without the mark of EXIF. Others are not read,
+ * as by Pillow. */
+static void orientations_are_whole_numbers(void **state)
 {
     (void)state;
     static const int types[] = {3, 4, 1}; /* SHORT, LONG, BYTE */
@@ -446,9 +447,93 @@ static void orientations_are_short_numbers(void **state)
         add_chunk(&file, "IEND", (const uint8_t *)"", 0);
         check(context, ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width));
         free(rgb);
-        if (height != (type == 3 ? LONG_SIDE : SHORT_SIDE) || width != (type == 3 ? SHORT_SIDE : LONG_SIDE))
+        if (height != (type != 1 ? LONG_SIDE : SHORT_SIDE) || width != (type != 1 ? SHORT_SIDE : LONG_SIDE))
             fail_msg("type %d, case %d: %d x %d", type, i, (int)height, (int)width);
     }
+}
+
+/* Makes a PNG with EXIF data that have an orientation of this type (0: it has none), and a text chunk. Returns the
+ * status of its decoding, and whether it was turned in *turned. */
+static ith_status decode_with_text(int exif_type, const char *chunk, const char *text, int64_t text_bytes, bool *turned)
+{
+    made_file file = {.bytes = 0};
+    uint8_t exif[64], *rgb;
+    int64_t height = 0, width = 0;
+    write_rows((LONG_SIDE + 1) * SHORT_SIDE, &file);
+    file.bytes -= 12; /* removes the end chunk */
+    if (exif_type)
+        add_chunk(&file, "eXIf", exif, write_exif(true, false, exif_type, 1, exif));
+    add_chunk(&file, chunk, (const uint8_t *)text, text_bytes);
+    add_chunk(&file, "IEND", (const uint8_t *)"", 0);
+    const ith_status status = ith_image_decode(context, "it", file.data, file.bytes, &rgb, &height, &width);
+    free(rgb);
+    *turned = height == LONG_SIDE;
+    return status;
+}
+
+/* If EXIF data have no orientation, the orientation in XMP data counts, as in Pillow. The cases were compared with
+ * ImageOps.exif_transpose. */
+static void xmp_turns_without_exif(void **state)
+{
+    (void)state;
+#define TEXT(text) text, sizeof text - 1
+#define KEY "XML:com.adobe.xmp\0"
+    static const struct {
+        int exif_type;
+        const char *chunk, *text;
+        int64_t bytes;
+        bool turned;
+    } cases[] = {
+        {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"6\"/>"), true},
+        {0, "iTXt", TEXT(KEY "\0\0en\0key\0<tiff:Orientation>8</tiff:Orientation>"), true},
+        {0, "tEXt", TEXT(KEY "<a tiff:Orientation=\"5\"/>"), true},
+        {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"3\"/>"), false},
+        {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"9\" tiff:Orientation=\"6\"/>"), false},
+        {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation='9' tiff:Orientation=\"6\"/>"), true},
+        {0, "iTXt", TEXT(KEY "\0\0<a tiff:Orientation=\"6\"/>"), false},
+        {0, "iTXt", TEXT("comment\0\0\0\0\0<a tiff:Orientation=\"6\"/>"), false},
+        {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\""), false},
+        {3, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"6\"/>"), false},
+        {1, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"6\"/>"), false},
+        {3, "zTXt", TEXT(KEY "\0packed"), false},
+    };
+    bool turned;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check(context, decode_with_text(cases[i].exif_type, cases[i].chunk, cases[i].text, cases[i].bytes, &turned));
+        if (turned != cases[i].turned)
+            fail_msg("case %d", (int)i);
+    }
+    assert_int_equal(decode_with_text(0, "zTXt", TEXT(KEY "\0packed"), &turned), ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "XMP data are compressed"));
+    assert_int_equal(decode_with_text(0, "iTXt", TEXT(KEY "\1\0\0\0packed"), &turned), ITH_ERR_UNSUPPORTED);
+#undef KEY
+#undef TEXT
+}
+
+/* A JPEG's segment and a WebP's chunk with XMP data. */
+static void xmp_turns_jpeg_and_webp(void **state)
+{
+    (void)state;
+    static const char jpeg[] = "http://ns.adobe.com/xap/1.0/\0<a tiff:Orientation=\"6\"/>";
+    static const char webp[] = "<a tiff:Orientation=\"8\"/>";
+    int64_t bytes;
+    uint8_t *data = read_all(PICTURES "rgb.jpg", &bytes);
+    made_file file = {.bytes = 0};
+    add(&file, data, 2);
+    add(&file, (uint8_t[]){0xff, 0xe1, 0, (uint8_t)(sizeof jpeg - 1 + 2)}, 4);
+    add(&file, (const uint8_t *)jpeg, sizeof jpeg - 1);
+    add(&file, data + 2, bytes - 2);
+    assert_int_equal(ith_image_file_look(file.data, file.bytes).orientation, 6);
+    free(data);
+    data = read_all(PICTURES "rgb.webp", &bytes);
+    file = (made_file){.bytes = 0};
+    add(&file, data, 12);
+    add(&file, (const uint8_t *)"XMP \x19\0\0\0", 8);
+    add(&file, (const uint8_t *)webp, sizeof webp); /* with a byte of filling */
+    add(&file, data + 12, bytes - 12);
+    file.data[4] = (uint8_t)(file.bytes - 8), file.data[5] = (uint8_t)((file.bytes - 8) >> 8);
+    assert_int_equal(ith_image_file_look(file.data, file.bytes).orientation, 8);
+    free(data);
 }
 
 /* Adds a segment of a JPEG with an orientation. */
@@ -719,7 +804,9 @@ int main(void)
                                        cmocka_unit_test(pictures_are_written_with_squares),
                                        cmocka_unit_test(other_files_are_refused),
                                        cmocka_unit_test(sizes_that_lie_are_refused),
-                                       cmocka_unit_test(orientations_are_short_numbers),
+                                       cmocka_unit_test(orientations_are_whole_numbers),
+                                       cmocka_unit_test(xmp_turns_without_exif),
+                                       cmocka_unit_test(xmp_turns_jpeg_and_webp),
                                        cmocka_unit_test(the_first_orientation_counts),
                                        cmocka_unit_test(jfif_counts_more_than_adobe),
                                        cmocka_unit_test(limits_of_numbers_change_no_pixel),

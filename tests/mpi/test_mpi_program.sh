@@ -113,14 +113,21 @@ fi
 [ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
 cat >one_alone <<'END'
 #!/bin/sh
-[ "${OMPI_COMM_WORLD_RANK:-}${PMI_RANK:-}" = 1 ] && set -- "$@" --model nowhere
+own=$1
+shift
+[ "${OMPI_COMM_WORLD_RANK:-}${PMI_RANK:-}" = 1 ] && set -- "$@" $own
 exec "$@"
 END
 chmod +x one_alone
-status=0
-launch 2 ./one_alone "$ithaca" generate "${small[@]}" --output several.gif >out 2>err || status=$?
-[ $status = 1 ] && grep -qE "^ithaca: rank 1 on [^ ]+: cannot open nowhere" err || complain "one process without the model"
-[ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
+# alone STATUS WORDS OPTION...: process 1 alone has these options.
+alone() {
+    local want=$1 words=$2 status=0
+    launch 2 ./one_alone "${*:3}" "$ithaca" generate "${small[@]}" --output several.gif >out 2>err || status=$?
+    [ $status = "$want" ] && grep -qE "$words" err || complain "one process with ${*:3}: exit status $status"
+    [ "$(grep -cE "^ithaca( generate)?: " err)" = 1 ] || complain "more than one line"
+}
+alone 1 "^ithaca: rank 1 on [^ ]+: cannot open nowhere" --model nowhere
+alone 2 "^ithaca generate: rank 1 on [^ ]+: unrecognized option" --no-such-option
 ITHACA_PLUGIN_PATH= expect 1 "number [01] of 2, and no transport can connect them.*$kind: not found" 2 generate "${small[@]}"
 
 # A process is killed, or the launcher gets a signal.

@@ -142,6 +142,15 @@ static void asking(void **state)
     count = 7;
     REFUSED(context, "UTF-8", ith_pipeline_tokenize(pipeline, "a \xff", ids, &count));
     refused_long_texts();
+    ith_tokenizer *tokenizer = NULL;
+    REFUSED(NULL, "context is NULL", ith_tokenizer_open(NULL, "a", &tokenizer));
+    REFUSED(context, "path is NULL", ith_tokenizer_open(context, NULL, &tokenizer));
+    REFUSED(context, "out is NULL", ith_tokenizer_open(context, "a", NULL));
+    assert_int_equal(ith_tokenizer_open(context, "not/there", &tokenizer), ITH_ERR_IO);
+    assert_null(tokenizer);
+    REFUSED(NULL, "tokenizer is NULL", ith_tokenizer_ids(tokenizer, "a", ids, &count));
+    ith_tokenizer_close(&tokenizer);
+    ith_tokenizer_close(NULL);
     const ith_generate_options o = small_run();
     REFUSED(context, "count is -1, and must be 0 or more", ith_pipeline_encode(pipeline, NULL, &o, NULL, -1));
     assert_int_equal(count, 0);

@@ -449,6 +449,8 @@ int ith_cli_bench(int argc, char **argv)
     int code = ITH_EXIT_DONE;
     if (options.print)
         code = print_config(&settings, &options);
+    else if (options.failure[0]) /* the processes of a run agree on it */
+        code = run(&settings, &options);
     else if (!settings.what)
         code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode, encode or generate");
     else if (settings.second)

@@ -357,11 +357,16 @@ static int explain_failure(const launch_run *run, ith_status status)
 static int run_connected(launch_run *run)
 {
     const ith_launcher *launcher = &run->launch->launcher;
+    char own[SENTENCE_BYTES] = ""; /* an error of this process before the processes are connected */
+    if (run->code)
+        snprintf(own, sizeof own, "%s", ith_error_held());
     ith_context_set_connect_timeout(run->context, run->launch->choices.timeout);
     ith_status status = ith_run_ranks_connected(run->context, launcher->module, launcher->where, run->launch->ranks,
                                                 run->launch->threads, connected_rank, run);
     ith_error_release();
     run->launch->interrupted = status == ITH_ERR_INTERRUPTED || run->agreed.signal;
+    if (status && run->rank < 0 && own[0])
+        ith_error_print("process %d: %s", launcher->process, own);
     int code = status ? explain_failure(run, status) : (int)run->agreed.code;
     if (!status && run->launch->leads && code == ITH_EXIT_USAGE)
         ith_cli_usage(run->work->command, "%s", run->agreed.sentence);

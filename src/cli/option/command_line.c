@@ -16,6 +16,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,7 +81,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->config = argument;
         return 0;
     case KEY_PRINT: options->print = true; return 0;
-    case KEY_HELP: argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); return 0;
+    case KEY_HELP: argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); exit(ITH_EXIT_DONE);
     case ARGP_KEY_ARG: break;
     default: return set_option(options, key, argument, state);
     }
@@ -91,20 +92,13 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     return 0;
 }
 
-/* ---- Processes that print nothing -------------------------------------------------------------------------------- */
+/* ---- Processes of a run ------------------------------------------------------------------------------------------ */
 
-/* Sends standard output and standard error of this process to nowhere. Returns copies of them for speak_again. */
-static void fall_silent(int saved[2])
-{
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    for (int i = 0; i < 2; i++) {
-        saved[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, 0);
-        if (nowhere >= 0 && saved[i] >= 0)
-            dup2(nowhere, STDOUT_FILENO + i);
-    }
-    if (nowhere >= 0)
-        close(nowhere);
-}
+/* The standard streams of one of several processes, while argp reads its command line. */
+typedef struct kept_streams {
+    int saved[2]; /* copies of standard output and standard error; -1: the stream is as it was */
+    int errors;   /* a file in memory in the place of standard error; -1: there is none */
+} kept_streams;
 
 static bool parsing; /* whether argp may end the process */
 
@@ -114,13 +108,42 @@ static void wait_if_parsing(void)
         ith_launcher_let_first_print();
 }
 
-static void speak_again(const int saved[2])
+/* Keeps the errors of this process in a file. Of the processes, the first one alone may print its help. */
+static kept_streams keep_streams(void)
 {
+    kept_streams streams = {.errors = memfd_create("errors", MFD_CLOEXEC)};
+    const int nowhere = ith_launcher_process() ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    const int places[2] = {nowhere, streams.errors};
+    for (int i = 0; i < 2; i++) {
+        streams.saved[i] = places[i] < 0 ? -1 : fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, 0);
+        if (streams.saved[i] >= 0)
+            dup2(places[i], STDOUT_FILENO + i);
+    }
+    if (nowhere >= 0)
+        close(nowhere);
+    return streams;
+}
+
+/* Gives the standard streams back. The first error in the file becomes options->failure, without the command at its
+ * beginning, unless there is a failure already. */
+static void give_back_streams(const kept_streams *streams, ith_options *options)
+{
+    char line[sizeof options->failure];
+    const size_t head = strlen(options->command) + strlen(": ");
+    const ssize_t bytes = streams->errors < 0 ? 0 : pread(streams->errors, line, sizeof line - 1, 0);
     for (int i = 0; i < 2; i++)
-        if (saved[i] >= 0) {
-            dup2(saved[i], STDOUT_FILENO + i);
-            close(saved[i]);
+        if (streams->saved[i] >= 0) {
+            dup2(streams->saved[i], STDOUT_FILENO + i);
+            close(streams->saved[i]);
         }
+    if (streams->errors >= 0)
+        close(streams->errors);
+    if (bytes <= 0 || options->failure[0])
+        return;
+    line[bytes] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(options->failure, sizeof options->failure, "%s", strlen(line) > head ? line + head : line);
+    options->misused = true;
 }
 
 /* ---- Parsing ----------------------------------------------------------------------------------------------------- */
@@ -197,24 +220,49 @@ static const char *find_unknown(const struct option *table, const char *letters,
     return found;
 }
 
-/* Ends the process with a usage error if the command line has an option that does not exist and is spelled like one
- * that does. All other errors are left to argp. */
-static void refuse_misspelled(const ith_options *options, const struct argp_option *rows, int count, int argc,
-                              char **argv)
+/* Writes a sentence about a word that stands for no option, or for several. Returns whether it names the nearest
+ * option. */
+static bool explain_unknown(const struct option *table, const char *word, char *sentence, size_t bytes)
 {
-    struct option table[OWN_ROWS + ROWS + 1] = {{0}};
     const char *names[OWN_ROWS + ROWS];
-    char letters[2 * ROWS + 3], name[64];
-    make_getopt(rows, count, table, letters);
-    const char *word = find_unknown(table, letters, argc, argv);
-    if (!word)
-        return;
+    char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     for (int i = 0; i < OWN_ROWS + ROWS; i++)
         names[i] = table[i].name;
-    const char *nearest = ith_nearest(name, names, OWN_ROWS + ROWS);
-    if (nearest && !begins_one(table, name))
-        exit(ith_cli_usage(options->command, "unrecognized option '--%s'; the nearest is '--%s'", name, nearest));
+    const char *nearest = begins_one(table, name) ? NULL : ith_nearest(name, names, OWN_ROWS + ROWS);
+    if (nearest)
+        snprintf(sentence, bytes, "unrecognized option '--%s'; the nearest is '--%s'", name, nearest);
+    else
+        snprintf(sentence, bytes, begins_one(table, name) ? "option '--%s' is ambiguous" : "unrecognized option '--%s'",
+                 name);
+    return nearest;
+}
+
+/* Looks for options that do not exist. A process alone ends with a usage error if the first one is spelled like one
+ * that does; all other errors are left to argp. One of several processes notes the first error, and takes these words
+ * from the command line, so that argp reads the others: they may say how the processes reach one another. */
+static void refuse_unknown(ith_options *options, const struct argp_option *rows, int count, int *argc, char **argv)
+{
+    struct option table[OWN_ROWS + ROWS + 1] = {{0}};
+    char letters[2 * ROWS + 3], sentence[sizeof options->failure];
+    const bool several = ith_launcher_has_several();
+    const char *word;
+    make_getopt(rows, count, table, letters);
+    while ((word = find_unknown(table, letters, *argc, argv))) {
+        const bool near = explain_unknown(table, word, sentence, sizeof sentence);
+        if (!several && near)
+            exit(ith_cli_usage(options->command, "%s", sentence));
+        if (!several)
+            return;
+        if (!options->misused)
+            snprintf(options->failure, sizeof options->failure, "%s", sentence);
+        options->misused = true;
+        int at = 1;
+        while (argv[at] != word)
+            at++;
+        memmove(argv + at, argv + at + 1, (size_t)(*argc - at) * sizeof *argv); /* with the NULL behind the last one */
+        --*argc;
+    }
 }
 
 /* ---- The whole line ---------------------------------------------------------------------------------------------- */
@@ -223,7 +271,7 @@ static void refuse_misspelled(const ith_options *options, const struct argp_opti
  * only when they have agreed on it. */
 static void read_config(ith_options *options)
 {
-    if (!options->config)
+    if (!options->config || options->failure[0])
         return;
     ith_error_hold(true);
     if (ith_config_read(options->config, options))
@@ -236,25 +284,26 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
 {
     struct argp_option rows[ROWS + 1] = {{0}};
     make_rows(options, rows);
-    refuse_misspelled(options, rows, options->count + COMMON_ROWS, argc, argv);
     const struct argp parser = {
         .options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc, .children = ith_help_children};
-    bool silent = ith_launcher_process() != 0;
-    int saved[2] = {-1, -1};
-    if (silent) {
-        fall_silent(saved);
+    const bool several = ith_launcher_has_several();
+    kept_streams streams;
+    refuse_unknown(options, rows, options->count + COMMON_ROWS, &argc, argv);
+    if (several) {
+        streams = keep_streams();
         atexit(wait_if_parsing);
     }
     parsing = true;
-    if (argp_parse(&parser, argc, argv, ARGP_NO_HELP, NULL, options) == ENOMEM && !options->failure[0])
+    const unsigned flags = several ? ARGP_NO_HELP | ARGP_NO_EXIT : ARGP_NO_HELP;
+    if (argp_parse(&parser, argc, argv, flags, NULL, options) == ENOMEM && !options->failure[0])
         snprintf(options->failure, sizeof options->failure, "there is no memory for the command line");
+    if (several)
+        give_back_streams(&streams, options);
     read_config(options);
     ith_error_explain(options);
     if (!options->prints_itself && !options->failure[0] && ith_options_printed(options))
         exit(ITH_EXIT_DONE);
     parsing = false;
-    if (silent)
-        speak_again(saved);
 }
 
 void ith_options_free(ith_options *options)
@@ -304,6 +353,8 @@ static int check_area(const ith_options *options)
 
 int ith_options_check(const ith_options *options)
 {
+    if (options->misused)
+        return ith_cli_usage(options->command, "%s", options->failure);
     if (options->failure[0])
         return ith_cli_error("%s", options->failure);
     int code = check_area(options);

@@ -6,12 +6,13 @@
 
 enum { KEY_HELP = '?', KEY_VERSION = 'V', KEY_USAGE = 0x10000 };
 
+/* Ends the process itself: argp does not with ARGP_NO_EXIT. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     (void)argument;
     switch (key) {
-    case KEY_HELP: argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); return 0;
-    case KEY_USAGE: argp_state_help(state, state->out_stream, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
+    case KEY_HELP: argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); exit(EXIT_SUCCESS);
+    case KEY_USAGE: argp_state_help(state, state->out_stream, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); exit(EXIT_SUCCESS);
     case KEY_VERSION: argp_program_version_hook(state->out_stream, state); exit(EXIT_SUCCESS);
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -42,9 +42,9 @@ static ith_launcher describe(const ith_launcher_kind *kind)
 {
     if (!kind)
         return (ith_launcher){.name = "no launcher", .processes = 1};
-    /* A batch script has SLURM_PROCID alone: it is one process. */
-    const int processes = ith_launcher_number(kind->size, kind->modules[0] ? 0 : 1);
-    return (ith_launcher){.name = kind->name, .process = ith_launcher_number(kind->process, 0), .processes = processes};
+    return (ith_launcher){.name = kind->name,
+                          .process = ith_launcher_number(kind->process, 0),
+                          .processes = ith_launcher_processes(kind)};
 }
 
 /* ---- Modules ----------------------------------------------------------------------------------------------------- */

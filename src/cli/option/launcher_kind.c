@@ -46,6 +46,18 @@ const ith_launcher_kind *ith_launcher_by_hand(void)
     return ith_launcher_number(by_hand.process, -1) >= 0 ? &by_hand : NULL;
 }
 
+int ith_launcher_processes(const ith_launcher_kind *kind)
+{
+    return ith_launcher_number(kind->size,
+                               kind->modules[0] ? 0 : 1); /* of Slurm, a batch script has SLURM_PROCID alone */
+}
+
+bool ith_launcher_has_several(void)
+{
+    const ith_launcher_kind *kind = ith_launcher_by_hand() ? ith_launcher_by_hand() : ith_launcher_recognise();
+    return kind && ith_launcher_processes(kind) != 1;
+}
+
 int ith_launcher_process(void)
 {
     const ith_launcher_kind *kind = ith_launcher_recognise();

@@ -80,7 +80,8 @@ typedef struct ith_options {
     const char *config;                           /* the value of --config; NULL if not given */
     bool print;                                   /* --print-config was given */
     bool prints_itself;                           /* the command calls ith_options_print, after it has read more */
-    char failure[512];                            /* why the file of --config could not be read; "" if it could */
+    char failure[512]; /* why the command line or the file of --config could not be read; "" if they could */
+    bool misused;      /* `failure` is about the command line: the exit status is 2 */
 } ith_options;
 
 /* Whether a number is in the range of a WHOLE, INT, WHOLES, NUMBER or PAIR. */
@@ -110,13 +111,14 @@ void ith_option_unknown(const ith_options *options, const char *name, char *why,
 uint64_t ith_option_hash(const ith_options *options, int index);
 void ith_options_free(ith_options *options);
 
-/* Reads the command line with argp, then the file of --config. Usage errors end the process with status 2; --help,
- * --version and --print-config with 0. Of processes that were started together, the first one prints. If the file
- * cannot be read, ith_options_check says so. doc and arguments_doc: argp's texts for --help. */
+/* Reads the command line with argp, then the file of --config. --help, --version and --print-config end the process
+ * with status 0, and usage errors with 2, if it is alone. Of processes that were started together, the first one
+ * prints; they have to agree on a usage error, so that ith_options_check says it. If the file cannot be read,
+ * ith_options_check says so, too. doc and arguments_doc: argp's texts for --help. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
 /* To be called before the values are used, and after ith_launch_begin if the command has it: prints the error of the
- * file of --config, or of a file that would be written twice or replace one that is read, and returns an exit status.
- */
+ * command line, of the file of --config, or of a file that would be written twice or replace one that is read, and
+ * returns an exit status. */
 int ith_options_check(const ith_options *options);
 
 /* For a command that prints itself: prints the options if --print-config was given and the file of --config could be

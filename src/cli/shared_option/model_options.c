@@ -40,7 +40,7 @@ int ith_model_check_named(const ith_model_files *files, bool needed, const char 
     needed |= files->vae || files->text_encoder || files->tokenizer || files->variant;
     if (!needed || ith_model_is_named(files))
         return ITH_EXIT_DONE;
-    return ith_cli_usage(command, "--model is needed, or --dit, or --dit-high and --dit-low");
+    return ith_cli_usage(command, ITH_MODEL_NEEDED);
 }
 
 const char *ith_model_single_file(const ith_model_files *files, int i, const char **path)

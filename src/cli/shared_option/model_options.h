@@ -14,6 +14,8 @@
 int ith_model_add_options(ith_option *table, int count, size_t offset);
 /* Whether a model is named. */
 bool ith_model_is_named(const ith_model_files *files);
+/* The sentence for a command without a model. */
+#define ITH_MODEL_NEEDED "--model is needed, or --dit, or --dit-high and --dit-low"
 /* Checks that a model is named if it is `needed`, or if one of its other files is named. Returns an exit status. */
 int ith_model_check_named(const ith_model_files *files, bool needed, const char *command);
 /* The number of single files that options can name; the option of file i, "--dit" for instance, and the path in *path,

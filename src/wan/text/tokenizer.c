@@ -23,6 +23,7 @@
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
     ith_sentencepiece_way way;
+    ith_context *context; /* held by ith_tokenizer_open; otherwise NULL */
 };
 
 static bool exists(ith_context *context, const char *path)
@@ -212,4 +213,43 @@ int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer)
 int64_t ith_tokenizer_bytes(void)
 {
     return (int64_t)sizeof(ith_tokenizer);
+}
+
+ith_status ith_tokenizer_open(ith_context *context, const char *path, ith_tokenizer **out)
+{
+    if (out)
+        *out = NULL;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, path, "path");
+    if (!status)
+        status = ith_need(context, out, "out");
+    if (!status)
+        status = ith_tokenizer_load(context, path, out);
+    if (!status)
+        (*out)->context = ith_context_hold(context);
+    return status;
+}
+
+ith_status ith_tokenizer_ids(const ith_tokenizer *tokenizer, const char *text, int32_t *ids, int64_t *count)
+{
+    if (count)
+        *count = 0;
+    ith_status status = ith_need(NULL, tokenizer, "tokenizer");
+    if (!status)
+        status = ith_need(tokenizer->context, text, "text");
+    if (!status)
+        status = ith_need(tokenizer->context, ids, "ids");
+    if (!status)
+        status = ith_need(tokenizer->context, count, "count");
+    return status ? status : ith_tokenizer_encode(tokenizer->context, tokenizer, text, ids, count);
+}
+
+void ith_tokenizer_close(ith_tokenizer **tokenizer)
+{
+    if (!tokenizer || !*tokenizer)
+        return;
+    ith_context *context = (*tokenizer)->context;
+    ith_tokenizer_free(context, tokenizer);
+    ith_context_release(context);
 }

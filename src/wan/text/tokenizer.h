@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The SentencePiece tokenizer of a checkpoint. */
+/* The SentencePiece tokenizer of a checkpoint. <ithaca/wan.h> has the functions for a tokenizer without a model. */
 #ifndef ITH_WAN_TOKENIZER_H
 #define ITH_WAN_TOKENIZER_H
+
+#include <ithaca/wan.h>
 
 #include "../../base/context.h"
 #include "text_length.h"
@@ -9,8 +11,6 @@
 /* The files of a tokenizer's folder, of which one may be missing. */
 #define ITH_TOKENIZER_MODEL "spiece.model"
 #define ITH_TOKENIZER_JSON "tokenizer.json"
-
-typedef struct ith_tokenizer ith_tokenizer;
 
 /* Loads a tokenizer from a file, or from a folder: spiece.model, a Unigram model, or the same model in tokenizer.json
  * or in the metadata of a GGUF file. A character that its vocabulary lacks becomes one id for each UTF-8 byte or <unk>,
