@@ -287,14 +287,15 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     const struct argp parser = {
         .options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc, .children = ith_help_children};
     const bool several = ith_launcher_has_several();
-    kept_streams streams;
+    kept_streams streams = {{-1, -1}, -1};
     refuse_unknown(options, rows, options->count + COMMON_ROWS, &argc, argv);
     if (several) {
         streams = keep_streams();
         atexit(wait_if_parsing);
     }
     parsing = true;
-    const unsigned flags = several ? ARGP_NO_HELP | ARGP_NO_EXIT : ARGP_NO_HELP;
+    /* where errors cannot be kept, argp prints them and ends the process */
+    const unsigned flags = streams.saved[1] < 0 ? ARGP_NO_HELP : ARGP_NO_HELP | ARGP_NO_EXIT;
     if (argp_parse(&parser, argc, argv, flags, NULL, options) == ENOMEM && !options->failure[0])
         snprintf(options->failure, sizeof options->failure, "there is no memory for the command line");
     if (several)

@@ -48,8 +48,8 @@ const ith_launcher_kind *ith_launcher_by_hand(void)
 
 int ith_launcher_processes(const ith_launcher_kind *kind)
 {
-    return ith_launcher_number(kind->size,
-                               kind->modules[0] ? 0 : 1); /* of Slurm, a batch script has SLURM_PROCID alone */
+    /* A batch script has SLURM_PROCID alone: it is one process. */
+    return ith_launcher_number(kind->size, kind->modules[0] ? 0 : 1);
 }
 
 bool ith_launcher_has_several(void)

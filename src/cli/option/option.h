@@ -112,9 +112,10 @@ uint64_t ith_option_hash(const ith_options *options, int index);
 void ith_options_free(ith_options *options);
 
 /* Reads the command line with argp, then the file of --config. --help, --version and --print-config end the process
- * with status 0, and usage errors with 2, if it is alone. Of processes that were started together, the first one
- * prints; they have to agree on a usage error, so that ith_options_check says it. If the file cannot be read,
- * ith_options_check says so, too. doc and arguments_doc: argp's texts for --help. */
+ * with status 0. A usage error ends a process that is alone with status 2. Processes that were started together have to
+ * agree on a usage error: it is kept, and ith_options_check prints it; if it cannot be kept, it ends the process. Of
+ * these processes the first one prints. If the file cannot be read, ith_options_check says so, too. doc and
+ * arguments_doc: argp's texts for --help. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
 /* To be called before the values are used, and after ith_launch_begin if the command has it: prints the error of the
  * command line, of the file of --config, or of a file that would be written twice or replace one that is read, and
