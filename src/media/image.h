@@ -8,7 +8,7 @@
 #define ITH_IMAGE_MOST_PIXELS (INT64_C(1) << 26)
 #define ITH_IMAGE_MOST_BYTES (INT64_C(1) << 28) /* the most bytes of a file */
 
-/* Reads a picture as 8-bit RGB, *rgb [*height, *width, 3], upright as its EXIF orientation says. Grey, palettes, 16
+/* Reads a picture as 8-bit RGB, *rgb [*height, *width, 3], turned upright as image_file.h says. Grey, palettes, 16
  * bits and CMYK become RGB; an alpha channel is left out, and the colours below it stay. The caller frees *rgb with
  * free. ITH_ERR_IO if the file cannot be read, ITH_ERR_FORMAT if it is damaged, is no such picture, or has more than
  * ITH_IMAGE_MOST_PIXELS or ITH_IMAGE_MOST_BYTES; ITH_ERR_UNSUPPORTED if libav cannot decode its form of picture, such

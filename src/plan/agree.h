@@ -15,7 +15,7 @@ ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine);
 ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status);
 
 /* Collective. Gives all ranks the decision of rank 0: its status and, if the status is ITH_OK, `bytes` bytes of data.
- * mine: the status of rank 0; ITH_OK on the other ranks. */
+ * Fails on all ranks if a transport has changed the data. mine: the status of rank 0; ITH_OK on the other ranks. */
 ith_status ith_agree_with_first(ith_context *context, ith_comm *comm, ith_status mine, void *data, int64_t bytes);
 
 /* Collective. Fails on all ranks unless all have the same problem, except for strides, and ask for the same plan. The

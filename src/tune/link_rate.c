@@ -154,8 +154,8 @@ static ith_status time_steady(link *l, step_fn step, void *user, double seconds,
 
 /* ---- Ranks of one process -------------------------------------------------------------------------------------- */
 
-/* Messages become longer until their time is clearly above the latency. The ranks copy the messages
- * themselves, so the rest of the time is the copy. */
+/* Messages become longer until their time is clearly above the latency. The ranks copy the messages themselves, so
+ * the rest of the time is the copy. */
 static ith_status measure_copies(link *l, double seconds, ith_link_rate *rate)
 {
     double time = 0;
