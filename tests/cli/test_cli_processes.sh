@@ -111,6 +111,9 @@ done
 ITHACA_PROCESS=0 ITHACA_PROCESSES=2 ITHACA_TRANSPORT_WHERE="$work/nobody 0 2" expect 1 "^ithaca: process 0: unrecognized option" \
     "$ithaca" verify --no-such-option --transport socket --timeout 1 # and the other one does not come
 grep -q "the transport socket did not connect" "$work/err" || fail "nobody came: $(cat "$work/err")"
+processes_differ="1 --no-such-option" over_sockets 2 verify --print-config --timeout 20 # needs no other process
+ended 0 1
+[ "$(cat status.1)" = 2 ] && grep -q "^timeout: 20" out.0 || fail "--print-config beside wrong usage: $(cat status.1) $(cat err.?)"
 has_sanitizer || ITHACA_PROCESS=0 ITHACA_PROCESSES=2 expect 2 "^ithaca info: invalid option -- 'Z'" \
     bash -c 'for ((i = 3; i < 10; i++)); do eval "exec $i>&-"; done; ulimit -n 4; exec "$@"' - "$ithaca" info -Z # no room for a file
 over_sockets 2 verify --help

@@ -302,8 +302,8 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
         give_back_streams(&streams, options);
     read_config(options);
     ith_error_explain(options);
-    if (!options->prints_itself && !options->failure[0] && ith_options_printed(options))
-        exit(ITH_EXIT_DONE);
+    if (!options->prints_itself && ith_options_printed(options)) /* the processes need not agree on an error */
+        exit(options->failure[0] ? ith_options_check(options) : ITH_EXIT_DONE);
     parsing = false;
 }
 
