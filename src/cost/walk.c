@@ -17,7 +17,7 @@
 enum {
     WALKERS = 64,    /* the most ranks that are walked */
     SHORT_LINE = 32, /* axes of a line that tells the time of a longer one */
-    MIDDLES = 32     /* ranks among which middle_of looks for the one in the middle */
+    MIDDLES = 32     /* ranks among which middle_of looks for the middle one */
 };
 
 typedef struct model {

@@ -27,7 +27,7 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
     return status;
 }
 
-/* Fails if the data of rank 0's decision are not those that it has sent. */
+/* Fails if rank 0's decision has arrived changed. hash: of the data that rank 0 has sent. */
 static ith_status check_decision(ith_context *context, ith_comm *comm, uint64_t hash, const void *data, int64_t bytes)
 {
     char name[ITH_RANK_NAME];
