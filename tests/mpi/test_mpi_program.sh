@@ -99,6 +99,7 @@ spoken=("${small[@]:0:${#small[@]}-1}") # without --quiet
 expect 0 "^no time is predicted: the links between these processes are not known" 2 generate "${spoken[@]}" --output several.gif
 expect 2 "unrecognized option" 2 generate --no-such-option
 expect 1 "^ithaca: cannot open nowhere" 2 generate --prompt x --model nowhere
+[ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
 
 # The launcher binds all processes to one core, while other cores are idle.
 if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
@@ -110,7 +111,6 @@ if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
             complain "bound to one core: $bound, and the warning says otherwise"
     done
 fi
-[ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
 cat >one_alone <<'END'
 #!/bin/sh
 own=$1

@@ -152,12 +152,12 @@ static void a_decoder_is_enough(void **state)
 
 #define IMAGE_SIDE 64
 #define IMAGE_LATENTS (IMAGE_SIDE / 16)
-
 #define IMAGE_FRAMES 3
 
+/* The previews of a run of 3 steps, which show the latent frames side by side. */
 typedef struct image_previews {
     uint8_t whole[3][IMAGE_LATENTS * IMAGE_FRAMES * IMAGE_LATENTS * 3];
-    uint8_t first[3][IMAGE_LATENTS * IMAGE_LATENTS * 3]; /* the first latent frame of each of them */
+    uint8_t first[3][IMAGE_LATENTS * IMAGE_LATENTS * 3]; /* the first latent frame of each preview */
     int64_t count;
 } image_previews;
 
@@ -174,8 +174,8 @@ static ith_status take_image_preview(void *user, int64_t step, const uint8_t *rg
     return ITH_OK;
 }
 
-/* The latents of a TI2V model's image are known from the first step on, in the results of all ranks, and leave the
- * other frames as they are. */
+/* The latents of a TI2V model's image are known from the first step on. All frames of a preview are the same however
+ * ranks share out the work. */
 static void an_image_is_in_every_preview(void **state)
 {
     (void)state;

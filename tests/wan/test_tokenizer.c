@@ -73,6 +73,36 @@ static void ids_of_the_reference(void **state)
     ith_tokenizer_free(context, &tokenizer);
 }
 
+/* A tokenizer without a model gives the same ids, and holds the context that its caller has destroyed. */
+static void a_tokenizer_alone_holds_its_context(void **state)
+{
+    (void)state;
+    static const char text[] = "a red circle, caf\u00e9";
+    static const char *const paths[] = {MODEL, MODEL "/spiece.model"};
+    int32_t ids[ITH_TEXT_LEN], wanted[ITH_TEXT_LEN];
+    int64_t count, wanted_count;
+    ith_tokenizer *tokenizer = NULL;
+    check(context, ith_tokenizer_load(context, MODEL, &tokenizer));
+    check(context, ith_tokenizer_encode(context, tokenizer, text, wanted, &wanted_count));
+    ith_tokenizer_free(context, &tokenizer);
+    for (int i = 0; i < 2; i++) {
+        ith_context *own;
+        check(context, ith_context_clone(context, &own));
+        check(own, ith_tokenizer_open(own, paths[i], &tokenizer));
+        ith_context_destroy(&own);
+        assert_int_equal(ith_tokenizer_ids(tokenizer, text, ids, &count), ITH_OK);
+        assert_int_equal(count, wanted_count);
+        assert_memory_equal(ids, wanted, (size_t)count * sizeof *ids);
+        assert_int_equal(ith_tokenizer_ids(tokenizer, "caf\xe9", ids, &count), ITH_ERR_ARGUMENT);
+        assert_int_equal(count, 0);
+        assert_int_equal(ith_tokenizer_ids(tokenizer, NULL, ids, &count), ITH_ERR_ARGUMENT);
+        assert_int_equal(ith_tokenizer_ids(tokenizer, text, NULL, &count), ITH_ERR_ARGUMENT);
+        assert_int_equal(ith_tokenizer_ids(tokenizer, text, ids, NULL), ITH_ERR_ARGUMENT);
+        ith_tokenizer_close(&tokenizer);
+        assert_null(tokenizer);
+    }
+}
+
 /* Makes a folder with these bytes as the model and, if json is not NULL, a tokenizer.json. */
 static char *folder_with(const void *bytes, size_t count, const char *json)
 {
@@ -559,6 +589,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_the_reference),
+        cmocka_unit_test(a_tokenizer_alone_holds_its_context),
         cmocka_unit_test(equal_scores_are_decided_as_by_the_reference),
         cmocka_unit_test(tokenizer_json_alone_gives_the_same_ids),
         cmocka_unit_test(names_of_special_pieces_are_pieces),
