@@ -34,11 +34,12 @@ static const char *first_kernel(void)
     return t.info.kernel;
 }
 
-/* Makes the first kernel of the fake device slow, or no longer slow. */
+/* Makes the first kernel of the fake device slow, or no longer slow. On a busy machine, under sanitizers, the other
+ * kernel takes several milliseconds. */
 static void slow_down(bool slow)
 {
     if (device_fake)
-        atomic_store(&device_fake->delay_us, slow ? 5000 : 0);
+        atomic_store(&device_fake->delay_us, slow ? 100000 : 0);
 }
 
 /* Makes a plan on `ranks` ranks, and checks the origin of its kernel. */
