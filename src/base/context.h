@@ -16,6 +16,8 @@ ith_status ith_fail(ith_context *context, ith_status status, const char *format,
 /* Checks that a pointer is not NULL. If it is, records the error sentence "NAME is NULL" and returns
  * ITH_ERR_ARGUMENT. */
 ith_status ith_need(ith_context *context, const void *pointer, const char *name);
+/* Checks three arguments of a function that makes an object: the context, `from`, whose name is given, and out. */
+ith_status ith_need_to_make(ith_context *context, const void *from, const char *name, const void *out);
 
 /* Puts the formatted text and ": " before the error sentence that is already in the context. Returns status. */
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)

@@ -109,6 +109,14 @@ ith_status ith_need(ith_context *context, const void *pointer, const char *name)
     return pointer ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", name);
 }
 
+ith_status ith_need_to_make(ith_context *context, const void *from, const char *name, const void *out)
+{
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, from, name);
+    return status ? status : ith_need(context, out, "out");
+}
+
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
 {
     char prefix[ITH_ERROR_BYTES], reason[ITH_ERROR_BYTES];

@@ -75,6 +75,12 @@ static inline ith_comm *ith_comm_whole(ith_comm *comm)
     return comm->whole ? comm->whole : comm;
 }
 
+/* The world rank of a rank of the group: its number among all ranks. */
+static inline int ith_comm_world_rank(const ith_comm *comm, int rank)
+{
+    return comm->members ? comm->members[rank] : rank;
+}
+
 /* The bytes that a communicator of `size` ranks holds on a transport with `requests` requests, without the transport's
  * own memory. one_process: all its ranks are threads of one process. part: the communicator is of a sub-group. */
 int64_t ith_comm_bytes(int64_t requests, int size, bool one_process, bool part);

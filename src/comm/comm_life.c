@@ -314,7 +314,7 @@ ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
                         "the plan's communicator was destroyed: the plan can only be destroyed");
     return ith_fail(context, ITH_ERR_ARGUMENT,
                     "rank %d's communicator is in another call, on another thread: calls on one follow one another",
-                    comm->members ? comm->members[comm->rank] : comm->rank);
+                    ith_comm_world_rank(comm, comm->rank));
 }
 
 void ith_comm_exit(ith_comm *comm)

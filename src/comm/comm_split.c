@@ -22,7 +22,7 @@ static int list_members(const ith_comm *comm, const wish *wishes, int *members, 
         for (int j = 0; j < comm->size; j++)
             at += wishes[j].colour == wishes[i].colour &&
                   (wishes[j].key < wishes[i].key || (wishes[j].key == wishes[i].key && j < i));
-        members[at] = comm->members ? comm->members[i] : i;
+        members[at] = ith_comm_world_rank(comm, i);
         *place = i == comm->rank ? at : *place;
         size++;
     }

@@ -74,11 +74,7 @@ ith_status ith_comm_connect(ith_context *context, const char *name, const char *
     connection c = {name, where, &state, &number};
     if (out)
         *out = NULL;
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_need(context, name, "name");
-    if (!status)
-        status = ith_need(context, out, "out");
+    ith_status status = ith_need_to_make(context, name, "name", out);
     return status ? status : connect_ranks(&c, &context, 1, out);
 }
 

@@ -135,7 +135,7 @@ static void count_transfers(ith_comm *comm, ith_flight_operation *entry, int dir
             continue;
         comm->seen[peer] = mark;
         if (entry->peer_count < ITH_FLIGHT_PEERS)
-            entry->peers[entry->peer_count] = comm->members ? comm->members[peer] : peer;
+            entry->peers[entry->peer_count] = ith_comm_world_rank(comm, peer);
         entry->peer_count++;
     }
 }
@@ -146,7 +146,7 @@ static int64_t enter_flight(ith_comm *comm, const ith_operation *operation)
     ith_flight_operation entry = {.name = operation->what,
                                   .group = comm->number,
                                   .group_size = comm->size,
-                                  .group_first = comm->members ? comm->members[0] : 0,
+                                  .group_first = ith_comm_world_rank(comm, 0),
                                   .number = comm->posted};
     count_transfers(comm, &entry, 0, operation->sends, operation->send_count, comm->posted + 1);
     count_transfers(comm, &entry, 1, operation->receives, operation->receive_count, comm->posted + 1);

@@ -26,7 +26,7 @@ static void assume_place(const ith_comm *comm, int rank, ith_place *place)
     bool one_process = !comm || comm->transport.share;
     int self = ith_comm_rank(comm);
     if (!one_process)
-        place->process = comm->members ? comm->members[rank] : rank;
+        place->process = ith_comm_world_rank(comm, rank);
     if (one_process || rank == self)
         place->pid = getpid();
     if (comm)
@@ -105,7 +105,7 @@ bool ith_comm_find_several_hosts(const ith_comm *comm)
 
 const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RANK_NAME])
 {
-    int world_rank = comm->members ? comm->members[rank] : rank;
+    int world_rank = ith_comm_world_rank(comm, rank);
     ith_place place = ITH_PLACE_INIT;
     if (comm->several_hosts)
         place = ith_comm_place_of(comm, rank);

@@ -20,11 +20,7 @@ ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tens
 {
     if (out)
         *out = NULL;
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_need(context, path, "path");
-    if (!status)
-        status = ith_need(context, out, "out");
+    ith_status status = ith_need_to_make(context, path, "path", out);
     if (status)
         return status;
     ith_tensor_file *file = ith_alloc_zero(context, 1, sizeof *file, "a tensor file");

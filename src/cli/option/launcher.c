@@ -105,7 +105,7 @@ static int choose_named(const char *command, const char *transport, ith_launcher
     if (!find_module(transport, &refusal))
         return ith_cli_usage(
             command, "--transport: '%s' is none of auto, local, mpi, nor a module that 'ithaca info' lists", transport);
-    *out = describe(ith_launcher_by_hand() ? ith_launcher_by_hand() : ith_launcher_recognise());
+    *out = describe(ith_launcher_recognise_any());
     out->where = getenv("ITHACA_TRANSPORT_WHERE");
     return choose_module(one, out);
 }

@@ -41,9 +41,9 @@ const ith_launcher_kind *ith_launcher_recognise(void)
     return NULL;
 }
 
-const ith_launcher_kind *ith_launcher_by_hand(void)
+const ith_launcher_kind *ith_launcher_recognise_any(void)
 {
-    return ith_launcher_number(by_hand.process, -1) >= 0 ? &by_hand : NULL;
+    return ith_launcher_number(by_hand.process, -1) >= 0 ? &by_hand : ith_launcher_recognise();
 }
 
 int ith_launcher_processes(const ith_launcher_kind *kind)
@@ -54,14 +54,14 @@ int ith_launcher_processes(const ith_launcher_kind *kind)
 
 bool ith_launcher_has_several(void)
 {
-    const ith_launcher_kind *kind = ith_launcher_by_hand() ? ith_launcher_by_hand() : ith_launcher_recognise();
+    const ith_launcher_kind *kind = ith_launcher_recognise_any();
     return kind && ith_launcher_processes(kind) != 1;
 }
 
 int ith_launcher_process(void)
 {
-    const ith_launcher_kind *kind = ith_launcher_recognise();
-    return ith_launcher_number(by_hand.process, kind ? ith_launcher_number(kind->process, 0) : 0);
+    const ith_launcher_kind *kind = ith_launcher_recognise_any();
+    return kind ? ith_launcher_number(kind->process, 0) : 0;
 }
 
 void ith_launcher_let_first_print(void)

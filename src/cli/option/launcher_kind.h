@@ -13,8 +13,8 @@ typedef struct ith_launcher_kind {
 
 /* The launcher of this process; NULL if none is recognised. */
 const ith_launcher_kind *ith_launcher_recognise(void);
-/* The launcher of processes of other transports, which whoever starts them numbers; NULL if this process is none. */
-const ith_launcher_kind *ith_launcher_by_hand(void);
+/* The same for transports other than MPI: numbers that the caller gives the processes (ITHACA_PROCESS) come first. */
+const ith_launcher_kind *ith_launcher_recognise_any(void);
 /* The number in an environment variable; `other` if it is not set or holds no number from 0 on. */
 int ith_launcher_number(const char *variable, int other);
 /* The number of processes that a launcher has started; 0: unknown. */

@@ -54,11 +54,7 @@ ith_status ith_pipeline_open_files(ith_context *context, const ith_model_files *
     ith_model_files full = ITH_MODEL_FILES_INIT;
     if (out)
         *out = NULL;
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_need(context, files, "files");
-    if (!status)
-        status = ith_need(context, out, "out");
+    ith_status status = ith_need_to_make(context, files, "files", out);
     if (!status)
         status = check_library(context);
     if (!status)
@@ -102,11 +98,7 @@ ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32
         *count = 0;
     ith_status status = ith_need(NULL, pipeline, "pipeline");
     if (!status)
-        status = ith_need(pipeline->context, text, "text");
-    if (!status)
-        status = ith_need(pipeline->context, ids, "ids");
-    if (!status)
-        status = ith_need(pipeline->context, count, "count");
+        status = ith_tokenizer_check(pipeline->context, text, ids, count);
     if (!status)
         status = ith_pipeline_need_tokenizer(pipeline, pipeline->context);
     return status ? status : ith_tokenizer_encode(pipeline->context, pipeline->tokenizer, text, ids, count);

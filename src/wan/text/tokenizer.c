@@ -205,6 +205,14 @@ ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *token
     return status;
 }
 
+ith_status ith_tokenizer_check(ith_context *context, const char *text, const int32_t *ids, const int64_t *count)
+{
+    ith_status status = ith_need(context, text, "text");
+    if (!status)
+        status = ith_need(context, ids, "ids");
+    return status ? status : ith_need(context, count, "count");
+}
+
 int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer)
 {
     return ith_sentencepiece_count(tokenizer->pieces);
@@ -219,11 +227,7 @@ ith_status ith_tokenizer_open(ith_context *context, const char *path, ith_tokeni
 {
     if (out)
         *out = NULL;
-    ith_status status = ith_need(NULL, context, "context");
-    if (!status)
-        status = ith_need(context, path, "path");
-    if (!status)
-        status = ith_need(context, out, "out");
+    ith_status status = ith_need_to_make(context, path, "path", out);
     if (!status)
         status = ith_tokenizer_load(context, path, out);
     if (!status)
@@ -237,11 +241,7 @@ ith_status ith_tokenizer_ids(const ith_tokenizer *tokenizer, const char *text, i
         *count = 0;
     ith_status status = ith_need(NULL, tokenizer, "tokenizer");
     if (!status)
-        status = ith_need(tokenizer->context, text, "text");
-    if (!status)
-        status = ith_need(tokenizer->context, ids, "ids");
-    if (!status)
-        status = ith_need(tokenizer->context, count, "count");
+        status = ith_tokenizer_check(tokenizer->context, text, ids, count);
     return status ? status : ith_tokenizer_encode(tokenizer->context, tokenizer, text, ids, count);
 }
 

@@ -25,6 +25,8 @@ void ith_tokenizer_free(ith_context *context, ith_tokenizer **tokenizer);
  * room for ITH_TEXT_LEN. */
 ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *tokenizer, const char *text, int32_t *ids,
                                 int64_t *count);
+/* Checks the arguments of a function that encodes one text for a caller of the library. */
+ith_status ith_tokenizer_check(ith_context *context, const char *text, const int32_t *ids, const int64_t *count);
 /* The size of the vocabulary: the largest id + 1. */
 int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer);
 /* The bytes of a tokenizer in the context's memory. SentencePiece's own memory is not counted. */
