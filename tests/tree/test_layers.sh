@@ -27,23 +27,53 @@ declare -A may=(
 declare -A used=() # [FOLDER NAME]: an include needs the permission
 pairs=()           # "A B": file A, or its header, includes file B, or its header; without endings
 
-for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh'); do
-    folder=$(echo "$file" | cut -d/ -f2)
+# includes PATTERN...: lists the includes of the tracked files with these names, one a line: the file, what it includes, the
+# included path without "." and ".." (from src, for "..."; without ithaca/, for <...>), and whether it is there. Each file
+# has a line with "-" besides.
+includes() {
+    git ls-files "$@" | xargs awk '
+        function plain(path,    parts, n, i, out, kept) {
+            n = split(path, parts, "/")
+            for (i = 1; i <= n; i++) {
+                if (parts[i] == "..") kept--
+                else if (parts[i] != "." && parts[i] != "") out[++kept] = parts[i]
+            }
+            path = out[1]
+            for (i = 2; i <= kept; i++) path = path "/" out[i]
+            return path
+        }
+        FNR == 1 { print FILENAME, "-", "-", 1 }
+        match($0, /^ *# *include +"[^"]+"/) {
+            name = substr($0, 1, RLENGTH); sub(/^[^"]*"/, "", name); sub(/"$/, "", name)
+            folder = FILENAME; sub(/[^\/]*$/, "", folder)
+            path = plain(folder name)
+            there = (getline line <path) >= 0; close(path)
+            sub(/^src\//, "", path)
+            print FILENAME, "\"" name "\"", path, there
+        }
+        match($0, /^ *# *include +<ithaca\/[^>]+>/) {
+            name = substr($0, 1, RLENGTH); sub(/^[^<]*<ithaca\//, "", name); sub(/>$/, "", name)
+            print FILENAME, "<ithaca/" name ">", name, 1
+        }'
+}
+
+while read -r file include path there; do
+    folder=${file#src/} && folder=${folder%%/*}
     allowed=${may[$folder]:-}
-    [ -n "$allowed" ] || { complain "$file: the folder $folder has no place in the order of layers"; continue; }
-    for include in $(sed -nE 's/^ *# *include +"([^"]+)".*/\1/p' "$file"); do
-        path=$(realpath -m --relative-to=src "$(dirname "$file")/$include")
-        target=${path%%/*}
+    if [ -z "$allowed" ]; then
+        complain "$file: the folder $folder has no place in the order of layers"
+    elif [ "$include" = - ]; then
+        continue
+    elif [ "${include:0:1}" = '"' ]; then
         [ "src/${path%.*}" = "${file%.*}" ] || pairs+=("${file%.*} src/${path%.*}")
-        case " ${allowed%%|*} " in *" $target "*) ;; *) complain "$file: may not include \"$include\"" ;; esac
-        used[$folder $target]=1
-        [ -e "$(dirname "$file")/$include" ] || complain "$file: \"$include\" is not where it is included from"
-    done
-    for include in $(sed -nE 's/^ *# *include +<ithaca\/([^>]+)>.*/\1/p' "$file"); do
-        case " ${allowed##*|} " in *" $include "*) ;; *) complain "$file: may not include <ithaca/$include>" ;; esac
-        used[$folder $include]=1
-    done
-done
+        case " ${allowed%%|*} " in *" ${path%%/*} "*) ;; *) complain "$file: may not include $include" ;; esac
+        used[$folder ${path%%/*}]=1
+        [ "$there" = 1 ] || complain "$file: $include is not where it is included from"
+    else
+        case " ${allowed##*|} " in *" $path "*) ;; *) complain "$file: may not include $include" ;; esac
+        used[$folder $path]=1
+    fi
+done < <(includes 'src/*.c' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh')
 for folder in "${!may[@]}"; do
     for name in ${may[$folder]//|/ }; do
         [ "${used[$folder $name]:-}" ] || complain "nothing in src/$folder needs the permission to include $name"
@@ -60,15 +90,13 @@ declare -A order=(
     [cli]=" file support option launch shared_option machine attend verify plan tune generate bench info "
 )
 for layer in "${!order[@]}"; do
-    for file in $(git ls-files "src/$layer/*/*"); do
-        folder=$(echo "$file" | cut -d/ -f3)
+    while read -r file include path there; do
+        folder=${file#src/$layer/} && folder=${folder%%/*}
         [[ ${order[$layer]} == *" $folder "* ]] || { complain "$file: the folder $layer/$folder has no place in the order"; continue; }
         allowed="${order[$layer]%%" $folder "*} $folder "
-        for include in $(sed -nE 's/^ *# *include +"(\.\.\/[^"]+)".*/\1/p' "$file"); do
-            target=$(realpath -m --relative-to="src/$layer" "$(dirname "$file")/$include")
-            [[ $target == ../* || $target != */* || $allowed == *" ${target%%/*} "* ]] || complain "$file: may not include \"$include\""
-        done
-    done
+        target=${path#$layer/}
+        [[ $include != '"../'* || $path != $layer/*/* || $allowed == *" ${target%%/*} "* ]] || complain "$file: may not include $include"
+    done < <(includes "src/$layer/*/*")
 done
 
 for name in $(git ls-files 'src/*' 'include/*' | xargs -n1 basename | grep -v CMakeLists.txt | sort | uniq -d); do
