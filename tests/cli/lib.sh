@@ -2,7 +2,7 @@
 # Functions for the tests of the program. A test is run in tests/ with the build folder as its argument.
 set -u
 work=$(mktemp -d)
-trap 'rm -rf "$work" "$work.failed" "$work.root" "$work.build"' EXIT
+trap 'rm -rf "$work" "$work.failed" "$work.root" "$work.build" "$work.cache"' EXIT
 
 # plain FOLDER NAME: prints the path of a folder. Tests put paths into lists of words, so a path with spaces becomes a
 # link without: $work.NAME.
@@ -63,6 +63,23 @@ know_machine() {
     export XDG_CACHE_HOME=$work/cache
     mkdir -p "$work/cache/ithaca"
     cp "$root/machines/avx2-desktop.yaml" "$work/cache/ithaca/machine.yaml"
+}
+
+# know_rates: the same, with rates of the small models, so that a prediction measures nothing. A test that is not about
+# predictions calls it: each measurement takes up to a second of the processors. The cache lies outside of $work.
+know_rates() {
+    local dtype size machine=$work.cache/ithaca/machine.yaml
+    export XDG_CACHE_HOME=$work.cache
+    mkdir -p "$work.cache/ithaca"
+    cp "$root/machines/avx2-desktop.yaml" "$machine"
+    for dtype in f32 bf16; do
+        for size in 32 64; do
+            sed -i "/^attention:/a\\  - {kernel: f32_avx2, dtype: $dtype, softmax: online, head_dim: $size, gflops: 50}" "$machine"
+        done
+        for size in 128 192; do
+            sed -i "/^products:/a\\  - {work: linear, dtype: $dtype, rows: 1024, features: $size, gflops: 50}" "$machine"
+        done
+    done
 }
 
 finish() {

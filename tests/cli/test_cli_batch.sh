@@ -5,6 +5,7 @@
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
+know_rates
 size=(--height 32 --width 32 --frames 5 --steps 3)
 run=("$ithaca" generate --model "$model" "${size[@]}")
 
@@ -51,7 +52,7 @@ grep -q '^clip-002.mp4: 1 frame of 32 x 32, 3 steps, seed 7;' out || fail "dry r
 grep -q '^3 videos' out || fail "dry run: $(cat out)"
 [ ! -e clip-001.mp4 ] || fail "a dry run made a video"
 # of several processes, whose links are not measured here: no sum of times is made up
-over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" --dry-run
+XDG_CACHE_HOME=$work/unknown over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/prompts" --dry-run
 ended 0 2
 grep -qx '3 videos; no time is predicted: the links between these processes are not known; --dry-run of one video measures them' \
     out.0 || fail "a dry run of two processes: $(cat out.0)"

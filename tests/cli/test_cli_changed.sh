@@ -4,6 +4,7 @@
 # the file.
 . cli/lib.sh
 cd "$work"
+know_rates
 part=transformer/diffusion_pytorch_model-00001-of-00002.safetensors
 
 # disturb WORDS RANKS COMMAND: runs COMMAND on the file when the first step is done. The run would take minutes.

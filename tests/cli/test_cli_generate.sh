@@ -3,6 +3,7 @@
 # ithaca generate from end to end on the small checkpoint: kinds of output, ranks, saved latents, interruption, failures.
 . cli/lib.sh
 cd "$work"
+know_rates
 small="--model $model --height 64 --width 64 --frames 5 --steps 3 --threads 2"
 prompt="A red circle moves to the right on a black background."
 

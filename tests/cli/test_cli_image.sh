@@ -17,7 +17,7 @@ size() { # WIDTH HEIGHT OPTIONS...
     expect 0 "" "$ithaca" generate --model "$golden/i2v/model" --prompt a --image "$first" --frames 1 --dry-run --json "$@"
     grep -q "\"width\": $width," out && grep -q "\"height\": $height," out || fail "no $width x $height: $(cat out)"
 }
-know_machine
+know_rates
 size 48 96 --area 6144
 size 64 112 --width 64
 size 32 48 --height 48

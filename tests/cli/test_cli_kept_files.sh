@@ -7,6 +7,7 @@ cp -r "$model" "$work/model"
 cp "$golden/lora/kohya.safetensors" "$work/style.safetensors"
 cp "$golden/lora/plain.safetensors" "$work/other.safetensors"
 cd "$work"
+know_rates
 run=("$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 2 --quiet)
 
 # Checksums of all files except the output of commands.

@@ -49,6 +49,7 @@ grep -q "$(printf '\033')" "$work/err" && fail "control characters in $(cat -v "
 # not begin a strength.
 "$build/make_tiny_model" "$work" || fail "no tiny model"
 cd "$work"
+know_rates
 mkdir 12:30
 for name in my:style s:2.x 12:30/x lowpoly style_high other; do cp lora.safetensors $name.safetensors; done
 expect 0 "" "$ithaca" generate --model model --image first.png --prompt circle --frames 1 --height 16 --width 16 --steps 1 \

@@ -5,6 +5,7 @@
 . cli/lib.sh
 . cli/processes.sh
 cd "$work"
+know_rates
 first=$golden/pictures/alpha.png
 small=(generate --model "$model" --prompt circle --height 32 --width 32 --frames 1 --steps 1 --precision f32 --quiet)
 
