@@ -41,7 +41,7 @@ check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz && \
 	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes && \
 	ITHACA_GOLDEN_RUNS=all ../$(BUILD)/test_pipeline_device && ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run
-	@cd $(BUILD) && $(CTEST) -C long -L cpu
+	@cd $(BUILD) && $(CTEST) -C long -L cpu && ITHACA_KERNEL_STEP=1 $(CTEST) -R test_aarch64
 	@cd tests && ITHACA_STRANGE=all bash cli/test_cli_options.sh ../$(BUILD) && ITHACA_SIGNALS=27 bash cli/test_cli_signals.sh ../$(BUILD)
 	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
 	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=500 bash mpi/test_mpi_faults.sh" \
@@ -59,7 +59,7 @@ asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSan
 # clang with libomp and Archer: gcc's OpenMP is not instrumented and gives false alarms.
 tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadSanitizer
 	@cmake --preset tsan -B $(TSAN_BUILD) $(TSAN_FLAGS) >/dev/null
-	@cmake --build $(TSAN_BUILD)
+	@cmake --build $(TSAN_BUILD) --target tsan_tests
 	@cd $(TSAN_BUILD) && OMP_TOOL_LIBRARIES=libarcher.so \
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L tsan $(TSAN_TESTS)
 

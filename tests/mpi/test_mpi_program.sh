@@ -105,7 +105,7 @@ expect 1 "^ithaca: cannot open nowhere" 2 generate --prompt x --model nowhere
 if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
     core=$(taskset -cp $$ | sed -E 's/.*: *([0-9]+).*/\1/')
     for bound in 0 1; do
-        launch 2 $([ $bound = 0 ] || echo taskset -c "$core") "$ithaca" bench attention --seq 64 --heads 2 --repeat 1 >out 2>err </dev/null ||
+        launch 2 $([ $bound = 0 ] || echo taskset -c "$core") "$ithaca" bench attention --seq 64 --heads 2 --repeat 1 --machine avx2-desktop >out 2>err </dev/null ||
             complain "a benchmark of attention failed"
         [ "$(grep -cE '^ithaca: the launcher has bound rank 0 on .* to one core.*--bind-to none' err)" = $bound ] ||
             complain "bound to one core: $bound, and the warning says otherwise"
