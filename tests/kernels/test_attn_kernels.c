@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares every attention kernel of the table that this machine runs, with every softmax that it supports, with
  * float64 and with a plain computation in the same type: sizes at and around the tiles, extreme logits, masks, packing
- * in pieces, several KV blocks. ITHACA_KERNEL_STEP=3 takes a third of the sizes, of the head sizes with each type and of
- * the tiles, and half of the random problems, for machines that are emulated. */
+ * in pieces, several KV blocks. ITHACA_KERNEL_STEP=3 takes a third of the sizes, of the head sizes with each type and
+ * of the tiles, and half of the random problems, for machines that are emulated. */
 #include "base/dtype.h"
 #include "base/size.h"
 #include "support/kernel_problem.h"
