@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Videos from images compared with diffusers, on any number of ranks: the golden runs of an I2V model, from a first
- * image and from a first and a last image, and of a TI2V model, from an image and from text. The conditions, the
+ * image and from a first and a last image; of an I2V and of a FLF2V model of Wan 2.1; and of a TI2V model, from an image
+ * and from text. The conditions, the
  * latents after the last step and the frames are compared. Wrong images and options are refused. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
@@ -15,6 +16,8 @@
 
 #define I2V "golden/i2v/model"
 #define TI2V "golden/ti2v/model"
+#define I2V_21 "golden/i2v21" /* models of Wan 2.1, with an image encoder */
+#define FLF2V_21 "golden/flf2v21"
 #define PLAIN "../models/shapes"
 #define SHAPES "../models/shapes-i2v"
 
@@ -51,6 +54,7 @@ static void open_golden(const char *model, const char *golden, bool first, bool 
 {
     golden_run_open(context, golden, run);
     check(context, ith_pipeline_open(context, model, pipeline));
+    run->options.fit = ITH_FIT_STRETCH; /* as diffusers fits pictures */
     run->options.image = first ? image_of(run->file, "first", &images[0]) : NULL;
     run->options.last_image = last ? image_of(run->file, "last", &images[1]) : NULL;
 }
@@ -105,6 +109,13 @@ static void a_first_and_a_last_image(void **state)
 {
     (void)state;
     check_golden(I2V, "golden/i2v/first_last.safetensors", true, true);
+}
+
+static void the_rows_of_an_image_encoder(void **state)
+{
+    (void)state;
+    check_golden(I2V_21, "golden/i2v21/first.safetensors", true, false);
+    check_golden(FLF2V_21, "golden/i2v21/first_last.safetensors", true, true);
 }
 
 static void the_first_latent_frame_of_an_image(void **state)
@@ -478,6 +489,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_image),
         cmocka_unit_test(a_first_and_a_last_image),
+        cmocka_unit_test(the_rows_of_an_image_encoder),
         cmocka_unit_test(the_first_latent_frame_of_an_image),
         cmocka_unit_test(no_image),
         cmocka_unit_test(bf16_comes_as_close_as_the_reference_in_bf16),

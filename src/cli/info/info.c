@@ -108,7 +108,7 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     int64_t bytes = 0;
     options.prompt = "", options.boundary = m->boundary >= 0 ? m->boundary : 0.5;
     options.frames = m->frames, options.height = m->height, options.width = m->width;
-    options.image = ith_model_stand_in(m);
+    ith_model_put_stand_ins(m, &options);
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
         return ith_cli_json_text(ith_context_error(context));
     return json_integer((json_int_t)bytes);

@@ -6,7 +6,8 @@
 #include "../../files/store.h"
 
 typedef struct ith_contents {
-    bool dit, text, vae;
+    bool dit, text, vae, vision;
+    bool needs_vision;   /* a transformer that attends to the rows of an image encoder */
     bool lora;           /* low-rank additions to a transformer instead of a transformer */
     int64_t in_level;    /* the number of parts in a level of the autoencoder, for ith_vae_name */
     const char *refusal; /* a kind of model that is not built: "a VACE model"; NULL: none */

@@ -18,6 +18,7 @@ typedef struct golden_pass {
     ith_tensor_file *file;
     ith_dit *dit;
     ith_dit_text *text;
+    ith_dit_image *image; /* of the rows "image_embeds" in the file; NULL: it has none */
     ith_dit_shape shape;
     int64_t tokens, in, out; /* S; numbers of a token's latents before and after the pass */
     float t[PASS_BATCH];
