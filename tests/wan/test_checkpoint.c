@@ -34,7 +34,7 @@ static void components_of_other_classes_are_named(void **state)
         {M, "\"scheduler\"", "\"planner\"", U, M, "scheduler is absent"},
         {M, "\"transformer\": [\n    \"diffusers\",\n    \"WanTransformer3DModel\"",
          "\"transformer\": [\n    null,\n    null", U, M, "transformer is [null,null]"},
-        {M, "\"vae\"", "\"image_encoder\": [\"transformers\", \"CLIPVisionModel\"], \"vae\"", U, M, "image_encoder"},
+        {M, "\"vae\"", "\"image_encoder\": [\"transformers\", \"CLIPTextModel\"], \"vae\"", U, M, "image_encoder"},
         {M, "\"expand_timesteps\": false", "\"expand_timesteps\": 1", U, M, "expand_timesteps is 1"},
     };
     refuse_edits(edits, sizeof edits / sizeof edits[0]);

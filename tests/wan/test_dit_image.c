@@ -36,7 +36,7 @@ static void tokens_with_a_condition(void **state)
 static void tokens_attend_to_images(void **state)
 {
     (void)state;
-    compare_pass("golden/i2v21/dit.safetensors", "golden/i2v21/transformer");
+    compare_pass(IMAGE_GOLDEN, IMAGE_DIT);
     compare_pass("golden/i2v21/dit_flf2v.safetensors", "golden/i2v21/transformer_flf2v");
 }
 

@@ -6,7 +6,6 @@
  *     in every layer: k = RMSNorm(w_k y), v = w_v y */
 #include "../../base/context.h"
 #include "../../base/size.h"
-#include "../part/gelu.h"
 #include "dit_keys.h"
 
 #include <string.h>
@@ -65,7 +64,7 @@ static ith_status embed(const maker *m)
     const ith_dit_key_maker *keys = &m->keys;
     const ith_dit *dit = keys->dit;
     const int64_t dim = dit->config.dim;
-    const ith_feed_forward network = {.up = dit->image_1, .down = dit->image_2, .act = ith_gelu};
+    const ith_feed_forward network = {.up = dit->image_1, .down = dit->image_2, .act = keys->ops->gelu};
     ith_linear_rows embedded = {keys->embedded, dim};
     const ith_linear_output to_embedded = ith_linear_to_rows(&embedded);
     ith_status status = ith_feed_forward_apply(keys->context, &network, &keys->linears, keys->rows,

@@ -12,6 +12,10 @@
 #define SMALL_DIT "golden/dit_small"
 #define NO_CROSS_NORM "golden/dit_no_cross_norm"
 
+/* A small transformer of Wan 2.1 that attends to the rows of an image encoder, and its golden file. */
+#define IMAGE_DIT "golden/i2v21/transformer"
+#define IMAGE_GOLDEN "golden/i2v21/dit.safetensors"
+
 enum { PASS_BATCH = 2 };
 
 typedef struct golden_pass {
