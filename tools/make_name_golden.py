@@ -3,12 +3,13 @@
 """Writes tests/golden/names.json: names of tensors in the published files, and their names in diffusers; and
 tests/golden/published.json: the shapes of their tensors, of one layer for all that are alike.
 
-    tools/make_name_golden.py WAN2.2-CHECKOUT OUT-NAMES OUT-SHAPES
+    tools/make_name_golden.py WAN2.1-CHECKOUT WAN2.2-CHECKOUT OUT-NAMES OUT-SHAPES
 
-Makes small models from the original code (github.com/Wan-Video/Wan2.2) and lists their tensors. diffusers' own
-conversion of single files gives the canonical names. It does not know the autoencoder of Wan 2.2, for which rules here
-give the names; with them diffusers must decode as the original code does. gguf's table gives the names of llama.cpp.
-Needs torch, diffusers, einops, ftfy and gguf."""
+Makes small models from the original code (github.com/Wan-Video/Wan2.1 and Wan2.2) and lists their tensors. diffusers' own
+conversion of single files gives the canonical names. It does not know the autoencoder of Wan 2.2 and the image encoder,
+for which rules here give the names; with them diffusers must decode, and transformers encode, as the original code does.
+A tensor to_qkv of the image encoder becomes three; "vision_split" names them. gguf's table gives the names of llama.cpp.
+Needs torch, diffusers, transformers, einops and gguf."""
 import importlib.util
 import json
 import re
@@ -16,22 +17,38 @@ import sys
 import types
 
 import torch
+import torch.nn.functional as functional
 from diffusers import AutoencoderKLWan
 from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers, convert_wan_vae_to_diffusers
 from gguf import MODEL_ARCH, get_tensor_name_map
+from transformers import CLIPVisionConfig, CLIPVisionModel
+
+
+def attend(q, k, v, **_):
+    """Stands for flash_attention."""
+    return functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+
+
+def module_of(name, **members):
+    module = types.ModuleType(name)
+    vars(module).update(members)
+    return module
 
 
 def load(checkout, name):
-    """Loads wan/modules/NAME.py alone, without the packages that only its attention needs."""
-    package = sys.modules.setdefault("wan_modules", types.ModuleType("wan_modules"))
-    package.__path__ = [f"{checkout}/wan/modules"]
-    attention = types.ModuleType("wan_modules.attention")
-    attention.flash_attention = None
-    sys.modules["wan_modules.attention"] = attention
-    spec = importlib.util.spec_from_file_location(f"wan_modules.{name}", f"{checkout}/wan/modules/{name}.py")
+    """Loads wan/modules/NAME.py alone, without the packages that only its attention, tokenizers and pictures need."""
+    package = "wan_" + re.sub(r"\W", "_", checkout)
+    sys.modules.setdefault(package, module_of(package, __path__=[f"{checkout}/wan/modules"]))
+    sys.modules[f"{package}.attention"] = module_of("attention", flash_attention=attend)
+    sys.modules[f"{package}.tokenizers"] = module_of("tokenizers", HuggingfaceTokenizer=None)
+    stubs = {name: module_of(name) for name in ("torchvision", "torchvision.transforms") if name not in sys.modules}
+    sys.modules.update(stubs)
+    spec = importlib.util.spec_from_file_location(f"{package}.{name}", f"{checkout}/wan/modules/{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[f"wan_modules.{name}"] = module
+    sys.modules[f"{package}.{name}"] = module
     spec.loader.exec_module(module)
+    for stub in stubs:
+        del sys.modules[stub]
     return module
 
 
@@ -46,6 +63,13 @@ def pairs(state, convert):
     return [[name, back[i]] for i, name in enumerate(tagged)]
 
 
+def convert_flf2v(state):
+    """diffusers' own conversion, which leaves one tensor out."""
+    converted = convert_wan_transformer_to_diffusers(state)
+    converted["condition_embedder.image_embedder.pos_embed"] = converted.pop("img_emb.emb_pos")
+    return converted
+
+
 def original_t5(name):
     parts = {"norm1": "layer.0.layer_norm", "norm2": "layer.1.layer_norm", "ffn.gate.0": "layer.1.DenseReluDense.wi_0",
              "ffn.fc1": "layer.1.DenseReluDense.wi_1", "ffn.fc2": "layer.1.DenseReluDense.wo",
@@ -58,6 +82,12 @@ def original_t5(name):
     return {"token_embedding": "shared", "norm": "encoder.final_layer_norm"}[module] + ".weight"
 
 
+def renamed(name, rules):
+    for pattern, canonical in rules:
+        name = re.sub(pattern, canonical, name)
+    return name
+
+
 def original_vae_22(name):
     rules = [(r"^conv1\b", "quant_conv"), (r"^conv2\b", "post_quant_conv"), (r"coder\.conv1\b", "coder.conv_in"),
              (r"head\.0\b", "norm_out"), (r"head\.2\b", "conv_out"), (r"middle\.1\b", "mid_block.attentions.0"),
@@ -68,9 +98,20 @@ def original_vae_22(name):
              (r"upsamples\.(\d+)\.upsamples\.(\d+)", r"up_blocks.\1.resnets.\2"), (r"residual\.0", "norm1"),
              (r"residual\.2", "conv1"), (r"residual\.3", "norm2"), (r"residual\.6", "conv2"),
              (r"shortcut", "conv_shortcut")]
-    for pattern, canonical in rules:
-        name = re.sub(pattern, canonical, name)
-    return name
+    return renamed(name, rules)
+
+
+def original_vision(name):
+    """The names that transformers gives to a tensor of the image encoder: three for to_qkv, none for the head."""
+    rules = [(r"\bcls_embedding", "embeddings.class_embedding"), (r"\bpatch_embedding", "embeddings.patch_embedding"),
+             (r"\bpos_embedding", "embeddings.position_embedding.weight"), (r"\bpre_norm", "pre_layrnorm"),
+             (r"\bpost_norm", "post_layernorm"), (r"\btransformer", "encoder.layers"), (r"\bnorm", "layer_norm"),
+             (r"attn\.proj", "self_attn.out_proj"), (r"mlp\.0", "mlp.fc1"), (r"mlp\.2", "mlp.fc2"),
+             (r"^visual", "vision_model")]
+    if name == "visual.head":
+        return []
+    parts = "qkv" if "to_qkv" in name else " "
+    return [renamed(name.replace("attn.to_qkv", f"self_attn.{part}_proj"), rules) for part in parts]
 
 
 def check_vae_22(original, renamed):
@@ -84,7 +125,46 @@ def check_vae_22(original, renamed):
         assert torch.allclose(original.decode(z, [0, 1]).clamp(-1, 1), theirs.decode(z).sample, atol=1e-3)
 
 
-def write_shapes(checkout, out):
+def check_vision(original, names):
+    """Checks that transformers' image encoder with the renamed weights gives the rows that the original one gives."""
+    theirs = CLIPVisionModel(CLIPVisionConfig(hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=2,
+                                              image_size=28, patch_size=14, hidden_act="gelu")).eval()
+    state = {}
+    for name, canonical in names.items():
+        tensor = original.state_dict()[name.removeprefix("visual.")]
+        for one, part in zip(canonical, tensor.chunk(max(1, len(canonical)))):
+            state[one.removeprefix("vision_model.")] = part
+    wanted = theirs.state_dict()
+    theirs.load_state_dict({name: tensor.view(wanted[name].shape) for name, tensor in state.items()}, strict=True)
+    pixels = torch.randn(2, 3, 28, 28)
+    with torch.no_grad():
+        rows = theirs(pixels, output_hidden_states=True).hidden_states[-2]
+        assert torch.allclose(original.eval()(pixels, use_31_block=True), rows, atol=1e-5)
+
+
+def vision_names(checkout):
+    """The pairs of names, and the names of to_qkv with their three."""
+    vision = load(checkout, "clip").VisionTransformer(image_size=28, patch_size=14, dim=24, mlp_ratio=2, out_dim=8, num_heads=2,
+                                                      num_layers=2, activation="gelu")
+    for parameter in vision.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    names = {f"visual.{name}": original_vision(f"visual.{name}") for name in vision.state_dict()}
+    check_vision(vision, names)
+    return {"vision": [[name, found[0]] for name, found in names.items() if len(found) == 1],
+            "vision_split": [[name, *found] for name, found in names.items() if len(found) == 3]}
+
+
+def image_models(checkout):
+    """Wan 2.1's models that see the rows of an image encoder, and this encoder."""
+    model, clip = load(checkout, "model"), load(checkout, "clip")
+    made = {name: model.WanModel(model_type=kind, dim=5120, ffn_dim=13824, num_heads=40, in_dim=36, out_dim=16, num_layers=1)
+            for name, kind in (("I2V-2.1", "i2v"), ("FLF2V-2.1", "flf2v"))}
+    vision = clip.VisionTransformer(image_size=224, patch_size=14, dim=1280, out_dim=1024, num_heads=16, num_layers=1)
+    made["vision"] = torch.nn.ModuleDict({"visual": vision})
+    return made
+
+
+def write_shapes(checkout_21, checkout, out):
     """The shapes of the published models, from the code on the meta device, where tensors have no data."""
     model, t5 = load(checkout, "model"), load(checkout, "t5")
     sizes = {"1.3B": (1536, 8960, 12, 16, 16), "14B": (5120, 13824, 40, 16, 16), "I2V": (5120, 13824, 40, 36, 16),
@@ -97,6 +177,7 @@ def write_shapes(checkout, out):
         down = [False, True, True]
         made["vae_2.1"] = load(checkout, "vae2_1").WanVAE_(dim=96, z_dim=16, temperal_downsample=down)
         made["vae_2.2"] = load(checkout, "vae2_2").WanVAE_(dim=160, dec_dim=256, z_dim=48, temperal_downsample=down)
+        made.update(image_models(checkout_21))
     with open(out, "w") as file:
         rows = ",\n".join(f" {json.dumps(kind)}: {{\n" + ",\n".join(
             f"  {json.dumps(name)}: {json.dumps(list(tensor.shape))}" for name, tensor in one.state_dict().items()) +
@@ -105,7 +186,7 @@ def write_shapes(checkout, out):
 
 
 def main():
-    checkout, out, out_shapes = sys.argv[1:]
+    checkout_21, checkout, out, out_shapes = sys.argv[1:]
     torch.cuda.current_device = lambda: 0  # t5.py calls it when it is loaded
     model, t5 = load(checkout, "model"), load(checkout, "t5")
     dit = model.WanModel(model_type="t2v", dim=24, ffn_dim=8, freq_dim=8, text_dim=8, num_heads=2, num_layers=2)
@@ -121,7 +202,11 @@ def main():
     table = get_tensor_name_map(MODEL_ARCH.T5ENCODER, 2)
     names["text_gguf"] = [[table.get_name(canonical.removesuffix(".weight")) + ".weight", canonical]
                           for _, canonical in names["text"]]
-    write_shapes(checkout, out_shapes)
+    flf2v = load(checkout_21, "model").WanModel(model_type="flf2v", dim=24, ffn_dim=8, freq_dim=8, text_dim=8, num_heads=2,
+                                                num_layers=1)
+    names["dit_flf2v"] = pairs(flf2v.state_dict(), convert_flf2v)
+    names.update(vision_names(checkout_21))
+    write_shapes(checkout_21, checkout, out_shapes)
     with open(out, "w") as file:
         rows = ",\n".join(f" {json.dumps(kind)}: [\n" + ",\n".join(f"  {json.dumps(p)}" for p in list_) + "\n ]"
                           for kind, list_ in names.items())
