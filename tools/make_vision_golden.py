@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-PICTURES = ((37, 53), (90, 41))
+PICTURES = ((37, 54), (93, 41))
 SIZES = [(37, 53, 16, 32), (16, 24, 48, 80), (40, 40, 40, 24), (30, 50, 64, 50), (1, 1, 16, 16), (2, 90, 16, 16), (33, 47, 33, 47)]
 
 

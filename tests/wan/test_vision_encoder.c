@@ -205,6 +205,25 @@ static void names_of_other_forms_give_the_same_bits(void **state)
     temporary_remove(folder);
 }
 
+/* A folder that transformers wrote is opened without a change of names. Files of versions before 4.31 number the
+ * positions. */
+static void canonical_names_need_no_change(void **state)
+{
+    (void)state;
+    static const tensor_change forms[] = {{0}, {.with = MODEL "embeddings.position_ids"}};
+    char *folder = temporary_folder();
+    ith_vision_config config;
+    check(context, read_config(context, CLIP, &config));
+    for (int i = 0; i < 2; i++) {
+        ith_store *store = NULL;
+        copy_tensors_with(context, WEIGHTS, temporary_path(folder, "model.safetensors"), &forms[i]);
+        check(context, ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &store));
+        check(context, ith_vision_encoder_check(context, &config, store));
+        ith_store_close(&store);
+    }
+    temporary_remove(folder);
+}
+
 static void packed_and_misaligned_weights_give_the_same_bits(void **state)
 {
     (void)state;
@@ -681,6 +700,7 @@ int main(void)
         cmocka_unit_test(rows_are_those_of_transformers),
         cmocka_unit_test(quick_gelu_is_another_activation),
         cmocka_unit_test(names_of_other_forms_give_the_same_bits),
+        cmocka_unit_test(canonical_names_need_no_change),
         cmocka_unit_test(packed_and_misaligned_weights_give_the_same_bits),
         cmocka_unit_test(the_last_layer_is_not_needed),
         cmocka_unit_test(bits_do_not_depend_on_threads),

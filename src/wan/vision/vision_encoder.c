@@ -109,7 +109,7 @@ static void name_layer(ith_weights *w, const ith_vision_encoder *encoder, int64_
     layer->fc2 = linear(w, encoder, &fc2, 1, ffn, dim);
 }
 
-/* Counts the tensors of layers that are not computed as taken. */
+/* Counts the tensors of layers that are not computed as taken, and the numbers of positions, which old files have. */
 static void skip_rest(ith_store *store, const ith_vision_config *config)
 {
     char last[64];
@@ -117,6 +117,7 @@ static void skip_rest(ith_store *store, const ith_vision_config *config)
     ith_store_skip(store, last);
     ith_store_skip(store, MODEL "post_layernorm.");
     ith_store_skip(store, "visual_projection");
+    ith_store_skip(store, MODEL "embeddings.position_ids");
 }
 
 /* Lists all weights of the encoder, to take, check or count them. */
