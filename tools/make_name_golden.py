@@ -6,10 +6,9 @@ tests/golden/published.json: the shapes of their tensors, of one layer for all t
     tools/make_name_golden.py WAN2.1-CHECKOUT WAN2.2-CHECKOUT OUT-NAMES OUT-SHAPES
 
 Makes small models from the original code (github.com/Wan-Video/Wan2.1 and Wan2.2) and lists their tensors. diffusers' own
-conversion of single files gives the canonical names. It does not know the autoencoder of Wan 2.2 and the image encoder,
-for which rules here give the names; with them diffusers must decode, and transformers encode, as the original code does.
-A tensor to_qkv of the image encoder becomes three; "vision_split" names them. gguf's table gives the names of llama.cpp.
-Needs torch, diffusers, transformers, einops and gguf."""
+conversion of single files gives the canonical names. It does not know the autoencoder of Wan 2.2, for which rules here give
+the names; with them diffusers must decode as the original code does. make_vision_golden.py has the names of the image
+encoder. gguf's table gives the names of llama.cpp. Needs torch, diffusers, einops and gguf."""
 import importlib.util
 import json
 import re
@@ -21,7 +20,6 @@ import torch.nn.functional as functional
 from diffusers import AutoencoderKLWan
 from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers, convert_wan_vae_to_diffusers
 from gguf import MODEL_ARCH, get_tensor_name_map
-from transformers import CLIPVisionConfig, CLIPVisionModel
 
 
 def attend(q, k, v, **_):
@@ -101,19 +99,6 @@ def original_vae_22(name):
     return renamed(name, rules)
 
 
-def original_vision(name):
-    """The names that transformers gives to a tensor of the image encoder: three for to_qkv, none for the head."""
-    rules = [(r"\bcls_embedding", "embeddings.class_embedding"), (r"\bpatch_embedding", "embeddings.patch_embedding"),
-             (r"\bpos_embedding", "embeddings.position_embedding.weight"), (r"\bpre_norm", "pre_layrnorm"),
-             (r"\bpost_norm", "post_layernorm"), (r"\btransformer", "encoder.layers"), (r"\bnorm", "layer_norm"),
-             (r"attn\.proj", "self_attn.out_proj"), (r"mlp\.0", "mlp.fc1"), (r"mlp\.2", "mlp.fc2"),
-             (r"^visual", "vision_model")]
-    if name == "visual.head":
-        return []
-    parts = "qkv" if "to_qkv" in name else " "
-    return [renamed(name.replace("attn.to_qkv", f"self_attn.{part}_proj"), rules) for part in parts]
-
-
 def check_vae_22(original, renamed):
     """Checks that diffusers' autoencoder with the renamed weights decodes as the original autoencoder does."""
     theirs = AutoencoderKLWan(base_dim=8, decoder_base_dim=8, z_dim=4, dim_mult=[1, 2, 4, 4], num_res_blocks=2,
@@ -123,35 +108,6 @@ def check_vae_22(original, renamed):
     z = torch.randn(1, 4, 2, 4, 4)
     with torch.no_grad():
         assert torch.allclose(original.decode(z, [0, 1]).clamp(-1, 1), theirs.decode(z).sample, atol=1e-3)
-
-
-def check_vision(original, names):
-    """Checks that transformers' image encoder with the renamed weights gives the rows that the original one gives."""
-    theirs = CLIPVisionModel(CLIPVisionConfig(hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=2,
-                                              image_size=28, patch_size=14, hidden_act="gelu")).eval()
-    state = {}
-    for name, canonical in names.items():
-        tensor = original.state_dict()[name.removeprefix("visual.")]
-        for one, part in zip(canonical, tensor.chunk(max(1, len(canonical)))):
-            state[one.removeprefix("vision_model.")] = part
-    wanted = theirs.state_dict()
-    theirs.load_state_dict({name: tensor.view(wanted[name].shape) for name, tensor in state.items()}, strict=True)
-    pixels = torch.randn(2, 3, 28, 28)
-    with torch.no_grad():
-        rows = theirs(pixels, output_hidden_states=True).hidden_states[-2]
-        assert torch.allclose(original.eval()(pixels, use_31_block=True), rows, atol=1e-5)
-
-
-def vision_names(checkout):
-    """The pairs of names, and the names of to_qkv with their three."""
-    vision = load(checkout, "clip").VisionTransformer(image_size=28, patch_size=14, dim=24, mlp_ratio=2, out_dim=8, num_heads=2,
-                                                      num_layers=2, activation="gelu")
-    for parameter in vision.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    names = {f"visual.{name}": original_vision(f"visual.{name}") for name in vision.state_dict()}
-    check_vision(vision, names)
-    return {"vision": [[name, found[0]] for name, found in names.items() if len(found) == 1],
-            "vision_split": [[name, *found] for name, found in names.items() if len(found) == 3]}
 
 
 def image_models(checkout):
@@ -205,7 +161,6 @@ def main():
     flf2v = load(checkout_21, "model").WanModel(model_type="flf2v", dim=24, ffn_dim=8, freq_dim=8, text_dim=8, num_heads=2,
                                                 num_layers=1)
     names["dit_flf2v"] = pairs(flf2v.state_dict(), convert_flf2v)
-    names.update(vision_names(checkout_21))
     write_shapes(checkout_21, checkout, out_shapes)
     with open(out, "w") as file:
         rows = ",\n".join(f" {json.dumps(kind)}: [\n" + ",\n".join(f"  {json.dumps(p)}" for p in list_) + "\n ]"

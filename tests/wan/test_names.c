@@ -30,6 +30,7 @@ static const form forms[] = {
     {NAMES, "text_gguf", ith_text_name, {"", NULL, NULL}},
     {NAMES, "vae_2.1", ith_vae_name, {"", "vae.", NULL}},
     {NAMES, "vae_2.2", ith_vae_name, {"", "vae.", NULL}},
+    {NAMES, "dit_flf2v", ith_dit_name, {"", "model.diffusion_model.", NULL}},
     {"golden/clip/names.json", "vision", ith_vision_name, {"", NULL, NULL}},
 };
 #define FORMS (sizeof forms / sizeof *forms)

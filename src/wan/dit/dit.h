@@ -22,7 +22,6 @@
 #include "../part/precision.h"
 #include "../text/text_length.h"
 
-#define ITH_DIT_KINDS "T2V, I2V and FLF2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2" /* the kinds that are built */
 #define ITH_DIT_MOST_LAYERS 4096
 #define ITH_DIT_MOST_IMAGE_ROWS (1 << 16)
 #define ITH_DIT_PATCH 4 /* numbers of one channel in a token: a patch of 1 x 2 x 2 */

@@ -13,11 +13,14 @@
 #include "../source/recognise.h"
 #include "model_index.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
-/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
+/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). I2V and FLF2V of
+ * Wan 2.1 have words before it (wan/configs/wan_i2v_14B.py, __init__.py). */
 #define NEGATIVE                                                                                                                  \
     "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，" \
     "最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，"            \
@@ -69,7 +72,9 @@ static bool has_official_sizes(const ith_model *model, const official_model *off
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
-    const char *path = ith_source_path(&model->sources, ITH_PART_DIT);
+    char whole[PATH_MAX];
+    const char *given = ith_source_path(&model->sources, ITH_PART_DIT), *path = realpath(given, whole);
+    path = path ? path : given; /* a lent file has no path here */
     for (int i = 0; i < ITH_COUNT(officials); i++)
         if (has_official_sizes(model, &officials[i]) && ith_has_part(path, officials[i].word))
             return &officials[i];
@@ -289,6 +294,7 @@ static void fill_info(ith_model *model)
     static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V (custom size)",
                                       [ITH_IMAGE_OPTIONAL] = "Wan-TI2V (custom size)",
                                       [ITH_IMAGE_NEEDED] = "Wan-I2V (custom size)"};
+    static const char *const negatives[] = {NEGATIVE, "镜头晃动，" NEGATIVE, "镜头切换，镜头晃动，" NEGATIVE};
     static const char *const clip[] = {"", "Wan2.1-I2V (custom size)", "Wan2.1-FLF2V (custom size)"};
     const int64_t vision = vision_images(model);
     const official_model *official = find_official(model), *settings = official ? official : &custom;
@@ -301,7 +307,7 @@ static void fill_info(ith_model *model)
     info->steps = settings->steps, info->fps = settings->fps;
     info->guidance[0] = settings->guidance[0], info->guidance[1] = settings->guidance[1];
     choose_shift(model, official);
-    info->negative = !official ? "" : vision ? "镜头晃动，" NEGATIVE : NEGATIVE; /* wan/configs/wan_i2v_14B.py */
+    info->negative = official ? negatives[vision] : "";
     count_images(model);
     if (isnan(info->boundary) && model->sources.experts == 2 && official)
         info->boundary = official->boundary;

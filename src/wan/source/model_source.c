@@ -4,7 +4,6 @@
 
 #include "../../base/context.h"
 #include "../../base/count.h"
-#include "../dit/dit.h"
 #include "../names/module_names.h"
 #include "../text/tokenizer.h"
 #include "recognise.h"
@@ -186,7 +185,7 @@ static ith_status check_contents(ith_context *context, const char *path, ith_par
 {
     if (has_part(contents, part)) {
         if (is_transformer(part) && contents->refusal)
-            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s is of %s, which is not built: " ITH_DIT_KINDS " are",
+            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s is of %s, which is not built: " ITH_KINDS_BUILT " are",
                             path, contents->refusal);
         return ITH_OK;
     }

@@ -5,6 +5,8 @@
 
 #include "../../files/store.h"
 
+#define ITH_KINDS_BUILT "T2V, I2V and FLF2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2"
+
 typedef struct ith_contents {
     bool dit, text, vae, vision;
     bool needs_vision;   /* a transformer that attends to the rows of an image encoder */

@@ -161,7 +161,8 @@ static ith_status open_expert(ith_rank *rank, void *user)
     return status;
 }
 
-/* Sends the keys and values of the prompts and of the images, which rank 0 has made, to the leaders of all pipelines. */
+/* Sends the keys and values of the prompts and of the images, which rank 0 has made, to the leaders of all
+ * pipelines. */
 static ith_status share_keys(ith_rank *rank, void *user)
 {
     (void)user;
