@@ -22,8 +22,8 @@ int ith_model_check_named(const ith_model_files *files, bool needed, const char 
  * NULL if it is not named. */
 #define ITH_MODEL_SINGLE_FILES 7
 const char *ith_model_single_file(const ith_model_files *files, int i, const char **path);
-/* Sets the images of a run to pictures of one pixel, as many as the model needs or, if it needs none, can take one. Such
- * a run is predicted, and never made. */
+/* Sets the images of a run to pictures of one pixel: as many as the model needs, or one if it needs none but takes one.
+ * Such a run is predicted, and never made. */
 void ith_model_put_stand_ins(const ith_model_info *model, ith_generate_options *options);
 /* Prints the options that name these files, quoted for a shell, each after a space. */
 void ith_model_print_options(const ith_model_files *files, FILE *to);

@@ -17,15 +17,19 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
-/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). I2V and FLF2V of
- * Wan 2.1 have words before it (wan/configs/wan_i2v_14B.py, __init__.py). */
-#define NEGATIVE                                                                                                                  \
-    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，" \
-    "最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，"            \
-    "画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"             \
-    "杂乱的背景，三条腿，背景人很多，倒着走"
+/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). FLF2V of Wan 2.1
+ * has all of this text, I2V of Wan 2.1 the text without CUTS, and all others the text without CUTS and SHAKING
+ * (wan/configs/wan_i2v_14B.py, __init__.py). */
+#define CUTS "镜头切换，"
+#define SHAKING "镜头晃动，"
+static const char official_negative[] =
+    CUTS SHAKING "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，"
+                 "最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，"
+                 "画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
+                 "杂乱的背景，三条腿，背景人很多，倒着走";
 
 /* The settings of the reference implementation for a published model, which is identified by its sizes, its use of
  * images, and if other models have the same, by a word in the name of its folder or file. */
@@ -294,7 +298,6 @@ static void fill_info(ith_model *model)
     static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V (custom size)",
                                       [ITH_IMAGE_OPTIONAL] = "Wan-TI2V (custom size)",
                                       [ITH_IMAGE_NEEDED] = "Wan-I2V (custom size)"};
-    static const char *const negatives[] = {NEGATIVE, "镜头晃动，" NEGATIVE, "镜头切换，镜头晃动，" NEGATIVE};
     static const char *const clip[] = {"", "Wan2.1-I2V (custom size)", "Wan2.1-FLF2V (custom size)"};
     const int64_t vision = vision_images(model);
     const official_model *official = find_official(model), *settings = official ? official : &custom;
@@ -307,7 +310,8 @@ static void fill_info(ith_model *model)
     info->steps = settings->steps, info->fps = settings->fps;
     info->guidance[0] = settings->guidance[0], info->guidance[1] = settings->guidance[1];
     choose_shift(model, official);
-    info->negative = official ? negatives[vision] : "";
+    const size_t left_out = vision == 2 ? 0 : vision == 1 ? strlen(CUTS) : strlen(CUTS SHAKING);
+    info->negative = official ? official_negative + left_out : "";
     count_images(model);
     if (isnan(info->boundary) && model->sources.experts == 2 && official)
         info->boundary = official->boundary;
