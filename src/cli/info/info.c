@@ -66,8 +66,10 @@ static json_t *describe_model(const ith_model_info *m)
                               (json_int_t)m->heads, "head_dim", (json_int_t)m->head_dim, "ffn_dim",
                               (json_int_t)m->ffn_dim, "text_layers", (json_int_t)m->text_layers, "text_dim",
                               (json_int_t)m->text_dim, "latent_channels", (json_int_t)m->latent_channels);
-    json_t *strides = json_pack("{s:I, s:I, s:I}", "frame_stride", (json_int_t)m->frame_stride, "pixel_stride",
-                                (json_int_t)m->pixel_stride, "size_multiple", (json_int_t)m->size_multiple);
+    json_t *strides =
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "frame_stride", (json_int_t)m->frame_stride, "pixel_stride",
+                  (json_int_t)m->pixel_stride, "size_multiple", (json_int_t)m->size_multiple, "least_images",
+                  (json_int_t)m->least_images, "most_images", (json_int_t)m->most_images);
     json_t *defaults = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:[f, f], s:s}", "frames", (json_int_t)m->frames,
                                  "height", (json_int_t)m->height, "width", (json_int_t)m->width, "steps",
                                  (json_int_t)m->steps, "fps", m->fps, "shift", m->shift, "guidance", m->guidance[0],
