@@ -20,8 +20,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). FLF2V of Wan 2.1
- * has all of this text, I2V of Wan 2.1 the text without CUTS, and all others the text without CUTS and SHAKING
+/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). FLF2V of Wan
+ * 2.1 has all of this text, I2V of Wan 2.1 the text without CUTS, and all others the text without CUTS and SHAKING
  * (wan/configs/wan_i2v_14B.py, __init__.py). */
 #define CUTS "镜头切换，"
 #define SHAKING "镜头晃动，"
