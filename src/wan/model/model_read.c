@@ -193,7 +193,6 @@ static ith_status find_image_use(ith_context *context, const ith_model *model, c
 static ith_status check_vision(ith_context *context, const ith_model *model, int expert)
 {
     const ith_dit_config *dit = &model->dit[expert];
-    const int64_t both = 2 * ith_vision_tokens(&model->vision);
     const char *encoder = ith_source_path(&model->sources, ITH_PART_VISION);
     if (dit->image_dim != model->dit[0].image_dim || dit->image_rows != model->dit[0].image_rows)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: transformer and transformer_2 take different rows of images",
@@ -207,6 +206,7 @@ static ith_status check_vision(ith_context *context, const ith_model *model, int
     if (dit->image_dim != model->vision.dim)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: image_dim is %lld, and the image encoder %s makes rows of %lld",
                         sizes_of(model, expert).text, (long long)dit->image_dim, encoder, (long long)model->vision.dim);
+    const int64_t both = 2 * ith_vision_tokens(&model->vision);
     if (dit->image_rows && dit->image_rows != both)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: pos_embed_seq_len is %lld, and the image encoder %s makes %lld rows of two images",
