@@ -12,7 +12,7 @@ import shutil
 
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
-from transformers import UMT5Config, UMT5EncoderModel
+from transformers import CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
 
 from make_golden import TEXTS
 
@@ -131,6 +131,8 @@ def randomise(module):
             parameter.copy_(1 + 0.2 * torch.randn_like(parameter))
         elif name.endswith("bias"):
             parameter.copy_(0.05 * torch.randn_like(parameter))
+        elif name.endswith("pos_embed"):
+            parameter.copy_(0.5 * torch.randn_like(parameter))
     return module.eval()
 
 
@@ -159,6 +161,17 @@ def make_text(fields):
         elif "relative_attention_bias" in name:
             parameter.copy_(torch.randn_like(parameter))
     return text.eval()
+
+
+def make_vision(fields):
+    """An image encoder of CLIP."""
+    vision = randomise(CLIPVisionModel(CLIPVisionConfig(**fields)))
+    for name, parameter in vision.named_parameters():
+        if "embedding" in name and "patch" not in name:
+            parameter.copy_(0.5 * torch.randn_like(parameter))
+        elif parameter.ndim > 1:
+            parameter.copy_(torch.randn_like(parameter) / parameter[0].numel() ** 0.5)
+    return vision
 
 
 def write_index(case, folder):

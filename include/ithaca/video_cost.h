@@ -59,14 +59,15 @@ typedef struct ith_video_problem {
     /* Memory of the lists of tensors in open weight files: of the text encoder, the first and the second transformer,
      * and the autoencoder. 0: a model without files. */
     int64_t list_bytes[4];
+    /* The image encoder (CLIP) of Wan 2.1's models from images; vision_dim 0: there is none. It reads a square picture
+     * of vision_image x vision_image pixels in squares of vision_patch x vision_patch. vision_list_bytes: as
+     * list_bytes. */
+    int64_t vision_dim, vision_layers, vision_heads, vision_ffn_dim, vision_image, vision_patch, vision_list_bytes;
 } ith_video_problem;
 #define ITH_VIDEO_PROBLEM_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(ith_video_problem), {0}, 1, 0, 0, 0, 0, 256, 16, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, {0}, {0}, 4, 8, 0, 0,   \
-            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,                                    \
-        {                                                                                                              \
-            0                                                                                                          \
-        }                                                                                                              \
+            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0           \
     }
 
 /* Lists the problems that have names: returns the name of problem number `index`, 0, 1, ..., such as
@@ -96,7 +97,7 @@ ITH_API ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_gene
 typedef struct ith_video_cost {
     size_t struct_size;
     double seconds;
-    double text_seconds;      /* the text encoder, and the prompts' keys and values in each expert */
+    double text_seconds;      /* the text encoder, and the keys and values of prompts and images in each expert */
     double denoise_seconds;   /* all steps */
     double decode_seconds;    /* latents to frames */
     double write_seconds;     /* rows of frames rounded to 8 bits, and gathered on rank 0 */
@@ -114,7 +115,7 @@ typedef struct ith_video_cost {
     int64_t sent_bytes;       /* bytes that a rank sends for the video */
     int64_t memory_bytes;     /* peak of the process of rank 0, as ith_pipeline_predict counts it */
     int64_t host_bytes;       /* the same for all processes of the host of rank 0 */
-    double image_seconds;     /* images to latents, on rank 0 */
+    double image_seconds;     /* on rank 0: images to latents, and to the rows of an image encoder */
 } ith_video_cost;
 #define ITH_VIDEO_COST_INIT                                                                                            \
     {                                                                                                                  \

@@ -52,7 +52,7 @@ typedef struct ith_image {
 typedef enum ith_image_use {
     ITH_IMAGE_UNUSED = 0, /* none */
     ITH_IMAGE_OPTIONAL,   /* the first frame may be given (TI2V) */
-    ITH_IMAGE_NEEDED      /* the first frame must be given, and the last one may be (I2V) */
+    ITH_IMAGE_NEEDED      /* the first frame must be given; ith_model_info says whether the last one may or must be */
 } ith_image_use;
 
 /* The properties of a model, from its configuration files or the shapes of its tensors. */
@@ -72,10 +72,13 @@ typedef struct ith_model_info {
     const char *negative;
     const char *shift_source; /* where `shift` comes from, in words; lives as long as the pipeline */
     int64_t image_use;        /* an ith_image_use */
+    /* The least and the greatest number of images: 1 is the first frame, 2 the first and the last one. */
+    int64_t least_images, most_images;
 } ith_model_info;
 #define ITH_MODEL_INFO_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(ith_model_info), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, NULL, NULL, 0      \
+        sizeof(ith_model_info), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, NULL, NULL, 0, 0,  \
+            0                                                                                                          \
     }
 
 typedef struct ith_pipeline ith_pipeline;
@@ -132,10 +135,11 @@ typedef struct ith_model_files {
      * (ith_pipeline_check) refuses a LoRA with a tensor that fits no part of the transformer. */
     const ith_lora_file *loras;
     int64_t lora_count;
+    const char *image_encoder; /* of Wan 2.1's models from images (CLIP); NULL: in `folder` */
 } ith_model_files;
 #define ITH_MODEL_FILES_INIT                                                                                           \
     {                                                                                                                  \
-        sizeof(ith_model_files), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                               \
+        sizeof(ith_model_files), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL                         \
     }
 /* As ith_pipeline_open, for a model whose files are named in *files. Reads the headers of weight files that no
  * configuration describes, and of LoRA files. Also ITH_ERR_ARGUMENT, for files that make no model together. */
@@ -162,7 +166,8 @@ ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_inf
 /* The weight files of one component of a model. */
 typedef struct ith_model_part {
     size_t struct_size;
-    const char *name;       /* "text_encoder", "transformer", "transformer_2" or "vae"; NULL: there is no such part */
+    /* "text_encoder", "transformer", "transformer_2", "vae" or "image_encoder"; NULL: there is no such part */
+    const char *name;
     const char *path;       /* its folder, or its first file; lives as long as the pipeline */
     int64_t tensors, bytes; /* the number of its tensors, and the bytes of their data */
     char types[128];        /* their types, the one with the most bytes first: "f16, f32" */

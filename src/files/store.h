@@ -34,6 +34,9 @@ typedef struct ith_store_names {
     ith_store_name_fn canonical;
     const void *user; /* the first argument of canonical */
 } ith_store_names;
+/* As ith_store_open, for files whose names become canonical names. */
+ith_status ith_store_open_as(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
+                             const ith_store_names *names, ith_store **out);
 
 /* Opens `count` files, which together hold the tensors of one component; or one index of shards, whose name has
  * ".index." in it and ends with ".json". names NULL: the names in the files are the canonical ones. All other functions

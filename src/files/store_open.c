@@ -290,8 +290,8 @@ static ith_status open_all(ith_store *store, bool has_index, const char *const *
     return status ? status : ith_store_find_scales(store);
 }
 
-ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
-                          ith_store **out)
+ith_status ith_store_open_as(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
+                             const ith_store_names *names, ith_store **out)
 {
     ith_store *store = NULL;
     bool sharded = false;
@@ -300,11 +300,17 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
     if (!status)
         status = choose(store, folder, stem, choice, &sharded);
     if (!status)
-        status = open_all(store, sharded, (const char *const *)&store->path, 1, NULL);
+        status = open_all(store, sharded, (const char *const *)&store->path, 1, names);
     if (status)
         ith_store_close(&store);
     *out = store;
     return status;
+}
+
+ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
+                          ith_store **out)
+{
+    return ith_store_open_as(context, folder, stem, choice, NULL, out);
 }
 
 /* Whether a file is an index of shards, by its name: "NAME.index.json" or "NAME.index.VARIANT.json". */

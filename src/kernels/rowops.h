@@ -27,6 +27,8 @@ typedef struct ith_rowops {
     void (*silu)(float *y, const float *x, int64_t n); /* y = x / (1 + e^-x) */
     /* y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     void (*gelu_tanh)(float *y, const float *x, int64_t n);
+    void (*gelu_quick)(float *y, const float *x, int64_t n); /* y = x / (1 + e^(-1.702 x)) */
+    void (*gelu)(float *y, const float *x, int64_t n);       /* y = 0.5 x (1 + erf(x / sqrt(2))) */
     /* For each of `pixels` rows of `channels` numbers: y = x / max(|x|, 1e-12) * sqrt(channels) * gamma. If `silu` is
      * true, y / (1 + e^-y) is then applied to the result. y may be x. */
     void (*channel_norm)(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool silu);

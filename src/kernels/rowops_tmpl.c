@@ -19,6 +19,8 @@
 #define LOWEST 0xc2d00000u
 #define LOWEST_BESIDE_ONE 0xc2a00000u
 
+#define FARTHEST 0x41480000 /* 12.5f as bits, beyond which gelu_f32 takes Phi(-x) for 0: it is 4e-36 there */
+
 /* Returns e^x with an error of at most 1.1 ulp, subnormal results included; a number if x is NaN. Below the number with
  * the bits `lowest`, x counts as that number. With x = n ln 2 + r and |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is
  * subtracted in two parts, the first short enough that n times it is exact. e^r = 1 + r + r^2 q(r), where q is the
@@ -68,6 +70,34 @@ static inline float gelu_tanh_f32(float x)
 {
     float two_u = 1.5957691216057308f * (x + 0.044715f * (x * x * x));
     return x / (1.0f + exp_or_number(-two_u, LOWEST_BESIDE_ONE));
+}
+
+/* Returns x / (1 + e^(-1.702 x)). */
+static inline float gelu_quick_f32(float x)
+{
+    return x / (1.0f + exp_or_number(-1.702f * x, LOWEST_BESIDE_ONE));
+}
+
+/* Returns x Phi(x), where Phi is the distribution function of the normal distribution, as max(x, 0) - y Phi(-y) with
+ * y = |x|. Nothing cancels for negative x, and little for positive x, because Phi(-y) is at most 1/2. Phi(-y) =
+ * e^(-y^2/2) t q(t) with t = 1 / (1 + 0.3 y), where q is the minimax polynomial of degree 7 for y up to 12.5 (relative
+ * error 1e-7). The sign and the size of x are looked at as bits, as in exp_or_number; NaN stays NaN. */
+static inline float gelu_f32(float x)
+{
+    const uint32_t bits = ith_f32_bits(x), size = bits & 0x7fffffffu;
+    const float y = ith_f32_from_bits((int32_t)size > FARTHEST ? FARTHEST : size);
+    const float t = 1.0f / (1.0f + 0.3f * y);
+    float q = 0x1.2ab77ap-5f;
+    q = q * t - 0x1.48ba2cp-3f;
+    q = q * t + 0x1.b25d06p-3f;
+    q = q * t - 0x1.e3630cp-5f;
+    q = q * t + 0x1.0d1e52p-3f;
+    q = q * t + 0x1.95ac8ap-4f;
+    q = q * t + 0x1.ef304cp-4f;
+    q = q * t + 0x1.e9f68ep-4f;
+    const float below = exp_or_number(-0.5f * y * y, LOWEST_BESIDE_ONE) * (t * q) * y;
+    const uint32_t kept = bits - 0x80000000u <= 0x7f800000u ? 0 : bits; /* negative numbers become 0 */
+    return ith_f32_from_bits(kept) - ith_f32_from_bits((int32_t)size > FARTHEST ? 0 : ith_f32_bits(below));
 }
 
 /* Adds up the SUM_LANES partial sums pair by pair, always in the same order. */
@@ -179,6 +209,20 @@ static void gelu_tanh(float *y, const float *x, int64_t n)
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         y[i] = gelu_tanh_f32(x[i]);
+}
+
+static void gelu_quick(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = gelu_quick_f32(x[i]);
+}
+
+static void gelu(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = gelu_f32(x[i]);
 }
 
 /* Multiplies the channels of one pixel by `inverse` and gamma. */
@@ -345,7 +389,8 @@ static void turn_and_bias(float *y, int64_t y_stride, const float *x, int64_t x_
 #define ITH_ROWOPS_TABLE(isa)                                                                                          \
     {                                                                                                                  \
         .name = isa, .layer_norm = layer_norm, .rms_norm = rms_norm, .rope = rope, .add_gated = add_gated,             \
-        .silu = silu, .gelu_tanh = gelu_tanh, .channel_norm = channel_norm, .softmax = softmax,                        \
-        .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16, .round_stochastic = round_stochastic,          \
-        .multiply = multiply, .add_bias = add_bias, .turn_and_bias = turn_and_bias                                     \
+        .silu = silu, .gelu_tanh = gelu_tanh, .gelu_quick = gelu_quick, .gelu = gelu, .channel_norm = channel_norm,    \
+        .softmax = softmax, .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16,                            \
+        .round_stochastic = round_stochastic, .multiply = multiply, .add_bias = add_bias,                              \
+        .turn_and_bias = turn_and_bias                                                                                 \
     }

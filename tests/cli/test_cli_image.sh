@@ -66,6 +66,26 @@ same one.dump p.dump
 expect 0 "" "$ithaca" "${ti2v[@]}" --height 96 --width 64 --output text.gif --dump text.dump
 ! cmp -s one.dump text.dump || fail "the image changes nothing"
 
+# A model with an image encoder; also where the process of rank 1 lacks the model's files.
+clip=(generate --prompt "A red circle" --image "$first" --last-image "$last" --frames 9 --steps 3 --height 48 --width 64 --threads 1
+    --precision f32 --quiet)
+expect 0 "" "$ithaca" "${clip[@]}" --model "$golden/flf2v21" --output one.gif --dump one.dump
+expect 0 "" "$ithaca" "${clip[@]}" --model "$golden/flf2v21" --ranks 4 --cfg parallel --strategy ulysses --output ranks.gif --dump ranks.dump
+same one.dump ranks.dump
+over_sockets 2 "${clip[@]}" --model "$golden/flf2v21" --strategy ulysses --output p.gif --dump p.dump
+ended 0 2
+same one.dump p.dump
+processes_differ="1 --model elsewhere" over_sockets 2 "${clip[@]}" --model "$golden/flf2v21" --shard-weights --strategy ulysses \
+    --output p.gif --dump p.dump
+ended 0 2
+same one.dump p.dump
+expect 0 "" "$ithaca" "${clip[@]}" --model "$golden/flf2v21" --last-image "$first" --output other.gif --dump other.dump
+! cmp -s one.dump other.dump || fail "the last image changes nothing"
+expect 0 "" "$ithaca" info --model "$golden/flf2v21" --json
+jq -e '.model | .kind == "Wan2.1-FLF2V (custom size)" and .least_images == 2 and .most_images == 2 and .files.image_encoder.tensors > 10' \
+    out >/dev/null || fail "info --json: $(cat out)"
+expect 0 "" "$ithaca" "${clip[@]}" --model "$golden/flf2v21" --dry-run
+
 # Stretched and cut images differ.
 expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --output a.gif
 expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --fit stretch --output b.gif
@@ -75,6 +95,9 @@ expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --fit 
 
 expect 1 "an image is needed" "$ithaca" "${i2v[@]}" --output x.gif
 expect 1 "takes a first image and no last one" "$ithaca" "${ti2v[@]}" --last-image "$first" --output x.gif
+expect 1 "takes a first image and no last one" "$ithaca" "${clip[@]}" --model "$golden/i2v21" --output x.gif
+expect 1 "the last image is needed" "$ithaca" generate --model "$golden/flf2v21" --prompt a --image "$first" --output x.gif
+expect 1 "the model has no image encoder" "$ithaca" "${i2v[@]}" --image "$first" --image-encoder "$golden/i2v21/image_encoder" --output x.gif
 expect 1 "takes no image" "$ithaca" generate --model "$model" --prompt a --image "$first" --output x.gif
 expect 1 "no PNG, JPEG or WebP" "$ithaca" "${i2v[@]}" --image "$golden/prompts.json" --output x.gif
 expect 1 "No such file" "$ithaca" "${i2v[@]}" --image nowhere.png --output x.gif

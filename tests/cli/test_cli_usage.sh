@@ -206,7 +206,7 @@ for option in $("$ithaca" generate --help | grep -oE -- '--[a-z-]+' | sort -u | 
     case $option in config | print-config | help | usage | version) continue ;; esac
     grep -qE "^(# )?$option:" "$root/examples/ithaca.yaml" || fail "examples/ithaca.yaml does not explain $option"
 done
-sed -nE 's/^(# )?([a-z-]+: .*)/\2/p' "$root/examples/ithaca.yaml" | grep -vE '^(from-latents|resume|prompts|count|dit|dit-high|dit-low|vae|text-encoder):' >"$work/all.yaml"
+sed -nE 's/^(# )?([a-z-]+: .*)/\2/p' "$root/examples/ithaca.yaml" | grep -vE '^(from-latents|resume|prompts|count|dit|dit-high|dit-low|vae|text-encoder|image-encoder):' >"$work/all.yaml"
 expect 1 "/none" "$ithaca" generate --config "$work/all.yaml" --model /none --prompt x --output "$work/c.mp4" --quiet
 
 # Standard output that is full, or closed.

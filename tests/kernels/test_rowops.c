@@ -195,6 +195,29 @@ static double gelu_tanh(double v)
     return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
 }
 
+static double gelu_quick(double v)
+{
+    return v / (1 + exp(-1.702 * v));
+}
+
+static double gelu(double v)
+{
+    return 0.5 * v * erfc(-v / sqrt(2));
+}
+
+typedef void activation_fn(float *y, const float *x, int64_t n);
+
+/* Checks an activation of x against float64. */
+static void assert_activation(activation_fn *activation, double (*truth)(double), int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        want[i] = truth((double)x[i]);
+    poison(y);
+    activation(y, x, n);
+    assert_near(y, n, 4e-7, 0.1); /* the argument is rounded, so the bound is absolute in the tail */
+    assert_guard(y, n);
+}
+
 static void activations_are_right(void **state)
 {
     (void)state;
@@ -211,12 +234,9 @@ static void activations_are_right(void **state)
                 ops[t]->silu(y, x, n);
                 assert_near(y, n, 4e-7, 1e-30); /* -0 where e^-x overflows */
                 assert_guard(y, n);
-                for (int64_t i = 0; i < n; i++)
-                    want[i] = gelu_tanh((double)x[i]);
-                poison(y);
-                ops[t]->gelu_tanh(y, x, n);
-                assert_near(y, n, 4e-7, 0.1); /* the argument is rounded, so the bound is absolute in the tail */
-                assert_guard(y, n);
+                assert_activation(ops[t]->gelu_tanh, gelu_tanh, n);
+                assert_activation(ops[t]->gelu_quick, gelu_quick, n);
+                assert_activation(ops[t]->gelu, gelu, n);
             }
 }
 
@@ -234,6 +254,15 @@ static void activations_take_extremes(void **state)
         ops[t]->gelu_tanh(got, extremes, 8);
         assert_true(got[0] == INFINITY && got[1] == 0 && got[2] == 3e38f && isnan(got[3]));
         assert_true(got[4] == 0 && got[5] == 0 && got[6] == 0 && got[7] == 0);
+        ops[t]->gelu(got, extremes, 8);
+        assert_true(got[0] == INFINITY && got[1] == 0 && got[2] == 3e38f && isnan(got[3]));
+        assert_true(got[4] == 0 && got[5] == 0 && got[6] == 0 && got[7] == 0);
+        ops[t]->gelu(got, (const float[]){-INFINITY, -NAN, 1e-45f, -1e-45f, 1e-38f}, 5);
+        assert_true(got[0] == 0 && isnan(got[1]) && fabsf(got[2]) < 3e-45f && fabsf(got[3]) < 3e-45f);
+        assert_true(fabsf(got[4] - 5e-39f) < 1e-44f);
+        ops[t]->gelu_quick(got, extremes, 8);
+        assert_true(got[0] == INFINITY && got[1] == 0 && got[2] == 3e38f && isnan(got[3]));
+        assert_true(got[4] == 0 && got[5] == 0 && got[7] == 0);
     }
 }
 
@@ -250,6 +279,8 @@ static void activations_meet_no_subnormal(void **state)
             forget_subnormals();
             ops[t]->silu(y, x, MOST);
             ops[t]->gelu_tanh(y, x, MOST);
+            ops[t]->gelu_quick(y, x, MOST);
+            ops[t]->gelu(y, x, MOST);
             assert_false(met_subnormal(SUBNORMAL_OPERAND | SUBNORMAL_RESULT));
         }
 }
@@ -443,6 +474,8 @@ static void matrices_are_turned(void **state)
                 check_turn(ops[t], rows, columns);
 }
 
+#define RESULTS 10 /* results of run_all */
+
 /* Runs all operations of one table on the same numbers, and appends their results. */
 static void run_all(const ith_rowops *ops, int64_t n, float *out)
 {
@@ -452,6 +485,8 @@ static void run_all(const ith_rowops *ops, int64_t n, float *out)
     ops->rms_norm(out, x, a, n, 1e-6f), out += n;
     ops->silu(out, x, n), out += n;
     ops->gelu_tanh(out, x, n), out += n;
+    ops->gelu_quick(out, x, n), out += n;
+    ops->gelu(out, x, n), out += n;
     memcpy(out, x, (size_t)n * sizeof *out);
     ops->multiply(out, b, n), out += n;
     ops->channel_norm(out, x, a, 1, n, true), out += n;
@@ -468,13 +503,13 @@ static void every_instruction_set_gives_the_same_bits(void **state)
     (void)state;
     const ith_rowops *ops[MACHINE_LISTS];
     int count = tables(ops);
-    float *first = malloc(sizeof(float) * 8 * MOST), *other = malloc(sizeof(float) * 8 * MOST);
+    float *first = malloc(sizeof(float) * RESULTS * MOST), *other = malloc(sizeof(float) * RESULTS * MOST);
     assert_true(first && other);
     for (int s = 0; s < SIZES; s++) {
         run_all(ops[0], sizes[s], first);
         for (int t = 1; t < count; t++) {
             run_all(ops[t], sizes[s], other);
-            assert_memory_equal(first, other, sizeof(float) * 8 * (size_t)sizes[s]);
+            assert_memory_equal(first, other, sizeof(float) * RESULTS * (size_t)sizes[s]);
         }
     }
     free(first), free(other);

@@ -59,11 +59,11 @@ int main(void)
     SHOW(ith_transport, device_memory);
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
-    SHOW(ith_model_files, lora_count);
+    SHOW(ith_model_files, image_encoder);
     SHOW(ith_lora_file, expert);
     SHOW(ith_image, width);
     SHOW(ith_model_part, types);
-    SHOW(ith_model_info, image_use);
+    SHOW(ith_model_info, most_images);
     SHOW(ith_generate_report, streamed_layers);
     SHOW(ith_generate_options, device_memory);
     SHOW(ith_bench_stage, burst_gflops);
@@ -71,7 +71,7 @@ int main(void)
     SHOW(ith_bench_report, peak_bytes);
     SHOW(ith_block_problem, lora_rank);
     SHOW(ith_decode_problem, vae);
-    SHOW(ith_video_problem, list_bytes);
+    SHOW(ith_video_problem, vision_list_bytes);
     SHOW(ith_video_cost, image_seconds);
     SHOW(ith_video_measure_options, user);
 #endif

@@ -86,7 +86,7 @@ circles=$(printf '%s\n' "${pairs[@]}" | tsort 2>&1 > /dev/null) || complain "fil
 # The folders within the two largest layers: each may include from the folders before it in its list, and
 # from itself.
 declare -A order=(
-    [wan]=" names lora part text source dit vae sample image model run cost bench "
+    [wan]=" names lora part text source dit vae sample image vision model run cost bench "
     [cli]=" file support option launch shared_option machine attend verify plan tune generate bench info "
 )
 for layer in "${!order[@]}"; do

@@ -34,7 +34,7 @@ static void components_of_other_classes_are_named(void **state)
         {M, "\"scheduler\"", "\"planner\"", U, M, "scheduler is absent"},
         {M, "\"transformer\": [\n    \"diffusers\",\n    \"WanTransformer3DModel\"",
          "\"transformer\": [\n    null,\n    null", U, M, "transformer is [null,null]"},
-        {M, "\"vae\"", "\"image_encoder\": [\"transformers\", \"CLIPVisionModel\"], \"vae\"", U, M, "image_encoder"},
+        {M, "\"vae\"", "\"image_encoder\": [\"transformers\", \"CLIPTextModel\"], \"vae\"", U, M, "image_encoder"},
         {M, "\"expand_timesteps\": false", "\"expand_timesteps\": 1", U, M, "expand_timesteps is 1"},
     };
     refuse_edits(edits, sizeof edits / sizeof edits[0]);
@@ -161,8 +161,10 @@ static void other_components_are_refused_by_field_and_value(void **state)
         {T, "\"rms_norm_across_heads\"", "\"rms_norm\"", U, T, "qk_norm is \"rms_norm\""},
         {T, "\"cross_attn_norm\": true", "\"cross_attn_norm\": null", U, T, "cross_attn_norm is null"},
         {T2, "\"cross_attn_norm\": true", "\"cross_attn_norm\": 1", U, T2, "cross_attn_norm is 1"},
-        {T, "\"added_kv_proj_dim\": null", "\"added_kv_proj_dim\": 0", U, T, "added_kv_proj_dim is 0"},
-        {T, "\"image_dim\": null", "\"image_dim\": false", U, T, "image_dim is false"},
+        {T, "\"added_kv_proj_dim\": null", "\"added_kv_proj_dim\": 0", F, T, "added_kv_proj_dim"},
+        {T, "\"added_kv_proj_dim\": null", "\"added_kv_proj_dim\": 7", U, T, "added_kv_proj_dim is 7"},
+        {T, "\"image_dim\": null", "\"image_dim\": false", F, T, "image_dim"},
+        {T, "\"image_dim\": null", "\"image_dim\": 9", U, T, "image_dim is 9"},
         {T, "\"eps\"", "\"quantization_config\": {\"quant_method\": \"torchao\"}, \"eps\"", U, T,
          "quantization_config is {\"quant_method\":\"torchao\"}"},
         {T, "\"eps\"", "\"_use_default_values\": [\"eps\"], \"eps\"", U, T, "_use_default_values is [\"eps\"]"},

@@ -320,9 +320,9 @@ static void nonsense_is_refused(void **state)
     int64_t count = 513;
     assert_int_equal(ith_dit_text_create(context, c.dit, 1, &rows, &count, &text), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_dit_text_create(context, c.dit, 0, &rows, &count, &text), ITH_ERR_ARGUMENT);
-    const ith_dit_shape shapes[] = {
-        {1, 1, 4, 4, 0, 0}, {2, 0, 4, 4, 0, 0},  {2, 1, 3, 4, 0, 0},   {2, 1, 4, 0, 0, 0},
-        {2, 1, 4, 3, 0, 0}, {2, 1, 4, 4, -1, 0}, {2, 1, 4, 4, 513, 0}, {2, 1 << 30, 2048, 2048, 0, 0}};
+    const ith_dit_shape shapes[] = {{1, 1, 4, 4, 0, 0, 0},  {2, 0, 4, 4, 0, 0, 0},   {2, 1, 3, 4, 0, 0, 0},
+                                    {2, 1, 4, 0, 0, 0, 0},  {2, 1, 4, 4, 0, 0, 1},   {2, 1, 4, 3, 0, 0, 0},
+                                    {2, 1, 4, 4, -1, 0, 0}, {2, 1, 4, 4, 513, 0, 0}, {2, 1 << 30, 2048, 2048, 0, 0, 0}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         ith_dit_workspace *run = NULL;
         assert_int_equal(ith_dit_workspace_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run),
@@ -330,7 +330,7 @@ static void nonsense_is_refused(void **state)
         assert_null(run);
     }
     /* a text longer than the workspace was made for */
-    ith_dit_shape shape = {1, 1, 4, 4, 0, 0};
+    ith_dit_shape shape = {1, 1, 4, 4, 0, 0, 0};
     ith_dit_workspace *run = NULL;
     count = 2;
     check(context, ith_dit_text_create(context, c.dit, 1, &rows, &count, &text));

@@ -33,6 +33,13 @@ static void tokens_with_a_condition(void **state)
     compare_pass("golden/i2v/dit.safetensors", "golden/i2v/model/transformer");
 }
 
+static void tokens_attend_to_images(void **state)
+{
+    (void)state;
+    compare_pass(IMAGE_GOLDEN, IMAGE_DIT);
+    compare_pass("golden/i2v21/dit_flf2v.safetensors", "golden/i2v21/transformer_flf2v");
+}
+
 static void known_tokens_have_time_step_0(void **state)
 {
     (void)state;
@@ -42,6 +49,7 @@ static void known_tokens_have_time_step_0(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_with_a_condition),
+                                       cmocka_unit_test(tokens_attend_to_images),
                                        cmocka_unit_test(known_tokens_have_time_step_0)};
     return cmocka_run_group_tests_name("dit_image", tests, context_set_up, context_tear_down);
 }

@@ -83,10 +83,12 @@ static void workspaces_are_as_predicted(golden_pass *c, ith_dit *outline)
     } groups[] = {{1, 1, ITH_STRATEGY_AUTO},        {1, 3, ITH_STRATEGY_AUTO}, {2, 3, ITH_STRATEGY_ULYSSES},
                   {3, 2, ITH_STRATEGY_ULYSSES},     {2, 2, ITH_STRATEGY_RING}, {3, 5, ITH_STRATEGY_RING},
                   {4, 4, ITH_STRATEGY_ULYSSES_RING}};
-    static const ith_dit_shape shapes[] = {{2, 5, 32, 32, 300, 0}, {2, 1, 2, 26, 512, 13}, {2, 3, 60, 30, 300, 450}};
+    static const ith_dit_shape shapes[] = {
+        {2, 5, 32, 32, 300, 0, 0}, {2, 1, 2, 26, 512, 13, 0}, {2, 3, 60, 30, 300, 450, 0}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
             memory_job job = {.pass = c, .outline = outline, .shape = shapes[j]};
+            job.shape.image_rows = c->shape.image_rows;
             c->options.strategy = groups[i].strategy;
             c->options.ulysses = c->options.ring = groups[i].strategy == ITH_STRATEGY_ULYSSES_RING ? 2 : 0;
             check(context, ith_run_ranks(context, groups[i].ranks, groups[i].threads, hold_workspace, &job));
@@ -94,14 +96,30 @@ static void workspaces_are_as_predicted(golden_pass *c, ith_dit *outline)
         }
 }
 
+/* Makes the keys of the images anew, if there are some, and compares their memory with the prediction. */
+static void check_image_memory(golden_pass *c, const ith_dit *outline)
+{
+    const ith_tensor *rows = ith_tensor_file_find(c->file, "image_embeds");
+    const int64_t count = rows ? rows->shape[0] : 0, before = memory_of(context).current_bytes;
+    int64_t held = 0, making = 0;
+    ith_dit_image_bytes(outline, count, &held, &making);
+    if (rows)
+        check(context, ith_dit_image_create(context, c->dit, rows->data, count, &c->image));
+    assert_int_equal(memory_of(context).current_bytes - before, held);
+}
+
 static void memory_is_as_predicted(void **state)
 {
     (void)state;
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
-        for (int small = 0; small < 2; small++) {
-            const char *model = small ? SMALL_DIT : "../models/shapes/transformer";
+        for (int which = 0; which < 3; which++) {
+            static const char *const models[] = {"../models/shapes/transformer", SMALL_DIT, IMAGE_DIT};
+            const char *model = models[which];
+            const bool small = which;
             golden_pass c;
-            if (small)
+            if (which == 2)
+                golden_pass_open(&c, IMAGE_GOLDEN, IMAGE_DIT, kind);
+            else if (which == 1)
                 golden_pass_open_odd(&c, SMALL_DIT, kind);
             else
                 golden_pass_open_expert(&c, false, kind);
@@ -109,6 +127,7 @@ static void memory_is_as_predicted(void **state)
             check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), NULL, number_kind(kind),
                                            ITH_LINEAR_KEEP_NONE, &outline));
             ith_dit_text_free(context, &c.text);
+            ith_dit_image_free(context, &c.image);
             int64_t held = 0, making = 0, weights = 0, files = dit_file_bytes(context, model, &weights);
             int64_t before = memory_of(context).current_bytes, own = ith_dit_bytes(c.dit);
             assert_int_equal(ith_dit_bytes(outline), own);
@@ -122,6 +141,7 @@ static void memory_is_as_predicted(void **state)
             ith_dit_text_bytes(outline, 2, 300, &held, &making);
             check(context, ith_dit_text_create(context, c.dit, 2, both, counts, &c.text));
             assert_int_equal(memory_of(context).current_bytes - before, held);
+            check_image_memory(&c, outline);
             workspaces_are_as_predicted(&c, outline);
             free(rows);
             ith_dit_free(context, &outline);
@@ -192,25 +212,32 @@ static void memory_of_packed_weights_is_as_predicted(void **state)
     }
 }
 
+/* user: the transformer's folder. */
 static ith_status whole_call(ith_context *poor, void *user)
 {
-    (void)user;
+    const bool has_image = !strcmp(user, IMAGE_DIT);
     ith_dit *dit = NULL;
     ith_dit_text *text = NULL;
+    ith_dit_image *image = NULL;
     ith_dit_workspace *run = NULL;
-    const ith_dit_shape shape = {1, 1, 4, 4, 0, 0};
-    float rows[2 * 10] = {0}, tokens[4 * 12] = {0}, out[4 * 20], t = 5;
+    const ith_dit_shape shape = {1, 1, 4, 4, 0, 0, has_image ? 3 : 0};
+    float rows[2 * 128] = {0}, tokens[4 * 144] = {0}, out[4 * 64], image_rows[3 * 32] = {0}, t = 5;
     const float *const prompt = rows;
     const int64_t count = 2;
-    ith_status status = open_dit(poor, SMALL_DIT, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
+    ith_status status = open_dit(poor, user, number_kind(OPERANDS_F32), ITH_LINEAR_KEEP_NONE, &dit);
     if (!status)
         status = ith_dit_text_create(poor, dit, 1, &prompt, &count, &text);
     if (!status)
         status = ith_dit_workspace_create(poor, dit, text, &shape, NULL, NULL, &run);
+    if (!status && has_image)
+        status = ith_dit_image_create(poor, dit, image_rows, shape.image_rows, &image);
+    if (!status && has_image)
+        ith_dit_workspace_set_image(run, image);
     if (!status)
         status = ith_dit_forward(poor, run, &(ith_dit_tokens){.latents = tokens}, &t, out);
     ith_dit_workspace_free(poor, &run);
     ith_dit_text_free(poor, &text);
+    ith_dit_image_free(poor, &image);
     ith_dit_free(poor, &dit);
     return status;
 }
@@ -218,7 +245,8 @@ static ith_status whole_call(ith_context *poor, void *user)
 static void failed_allocations_are_survived(void **state)
 {
     (void)state;
-    assert_true(refuse_every_allocation(whole_call, NULL, 1) > 20);
+    assert_true(refuse_every_allocation(whole_call, SMALL_DIT, 1) > 20);
+    assert_true(refuse_every_allocation(whole_call, IMAGE_DIT, 1) > 25);
 }
 
 int main(void)

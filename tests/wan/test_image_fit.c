@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scaled pictures have the bits of Pillow's Lanczos filter. Cuts of pictures; memory. */
+/* Scaled pictures have the bits of Pillow's filters. Cuts of pictures; memory. */
 #include "base/context.h"
 #include "support/fixture.h"
 #include "support/memory.h"
@@ -16,11 +16,11 @@ static ith_image image_of(const ith_tensor *tensor)
     return (ith_image){sizeof(ith_image), tensor->data, tensor->shape[0], tensor->shape[1]};
 }
 
-static void pixels_are_those_of_pillow(void **state)
+/* Scales the pictures of a golden file with a filter; both ways to ask for the filter of Lanczos give the same. */
+static void assert_scaled(const char *path, ith_image_filter filter)
 {
-    (void)state;
     ith_tensor_file *file = NULL;
-    check(context, ith_tensor_file_open(context, "golden/resize.safetensors", &file));
+    check(context, ith_tensor_file_open(context, path, &file));
     int cases = 0;
     for (;; cases++) {
         char from_name[16], to_name[16];
@@ -30,15 +30,47 @@ static void pixels_are_those_of_pillow(void **state)
         if (!from)
             break;
         const ith_image image = image_of(from);
+        const int64_t height = to->shape[0], width = to->shape[1];
+        const ith_image_scaling scaling = {filter, height, width, height, width};
         uint8_t *rgb = malloc((size_t)to->bytes);
         const int64_t before = memory_of(context).current_bytes;
-        check(context, ith_image_fit(context, &image, ITH_FIT_STRETCH, to->shape[0], to->shape[1], rgb));
+        check(context, ith_image_scale(context, &image, &scaling, rgb));
         assert_memory_equal(rgb, to->data, (size_t)to->bytes);
+        if (filter == ITH_FILTER_LANCZOS) {
+            memset(rgb, 0, (size_t)to->bytes);
+            check(context, ith_image_fit(context, &image, ITH_FIT_STRETCH, height, width, rgb));
+            assert_memory_equal(rgb, to->data, (size_t)to->bytes);
+        }
         assert_int_equal(memory_of(context).current_bytes, before);
         free(rgb);
     }
     assert_int_equal(cases, 7);
     ith_tensor_file_close(&file);
+}
+
+static void pixels_are_those_of_pillow(void **state)
+{
+    (void)state;
+    assert_scaled("golden/resize.safetensors", ITH_FILTER_LANCZOS);
+    assert_scaled("golden/bicubic.safetensors", ITH_FILTER_CUBIC);
+}
+
+/* A picture that is scaled and cut has the pixels of the middle of the whole scaled picture. If an odd number of rows
+ * is cut off, one more is cut off at the end. */
+static void the_middle_remains(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 31, WIDTH = 26, WHOLE_HEIGHT = 24, WHOLE_WIDTH = 37, SIDE = 17 };
+    uint8_t from[HEIGHT * WIDTH * 3], whole[WHOLE_HEIGHT * WHOLE_WIDTH * 3], cut[SIDE * SIDE * 3];
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * 7919 >> 4);
+    const ith_image image = {sizeof image, from, HEIGHT, WIDTH};
+    const ith_image_scaling all = {ITH_FILTER_CUBIC, WHOLE_HEIGHT, WHOLE_WIDTH, WHOLE_HEIGHT, WHOLE_WIDTH};
+    const ith_image_scaling middle = {ITH_FILTER_CUBIC, WHOLE_HEIGHT, WHOLE_WIDTH, SIDE, SIDE};
+    check(context, ith_image_scale(context, &image, &all, whole));
+    check(context, ith_image_scale(context, &image, &middle, cut));
+    for (int row = 0; row < SIDE; row++)
+        assert_memory_equal(cut + row * SIDE * 3, whole + ((row + 3) * WHOLE_WIDTH + 10) * 3, SIDE * 3);
 }
 
 /* A picture of 20 x 60 that covers 40 x 40 is scaled to 40 x 120; columns 40 to 79 remain. */
@@ -106,8 +138,8 @@ static void memory_is_as_predicted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_those_of_pillow), cmocka_unit_test(covering_cuts_the_middle_out),
-        cmocka_unit_test(the_other_side_follows_from_the_shape), cmocka_unit_test(a_strip_is_scaled_along_both_axes),
-        cmocka_unit_test(memory_is_as_predicted)};
+        cmocka_unit_test(pixels_are_those_of_pillow),        cmocka_unit_test(the_middle_remains),
+        cmocka_unit_test(covering_cuts_the_middle_out),      cmocka_unit_test(the_other_side_follows_from_the_shape),
+        cmocka_unit_test(a_strip_is_scaled_along_both_axes), cmocka_unit_test(memory_is_as_predicted)};
     return cmocka_run_group_tests_name("image_fit", tests, context_set_up, context_tear_down);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Videos from images compared with diffusers, on any number of ranks: the golden runs of an I2V model, from a first
- * image and from a first and a last image, and of a TI2V model, from an image and from text. The conditions, the
+ * image and from a first and a last image; of an I2V and of a FLF2V model of Wan 2.1; and of a TI2V model, from an
+ * image and from text. The conditions, the
  * latents after the last step and the frames are compared. Wrong images and options are refused. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
@@ -15,6 +16,8 @@
 
 #define I2V "golden/i2v/model"
 #define TI2V "golden/ti2v/model"
+#define I2V_21 "golden/i2v21" /* models of Wan 2.1, with an image encoder */
+#define FLF2V_21 "golden/flf2v21"
 #define PLAIN "../models/shapes"
 #define SHAPES "../models/shapes-i2v"
 
@@ -51,6 +54,7 @@ static void open_golden(const char *model, const char *golden, bool first, bool 
 {
     golden_run_open(context, golden, run);
     check(context, ith_pipeline_open(context, model, pipeline));
+    run->options.fit = ITH_FIT_STRETCH; /* as diffusers fits pictures */
     run->options.image = first ? image_of(run->file, "first", &images[0]) : NULL;
     run->options.last_image = last ? image_of(run->file, "last", &images[1]) : NULL;
 }
@@ -105,6 +109,13 @@ static void a_first_and_a_last_image(void **state)
 {
     (void)state;
     check_golden(I2V, "golden/i2v/first_last.safetensors", true, true);
+}
+
+static void the_rows_of_an_image_encoder(void **state)
+{
+    (void)state;
+    check_golden(I2V_21, "golden/i2v21/first.safetensors", true, false);
+    check_golden(FLF2V_21, "golden/i2v21/first_last.safetensors", true, true);
 }
 
 static void the_first_latent_frame_of_an_image(void **state)
@@ -217,6 +228,34 @@ static void images_that_make_no_sense_are_refused(void **state)
     expect_refusal(plain, &options, "give height and width");
     ith_pipeline_close(&plain);
     ith_pipeline_close(&pipeline);
+}
+
+/* A model of Wan 2.1 takes one image, or two. */
+static void models_with_an_image_encoder_take_their_number_of_images(void **state)
+{
+    (void)state;
+    ith_pipeline *one = NULL, *two = NULL;
+    ith_image image = ITH_IMAGE_INIT;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    ith_model_info info = ITH_MODEL_INFO_INIT;
+    image.rgb = grey, image.height = 64, image.width = 96;
+    options.prompt = "a", options.frames = 5, options.height = 64, options.width = 96;
+    check(context, ith_pipeline_open(context, I2V_21, &one));
+    check(context, ith_pipeline_open(context, FLF2V_21, &two));
+    check(context, ith_pipeline_info(one, &info));
+    assert_true(info.image_use == ITH_IMAGE_NEEDED && info.least_images == 1 && info.most_images == 1);
+    check(context, ith_pipeline_info(two, &info));
+    assert_true(info.image_use == ITH_IMAGE_NEEDED && info.least_images == 2 && info.most_images == 2);
+    expect_refusal(one, &options, "an image is needed");
+    expect_refusal(two, &options, "an image is needed");
+    options.image = &image;
+    check(context, ith_pipeline_resolve(one, &options));
+    expect_refusal(two, &options, "the last image is needed");
+    options.last_image = &image;
+    expect_refusal(one, &options, "FLF2V models take both");
+    check(context, ith_pipeline_resolve(two, &options));
+    ith_pipeline_close(&one);
+    ith_pipeline_close(&two);
 }
 
 /* The size by diffusers' rule: round(sqrt(area shape)) // 16 * 16. */
@@ -342,12 +381,13 @@ static void a_resumed_run_needs_its_image(void **state)
 static void memory_is_predicted(void **state)
 {
     (void)state;
-    static const char *const models[] = {I2V, TI2V};
+    static const char *const models[] = {I2V, TI2V, I2V_21, FLF2V_21};
     static uint8_t pixels[128 * 192 * 3];
     const ith_image image = {sizeof image, pixels, 128, 192};
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
         options.prompt = "a", options.frames = 17, options.height = 256, options.width = 256, options.steps = 1;
+        options.last_image = !strcmp(models[i], FLF2V_21) ? &image : NULL;
         options.precision = ITH_PRECISION_F32, options.threads = 2, options.image = &image;
         ith_context *own = NULL;
         ith_pipeline *pipeline = NULL;
@@ -478,10 +518,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_image),
         cmocka_unit_test(a_first_and_a_last_image),
+        cmocka_unit_test(the_rows_of_an_image_encoder),
         cmocka_unit_test(the_first_latent_frame_of_an_image),
         cmocka_unit_test(no_image),
         cmocka_unit_test(bf16_comes_as_close_as_the_reference_in_bf16),
         cmocka_unit_test(images_that_make_no_sense_are_refused),
+        cmocka_unit_test(models_with_an_image_encoder_take_their_number_of_images),
         cmocka_unit_test(the_size_follows_from_the_image),
         cmocka_unit_test(the_size_is_that_of_the_reference),
         cmocka_unit_test(a_resumed_run_needs_its_image),

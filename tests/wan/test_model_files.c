@@ -45,14 +45,14 @@ static void copy_file(const char *from, const char *to)
     free(data);
 }
 
-/* Writes a component into the new folder `to`, as the file NAME, or as NAME-0000i-of-0000n in `parts` shards. Writes
+/* Writes a component of a model into the new folder `to`, as the file NAME, or as NAME-0000i-of-0000n in `parts` shards. Writes
  * its config.json too, unless its sizes follow from its tensors. */
-static void make_part(const char *part, const char *to, const char *name, rename_fn *rename, const char *prefix,
-                      ith_dtype type, int parts)
+static void make_part_of(const char *model, const char *part, const char *to, const char *name, rename_fn *rename,
+                         const char *prefix, ith_dtype type, int parts)
 {
-    char source[256], file[256];
+    char source[256], file[512];
     package *p = calloc(1, sizeof *p);
-    snprintf(source, sizeof source, MODEL "/%s", part);
+    snprintf(source, sizeof source, "%s/%s", model, part);
     package_add(p, source, rename, prefix, type);
     make_folder(to);
     for (int i = 0; i < parts; i++) {
@@ -64,10 +64,16 @@ static void make_part(const char *part, const char *to, const char *name, rename
     }
     package_free(p);
     if (strcmp(part, "text_encoder") != 0) {
-        snprintf(source, sizeof source, MODEL "/%s/config.json", part);
+        snprintf(source, sizeof source, "%s/%s/config.json", model, part);
         snprintf(file, sizeof file, "%s/config.json", to);
         copy_file(source, file);
     }
+}
+
+static void make_part(const char *part, const char *to, const char *name, rename_fn *rename, const char *prefix,
+                      ith_dtype type, int parts)
+{
+    make_part_of(MODEL, part, to, name, rename, prefix, type, parts);
 }
 
 /* All components, with the names of the original code and these prefixes, as in a repository of original weights. */
@@ -94,7 +100,7 @@ static ith_status keep_frame(void *user, int64_t index, const uint8_t *rgb, int6
 }
 
 /* Returns the only frame of a video that both experts make, or, with `boundary` 0, the first expert alone. */
-static frame video_with(const ith_model_files *files, double boundary)
+static frame video_with(const ith_model_files *files, double boundary, const ith_image *image)
 {
     ith_pipeline *pipeline = NULL;
     frame out = {{0}};
@@ -102,7 +108,7 @@ static frame video_with(const ith_model_files *files, double boundary)
     options.prompt = "A red circle moves to the right.";
     options.negative = "blur";
     options.frames = 1, options.height = options.width = SIDE, options.steps = 2, options.shift = 1;
-    options.boundary = boundary;
+    options.boundary = boundary, options.image = image;
     options.precision = ITH_PRECISION_F32, options.threads = 1;
     options.on_frame = keep_frame, options.user = &out;
     check(context, ith_pipeline_open_files(context, files, &pipeline));
@@ -115,7 +121,7 @@ static frame video_with(const ith_model_files *files, double boundary)
 
 static frame video_of(const ith_model_files *files)
 {
-    return video_with(files, 0.6);
+    return video_with(files, 0.6, NULL);
 }
 
 static frame video_of_folder(const char *path)
@@ -272,9 +278,9 @@ static void an_all_in_one_file_gives_the_same_bits(void **state)
     snprintf(names[1], 512, "%s/vae/vae.safetensors", folder);
     snprintf(names[2], 512, "%s/text/text.safetensors", folder);
     files.dit = names[0];
-    const frame whole = video_with(&files, 0);
+    const frame whole = video_with(&files, 0, NULL);
     files.dit = MODEL "/transformer", files.vae = names[1], files.text_encoder = names[2];
-    const frame parts = video_with(&files, 0);
+    const frame parts = video_with(&files, 0, NULL);
     assert_same(&whole, &parts);
 }
 
@@ -537,7 +543,7 @@ static void a_wrong_folder_is_told_with_the_right_one(void **state)
     assert_refused(f, ITH_ERR_IO, MODEL "/.. holds no model_index.json, and " MODEL "/../shapes does");
     /* If files are given for all other parts, a folder above a checkpoint can still give the tokenizer. */
     f.folder = MODEL "/..", f.dit = MODEL "/transformer", f.vae = MODEL "/vae", f.text_encoder = MODEL "/text_encoder";
-    video_with(&f, (double)NAN);
+    video_with(&f, (double)NAN, NULL);
 }
 
 /* Without its model_index.json a checkpoint of diffusers is damaged. It is not searched for weight files, which would
@@ -734,6 +740,37 @@ static void a_lack_of_memory_is_told_from_a_wrong_folder(void **state)
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
+/* A model of Wan 2.1 with its image encoder, in a folder and from files that are named one by one. Without an image
+ * encoder, or with one for a model that has none, the model is refused. */
+static void an_image_encoder_may_be_a_file(void **state)
+{
+    (void)state;
+    static const char model[] = "golden/i2v21";
+    static uint8_t pixels[SIDE * SIDE * 3];
+    const ith_image image = {sizeof image, pixels, SIDE, SIDE};
+    char dit[320], encoder[320];
+    for (int i = 0; i < SIDE * SIDE * 3; i++)
+        pixels[i] = (uint8_t)(i * 7 % 256);
+    make_part_of(model, "transformer", "dit", "x", name_original_dit, "", NONE, 1);
+    make_part_of(model, "image_encoder", "clip", "x", name_as_is, "", NONE, 2);
+    snprintf(dit, sizeof dit, "%s", in("dit/x.safetensors"));
+    snprintf(encoder, sizeof encoder, "%s", in("clip/x-00001-of-00002.safetensors"));
+    ith_model_files whole = ITH_MODEL_FILES_INIT, files = ITH_MODEL_FILES_INIT;
+    whole.folder = model;
+    files.dit = dit, files.vae = "golden/i2v21/vae", files.text_encoder = "golden/i2v21/text_encoder";
+    files.tokenizer = "golden/i2v21/tokenizer";
+    ith_pipeline *pipeline = NULL;
+    assert_int_equal(ith_pipeline_open_files(context, &files, &pipeline), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "image_encoder is needed"));
+    files.image_encoder = encoder;
+    const frame a = video_with(&whole, 0, &image), b = video_with(&files, 0, &image);
+    assert_same(&a, &b);
+    files.dit = MODEL "/transformer", files.vae = MODEL "/vae", files.text_encoder = MODEL "/text_encoder";
+    files.tokenizer = MODEL "/tokenizer";
+    assert_int_equal(ith_pipeline_open_files(context, &files, &pipeline), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "has no image encoder"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -744,6 +781,7 @@ int main(void)
         test(half_precision_gives_the_same_bits),
         test(an_all_in_one_file_gives_the_same_bits),
         test(a_variant_is_taken),
+        test(an_image_encoder_may_be_a_file),
         test(a_file_of_the_working_folder_is_taken),
         test(the_tokenizer_of_the_folder_is_taken),
         test(files_that_make_no_model_are_refused),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of tensors in files of other origins, compared with pairs of names that diffusers' own conversion made from
- * the modules of the original code (golden/names.json, tools/make_name_golden.py). */
+ * the modules of the original code (golden/names.json, tools/make_name_golden.py). The image encoder's pairs are in
+ * golden/clip/names.json: the modules of both codes compute the same with these weights
+ * (tools/make_vision_golden.py). */
 #include "support/fixture.h"
 #include "support/other_locale.h"
 #include "wan/names/module_names.h"
@@ -13,19 +15,23 @@
 
 typedef const char *name_fn(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES]);
 
+#define NAMES "golden/names.json"
+
 typedef struct form {
-    const char *list;
+    const char *file, *list;
     name_fn *map;
     const char *prefixes[3];
 } form;
 
 static const int64_t in_level = 4;
 static const form forms[] = {
-    {"dit", ith_dit_name, {"", "model.diffusion_model.", "diffusion_model."}},
-    {"text", ith_text_name, {"", "text_encoders.umt5xxl.transformer.", NULL}},
-    {"text_gguf", ith_text_name, {"", NULL, NULL}},
-    {"vae_2.1", ith_vae_name, {"", "vae.", NULL}},
-    {"vae_2.2", ith_vae_name, {"", "vae.", NULL}},
+    {NAMES, "dit", ith_dit_name, {"", "model.diffusion_model.", "diffusion_model."}},
+    {NAMES, "text", ith_text_name, {"", "text_encoders.umt5xxl.transformer.", NULL}},
+    {NAMES, "text_gguf", ith_text_name, {"", NULL, NULL}},
+    {NAMES, "vae_2.1", ith_vae_name, {"", "vae.", NULL}},
+    {NAMES, "vae_2.2", ith_vae_name, {"", "vae.", NULL}},
+    {NAMES, "dit_flf2v", ith_dit_name, {"", "model.diffusion_model.", NULL}},
+    {"golden/clip/names.json", "vision", ith_vision_name, {"", NULL, NULL}},
 };
 #define FORMS (sizeof forms / sizeof *forms)
 
@@ -41,10 +47,11 @@ static void assert_mapped(const form *f, const char *prefix, const char *name, c
 static void names_become_canonical(void **state)
 {
     (void)state;
-    json_t *golden = json_load_file("golden/names.json", 0, NULL), *pair;
+    json_t *pair;
     size_t index;
-    assert_non_null(golden);
     for (size_t i = 0; i < FORMS; i++) {
+        json_t *golden = json_load_file(forms[i].file, 0, NULL);
+        assert_non_null(golden);
         json_t *list = json_object_get(golden, forms[i].list);
         assert_true(json_array_size(list) > 10);
         json_array_foreach(list, index, pair)
@@ -56,8 +63,33 @@ static void names_become_canonical(void **state)
                 assert_mapped(&forms[i], forms[i].prefixes[p], canonical, canonical);
             }
         }
+        json_decref(golden);
     }
-    json_decref(golden);
+}
+
+/* The image encoder's names without the prefix that each form may lack. */
+static void prefixes_of_the_image_encoder_may_be_absent(void **state)
+{
+    (void)state;
+    const form *vision = &forms[FORMS - 1];
+    static const char *const pairs[][2] = {
+        {"cls_embedding", "embeddings.class_embedding"},
+        {"pos_embedding", "embeddings.position_embedding.weight"},
+        {"transformer.31.attn.to_qkv.bias", "encoder.layers.31.self_attn.qkv_proj.bias"},
+        {"embeddings.patch_embedding.weight", "embeddings.patch_embedding.weight"},
+        {"pre_layrnorm.weight", "pre_layrnorm.weight"},
+        {"encoder.layers.7.self_attn.k_proj.bias", "encoder.layers.7.self_attn.k_proj.bias"},
+        {"post_layernorm.bias", "post_layernorm.bias"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char wanted[128];
+        snprintf(wanted, sizeof wanted, "vision_model.%s", pairs[i][1]);
+        assert_mapped(vision, "", pairs[i][0], wanted);
+    }
+    assert_mapped(vision, "", "head", "visual_projection");
+    assert_mapped(vision, "", "visual_projection.weight", "visual_projection.weight");
+    assert_mapped(vision, "", "visual.transformer.3.mlp.0.scale_weight",
+                  "vision_model.encoder.layers.3.mlp.fc1.scale_weight");
 }
 
 static void scales_follow_their_module(void **state)
@@ -88,6 +120,15 @@ static void other_components_are_ignored(void **state)
     assert_ignored(ith_text_name, "spiece_model");
     assert_ignored(ith_vae_name, "model.diffusion_model.head.head.weight");
     assert_ignored(ith_vae_name, "text_encoders.umt5xxl.transformer.shared.weight");
+    assert_ignored(ith_vision_name, "textual.blocks.0.attn.q.weight");
+    assert_ignored(ith_vision_name, "log_scale");
+    assert_ignored(ith_vision_name, "text_model.final_layer_norm.weight");
+    assert_ignored(ith_vision_name, "text_projection.weight");
+    assert_ignored(ith_vision_name, "logit_scale");
+    assert_ignored(ith_vision_name, "vision_model.embeddings.position_ids");
+    assert_ignored(ith_vision_name, "embeddings.position_ids");
+    assert_ignored(ith_vision_name, "model.diffusion_model.head.head.weight");
+    assert_ignored(ith_vision_name, "vae.conv1.weight");
 }
 
 /* A name that resembles a known one, or is very long, stays as it is. */
@@ -173,9 +214,13 @@ static void names_are_the_same_in_turkish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_become_canonical),         cmocka_unit_test(scales_follow_their_module),
-        cmocka_unit_test(other_components_are_ignored),   cmocka_unit_test(other_names_stay),
-        cmocka_unit_test(names_tell_high_noise_from_low), cmocka_unit_test(names_tell_distilled_loras),
+        cmocka_unit_test(names_become_canonical),
+        cmocka_unit_test(scales_follow_their_module),
+        cmocka_unit_test(prefixes_of_the_image_encoder_may_be_absent),
+        cmocka_unit_test(other_components_are_ignored),
+        cmocka_unit_test(other_names_stay),
+        cmocka_unit_test(names_tell_high_noise_from_low),
+        cmocka_unit_test(names_tell_distilled_loras),
         cmocka_unit_test(names_are_the_same_in_turkish),
     };
     return cmocka_run_group_tests_name("names", tests, NULL, NULL);

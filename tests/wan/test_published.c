@@ -31,8 +31,8 @@ typedef struct text_file {
     "\"UMT5EncoderModel\"], \"tokenizer\": [\"transformers\", \"T5TokenizerFast\"], \"transformer\": [\"diffusers\", " \
     "\"WanTransformer3DModel\"], \"vae\": [\"diffusers\", \"AutoencoderKLWan\"], \"_diffusers_version\": \"0.35.0\""
 #define SECOND "\"transformer_2\": [\"diffusers\", \"WanTransformer3DModel\"]"
-#define DIT(heads, ffn, layers, in, out, image)                                                                        \
-    "{\"_class_name\": \"WanTransformer3DModel\", \"_diffusers_version\": \"0.33.0\", \"added_kv_proj_dim\": " image   \
+#define DIT(heads, ffn, layers, in, out, added, image)                                                                 \
+    "{\"_class_name\": \"WanTransformer3DModel\", \"_diffusers_version\": \"0.33.0\", \"added_kv_proj_dim\": " added   \
     ", \"attention_head_dim\": 128, \"cross_attn_norm\": true, \"eps\": 1e-06, \"ffn_dim\": " ffn                      \
     ", \"freq_dim\": 256, \"image_dim\": " image ", \"in_channels\": " in ", \"num_attention_heads\": " heads          \
     ", \"num_layers\": " layers ", \"out_channels\": " out ", \"patch_size\": [1, 2, 2], \"qk_norm\": "                \
@@ -62,6 +62,28 @@ typedef struct text_file {
             "4], \"dropout\": 0.0, \"num_res_blocks\": 2, \"temperal_downsample\": [false, true, true], \"z_dim\": "   \
             "16}"                                                                                                      \
     }
+#define WITH_CLIP                                                                                                      \
+    "\"image_encoder\": [\"transformers\", \"CLIPVisionModel\"], \"image_processor\": [\"transformers\", "             \
+    "\"CLIPImageProcessor\"], "
+#define CLIP                                                                                                           \
+    {                                                                                                                  \
+        "image_encoder/config.json",                                                                                   \
+            "{\"architectures\": [\"CLIPVisionModel\"], \"attention_dropout\": 0.0, \"dropout\": 0.0, "                \
+            "\"hidden_act\": \"gelu\", \"hidden_size\": 1280, \"image_size\": 224, \"initializer_factor\": 1.0, "      \
+            "\"initializer_range\": 0.02, \"intermediate_size\": 5120, \"layer_norm_eps\": 1e-05, "                    \
+            "\"model_type\": \"clip_vision_model\", \"num_attention_heads\": 16, \"num_channels\": 3, "                \
+            "\"num_hidden_layers\": 32, \"patch_size\": 14, \"projection_dim\": 1024, \"torch_dtype\": \"float16\", "  \
+            "\"transformers_version\": \"4.46.2\"}"                                                                    \
+    }
+#define CLIP_PROCESSOR                                                                                                 \
+    {                                                                                                                  \
+        "image_processor/preprocessor_config.json",                                                                    \
+            "{\"crop_size\": {\"height\": 224, \"width\": 224}, \"do_center_crop\": true, \"do_convert_rgb\": true, "  \
+            "\"do_normalize\": true, \"do_rescale\": true, \"do_resize\": true, \"image_mean\": [0.48145466, "         \
+            "0.4578275, 0.40821073], \"image_processor_type\": \"CLIPImageProcessor\", \"image_std\": [0.26862954, "   \
+            "0.26130258, 0.27577711], \"resample\": 3, \"rescale_factor\": 0.00392156862745098, \"size\": "            \
+            "{\"shortest_edge\": 224}}"                                                                                \
+    }
 #define ORIGINAL_DIT(type, dim, ffn, heads, in, out, layers)                                                           \
     "{\"_class_name\": \"WanModel\", \"_diffusers_version\": \"0.30.0\", \"dim\": " dim                                \
     ", \"eps\": 1e-06, \"ffn_dim\": " ffn ", \"freq_dim\": 256, \"in_dim\": " in ", \"model_type\": \"" type           \
@@ -73,7 +95,7 @@ typedef struct repository {
     const char *name, *kind; /* kind: the model that is opened; NULL: it is refused */
     const char *refusal;     /* a word of the sentence */
     text_file texts[8];
-    sparse_weights files[5];
+    sparse_weights files[6];
     /* files that the caller names in the folder; NULL: the folder is searched */
     const char *dit, *dit_high, *dit_low, *vae, *text_encoder;
 } repository;
@@ -120,11 +142,16 @@ typedef struct repository {
         "umt5-xxl-encoder-Q8_0", "umt5", 24, "q8_0", SPARSE_GGUF, 1, NULL, 0                                           \
     }
 
+#define VISION(name, forms)                                                                                            \
+    {                                                                                                                  \
+        name, "vision", 32, "F16", forms, 1, NULL, 0                                                                   \
+    }
+
 static const repository repositories[] = {
     {.name = "Wan2.1-T2V-1.3B-Diffusers",
      .kind = "Wan2.1-T2V-1.3B",
      .texts = {{"model_index.json", "{\"_class_name\": \"WanPipeline\", " COMPONENTS "}"},
-               {"transformer/config.json", DIT("12", "8960", "30", "16", "16", "null")},
+               {"transformer/config.json", DIT("12", "8960", "30", "16", "16", "null", "null")},
                SCHEDULER("3.0"),
                UMT5,
                VAE_21},
@@ -132,7 +159,7 @@ static const repository repositories[] = {
     {.name = "Wan2.1-T2V-14B-Diffusers",
      .kind = "Wan2.1-T2V-14B",
      .texts = {{"model_index.json", "{\"_class_name\": \"WanPipeline\", " COMPONENTS "}"},
-               {"transformer/config.json", DIT("40", "13824", "40", "16", "16", "null")},
+               {"transformer/config.json", DIT("40", "13824", "40", "16", "16", "null", "null")},
                SCHEDULER("3.0"),
                UMT5,
                VAE_21},
@@ -141,8 +168,8 @@ static const repository repositories[] = {
      .kind = "Wan2.2-T2V-A14B",
      .texts = {{"model_index.json",
                 "{\"_class_name\": \"WanPipeline\", \"boundary_ratio\": 0.875, " SECOND ", " COMPONENTS "}"},
-               {"transformer/config.json", DIT("40", "13824", "40", "16", "16", "null")},
-               {"transformer_2/config.json", DIT("40", "13824", "40", "16", "16", "null")},
+               {"transformer/config.json", DIT("40", "13824", "40", "16", "16", "null", "null")},
+               {"transformer_2/config.json", DIT("40", "13824", "40", "16", "16", "null", "null")},
                SCHEDULER("3.0"),
                UMT5,
                VAE_21},
@@ -153,23 +180,36 @@ static const repository repositories[] = {
      .texts = {{"model_index.json",
                 "{\"_class_name\": \"WanImageToVideoPipeline\", \"boundary_ratio\": 0.9, "
                 "\"image_encoder\": [null, null], \"image_processor\": [null, null], " SECOND ", " COMPONENTS "}"},
-               {"transformer/config.json", DIT("40", "13824", "40", "36", "16", "null")},
-               {"transformer_2/config.json", DIT("40", "13824", "40", "36", "16", "null")},
+               {"transformer/config.json", DIT("40", "13824", "40", "36", "16", "null", "null")},
+               {"transformer_2/config.json", DIT("40", "13824", "40", "36", "16", "null", "null")},
                SCHEDULER("3.0"),
                UMT5,
                VAE_21},
      .files = {DIFFUSERS_DIT("transformer", "I2V", 40, 12, NULL), DIFFUSERS_DIT("transformer_2", "I2V", 40, 12, NULL),
                TEXT_BF16, VAE_F32}},
     {.name = "Wan2.1-I2V-14B-480P-Diffusers",
-     .refusal = "CLIP",
-     .texts = {{"model_index.json",
-                "{\"_class_name\": \"WanImageToVideoPipeline\", \"image_encoder\": [\"transformers\", "
-                "\"CLIPVisionModel\"], \"image_processor\": [\"transformers\", \"CLIPImageProcessor\"], " COMPONENTS
-                "}"},
-               {"transformer/config.json", DIT("40", "13824", "40", "36", "16", "1280")},
+     .kind = "Wan2.1-I2V-14B-480P",
+     .texts = {{"model_index.json", "{\"_class_name\": \"WanImageToVideoPipeline\", " WITH_CLIP COMPONENTS "}"},
+               {"transformer/config.json", DIT("40", "13824", "40", "36", "16", "5120", "1280")},
+               CLIP,
+               CLIP_PROCESSOR,
                SCHEDULER("3.0"),
                UMT5,
-               VAE_21}},
+               VAE_21},
+     .files = {DIFFUSERS_DIT("transformer", "I2V-2.1", 40, 14, NULL), TEXT_F32, VAE_F32,
+               VISION("image_encoder/model", SPARSE_DIFFUSERS)}},
+    {.name = "Wan2.1-FLF2V-14B-720P-diffusers",
+     .kind = "Wan2.1-FLF2V-14B-720P",
+     .texts = {{"model_index.json", "{\"_class_name\": \"WanImageToVideoPipeline\", " WITH_CLIP COMPONENTS "}"},
+               {"transformer/config.json",
+                DIT("40", "13824", "40", "36", "16", "5120", "1280, \"pos_embed_seq_len\": 514")},
+               CLIP,
+               CLIP_PROCESSOR,
+               SCHEDULER("16.0"),
+               UMT5,
+               VAE_21},
+     .files = {DIFFUSERS_DIT("transformer", "FLF2V-2.1", 40, 14, NULL), TEXT_F32, VAE_F32,
+               VISION("image_encoder/model", SPARSE_DIFFUSERS)}},
     {.name = "Wan2.1-VACE-14B-diffusers",
      .refusal = "WanVACEPipeline",
      .texts = {{"model_index.json", "{\"_class_name\": \"WanVACEPipeline\", " COMPONENTS "}"}}},
@@ -199,12 +239,20 @@ static const repository repositories[] = {
                {"split_files/vae/wan2.2_vae", "vae_2.2", 0, "F16", SPARSE_ORIGINAL, 1, NULL, 0},
                COMFY_TEXT}},
     {.name = "Wan2.1-I2V-14B-720P",
-     .refusal = "image-to-video model (I2V or Fun-InP), which needs CLIP",
+     .kind = "Wan2.1-I2V-14B-720P",
      .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")}},
-     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 7, "img_emb.proj.0.weight"), COMFY_TEXT, COMFY_VAE}},
+     .files = {ORIGINAL_FILE("wan2.1-i2v-720p/diffusion_pytorch_model", "I2V-2.1", 40, 7, NULL), COMFY_TEXT, COMFY_VAE,
+               VISION("clip_vision_h", SPARSE_DIFFUSERS)}},
+    {.name = "Wan2.1-I2V-14B-720P without its image encoder",
+     .refusal = "models_clip_open-clip-xlm-roberta-large-vit-huge-14.pth is a PyTorch pickle",
+     .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")},
+               {"models_clip_open-clip-xlm-roberta-large-vit-huge-14.pth", "PK"}},
+     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V-2.1", 40, 7, NULL), COMFY_TEXT, COMFY_VAE}},
     {.name = "Wan2.1-FLF2V-14B-720P",
-     .refusal = "FLF2V",
-     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 7, "img_emb.emb_pos"), COMFY_TEXT, COMFY_VAE}},
+     .kind = "Wan2.1-FLF2V-14B-720P",
+     .texts = {{"config.json", ORIGINAL_DIT("flf2v", "5120", "13824", "40", "36", "16", "40")}},
+     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "FLF2V-2.1", 40, 7, NULL), COMFY_TEXT, COMFY_VAE,
+               VISION("clip_visual_fp16", SPARSE_ORIGINAL)}},
     {.name = "Wan2.1-VACE-1.3B",
      .refusal = "a VACE model",
      .files = {ORIGINAL_FILE("diffusion_pytorch_model", "1.3B", 30, 1, "vace_blocks.0.after_proj.bias"), COMFY_TEXT,
@@ -239,15 +287,12 @@ static const repository repositories[] = {
      .dit = "multitalk.safetensors",
      .vae = "split_files/vae/wan_2.1_vae.safetensors",
      .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"},
+    /* has the inputs of I2V-14B, and no tensor or field that tells it apart */
     {.name = "Wan2.1-Fun-14B-InP",
-     .refusal = "Fun-InP",
+     .kind = "Wan2.1-I2V-14B-480P",
      .texts = {{"config.json", ORIGINAL_DIT("i2v", "5120", "13824", "40", "36", "16", "40")}},
-     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V", 40, 1, "img_emb.proj.0.weight"), COMFY_TEXT, COMFY_VAE}},
-    {.name = "Wan2.1-Fun-1.3B-InP",
-     .refusal = "Fun-InP",
-     .texts = {{"config.json", ORIGINAL_DIT("i2v", "1536", "8960", "12", "36", "16", "30")}},
-     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "Fun-1.3B-InP", 30, 1, "img_emb.proj.0.weight"), COMFY_TEXT,
-               COMFY_VAE}},
+     .files = {ORIGINAL_FILE("diffusion_pytorch_model", "I2V-2.1", 40, 1, NULL), COMFY_TEXT, COMFY_VAE,
+               VISION("clip_vision_h", SPARSE_DIFFUSERS)}},
     /* has the inputs of I2V-A14B, and no tensor or field that tells it apart */
     {.name = "Wan2.2-Fun-A14B-InP",
      .kind = "Wan2.2-I2V-A14B",
@@ -258,7 +303,7 @@ static const repository repositories[] = {
     {.name = "decart-ai/Lucy-Edit-Dev",
      .refusal = "LucyEditPipeline",
      .texts = {{"model_index.json", "{\"_class_name\": \"LucyEditPipeline\", " COMPONENTS "}"},
-               {"transformer/config.json", DIT("24", "14336", "30", "96", "48", "null")},
+               {"transformer/config.json", DIT("24", "14336", "30", "96", "48", "null", "null")},
                SCHEDULER("5.0"),
                UMT5}},
     {.name = "Lucy-Edit in a single file",
@@ -279,8 +324,12 @@ static const repository repositories[] = {
      .kind = "Wan2.1-T2V-14B",
      .files = {GGUF_DIT("wan2.1-t2v-14b-Q4_K_M", "14B", 40, "q4_k", NULL), GGUF_TEXT, COMFY_VAE}},
     {.name = "city96/Wan2.1-I2V-14B-480P-gguf",
-     .refusal = "image-to-video model (I2V or Fun-InP), which needs CLIP",
-     .files = {GGUF_DIT("wan2.1-i2v-14b-480p-Q8_0", "I2V", 40, "q8_0", "img_emb.proj.0.bias"), GGUF_TEXT, COMFY_VAE}},
+     .kind = "Wan2.1-I2V-14B-480P",
+     .files = {GGUF_DIT("wan2.1-i2v-14b-480p-Q8_0", "I2V-2.1", 40, "q8_0", NULL), GGUF_TEXT, COMFY_VAE,
+               VISION("split_files/clip_vision/clip_vision_h", SPARSE_DIFFUSERS)}},
+    {.name = "Comfy-Org/Wan_2.1_ComfyUI_repackaged, I2V without CLIP",
+     .refusal = "image_encoder",
+     .files = {COMFY_DIT("wan2.1_i2v_720p_14B_fp16", "I2V-2.1", 40), COMFY_TEXT, COMFY_VAE}},
     {.name = "QuantStack/Wan2.1_14B_VACE-SPARSE_GGUF",
      .refusal = "a VACE model",
      .files = {GGUF_DIT("Wan2.1_14B_VACE-Q5_0", "14B", 40, "q5_0", "vace_patch_embedding.bias"), GGUF_TEXT, COMFY_VAE}},
@@ -381,14 +430,18 @@ typedef struct defaults {
     const char *kind;
     int64_t frames, steps, area[2]; /* width and height */
     double fps, shift, high, low, boundary;
+    const char *before; /* words of the negative prompt before the common ones; NULL: none */
 } defaults;
 
 static const defaults reference[] = {
-    {"Wan2.1-T2V-1.3B", 81, 50, {832, 480}, 16, 5, 5, 5, 0},
-    {"Wan2.1-T2V-14B", 81, 50, {1280, 720}, 16, 5, 5, 5, 0},
-    {"Wan2.2-T2V-A14B", 81, 40, {1280, 720}, 16, 12, 4, 3, 0.875},
-    {"Wan2.2-I2V-A14B", 81, 40, {1280, 720}, 16, 5, 3.5, 3.5, 0.9},
-    {"Wan2.2-TI2V-5B", 121, 50, {1280, 704}, 24, 5, 5, 5, 0},
+    {"Wan2.1-T2V-1.3B", 81, 50, {832, 480}, 16, 5, 5, 5, 0, NULL},
+    {"Wan2.1-T2V-14B", 81, 50, {1280, 720}, 16, 5, 5, 5, 0, NULL},
+    {"Wan2.2-T2V-A14B", 81, 40, {1280, 720}, 16, 12, 4, 3, 0.875, NULL},
+    {"Wan2.2-I2V-A14B", 81, 40, {1280, 720}, 16, 5, 3.5, 3.5, 0.9, NULL},
+    {"Wan2.2-TI2V-5B", 121, 50, {1280, 704}, 24, 5, 5, 5, 0, NULL},
+    {"Wan2.1-I2V-14B-480P", 81, 40, {832, 480}, 16, 3, 5, 5, 0, "镜头晃动，"},
+    {"Wan2.1-I2V-14B-720P", 81, 40, {1280, 720}, 16, 5, 5, 5, 0, "镜头晃动，"},
+    {"Wan2.1-FLF2V-14B-720P", 81, 50, {1280, 720}, 16, 16, 5, 5, 0, "镜头切换，镜头晃动，"},
 };
 
 /* sample_neg_prompt of the reference code, one clause on each line. */
@@ -434,7 +487,8 @@ static void check_defaults(const repository *r, const ith_model_info *info)
         fail_msg("%s: fps %g, shift %g, boundary %g", r->name, info->fps, info->shift, info->boundary);
     if (info->guidance[0] != d->high || info->guidance[1] != d->low)
         fail_msg("%s: guidance %g, %g", r->name, info->guidance[0], info->guidance[1]);
-    if (strcmp(info->negative, negative) != 0)
+    const size_t before = d->before ? strlen(d->before) : 0;
+    if (strncmp(info->negative, d->before ? d->before : "", before) || strcmp(info->negative + before, negative))
         fail_msg("%s: the negative prompt is %s", r->name, info->negative);
 }
 
@@ -465,7 +519,7 @@ static void check_repository(const repository *r)
     ith_pipeline *pipeline = NULL;
     for (size_t i = 0; r->texts[i].name; i++)
         sparse_write_text(r->texts[i].name, r->texts[i].text);
-    for (size_t i = 0; i < 5 && r->files[i].name; i++)
+    for (size_t i = 0; i < sizeof r->files / sizeof *r->files && r->files[i].name; i++)
         sparse_write_weights(&r->files[i], published);
     ith_status status = open_all(r, &pipeline);
     if (r->kind) {

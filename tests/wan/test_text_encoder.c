@@ -3,6 +3,7 @@
  * (golden/shapes/text.safetensors) and an encoder of odd sizes in f16 (golden/umt5). */
 #include "files/store.h"
 #include "support/compare.h"
+#include "support/engine/altered_component.h"
 #include "support/engine/kinds.h"
 #include "support/engine/misaligned.h"
 #include "support/engine/open_parts.h"
@@ -250,48 +251,19 @@ static void memory_is_predicted(void **state)
 
 /* ---- Files that are not what they should be -------------------------------------------------------------------- */
 
-/* Makes a copy of the odd checkpoint in whose config.json `to` replaces `from`. */
+/* Makes a folder with the odd encoder's config.json, in which `to` replaces `from`. */
 static char *odd_folder(const char *from, const char *to)
 {
-    char text[4096], changed[8192];
-    FILE *file = fopen(ODD "/config.json", "rb");
-    assert_non_null(file);
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    char *at = strstr(text, from);
-    assert_non_null(at);
-    int used = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
     char *folder = temporary_folder();
-    temporary_write(temporary_path(folder, "config.json"), changed, (size_t)used);
+    copy_text_with(ODD "/config.json", temporary_path(folder, "config.json"), from, to);
     return folder;
 }
 
 /* Rewrites the odd weights: without the tensor `without`, and with a new tensor `with` of [2]; NULL: none. */
 static void write_weights(const char *folder, const char *without, const char *with)
 {
-    ith_tensor_file *file = NULL;
-    assert_int_equal(ith_tensor_file_open(context, ODD "/model.safetensors", &file), ITH_OK);
-    ith_tensor tensors[64];
-    int64_t count = 0;
-    for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
-        const ith_tensor *tensor = ith_tensor_file_at(file, i);
-        if (!without || strcmp(tensor->name, without) != 0)
-            tensors[count++] = *tensor;
-    }
-    const float two[2] = {0};
-    if (with)
-        tensors[count++] = (ith_tensor){.struct_size = sizeof(ith_tensor),
-                                        .name = with,
-                                        .dtype = ITH_F32,
-                                        .dims = 1,
-                                        .shape = {2},
-                                        .data = two,
-                                        .bytes = sizeof two};
-    assert_int_equal(
-        ith_tensor_file_write(context, temporary_path(folder, "model.safetensors"), tensors, count, NULL, NULL, 0),
-        ITH_OK);
-    ith_tensor_file_close(&file);
+    const tensor_change change = {.without = without, .with = with};
+    copy_tensors_with(context, ODD "/model.safetensors", temporary_path(folder, "model.safetensors"), &change);
 }
 
 static void expect_refused(char *folder, ith_status wanted, const char *words)
@@ -355,26 +327,8 @@ static void other_weights_are_refused(void **state)
  * dimension `dim`, and is zero. */
 static void write_shape(const char *path, const char *without, const char *name, int dim, int64_t size)
 {
-    ith_tensor_file *file = NULL;
-    ith_tensor tensors[64];
-    void *zeros = NULL;
-    int64_t count = 0;
-    check(context, ith_tensor_file_open(context, ODD "/model.safetensors", &file));
-    for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
-        ith_tensor *one = &tensors[count];
-        *one = *ith_tensor_file_at(file, i);
-        if (without && !strncmp(one->name, without, strlen(without)))
-            continue;
-        count++;
-        if (!name || strcmp(one->name, name))
-            continue;
-        one->bytes = one->bytes / one->shape[dim] * size;
-        one->shape[dim] = size;
-        one->data = zeros = calloc(1, (size_t)one->bytes);
-    }
-    check(context, ith_tensor_file_write(context, path, tensors, count, NULL, NULL, 0));
-    free(zeros);
-    ith_tensor_file_close(&file);
+    const tensor_change change = {.without = without, .resized = name, .dim = dim, .size = size};
+    copy_tensors_with(context, ODD "/model.safetensors", path, &change);
 }
 
 /* Without a config.json, the sizes follow from the shapes. They must equal the sizes in the odd encoder's config.json,

@@ -338,7 +338,7 @@ static void names_are_problems(void **state)
         assert_true(cost.seconds > cost.denoise_seconds && cost.memory_bytes > 0);
         REFUSED(context, name, ith_video_problem_named(context, "nothing", &p));
     }
-    assert_int_equal(count, 9);
+    assert_int_equal(count, 12);
     assert_null(ith_video_problem_list(-1));
     assert_null(ith_video_problem_list(INT_MAX));
     /* 75,600 tokens; 14.3 10^9 weights, of which 40 (6 d^2 + 2 d f) are multiplied with each token */

@@ -36,10 +36,11 @@ static const ith_option own_rows[] = {
     {"width", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, .offset = AT(width), .least = 1, .most = LARGEST,
      .of_model = true},
     {"image", "FILE",
-     "First frame, for models that make videos from images (I2V, TI2V): PNG, JPEG or WebP. Without --height and "
+     "First frame, for models that make videos from images (I2V, FLF2V, TI2V): PNG, JPEG or WebP. Without --height and "
      "--width, the video has its shape",
      ITH_OPTION_TEXT, .offset = AT(image)},
-    {"last-image", "FILE", "Last frame, for I2V models", ITH_OPTION_TEXT, .offset = AT(last_image)},
+    {"last-image", "FILE", "Last frame, for I2V models of Wan 2.2 and FLF2V models", ITH_OPTION_TEXT,
+     .offset = AT(last_image)},
     {"area", "N",
      "Most pixels of a frame that has the image's shape, such as 399360, which is 832 x 480 (the model's own)",
      ITH_OPTION_WHOLE, .offset = AT(area), .least = 1, .most = LARGEST, .of_model = true},

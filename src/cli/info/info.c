@@ -66,8 +66,10 @@ static json_t *describe_model(const ith_model_info *m)
                               (json_int_t)m->heads, "head_dim", (json_int_t)m->head_dim, "ffn_dim",
                               (json_int_t)m->ffn_dim, "text_layers", (json_int_t)m->text_layers, "text_dim",
                               (json_int_t)m->text_dim, "latent_channels", (json_int_t)m->latent_channels);
-    json_t *strides = json_pack("{s:I, s:I, s:I}", "frame_stride", (json_int_t)m->frame_stride, "pixel_stride",
-                                (json_int_t)m->pixel_stride, "size_multiple", (json_int_t)m->size_multiple);
+    json_t *strides =
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "frame_stride", (json_int_t)m->frame_stride, "pixel_stride",
+                  (json_int_t)m->pixel_stride, "size_multiple", (json_int_t)m->size_multiple, "least_images",
+                  (json_int_t)m->least_images, "most_images", (json_int_t)m->most_images);
     json_t *defaults = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:[f, f], s:s}", "frames", (json_int_t)m->frames,
                                  "height", (json_int_t)m->height, "width", (json_int_t)m->width, "steps",
                                  (json_int_t)m->steps, "fps", m->fps, "shift", m->shift, "guidance", m->guidance[0],
@@ -108,7 +110,7 @@ static json_t *describe_memory(ith_context *context, ith_pipeline *pipeline, con
     int64_t bytes = 0;
     options.prompt = "", options.boundary = m->boundary >= 0 ? m->boundary : 0.5;
     options.frames = m->frames, options.height = m->height, options.width = m->width;
-    options.image = ith_model_stand_in(m);
+    ith_model_put_stand_ins(m, &options);
     if (ith_pipeline_predict(pipeline, &options, 1, 1, &bytes))
         return ith_cli_json_text(ith_context_error(context));
     return json_integer((json_int_t)bytes);

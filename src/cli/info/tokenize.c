@@ -45,7 +45,8 @@ typedef struct open_tokenizer {
 /* Whether the tokenizer is named, and nothing else of a model. */
 static bool is_alone(const ith_model_files *files)
 {
-    return files->tokenizer && !ith_model_is_named(files) && !files->vae && !files->text_encoder && !files->variant;
+    return files->tokenizer && !ith_model_is_named(files) && !files->vae && !files->text_encoder &&
+           !files->image_encoder && !files->variant;
 }
 
 static ith_status take_ids(const open_tokenizer *t, const char *text, int32_t *ids, int64_t *count)

@@ -18,6 +18,8 @@ static const ith_option rows[] = {
     {"dit-low", "FILE", "Weights of the low-noise expert", ITH_OPTION_TEXT, .offset = AT(dit_low)},
     {"vae", "FILE", "Weights of the autoencoder", ITH_OPTION_TEXT, .offset = AT(vae)},
     {"text-encoder", "FILE", "Weights of the umT5 text encoder", ITH_OPTION_TEXT, .offset = AT(text_encoder)},
+    {"image-encoder", "FILE", "Weights of the image encoder (CLIP), for I2V and FLF2V of Wan 2.1", ITH_OPTION_TEXT,
+     .offset = AT(image_encoder)},
     {"tokenizer", "FILE", "spiece.model or tokenizer.json, or its folder (found in or beside the other files)",
      ITH_OPTION_TEXT, .offset = AT(tokenizer)},
     {"variant", "NAME", "Take the files NAME.VARIANT.safetensors of --model where they exist, for example fp16",
@@ -37,7 +39,7 @@ bool ith_model_is_named(const ith_model_files *files)
 
 int ith_model_check_named(const ith_model_files *files, bool needed, const char *command)
 {
-    needed |= files->vae || files->text_encoder || files->tokenizer || files->variant;
+    needed |= files->vae || files->text_encoder || files->image_encoder || files->tokenizer || files->variant;
     if (!needed || ith_model_is_named(files))
         return ITH_EXIT_DONE;
     return ith_cli_usage(command, ITH_MODEL_NEEDED);
@@ -47,18 +49,23 @@ const char *ith_model_single_file(const ith_model_files *files, int i, const cha
 {
     const struct {
         const char *option, *path;
-    } all[ITH_MODEL_SINGLE_FILES] = {
-        {"--dit", files->dit}, {"--dit-high", files->dit_high},         {"--dit-low", files->dit_low},
-        {"--vae", files->vae}, {"--text-encoder", files->text_encoder}, {"--tokenizer", files->tokenizer}};
+    } all[ITH_MODEL_SINGLE_FILES] = {{"--dit", files->dit},
+                                     {"--dit-high", files->dit_high},
+                                     {"--dit-low", files->dit_low},
+                                     {"--vae", files->vae},
+                                     {"--text-encoder", files->text_encoder},
+                                     {"--tokenizer", files->tokenizer},
+                                     {"--image-encoder", files->image_encoder}};
     *path = all[i].path;
     return all[i].option;
 }
 
-const ith_image *ith_model_stand_in(const ith_model_info *model)
+void ith_model_put_stand_ins(const ith_model_info *model, ith_generate_options *options)
 {
     static const uint8_t pixel[3];
     static const ith_image image = {.struct_size = sizeof image, .rgb = pixel, .height = 1, .width = 1};
-    return model->image_use == ITH_IMAGE_UNUSED ? NULL : &image;
+    options->image = model->most_images ? &image : NULL;
+    options->last_image = model->least_images > 1 ? &image : NULL;
 }
 
 void ith_model_print_options(const ith_model_files *files, FILE *to)

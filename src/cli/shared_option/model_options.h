@@ -20,10 +20,11 @@ bool ith_model_is_named(const ith_model_files *files);
 int ith_model_check_named(const ith_model_files *files, bool needed, const char *command);
 /* The number of single files that options can name; the option of file i, "--dit" for instance, and the path in *path,
  * NULL if it is not named. */
-#define ITH_MODEL_SINGLE_FILES 6
+#define ITH_MODEL_SINGLE_FILES 7
 const char *ith_model_single_file(const ith_model_files *files, int i, const char **path);
-/* A picture that stands for the image of a video where only sizes are asked for; NULL if the model takes no image. */
-const ith_image *ith_model_stand_in(const ith_model_info *model);
+/* Sets the images of a run to pictures of one pixel: as many as the model needs, or one if it needs none but takes one.
+ * Such a run is predicted, and never made. */
+void ith_model_put_stand_ins(const ith_model_info *model, ith_generate_options *options);
 /* Prints the options that name these files, quoted for a shell, each after a space. */
 void ith_model_print_options(const ith_model_files *files, FILE *to);
 

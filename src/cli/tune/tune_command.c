@@ -88,7 +88,8 @@ static int read_model(ith_tune *t)
     ith_status status = ith_pipeline_open_files(t->context, &t->settings->files, &pipeline);
     if (!status)
         status = ith_pipeline_info(pipeline, &info);
-    options.image = ith_model_stand_in(&info), options.height = info.height, options.width = info.width;
+    ith_model_put_stand_ins(&info, &options);
+    options.height = info.height, options.width = info.width;
     if (!status)
         status = ith_video_problem_read(pipeline, &options, &t->video);
     ith_pipeline_close(&pipeline);

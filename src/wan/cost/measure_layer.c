@@ -299,6 +299,7 @@ ith_status ith_video_measure_layer(ith_video_meter *m)
     r.config.heads = ith_max64(ith_min64(r.config.heads, MOST_WIDTH / r.config.head_dim), 1);
     r.config.dim = r.config.heads * r.config.head_dim;
     r.config.ffn_dim = ith_min64(r.config.ffn_dim, MOST_FFN);
+    r.config.image_dim = r.config.image_rows = 0; /* the keys of images have the same rates */
     const int64_t layer_bytes = 2 * r.config.dim * (6 * r.config.dim + 2 * r.config.ffn_dim); /* of bf16 */
     r.config.layers = ith_min64(ith_min64(ith_div_up(COLD_BYTES, layer_bytes), MOST_LAYERS), r.config.layers);
     r.batch = ith_denoise_batch(&m->model->model, &m->model->options);

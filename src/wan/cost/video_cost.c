@@ -75,6 +75,7 @@ static ith_status predict_text(prediction *p)
     for (int64_t branch = 0; branch < branches; branch += batch)
         ith_dit_list_text(p->dit, p->problem.layers, batch,
                           batch == 2 ? ith_max64(m->counts[0], m->counts[1]) : m->counts[branch], &make);
+    ith_dit_list_image(p->dit, p->problem.layers, ith_condition_image_rows(&m->model, &m->options), &make);
     const double experts = (double)ith_min64(p->problem.experts, p->problem.steps);
     p->cost.text_seconds = ith_video_seconds_all(&seconds) + experts * ith_video_seconds_all(&keys);
     p->cost.operations +=
@@ -232,6 +233,9 @@ static ith_status predict_images(prediction *p)
         return ITH_OK;
     ith_status status = ith_vae_encode_list(p->context, &m->model.vae, m->types.products, size.frames, size.height,
                                             size.width, &(ith_work_list){ith_video_add_work, &seconds});
+    for (int64_t i = 0; i < p->problem.images && p->problem.vision_dim && !status; i++)
+        status = ith_vision_encoder_list(p->context, &m->model.vision, m->types.products,
+                                         &(ith_work_list){ith_video_add_work, &seconds});
     p->cost.image_seconds = ith_video_seconds_all(&seconds);
     p->cost.operations += seconds.operations + seconds.attention_operations;
     return status ? status : seconds.status;

@@ -21,9 +21,23 @@ static void put_dit(const ith_video_problem *p, ith_dit_config *out)
                             .in_channels =
                                 p->image_use == ITH_IMAGE_NEEDED ? 2 * p->channels + p->frame_stride : p->channels,
                             .out_channels = p->channels,
+                            .image_dim = p->vision_dim,
                             .patch = {1, 2, 2},
                             .positions = INT32_MAX,
                             .eps = 1e-6};
+}
+
+static void put_vision(const ith_video_problem *p, ith_vision_config *out)
+{
+    *out = (ith_vision_config){.image = p->vision_image,
+                               .patch = p->vision_patch,
+                               .dim = p->vision_dim,
+                               .heads = p->vision_heads,
+                               .ffn_dim = p->vision_ffn_dim,
+                               .layers = p->vision_layers,
+                               .eps = 1e-5,
+                               .resize = p->vision_image,
+                               .std = {1, 1, 1}};
 }
 
 static void put_text(const ith_video_problem *p, ith_text_config *out)
@@ -87,6 +101,12 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
         return status;
     ith_model *model = &out->model;
     put_dit(full, &model->dit[0]);
+    if (full->vision_dim)
+        put_vision(full, &model->vision);
+    if (full->vision_dim && ith_vision_config_check(context, "a video problem", &model->vision))
+        return ITH_ERR_ARGUMENT;              /* not ITH_ERR_FORMAT: there is no file */
+    if (full->vision_dim && full->images > 1) /* FLF2V adds a vector to each row */
+        model->dit[0].image_rows = 2 * ith_vision_tokens(&model->vision);
     model->dit[1] = model->dit[0];
     put_text(full, &model->text);
     put_vae(full, &model->vae);
@@ -99,8 +119,9 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
                                    .image_use = full->image_use,
                                    .frame_stride = full->frame_stride,
                                    .pixel_stride = full->pixel_stride};
-    for (ith_part part = 0; part < ITH_PARTS; part++)
+    for (ith_part part = 0; part < ITH_PART_VISION; part++)
         model->lists[part] = full->list_bytes[part];
+    model->lists[ITH_PART_VISION] = full->vision_list_bytes;
     full->precision = ith_precision_resolve(context, full->precision);
     put_options(full, cfg, &out->options);
     out->image = (ith_image){sizeof out->image, NULL, full->height, full->width};

@@ -21,18 +21,22 @@ typedef struct published {
     bool wan_22; /* it has the autoencoder of Wan 2.2 */
     ith_image_use image_use;
     int64_t images; /* number of images that are given */
+    bool has_clip;  /* it has the image encoder of Wan 2.1's models from images */
 } published;
 
 static const published problems[] = {
-    {"wan2.2-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_UNUSED, 0},
-    {"wan2.2-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_UNUSED, 0},
-    {"wan2.1-14b-720p", 1, 40, 40, 13824, 16, 81, 720, 1280, 50, false, ITH_IMAGE_UNUSED, 0},
-    {"wan2.1-14b-480p", 1, 40, 40, 13824, 16, 81, 480, 832, 50, false, ITH_IMAGE_UNUSED, 0},
-    {"wan2.1-1.3b-480p", 1, 30, 12, 8960, 16, 81, 480, 832, 50, false, ITH_IMAGE_UNUSED, 0},
-    {"wan2.2-ti2v-5b-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, true, ITH_IMAGE_OPTIONAL, 0},
-    {"wan2.2-ti2v-5b-image-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, true, ITH_IMAGE_OPTIONAL, 1},
-    {"wan2.2-i2v-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_NEEDED, 1},
-    {"wan2.2-i2v-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_NEEDED, 1},
+    {"wan2.2-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_UNUSED, 0, false},
+    {"wan2.2-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_UNUSED, 0, false},
+    {"wan2.1-14b-720p", 1, 40, 40, 13824, 16, 81, 720, 1280, 50, false, ITH_IMAGE_UNUSED, 0, false},
+    {"wan2.1-14b-480p", 1, 40, 40, 13824, 16, 81, 480, 832, 50, false, ITH_IMAGE_UNUSED, 0, false},
+    {"wan2.1-1.3b-480p", 1, 30, 12, 8960, 16, 81, 480, 832, 50, false, ITH_IMAGE_UNUSED, 0, false},
+    {"wan2.2-ti2v-5b-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, true, ITH_IMAGE_OPTIONAL, 0, false},
+    {"wan2.2-ti2v-5b-image-720p", 1, 30, 24, 14336, 48, 121, 704, 1280, 50, true, ITH_IMAGE_OPTIONAL, 1, false},
+    {"wan2.2-i2v-a14b-720p", 2, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_NEEDED, 1, false},
+    {"wan2.2-i2v-a14b-480p", 2, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_NEEDED, 1, false},
+    {"wan2.1-i2v-14b-720p", 1, 40, 40, 13824, 16, 81, 720, 1280, 40, false, ITH_IMAGE_NEEDED, 1, true},
+    {"wan2.1-i2v-14b-480p", 1, 40, 40, 13824, 16, 81, 480, 832, 40, false, ITH_IMAGE_NEEDED, 1, true},
+    {"wan2.1-flf2v-14b-720p", 1, 40, 40, 13824, 16, 81, 720, 1280, 50, false, ITH_IMAGE_NEEDED, 2, true},
 };
 #define PROBLEMS ((int)(sizeof problems / sizeof *problems))
 
@@ -61,6 +65,12 @@ static void put_umt5(ith_video_problem *out)
     out->text_ffn_dim = 10240, out->text_vocab = 256384, out->text_buckets = 32;
 }
 
+static void put_vision(const ith_vision_config *c, ith_video_problem *out)
+{
+    out->vision_dim = c->dim, out->vision_layers = c->layers, out->vision_heads = c->heads;
+    out->vision_ffn_dim = c->ffn_dim, out->vision_image = c->image, out->vision_patch = c->patch;
+}
+
 static void put_published(const published *p, ith_video_problem *out)
 {
     ith_vae_config vae;
@@ -71,6 +81,10 @@ static void put_published(const published *p, ith_video_problem *out)
     out->steps = out->guided_steps = p->steps;
     out->image_use = p->image_use, out->images = p->images;
     put_umt5(out);
+    if (p->has_clip)
+        put_vision(
+            &(ith_vision_config){.image = 224, .patch = 14, .dim = 1280, .heads = 16, .ffn_dim = 5120, .layers = 32},
+            out);
     ith_vae_config_published(p->wan_22, &vae);
     put_decoder(&vae, out);
 }
@@ -116,6 +130,7 @@ static void put_model(const ith_model *model, ith_video_problem *out)
     out->text_head_dim = text->head_dim, out->text_ffn_dim = text->ffn_dim;
     out->text_vocab = text->vocab, out->text_buckets = text->buckets;
     put_decoder(&model->vae, out);
+    put_vision(&model->vision, out);
 }
 
 /* The mean rank of the LoRA files of one expert, rounded up: a LoRA of this rank in every matrix of the layers has as
@@ -123,7 +138,8 @@ static void put_model(const ith_model *model, ith_video_problem *out)
 static int64_t mean_rank(const ith_model *model, int expert)
 {
     const ith_dit_config *c = &model->dit[expert];
-    const int64_t square = 8 * 2 * c->dim, ffn = 2 * (c->dim + c->ffn_dim); /* numbers of rank 1 in a layer */
+    const int64_t square = (c->image_dim ? 10 : 8) * 2 * c->dim,
+                  ffn = 2 * (c->dim + c->ffn_dim); /* numbers of rank 1 in a layer */
     return ith_div_up(ith_lora_block_numbers(model->loras[expert]), c->layers * (square + ffn));
 }
 
@@ -148,8 +164,10 @@ static ith_status read(ith_pipeline *pipeline, const ith_generate_options *optio
     put_model(model, out);
     out->lora_rank = ith_max64(mean_rank(model, 0), model->info.experts > 1 ? mean_rank(model, 1) : 0);
     ith_status status = ITH_OK;
-    for (ith_part part = 0; part < ITH_PARTS && !status; part++)
+    for (ith_part part = 0; part < ITH_PART_VISION && !status; part++)
         status = ith_model_list_bytes(context, model, part, &out->list_bytes[part]);
+    if (!status)
+        status = ith_model_list_bytes(context, model, ITH_PART_VISION, &out->vision_list_bytes);
     put_options(model, options, out);
     out->guided_steps = 0;
     if (!status && !options->from_latents)
@@ -234,6 +252,23 @@ static ith_status check_decoder(ith_context *context, const ith_video_problem *p
 
 enum { WIDE = 1 << 20 }; /* the largest width of a layer */
 
+/* Checks the image encoder, and the images that a model with one takes. */
+static ith_status check_vision(ith_context *context, const ith_video_problem *p)
+{
+    if (!p->vision_dim)
+        return ITH_OK;
+    const limit sizes[] = {{"vision_layers", p->vision_layers, 2, 4096},
+                           {"vision_heads", p->vision_heads, 1, 4096},
+                           {"vision_ffn_dim", p->vision_ffn_dim, 1, WIDE},
+                           {"vision_image", p->vision_image, 1, 4096},
+                           {"vision_patch", p->vision_patch, 1, p->vision_image},
+                           {"vision_list_bytes", p->vision_list_bytes, 0, INT32_MAX}};
+    if (p->image_use != ITH_IMAGE_NEEDED)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "a video problem has an image encoder, and its model needs no image");
+    return check_limits(context, sizes, sizeof sizes / sizeof *sizes);
+}
+
 /* Checks each number by itself. */
 static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
 {
@@ -266,6 +301,7 @@ static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
                            {"image_use", p->image_use, ITH_IMAGE_UNUSED, ITH_IMAGE_NEEDED},
                            {"images", p->images, p->steps && p->image_use == ITH_IMAGE_NEEDED, most_images},
                            {"encoder_dim", p->encoder_dim, p->images ? 2 : 0, 4096},
+                           {"vision_dim", p->vision_dim, 0, WIDE},
                            {"lora_rank", p->lora_rank, 0, 4096},
                            {"list_bytes[0]", p->list_bytes[0], 0, INT32_MAX},
                            {"list_bytes[1]", p->list_bytes[1], 0, INT32_MAX},
@@ -283,6 +319,8 @@ ith_status ith_video_problem_check(ith_context *context, const ith_video_problem
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "%lld heads of %lld in a video problem are %lld wide; at most %d is supported",
                           (long long)p->heads, (long long)p->head_dim, (long long)(p->heads * p->head_dim), WIDE);
+    if (!status)
+        status = check_vision(context, p);
     if (!status)
         status = check_multiple(context, "head_dim", p->head_dim, 0, 2);
     if (!status)

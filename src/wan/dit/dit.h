@@ -23,6 +23,7 @@
 #include "../text/text_length.h"
 
 #define ITH_DIT_MOST_LAYERS 4096
+#define ITH_DIT_MOST_IMAGE_ROWS (1 << 16)
 #define ITH_DIT_PATCH 4 /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 
 typedef struct ith_dit_config {
@@ -32,6 +33,10 @@ typedef struct ith_dit_config {
     int64_t patch[3], positions; /* positions: the largest number of patches along an axis */
     double eps;
     bool raw_cross; /* cross_attn_norm is false: there is no norm2, and cross-attention reads rows as they are */
+    /* Wan 2.1's models from images attend to the rows of an image encoder too. image_dim: numbers of such a row; 0: the
+     * model has none. image_rows: the number of rows, each of which has a learnt vector added; 0: any number, without
+     * such vectors. */
+    int64_t image_dim, image_rows;
 } ith_dit_config;
 
 /* Checks that all sizes are within limits, so that no product of two overflows, and the rules that they must meet
@@ -83,6 +88,17 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
 void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
+/* The keys and values of a video's images in every layer of an expert with image_dim. They are made once per video and
+ * expert, and serve all guidance branches. rows [count, image_dim]: the image encoder's rows of all images, one image
+ * after the other. With rows NULL the keys and values are not computed: the caller receives them into
+ * ith_dit_image_data. */
+typedef struct ith_dit_image ith_dit_image;
+ith_status ith_dit_image_create(ith_context *context, const ith_dit *dit, const float *rows, int64_t count,
+                                ith_dit_image **out);
+/* The keys and values of images, and their bytes; NULL and 0 if image is NULL. */
+void *ith_dit_image_data(const ith_dit *dit, ith_dit_image *image, int64_t *bytes);
+void ith_dit_image_free(ith_context *context, ith_dit_image **image);
+
 /* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are
  * the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
@@ -90,6 +106,7 @@ typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
     int64_t longest_text; /* the most rows of a prompt in any later pass; 0: no prompt is longer than the first ones */
     int64_t known;        /* the first tokens, whose latents are known and whose time step is 0; 0: there are none */
+    int64_t image_rows;   /* rows of the image encoder to which every token attends; 0: the model has no image_dim */
 } ith_dit_shape;
 /* The number of tokens S of latents of this size: one for each square of 2 x 2 in each frame. */
 static inline int64_t ith_dit_token_count(int64_t frames, int64_t height, int64_t width)
@@ -105,6 +122,9 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
 /* Sets the prompts' keys and values (`text`) for the following passes. They must belong to the same expert, for
  * shape.batch prompts of at most shape.longest_text rows. */
 void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
+/* Sets the images' keys and values for the following passes. They must belong to the same expert, and come from
+ * shape.image_rows rows. Without image_dim the model needs none. */
+void ith_dit_workspace_set_image(ith_dit_workspace *workspace, const ith_dit_image *image);
 /* Sets the part of the run's progress (`span`) that the next pass accounts for. After every stage of every layer, the
  * context's observer gets the progress of the pass. It gets nothing if all of span is zero. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
@@ -157,6 +177,8 @@ int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
+/* The same for an ith_dit_image of `rows` rows; 0 for 0 rows. */
+void ith_dit_image_bytes(const ith_dit *dit, int64_t rows, int64_t *held, int64_t *making);
 /* The bytes that an expert takes on its device for its weights, of which `streamed` layers are streamed to each of
  * `ranks` ranks, and for the keys and values of `texts` prompts; 0 if it computes on the processor. */
 int64_t ith_dit_expert_device_bytes(const ith_dit *dit, int64_t texts, int64_t streamed, int ranks);

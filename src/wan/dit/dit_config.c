@@ -19,9 +19,6 @@
 #define MOST_CHANNELS 65536
 #define MOST_POSITIONS (1 << 20)
 
-static const char clip_model[] =
-    "it is a Wan 2.1 image-to-video model with CLIP otherwise; text-to-video models have null there";
-
 static const ith_config_field fields[] = {
     {"patch_size", ITH_CONFIG_NOT_NULL, NULL},
     {"num_attention_heads", ITH_CONFIG_NOT_NULL, NULL},
@@ -37,8 +34,8 @@ static const ith_config_field fields[] = {
     {"pos_embed_seq_len", NULL, NULL}, /* diffusers uses it only with image_dim */
     {"cross_attn_norm", "absent|true|false", NULL},
     {"qk_norm", "absent|\"rms_norm_across_heads\"", NULL},
-    {"image_dim", "absent|null", clip_model},
-    {"added_kv_proj_dim", "absent|null", clip_model},
+    {"image_dim", NULL, NULL},
+    {"added_kv_proj_dim", NULL, NULL},
 };
 
 static ith_status check_kind(ith_context *context, const ith_json *json)
@@ -99,6 +96,31 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
     return status ? status : read_patch(context, json, out->patch);
 }
 
+/* Reads a size that is null or absent in models without it: *out becomes 0. */
+static ith_status read_optional(ith_context *context, const ith_json *json, const char *key, int64_t most, int64_t *out)
+{
+    *out = 0;
+    return ith_json_has(json, key) ? ith_json_int(context, json, key, 1, most, 1, out) : ITH_OK;
+}
+
+/* Reads the sizes for rows of an image encoder. */
+static ith_status read_image_sizes(ith_context *context, const ith_json *json, ith_dit_config *out)
+{
+    int64_t added = 0;
+    ith_status status = read_optional(context, json, "image_dim", MOST_DIM, &out->image_dim);
+    if (!status)
+        status = read_optional(context, json, "added_kv_proj_dim", MOST_DIM, &added);
+    if (!status && out->image_dim)
+        status = read_optional(context, json, "pos_embed_seq_len", ITH_DIT_MOST_IMAGE_ROWS, &out->image_rows);
+    if (status || added == (out->image_dim ? out->dim : 0))
+        return status;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: image_dim is %s and added_kv_proj_dim is %s: models from images with CLIP have both, and "
+                    "added_kv_proj_dim is their width, %lld; all others have none",
+                    ith_json_path(json), ith_json_print(json, "image_dim").text,
+                    ith_json_print(json, "added_kv_proj_dim").text, (long long)out->dim);
+}
+
 ith_status ith_dit_eps_check(ith_context *context, const char *where, double eps)
 {
     if (!(eps > 0) || !(eps < 1))
@@ -128,6 +150,10 @@ ith_status ith_dit_config_check(ith_context *context, const char *where, const i
     if (config->dim > MOST_DIM)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: %lld heads of %lld are %lld wide; at most %d is supported", where,
                         (long long)config->heads, (long long)config->head_dim, (long long)config->dim, MOST_DIM);
+    if (config->image_dim > MOST_DIM || config->image_rows > ITH_DIT_MOST_IMAGE_ROWS)
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s: %lld rows of images of %lld numbers; at most %d of %d are supported", where,
+                        (long long)config->image_rows, (long long)config->image_dim, ITH_DIT_MOST_IMAGE_ROWS, MOST_DIM);
     if (config->head_dim % 2 != 0)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: attention_head_dim must be even, not %lld", where,
                         (long long)config->head_dim);
@@ -146,6 +172,8 @@ ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit
         status = check_kind(context, json);
     if (!status)
         status = read_sizes(context, json, out);
+    if (!status)
+        status = read_image_sizes(context, json, out);
     if (!status)
         status = ith_dit_config_check(context, ith_json_path(json), out);
     ith_json_close(&json);

@@ -4,13 +4,14 @@
  *   e = time MLP(sinusoid(t)), e0 = w_t silu(e);   x = patch embedding(tokens)
  *   in every layer, with (shift, scale, gate) of the layer's table + e0:
  *     x += gate_sa attention(LN(x) (1 + scale_sa) + shift_sa)
- *     x += cross attention(LN(x) w + b)
+ *     x += cross attention(LN(x) w + b)           to the text, plus attention to the images if there are some
  *     x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff)
  *   out = head(LN(x) (1 + scale) + shift), with the head's table + e
  *
  * Between two products, a row is read and written once. A linear layer calls normed_row or o_row for a row of its input
  * when it packs the row, and passes a row of its output, in pieces, to add_to_x or to dit_heads.c. */
 #include "../../base/context.h"
+#include "../../base/size.h"
 #include "../../base/trace.h"
 #include "dit_heads.h"
 #include "dit_pass.h"
@@ -103,16 +104,42 @@ static normed modulated(const pass *p, int kinds, int shift)
 /* The rows of o, the output of an attention. It lies where q was, in the first column of w->qkv. */
 typedef struct attended {
     const pass *p;
-    int64_t stride; /* numbers from one row to the next */
+    int64_t stride;    /* numbers from one row to the next */
+    const void *other; /* [rows, dim]: the o of a second attention, which is added; NULL: there is none */
 } attended;
+
+#define PIECE 256 /* numbers of a row that are converted together */
+
+/* Adds row `row` of the other o to `space`. */
+static void add_other(const attended *o, int64_t row, float *space)
+{
+    const ith_rowops *ops = o->p->w->ops;
+    const int64_t dim = o->p->dim;
+    float piece[PIECE];
+    if (o->p->w->type == ITH_F32) {
+        ops->add_gated(space, (const float *)o->other + row * dim, NULL, dim);
+        return;
+    }
+    for (int64_t i = 0; i < dim; i += PIECE) {
+        const int64_t count = ith_min64(dim - i, PIECE);
+        ops->f32_from_bf16(piece, (const uint16_t *)o->other + row * dim + i, count);
+        ops->add_gated(space + i, piece, NULL, count);
+    }
+}
 
 static const float *o_row(const void *user, int64_t row, float *space)
 {
     const attended *o = user;
     const ith_dit_workspace *w = o->p->w;
+    const float *in_f32 = (const float *)w->qkv + row * o->stride;
+    if (w->type == ITH_F32 && !o->other)
+        return in_f32;
     if (w->type == ITH_F32)
-        return (const float *)w->qkv + row * o->stride;
-    w->ops->f32_from_bf16(space, (const uint16_t *)w->qkv + row * o->stride, o->p->dim);
+        memcpy(space, in_f32, (size_t)o->p->dim * sizeof *space);
+    else
+        w->ops->f32_from_bf16(space, (const uint16_t *)w->qkv + row * o->stride, o->p->dim);
+    if (o->other)
+        add_other(o, row, space);
     return space;
 }
 
@@ -194,7 +221,7 @@ static ith_status attend_self(const pass *p)
 static ith_status add_self(const pass *p)
 {
     const time_vectors gate = modulation(p, ITH_DIT_MODULATIONS, ITH_DIT_GATE_SA);
-    ith_status status = add_projected_o(p, p->layer->self_out, (attended){p, 3 * p->dim}, &gate, ".attn1");
+    ith_status status = add_projected_o(p, p->layer->self_out, (attended){p, 3 * p->dim, NULL}, &gate, ".attn1");
     if (status)
         return status;
     const normed x = {p, {p->layer->cross_weight, 0}, {p->layer->cross_bias, 0}};
@@ -218,10 +245,37 @@ static const char *text_layer(const pass *p)
     return w->padded;
 }
 
-/* Cross-attention: o = softmax(q k^T / sqrt(head_dim) + bias) v over the prompt's keys */
+/* The place of the o of attention to images: behind q. NULL: there are no images. */
+static char *image_o(const pass *p)
+{
+    const ith_dit_workspace *w = p->w;
+    return w->image ? (char *)w->qkv + w->rows * p->dim * ith_dtype_bytes(w->type) : NULL;
+}
+
+/* Attention to images: o = softmax(q k^T / sqrt(head_dim)) v over the images' keys, which all batch entries share */
+static ith_status attend_image(const pass *p)
+{
+    const ith_dit_workspace *w = p->w;
+    const int64_t dim_bytes = p->dim * ith_dtype_bytes(w->type), entry = w->share * dim_bytes;
+    const char *keys = (const char *)w->image->keys_values + p->index * w->image->rows * 2 * dim_bytes;
+    ith_status status = ITH_OK;
+    for (int64_t b = 0; b < w->shape.batch && !status; b++) {
+        ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .k = keys, .v = keys + dim_bytes};
+        t.q = (const char *)w->qkv + b * entry;
+        t.o = image_o(p) + b * entry;
+        status = ith_plan_execute(w->image_plan, &t);
+    }
+    return status;
+}
+
+/* Cross-attention: o = softmax(q k^T / sqrt(head_dim) + bias) v over the prompt's keys. It follows the attention to
+ * images, because it overwrites q. */
 static ith_status attend_text(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
+    ith_status status = w->image ? attend_image(p) : ITH_OK;
+    if (status)
+        return status;
     ith_attn_tensors t = {
         .struct_size = sizeof(ith_attn_tensors), .q = w->qkv, .o = w->qkv, .key_bias = w->padded_bias};
     t.k = text_layer(p);
@@ -233,7 +287,7 @@ static ith_status attend_text(const pass *p)
 static ith_status add_text_and_ffn(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
-    ith_status status = add_projected_o(p, p->layer->cross_out, (attended){p, p->dim}, NULL, ".attn2");
+    ith_status status = add_projected_o(p, p->layer->cross_out, (attended){p, p->dim, image_o(p)}, NULL, ".attn2");
     if (status)
         return status;
     const ith_feed_forward ffn = {.up = p->layer->ffn_up, .down = p->layer->ffn_down, .act = w->ops->gelu_tanh};
@@ -393,6 +447,9 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const ith
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "a text of %lld prompts with %lld keys for a workspace of %lld prompts with at most %lld",
                         (long long)w->text->batch, (long long)w->text->keys, (long long)batch, (long long)w->keys);
+    if (w->shape.image_rows != (w->image ? w->image->rows : 0))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld rows of images for a workspace of %lld",
+                        (long long)(w->image ? w->image->rows : 0), (long long)w->shape.image_rows);
     pass p = {.context = context, .w = w, .dim = c->dim};
     ith_status status = ith_dit_embed_time(context, w, t);
     if (!status)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the transformer's weights by their names in the files: every tensor of diffusers' WanTransformer3DModel. Linear
- * layers that read the same rows become one: q, k, v of self-attention; k, v of cross-attention. */
+ * layers that read the same rows become one: q, k, v of self-attention; k, v of the text and k, v of images in
+ * cross-attention. */
 #include "../../base/context.h"
 #include "../../files/tensor.h"
 #include "../part/weights.h"
@@ -30,6 +31,7 @@ static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
 {
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
     static const char *const kv[] = {"attn2.to_k", "attn2.to_v"};
+    static const char *const image_kv[] = {"attn2.add_k_proj", "attn2.add_v_proj"};
     const int64_t dim = dit->config.dim, ffn_dim = dit->config.ffn_dim;
     const ith_operand_types types = dit->types.products;
     layer->modulation = modulation(w, ITH_DIT_MODULATIONS, dim);
@@ -48,6 +50,27 @@ static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
     layer->cross_out = linear(w, "attn2.to_out.0", dim, dim, types);
     layer->ffn_up = linear(w, "ffn.net.0.proj", dim, ffn_dim, types);
     layer->ffn_down = linear(w, "ffn.net.2", ffn_dim, dim, types);
+    if (!dit->config.image_dim)
+        return;
+    layer->cross_image_norm_k = ith_weights_floats(w, "attn2.norm_added_k.weight", 1, &dim);
+    layer->cross_image_kv = stacked(w, image_kv, 2, dim, dim, types);
+}
+
+#define IMAGE "condition_embedder.image_embedder."
+
+/* Takes the embedding of the rows of images. */
+static void name_image_embedding(ith_weights *w, ith_dit *dit)
+{
+    const ith_dit_config *c = &dit->config;
+    const ith_operand_types types = dit->types.products;
+    dit->image_norm_1[0] = ith_weights_floats(w, IMAGE "norm1.weight", 1, &c->image_dim);
+    dit->image_norm_1[1] = ith_weights_floats(w, IMAGE "norm1.bias", 1, &c->image_dim);
+    dit->image_1 = linear(w, IMAGE "ff.net.0.proj", c->image_dim, c->image_dim, types);
+    dit->image_2 = linear(w, IMAGE "ff.net.2", c->image_dim, c->dim, types);
+    dit->image_norm_2[0] = ith_weights_floats(w, IMAGE "norm2.weight", 1, &c->dim);
+    dit->image_norm_2[1] = ith_weights_floats(w, IMAGE "norm2.bias", 1, &c->dim);
+    if (c->image_rows)
+        dit->image_positions = ith_weights_floats(w, IMAGE "pos_embed", 3, (int64_t[]){1, c->image_rows, c->image_dim});
 }
 
 /* The patch embedding is a convolution whose kernel size equals its stride. So it is a linear layer over (channel, 1,
@@ -92,6 +115,8 @@ static void name_weights(ith_weights *w, void *model)
     dit->time_proj = linear(w, "condition_embedder.time_proj", c->dim, ITH_DIT_MODULATIONS * c->dim, f32);
     dit->text_1 = linear(w, "condition_embedder.text_embedder.linear_1", c->text_dim, c->dim, types);
     dit->text_2 = linear(w, "condition_embedder.text_embedder.linear_2", c->dim, c->dim, types);
+    if (c->image_dim)
+        name_image_embedding(w, dit);
     dit->head_modulation = modulation(w, 2, c->dim);
     dit->head = head(w, c);
     for (int64_t i = 0; i < c->layers; i++) {

@@ -3,6 +3,7 @@
  * config.json of the original code, if there is one beside them. */
 #include "../../base/context.h"
 #include "../part/config_fields.h"
+#include "../source/recognise.h"
 #include "dit.h"
 
 #include <string.h>
@@ -46,6 +47,9 @@ static ith_status read_shapes(ith_context *context, const ith_store *store, ith_
     out->patch[0] = 1, out->patch[1] = out->patch[2] = 2;
     out->positions = 1024, out->eps = 1e-6;
     out->raw_cross = !ith_store_has(store, "blocks.0.norm2.weight");
+    out->image_dim = ith_store_size(store, "condition_embedder.image_embedder.norm1.weight", 0);
+    if (out->image_dim)
+        out->image_rows = ith_store_size(store, "condition_embedder.image_embedder.pos_embed", 1);
     return status;
 }
 
@@ -68,7 +72,7 @@ static ith_status split_heads(ith_context *context, const ith_store *store, int6
 }
 
 static const ith_config_field original_fields[] = {
-    {"model_type", "absent|\"t2v\"|\"i2v\"|\"ti2v\"", "T2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2 are built"},
+    {"model_type", "absent|\"t2v\"|\"i2v\"|\"flf2v\"|\"ti2v\"", ITH_KINDS_BUILT " are built"},
     {"qk_norm", "absent|true", NULL},
     {"window_size", "absent|[-1,-1]", NULL},
     {"patch_size", "absent|[1,2,2]", NULL},
@@ -133,7 +137,7 @@ ith_status ith_dit_config_find(ith_context *context, const char *folder, const i
     if (!status)
         status = read_shapes(context, store, out);
     if (!status && (!strcmp(name.text, "WanModel") || !strcmp(name.text, "t2v") || !strcmp(name.text, "i2v") ||
-                    !strcmp(name.text, "ti2v")))
+                    !strcmp(name.text, "flf2v") || !strcmp(name.text, "ti2v")))
         status = read_original(context, folder, out, &heads, &out->eps);
     if (!status)
         status = split_heads(context, store, heads, out);

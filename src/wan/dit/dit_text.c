@@ -7,24 +7,17 @@
 #include "../../base/size.h"
 #include "../../kernels/rowops.h"
 #include "device/dit_device.h"
-#include "dit_heads.h"
+#include "dit_keys.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 /* The local state of ith_dit_text_create, which makes keys and values from encoded prompts. */
 typedef struct maker {
-    ith_context *context;
-    const ith_dit *dit;
-    const ith_rowops *ops;
+    ith_dit_key_maker keys; /* of batch * text->keys rows */
     ith_dit_text *text;
     const float *const *prompts; /* the encoded rows of each prompt: [counts[b], text_dim] */
     const int64_t *counts;
-    int64_t rows;     /* batch * keys */
-    float *embedded;  /* [rows, dim]: the text embedding */
-    float *unrounded; /* [strip of linears, dim]: keys before their norm; NULL if attention takes f32 */
-    ith_linear_workspace linears;
 } maker;
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -32,34 +25,21 @@ typedef struct maker {
 /* Lays out an ith_dit_text and its arrays in one allocation (`arena`). Returns NULL if the arena only counts bytes. */
 static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t keys, ith_arena *arena)
 {
-    const ith_dit_config *c = &dit->config;
     ith_dit_text *place = ith_arena_take(arena, 1, sizeof *place), text = {.batch = batch, .keys = keys};
-    text.keys_values =
-        ith_arena_take(arena, c->layers * batch * keys, 2 * c->dim * ith_dtype_bytes(dit->types.attention));
+    text.keys_values = ith_arena_take(arena, batch, ith_dit_key_bytes(dit, keys));
     text.key_bias = ith_arena_take(arena, batch * keys, sizeof *text.key_bias);
     if (place)
         *place = text;
     return place;
 }
 
-/* Lays out the buffers that are needed only while keys and values are computed. */
-static void lay_out_maker(const ith_dit *dit, int64_t rows, ith_arena *arena, maker *m)
-{
-    const ith_dit_config *c = &dit->config;
-    const int64_t row_bytes = c->dim * (int64_t)sizeof(float);
-    m->embedded = ith_arena_take(arena, rows, row_bytes);
-    ith_linear_workspace_lay_out(dit->memory.linears, omp_get_max_threads(), rows, arena, &m->linears);
-    if (dit->types.attention != ITH_F32)
-        m->unrounded = ith_arena_take(arena, ith_min64(rows, ith_linear_strip(&m->linears)), row_bytes);
-}
-
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making)
 {
     const int64_t keys = ith_dit_text_keys(longest);
     ith_arena text = {0}, work = {0};
-    maker m;
+    ith_dit_key_maker m = {.dit = dit, .rows = batch * keys};
     lay_out_text(dit, batch, keys, &text);
-    lay_out_maker(dit, batch * keys, &work, &m);
+    ith_dit_key_maker_lay_out(&m, &work);
     *held = text.used_bytes + ITH_ALLOC_HEADER;
     *making = work.used_bytes + ITH_ALLOC_HEADER;
 }
@@ -82,7 +62,7 @@ static void fill_biases(const maker *m)
 static const float *prompt_row(const void *user, int64_t row, float *space)
 {
     const maker *m = user;
-    const int64_t text_dim = m->dit->config.text_dim, b = row / m->text->keys, i = row % m->text->keys;
+    const int64_t text_dim = m->keys.dit->config.text_dim, b = row / m->text->keys, i = row % m->text->keys;
     if (i < m->counts[b])
         return m->prompts[b] + i * text_dim;
     memset(space, 0, (size_t)text_dim * sizeof *space);
@@ -99,36 +79,17 @@ ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const it
     return ith_feed_forward_apply(context, &network, workspace, count, rows, &to_out);
 }
 
-/* Computes the keys and values of one layer for all rows. */
-static ith_status make_layer(const maker *m, int64_t index)
+static ith_dit_key_weights weights_of(const ith_dit_layer *layer)
 {
-    const int64_t dim = m->dit->config.dim;
-    const ith_dit_layer *layer = &m->dit->layers[index];
-    ith_linear_rows embedded = {m->embedded, dim};
-    ith_dit_heads kv = {.dit = m->dit,
-                        .ops = m->ops,
-                        .out = (char *)m->text->keys_values +
-                               index * m->rows * 2 * dim * ith_dtype_bytes(m->dit->types.attention),
-                        .parts = 2,
-                        .normed = 1,
-                        .scales = {layer->cross_norm_k},
-                        .unrounded = m->unrounded,
-                        .strip = ith_linear_strip(&m->linears)};
-    const ith_linear_input x = ith_linear_from_rows(&embedded);
-    const ith_linear_output y = ith_dit_heads_output(&kv);
-    return ith_linear_apply(m->context, layer->cross_kv, &m->linears, m->rows, &x, &y);
+    return (ith_dit_key_weights){layer->cross_kv, layer->cross_norm_k};
 }
 
-static ith_status make(maker *m)
+static ith_status make(const maker *m)
 {
-    ith_status status =
-        ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, &(ith_linear_input){prompt_row, m}, m->embedded);
-    for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++) {
-        if (layer + 1 < m->dit->config.layers)
-            ith_linear_prefetch(m->dit->layers[layer + 1].cross_kv);
-        status = make_layer(m, layer);
-    }
-    return status;
+    const ith_dit_key_maker *keys = &m->keys;
+    ith_status status = ith_dit_embed_text(keys->context, keys->dit, &keys->linears, keys->rows,
+                                           &(ith_linear_input){prompt_row, m}, keys->embedded);
+    return status ? status : ith_dit_keys_make(keys, weights_of, m->text->keys_values);
 }
 
 static ith_status check_counts(ith_context *context, int64_t batch, const int64_t *counts, int64_t *longest)
@@ -155,15 +116,10 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
     if (status)
         return status;
     const int64_t keys = ith_dit_text_keys(longest);
-    maker m = {.context = context,
-               .dit = dit,
-               .ops = ith_rowops_choose(ith_context_cpu(context)),
-               .prompts = rows,
-               .counts = counts,
-               .rows = batch * keys};
+    maker m = {.keys = ith_dit_key_maker_of(context, dit, batch * keys), .prompts = rows, .counts = counts};
     lay_out_text(dit, batch, keys, &held);
     if (rows)
-        lay_out_maker(dit, m.rows, &work, &m);
+        ith_dit_key_maker_lay_out(&m.keys, &work);
     status = ith_arena_allocate(context, &held, "the prompts' keys and values");
     if (!status && rows)
         status = ith_arena_allocate(context, &work, "making the prompts' keys");
@@ -172,7 +128,7 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
         fill_biases(&m);
     }
     if (!status && rows) {
-        lay_out_maker(dit, m.rows, &work, &m);
+        ith_dit_key_maker_lay_out(&m.keys, &work);
         status = make(&m);
     }
     ith_free(context, work.base);
@@ -187,8 +143,7 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
 
 void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes)
 {
-    const ith_dit_config *c = &dit->config;
-    *bytes = text ? c->layers * text->batch * text->keys * 2 * c->dim * ith_dtype_bytes(dit->types.attention) : 0;
+    *bytes = text ? ith_dit_key_bytes(dit, text->batch * text->keys) : 0;
     return text ? text->keys_values : NULL;
 }
 

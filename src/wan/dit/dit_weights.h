@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of an expert (ith_dit) and of a prompt's keys and values (ith_dit_text), for the files of this folder. */
+/* The members of an expert (ith_dit), and of the keys and values of prompts (ith_dit_text) and of images
+ * (ith_dit_image), for the files of this folder. */
 #ifndef ITH_WAN_DIT_WEIGHTS_H
 #define ITH_WAN_DIT_WEIGHTS_H
 
@@ -23,10 +24,12 @@ typedef struct ith_dit_layer {
     float *self_norm_q, *self_norm_k;   /* [dim], scales of the RMSNorm of q and of k */
     float *cross_norm_q, *cross_norm_k; /* [dim], scales of the RMSNorm of q and of k */
     float *cross_weight, *cross_bias;   /* [dim], of the norm before cross-attention; NULL: there is none */
+    ith_linear *cross_image_kv;         /* dim to 2 dim: k, v of images in cross-attention; NULL: without image_dim */
+    float *cross_image_norm_k;          /* [dim], scales of the RMSNorm of these k; NULL: without image_dim */
 } ith_dit_layer;
 
 /* The number of linear layers of a transformer block whose weights every forward pass reads. The weights of cross_kv
- * are read once for each prompt. */
+ * are read once for each prompt, and the weights of cross_image_kv once for each video. */
 #define ITH_DIT_LINEARS 6
 
 /* Lists these linear layers, in the order in which a pass reads them. */
@@ -44,6 +47,9 @@ struct ith_dit {
     ith_linear *time_1, *time_2;   /* freq_dim to dim, and dim to dim: the time embedding */
     ith_linear *time_proj;         /* from dim to 6 * dim values: shifts, scales and gates from the time embedding */
     ith_linear *text_1, *text_2;   /* text_dim to dim, and dim to dim: the text embedding */
+    ith_linear *image_1, *image_2; /* image_dim to image_dim, and to dim: the image embedding; NULL without image_dim */
+    float *image_norm_1[2], *image_norm_2[2]; /* [image_dim] and [dim]: weight and bias of the norms around it */
+    float *image_positions;        /* [image_rows, image_dim]: added to the rows of images; NULL: nothing is added */
     ith_linear *head;              /* from dim to 4 * out_channels values, ordered (channel, patch row, patch column) */
     float *head_modulation;        /* [2, dim]: shift and scale before the last layer */
     struct ith_device_use *use;    /* the device that computes the layers of this expert; NULL: the processor */
@@ -65,6 +71,11 @@ struct ith_dit_text {
     float *key_bias;     /* [batch][keys]: a number added to the logits of each key */
     struct ith_device_use *use; /* the device that has a copy of keys_values, on_device; NULL: there is none */
     void *on_device;
+};
+
+struct ith_dit_image {
+    int64_t rows;
+    void *keys_values; /* [layers][rows][2 dim]: k after its norm, then v, in the number type of attention */
 };
 
 /* Computes the text embedding: out [count, dim] = w_2 gelu(w_1 rows + b_1) + b_2. rows: `count` rows of text_dim

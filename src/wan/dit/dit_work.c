@@ -36,6 +36,7 @@ void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int rank
     const int64_t rows = ith_dit_problems(dit, shape, ranks, rank, &self, &cross);
     const double numbers = (double)rows * (double)dit->config.dim, converted = conversion_bytes(dit) * numbers;
     const double norm = 2 * F32 * numbers, sum = 3 * F32 * numbers; /* read and write; read both and write */
+    const double image_sum = shape->image_rows ? (double)ith_dtype_bytes(dit->types.attention) * numbers : 0;
     const double hidden = 2 * F32 * (double)rows * (double)dit->config.ffn_dim;
     take_linear(dit, list, "qkv", 1, layer->qkv, rows);
     ith_work_take_rows(list, "qkv", 1, 5 * norm + 3 * converted); /* LN; RMSNorm and RoPE of q and of k */
@@ -44,10 +45,14 @@ void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int rank
     take_linear(dit, list, "project", 1, layer->cross_q, rows);
     ith_work_take_rows(list, "project", 1, 2 * norm + sum + 2 * converted);
     ith_work_take_attention(list, "cross attention", 1, &cross);
+    if (shape->image_rows) {
+        const ith_attn_problem image = ith_dit_image_problem(dit, shape);
+        ith_work_take_attention(list, "cross attention", (double)shape->batch, &image);
+    }
     take_linear(dit, list, "ffn", 1, layer->cross_out, rows);
     take_linear(dit, list, "ffn", 1, layer->ffn_up, rows);
     take_linear(dit, list, "ffn", 1, layer->ffn_down, rows);
-    ith_work_take_rows(list, "ffn", 1, norm + 2 * sum + converted + hidden);
+    ith_work_take_rows(list, "ffn", 1, norm + 2 * sum + converted + hidden + image_sum);
 }
 
 void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list)
@@ -71,4 +76,14 @@ void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_
     take_linear(dit, list, stage, 1, dit->text_1, rows);
     take_linear(dit, list, stage, 1, dit->text_2, rows);
     take_linear(dit, list, stage, (double)layers, kv, rows);
+}
+
+void ith_dit_list_image(const ith_dit *dit, int64_t layers, int64_t rows, const ith_work_list *list)
+{
+    static const char stage[] = "image keys";
+    if (!rows)
+        return;
+    take_linear(dit, list, stage, 1, dit->image_1, rows);
+    take_linear(dit, list, stage, 1, dit->image_2, rows);
+    take_linear(dit, list, stage, (double)layers, dit->layers[0].cross_image_kv, rows);
 }

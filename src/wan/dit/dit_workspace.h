@@ -18,13 +18,17 @@ struct ith_dit_workspace {
     int threads;
     ith_linear_workspace linears;
     ith_plan *self_plan, *cross_plan;
-    ith_dit_shards *shards; /* loads the layers; NULL: they are read from their files */
-    ith_comm *shards_comm;  /* the rank's communicator, for ith_dit_shards_begin */
-    bool leads;             /* this rank is the leader of its process */
-    int64_t uses;           /* number of layers that this rank has computed since the workspace was made */
-    float *x;               /* [rows, dim], the residual stream */
-    void *qkv;        /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
-    float *unrounded; /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
+    const ith_dit_image *image; /* NULL: there are no images */
+    ith_plan *image_plan;       /* attention to the images' keys, of one batch entry; NULL: there are no images */
+    ith_dit_shards *shards;     /* loads the layers; NULL: they are read from their files */
+    ith_comm *shards_comm;      /* the rank's communicator, for ith_dit_shards_begin */
+    bool leads;                 /* this rank is the leader of its process */
+    int64_t uses;               /* number of layers that this rank has computed since the workspace was made */
+    float *x;                   /* [rows, dim], the residual stream */
+    /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o, but for attention to
+     * images, whose o [rows, dim] follows q. */
+    void *qkv;
+    float *unrounded;       /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
     float *cosines, *sines; /* [share, head_dim / 2]: cosines and sines of RoPE's angles for this rank's tokens */
     float *e;               /* [times, dim]: the time embedding; times = ith_dit_time_rows */
     float *e0;              /* [times, 6 dim]: shifts, scales, gates from the time step, without a layer's table */
@@ -43,6 +47,8 @@ struct ith_dit_workspace {
  * shape->longest_text rows. Returns the number of rows that the rank computes. */
 int64_t ith_dit_problems(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, ith_attn_problem *self,
                          ith_attn_problem *cross);
+/* Describes the attention of one batch entry to shape->image_rows keys of images. */
+ith_attn_problem ith_dit_image_problem(const ith_dit *dit, const ith_dit_shape *shape);
 
 /* Lists the work of one layer in a pass of rank `rank` of `ranks`. The items of attention describe the attention of all
  * ranks. dit: with or without weights, and with one layer or more. */
@@ -52,6 +58,8 @@ void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks
 /* Lists the work of ith_dit_text_create in an expert of `layers` layers, for `batch` prompts of at most `longest`
  * rows. */
 void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_t longest, const ith_work_list *list);
+/* Lists the work of ith_dit_image_create in an expert of `layers` layers, for `rows` rows; nothing for 0 rows. */
+void ith_dit_list_image(const ith_dit *dit, int64_t layers, int64_t rows, const ith_work_list *list);
 
 /* The number of time steps in a pass: one for each batch entry. With known tokens, each is followed by time step 0. */
 static inline int64_t ith_dit_time_rows(const ith_dit_shape *shape)

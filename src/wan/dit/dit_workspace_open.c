@@ -14,14 +14,18 @@
 #include <math.h>
 #include <omp.h>
 
-/* Checks the size of the latents. The product of the number of tokens and the widest row must fit into an int64_t. */
-static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
+/* Checks the size of the latents, and the rows of images. The product of the number of tokens and the widest row must
+ * fit into an int64_t. */
+static ith_status check_shape(ith_context *context, const ith_dit *dit, const ith_dit_shape *s)
 {
     if (s->frames < 1 || s->height < 2 || s->width < 2 || s->height % 2 != 0 || s->width % 2 != 0)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "a latent of %lld x %lld x %lld (frames, height, width): there must be a frame, and height and "
                         "width must be even",
                         (long long)s->frames, (long long)s->height, (long long)s->width);
+    if (!dit->config.image_dim != !s->image_rows || s->image_rows < 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld rows of images for a transformer that takes %s",
+                        (long long)s->image_rows, dit->config.image_dim ? "some" : "none");
     if (s->longest_text < 0 || s->longest_text > ITH_TEXT_LEN)
         return ith_fail(context, ITH_ERR_ARGUMENT, "longest text of %lld rows; at most %d are attended to",
                         (long long)s->longest_text, ITH_TEXT_LEN);
@@ -133,6 +137,19 @@ static ith_attn_problem cross_problem(const ith_dit_workspace *w)
     return problem;
 }
 
+ith_attn_problem ith_dit_image_problem(const ith_dit *dit, const ith_dit_shape *shape)
+{
+    const ith_dit_config *c = &dit->config;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
+    problem.q_len = ith_dit_token_count(shape->frames, shape->height, shape->width);
+    problem.kv_len = shape->image_rows;
+    problem.dtype = dit->types.attention;
+    problem.replicated_kv = true;
+    problem.k_row_stride = problem.v_row_stride = 2 * c->dim;
+    return problem;
+}
+
 /* Cross attention exchanges nothing, so only two options matter: the kernel and the effort. */
 static ith_attn_options cross_options(const ith_attn_options *options)
 {
@@ -155,25 +172,32 @@ static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const i
                              ith_comm *comm)
 {
     const ith_attn_problem self = self_problem(w), cross = cross_problem(w);
+    const ith_attn_problem image = ith_dit_image_problem(w->dit, &w->shape);
     const ith_attn_options own = cross_options(options);
     ith_status status = ith_plan_create(context, &self, options, comm, &w->self_plan);
-    return status ? status : ith_plan_create(context, &cross, &own, comm, &w->cross_plan);
+    if (!status)
+        status = ith_plan_create(context, &cross, &own, comm, &w->cross_plan);
+    return status || !w->shape.image_rows ? status : ith_plan_create(context, &image, &own, comm, &w->image_plan);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
-/* Predicts the plans of self-attention and of cross-attention. *both describes the first, with the memory of both. */
+/* Predicts the memory of the plans of self-attention and of cross-attention, of the host and of a device. */
 static ith_status predict_plans(ith_context *context, const ith_dit_workspace *sizes, const ith_attn_options *options,
-                                int ranks, int rank, bool shared_memory, ith_plan_info *both)
+                                int ranks, int rank, bool shared_memory, int64_t *host, int64_t *device)
 {
-    const ith_attn_problem self = self_problem(sizes), cross = cross_problem(sizes);
     const ith_attn_options own = cross_options(options);
-    ith_plan_info info = ITH_PLAN_INFO_INIT;
-    ith_status status = ith_plan_predict(context, &self, options, ranks, rank, shared_memory, both);
-    if (!status)
-        status = ith_plan_predict(context, &cross, &own, ranks, rank, shared_memory, &info);
-    both->memory_bytes += info.memory_bytes;
-    both->device_bytes += info.device_bytes;
+    const ith_attn_problem problems[] = {self_problem(sizes), cross_problem(sizes),
+                                         ith_dit_image_problem(sizes->dit, &sizes->shape)};
+    const int count = sizes->shape.image_rows ? 3 : 2;
+    ith_status status = ITH_OK;
+    *host = *device = 0;
+    for (int i = 0; i < count && !status; i++) {
+        ith_plan_info info = ITH_PLAN_INFO_INIT;
+        status = ith_plan_predict(context, &problems[i], i ? &own : options, ranks, rank, shared_memory, &info);
+        *host += info.memory_bytes + ITH_ALLOC_HEADER;
+        *device += info.device_bytes;
+    }
     return status;
 }
 
@@ -181,17 +205,17 @@ ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, con
                                    const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                    int64_t *bytes)
 {
-    ith_status status = check_shape(context, shape);
+    ith_status status = check_shape(context, dit, shape);
     if (status)
         return status;
     const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
-    ith_plan_info plans = ITH_PLAN_INFO_INIT;
+    int64_t plans = 0, on_device = 0;
     ith_arena arena = {0};
     lay_out(&sizes, &arena);
     if (arena.overflow)
         return ith_fail(context, ITH_ERR_MEMORY, "a transformer's workspace takes more memory than a size can hold");
-    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans);
-    *bytes = arena.used_bytes + plans.memory_bytes + 3 * ITH_ALLOC_HEADER;
+    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans, &on_device);
+    *bytes = arena.used_bytes + ITH_ALLOC_HEADER + plans;
     return status;
 }
 
@@ -200,13 +224,13 @@ ith_status ith_dit_workspace_device_bytes(ith_context *context, const ith_dit *d
                                           int64_t *bytes)
 {
     *bytes = 0;
-    ith_status status = dit->use ? check_shape(context, shape) : ITH_OK;
+    ith_status status = dit->use ? check_shape(context, dit, shape) : ITH_OK;
     if (status || !dit->use)
         return status;
     const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
-    ith_plan_info plans = ITH_PLAN_INFO_INIT;
-    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans);
-    *bytes = ith_dit_space_bytes(&sizes) + plans.device_bytes;
+    int64_t plans = 0, on_device = 0;
+    status = predict_plans(context, &sizes, options, ranks, rank, shared_memory, &plans, &on_device);
+    *bytes = ith_dit_space_bytes(&sizes) + on_device;
     return status;
 }
 
@@ -229,7 +253,7 @@ ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, co
                                     ith_dit_workspace **out)
 {
     *out = NULL;
-    ith_status status = check_shape(context, shape);
+    ith_status status = check_shape(context, dit, shape);
     if (!status && shape->batch != text->batch)
         status = ith_fail(context, ITH_ERR_ARGUMENT, "a batch of %lld, but the text has %lld prompts",
                           (long long)shape->batch, (long long)text->batch);
@@ -254,6 +278,7 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
         return;
     ith_plan_destroy(&w->self_plan);
     ith_plan_destroy(&w->cross_plan);
+    ith_plan_destroy(&w->image_plan);
     ith_dit_space_free(context, &w->device);
     ith_free(context, w);
     *workspace = NULL;
@@ -265,6 +290,11 @@ void ith_dit_workspace_set_text(ith_dit_workspace *w, const ith_dit_text *text)
     for (int64_t b = 0; b < ith_min64(w->shape.batch, text->batch); b++)
         for (int64_t key = 0; key < w->keys; key++)
             w->padded_bias[b * w->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
+}
+
+void ith_dit_workspace_set_image(ith_dit_workspace *w, const ith_dit_image *image)
+{
+    w->image = image;
 }
 
 void ith_dit_workspace_set_shards(ith_dit_workspace *w, ith_dit_shards *shards, ith_comm *comm, bool leads)

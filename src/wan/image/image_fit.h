@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fits a picture to the size of a video: the size that its shape asks for, and the scaled and cut pixels. */
+/* Scales and cuts pictures, and fits them to the size of a video: the size that a picture's shape asks for, and the
+ * scaled and cut pixels. */
 #ifndef ITH_WAN_IMAGE_FIT_H
 #define ITH_WAN_IMAGE_FIT_H
 
@@ -24,6 +25,23 @@ void ith_image_size_within(const ith_image *image, ith_size_rule rule, int64_t a
 /* The side of a video that the shape of an image gives to its other side of `given` pixels: the nearest multiple of
  * `multiple` to given other / same, at least `multiple`. same, other: the sides of the image. */
 int64_t ith_image_side(int64_t given, int64_t same, int64_t other, int64_t multiple);
+
+/* Filters of Pillow: LANCZOS and BICUBIC. */
+typedef enum ith_image_filter { ITH_FILTER_LANCZOS, ITH_FILTER_CUBIC } ith_image_filter;
+
+/* How a picture is scaled and cut: it becomes a picture of whole_height x whole_width pixels, of which height x width
+ * pixels in the middle remain. If an odd number of rows or columns is cut off, one more is cut off at the end. */
+typedef struct ith_image_scaling {
+    ith_image_filter filter;
+    int64_t whole_height, whole_width;
+    int64_t height, width; /* at most whole_height and whole_width */
+} ith_image_scaling;
+
+/* Scales and cuts the image, to rgb [height, width, 3]. Pillow's resize and crop give the same pixels. */
+ith_status ith_image_scale(ith_context *context, const ith_image *image, const ith_image_scaling *scaling,
+                           uint8_t *rgb);
+/* The bytes of memory that ith_image_scale takes while it works. */
+int64_t ith_image_scale_bytes(const ith_image *image, const ith_image_scaling *scaling);
 
 /* Scales the image to height x width pixels, rgb [height, width, 3]. COVER keeps its shape, and cuts off the rest on
  * both sides; STRETCH changes its shape. An image of this size is copied. Pillow's resize with its Lanczos filter gives

@@ -14,7 +14,9 @@
 
 bool ith_model_has_part(const ith_model *model, ith_part part)
 {
-    return part != ITH_PART_DIT_2 || model->info.experts == 2;
+    return part == ITH_PART_DIT_2    ? model->info.experts == 2
+           : part == ITH_PART_VISION ? model->dit[0].image_dim > 0
+                                     : true;
 }
 
 ith_status ith_model_open_part(ith_context *context, const ith_model *model, ith_part part, ith_store **out)
@@ -33,6 +35,7 @@ static ith_status check_part(ith_context *context, const ith_model *model, ith_p
     ith_status status = ITH_OK;
     switch (part) {
     case ITH_PART_TEXT: return ith_text_encoder_check(context, &model->text, store);
+    case ITH_PART_VISION: return ith_vision_encoder_check(context, &model->vision, store);
     case ITH_PART_VAE:
         if (model->info.image_use == ITH_IMAGE_NEEDED &&
             (status = ith_vae_check(context, &model->vae, ITH_VAE_ENCODER, store)))
@@ -104,6 +107,8 @@ int64_t ith_model_file_bytes(const ith_model *model)
         bytes += ith_lora_bytes(lora_of(model, part)) + (model->files[part] ? ith_store_bytes(model->files[part]) : 0);
     return bytes;
 }
+
+#define PROCESSOR "image_processor/preprocessor_config.json"
 
 /* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
 
@@ -193,6 +198,8 @@ ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t
     ith_status status = folder ? hash_config(context, folder, "model_index.json", hash) : ITH_OK;
     if (!status && folder)
         status = hash_config(context, folder, "scheduler/scheduler_config.json", hash);
+    if (!status && folder && ith_model_has_part(model, ITH_PART_VISION) && ith_has_file(context, folder, PROCESSOR))
+        status = hash_config(context, folder, PROCESSOR, hash);
     if (!status)
         status = hash_tokenizer(context, model->sources.tokenizer, hash);
     for (ith_part part = 0; part < ITH_PARTS && !status; part++)

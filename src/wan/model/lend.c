@@ -47,7 +47,7 @@ typedef struct lending {
 /* Whether other processes read a tensor of a file. file: its path in the model's folder. */
 static bool is_needed(const char *file, const ith_tensor *tensor)
 {
-    if (ith_name_after(file, "text_encoder/"))
+    if (ith_name_after(file, "text_encoder/") || ith_name_after(file, "image_encoder/"))
         return false;
     if (ith_name_after(file, "vae/"))
         return !ith_name_after(tensor->name, "encoder.") && !ith_name_after(tensor->name, "quant_conv.");
@@ -160,7 +160,8 @@ static ith_status send_folder(const lending *l, const char *name)
 static ith_status lend(lending *l)
 {
     static const char *const folders[] = {
-        "", "scheduler/", "tokenizer/", "text_encoder/", "transformer/", "transformer_2/", "vae/"};
+        "",     "scheduler/",     "tokenizer/",      "text_encoder/", "transformer/", "transformer_2/",
+        "vae/", "image_encoder/", "image_processor/"};
     file_head last = {.name = ""};
     ith_status status = ITH_OK;
     l->piece = ith_alloc(l->context, PIECE_BYTES, 1, "sending a model");

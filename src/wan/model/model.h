@@ -10,15 +10,18 @@
 #include "../source/model_source.h"
 #include "../text/text_encoder.h"
 #include "../vae/vae.h"
+#include "../vision/vision_encoder.h"
 
 typedef struct ith_model {
     char *folder; /* the folder, or else the file of the transformer, for messages; NULL: a model without files */
     ith_sources sources;
     char kind[64], shift_source[160];
-    ith_model_info info;   /* info.boundary is NAN if the checkpoint has two experts but no boundary_ratio */
-    ith_dit_config dit[2]; /* of the high-noise and the low-noise expert; a single expert is dit[0] */
+    double shift, shift_480p; /* the default shift; of videos of at most 480 x 832 pixels, if it is not 0 */
+    ith_model_info info;      /* info.boundary is NAN if the checkpoint has two experts but no boundary_ratio */
+    ith_dit_config dit[2];    /* of the high-noise and the low-noise expert; a single expert is dit[0] */
     ith_text_config text;
     ith_vae_config vae;
+    ith_vision_config vision; /* zeros if the model has no image encoder */
     ith_scheduler scheduler;
     ith_lora *loras[2];          /* changes to the weights of each expert; NULL: none */
     ith_store *files[ITH_PARTS]; /* the weight files of each component, if ith_model_check_weights opened them */
@@ -29,7 +32,9 @@ typedef struct ith_model {
  * ith_model_free. ITH_ERR_IO if a file cannot be read, ITH_ERR_FORMAT if its contents are wrong, ITH_ERR_UNSUPPORTED
  * for a model of another kind, ITH_ERR_ARGUMENT for files that make no model together. */
 ith_status ith_model_read(ith_context *context, const ith_model_files *files, ith_model **out);
-/* Whether the model has this component: all have each, but a second transformer. */
+/* The default shift of a video whose frames have this number of pixels. info.shift is of a video of default size. */
+double ith_model_shift(const ith_model *model, int64_t pixels);
+/* Whether the model has this component: all have each, but a second transformer and an image encoder. */
 bool ith_model_has_part(const ith_model *model, ith_part part);
 /* Opens the weight files of a component. The caller closes *out. No other function opens weights of a model. */
 ith_status ith_model_open_part(ith_context *context, const ith_model *model, ith_part part, ith_store **out);

@@ -15,9 +15,6 @@
 #define EULER "[\"diffusers\",\"" ITH_EULER_CLASS "\"]"
 #define NO_COMPONENT "absent|null|[null,null]"
 
-static const char clip_model[] =
-    "models from images with CLIP (Wan 2.1) are not built; Wan 2.2's I2V-A14B and TI2V-5B, which have no CLIP, are";
-
 static const ith_config_field fields[] = {
     {"transformer", TRANSFORMER, NULL},
     {"transformer_2", NO_COMPONENT "|" TRANSFORMER, NULL},
@@ -26,8 +23,10 @@ static const ith_config_field fields[] = {
      "a T5 encoder uses the first layer's position biases in every layer, a umT5 encoder each layer's own"},
     {"tokenizer", "[\"transformers\",\"T5TokenizerFast\"]|[\"transformers\",\"T5Tokenizer\"]", NULL},
     {"scheduler", UNIPC "|" EULER, NULL},
-    {"image_encoder", NO_COMPONENT, clip_model},
-    {"image_processor", NO_COMPONENT, clip_model},
+    {"image_encoder",
+     NO_COMPONENT "|[\"transformers\",\"CLIPVisionModel\"]|[\"transformers\",\"CLIPVisionModelWithProjection\"]", NULL},
+    {"image_processor",
+     NO_COMPONENT "|[\"transformers\",\"CLIPImageProcessor\"]|[\"transformers\",\"CLIPImageProcessorFast\"]", NULL},
     {"boundary_ratio", NULL, NULL},
     {"expand_timesteps", "absent|null|false|true", NULL},
 };
@@ -77,6 +76,8 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     if (!status) {
         out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;
+        out->has_vision = ith_json_string_at(json, "image_encoder", 1);
+        out->has_processor = ith_json_string_at(json, "image_processor", 1);
         const char *scheduler = ith_json_string_at(json, "scheduler", 1);
         out->solver = scheduler && strcmp(scheduler, ITH_UNIPC_CLASS) ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
         status = read_boundary(context, json, out);

@@ -8,50 +8,79 @@
 #include "../../base/context.h"
 #include "../../base/count.h"
 #include "../../base/lent_files.h"
+#include "../../base/plain_text.h"
 #include "../../base/sized.h"
 #include "../source/recognise.h"
 #include "model_index.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
-/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
+/* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). FLF2V of Wan
+ * 2.1 has all of this text, I2V of Wan 2.1 the text without CUTS, and all others the text without CUTS and SHAKING
+ * (wan/configs/wan_i2v_14B.py, __init__.py). */
+#define CUTS "镜头切换，"
+#define SHAKING "镜头晃动，"
 static const char official_negative[] =
-    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，"
-    "最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，"
-    "画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
-    "杂乱的背景，三条腿，背景人很多，倒着走";
+    CUTS SHAKING "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，"
+                 "最差质量，低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，"
+                 "画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
+                 "杂乱的背景，三条腿，背景人很多，倒着走";
 
-/* The settings of the reference implementation for a published model, which is identified by its sizes and its use of
- * images. */
+/* The settings of the reference implementation for a published model, which is identified by its sizes, its use of
+ * images, and if other models have the same, by a word in the name of its folder or file. */
 typedef struct official_model {
     const char *kind;
     int64_t dim, layers;
     int experts;
     ith_image_use image_use;
+    int64_t vision; /* images that the image encoder of Wan 2.1 reads: 0, 1 or 2 */
+    const char *word;
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2], boundary;
-    double hub_shift; /* flow_shift in the folder on the Hugging Face hub, which differs from the reference's shift */
+    double shift_480p; /* for videos of at most 480 x 832 pixels, if it differs; 0: it does not */
+    double hub_shift;  /* flow_shift in the folder on the Hugging Face hub, which differs from the reference's shift */
 } official_model;
 
 static const official_model officials[] = {
-    {"Wan2.2-T2V-A14B", 5120, 40, 2, ITH_IMAGE_UNUSED, 81, 720, 1280, 40, 16, 12, {4, 3}, 0.875, 3},
-    {"Wan2.2-I2V-A14B", 5120, 40, 2, ITH_IMAGE_NEEDED, 81, 720, 1280, 40, 16, 5, {3.5, 3.5}, 0.9, 3},
-    {"Wan2.2-TI2V-5B", 3072, 30, 1, ITH_IMAGE_OPTIONAL, 121, 704, 1280, 50, 24, 5, {5, 5}, 0, 5},
-    {"Wan2.1-T2V-14B", 5120, 40, 1, ITH_IMAGE_UNUSED, 81, 720, 1280, 50, 16, 5, {5, 5}, 0, 3},
-    {"Wan2.1-T2V-1.3B", 1536, 30, 1, ITH_IMAGE_UNUSED, 81, 480, 832, 50, 16, 5, {5, 5}, 0, 3},
+    {"Wan2.2-T2V-A14B", 5120, 40, 2, ITH_IMAGE_UNUSED, 0, "", 81, 720, 1280, 40, 16, 12, {4, 3}, 0.875, 0, 3},
+    {"Wan2.2-I2V-A14B", 5120, 40, 2, ITH_IMAGE_NEEDED, 0, "", 81, 720, 1280, 40, 16, 5, {3.5, 3.5}, 0.9, 0, 3},
+    {"Wan2.2-TI2V-5B", 3072, 30, 1, ITH_IMAGE_OPTIONAL, 0, "", 121, 704, 1280, 50, 24, 5, {5, 5}, 0, 0, 5},
+    {"Wan2.1-T2V-14B", 5120, 40, 1, ITH_IMAGE_UNUSED, 0, "", 81, 720, 1280, 50, 16, 5, {5, 5}, 0, 0, 3},
+    {"Wan2.1-T2V-1.3B", 1536, 30, 1, ITH_IMAGE_UNUSED, 0, "", 81, 480, 832, 50, 16, 5, {5, 5}, 0, 0, 3},
+    {"Wan2.1-I2V-14B-720P", 5120, 40, 1, ITH_IMAGE_NEEDED, 1, "720p", 81, 720, 1280, 40, 16, 5, {5, 5}, 0, 3, 3},
+    {"Wan2.1-I2V-14B-480P", 5120, 40, 1, ITH_IMAGE_NEEDED, 1, "", 81, 480, 832, 40, 16, 5, {5, 5}, 0, 3, 3},
+    {"Wan2.1-FLF2V-14B-720P", 5120, 40, 1, ITH_IMAGE_NEEDED, 2, "", 81, 720, 1280, 50, 16, 16, {5, 5}, 0, 0, 16},
 };
 
 /* The settings of a model of a custom size. The shift, of Wan 2.1, is for files that name no shift. */
-static const official_model custom = {NULL, 0, 0, 0, ITH_IMAGE_UNUSED, 81, 480, 832, 40, 16, 5, {5, 5}, 0, 0};
+static const official_model custom = {NULL, 0, 0, 0, ITH_IMAGE_UNUSED, 0, "", 81, 480, 832, 40, 16, 5, {5, 5}, 0, 0, 0};
+
+/* The number of images that the image encoder reads; 0: there is none. */
+static int64_t vision_images(const ith_model *model)
+{
+    return !model->dit[0].image_dim ? 0 : model->dit[0].image_rows ? 2 : 1;
+}
+
+static bool has_official_sizes(const ith_model *model, const official_model *official)
+{
+    return official->dim == model->dit[0].dim && official->layers == model->dit[0].layers &&
+           official->experts == model->info.experts && official->image_use == (ith_image_use)model->info.image_use &&
+           official->vision == vision_images(model);
+}
 
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
+    char whole[PATH_MAX];
+    const char *given = ith_source_path(&model->sources, ITH_PART_DIT), *path = realpath(given, whole);
+    path = path ? path : given; /* a lent file has no path here */
     for (int i = 0; i < ITH_COUNT(officials); i++)
-        if (officials[i].dim == model->dit[0].dim && officials[i].layers == model->dit[0].layers &&
-            officials[i].experts == model->info.experts && officials[i].image_use == model->info.image_use)
+        if (has_official_sizes(model, &officials[i]) && ith_has_part(path, officials[i].word))
             return &officials[i];
     return NULL;
 }
@@ -79,21 +108,34 @@ static ith_status read_component(ith_context *context, ith_model *model, ith_par
     ith_dit_config *dit = &model->dit[part == ITH_PART_DIT_2];
     ith_store *store = NULL;
     if (source->folder)
-        return part == ITH_PART_TEXT  ? ith_text_config_read(context, source->folder, &model->text)
-               : part == ITH_PART_VAE ? ith_vae_config_read(context, source->folder, &model->vae)
-                                      : ith_dit_config_read(context, source->folder, dit);
+        return part == ITH_PART_TEXT     ? ith_text_config_read(context, source->folder, &model->text)
+               : part == ITH_PART_VAE    ? ith_vae_config_read(context, source->folder, &model->vae)
+               : part == ITH_PART_VISION ? ith_vision_config_read(context, source->folder, &model->vision)
+                                         : ith_dit_config_read(context, source->folder, dit);
     ith_status status = ith_model_open_part(context, model, part, &store);
     if (!status)
-        status = part == ITH_PART_TEXT  ? ith_text_config_find(context, source->config, store, &model->text)
-                 : part == ITH_PART_VAE ? ith_vae_config_find(context, source->config, store, &model->vae)
-                                        : ith_dit_config_find(context, source->config, store, dit);
+        status = part == ITH_PART_TEXT     ? ith_text_config_find(context, source->config, store, &model->text)
+                 : part == ITH_PART_VAE    ? ith_vae_config_find(context, source->config, store, &model->vae)
+                 : part == ITH_PART_VISION ? ith_vision_config_find(context, source->config, store, &model->vision)
+                                           : ith_dit_config_find(context, source->config, store, dit);
     ith_store_close(&store);
+    return status;
+}
+
+/* Reads how the image encoder's pictures are prepared, in a checkpoint that says it. */
+static ith_status read_processor(ith_context *context, ith_model *model, const ith_model_index *index)
+{
+    if (!model->sources.folder || !index->has_processor || !ith_model_has_part(model, ITH_PART_VISION))
+        return ITH_OK;
+    char *path = ith_format(context, "%s/image_processor", model->folder);
+    ith_status status = path ? ith_vision_processor_read(context, path, &model->vision) : ITH_ERR_MEMORY;
+    ith_free(context, path);
     return status;
 }
 
 static ith_status read_components(ith_context *context, ith_model *model)
 {
-    static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE};
+    static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE, ITH_PART_VISION};
     ith_status status = ITH_OK;
     for (int i = 0; i < ITH_COUNT(order) && !status; i++)
         if (ith_model_has_part(model, order[i]))
@@ -147,6 +189,31 @@ static ith_status find_image_use(ith_context *context, const ith_model *model, c
                     (long long)latents, (long long)conditioned, (long long)latents);
 }
 
+/* Checks that the transformers and the image encoder suit one another. */
+static ith_status check_vision(ith_context *context, const ith_model *model, int expert)
+{
+    const ith_dit_config *dit = &model->dit[expert];
+    const char *encoder = ith_source_path(&model->sources, ITH_PART_VISION);
+    if (dit->image_dim != model->dit[0].image_dim || dit->image_rows != model->dit[0].image_rows)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: transformer and transformer_2 take different rows of images",
+                        model->folder);
+    if (!dit->image_dim)
+        return ITH_OK;
+    if (model->info.image_use != ITH_IMAGE_NEEDED)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "%s: a model with an image encoder and %lld channels in is not built: models from images are",
+                        sizes_of(model, expert).text, (long long)dit->in_channels);
+    if (dit->image_dim != model->vision.dim)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: image_dim is %lld, and the image encoder %s makes rows of %lld",
+                        sizes_of(model, expert).text, (long long)dit->image_dim, encoder, (long long)model->vision.dim);
+    const int64_t both = 2 * ith_vision_tokens(&model->vision);
+    if (dit->image_rows && dit->image_rows != both)
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s: pos_embed_seq_len is %lld, and the image encoder %s makes %lld rows of two images",
+                        sizes_of(model, expert).text, (long long)dit->image_rows, encoder, (long long)both);
+    return ITH_OK;
+}
+
 /* Checks that the components agree on the number of latent channels and on the width of the text encoder's rows. Finds
  * the model's use of images. */
 static ith_status check_components(ith_context *context, ith_model *model, const ith_model_index *index)
@@ -162,11 +229,25 @@ static ith_status check_components(ith_context *context, ith_model *model, const
         if (status)
             return status;
         model->info.image_use = use;
+        if ((status = check_vision(context, model, i)))
+            return status;
         if (dit->text_dim != model->text.dim)
             return ith_fail(context, ITH_ERR_FORMAT, "%s: text_dim is %lld, the text encoder's d_model is %lld",
                             sizes_of(model, i).text, (long long)dit->text_dim, (long long)model->text.dim);
     }
     return ITH_OK;
+}
+
+double ith_model_shift(const ith_model *model, int64_t pixels)
+{
+    return model->shift_480p != 0 && pixels <= INT64_C(480) * 832 ? model->shift_480p : model->shift;
+}
+
+/* Sets the default shifts to the reference's. */
+static void take_official_shift(ith_model *model, const official_model *official)
+{
+    model->shift = official->shift, model->shift_480p = official->shift_480p;
+    model->info.shift = ith_model_shift(model, official->height * official->width);
 }
 
 /* Chooses the default shift. A folder as published on the hub gets the shift of the reference implementation. Any other
@@ -175,10 +256,10 @@ static void choose_shift(ith_model *model, const official_model *official)
 {
     ith_model_info *info = &model->info;
     const ith_scheduler *scheduler = &model->scheduler;
-    info->shift = scheduler->shift;
+    info->shift = model->shift = scheduler->shift;
     info->shift_source = model->shift_source;
     if (!model->sources.folder) {
-        info->shift = official ? official->shift : custom.shift;
+        take_official_shift(model, official ? official : &custom);
         snprintf(model->shift_source, sizeof model->shift_source, "the reference's for %s; the files name none",
                  official ? official->kind : "Wan 2.1");
         return;
@@ -186,10 +267,22 @@ static void choose_shift(ith_model *model, const official_model *official)
     snprintf(model->shift_source, sizeof model->shift_source, "scheduler_config.json");
     if (!official || scheduler->solver != ITH_SOLVER_UNIPC || scheduler->shift != official->hub_shift)
         return;
-    info->shift = official->shift;
+    take_official_shift(model, official);
     snprintf(model->shift_source, sizeof model->shift_source,
              "the reference's for %s, whose published scheduler_config.json has %g", official->kind,
              official->hub_shift);
+}
+
+/* Sets the number of images that the model takes. */
+static void count_images(ith_model *model)
+{
+    ith_model_info *info = &model->info;
+    const int64_t vision = vision_images(model);
+    info->least_images = vision ? vision : info->image_use == ITH_IMAGE_NEEDED;
+    info->most_images = vision                                  ? vision
+                        : info->image_use == ITH_IMAGE_NEEDED   ? 2
+                        : info->image_use == ITH_IMAGE_OPTIONAL ? 1
+                                                                : 0;
 }
 
 static void fill_info(ith_model *model)
@@ -205,14 +298,21 @@ static void fill_info(ith_model *model)
     static const char *const own[] = {[ITH_IMAGE_UNUSED] = "Wan-T2V (custom size)",
                                       [ITH_IMAGE_OPTIONAL] = "Wan-TI2V (custom size)",
                                       [ITH_IMAGE_NEEDED] = "Wan-I2V (custom size)"};
+    static const char *const clip[] = {"", "Wan2.1-I2V (custom size)", "Wan2.1-FLF2V (custom size)"};
+    const int64_t vision = vision_images(model);
     const official_model *official = find_official(model), *settings = official ? official : &custom;
-    snprintf(model->kind, sizeof model->kind, "%s", official ? official->kind : own[info->image_use]);
+    snprintf(model->kind, sizeof model->kind, "%s",
+             official ? official->kind
+             : vision ? clip[vision]
+                      : own[info->image_use]);
     info->kind = model->kind;
     info->frames = settings->frames, info->height = settings->height, info->width = settings->width;
     info->steps = settings->steps, info->fps = settings->fps;
     info->guidance[0] = settings->guidance[0], info->guidance[1] = settings->guidance[1];
     choose_shift(model, official);
-    info->negative = official ? official_negative : "";
+    const size_t left_out = vision == 2 ? 0 : vision == 1 ? strlen(CUTS) : strlen(CUTS SHAKING);
+    info->negative = official ? official_negative + left_out : "";
+    count_images(model);
     if (isnan(info->boundary) && model->sources.experts == 2 && official)
         info->boundary = official->boundary;
 }
@@ -315,6 +415,12 @@ static ith_status read_model(ith_context *context, const ith_model_files *files,
         status = read_index(context, model, &index);
     if (!status)
         status = read_components(context, model);
+    if (!status)
+        status = read_processor(context, model, &index);
+    if (!status && files->image_encoder && !model->dit[0].image_dim)
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT, "image_encoder is %s, and the model has no image encoder: leave it out",
+                     files->image_encoder);
     if (!model->sources.folder) /* only TI2V has the autoencoder of Wan 2.2 */
         index.expands = model->vae.residual && model->dit[0].in_channels == model->vae.z_dim;
     if (!status)

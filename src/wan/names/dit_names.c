@@ -7,26 +7,44 @@
 #include <stdio.h>
 #include <string.h>
 
+#define IMAGE "condition_embedder.image_embedder."
+
 static const ith_module_name top[] = {
     {"time_embedding.0", "condition_embedder.time_embedder.linear_1"},
     {"time_embedding.2", "condition_embedder.time_embedder.linear_2"},
     {"time_projection.1", "condition_embedder.time_proj"},
     {"text_embedding.0", "condition_embedder.text_embedder.linear_1"},
     {"text_embedding.2", "condition_embedder.text_embedder.linear_2"},
+    {"img_emb.proj.0", IMAGE "norm1"},
+    {"img_emb.proj.1", IMAGE "ff.net.0.proj"},
+    {"img_emb.proj.3", IMAGE "ff.net.2"},
+    {"img_emb.proj.4", IMAGE "norm2"},
+    {"img_emb.emb_pos", IMAGE "pos_embed"},
     {"head.modulation", "scale_shift_table"},
     {"head.head", "proj_out"},
 };
 
 /* norm3 of the original code is norm2 of diffusers. The other norms have no weights. */
 static const ith_module_name layer[] = {
-    {"modulation", "scale_shift_table"},   {"self_attn.q", "attn1.to_q"},
-    {"self_attn.k", "attn1.to_k"},         {"self_attn.v", "attn1.to_v"},
-    {"self_attn.o", "attn1.to_out.0"},     {"self_attn.norm_q", "attn1.norm_q"},
-    {"self_attn.norm_k", "attn1.norm_k"},  {"cross_attn.q", "attn2.to_q"},
-    {"cross_attn.k", "attn2.to_k"},        {"cross_attn.v", "attn2.to_v"},
-    {"cross_attn.o", "attn2.to_out.0"},    {"cross_attn.norm_q", "attn2.norm_q"},
-    {"cross_attn.norm_k", "attn2.norm_k"}, {"norm3", "norm2"},
-    {"ffn.0", "ffn.net.0.proj"},           {"ffn.2", "ffn.net.2"},
+    {"modulation", "scale_shift_table"},
+    {"self_attn.q", "attn1.to_q"},
+    {"self_attn.k", "attn1.to_k"},
+    {"self_attn.v", "attn1.to_v"},
+    {"self_attn.o", "attn1.to_out.0"},
+    {"self_attn.norm_q", "attn1.norm_q"},
+    {"self_attn.norm_k", "attn1.norm_k"},
+    {"cross_attn.q", "attn2.to_q"},
+    {"cross_attn.k", "attn2.to_k"},
+    {"cross_attn.v", "attn2.to_v"},
+    {"cross_attn.o", "attn2.to_out.0"},
+    {"cross_attn.norm_q", "attn2.norm_q"},
+    {"cross_attn.norm_k", "attn2.norm_k"},
+    {"norm3", "norm2"},
+    {"cross_attn.k_img", "attn2.add_k_proj"},
+    {"cross_attn.v_img", "attn2.add_v_proj"},
+    {"cross_attn.norm_k_img", "attn2.norm_added_k"},
+    {"ffn.0", "ffn.net.0.proj"},
+    {"ffn.2", "ffn.net.2"},
 };
 
 const char *ith_dit_name_bare(const char *name)

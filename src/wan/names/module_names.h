@@ -25,6 +25,9 @@ const char *ith_text_name(const void *user, const char *name, char space[ITH_STO
  * and one for its upsampling. 4 in the published autoencoders of Wan 2.1. */
 const char *ith_vae_name(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES]);
 
+/* CLIP's image encoder. The names of the text encoder in the same file are ignored. */
+const char *ith_vision_name(const void *user, const char *name, char space[ITH_STORE_NAME_BYTES]);
+
 /* Returns the rest of `name` after `prefix`, or NULL if it begins otherwise. */
 const char *ith_name_after(const char *name, const char *prefix);
 /* Returns the rest of `name` after the prefix that the transformer's tensors have in Comfy's files, or `name`. */

@@ -27,6 +27,7 @@ static const ith_field model_fields[] = {
     {"the model's number of text encoder layers", ITH_FIELD_WHOLE, AT(text_layers), NULL, false},
     {"the model's number of latent channels", ITH_FIELD_WHOLE, AT(latent_channels), NULL, false},
     {"the model's use of images", ITH_FIELD_WHOLE, AT(image_use), NULL, false},
+    {"the model's number of images", ITH_FIELD_WHOLE, AT(least_images), NULL, false},
 };
 #undef AT
 static const ith_field type_fields[] = {

@@ -19,6 +19,12 @@ ith_latent_size ith_condition_size(const ith_model *model, const ith_generate_op
     return size;
 }
 
+int64_t ith_condition_image_rows(const ith_model *model, const ith_generate_options *options)
+{
+    const int images = (options->image != NULL) + (options->last_image != NULL);
+    return ith_model_has_part(model, ITH_PART_VISION) ? images * ith_vision_tokens(&model->vision) : 0;
+}
+
 int64_t ith_condition_known(const ith_model *model, const ith_generate_options *options, const ith_latent_size *latents)
 {
     return options->image && !ith_condition_is_masked(model) ? latents->height / 2 * (latents->width / 2) : 0;

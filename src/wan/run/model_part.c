@@ -3,6 +3,7 @@
 #include "pipeline.h"
 
 #include "../../base/context.h"
+#include "../../base/count.h"
 #include "../../base/sized.h"
 
 #include <stdio.h>
@@ -48,17 +49,20 @@ static void count_tensors(const ith_store *store, ith_model_part *part)
 
 ith_status ith_pipeline_part(ith_pipeline *pipeline, int index, ith_model_part *part)
 {
-    static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE};
+    static const ith_part order[] = {ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_TEXT, ITH_PART_VAE, ITH_PART_VISION};
     ith_model_part full = ITH_MODEL_PART_INIT;
     ith_store *store = NULL;
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_context *context = pipeline->context;
     const ith_model *model = pipeline->model;
-    const int shift = index > 0 && model->info.experts == 1; /* there is no second transformer */
-    if (index < 0 || index >= ITH_PARTS - shift)
+    int at = -1; /* the place of the component among all */
+    for (int i = 0; i < ITH_COUNT(order) && index >= 0; i++)
+        if (ith_model_has_part(model, order[i]) && !index--)
+            at = i;
+    if (at < 0)
         return ITH_SIZED_FILL(context, ith_model_part, ITH_MODEL_PART_INIT, part, &full);
-    const ith_part which = order[index + shift];
+    const ith_part which = order[at];
     ith_status status = ith_model_open_part(context, model, which, &store);
     if (!status) {
         full.name = ith_part_name(which);

@@ -20,10 +20,12 @@ typedef struct ith_shared {
     int64_t text_count[2];  /* number of rows in each of `text` */
     float *latents;         /* the noise at first; after denoising, the result, on rank 0 only */
     float *condition;       /* the condition from the images (condition.h); NULL: there are none */
+    float *image_rows;      /* the image encoder's rows of the images (image_rows.h); NULL: there are none */
     ith_dit *dit;           /* weights of the expert in use */
     ith_dit_shards *shards; /* loads the layers of `dit`, of which each process keeps a part; NULL: there are none */
     ith_dit_text *keys[2];  /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
                                they run as a batch, otherwise of one branch in each */
+    ith_dit_image *images;  /* the images' keys and values for cross-attention; NULL: there are none */
 } ith_shared;
 
 /* A text that a pipeline has encoded for later runs. */

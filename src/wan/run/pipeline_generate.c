@@ -20,8 +20,10 @@
 #include "../sample/noise.h"
 #include "agreement.h"
 #include "condition.h"
+#include "condition_size.h"
 #include "decode.h"
 #include "denoise/denoise.h"
+#include "image_rows.h"
 #include "preview.h"
 #include "prompts.h"
 
@@ -105,6 +107,21 @@ static ith_status create_dump(ith_rank *rank, void *user)
     return ith_dump_create(rank->context, &rank->size, o->steps, o->frames, o->height, o->width, &rank->dump);
 }
 
+/* Encodes the images for the condition and, if the model has an image encoder, for cross-attention. */
+static ith_status encode_images(ith_rank *rank)
+{
+    const bool has_rows = ith_condition_image_rows(rank->pipeline->model, &rank->options),
+               sends = rank->team.processes > 1;
+    ith_status status = ith_rank_first(rank, "encoding the image", ith_condition_make, NULL);
+    if (!status && sends)
+        status = ith_rank_lead(rank, "sending the encoded image", ith_condition_share, NULL);
+    if (!status && has_rows)
+        status = ith_rank_first(rank, "encoding the image for the transformer", ith_image_rows_make, NULL);
+    if (!status && has_rows && sends)
+        status = ith_rank_lead(rank, "sending the encoded image", ith_image_rows_share, NULL);
+    return status;
+}
+
 static ith_status make_latents(ith_rank *rank)
 {
     uint64_t noise = 0;
@@ -121,9 +138,7 @@ static ith_status make_latents(ith_rank *rank)
     if (!status && !rank->saved)
         status = ith_rank_compare(rank, "the noise", noise, true);
     if (!status && rank->options.image)
-        status = ith_rank_first(rank, "encoding the image", ith_condition_make, NULL);
-    if (!status && rank->options.image && rank->team.processes > 1)
-        status = ith_rank_lead(rank, "sending the encoded image", ith_condition_share, NULL);
+        status = encode_images(rank);
     return status ? status : ith_denoise(rank);
 }
 

@@ -105,6 +105,7 @@ void ith_shared_free_expert(ith_context *context, ith_shared *shared)
 {
     ith_dit_text_free(context, &shared->keys[0]);
     ith_dit_text_free(context, &shared->keys[1]);
+    ith_dit_image_free(context, &shared->images);
     ith_dit_free(context, &shared->dit);
     ith_dit_shards_free(context, &shared->shards);
 }

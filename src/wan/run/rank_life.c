@@ -47,6 +47,7 @@ static void leave(ith_rank *rank, ith_status status)
         ith_free(rank->context, shared->text[1]);
         ith_free(rank->context, shared->latents);
         ith_free(rank->context, shared->condition);
+        ith_free(rank->context, shared->image_rows);
         *shared = (ith_shared){0};
         if (withdraws)
             ith_pipeline_end_cancellation(pipeline);

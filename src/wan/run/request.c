@@ -18,6 +18,14 @@
 #define MOST_STEPS 10000
 #define MOST_SIDE 65536 /* largest height and width of an image */
 
+/* The pixels of a frame, as far as they are known before an image gives its shape. */
+static int64_t asked_pixels(const ith_model_info *info, const ith_generate_options *options)
+{
+    if (options->height > 0 && options->width > 0 && options->height <= MOST_SIDE && options->width <= MOST_SIDE)
+        return options->height * options->width;
+    return options->area > 0 ? options->area : info->height * info->width;
+}
+
 static void put_defaults(const ith_model *model, ith_generate_options *options)
 {
     if (options->from_latents)
@@ -30,7 +38,7 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
     if (!options->steps)
         options->steps = info->steps;
     if (options->shift == 0)
-        options->shift = info->shift;
+        options->shift = ith_model_shift(model, asked_pixels(info, options));
     if (isnan(options->guidance[0]))
         options->guidance[0] = info->guidance[0];
     if (isnan(options->guidance[1]))
@@ -193,19 +201,26 @@ static ith_status check_image(ith_context *context, const char *name, const ith_
 static ith_status check_images(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_image_use use = (ith_image_use)model->info.image_use;
+    const int64_t most = model->info.most_images, least = model->info.least_images;
     const char *fault = NULL;
-    if ((options->image || options->last_image) && use == ITH_IMAGE_UNUSED)
+    if ((options->image || options->last_image) && !most)
         fault = "it makes videos from text alone, and takes no image; I2V and TI2V models do";
-    else if (options->last_image && use == ITH_IMAGE_OPTIONAL)
-        fault = "it takes a first image and no last one; I2V models take both";
-    else if (use == ITH_IMAGE_NEEDED && !options->image)
+    else if (options->last_image && most == 1)
+        fault = "it takes a first image and no last one; I2V-A14B and FLF2V models take both";
+    else if (least && !options->image)
         fault = "it makes videos from an image, and an image is needed";
+    else if (least == 2 && !options->last_image)
+        fault = "it makes videos between a first and a last image, and the last image is needed";
     else if (options->last_image && options->frames == 1)
         fault = "a video of one frame has no last frame beside the first: leave the last image out";
     else if (options->area && use == ITH_IMAGE_UNUSED)
         fault = "it takes no image whose shape would need an area: give height and width";
     if (fault)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s", model->info.kind, fault);
+    if (model->dit[0].image_dim && ith_context_device_use(context))
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "%s: models with an image encoder compute on the processor alone: leave the device out",
+                        model->info.kind);
     if (options->image && model->vae.encoder_fault)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: images cannot be encoded: the encoder of its autoencoder is not supported: %s",

@@ -20,7 +20,7 @@
 
 const char *ith_part_name(ith_part part)
 {
-    static const char *const names[] = {"text_encoder", "transformer", "transformer_2", "vae"};
+    static const char *const names[] = {"text_encoder", "transformer", "transformer_2", "vae", "image_encoder"};
     return names[part];
 }
 
@@ -36,7 +36,14 @@ static const struct {
     [ITH_PART_VAE] = {"vae", "an autoencoder",
                       "wan_2.1_vae.safetensors (for TI2V-5B wan2.2_vae.safetensors) of "
                       "Comfy-Org/Wan_2.2_ComfyUI_Repackaged"},
+    [ITH_PART_VISION] = {"image_encoder", "an image encoder (CLIP)",
+                         "clip_vision_h.safetensors of Comfy-Org/Wan_2.1_ComfyUI_repackaged"},
 };
+
+static bool is_transformer(ith_part part)
+{
+    return part == ITH_PART_DIT || part == ITH_PART_DIT_2;
+}
 
 static bool has_source(const ith_source *source)
 {
@@ -75,10 +82,12 @@ static const struct {
     const char *stem;
     ith_store_choice choice;
     ith_store_name_fn name;
-} layouts[] = {[ITH_PART_TEXT] = {"model", ITH_STORE_FILE_FIRST, ith_text_name},
-               [ITH_PART_DIT] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
-               [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name},
-               [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name}};
+    bool renames; /* names in a diffusers checkpoint need not be canonical: transformers 5 leaves out a prefix */
+} layouts[] = {[ITH_PART_TEXT] = {"model", ITH_STORE_FILE_FIRST, ith_text_name, false},
+               [ITH_PART_DIT] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name, false},
+               [ITH_PART_DIT_2] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_dit_name, false},
+               [ITH_PART_VAE] = {"diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, ith_vae_name, false},
+               [ITH_PART_VISION] = {"model", ITH_STORE_FILE_FIRST, ith_vision_name, true}};
 
 /* Sets *path to the file of a component in the variant: the index of the shards or the single file, in the order of the
  * layout. NULL: the component has no such file. The caller frees it. */
@@ -106,12 +115,13 @@ static ith_status find_variant(ith_context *context, const char *folder, const c
 static ith_status open_folder(ith_context *context, const char *folder, const char *variant, ith_part part,
                               ith_store **out)
 {
+    const ith_store_names renamed = {layouts[part].name, NULL}, *names = layouts[part].renames ? &renamed : NULL;
     char *path = NULL;
     ith_status status = variant ? find_variant(context, folder, variant, part, &path) : ITH_OK;
     if (!status && path)
-        status = ith_store_open_files(context, (const char *const *)&path, 1, NULL, out);
+        status = ith_store_open_files(context, (const char *const *)&path, 1, names, out);
     else if (!status)
-        status = ith_store_open(context, folder, layouts[part].stem, layouts[part].choice, out);
+        status = ith_store_open_as(context, folder, layouts[part].stem, layouts[part].choice, names, out);
     ith_free(context, path);
     return status;
 }
@@ -153,28 +163,29 @@ static ith_status look_into(ith_context *context, const char *path, ith_contents
 
 static bool has_part(const ith_contents *contents, ith_part part)
 {
-    if (part == ITH_PART_TEXT)
-        return contents->text;
-    return part == ITH_PART_VAE ? contents->vae : contents->dit;
+    return part == ITH_PART_TEXT     ? contents->text
+           : part == ITH_PART_VAE    ? contents->vae
+           : part == ITH_PART_VISION ? contents->vision
+                                     : contents->dit;
 }
 
 /* Returns a noun for the contents of weight files; NULL if they hold no component that is known. */
 static const char *noun_of(const ith_contents *contents)
 {
-    return contents->lora   ? "a LoRA"
-           : contents->dit  ? "a transformer"
-           : contents->vae  ? "an autoencoder"
-           : contents->text ? "a text encoder"
-                            : NULL;
+    return contents->lora     ? "a LoRA"
+           : contents->dit    ? "a transformer"
+           : contents->vae    ? "an autoencoder"
+           : contents->text   ? "a text encoder"
+           : contents->vision ? "an image encoder"
+                              : NULL;
 }
 
 /* Checks that weight files hold a component that is built. */
 static ith_status check_contents(ith_context *context, const char *path, ith_part part, const ith_contents *contents)
 {
     if (has_part(contents, part)) {
-        if (part != ITH_PART_TEXT && part != ITH_PART_VAE && contents->refusal)
-            return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                            "%s is of %s, which is not built: T2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2 are",
+        if (is_transformer(part) && contents->refusal)
+            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s is of %s, which is not built: " ITH_KINDS_BUILT " are",
                             path, contents->refusal);
         return ITH_OK;
     }
@@ -246,6 +257,7 @@ static ith_status take_named(ith_context *context, const char *path, ith_part pa
         status = look_into(context, file, &contents);
     if (!status)
         status = take_file(context, file, part, &contents, &out->parts[part]);
+    out->needs_vision |= is_transformer(part) && contents.needs_vision;
     ith_free(context, file);
     return status;
 }
@@ -279,8 +291,10 @@ static ith_status take_found(ith_context *context, const char *folder, const can
     if (has_source(&out->parts[part]))
         return ITH_OK;
     const int count = find_candidates(c, part, noise, &first, &second);
-    if (count == 1)
+    if (count == 1) {
+        out->needs_vision |= is_transformer(part) && c->contents[first].needs_vision;
         return take_file(context, c->list->paths[first], part, &c->contents[first], &out->parts[part]);
+    }
     if (count)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s holds %d files with %s, %s and %s: the option %s must name one",
                         folder, count, parts[part].noun, c->list->paths[first], c->list->paths[second],
@@ -318,7 +332,9 @@ static ith_status take_folder(ith_context *context, const char *folder, const ca
     }
     if (!status)
         status = take_found(context, folder, c, ITH_PART_VAE, 0, out);
-    return status ? status : take_found(context, folder, c, ITH_PART_TEXT, 0, out);
+    if (!status)
+        status = take_found(context, folder, c, ITH_PART_TEXT, 0, out);
+    return status || !out->needs_vision ? status : take_found(context, folder, c, ITH_PART_VISION, 0, out);
 }
 
 /* Refuses a folder without model_index.json if a folder above or below it has one, and so is a checkpoint. Its weight
@@ -338,12 +354,19 @@ static ith_status explain_folder(ith_context *context, const char *folder, ith_s
     return inside && status != ITH_ERR_MEMORY ? refuse_for(context, folder, above) : status;
 }
 
+/* Whether all components but the transformers have a source. */
+static bool has_others(const ith_sources *sources)
+{
+    return has_source(&sources->parts[ITH_PART_VAE]) && has_source(&sources->parts[ITH_PART_TEXT]) &&
+           (!sources->needs_vision || has_source(&sources->parts[ITH_PART_VISION]));
+}
+
 /* Recognises the weight files of a folder, and sets the sources of the components that have none to them. */
 static ith_status search_folder(ith_context *context, const char *folder, ith_sources *out)
 {
     ith_weight_list list;
     ith_contents *contents = NULL;
-    const bool whole = out->experts && has_source(&out->parts[ITH_PART_VAE]) && has_source(&out->parts[ITH_PART_TEXT]);
+    const bool whole = out->experts && has_others(out);
     ith_status status = ith_weight_list_read(context, folder, FOLDER_DEPTH, &list);
     if (!status && list.checkpoint && !whole)
         status = refuse_for(context, folder, list.checkpoint);
@@ -381,9 +404,9 @@ static ith_status check_empty(ith_context *context, const ith_model_files *files
 {
     const struct {
         const char *member, *name;
-    } all[] = {{"folder", files->folder},       {"dit", files->dit},        {"dit_high", files->dit_high},
-               {"dit_low", files->dit_low},     {"vae", files->vae},        {"text_encoder", files->text_encoder},
-               {"tokenizer", files->tokenizer}, {"variant", files->variant}};
+    } all[] = {{"folder", files->folder},       {"dit", files->dit},         {"dit_high", files->dit_high},
+               {"dit_low", files->dit_low},     {"vae", files->vae},         {"text_encoder", files->text_encoder},
+               {"tokenizer", files->tokenizer}, {"variant", files->variant}, {"image_encoder", files->image_encoder}};
     for (int i = 0; i < ITH_COUNT(all); i++)
         if (all[i].name && !*all[i].name)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is an empty name: leave it out, or give it a name",
@@ -487,11 +510,11 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
     ith_contents contents = {0};
     const char *path = ith_source_path(out, ITH_PART_DIT);
     ith_status status = ITH_OK;
-    if (has_source(&out->parts[ITH_PART_VAE]) && has_source(&out->parts[ITH_PART_TEXT]))
+    if (has_others(out))
         return ITH_OK;
     status = look_into(context, path, &contents);
     for (ith_part part = 0; part < ITH_PARTS && !status; part++) {
-        if (has_source(&out->parts[part]) || part == ITH_PART_DIT_2)
+        if (has_source(&out->parts[part]) || part == ITH_PART_DIT_2 || (part == ITH_PART_VISION && !out->needs_vision))
             continue;
         if (!has_part(&contents, part))
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is needed besides %s, such as %s", parts[part].member, path,
@@ -545,6 +568,8 @@ ith_status ith_sources_find(ith_context *context, const ith_model_files *files, 
         status = take_named(context, files->vae, ITH_PART_VAE, out);
     if (!status)
         status = take_named(context, files->text_encoder, ITH_PART_TEXT, out);
+    if (!status)
+        status = take_named(context, files->image_encoder, ITH_PART_VISION, out);
     if (status)
         return status;
     if (files->folder)

@@ -9,8 +9,15 @@
 #include "../../files/store.h"
 
 /* The components that have weights. */
-typedef enum ith_part { ITH_PART_TEXT, ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_VAE, ITH_PARTS } ith_part;
-/* The name of a component's folder: "text_encoder", "transformer", "transformer_2" or "vae". */
+typedef enum ith_part {
+    ITH_PART_TEXT,
+    ITH_PART_DIT,
+    ITH_PART_DIT_2,
+    ITH_PART_VAE,
+    ITH_PART_VISION, /* the image encoder of Wan 2.1's models from images */
+    ITH_PARTS
+} ith_part;
+/* The name of a component's folder: "text_encoder", "transformer", "transformer_2", "vae" or "image_encoder". */
 const char *ith_part_name(ith_part part);
 
 /* Where one component lies. In a diffusers checkpoint, `folder` is set. Otherwise there are `count` files, with names
@@ -27,8 +34,9 @@ typedef struct ith_sources {
     char *folder;  /* a diffusers checkpoint: it has a model_index.json; NULL: none */
     char *variant; /* part of the names of its weight files: "fp16"; NULL: none */
     ith_source parts[ITH_PARTS];
-    int experts;     /* number of transformers; 0: model_index.json has the number */
-    char *tokenizer; /* a folder with a tokenizer, or its file; NULL: the weight files of the text encoder hold it */
+    int experts;       /* number of transformers; 0: model_index.json has the number */
+    bool needs_vision; /* the transformer's files are of a model with an image encoder; false in a checkpoint */
+    char *tokenizer;   /* a folder with a tokenizer, or its file; NULL: the weight files of the text encoder hold it */
 } ith_sources;
 
 /* Finds the files of a model. Opens weight files of other origins, to recognise them. ITH_ERR_ARGUMENT for a

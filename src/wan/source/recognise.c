@@ -22,10 +22,6 @@ static const struct {
     {"audio_proj.audio_proj_glob", "HuMo, a model with audio"},
     {"audio_proj.", "MultiTalk or another model with audio"},
     {"to_gate_compress.", "a model with sparse attention (VSA)"},
-    {"img_emb.emb_pos", "Wan 2.1's first-last-frame model (FLF2V), which needs CLIP"},
-    {"image_embedder.pos_embed", "Wan 2.1's first-last-frame model (FLF2V), which needs CLIP"},
-    {"img_emb.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
-    {"image_embedder.", "Wan 2.1's image-to-video model (I2V or Fun-InP), which needs CLIP"},
 };
 
 /* Lowers *refusal to the index of the first refusal whose part is in a name. */
@@ -49,6 +45,10 @@ static const char *const dit_names[] = {"head.modulation", "condition_embedder.t
 static const char *const vae_names[] = {"decoder.middle.0.residual.0.gamma", "decoder.mid_block.resnets.0.norm1.gamma"};
 static const char *const text_names[] = {"token_embedding.weight", "shared.weight", "encoder.embed_tokens.weight",
                                          "token_embd.weight"};
+static const char *const vision_names[] = {"vision_model.embeddings.class_embedding", "embeddings.class_embedding",
+                                           "visual.cls_embedding", "cls_embedding"};
+/* The name of a tensor that only transformers with rows of an image encoder have. */
+static const char *const image_names[] = {"img_emb.proj.0.weight", "condition_embedder.image_embedder.norm1.weight"};
 #define HAS(list, name) is_one_of(name, list, ITH_COUNT(list))
 
 /* Lowers *in_level to the number of parts in the decoder's first level, whose last part is an upsampling layer. */
@@ -73,6 +73,8 @@ ith_contents ith_recognise(const ith_store *raw)
         found.dit |= HAS(dit_names, name);
         found.vae |= HAS(vae_names, vae);
         found.text |= HAS(text_names, text);
+        found.vision |= HAS(vision_names, tensor->name);
+        found.needs_vision |= HAS(image_names, name);
         found.lora |= strstr(name, ".lora_") || strstr(name, ".diff_b");
         note_refusal(name, &refusal);
         note_level(vae, &found.in_level);

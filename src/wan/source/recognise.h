@@ -5,8 +5,11 @@
 
 #include "../../files/store.h"
 
+#define ITH_KINDS_BUILT "T2V, I2V and FLF2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2"
+
 typedef struct ith_contents {
-    bool dit, text, vae;
+    bool dit, text, vae, vision;
+    bool needs_vision;   /* a transformer that attends to the rows of an image encoder */
     bool lora;           /* low-rank additions to a transformer instead of a transformer */
     int64_t in_level;    /* the number of parts in a level of the autoencoder, for ith_vae_name */
     const char *refusal; /* a kind of model that is not built: "a VACE model"; NULL: none */

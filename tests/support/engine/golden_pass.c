@@ -49,7 +49,7 @@ void golden_pass_open_with(golden_pass *p, const char *golden, const char *model
     check(context, open_dit_with(context, model, lora, number_kind(kind), ITH_LINEAR_KEEP_NONE, streamed, &p->dit));
     const ith_tensor *latents = find_tensor(p->file, "latents"), *out = find_tensor(p->file, "out");
     const ith_tensor *time = find_tensor(p->file, "timestep");
-    p->shape = (ith_dit_shape){PASS_BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0};
+    p->shape = (ith_dit_shape){PASS_BATCH, latents->shape[2], latents->shape[3], latents->shape[4], 0, 0, 0};
     p->tokens = ith_dit_token_count(p->shape.frames, p->shape.height, p->shape.width);
     p->shape.known = ith_tensor_file_find(p->file, "first") ? p->tokens / p->shape.frames : 0;
     p->in = latents->shape[1] * ITH_DIT_PATCH, p->out = out->shape[1] * ITH_DIT_PATCH;
@@ -58,6 +58,10 @@ void golden_pass_open_with(golden_pass *p, const char *golden, const char *model
         p->t[b] = time->dtype == ITH_F32 ? ((const float *)time->data)[b] : (float)((const int64_t *)time->data)[b];
     golden_pass_prompts(p, rows, counts);
     check(context, ith_dit_text_create(context, p->dit, PASS_BATCH, rows, counts, &p->text));
+    const ith_tensor *images = ith_tensor_file_find(p->file, "image_embeds");
+    p->shape.image_rows = images ? images->shape[0] : 0;
+    if (images)
+        check(context, ith_dit_image_create(context, p->dit, images->data, images->shape[0], &p->image));
     p->result = calloc((size_t)golden_pass_numbers(p), sizeof *p->result);
     assert_non_null(p->result);
 }
@@ -85,6 +89,7 @@ void golden_pass_open_odd(golden_pass *p, const char *model, int kind)
 void golden_pass_close(golden_pass *p)
 {
     ith_dit_text_free(context, &p->text);
+    ith_dit_image_free(context, &p->image);
     ith_dit_free(context, &p->dit);
     ith_tensor_file_close(&p->file);
     free(p->result);
@@ -135,6 +140,7 @@ ith_status golden_pass_run(ith_context *own, ith_comm *comm, void *user)
     ith_status status = ith_dit_workspace_create(own, p->dit, p->text, &p->shape, &p->options, comm, &run);
     if (status)
         return status;
+    ith_dit_workspace_set_image(run, p->image);
     int64_t begin = 0, count = 0;
     ith_share(p->tokens, ith_comm_size(comm), ith_comm_rank(comm), &begin, &count);
     const int64_t known = p->shape.known - begin;
@@ -173,6 +179,7 @@ void golden_pass_check_branches(golden_pass *p, double tolerance)
     for (int b = 0; b < PASS_BATCH; b++)
         check(context, ith_dit_text_create(context, p->dit, 1, &rows[b], &counts[b], &texts[b]));
     check(context, ith_dit_workspace_create(context, p->dit, texts[0], &shape, NULL, NULL, &run));
+    ith_dit_workspace_set_image(run, p->image);
     float *tokens = malloc((size_t)(p->tokens * p->in) * sizeof *tokens);
     float *out = malloc((size_t)numbers * sizeof *out), *latents = malloc((size_t)numbers * sizeof *latents);
     for (int turn = 0; turn < 3; turn++) {

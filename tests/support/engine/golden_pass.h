@@ -12,12 +12,17 @@
 #define SMALL_DIT "golden/dit_small"
 #define NO_CROSS_NORM "golden/dit_no_cross_norm"
 
+/* A small transformer of Wan 2.1 that attends to the rows of an image encoder, and its golden file. */
+#define IMAGE_DIT "golden/i2v21/transformer"
+#define IMAGE_GOLDEN "golden/i2v21/dit.safetensors"
+
 enum { PASS_BATCH = 2 };
 
 typedef struct golden_pass {
     ith_tensor_file *file;
     ith_dit *dit;
     ith_dit_text *text;
+    ith_dit_image *image; /* of the rows "image_embeds" in the file; NULL: it has none */
     ith_dit_shape shape;
     int64_t tokens, in, out; /* S; numbers of a token's latents before and after the pass */
     float t[PASS_BATCH];

@@ -48,15 +48,34 @@ static void add_raw(json_t *header, const char *name, const char *type, int64_t 
     *end += bytes;
 }
 
+/* Adds a matrix or a vector of q, k and v as three tensors, as transformers has them. */
+static void add_three(json_t *header, const sparse_weights *w, const char *joint, json_t *shape, int64_t *end)
+{
+    const char *at = strstr(joint, "qkv_proj");
+    json_t *third = json_deep_copy(shape);
+    json_array_set_new(third, 0, json_integer(json_integer_value(json_array_get(shape, 0)) / 3));
+    for (const char *part = "qkv"; *part; part++) {
+        char name[300];
+        snprintf(name, sizeof name, "%.*s%c%s", (int)(at - joint), joint, *part, at + strlen("qkv"));
+        add_raw(header, name, w->type, elements(third) * 2, third, end);
+    }
+    json_decref(third);
+}
+
 /* Adds a tensor of the model to a header. */
 static void add(json_t *header, const sparse_weights *w, const char *name, json_t *shape, int64_t *end)
 {
     char space[ITH_STORE_NAME_BYTES], prefixed[300];
     static const int64_t in_level = 4;
     if (w->form == SPARSE_DIFFUSERS)
-        name = !strncmp(w->model, "vae", 3) ? ith_vae_name(&in_level, name, space)
-               : !strcmp(w->model, "umt5")  ? ith_text_name(NULL, name, space)
-                                            : ith_dit_name(NULL, name, space);
+        name = !strncmp(w->model, "vae", 3)  ? ith_vae_name(&in_level, name, space)
+               : !strcmp(w->model, "umt5")   ? ith_text_name(NULL, name, space)
+               : !strcmp(w->model, "vision") ? ith_vision_name(NULL, name, space)
+                                             : ith_dit_name(NULL, name, space);
+    if (w->form == SPARSE_DIFFUSERS && strstr(name, "qkv_proj")) {
+        add_three(header, w, name, shape, end);
+        return;
+    }
     snprintf(prefixed, sizeof prefixed, "%s%s", w->form == SPARSE_PREFIXED ? "model.diffusion_model." : "", name);
     add_raw(header, prefixed, w->type, elements(shape) * (strcmp(w->type, "F32") ? 2 : 4), shape, end);
 }
@@ -96,10 +115,12 @@ static void write_shard(const sparse_weights *w, const json_t *published, const 
     int number = 0;
     json_object_foreach(json_object_get(published, w->model), name, shape)
     {
-        const bool repeated = !strncmp(name, "blocks.0.", 9);
+        const char *head = strcmp(w->model, "vision") ? "blocks." : "visual.transformer.";
+        const size_t number_at = strlen(head);
+        const bool repeated = !strncmp(name, head, number_at) && !strncmp(name + number_at, "0.", 2);
         for (int layer = 0; layer < (repeated ? w->layers : 1); layer++) {
             char copy[200];
-            snprintf(copy, sizeof copy, "blocks.%d.%s", layer, repeated ? name + 9 : "");
+            snprintf(copy, sizeof copy, "%s%d.%s", head, layer, repeated ? name + number_at + 2 : "");
             if (number++ % w->shards != shard)
                 continue;
             if (w->scaled && repeated && json_array_size(shape) == 2)

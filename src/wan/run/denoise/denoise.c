@@ -13,6 +13,7 @@
 #include "../../../base/callback.h"
 #include "../../../base/clock.h"
 #include "../../../base/context.h"
+#include "../../../base/count.h"
 #include "../../../base/observer.h"
 #include "../../../base/trace.h"
 #include "../../dit/dit_shards.h"
@@ -124,7 +125,8 @@ static ith_status share_out(ith_rank *rank, void *user)
                                  &shared->shards);
 }
 
-/* Opens the weights of an expert, and makes the prompts' keys and values for its cross-attention. */
+/* Opens the weights of an expert, and makes the keys and values of the prompts and of the images for its
+ * cross-attention. */
 static ith_status open_expert(ith_rank *rank, void *user)
 {
     const ith_denoiser *w = user;
@@ -146,27 +148,33 @@ static ith_status open_expert(ith_rank *rank, void *user)
     ith_observer_set_activity(context, "making the prompts' keys");
     start = ith_clock_seconds(), traced = ith_trace_begin(context);
     const float *const *text = (const float *const *)shared->text;
+    const bool receives = rank->team.lends && rank->rank; /* rank 0 makes the keys, and sends them (share_keys) */
     int branches = w->guidance > 1 ? 2 : 1, together = w->shape.batch == branches ? branches : 1;
     for (int branch = 0; branch < branches && !status; branch += together)
-        status =
-            ith_dit_text_create(context, shared->dit, together, rank->team.lends && rank->rank ? NULL : &text[branch],
-                                &shared->text_count[branch], &shared->keys[branch]);
+        status = ith_dit_text_create(context, shared->dit, together, receives ? NULL : &text[branch],
+                                     &shared->text_count[branch], &shared->keys[branch]);
+    if (!status && w->shape.image_rows)
+        status = ith_dit_image_create(context, shared->dit, receives ? NULL : shared->image_rows, w->shape.image_rows,
+                                      &shared->images);
     ith_trace_end(context, traced, "text keys", "compute");
     rank->report.text_seconds += ith_clock_seconds() - start;
     return status;
 }
 
-/* Sends the prompts' keys and values, which rank 0 has made, to the leaders of all pipelines. */
+/* Sends the keys and values of the prompts and of the images, which rank 0 has made, to the leaders of all
+ * pipelines. */
 static ith_status share_keys(ith_rank *rank, void *user)
 {
     (void)user;
+    const ith_shared *shared = &rank->pipeline->shared;
+    int64_t bytes[3];
+    void *const keys[] = {ith_dit_text_data(shared->dit, shared->keys[0], &bytes[0]),
+                          ith_dit_text_data(shared->dit, shared->keys[1], &bytes[1]),
+                          ith_dit_image_data(shared->dit, shared->images, &bytes[2])};
     ith_status status = ITH_OK;
-    for (int branch = 0; branch < 2 && !status; branch++) {
-        int64_t bytes = 0;
-        void *keys = ith_dit_text_data(rank->pipeline->shared.dit, rank->pipeline->shared.keys[branch], &bytes);
-        if (keys)
-            status = ith_comm_broadcast(rank->leaders, keys, bytes, 0);
-    }
+    for (int i = 0; i < ITH_COUNT(keys) && !status; i++)
+        if (keys[i])
+            status = ith_comm_broadcast(rank->leaders, keys[i], bytes[i], 0);
     return status;
 }
 
@@ -181,6 +189,7 @@ static ith_status make_workspace(ith_denoiser *w)
                                                  w->sequence, &w->workspace);
     if (status)
         return status;
+    ith_dit_workspace_set_image(w->workspace, shared->images);
     ith_dit_workspace_set_shards(w->workspace, shared->shards, w->comm, !rank->position);
     rank->report.plan_seconds += ith_clock_seconds() - start;
     ith_plan_print(ith_dit_workspace_plan(w->workspace), rank->report.plan, sizeof rank->report.plan);

@@ -48,7 +48,8 @@ ith_dit_shape ith_denoise_shape(const ith_model *model, const ith_generate_optio
                            .height = size->height,
                            .width = size->width,
                            .longest_text = ith_max64(counts[0], counts[1]),
-                           .known = ith_condition_known(model, options, size)};
+                           .known = ith_condition_known(model, options, size),
+                           .image_rows = ith_condition_image_rows(model, options)};
 }
 
 ith_linear_keep ith_denoise_keep(const ith_model *model, const ith_generate_options *options, int expert,

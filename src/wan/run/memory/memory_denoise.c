@@ -104,8 +104,8 @@ ith_status ith_predict_expert_on_device(const ith_predicted_run *run, const ith_
     return status;
 }
 
-/* The memory of the prompts' keys and values, and of the buffers in which they are made. */
-static void text_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t *keys, int64_t *making)
+/* The memory of the keys and values of the prompts and of the images, and of the buffers in which they are made. */
+static void key_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t *keys, int64_t *making)
 {
     const ith_dit_shape *shape = &run->shape;
     const int64_t branches = run->counts[1] ? 2 : 1;
@@ -117,9 +117,13 @@ static void text_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t
         *keys += held;
         *making = ith_max64(*making, most);
     }
+    int64_t images, most;
+    ith_dit_image_bytes(dit, shape->image_rows, &images, &most);
+    *keys += images;
+    *making = ith_max64(*making, most);
 }
 
-/* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the prompts' keys and values, layers that are
+/* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the keys and values, layers that are
  * streamed to a device, and the larger of two: the buffers in which the keys are made, and the workspaces of the ranks.
  */
 static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t *bytes)
@@ -132,7 +136,7 @@ static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t
     if (status)
         return status;
     int64_t keys, making, ranks = 0, shards = 0, axes = 0, streamed = 0, on_device = 0, list = 0;
-    text_bytes(run, dit, &keys, &making);
+    key_bytes(run, dit, &keys, &making);
     status = workspace_bytes(run, dit, &ranks);
     if (!status)
         status = axes_bytes(run, dit, &axes);

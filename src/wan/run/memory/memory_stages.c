@@ -2,10 +2,11 @@
 /* Predicts the peak memory of a run: the memory that lasts for the whole run, and the largest of its stages. Each stage
  * frees its memory at its end.
  *
- *   whole run  the latents, the encoded prompts, the conditions from images, the contents of the dump file, the
- *              communicators and records of the ranks, and the lists of the tensors in the weight files; a stage that
- *              opens a component makes its list once more
+ *   whole run  the latents, the encoded prompts, the conditions and rows from images, the contents of the dump file,
+ *              the communicators and records of the ranks, and the lists of the tensors in the weight files; a stage
+ *              that opens a component makes its list once more
  *   text       the text encoder's vectors and workspace
+ *   rows       in the process of rank 0: the image encoder, if the model has one
  *   image      in the process of rank 0: the scaled images or the test picture of previews, and the autoencoder's
  *              filters and encoder
  *   denoise    one expert's vectors, the prompts' keys and values, and every rank's workspace, sub-groups and share of
@@ -24,6 +25,7 @@
 #include "../condition_size.h"
 #include "../decode.h"
 #include "../denoise/denoise_choice.h"
+#include "../image_rows.h"
 #include "../preview.h"
 #include "../prompts.h"
 #include "group_bytes.h"
@@ -77,7 +79,8 @@ static int64_t kept_bytes(const ith_predicted_run *run, int64_t lists)
     bytes += ith_tokenizer_bytes() + (run->counts[0] + run->counts[1]) * run->model->text.dim * (int64_t)sizeof(float);
     if (options->dump_file && ith_team_has_first(team))
         bytes += latents * (options->steps + 2) + options->height * options->width * 3 * options->frames;
-    return bytes + ith_latent_count(&condition) * (int64_t)sizeof(float);
+    const int64_t rows = ith_condition_image_rows(run->model, options) * run->model->vision.dim;
+    return bytes + (ith_latent_count(&condition) + rows) * (int64_t)sizeof(float);
 }
 
 /* The peak memory of encoding the prompts. */
@@ -127,11 +130,13 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
 {
     const bool denoises = !run->options->from_latents;
     struct ith_device_use *device = ith_context_device_use(run->context);
-    int64_t text = 0, encode = 0, denoise = 0, decode = 0, vae = 0, lists = 0;
+    int64_t text = 0, rows = 0, encode = 0, denoise = 0, decode = 0, vae = 0, lists = 0;
     ith_status status = decode_bytes(run, &decode);
     ith_context_set_device_use(run->context, NULL); /* only the transformer and the decoder compute on a device */
     if (!status && denoises && ith_team_has_first(run->team))
         status = encode_bytes(run, &encode);
+    if (!status && denoises && ith_team_has_first(run->team))
+        status = ith_image_rows_bytes(run->context, run->model, run->options, run->types.products, &rows);
     if (!status && denoises && encodes && !run->team->lent)
         status = text_bytes(run, &text);
     ith_context_set_device_use(run->context, device);
@@ -141,7 +146,8 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
         status = ith_model_list_bytes(run->context, run->model, ITH_PART_VAE, &vae);
     if (!status)
         status = list_bytes(run, &lists);
-    *bytes = kept_bytes(run, lists) + ith_max64(ith_max64(text, denoise), vae + ith_max64(encode, decode));
+    *bytes =
+        kept_bytes(run, lists) + ith_max64(ith_max64(ith_max64(text, rows), denoise), vae + ith_max64(encode, decode));
     return status;
 }
 
