@@ -12,7 +12,7 @@ unset ITHACA_CPU
 # on_processor NAME SETS
 on_processor() {
     local emulated="qemu-x86_64 -cpu $1 $ithaca" machine
-    expect 0 "" $emulated info --json
+    expect 0 "" $emulated info --model "$model" --json # without a model it would measure all kernels
     python3 - out "$2" <<'END_OF_PYTHON' || fail "$1: other instruction sets"
 import json, sys
 info = json.load(open(sys.argv[1]))
