@@ -195,13 +195,13 @@ static ith_status find_image_use(ith_context *context, const ith_model *model, c
 static ith_status check_vision(ith_context *context, const ith_model *model, int expert)
 {
     const ith_dit_config *dit = &model->dit[expert];
-    const int64_t both = 2 * ith_vision_tokens(&model->vision);
     const char *encoder = ith_source_path(&model->sources, ITH_PART_VISION);
     if (dit->image_dim != model->dit[0].image_dim || dit->image_rows != model->dit[0].image_rows)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: transformer and transformer_2 take different rows of images",
                         model->folder);
-    if (!dit->image_dim)
+    if (!dit->image_dim) /* and no image encoder, whose sizes are 0 */
         return ITH_OK;
+    const int64_t both = 2 * ith_vision_tokens(&model->vision);
     if (model->info.image_use != ITH_IMAGE_NEEDED)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: a model with an image encoder and %lld channels in is not built: models from images are",
