@@ -16,7 +16,7 @@
 static int64_t root_of(int64_t x)
 {
     int64_t root = (int64_t)sqrt((double)x);
-    return root && root > x / root ? root - 1 : root; /* root * root could overflow */
+    return root * root > x ? root - 1 : root;
 }
 
 static ith_status read_shapes(ith_context *context, const ith_store *store, ith_vision_config *out)
