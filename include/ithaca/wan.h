@@ -291,7 +291,7 @@ typedef struct ith_generate_report {
     double compression_error; /* ith_plan_counters.compression_error of self-attention; the larger of two experts' */
     int64_t steps_resumed;    /* of steps_done, the steps that options.resume_file already had */
     int64_t saved_step;       /* steps done in the run that options.checkpoint_file holds; -1: this run wrote no file */
-    double image_seconds;     /* scaling and encoding of the images, with the opening of the encoder; on rank 0 */
+    double image_seconds;     /* scaling and encoding of the images, with the opening of the autoencoder; on rank 0 */
     /* Predicted memory of this process on the device of its context, 0 without one; set on the lowest of its ranks */
     int64_t predicted_device_bytes;
     int64_t streamed_layers; /* of an expert: layers for which the device has no room (device_memory); set there too */

@@ -64,6 +64,9 @@ const ith_tensor *ith_store_at(const ith_store *store, int64_t index);
 /* Size `dim` in the shape of a tensor; 0 if there is no such tensor, or it has fewer dimensions. This does not take the
  * tensor. */
 int64_t ith_store_size(const ith_store *store, const char *name, int dim);
+/* The number of rows of a table [rows, width] or [1, rows, width], which most GGUF files have as [rows, width]. 0 if
+ * there is no such tensor, or it has another shape. This does not take the tensor. */
+int64_t ith_store_rows(const ith_store *store, const char *name);
 /* The number of tensors before + 0 + after, before + 1 + after, ... up to the first that is missing; at most `most`.
  * This does not take the tensors. */
 int64_t ith_store_count(const ith_store *store, const char *before, const char *after, int64_t most);

@@ -130,6 +130,13 @@ int64_t ith_store_size(const ith_store *store, const char *name, int dim)
     return entry && dim < entry->tensor.dims ? entry->tensor.shape[dim] : 0;
 }
 
+int64_t ith_store_rows(const ith_store *store, const char *name)
+{
+    const ith_store_entry *entry = ith_store_find(store, name);
+    const int dims = entry ? entry->tensor.dims : 0;
+    return dims == 2 || (dims == 3 && entry->tensor.shape[0] == 1) ? entry->tensor.shape[dims - 2] : 0;
+}
+
 int64_t ith_store_count(const ith_store *store, const char *before, const char *after, int64_t most)
 {
     char name[ITH_STORE_NAME_BYTES];

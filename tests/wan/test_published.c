@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -97,7 +98,7 @@ typedef struct repository {
     text_file texts[8];
     sparse_weights files[6];
     /* files that the caller names in the folder; NULL: the folder is searched */
-    const char *dit, *dit_high, *dit_low, *vae, *text_encoder;
+    const char *dit, *dit_high, *dit_low, *vae, *text_encoder, *image_encoder;
 } repository;
 
 #define TEXT_F32                                                                                                       \
@@ -327,6 +328,10 @@ static const repository repositories[] = {
      .kind = "Wan2.1-I2V-14B-480P",
      .files = {GGUF_DIT("wan2.1-i2v-14b-480p-Q8_0", "I2V-2.1", 40, "q8_0", NULL), GGUF_TEXT, COMFY_VAE,
                VISION("split_files/clip_vision/clip_vision_h", SPARSE_DIFFUSERS)}},
+    {.name = "city96/Wan2.1-FLF2V-14B-720P-gguf",
+     .kind = "Wan2.1-FLF2V-14B-720P",
+     .files = {GGUF_DIT("wan2.1-flf2v-14b-720p-Q4_K_M", "FLF2V-2.1", 40, "q4_k", NULL), GGUF_TEXT, COMFY_VAE,
+               VISION("split_files/clip_vision/clip_vision_h", SPARSE_DIFFUSERS)}},
     {.name = "Comfy-Org/Wan_2.1_ComfyUI_repackaged, I2V without CLIP",
      .refusal = "image_encoder",
      .files = {COMFY_DIT("wan2.1_i2v_720p_14B_fp16", "I2V-2.1", 40), COMFY_TEXT, COMFY_VAE}},
@@ -503,12 +508,13 @@ static const char *in(const char *name, char space[512])
 
 static ith_status open_all(const repository *r, ith_pipeline **out)
 {
-    char names[5][512];
+    char names[6][512];
     ith_model_files files = ITH_MODEL_FILES_INIT;
     files.folder = r->dit || r->dit_high ? NULL : folder;
     files.dit = in(r->dit, names[0]);
     files.dit_high = in(r->dit_high, names[1]), files.dit_low = in(r->dit_low, names[2]);
     files.vae = in(r->vae, names[3]), files.text_encoder = in(r->text_encoder, names[4]);
+    files.image_encoder = in(r->image_encoder, names[5]);
     files.tokenizer = "../models/shapes/tokenizer";
     ith_status status = ith_pipeline_open_files(context, &files, out);
     return status ? status : ith_pipeline_check(*out);
@@ -568,12 +574,15 @@ static void sizes_beyond_limits_are_refused(void **state)
         {"umt5", "blocks.0.pos_embedding.embedding.weight", 0, 600, "buckets"}, /* whose other dimension stays */
         {"vae_2.1", "decoder.head.0.gamma", 0, INT64_C(1) << 62, "decoder's first width"},
         {"vae_2.1", "encoder.conv1.weight", 0, INT64_C(1) << 62, "encoder's first width"},
+        {"vision", "visual.pos_embedding", 1, INT64_MAX, "do not make an image encoder"},
+        {"vision", "visual.transformer.0.mlp.0.weight", 0, INT64_C(1) << 62, "feed-forward network"},
     };
-    repository r = {.name = "sizes beyond limits",
-                    .files = {ORIGINAL_FILE("dit", "1.3B", 2, 1, NULL), COMFY_TEXT, COMFY_VAE},
-                    .dit = "dit.safetensors",
-                    .vae = "split_files/vae/wan_2.1_vae.safetensors",
-                    .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"};
+    repository r = {
+        .name = "sizes beyond limits",
+        .files = {ORIGINAL_FILE("dit", "1.3B", 2, 1, NULL), COMFY_TEXT, COMFY_VAE, VISION("clip", SPARSE_ORIGINAL)},
+        .dit = "dit.safetensors",
+        .vae = "split_files/vae/wan_2.1_vae.safetensors",
+        .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         published = json_load_file("golden/published.json", 0, NULL);
         json_t *shape = json_object_get(json_object_get(published, cases[i].model), cases[i].tensor);
@@ -581,12 +590,34 @@ static void sizes_beyond_limits_are_refused(void **state)
         for (int d = 0; d < (int)json_array_size(shape) && cases[i].size != 600; d++)
             json_array_set_new(shape, (size_t)d, json_integer(0));
         json_array_set_new(shape, (size_t)cases[i].dim, json_integer(cases[i].size));
+        const bool has_vision = !strcmp(cases[i].model, "vision");
+        r.files[0].model = has_vision ? "I2V-2.1" : "1.3B";
+        r.image_encoder = has_vision ? "clip.safetensors" : NULL;
         r.refusal = cases[i].word;
         check_repository(&r);
         json_decref(published);
         folder_tear_down(state);
         folder_set_up(state);
     }
+}
+
+/* The cache of Hugging Face has links with the names of the files, to files without them. */
+static void a_link_has_the_word_of_a_model(void **state)
+{
+    static const char link[] = "wan2.1_i2v_720p_14B_fp16.safetensors";
+    const repository r = {.name = "a link",
+                          .kind = "Wan2.1-I2V-14B-720P",
+                          .files = {ORIGINAL_FILE("blobs/0a1b2c", "I2V-2.1", 40, 1, NULL), COMFY_TEXT, COMFY_VAE,
+                                    VISION("clip", SPARSE_DIFFUSERS)},
+                          .dit = link,
+                          .vae = "split_files/vae/wan_2.1_vae.safetensors",
+                          .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors",
+                          .image_encoder = "clip.safetensors"};
+    (void)state;
+    published = json_load_file("golden/published.json", 0, NULL);
+    assert_int_equal(symlink("blobs/0a1b2c.safetensors", temporary_path(folder, link)), 0);
+    check_repository(&r);
+    json_decref(published);
 }
 
 /* An eps out of range is refused in a config.json of the original code, too. */
@@ -615,6 +646,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sizes_beyond_limits_are_refused, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_link_has_the_word_of_a_model, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(eps_of_the_original_code_is_checked, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(published_repositories_are_recognised, folder_set_up, folder_tear_down),
     };

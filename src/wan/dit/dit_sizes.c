@@ -49,7 +49,7 @@ static ith_status read_shapes(ith_context *context, const ith_store *store, ith_
     out->raw_cross = !ith_store_has(store, "blocks.0.norm2.weight");
     out->image_dim = ith_store_size(store, "condition_embedder.image_embedder.norm1.weight", 0);
     if (out->image_dim)
-        out->image_rows = ith_store_size(store, "condition_embedder.image_embedder.pos_embed", 1);
+        out->image_rows = ith_store_rows(store, "condition_embedder.image_embedder.pos_embed");
     return status;
 }
 

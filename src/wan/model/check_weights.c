@@ -108,9 +108,9 @@ int64_t ith_model_file_bytes(const ith_model *model)
     return bytes;
 }
 
-#define PROCESSOR "image_processor/preprocessor_config.json"
-
 /* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
+
+#define PROCESSOR "image_processor/preprocessor_config.json"
 
 /* Reads up to `room` bytes, fewer only at the end of the file. Returns their number; -1 with the reason in errno. */
 static int64_t read_piece(int file, char *piece, int64_t room)

@@ -32,7 +32,8 @@ static const char official_negative[] =
                  "杂乱的背景，三条腿，背景人很多，倒着走";
 
 /* The settings of the reference implementation for a published model, which is identified by its sizes, its use of
- * images, and if other models have the same, by a word in the name of its folder or file. */
+ * images, and if other models have the same, by a word in the name of its folder or file, or of the file to which a
+ * link leads. */
 typedef struct official_model {
     const char *kind;
     int64_t dim, layers;
@@ -76,11 +77,12 @@ static bool has_official_sizes(const ith_model *model, const official_model *off
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
-    char whole[PATH_MAX];
-    const char *given = ith_source_path(&model->sources, ITH_PART_DIT), *path = realpath(given, whole);
-    path = path ? path : given; /* a lent file has no path here */
+    char space[PATH_MAX];
+    const char *given = ith_source_path(&model->sources, ITH_PART_DIT);
+    const char *whole = realpath(given, space); /* NULL for a lent file, which has no path here */
     for (int i = 0; i < ITH_COUNT(officials); i++)
-        if (has_official_sizes(model, &officials[i]) && ith_has_part(path, officials[i].word))
+        if (has_official_sizes(model, &officials[i]) &&
+            (ith_has_part(given, officials[i].word) || (whole && ith_has_part(whole, officials[i].word))))
             return &officials[i];
     return NULL;
 }
@@ -197,8 +199,9 @@ static ith_status check_vision(ith_context *context, const ith_model *model, int
     if (dit->image_dim != model->dit[0].image_dim || dit->image_rows != model->dit[0].image_rows)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: transformer and transformer_2 take different rows of images",
                         model->folder);
-    if (!dit->image_dim)
+    if (!dit->image_dim) /* and no image encoder, whose sizes are 0 */
         return ITH_OK;
+    const int64_t both = 2 * ith_vision_tokens(&model->vision);
     if (model->info.image_use != ITH_IMAGE_NEEDED)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: a model with an image encoder and %lld channels in is not built: models from images are",

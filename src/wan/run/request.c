@@ -211,6 +211,8 @@ static ith_status check_images(ith_context *context, const ith_model *model, con
         fault = "it makes videos from an image, and an image is needed";
     else if (least == 2 && !options->last_image)
         fault = "it makes videos between a first and a last image, and the last image is needed";
+    else if (least == 2 && options->frames == 1)
+        fault = "it makes videos between a first and a last image, and needs more than one frame";
     else if (options->last_image && options->frames == 1)
         fault = "a video of one frame has no last frame beside the first: leave the last image out";
     else if (options->area && use == ITH_IMAGE_UNUSED)

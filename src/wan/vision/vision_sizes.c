@@ -12,14 +12,6 @@
 #define MODEL "vision_model."
 #define LAYERS MODEL "encoder.layers."
 
-/* The number of rows in the table of positions, which the original code's files have as [1, rows, dim]. */
-static int64_t position_rows(const ith_store *store)
-{
-    static const char table[] = MODEL "embeddings.position_embedding.weight";
-    const bool is_original = ith_store_size(store, table, 2);
-    return ith_store_size(store, table, is_original ? 1 : 0);
-}
-
 /* Returns the largest integer whose square is at most x. */
 static int64_t root_of(int64_t x)
 {
@@ -30,8 +22,9 @@ static int64_t root_of(int64_t x)
 static ith_status read_shapes(ith_context *context, const ith_store *store, ith_vision_config *out)
 {
     static const char filters[] = MODEL "embeddings.patch_embedding.weight";
+    static const char positions[] = MODEL "embeddings.position_embedding.weight";
     const char *path = ith_store_path(store);
-    const int64_t patches = position_rows(store) - 1, grid = root_of(ith_max64(patches, 0));
+    const int64_t patches = ith_store_rows(store, positions) - 1, grid = root_of(ith_max64(patches, 0));
     *out = (ith_vision_config){.patch = ith_store_size(store, filters, 2),
                                .dim = ith_store_size(store, filters, 0),
                                .ffn_dim = ith_store_size(store, LAYERS "0.mlp.fc1.weight", 0),

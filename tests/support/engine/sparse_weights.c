@@ -203,6 +203,8 @@ static void write_gguf(const sparse_weights *w, const json_t *published, const c
             }
             t->dtype = gguf_type(w, copy, t->dims);
             t->bytes = elements(shape) / ith_dtype_run(t->dtype) * ith_dtype_bytes(t->dtype);
+            for (; t->dims > 1 && t->shape[0] == 1; t->dims--) /* ggml writes no sizes of 1 at the beginning */
+                memmove(t->shape, t->shape + 1, (size_t)(t->dims - 1) * sizeof *t->shape);
         }
     }
     if (w->extra) {
