@@ -18,14 +18,6 @@
 #define MOST_STEPS 10000
 #define MOST_SIDE 65536 /* largest height and width of an image */
 
-/* The pixels of a frame, as far as they are known before an image gives its shape. */
-static int64_t asked_pixels(const ith_model_info *info, const ith_generate_options *options)
-{
-    if (options->height > 0 && options->width > 0 && options->height <= MOST_SIDE && options->width <= MOST_SIDE)
-        return options->height * options->width;
-    return options->area > 0 ? options->area : info->height * info->width;
-}
-
 static void put_defaults(const ith_model *model, ith_generate_options *options)
 {
     if (options->from_latents)
@@ -38,7 +30,7 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
     if (!options->steps)
         options->steps = info->steps;
     if (options->shift == 0)
-        options->shift = ith_model_shift(model, asked_pixels(info, options));
+        options->shift = info->shift;
     if (isnan(options->guidance[0]))
         options->guidance[0] = info->guidance[0];
     if (isnan(options->guidance[1]))
@@ -364,6 +356,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = ith_saved_run_take(context, *saved, options, &parts->attention);
     if (status)
         return status;
+    const bool has_shift = options->shift != 0;
     put_defaults(pipeline->model, options);
     status = check_words(context, options);
     if (!status)
@@ -378,6 +371,8 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = check_size(context, pipeline->model, options);
     if (!status)
         put_size(&pipeline->model->info, options);
+    if (!status && !has_shift && !options->from_latents)
+        options->shift = ith_model_shift(pipeline->model, options->height * options->width);
     if (!status && !options->from_latents)
         status = check_size(context, pipeline->model, options);
     else if (!status && sized)
