@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -97,7 +98,7 @@ typedef struct repository {
     text_file texts[8];
     sparse_weights files[6];
     /* files that the caller names in the folder; NULL: the folder is searched */
-    const char *dit, *dit_high, *dit_low, *vae, *text_encoder;
+    const char *dit, *dit_high, *dit_low, *vae, *text_encoder, *image_encoder;
 } repository;
 
 #define TEXT_F32                                                                                                       \
@@ -503,12 +504,13 @@ static const char *in(const char *name, char space[512])
 
 static ith_status open_all(const repository *r, ith_pipeline **out)
 {
-    char names[5][512];
+    char names[6][512];
     ith_model_files files = ITH_MODEL_FILES_INIT;
     files.folder = r->dit || r->dit_high ? NULL : folder;
     files.dit = in(r->dit, names[0]);
     files.dit_high = in(r->dit_high, names[1]), files.dit_low = in(r->dit_low, names[2]);
     files.vae = in(r->vae, names[3]), files.text_encoder = in(r->text_encoder, names[4]);
+    files.image_encoder = in(r->image_encoder, names[5]);
     files.tokenizer = "../models/shapes/tokenizer";
     ith_status status = ith_pipeline_open_files(context, &files, out);
     return status ? status : ith_pipeline_check(*out);
@@ -611,11 +613,31 @@ static void eps_of_the_original_code_is_checked(void **state)
     json_decref(published);
 }
 
+/* In the cache of the Hugging Face hub, a link has the name of a file, and the file itself has a hash. */
+static void the_name_of_a_link_counts(void **state)
+{
+    (void)state;
+    char link[512];
+    const repository r = {.name = "a link to a file",
+                          .kind = "Wan2.1-I2V-14B-720P",
+                          .files = {ORIGINAL_FILE("blobs/0a1b2c", "I2V-2.1", 40, 1, NULL), COMFY_TEXT, COMFY_VAE,
+                                    VISION("clip_vision_h", SPARSE_DIFFUSERS)},
+                          .dit = "wan2.1_i2v_720p_14B_fp16.safetensors",
+                          .vae = "split_files/vae/wan_2.1_vae.safetensors",
+                          .text_encoder = "split_files/text_encoders/umt5_xxl_fp16.safetensors",
+                          .image_encoder = "clip_vision_h.safetensors"};
+    published = json_load_file("golden/published.json", 0, NULL);
+    assert_int_equal(symlink("blobs/0a1b2c.safetensors", in(r.dit, link)), 0);
+    check_repository(&r);
+    json_decref(published);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sizes_beyond_limits_are_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(eps_of_the_original_code_is_checked, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(the_name_of_a_link_counts, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(published_repositories_are_recognised, folder_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests_name("published repositories", tests, NULL, NULL);
