@@ -76,7 +76,6 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     if (!status) {
         out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;
-        out->has_vision = ith_json_string_at(json, "image_encoder", 1);
         out->has_processor = ith_json_string_at(json, "image_processor", 1);
         const char *scheduler = ith_json_string_at(json, "scheduler", 1);
         out->solver = scheduler && strcmp(scheduler, ITH_UNIPC_CLASS) ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;

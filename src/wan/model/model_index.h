@@ -6,12 +6,12 @@
 #include "../sample/scheduler.h"
 
 typedef struct ith_model_index {
-    int experts;       /* number of DiTs: 1 or 2 */
-    double boundary;   /* boundary_ratio; 0 with one expert; NAN if the file has two experts and no boundary_ratio */
-    ith_solver solver; /* UniPC or Euler, as the class of the scheduler says */
-    bool has_vision, has_processor; /* there is an image_encoder, and an image_processor */
-    bool from_image;                /* the class is WanImageToVideoPipeline */
-    bool expands;                   /* expand_timesteps: the tokens of a first image have time step 0 (TI2V) */
+    int experts;        /* number of DiTs: 1 or 2 */
+    double boundary;    /* boundary_ratio; 0 with one expert; NAN if the file has two experts and no boundary_ratio */
+    ith_solver solver;  /* UniPC or Euler, as the class of the scheduler says */
+    bool has_processor; /* there is an image_processor */
+    bool from_image;    /* the class is WanImageToVideoPipeline */
+    bool expands;       /* expand_timesteps: the tokens of a first image have time step 0 (TI2V) */
 } ith_model_index;
 
 /* Reads folder/model_index.json. For an unknown pipeline or component, returns ITH_ERR_UNSUPPORTED with an error
