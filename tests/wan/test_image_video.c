@@ -254,6 +254,8 @@ static void models_with_an_image_encoder_take_their_number_of_images(void **stat
     options.last_image = &image;
     expect_refusal(one, &options, "FLF2V models take both");
     check(context, ith_pipeline_resolve(two, &options));
+    options.frames = 1;
+    expect_refusal(two, &options, "give the video more frames");
     ith_pipeline_close(&one);
     ith_pipeline_close(&two);
 }

@@ -212,7 +212,8 @@ static ith_status check_images(ith_context *context, const ith_model *model, con
     else if (least == 2 && !options->last_image)
         fault = "it makes videos between a first and a last image, and the last image is needed";
     else if (options->last_image && options->frames == 1)
-        fault = "a video of one frame has no last frame beside the first: leave the last image out";
+        fault = least == 2 ? "a video of one frame has no last frame beside the first: give the video more frames"
+                           : "a video of one frame has no last frame beside the first: leave the last image out";
     else if (options->area && use == ITH_IMAGE_UNUSED)
         fault = "it takes no image whose shape would need an area: give height and width";
     if (fault)
