@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Videos from images compared with diffusers, on any number of ranks: the golden runs of an I2V model, from a first
  * image and from a first and a last image; of an I2V and of a FLF2V model of Wan 2.1; and of a TI2V model, from an
- * image and from text. The conditions, the
- * latents after the last step and the frames are compared. Wrong images and options are refused. */
+ * image and from text. The conditions, the latents after the last step and the frames are compared. Wrong images and
+ * options are refused. */
 #include "support/compare.h"
 #include "support/engine/engine_ranks.h"
 #include "support/engine/find_tensor.h"

@@ -520,6 +520,26 @@ static ith_status open_all(const repository *r, ith_pipeline **out)
     return status ? status : ith_pipeline_check(*out);
 }
 
+/* generate.py of Wan 2.1 gives I2V a shift of 3 for 832 x 480 and 480 x 832, and of 5 otherwise. */
+static void check_shift_of_sizes(const repository *r, ith_pipeline *pipeline)
+{
+    static const uint8_t pixels[3 * 15 * 26] = {0};
+    const ith_image image = {sizeof image, pixels, 15, 26};
+    static const struct {
+        int64_t height, width;
+        double shift;
+    } sizes[] = {{480, 832, 3}, {832, 480, 3}, {720, 1280, 5}, {480, 0, 3}, {0, 1280, 5}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.image = &image;
+        options.height = sizes[i].height, options.width = sizes[i].width;
+        check(context, ith_pipeline_resolve(pipeline, &options));
+        if (options.shift != sizes[i].shift)
+            fail_msg("%s: shift %g for %lld x %lld", r->name, options.shift, (long long)options.width,
+                     (long long)options.height);
+    }
+}
+
 static void check_repository(const repository *r)
 {
     ith_pipeline *pipeline = NULL;
@@ -536,6 +556,8 @@ static void check_repository(const repository *r)
         if (strcmp(info.kind, r->kind) != 0)
             fail_msg("%s was taken for %s", r->name, info.kind);
         check_defaults(r, &info);
+        if (!strncmp(r->kind, "Wan2.1-I2V", strlen("Wan2.1-I2V")))
+            check_shift_of_sizes(r, pipeline);
     } else if (!status || !strstr(ith_context_error(context), r->refusal)) {
         fail_msg("%s: no '%s' in: %s", r->name, r->refusal, status ? ith_context_error(context) : "it is opened");
     }

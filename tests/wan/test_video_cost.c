@@ -203,6 +203,29 @@ static void encoding_is_that_by_hand(void **state)
          cost.text_seconds + cost.image_seconds + cost.denoise_seconds + cost.decode_seconds + cost.write_seconds);
 }
 
+/* The image encoder of Wan 2.1's I2V-14B makes 257 rows in 31 layers. The transformer makes keys of them in 40 layers,
+ * and 32760 tokens attend to these, in 50 steps of two branches. */
+static void an_image_encoder_is_that_by_hand(void **state)
+{
+    (void)state;
+    video_scene s;
+    video_scene_set(&s, true);
+    s.machine.host_units = 1;
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    check(context, ith_video_problem_named(context, "wan2.1-i2v-14b-480p", &p));
+    p.steps = p.guided_steps = 50, p.prompt_rows = p.negative_rows = 20;
+    const ith_video_cost with = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    p.vision_dim = 0;
+    const ith_video_cost without = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    const double layer = 4 * product(257, 1280, 1280) + 2 * product(257, 1280, 5120) + 4.0 * 257 * 257 * 1280;
+    const double encoder = product(256, 588, 1280) + 31 * layer;
+    const double keys = product(257, 1280, 1280) + product(257, 1280, 5120) + 40 * 2 * product(257, 5120, 5120);
+    near("image_seconds", with.image_seconds, without.image_seconds + 1e-9 * encoder);
+    near("text_seconds", with.text_seconds, without.text_seconds + 1e-9 * keys);
+    near("operations", with.operations - without.operations, encoder + keys + 50 * 2 * 40 * 4.0 * 32760 * 257 * 5120);
+    assert_true(with.memory_bytes > without.memory_bytes);
+}
+
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
 
 static void parts_add_up(void **state)
@@ -405,20 +428,23 @@ static void memory_of_images_is_that_of_the_pipeline(void **state)
     (void)state;
     static uint8_t pixels[64 * 96 * 3];
     const ith_image image = {sizeof image, pixels, 64, 96};
-    static const char *const models[] = {"golden/i2v/model", "golden/ti2v/model"};
+    static const struct {
+        const char *folder;
+        int images; /* the most that the model takes */
+    } models[] = {{"golden/i2v/model", 2}, {"golden/ti2v/model", 1}, {"golden/i2v21", 1}, {"golden/flf2v21", 2}};
     video_scene s;
-    for (int variant = 0; variant < 2 * 2 * 3; variant++) {
-        const int model = variant / 2 % 2;
+    for (int run = 0; run < 4 * 2 * 3; run++) {
+        const int model = run % 4, variant = run / 4;
         ith_pipeline *of = NULL;
         ith_generate_options o = video_scene_run();
-        check(context, ith_pipeline_open(context, models[model], &of));
+        check(context, ith_pipeline_open(context, models[model].folder, &of));
         video_scene_set(&s, variant % 2);
         s.machine.host_units = 2;
-        o.cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 4);
+        o.cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 2);
         o.boundary = NAN, o.height = 64, o.width = 96;
         o.precision = variant % 3 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16;
-        o.image = &image, o.last_image = model == 0 && variant % 3 ? &image : NULL;
-        compare_memory(of, &o, &s, variant % 2, variant);
+        o.image = &image, o.last_image = models[model].images == 2 && (model || variant % 3) ? &image : NULL;
+        compare_memory(of, &o, &s, variant % 2, run);
         ith_pipeline_close(&of);
     }
 }
@@ -546,6 +572,32 @@ static void wrong_sizes_are_refused(void **state)
     REFUSED(context, "must be even",
             ith_video_predict(context, &odd, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
     REFUSED(context, "strides", ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+}
+
+static void wrong_image_encoders_are_refused(void **state)
+{
+    (void)state;
+    static const wrong_field fields[] = {
+        WRONG(vision_dim, -1),    WRONG(vision_dim, INT64_MAX), WRONG(vision_layers, 1),  WRONG(vision_heads, 0),
+        WRONG(vision_ffn_dim, 0), WRONG(vision_image, 0),       WRONG(vision_patch, 225), WRONG(vision_list_bytes, -1)};
+    video_scene s;
+    video_scene_set(&s, true);
+    ith_video_cost cost = ITH_VIDEO_COST_INIT;
+    ith_video_problem right = ITH_VIDEO_PROBLEM_INIT;
+    check(context, ith_video_problem_named(context, "wan2.1-flf2v-14b-720p", &right));
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        ith_video_problem p = right;
+        memcpy((char *)&p + fields[i].offset, &fields[i].value, sizeof fields[i].value);
+        REFUSED(context, fields[i].word,
+                ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+    }
+    ith_video_problem p = right;
+    p.vision_heads = 3;
+    REFUSED(context, "cannot be divided into 3 heads",
+            ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+    p = right, p.image_use = ITH_IMAGE_OPTIONAL, p.images = 1;
+    REFUSED(context, "its model needs no image",
+            ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
@@ -719,6 +771,7 @@ int main(void)
         cmocka_unit_test(a_lora_adds_operations),
         cmocka_unit_test(decoding_is_that_by_hand),
         cmocka_unit_test(encoding_is_that_by_hand),
+        cmocka_unit_test(an_image_encoder_is_that_by_hand),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(shared_weights_are_sent_in_every_pass),
         cmocka_unit_test(a_slow_load_of_weights_counts),
@@ -731,6 +784,7 @@ int main(void)
         cmocka_unit_test(memory_of_images_is_that_of_the_pipeline),
         cmocka_unit_test(a_lora_of_a_checkpoint_counts),
         cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(wrong_image_encoders_are_refused),
         cmocka_unit_test(a_list_has_the_costs_of_its_plans),
         cmocka_unit_test(a_simulation_has_the_layers),
         cmocka_unit_test(a_simulation_with_too_many_threads),

@@ -74,15 +74,20 @@ static bool has_official_sizes(const ith_model *model, const official_model *off
            official->vision == vision_images(model);
 }
 
+/* Whether the path of the transformer has a word: as it is given, where a link may have the name of the file, or whole,
+ * which the path of a folder such as "." needs. A lent file has no whole path here. */
+static bool path_has(const ith_model *model, const char *word)
+{
+    char space[PATH_MAX];
+    const char *given = ith_source_path(&model->sources, ITH_PART_DIT), *whole = realpath(given, space);
+    return ith_has_part(given, word) || (whole && ith_has_part(whole, word));
+}
+
 /* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
-    char space[PATH_MAX];
-    const char *given = ith_source_path(&model->sources, ITH_PART_DIT);
-    const char *whole = realpath(given, space); /* NULL for a lent file, which has no path here */
     for (int i = 0; i < ITH_COUNT(officials); i++)
-        if (has_official_sizes(model, &officials[i]) &&
-            (ith_has_part(given, officials[i].word) || (whole && ith_has_part(whole, officials[i].word))))
+        if (has_official_sizes(model, &officials[i]) && path_has(model, officials[i].word))
             return &officials[i];
     return NULL;
 }
