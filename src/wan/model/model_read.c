@@ -214,7 +214,6 @@ static ith_status check_vision(ith_context *context, const ith_model *model, int
     if (dit->image_dim != model->vision.dim)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: image_dim is %lld, and the image encoder %s makes rows of %lld",
                         sizes_of(model, expert).text, (long long)dit->image_dim, encoder, (long long)model->vision.dim);
-    const int64_t both = 2 * ith_vision_tokens(&model->vision);
     if (dit->image_rows && dit->image_rows != both)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: pos_embed_seq_len is %lld, and the image encoder %s makes %lld rows of two images",
