@@ -516,6 +516,34 @@ static ith_status open_all(const repository *r, ith_pipeline **out)
     return status ? status : ith_pipeline_check(*out);
 }
 
+/* The shift that a video of this size has by default. Sizes of 0: they follow from the images and the area. */
+static double shift_of(ith_pipeline *pipeline, int64_t height, int64_t width, int64_t area)
+{
+    static const uint8_t pixel[3];
+    const ith_image image = {sizeof image, pixel, 1, 1};
+    ith_model_info info = ITH_MODEL_INFO_INIT;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    check(context, ith_pipeline_info(pipeline, &info));
+    options.prompt = "a", options.height = height, options.width = width, options.area = area;
+    options.image = &image, options.last_image = info.least_images == 2 ? &image : NULL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    return options.shift;
+}
+
+/* The reference code takes a shift of 3 for I2V of Wan 2.1 in 832 x 480 and 480 x 832, and 5 in larger sizes. The shift
+ * of FLF2V is the same in all sizes. */
+static void check_shifts(ith_pipeline *pipeline, const char *kind)
+{
+    const bool varies = !strncmp(kind, "Wan2.1-I2V", 10);
+    if (!varies && strncmp(kind, "Wan2.1-FLF2V", 12) != 0)
+        return;
+    assert_true(shift_of(pipeline, 480, 832, 0) == (varies ? 3 : 16));
+    assert_true(shift_of(pipeline, 832, 480, 0) == (varies ? 3 : 16));
+    assert_true(shift_of(pipeline, 720, 1280, 0) == (varies ? 5 : 16));
+    assert_true(shift_of(pipeline, 0, 0, 480 * 832) == (varies ? 3 : 16));
+    assert_true(shift_of(pipeline, 0, 0, 720 * 1280) == (varies ? 5 : 16));
+}
+
 static void check_repository(const repository *r)
 {
     ith_pipeline *pipeline = NULL;
@@ -532,6 +560,7 @@ static void check_repository(const repository *r)
         if (strcmp(info.kind, r->kind) != 0)
             fail_msg("%s was taken for %s", r->name, info.kind);
         check_defaults(r, &info);
+        check_shifts(pipeline, info.kind);
     } else if (!status || !strstr(ith_context_error(context), r->refusal)) {
         fail_msg("%s: no '%s' in: %s", r->name, r->refusal, status ? ith_context_error(context) : "it is opened");
     }
