@@ -86,6 +86,14 @@ jq -e '.model | .kind == "Wan2.1-FLF2V (custom size)" and .least_images == 2 and
     out >/dev/null || fail "info --json: $(cat out)"
 expect 0 "" "$ithaca" "${clip[@]}" --model "$golden/flf2v21" --dry-run
 
+# In a batch, the image encoder reads the images of each line.
+printf '{"prompt": "A red circle", "%s": "%s", "output": "%s.gif"}\n' image "$last" line_1 image "$first" line_2 >lines
+batch=(generate --model "$golden/i2v21" --frames 9 --steps 3 --height 48 --width 64 --threads 1 --precision f32 --quiet)
+expect 0 "" "$ithaca" "${batch[@]}" --prompts lines
+expect 0 "" "$ithaca" "${batch[@]}" --prompt "A red circle" --image "$first" --output alone.gif
+same alone.gif line_2.gif
+! cmp -s line_1.gif line_2.gif || fail "the lines of a batch have the same video"
+
 # Stretched and cut images differ.
 expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --output a.gif
 expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --fit stretch --output b.gif

@@ -111,7 +111,7 @@ done
 for file in $(git ls-files '*.cu' '*.cuh') $(git grep -lE '^ *# *include *[<"](cuda|cooperative_groups|nccl|cudnn|cublas)' -- '*.c' '*.h' '*.cc'); do
     case "$file" in src/kernels/cuda/* | src/comm/nccl/* | tests/nccl/*) ;; *) complain "$file: CUDA belongs under src/kernels/cuda and src/comm/nccl" ;; esac
 done
-for include in $(grep -d skip -hE '^ *# *include +"' $(git ls-files src include tests bench examples | grep -v '^src/kernels/cuda/') | grep -oE '"[^"]*\bcuda/[^"]*"'); do
+for include in $(grep -hE '^ *# *include +"' $(git ls-files src include tests bench examples | grep -E '\.(c|h|cc|cu|cuh|inc|in)$' | grep -v '^src/kernels/cuda/') | grep -oE '"[^"]*\bcuda/[^"]*"'); do
     complain "$include is included outside of src/kernels/cuda"
 done
 

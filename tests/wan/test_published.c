@@ -520,24 +520,34 @@ static ith_status open_all(const repository *r, ith_pipeline **out)
     return status ? status : ith_pipeline_check(*out);
 }
 
-/* generate.py of Wan 2.1 gives I2V a shift of 3 for 832 x 480 and 480 x 832, and of 5 otherwise. */
-static void check_shift_of_sizes(const repository *r, ith_pipeline *pipeline)
+/* The shift that a video of this size has by default. Sizes of 0: they follow from the images and the area. */
+static double shift_of(ith_pipeline *pipeline, int64_t height, int64_t width, int64_t area)
 {
-    static const uint8_t pixels[3 * 15 * 26] = {0};
-    const ith_image image = {sizeof image, pixels, 15, 26};
-    static const struct {
-        int64_t height, width;
-        double shift;
-    } sizes[] = {{480, 832, 3}, {832, 480, 3}, {720, 1280, 5}, {480, 0, 3}, {0, 1280, 5}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-        options.prompt = "a", options.image = &image;
-        options.height = sizes[i].height, options.width = sizes[i].width;
-        check(context, ith_pipeline_resolve(pipeline, &options));
-        if (options.shift != sizes[i].shift)
-            fail_msg("%s: shift %g for %lld x %lld", r->name, options.shift, (long long)options.width,
-                     (long long)options.height);
-    }
+    static const uint8_t pixel[3];
+    const ith_image image = {sizeof image, pixel, 1, 1};
+    ith_model_info info = ITH_MODEL_INFO_INIT;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    check(context, ith_pipeline_info(pipeline, &info));
+    options.prompt = "a", options.height = height, options.width = width, options.area = area;
+    options.image = &image, options.last_image = info.least_images == 2 ? &image : NULL;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    return options.shift;
+}
+
+/* The reference code takes a shift of 3 for I2V of Wan 2.1 in 832 x 480 and 480 x 832, and 5 in larger sizes. The shift
+ * of FLF2V is the same in all sizes. */
+static void check_shifts(ith_pipeline *pipeline, const char *kind)
+{
+    const bool varies = !strncmp(kind, "Wan2.1-I2V", 10);
+    if (!varies && strncmp(kind, "Wan2.1-FLF2V", 12) != 0)
+        return;
+    assert_true(shift_of(pipeline, 480, 832, 0) == (varies ? 3 : 16));
+    assert_true(shift_of(pipeline, 832, 480, 0) == (varies ? 3 : 16));
+    assert_true(shift_of(pipeline, 720, 1280, 0) == (varies ? 5 : 16));
+    assert_true(shift_of(pipeline, 0, 0, 480 * 832) == (varies ? 3 : 16));
+    assert_true(shift_of(pipeline, 0, 0, 720 * 1280) == (varies ? 5 : 16));
+    assert_true(shift_of(pipeline, 480, 0, 0) == (varies ? 3 : 16)); /* the picture is square */
+    assert_true(shift_of(pipeline, 0, 720, 0) == (varies ? 5 : 16));
 }
 
 static void check_repository(const repository *r)
@@ -556,8 +566,7 @@ static void check_repository(const repository *r)
         if (strcmp(info.kind, r->kind) != 0)
             fail_msg("%s was taken for %s", r->name, info.kind);
         check_defaults(r, &info);
-        if (!strncmp(r->kind, "Wan2.1-I2V", strlen("Wan2.1-I2V")))
-            check_shift_of_sizes(r, pipeline);
+        check_shifts(pipeline, info.kind);
     } else if (!status || !strstr(ith_context_error(context), r->refusal)) {
         fail_msg("%s: no '%s' in: %s", r->name, r->refusal, status ? ith_context_error(context) : "it is opened");
     }
