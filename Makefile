@@ -9,7 +9,7 @@ PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
 CTEST   := ctest --output-on-failure --no-tests=error -j4 # tests/CMakeLists.txt says how many places a test takes
 
-.PHONY: help dependencies build build-meanwhile demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
+.PHONY: help dependencies build demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -25,13 +25,8 @@ demo: build ## a video from the small model kept here
 	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --seed 6 --output $(DEMO)
 	@echo "The video is $(abspath $(DEMO))"
 
-# Tests under sanitizers often wait, so the build for the other tests uses the processor meanwhile, with low priority.
-check: dependencies ## build and run every test; the tests of the attention library under sanitizers first
-	@$(MAKE) --no-print-directory -j2 check-sanitized build-meanwhile
+check: build check-sanitized ## build and run every test; the tests of the attention library under sanitizers first
 	@set -o pipefail; (cd $(BUILD) && $(CTEST)) | tests/summary.sh $(BUILD)
-
-build-meanwhile:
-	@nice -n 19 $(MAKE) --no-print-directory build
 
 check-gpu: build ## the tests of the module for NVIDIA GPUs, on this machine's GPU
 	@cd $(BUILD) && $(CTEST) -L gpu
