@@ -40,6 +40,12 @@ typedef struct ith_weights {
  * ith_weights_linear or ith_weights_attach for each of them. */
 typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 
+/* The linear layers that keep a converted copy of their weights in a component that keeps all or none. */
+static inline ith_linear_keep ith_weights_keep(bool keeps_packed)
+{
+    return keeps_packed ? ITH_LINEAR_KEEP_ALL : ITH_LINEAR_KEEP_NONE;
+}
+
 /* Checks that the weight files hold every tensor that name_all lists, and no other, and that every change of `lora`
  * (NULL: none) fits one. */
 ith_status ith_weights_check(ith_context *context, ith_store *store, ith_lora *lora, ith_weights_fn name_all,

@@ -112,11 +112,6 @@ static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config
     return encoder;
 }
 
-static ith_linear_keep keep_of(bool keeps_packed)
-{
-    return keeps_packed ? ITH_LINEAR_KEEP_ALL : ITH_LINEAR_KEEP_NONE;
-}
-
 ith_status ith_text_encoder_open(ith_context *context, const ith_text_config *config, ith_store *store,
                                  ith_operand_types types, bool keeps_packed, ith_text_encoder **out)
 {
@@ -126,7 +121,8 @@ ith_status ith_text_encoder_open(ith_context *context, const ith_text_config *co
         return ITH_ERR_MEMORY;
     }
     (*out)->memory.store = store;
-    ith_status status = ith_weights_take(context, keep_of(keeps_packed), true, name_weights, *out, &(*out)->memory);
+    ith_status status =
+        ith_weights_take(context, ith_weights_keep(keeps_packed), true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_text_encoder_free(context, out);
     return status;
@@ -336,7 +332,8 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
     text_workspace workspace;
     ith_arena arena = {0};
     int64_t plan = 0;
-    ith_status status = ith_weights_outline(context, keep_of(keeps_packed), name_weights, encoder, &encoder->memory);
+    ith_status status =
+        ith_weights_outline(context, ith_weights_keep(keeps_packed), name_weights, encoder, &encoder->memory);
     if (!status)
         status = ith_text_attention_plan_bytes(context, config, count, &plan);
     if (!status) {

@@ -150,11 +150,6 @@ static ith_vision_encoder *new_encoder(ith_context *context, const ith_vision_co
     return encoder;
 }
 
-static ith_linear_keep keep_of(bool keeps_packed)
-{
-    return keeps_packed ? ITH_LINEAR_KEEP_ALL : ITH_LINEAR_KEEP_NONE;
-}
-
 ith_status ith_vision_encoder_open(ith_context *context, const ith_vision_config *config, ith_store *store,
                                    ith_operand_types types, bool keeps_packed, ith_vision_encoder **out)
 {
@@ -164,7 +159,8 @@ ith_status ith_vision_encoder_open(ith_context *context, const ith_vision_config
         return ITH_ERR_MEMORY;
     }
     (*out)->memory.store = store;
-    ith_status status = ith_weights_take(context, keep_of(keeps_packed), true, name_weights, *out, &(*out)->memory);
+    ith_status status =
+        ith_weights_take(context, ith_weights_keep(keeps_packed), true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_vision_encoder_free(context, out);
     return status;
@@ -393,7 +389,8 @@ ith_status ith_vision_encoder_bytes(ith_context *context, const ith_vision_confi
         return ITH_ERR_MEMORY;
     vision_workspace workspace;
     ith_arena arena = {0};
-    ith_status status = ith_weights_outline(context, keep_of(keeps_packed), name_weights, encoder, &encoder->memory);
+    ith_status status =
+        ith_weights_outline(context, ith_weights_keep(keeps_packed), name_weights, encoder, &encoder->memory);
     if (!status)
         status = ith_plan_predict(context, &problem, &options, 1, 0, true, &plan);
     if (!status) {
