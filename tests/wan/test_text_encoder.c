@@ -249,7 +249,7 @@ static void memory_is_predicted(void **state)
     omp_set_num_threads(threads);
 }
 
-/* ---- Files that are not what they should be -------------------------------------------------------------------- */
+/* ---- Wrong files ----------------------------------------------------------------------------------------------- */
 
 /* Makes a folder with the odd encoder's config.json, in which `to` replaces `from`. */
 static char *odd_folder(const char *from, const char *to)

@@ -237,7 +237,7 @@ static void packed_and_misaligned_weights_give_the_same_bits(void **state)
     temporary_remove(folder);
 }
 
-/* What is not computed need not be in the files: the last layer, the norm after it, and the projection. */
+/* The files may lack the last layer, the norm after it and the projection, because these are not computed. */
 static void the_last_layer_is_not_needed(void **state)
 {
     (void)state;
@@ -401,7 +401,7 @@ static void the_work_is_listed(void **state)
     assert_true(sums[1] == 2 * 4.0 * 10 * 10 * 40);
 }
 
-/* ---- Files that are not what they should be ---------------------------------------------------------------------- */
+/* ---- Wrong files ------------------------------------------------------------------------------------------------- */
 
 /* Checks that the configuration in a folder or the weights `path` are refused when they are opened and, in the same
  * way, when they are checked. */

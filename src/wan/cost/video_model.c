@@ -35,9 +35,8 @@ static void put_vision(const ith_video_problem *p, ith_vision_config *out)
                                .heads = p->vision_heads,
                                .ffn_dim = p->vision_ffn_dim,
                                .layers = p->vision_layers,
-                               .eps = 1e-5,
-                               .resize = p->vision_image,
-                               .std = {1, 1, 1}};
+                               .eps = 1e-5};
+    ith_vision_config_usual(out);
 }
 
 static void put_text(const ith_video_problem *p, ith_text_config *out)

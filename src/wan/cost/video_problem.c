@@ -138,8 +138,8 @@ static void put_model(const ith_model *model, ith_video_problem *out)
 static int64_t mean_rank(const ith_model *model, int expert)
 {
     const ith_dit_config *c = &model->dit[expert];
-    const int64_t square = (c->image_dim ? 10 : 8) * 2 * c->dim,
-                  ffn = 2 * (c->dim + c->ffn_dim); /* numbers of rank 1 in a layer */
+    /* numbers of rank 1 in a layer */
+    const int64_t square = (c->image_dim ? 10 : 8) * 2 * c->dim, ffn = 2 * (c->dim + c->ffn_dim);
     return ith_div_up(ith_lora_block_numbers(model->loras[expert]), c->layers * (square + ffn));
 }
 

@@ -200,8 +200,9 @@ static ith_status check_contents(ith_context *context, const char *path, ith_par
 
 /* Sets the source of a component to the weight files to which `path` belongs. */
 static ith_status take_file(ith_context *context, const char *path, ith_part part, const ith_contents *contents,
-                            ith_source *out)
+                            ith_sources *sources)
 {
+    ith_source *out = &sources->parts[part];
     ith_status status = check_contents(context, path, part, contents);
     const char *slash = strrchr(path, '/');
     if (!status)
@@ -210,6 +211,7 @@ static ith_status take_file(ith_context *context, const char *path, ith_part par
         !(out->config = slash ? ith_format(context, "%.*s", (int)(slash - path), path) : ith_strdup(context, ".")))
         status = ITH_ERR_MEMORY;
     out->in_level = contents->in_level;
+    sources->needs_vision |= is_transformer(part) && contents->needs_vision;
     return status;
 }
 
@@ -256,8 +258,7 @@ static ith_status take_named(ith_context *context, const char *path, ith_part pa
     if (!status)
         status = look_into(context, file, &contents);
     if (!status)
-        status = take_file(context, file, part, &contents, &out->parts[part]);
-    out->needs_vision |= is_transformer(part) && contents.needs_vision;
+        status = take_file(context, file, part, &contents, out);
     ith_free(context, file);
     return status;
 }
@@ -291,10 +292,8 @@ static ith_status take_found(ith_context *context, const char *folder, const can
     if (has_source(&out->parts[part]))
         return ITH_OK;
     const int count = find_candidates(c, part, noise, &first, &second);
-    if (count == 1) {
-        out->needs_vision |= is_transformer(part) && c->contents[first].needs_vision;
-        return take_file(context, c->list->paths[first], part, &c->contents[first], &out->parts[part]);
-    }
+    if (count == 1)
+        return take_file(context, c->list->paths[first], part, &c->contents[first], out);
     if (count)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s holds %d files with %s, %s and %s: the option %s must name one",
                         folder, count, parts[part].noun, c->list->paths[first], c->list->paths[second],
@@ -519,7 +518,7 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
         if (!has_part(&contents, part))
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is needed besides %s, such as %s", parts[part].member, path,
                             parts[part].published);
-        status = take_file(context, path, part, &contents, &out->parts[part]);
+        status = take_file(context, path, part, &contents, out);
     }
     return status;
 }
