@@ -262,14 +262,15 @@ ITH_API const char *ith_fit_name(ith_fit fit);
 
 /* The stages of a run, and the units in which on_progress counts them. LOAD counts bytes of the weights of the
  * component that is being opened; it passes at once, unless weights are converted (keep_packed). The other stages count
- * thousandths (ITH_PROGRESS_UNIT): TEXT of a prompt, DENOISE of a denoising step, DECODE and ENCODE of a frame. Each
- * component begins at 0 again. */
+ * thousandths (ITH_PROGRESS_UNIT): TEXT of a prompt, DENOISE of a denoising step, DECODE and ENCODE of a frame, IMAGE
+ * of an image. Each component begins at 0 again. */
 typedef enum ith_stage {
     ITH_STAGE_LOAD = 0,
     ITH_STAGE_TEXT,
     ITH_STAGE_DENOISE,
     ITH_STAGE_DECODE,
-    ITH_STAGE_ENCODE /* images become latents, before denoising */
+    ITH_STAGE_ENCODE, /* images become latents, before denoising */
+    ITH_STAGE_IMAGE   /* images become rows for the attention of models with an image encoder, before denoising */
 } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 

@@ -276,7 +276,7 @@ static void stop_in_the_second(void *user, int stage, int64_t done, int64_t tota
 {
     (void)done, (void)total;
     int *parts = user;
-    if (stage == ITH_STAGE_ENCODE && ++*parts == 2)
+    if (stage == ITH_STAGE_IMAGE && ++*parts == 2)
         ith_context_interrupt(context);
 }
 
@@ -286,7 +286,7 @@ static void encoding_can_be_stopped(void **state)
     (void)state;
     int parts = 0;
     ith_observer observer = {.show = stop_in_the_second, .user = &parts};
-    const ith_span span = {ITH_STAGE_ENCODE, 0, 100, 100};
+    const ith_span span = {ITH_STAGE_IMAGE, 0, 100, 100};
     ith_tensor_file *golden = open_expected();
     const ith_image image = picture_of(golden, 0);
     float rows[NUMBERS];
@@ -317,7 +317,7 @@ typedef struct meter {
 static void meter_part(void *user, int stage, int64_t done, int64_t total)
 {
     meter *m = user;
-    if (stage != ITH_STAGE_ENCODE)
+    if (stage != ITH_STAGE_IMAGE)
         return;
     assert_true(done > m->done && done <= total);
     m->done = done;
@@ -341,7 +341,7 @@ static void check_memory(ith_operand_types types, bool keeps_packed, const ith_i
 {
     meter m = {0};
     ith_observer observer = {.show = meter_part, .user = &m};
-    const ith_span span = {ITH_STAGE_ENCODE, 0, 100, 100};
+    const ith_span span = {ITH_STAGE_IMAGE, 0, 100, 100};
     ith_vision_config config;
     ith_vision_encoder *encoder = NULL;
     float rows[NUMBERS];

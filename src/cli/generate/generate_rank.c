@@ -72,7 +72,8 @@ static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
                                             {"text", "prompt", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
                                             {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
                                             {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
-                                            {"encode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
+                                            {"encode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
+                                            {"image", "image", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
 
 /* Begins the display. Steps that a saved run has done count as done before. */
 static void begin_progress(ith_generation *g)

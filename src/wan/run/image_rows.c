@@ -43,16 +43,18 @@ static ith_status open_encoder(ith_rank *rank, ith_vision_encoder **encoder)
 
 static ith_status encode(ith_rank *rank, const ith_vision_encoder *encoder)
 {
-    static const ith_span silent = {0};
     const ith_vision_config *config = &rank->pipeline->model->vision;
+    const int64_t numbers = ith_vision_tokens(config) * config->dim;
     const double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);
     const ith_image *images[2];
     const int count = list_images(&rank->options, images);
     ith_status status = ITH_OK;
-    for (int i = 0; i < count && !status; i++)
-        status =
-            ith_vision_encode(rank->context, encoder, images[i],
-                              rank->pipeline->shared.image_rows + i * ith_vision_tokens(config) * config->dim, &silent);
+    for (int i = 0; i < count && !status; i++) {
+        const ith_span span = {ITH_STAGE_IMAGE, i * ITH_PROGRESS_UNIT, (i + 1) * ITH_PROGRESS_UNIT,
+                               count * ITH_PROGRESS_UNIT};
+        status = ith_vision_encode(rank->context, encoder, images[i], rank->pipeline->shared.image_rows + i * numbers,
+                                   &span);
+    }
     ith_trace_end(rank->context, traced, "image rows", "compute");
     rank->report.image_seconds += ith_clock_seconds() - start;
     return status;

@@ -107,10 +107,11 @@ static ith_status create_dump(ith_rank *rank, void *user)
     return ith_dump_create(rank->context, &rank->size, o->steps, o->frames, o->height, o->width, &rank->dump);
 }
 
-/* Encodes the images for the condition and, if the model has an image encoder, for cross-attention. */
-static ith_status encode_images(ith_rank *rank)
+/* Encodes the images for the condition and, if the model has an image encoder and a step is left, for
+ * cross-attention. */
+static ith_status encode_images(ith_rank *rank, bool denoises)
 {
-    const bool has_rows = ith_condition_image_rows(rank->pipeline->model, &rank->options),
+    const bool has_rows = denoises && ith_condition_image_rows(rank->pipeline->model, &rank->options),
                sends = rank->team.processes > 1;
     ith_status status = ith_rank_first(rank, "encoding the image", ith_condition_make, NULL);
     if (!status && sends)
@@ -138,7 +139,7 @@ static ith_status make_latents(ith_rank *rank)
     if (!status && !rank->saved)
         status = ith_rank_compare(rank, "the noise", noise, true);
     if (!status && rank->options.image)
-        status = encode_images(rank);
+        status = encode_images(rank, denoises);
     return status ? status : ith_denoise(rank);
 }
 
