@@ -704,9 +704,9 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * tiles of their own, about which there is no wisdom. A context and its clones share wisdom, and rank 0's wisdom
  * decides for all ranks.
  *
- * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none
- * of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold, exchange and overlap open
- * and compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
+ * A plan asks wisdom for the choices that its options leave open: for the kernel if they name none, for the tiles if
+ * they set none of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold, exchange and
+ * overlap open and compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
  * ITH_EFFORT_ESTIMATE: a rule takes a kernel that every rank's machine runs; docs/attention.md has the rule and the
  * measurements on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which takes milliseconds, and
  * the result becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only. A context and a

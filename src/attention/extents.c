@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The addresses of the rows of an execution's tensors, and whether the rows of two tensors share a byte (extents.h). */
 #include "extents.h"
 
 #include "../base/size.h"
@@ -76,7 +77,8 @@ static bool are_columns(const ith_extent *a, const ith_extent *b)
     return distance >= a->width && distance + b->width <= stride;
 }
 
-/* Rows as a grid: `outer` times `inner` rows, with a larger and a smaller distance. */
+/* The rows of a tensor as `outer` groups of `inner` rows. Groups begin outer_stride bytes apart, and the rows of a
+ * group inner_stride bytes apart. The larger of a tensor's two strides is outer_stride. */
 typedef struct grid {
     int64_t outer, inner, outer_stride, inner_stride;
 } grid;
@@ -90,7 +92,7 @@ static grid grid_of(const ith_extent *e)
     return e->row_stride > e->batch_stride ? by_row : by_batch;
 }
 
-/* Whether the inner rows of a grid end before the next outer ones begin. */
+/* Whether each group of rows ends before the next group begins. */
 static bool is_nested(const grid *g, int64_t width)
 {
     return g->inner_stride > 0 && g->outer_stride >= (g->inner - 1) * g->inner_stride + width;
@@ -104,7 +106,8 @@ static int64_t divide_down(int64_t a, int64_t b)
 
 /* Whether rows of two nested grids with the same strides share a byte. Row (j, l) of b begins at
  *     distance + (j - i) outer_stride + (l - k) inner_stride
- * bytes behind row (i, k) of a. Few values of j - i, and then of l - k, bring the rows near one another. */
+ * bytes behind row (i, k) of a. Only the few values of n = j - i and m = l - k that bring the rows near one another are
+ * tried. */
 static bool grids_meet(const grid *a, int64_t a_width, const grid *b, int64_t b_width, int64_t distance)
 {
     const int64_t outer = divide_down(-distance, a->outer_stride);

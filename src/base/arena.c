@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Allocates the memory of an arena (arena.h). */
 #include "arena.h"
 
 #include "context.h"

@@ -36,7 +36,7 @@ static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size
 /* Allocates the bytes that the arena has counted, and resets the count for the second layout. The caller frees
  * arena->base with ith_free. ITH_ERR_MEMORY, with an error sentence that names `what`, if the allocation fails. */
 ith_status ith_arena_allocate(ith_context *context, ith_arena *arena, const char *what);
-/* The same, and fills the memory with zeros. */
+/* As ith_arena_allocate, and fills the memory with zeros. */
 ith_status ith_arena_allocate_zero(ith_context *context, ith_arena *arena, const char *what);
 
 #endif

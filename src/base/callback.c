@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the results of the caller's functions (callback.h). */
 #include "callback.h"
 
 void ith_callback_begin(ith_context *context)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the clocks of the system (clock.h). */
 #include "clock.h"
 
 #include <time.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Clocks: monotonic time, and the processor time of a thread. */
 #ifndef ITH_BASE_CLOCK_H
 #define ITH_BASE_CLOCK_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Instruction sets of the processor: the sets that this machine runs, and the sets that ITHACA_CPU allows. */
 #ifndef ITH_BASE_CPU_H
 #define ITH_BASE_CPU_H
 

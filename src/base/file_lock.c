@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Locks files with flock (file_lock.h). */
 #include "file_lock.h"
 
 #include "clock.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Opens regular files for reading (open_file.h). */
 #include "open_file.h"
 
 #include "lent_files.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the place of an output, and makes its temporary file (output_place.h). */
 #include "output_place.h"
 
 #include "hash.h"

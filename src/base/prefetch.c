@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads mapped files ahead with madvise (prefetch.h). */
 #include "prefetch.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Nearly normal numbers from a linear congruential generator (random_numbers.h). */
 #include "random_numbers.h"
 
 #include "dtype.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes files under a temporary name, and renames them (replace_file.h). */
 #include "replace_file.h"
 
 #include "open_file.h"

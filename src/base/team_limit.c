@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the limits on the threads of this process, and checks numbers of threads (team_limit.h). */
 #include "team_limit.h"
 
 #include "control_groups.h"

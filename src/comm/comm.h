@@ -105,8 +105,9 @@ void ith_comm_release(ith_comm *comm);
  * call on a sub-group is a call on the whole group too. comm may be NULL. */
 ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
 void ith_comm_exit(ith_comm *comm);
-/* The same for an operation (ithaca/transport.h), which is a call of its own, or a part of a call: the first returns
- * whether it is a call of its own. The second ends the call if `entered`, and returns status. */
+/* An operation (ithaca/transport.h) may be a part of a call on a plan, or a call of its own. ith_comm_enter_operation
+ * returns whether it is a call of its own, and then begins the call. ith_comm_exit_operation ends the call if
+ * `entered`, and returns status. */
 bool ith_comm_enter_operation(ith_comm *comm);
 ith_status ith_comm_exit_operation(ith_comm *comm, bool entered, ith_status status);
 /* Whether this rank has left the group. Then only the transport's `close` may be called. Any thread may call this. */

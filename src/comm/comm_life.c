@@ -291,8 +291,8 @@ static void unmark(ith_comm *comm)
         leave_group(comm);
 }
 
-/* Marks a communicator as used by a call, and the whole group's too. If one of the two is used already, or was
- * destroyed, returns it, and marks neither. NULL: both are marked. */
+/* Marks a communicator, and the communicator of the whole group, as used by a call. If one of the two is used already,
+ * or was destroyed, marks neither and returns that one. Returns NULL if both are marked. */
 static ith_comm *mark(ith_comm *comm)
 {
     int idle = 0;

@@ -493,7 +493,7 @@ ith_status ith_comm_barrier(ith_comm *comm)
     return comm ? gather(comm, TAG_BARRIER, "a barrier", NULL, 0, NULL) : ITH_OK;
 }
 
-/* All ranks see the statuses of all. Only after a failure the lowest rank that failed sends its error sentence. */
+/* Every rank gets the status of every rank. If ranks have failed, the lowest of them then sends its error sentence. */
 ith_status ith_comm_agree(ith_comm *comm, ith_status mine)
 {
     if (!comm)

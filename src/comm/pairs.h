@@ -60,8 +60,9 @@ static inline int64_t ith_pairs_below(const ith_transfer *list, int64_t count, i
     return low;
 }
 
-/* A part of the list that has all transfers to or from `peer`: these alone if the list is sorted, otherwise all. A
- * collective's list has every rank, so that a search from its beginning for each peer would take the square. */
+/* The part of a list with all transfers to or from `peer`. In a sorted list the part has no other transfers; otherwise
+ * it is the whole list. The list of a collective names every rank, so a search of the whole list for each peer would
+ * take a time that grows with the square of the number of ranks. */
 static inline ith_pairs_part ith_pairs_with(const ith_transfer *list, int64_t count, bool sorted, int peer)
 {
     if (!sorted)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs one thread for each rank of this process (ranks.h); ith_run_ranks: over the local transport.
+/* Runs one thread for each rank of this process (ranks.h). ith_run_ranks uses the local transport.
  *
  * All threads are started before any rank begins. They wait at a gate, which opens once every thread exists, and is
  * cancelled if the system refuses to start one. So either all ranks run or none. */

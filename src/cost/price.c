@@ -259,8 +259,8 @@ static void add_moves(const ith_price *price, const ith_schedule *schedule, cons
     }
 }
 
-/* The bytes that a rank's group of consecutive ranks sends over a level in a hop. Only as many ranks as an axis has, at
- * each end of the group, have a peer outside. */
+/* The bytes that a rank's group of consecutive ranks sends over a level in a hop. Only the first and the last `ulysses`
+ * ranks of the group have a peer outside it. */
 static double group_hop_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, int level)
 {
     const int64_t ulysses = price->setting.ulysses;

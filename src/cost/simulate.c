@@ -259,7 +259,7 @@ static void end_post(ith_simulator *s, int rank)
     push(s, rank);
 }
 
-/* Whether a rank has posted an exchange of which it is not known when its peers post it. */
+/* Whether a rank has posted an exchange and it is not known yet when its peers post theirs. */
 static bool is_peer_awaited(const ith_walker *w)
 {
     for (int i = 0; i < ITH_EXCHANGES; i++)

@@ -339,7 +339,8 @@ static ith_status walk_all(ith_context *context, model *m, const ith_price *pric
 
 /* ---- Long lines ------------------------------------------------------------------------------------------------ */
 
-/* A line of fewer axes, with the same shards. Its levels join as many ranks, or two halves of the line. */
+/* A line of fewer axes, with shards of the same length. A level that joins all ranks joins all ranks of the short line
+ * too. Every other level joins as many ranks as before, but at most half of the short line. */
 typedef struct short_line {
     ith_price price;
     ith_machine_view view;

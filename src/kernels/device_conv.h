@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of convolutional layers on a device: convolutions over frames, and what happens to pixels between two
- * of them. They belong to the contract of device modules (device.h), whose rules hold here too: functions that take a
- * stream only enqueue work.
+/* The operations of convolutional layers on a device: convolutions over frames, and the operations on pixels between
+ * two of them. They belong to the contract of device modules (device.h), whose rules hold here too: functions that take
+ * a stream only enqueue work.
  *
  * Frames of pixels are arrays [frames][height][width][channels]. Their numbers are F32 or BF16 (`type`). Calls with 0
  * frames do nothing. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of a transformer's layers on a device, besides attention: linear layers, and what happens to a row
+/* The operations of a transformer's layers on a device, besides attention: linear layers, and the operations on a row
  * between two of them. They belong to the contract of device modules (device.h), whose rules hold here too: functions
  * that take a stream only enqueue work. Numbers are F32 or BF16. Calls with 0 rows do nothing. */
 #ifndef ITH_KERNELS_DEVICE_LAYERS_H
@@ -10,8 +10,8 @@
 struct ith_device;
 struct ith_device_stream;
 
-/* What one stream needs for linear layers: the library of matrix products, scratch memory of the device, and the
- * algorithm for each size. One stream at a time may use it. */
+/* The things that one stream needs for linear layers: the library of matrix products, scratch memory of the device, and
+ * the algorithm for each size. One stream at a time may use it. */
 struct ith_device_products;
 
 /* y = act(x w^T + bias), with sums in f32. x [rows, in] and w [out, in] have the number type `type`; bias [out] and y

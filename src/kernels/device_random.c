@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Fills memory of a device with random numbers (device_random.h). */
 #include "device_random.h"
 
 #include "../base/dtype.h"

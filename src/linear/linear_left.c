@@ -75,7 +75,7 @@ static const char *block_of_row(const ith_linear_size *size, const ith_linear_we
     return row_of(size, weight, row) + first_run(size, weight, block) * ith_dtype_bytes(weight->type);
 }
 
-/* The bytes of these numbers, with whole quantisation blocks. */
+/* The bytes of one row's numbers within a block of k, with whole quantisation blocks. */
 static int64_t block_bytes(const ith_linear_size *size, const ith_linear_weight *weight, int64_t block)
 {
     const int64_t end = block * size->depth + ith_linear_steps(size, block), run = ith_dtype_run(weight->type);

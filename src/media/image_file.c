@@ -75,8 +75,8 @@ static int read_xmp(span xmp)
     return 0;
 }
 
-/* Reads the XMP data in a text chunk of a PNG, if it has them. iTXt: after the key stand whether the text is
- * compressed, and how, the language and the translated key. zTXt is compressed. */
+/* Reads the XMP data in a text chunk of a PNG, if it has them. In iTXt the key is followed by two numbers (whether the
+ * text is compressed, and how), the language and the translated key. zTXt is compressed. */
 static void note_text(span chunk, const char *kind, ith_image_file *out)
 {
     static const char key[] = "XML:com.adobe.xmp";
@@ -104,8 +104,8 @@ static void hide(int64_t name, ith_image_file *out)
         out->hidden_names[out->hidden_count++] = name;
 }
 
-/* Notes EXIF data and the place of their name. The first ones give the orientation, and in a PNG the last ones, as in
- * Pillow. */
+/* Notes EXIF data and the place of their name. The first EXIF data give the orientation, but in a PNG the last ones do,
+ * as in Pillow. */
 static void note_exif(int64_t name, span exif, ith_image_file *out)
 {
     if (!out->exif_count || out->kind == ITH_IMAGE_PNG)

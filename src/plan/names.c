@@ -32,7 +32,8 @@ NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "w
 
 /* ---- Lists ----------------------------------------------------------------------------------------------------- */
 
-/* Kernel number `index` of a device. Whether it can compute a problem depends on the problem. */
+/* Kernel number `index` of a device. All its kernels count as usable; which problems they take is seen when a plan is
+ * made. */
 static const char *list_device_kernel(const ith_device_use *device, int index, bool *usable)
 {
     int count = 0;

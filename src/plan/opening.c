@@ -132,8 +132,8 @@ static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status s
                     ith_context_error(comm->context));
 }
 
-/* Ends the opening of a call that was refused with `status`, or succeeded. A refusal stays as it is if the group fails
- * here, as it may where a rank has returned the refusal and left. */
+/* Ends the opening of a call. status: the refusal on which all ranks agree, or ITH_OK. The group may fail here because
+ * another rank has already returned the refusal and left; the refusal and its sentence are then kept. */
 static ith_status end_opening(ith_context *context, ith_comm *comm, ith_status status)
 {
     char refusal[ITH_ERROR_BYTES];
@@ -371,7 +371,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
             ith_fail(comm->context, mine, "%s", ith_context_error(context));
         ith_comm_abort(comm, mine);
     }
-    if (ranks > 1 || (comm && !mine)) { /* one rank alone goes on after such a failure */
+    if (ranks > 1 || (comm && !mine)) { /* a group of one rank stays usable after its failure */
         status = ith_comm_end_call(comm, &claim);
         status = group_ended(context, comm, mine ? mine : status);
     }

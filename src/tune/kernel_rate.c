@@ -233,7 +233,7 @@ static void attend(const rate_run *r, const thread_memory *t, rate_ticks *ticks)
 }
 
 /* Packs one block of each head. Heads lie in memory as far apart as a model's, and packed blocks follow one another, so
- * that neither is near. */
+ * that neither the rows nor the packed blocks are in a near cache. */
 static void pack_all(const rate_run *r, const thread_memory *t, rate_ticks *ticks)
 {
     for (int64_t head = 0; head < r->scene->heads; head++)

@@ -27,7 +27,8 @@ enum {
     MOST_PASSES = 4    /* over all sizes with the same ratios */
 };
 static const double USUAL_SECONDS = 5, MOST_SECONDS = 1e6, TURN_SECONDS = 0.03;
-/* A step is taken only if it is faster by this share; tiles count as faster than the usual ones likewise. */
+/* CLIMB_SHARE: a step is taken only if it is faster by this share. FASTER_SHARE: tiles count as faster than the usual
+ * ones only if they are faster by this share. */
 static const double CLIMB_SHARE = 0.01, FASTER_SHARE = 0.005;
 
 typedef struct search {

@@ -20,8 +20,9 @@ static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
     shape->shard_rows = ith_max64(shape->shard_rows, step->kv.rows);
 }
 
-/* With this many batch entries, which have chunks of their own, every size of chunk occurs in every buffer, and as the
- * first chunk, the last one and one between others. More entries need no more memory. */
+/* The most batch entries for which memory is counted, if each entry has chunks of its own. With this many entries
+ * chunks of every size occur in every buffer, and at the beginning, in the middle and at the end of the list of chunks.
+ * So more entries need no more memory. */
 enum { ENTRIES = ITH_CHUNK_BUFFERS + 2 };
 
 void ith_executor_lay_out(const ith_attn_setting *s, ith_plan_memory *memory, ith_executor *x)
@@ -123,7 +124,8 @@ static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_
     return status;
 }
 
-/* The same on a device. A COMPUTE step only enqueues its work; an OFFSETS step waits for statistics of the device. */
+/* Executes an OFFSETS or COMPUTE step on a device. A COMPUTE step only enqueues its work; an OFFSETS step waits for the
+ * statistics that the device computes. */
 static ith_status compute_on_device(ith_executor *x, const ith_step *step, const ith_attn_tensors *tensors)
 {
     ith_queries queries;
@@ -173,7 +175,7 @@ ith_status ith_executor_run(ith_executor *x, const ith_attn_tensors *tensors)
         status = ith_device_sweep_begin(&x->device, tensors);
     for (ith_step step; !status && ith_schedule_next(&schedule, &step);)
         status = run_step(x, &schedule, &step, tensors);
-    if (x->setting->device) { /* whatever has happened, no work of the device outlives the execution */
+    if (x->setting->device) { /* after a failure too: no work of the device may outlive the execution */
         ith_status ended = ith_device_sweep_end(&x->device);
         status = status ? status : ended;
     }

@@ -24,7 +24,8 @@ typedef struct ith_executor {
 /* Takes all memory of an executor from the plan's memory. It is called twice: first the arenas only count bytes, then
  * they have memory. */
 void ith_executor_lay_out(const ith_attn_setting *setting, ith_plan_memory *memory, ith_executor *executor);
-/* Makes the streams of a device, and frees them; does nothing on the processor. The setting's communicators exist. */
+/* ith_executor_open makes the streams of the device, ith_executor_destroy frees them. On the processor they do nothing.
+ * The setting's communicators must exist before. */
 ith_status ith_executor_open(ith_executor *executor);
 void ith_executor_destroy(ith_executor *executor);
 

@@ -10,7 +10,7 @@
 
 /* ---- Moves as regions ------------------------------------------------------------------------------------------ */
 
-/* Whether a place is not a buffer of this rank but the tensors of the ranks on its ulysses axis. */
+/* Whether a place names the tensors of the ranks on this rank's ulysses axis (exchange MIXED), and not a buffer. */
 static bool on_axis(const ith_attn_setting *s, int place)
 {
     return s->exchange == ITH_EXCHANGE_MIXED && place >= ITH_PLACE_CHUNK && place < ITH_PLACE_TRAVELLING;

@@ -57,7 +57,7 @@ typedef struct ith_messages {
     ith_compress_error compressed; /* over all executions */
 } ith_messages;
 
-/* Enlarges the buffers and the lists of transfers until everything fits that a POST step sends and receives. To be
+/* Enlarges the buffers and the lists of transfers so that all rows that a POST step sends and receives fit. To be
  * called for every POST step before ith_messages_lay_out. */
 void ith_messages_widen(ith_messages *messages, const ith_schedule *schedule, const ith_step *step);
 void ith_messages_lay_out(ith_messages *messages, ith_plan_memory *memory);

@@ -112,8 +112,9 @@ typedef struct ith_strategy_ops {
 /* The functions of a strategy; NULL for ITH_STRATEGY_AUTO and for unknown values. */
 const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 
-/* For walks that need not see every batch entry. If each entry has chunks of its own, the steps of two entries differ
- * in the numbers of their heads alone: then returns the setting with at most `most` entries, otherwise as it is. */
+/* Returns the setting for a walk that need not see every batch entry. If each entry has chunks of its own, the steps of
+ * two entries differ only in the numbers of their heads, and the returned setting has at most `most` entries. Otherwise
+ * it is equal to `setting`. */
 ith_attn_setting ith_schedule_entries(const ith_attn_setting *setting, int64_t most);
 
 /* The schedule of a rank, before its first step. The setting must live as long as the schedule. */
@@ -121,10 +122,10 @@ ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank);
 /* Writes the next step to *step. Returns false after the last step. A problem without queries has no steps, however
  * many heads it has. */
 bool ith_schedule_next(ith_schedule *schedule, ith_step *step);
-/* In a long ring most hops are alike: they have the same steps, places and numbers of rows. At the beginning of a hop,
- * ith_schedule_hops_alike returns the number of coming hops that are alike, and like the four hops before them; it is
- * even. Elsewhere it returns 0. ith_schedule_skip_hops leaves out `count` of them, an even number of at most this many.
- * The hops that remain have the longest shard of each place. */
+/* In a long ring most hops are alike: they have the same steps, places and numbers of rows. A walk that only adds up
+ * bytes or times may skip them. At the beginning of a hop, ith_schedule_hops_alike returns how many of the next hops
+ * are like the four hops before them, an even number. Elsewhere it returns 0. ith_schedule_skip_hops skips `count` of
+ * these hops; count is even. The longest shard of each place belongs to a hop that is not skipped. */
 int ith_schedule_hops_alike(const ith_schedule *schedule);
 void ith_schedule_skip_hops(ith_schedule *schedule, int count);
 /* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */

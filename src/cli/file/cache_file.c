@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Names files in the user's cache, and makes its folder (cache_file.h). */
 #include "cache_file.h"
 
 #include "../cli.h"

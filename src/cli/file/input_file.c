@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Opens and reads small text files (input_file.h). */
 #include "input_file.h"
 
 #include "../cli.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Locks names of files with flock (name_lock.h). */
 #include "name_lock.h"
 
 #include "../../media/output.h"

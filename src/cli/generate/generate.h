@@ -60,7 +60,8 @@ void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, 
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options);
 /* The options that not every kind of output can use, ending with NULL. */
 extern const char *const ith_generate_of_output[];
-/* What an option is, such as "is the quality of an mp4", if an output of this name cannot use it; NULL if it can. */
+/* The purpose of an option, such as "is the quality of an mp4", if an output of this name cannot use the option; NULL
+ * if it can. */
 const char *ith_generate_why_unused(const char *option, const char *output);
 /* With --shard-weights, sends the model to processes that lack it (ith_launch_work.share). user: an ith_generation. */
 ith_status ith_generate_share_model(ith_context *context, ith_comm *comm, void *user);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca generate: makes a video from a prompt. Names, sizes, the model's files and the output are checked before the
- * long computation begins. */
+/* The parts of a run of ithaca generate: opens the model, completes and checks the settings, completes the video after
+ * the computation, and says after a failure how to go on. */
 #include "generate.h"
 
 #include "../file/output_name.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Describes this machine without rates (bare_machine.h). */
 #include "bare_machine.h"
 
 #include <stdio.h>

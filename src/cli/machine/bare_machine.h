@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A description of this machine without rates. */
+/* Describes this machine without rates. */
 #ifndef ITH_CLI_BARE_MACHINE_H
 #define ITH_CLI_BARE_MACHINE_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parses --help, --usage and --version (help_argp.h). */
 #include "help_argp.h"
 
 #include <stddef.h>
@@ -6,7 +7,7 @@
 
 enum { KEY_HELP = '?', KEY_VERSION = 'V', KEY_USAGE = 0x10000 };
 
-/* Ends the process itself: argp does not with ARGP_NO_EXIT. */
+/* Prints and ends the process here, because argp does not end it with ARGP_NO_EXIT. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     (void)argument;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --help, --usage and --version for argp. argp has them too, with options for its own tests: it gets ARGP_NO_HELP. */
+/* --help, --usage and --version for argp. argp itself adds hidden options for its own tests to these three (--HANG,
+ * --program-name). So parsers switch its options off with ARGP_NO_HELP, and use the ones declared here. */
 #ifndef ITH_CLI_HELP_ARGP_H
 #define ITH_CLI_HELP_ARGP_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the name of a module in the name of its file (module_name.h). */
 #include "module_name.h"
 
 #include <stdio.h>

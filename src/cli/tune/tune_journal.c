@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the journal of a tuner, and appends to it (tune_journal.h). */
 #include "tune_journal.h"
 
 #include "../../media/output.h"

@@ -44,17 +44,17 @@ struct mpi_link {
     mpi_link *next;           /* in the list of closed links */
     MPI_Comm comm;
     mpi_party party;
-    char reason[256];                                /* not empty: an MPI call failed */
-    int64_t failed_ns;                               /* the time of that call */
-    bool failed;                                     /* the group has failed */
-    bool lost, left;                                 /* a process has died or given up; has said goodbye */
-    int others_closed;                               /* number of other processes that have closed their links */
-    int depth;                                       /* send buffers of each process */
-    outbox *outboxes;                                /* [processes] */
+    char reason[256];  /* not empty: an MPI call failed */
+    int64_t failed_ns; /* the time of that call */
+    bool failed;       /* the group has failed */
+    bool lost, left;   /* lost: a process has died or given up; left: one has said goodbye */
+    int others_closed; /* number of other processes that have closed their links */
+    int depth;         /* send buffers of each process */
+    outbox *outboxes;  /* [processes] */
     MPI_Request *sends, receives[RECEIVES], barrier; /* sends: [processes][depth] */
     char *send_buffers, *receive_buffers;            /* [processes][depth] and [RECEIVES], each of ITH_LINK_BYTES */
     int head;                                        /* the receive that completes next */
-    bool taken;                /* the receive before it has been handed out and is to be posted again */
+    bool taken;                /* the receive before `head` has been handed out and is to be posted again */
     bool waiting;              /* for the barrier */
     _Atomic int64_t active_ns; /* the last time that a datagram arrived */
     atomic_uint wakes;

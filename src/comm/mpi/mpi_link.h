@@ -30,7 +30,7 @@ extern pthread_mutex_t ith_mpi_lock;
 mpi_link *ith_mpi_link_create(MPI_Comm comm, ith_watch *watch, const mpi_party *party);
 /* The functions of a link, for ith_wire_open. */
 ith_link ith_mpi_link_table(mpi_link *link);
-/* Frees the lists. */
+/* Frees the lists of a party. */
 void ith_mpi_party_free(mpi_party *party);
 
 /* The transport closes a link when the ranks of this process have left. Ranks of other processes may leave later, and

@@ -116,7 +116,7 @@ static ith_status fail_alone(meeting_place *m, ith_status status, const char *re
     return status;
 }
 
-/* Waits for a moment, for something that should happen until the time `end`. Looks at the processes of this host. */
+/* Waits for a moment for an event that must happen before the time `end`, and looks at the processes of this host. */
 static ith_status wait_a_little(meeting_place *m, double end, bool gathers)
 {
     if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
@@ -150,7 +150,8 @@ static void *copy_world(void *user)
 }
 
 /* Makes a communicator of the link's own, where ith_mpi_start has made none. MPICH 5 may connect the processes in this
- * call. If one of them dies, no call of MPI returns on the others, not even MPI_Test. So a thread of its own calls. */
+ * call. If one of them dies, no call of MPI returns on the others, not even MPI_Test. So a separate thread makes the
+ * call. */
 static ith_status make_comm(meeting_place *m)
 {
     const double end = ith_watch_now() + m->seconds;

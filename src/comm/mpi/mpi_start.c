@@ -150,8 +150,8 @@ static ith_status join_application(char *sentence, size_t bytes)
 }
 
 /* Settings of MPI that suit datagrams, unless the user has set the same variables. A copy from the memory of another
- * process (CMA; Open MPI 5 calls the layer smsc) ends this process if the other has died. UCX moves datagrams faster at
- * once than by a rendezvous, which needs calls of both processes (docs/perflog.md). */
+ * process (CMA; Open MPI 5 calls the layer smsc) ends this process if the other has died. UCX moves datagrams faster if
+ * it sends them at once than by a rendezvous, which needs calls of both processes (docs/perflog.md). */
 static void set_defaults(void)
 {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);

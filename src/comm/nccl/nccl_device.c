@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SLICE_SECONDS 0.05 /* a wait looks at the time limit so often */
+#define SLICE_SECONDS 0.05 /* the longest time between two looks at the time limit during a wait */
 #define NAP_NS 50000
 
 enum { YIELDS = 100 };

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define CLOSE_SECONDS 0.1  /* the longest wait at the end for the other processes to close their connections */
-#define ARRIVE_SECONDS 5.0 /* and for their systems to take the datagrams that are on the way */
+#define ARRIVE_SECONDS 5.0 /* the longest wait for their systems to take the datagrams that are on the way */
 
 enum { BUFFERS = 4, DATAGRAM = 0x4d40 };
 
@@ -262,7 +262,8 @@ static void link_close(void *self, bool failed)
         if (!finished)
             nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
     }
-    for (int i = 0; i < l->party.processes; i++) /* there is no goodbye between datagrams */
+    /* The data connections carry datagrams only: ith_watch_close must not add a goodbye to them. */
+    for (int i = 0; i < l->party.processes; i++)
         atomic_store(&l->party.data->peers[i].ended, true);
     ith_tcp_party_close(&l->party);
     free_link(l);

@@ -5,8 +5,8 @@
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h
  *
  * c is multiplied into q when a block of queries is read. This rounds each number of q once more, by 2^-24 of it at
- * most; the sum over D rounds more than that. So a running maximum m is one of the numbers s, and s - m is exactly 0
- * there, however large the logits are.
+ * most; the sum over D rounds more than that. No factor is applied after the sum, so a running maximum m equals one of
+ * the numbers s, and that key has s - m = 0 exactly, however large the logits are.
  *
  * Everything is computed transposed, with queries in the lanes of vectors. Both products then have the same form,
  *

@@ -109,7 +109,8 @@ __device__ void load_tile(uint16_t *tile, const uint16_t *from, int64_t stride, 
 
 /* ---- One warp -------------------------------------------------------------------------------------------------- */
 
-/* What a thread holds of its warp's queries. Half h of 16-row tile x is row 16 x + 8 h + lane / 4 of the warp. */
+/* The part of its warp's queries that a thread holds. Half h of 16-row tile x is row 16 x + 8 h + lane / 4 of the
+ * warp. */
 template <int HD> struct warp_state {
     static constexpr int M = sizes<HD>::M;
     float o[M][HD / 8][4];                 /* unnormalised outputs */
@@ -278,7 +279,7 @@ __device__ void load_state(warp_state<HD> &row, const ith_device_attend &call, c
             row.m[x][half] = -CUDART_INF_F, row.l[x][half] = 0.0f;
             if (present)
                 load_m_l(call, at, &row.m[x][half], &row.l[x][half]);
-            if (threadIdx.x % 4 != 0) /* four threads share the row, and one has what was summed before */
+            if (threadIdx.x % 4 != 0) /* four threads share the row, and one has the sum of earlier calls */
                 row.l[x][half] = 0.0f;
             row.rounded[x][half] = row.l[x][half];
             const float *o = call.o_sum + at * call.head_dim;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the Hopper attention kernel (attn_16bit_sm90.cuh) share: the arguments of a call, and the shared
- * memory of a block of threads with its tiles, rings and barriers. */
+/* Declarations that the parts of the Hopper attention kernel (attn_16bit_sm90.cuh) share: the arguments of a call, and
+ * the shared memory of a block of threads with its tiles, rings and barriers. */
 #ifndef ITH_KERNELS_CUDA_ATTN_BLOCK_SM90_H
 #define ITH_KERNELS_CUDA_ATTN_BLOCK_SM90_H
 
@@ -37,7 +37,8 @@ typedef struct attend_arguments {
     int64_t lse_stride;
 } attend_arguments;
 
-/* What a block of threads keeps in shared memory besides tiles. full: the tile was loaded; empty: all have read it. */
+/* The data that a block of threads keeps in shared memory besides tiles. full: the tile was loaded; empty: all have
+ * read it. */
 typedef struct shared_state {
     uint64_t q_full[GROUPS_MOST], q_empty[GROUPS_MOST];
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];

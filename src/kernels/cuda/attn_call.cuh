@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the attention kernels for any CUDA device share: where a block finds its rows, keys, biases and masks, and how a
- * logit is masked. kernels/device.h has the contract of a call, and kernels/ref/attn_f32_ref.c defines the results. */
+/* Functions that the attention kernels for any CUDA device share: where a block finds its rows, keys, biases and masks,
+ * and how a logit is masked. kernels/device.h has the contract of a call, and kernels/ref/attn_f32_ref.c defines the
+ * results. */
 #ifndef ITH_KERNELS_CUDA_ATTN_CALL_CUH
 #define ITH_KERNELS_CUDA_ATTN_CALL_CUH
 
@@ -103,7 +104,7 @@ template <int LEFT> __device__ void wait_for_groups()
 
 /* ---- Where a block finds its work ------------------------------------------------------------------------------ */
 
-/* What a block computes: the queries from `row` on of one head. */
+/* The work of a block: the queries of one head from `row` on. */
 struct block_place {
     int64_t index, head, entry, row; /* head = call.first + index; entry: its batch entry */
 };
@@ -144,7 +145,7 @@ template <typename T> __device__ inline T *rows_of(const ith_device_rows &rows, 
 
 /* ---- Biases and masks ------------------------------------------------------------------------------------------ */
 
-/* What is added to the logits of one head. */
+/* The biases and the mask that are added to the logits of one head. */
 struct logit_terms {
     const float *bias; /* of the first key, or NULL */
     const char *mask;  /* the mask of query 0 and key 0 */

@@ -245,7 +245,7 @@ __device__ void load_state(thread_state<HD> &row, const ith_device_attend &call,
         row.m[r] = -CUDART_INF_F, row.l[r] = 0.0f;
         if (present)
             load_m_l(call, at, &row.m[r], &row.l[r]);
-        if (threadIdx.x % ACROSS != 0) /* several threads share the row, and one has what was summed before */
+        if (threadIdx.x % ACROSS != 0) /* several threads share the row, and one has the sum of earlier calls */
             row.l[r] = 0.0f;
         const float *o = call.o_sum + at * call.head_dim;
 #pragma unroll
@@ -334,7 +334,7 @@ constexpr int WIDE_EACH = 16,
               WIDE_COLUMNS = WIDE_EACH * WIDE_THREADS; /* columns of the output: of a thread, of a block */
 constexpr int TOGETHER = 4;                            /* keys of a warp at a time */
 
-/* What the threads of a block share: logits, then probabilities, and the state of each row. */
+/* The data that the threads of a block share: logits, then probabilities, and the state of each row. */
 struct wide_shared {
     float p[WIDE_ROWS][WIDE_KEYS];
     float m[WIDE_ROWS], l[WIDE_ROWS], rescale[WIDE_ROWS];

@@ -110,7 +110,8 @@ static ith_status check(cudnnStatus_t error, const char *doing, char *said)
 
 /* ---- Objects --------------------------------------------------------------------------------------------------- */
 
-/* What the choice of an algorithm depends on. No padding: it is compared as bytes. */
+/* The sizes and types on which the choice of an algorithm depends. The struct has no padding, because it is compared as
+ * bytes. */
 typedef struct problem {
     int64_t frames, height, width, in, out, depth, kernel, type;
 } problem;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to pixels between two convolutions, on NVIDIA GPUs (kernels/device_conv.h): sums, norms, the softmax of
- * the attention over pixels, and the colours of finished frames.
+/* The operations on pixels between two convolutions, on NVIDIA GPUs (kernels/device_conv.h): sums, norms, the softmax
+ * of the attention over pixels, and the colours of finished frames.
  *
  * In `between`, `lanes` neighbouring threads of a warp share a pixel. Its channels are cut into vectors of V numbers.
  * Thread `lane` of them has vectors lane, lane + lanes, ..., at most N. Row y of the grid is frame y. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the CUDA module share: its objects, the check of CUDA's errors, and the launchers that the module's
- * table (cuda_module.c) lists. Each launcher is defined in a .cu file as extern "C". kernels/device.h has the
- * contracts. */
+/* Declarations that the files of the CUDA module share: its objects, the check of CUDA's errors, and the launchers that
+ * the module's table (cuda_module.c) lists. Each launcher is defined in a .cu file as extern "C". kernels/device.h has
+ * the contracts. */
 #ifndef ITH_KERNELS_CUDA_DEVICE_H
 #define ITH_KERNELS_CUDA_DEVICE_H
 

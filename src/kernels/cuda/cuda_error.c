@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* What the codes mean to a user. CUDA's own text stands for other codes. */
+/* The meanings of some codes, in words for a user. Other codes have CUDA's own text. */
 static const struct {
     cudaError_t error;
     ith_status status;

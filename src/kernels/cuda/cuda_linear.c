@@ -85,7 +85,8 @@ static ith_status check(cublasStatus_t error, const char *doing, char *said)
 
 /* ---- Objects --------------------------------------------------------------------------------------------------- */
 
-/* What the choice of an algorithm depends on. No padding: it is compared as bytes. */
+/* The sizes and types on which the choice of an algorithm depends. The struct has no padding, because it is compared as
+ * bytes. */
 typedef struct problem {
     int64_t rows, in, out, x_stride, y_stride;
     int32_t type, y_type, epilogue;

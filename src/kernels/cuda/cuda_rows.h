@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels over rows share: where the rows of a head lie, which keys are absent, the widest unit of a copy, and
- * grids of blocks. CUDA C++. */
+/* Functions that the kernels over rows share: where the rows of a head lie, which keys are absent, the widest unit of a
+ * copy, and grids of blocks. CUDA C++. */
 #ifndef ITH_KERNELS_CUDA_ROWS_H
 #define ITH_KERNELS_CUDA_ROWS_H
 

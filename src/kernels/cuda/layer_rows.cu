@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to a row between two linear layers of a transformer (device_layers.h): residual sum, LayerNorm and
+/* The operations on a row between two linear layers of a transformer (device_layers.h): residual sum, LayerNorm and
  * modulation in one pass; RMSNorm and RoPE of q and k in one pass; bias and GELU.
  *
  * A block has a row. A thread holds groups of W neighbouring numbers of the row in registers: group tid + i * THREADS,

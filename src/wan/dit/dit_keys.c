@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the keys and values of cross-attention in every layer (dit_keys.h). */
 #include "dit_keys.h"
 
 #include "../../base/context.h"

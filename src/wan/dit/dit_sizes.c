@@ -53,7 +53,7 @@ static ith_status read_shapes(ith_context *context, const ith_store *store, ith_
     return status;
 }
 
-/* Divides the width into `heads` heads; 0: config.json does not say how many, so they have the published size. */
+/* Divides the width into `heads` heads; 0: config.json does not give their number, so they get the published size. */
 static ith_status split_heads(ith_context *context, const ith_store *store, int64_t heads, ith_dit_config *out)
 {
     out->heads = heads > 0 ? heads : out->dim % PUBLISHED_HEAD_DIM ? 0 : out->dim / PUBLISHED_HEAD_DIM;

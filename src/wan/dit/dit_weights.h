@@ -48,7 +48,8 @@ struct ith_dit {
     ith_linear *time_proj;         /* from dim to 6 * dim values: shifts, scales and gates from the time embedding */
     ith_linear *text_1, *text_2;   /* text_dim to dim, and dim to dim: the text embedding */
     ith_linear *image_1, *image_2; /* image_dim to image_dim, and to dim: the image embedding; NULL without image_dim */
-    float *image_norm_1[2], *image_norm_2[2]; /* [image_dim] and [dim]: weight and bias of the norms around it */
+    /* [image_dim] and [dim]: weight and bias of the norms before and after the image embedding */
+    float *image_norm_1[2], *image_norm_2[2];
     float *image_positions;        /* [image_rows, image_dim]: added to the rows of images; NULL: nothing is added */
     ith_linear *head;              /* from dim to 4 * out_channels values, ordered (channel, patch row, patch column) */
     float *head_modulation;        /* [2, dim]: shift and scale before the last layer */

@@ -22,8 +22,8 @@ static void take_f32(const ith_work_list *list, const char *stage, const ith_lin
     list->take(list->user, &work);
 }
 
-/* Bytes for one number that is read, and for one that is written, when vectors become the type of attention or come
- * back from it; 0 if attention takes f32. */
+/* The bytes that the conversion of one number between f32 and the type of attention reads and writes; 0 if attention
+ * takes f32. */
 static double conversion_bytes(const ith_dit *dit)
 {
     return dit->types.attention == ITH_F32 ? 0 : F32 + (double)ith_dtype_bytes(dit->types.attention);

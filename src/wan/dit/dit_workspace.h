@@ -25,8 +25,8 @@ struct ith_dit_workspace {
     bool leads;                 /* this rank is the leader of its process */
     int64_t uses;               /* number of layers that this rank has computed since the workspace was made */
     float *x;                   /* [rows, dim], the residual stream */
-    /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o, but for attention to
-     * images, whose o [rows, dim] follows q. */
+    /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o. Only the o of
+     * attention to images, [rows, dim], lies behind q. */
     void *qkv;
     float *unrounded;       /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
     float *cosines, *sines; /* [share, head_dim / 2]: cosines and sines of RoPE's angles for this rank's tokens */

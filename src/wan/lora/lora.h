@@ -50,7 +50,8 @@ ith_status ith_lora_check_unchanged(ith_context *context, const ith_lora *lora);
  * same hash have almost certainly the same files. NULL gives 0. */
 ith_status ith_lora_hash(ith_context *context, const ith_lora *lora, uint64_t *hash);
 
-/* In the functions below, lora NULL has no changes. With `marks`, changes count as taken. */
+/* In the functions below, a lora of NULL has no changes. With `marks`, the changes that a function takes count as
+ * taken. */
 
 /* Forgets which changes were taken. */
 void ith_lora_restart(ith_lora *lora);

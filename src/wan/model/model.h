@@ -34,7 +34,7 @@ typedef struct ith_model {
 ith_status ith_model_read(ith_context *context, const ith_model_files *files, ith_model **out);
 /* The default shift of a video whose frames have this number of pixels. info.shift is of a video of default size. */
 double ith_model_shift(const ith_model *model, int64_t pixels);
-/* Whether the model has this component: all have each, but a second transformer and an image encoder. */
+/* Whether the model has this component. Every model has each, except a second transformer and an image encoder. */
 bool ith_model_has_part(const ith_model *model, ith_part part);
 /* Opens the weight files of a component. The caller closes *out. No other function opens weights of a model. */
 ith_status ith_model_open_part(ith_context *context, const ith_model *model, ith_part part, ith_store **out);

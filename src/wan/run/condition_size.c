@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The sizes of the inputs that come from a video's images (condition_size.h). */
 #include "condition_size.h"
 
 bool ith_condition_is_masked(const ith_model *model)

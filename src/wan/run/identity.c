@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Draws the numbers of runs and pipelines (identity.h). */
 #include "identity.h"
 
 #include "../../base/clock.h"

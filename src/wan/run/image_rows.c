@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encodes a video's images with CLIP, and sends the rows to all processes (image_rows.h). */
 #include "image_rows.h"
 
 #include "../../base/clock.h"

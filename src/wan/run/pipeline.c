@@ -45,8 +45,8 @@ static ith_status load_embedded(ith_context *context, const ith_source *source, 
     return status;
 }
 
-/* While the tokenizer is read, the caller's should_stop may call functions of the pipeline that read it, too: then the
- * one that was complete first stays. */
+/* While the tokenizer is read, the caller's should_stop may call functions of the pipeline that also read it. The
+ * pipeline keeps the tokenizer that is complete first. */
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context)
 {
     if (pipeline->tokenizer)

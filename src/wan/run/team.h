@@ -18,7 +18,7 @@ typedef struct ith_team {
     int host_ranks;       /* number of ranks on this host */
     bool first_on_host;   /* this process is the lowest on its host */
     bool lends;           /* rank 0's process has sent the model to another one (lend.h) */
-    bool lent;            /* it has sent it to this one */
+    bool lent;            /* rank 0's process has sent the model to this process */
     int count;            /* number of ranks that share the pipeline */
     const int *members;   /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
     bool shares_memory;   /* all ranks of the run can read one another's memory */

@@ -271,8 +271,8 @@ typedef struct candidates {
     const ith_contents *contents; /* [list->count] */
 } candidates;
 
-/* Returns the number of files that hold a component, for a transformer with this noise by name, or of any noise (0).
- * *first and *second: the indices of the first two. */
+/* Returns the number of files that hold a component. noise: of a transformer, by the name of its file
+ * (ith_noise_of_name); 0: any. *first and *second: the indices of the first two files. */
 static int find_candidates(const candidates *c, ith_part part, int noise, int64_t *first, int64_t *second)
 {
     int count = 0;

@@ -15,7 +15,7 @@ typedef struct ith_protobuf {
 /* A field of a message. */
 typedef struct ith_protobuf_field {
     uint64_t number, value; /* number of the field, and its value if it is a varint */
-    bool has_slice;         /* whether it is of a length of its own: a text, bytes or a message */
+    bool has_slice;         /* whether the field gives its length: it is a text, bytes or a message */
     ith_protobuf slice;     /* its contents, unless it is a varint */
 } ith_protobuf_field;
 

@@ -78,7 +78,7 @@ bool ith_vae_device_serves(const ith_context *context, const char **reason);
 /* Makes the layers for latents of this size, without memory on the device. */
 ith_status ith_vae_device_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
                                  ith_vae_device **out);
-/* Takes the memory on the device, if so much is free, and uploads the weights. */
+/* Takes the memory on the device, if enough is free, and uploads the weights. */
 ith_status ith_vae_device_open(ith_vae_device *d);
 void ith_vae_device_free(ith_vae_device **device);
 /* Sets *bytes to the memory of the device that ith_vae_device_open takes without the scratch memory of the library of

@@ -2,7 +2,8 @@
 /* Shortcuts without weights (vae_shortcut.h). */
 #include "vae_shortcut.h"
 
-/* (o copies + part) / repeats is advanced by the quotient and the remainder of copies / repeats. */
+/* channel = (o copies + part) / repeats, and `over` is its remainder. For the next o, the quotient and the remainder of
+ * copies / repeats are added to both, which takes no division. */
 void ith_vae_shortcut_add(float *y, int64_t out, const float *x, int64_t copies, int64_t repeats, int64_t part)
 {
     const int64_t whole = copies / repeats, rest = copies % repeats;

@@ -64,8 +64,8 @@ static int64_t computed_layers(const ith_vision_config *config)
 
 #define MODEL "vision_model."
 
-/* Takes a table of `rows` rows; a table of one row has no size for it. The original code's files have [1, rows, dim]
- * for both. */
+/* Takes a table [rows, dim], or a vector [dim] if rows is 1. In files of the original code both have the shape [1,
+ * rows, dim]. */
 static float *name_table(ith_weights *w, const char *name, int64_t rows, int64_t dim)
 {
     const int64_t shape[] = {1, rows, dim};

@@ -116,7 +116,7 @@ static int64_t place_sends(ith_carried *x, const ith_transfer *sends, int64_t co
 }
 
 /* Lists the copies that fill the regions that are received. Rows that this rank sends to itself come straight from
- * device_out, the others from device_in. Receives of other ranks move to the front of the list, and their number is
+ * device_out, the others from device_in. Receives from other ranks move to the front of the list, and their number is
  * returned. */
 static int64_t place_receives(const ith_carrier *c, ith_carried *x, const ith_transfer *sends, int64_t send_count,
                               ith_transfer *receives, int64_t count)

@@ -59,7 +59,7 @@ ith_status ith_carrier_open(ith_carrier *carrier, struct ith_device_stream *comp
                             void *user);
 void ith_carrier_close(ith_carrier *carrier);
 
-/* Forgets exchanges of an execution that failed. */
+/* Begins an execution: forgets exchanges that an earlier execution left when it failed. */
 void ith_carrier_begin(ith_carrier *carrier);
 /* Gathers the regions of `sends` when the work that the device has now is done, and posts the exchange, perhaps later.
  * Both lists are overwritten, and belong to the carrier until the exchange has been waited for. */
@@ -73,8 +73,8 @@ static inline bool ith_carrier_is_under_way(const ith_carrier *carrier, int exch
 /* Waits until the messages of an exchange have arrived. Work that the device gets later finds them in their regions. */
 ith_status ith_carrier_wait(ith_carrier *carrier, int exchange);
 
-/* Whether the execution is to stop, for communicators (ith_comm.unwanted): then the device learns it too, although this
- * rank waits for another one. user: an ith_carrier. Any thread may call this. */
+/* Returns whether the execution is to stop; if so, it stops the device's work too. Communicators call this while the
+ * rank waits for other ranks (ith_comm.unwanted). user: an ith_carrier. Any thread may call this. */
 bool ith_carrier_unwanted(void *user);
 /* Waits until all work of a stream has ended; meanwhile moves messages, and shows that this rank is alive. */
 ith_status ith_carrier_sync(ith_carrier *carrier, struct ith_device_stream *stream);

@@ -498,7 +498,7 @@ static void attend(const ith_attn_call *call)
     tiles_claim();
     load_queries(&w);
     load_state(&w);
-    const unsigned mode = vec_flush_begin(); /* as the products of AMX do whatever the mode is */
+    const unsigned mode = vec_flush_begin(); /* the products of AMX flush small results in every mode */
     run_jobs(&w);
     vec_flush_end(mode);
     store_state(&w);

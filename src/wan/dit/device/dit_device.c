@@ -130,7 +130,7 @@ static ith_status send_piece(upload *u, void *to, int64_t bytes)
     return status;
 }
 
-/* Copies bytes that are as the device wants them. */
+/* Copies bytes without a conversion. */
 static ith_status put_bytes(upload *u, void *to, const void *from, int64_t bytes)
 {
     ith_status status = ITH_OK;

@@ -82,7 +82,7 @@ typedef struct ith_dit_space {
     ith_dit_slots slots;
     void *memory, *pinned_memory;
     float *x;               /* [rows, dim] */
-    char *n;                /* [rows, dim]: the input of a product: normed rows, or o; and its output behind an FFN */
+    char *n;                /* [rows, dim]: the input of a product (normed rows, or o), or the output of the FFN */
     char *work;             /* [rows, widest]: q, k, v; hidden rows; outputs of products; first, the patches */
     float *cosines, *sines; /* [share, head_dim / 2] */
     float *modulation;      /* [layers, times, 6, dim], then [times, 2, dim] for the last layer */
@@ -96,14 +96,15 @@ static inline ith_dtype ith_dit_device_type(const ith_dit *dit)
 }
 
 /* Copies the weights of an open expert to the device that the context uses, except for `streamed` layers, whose weights
- * it copies to pinned memory. Shows progress as ITH_STAGE_LOAD if `shows`. ITH_ERR_MEMORY with the bytes that it needs
- * and that are free; ITH_ERR_UNSUPPORTED for kinds of models that are not built. */
+ * it copies to pinned memory. Shows progress as ITH_STAGE_LOAD if `shows`. ITH_ERR_MEMORY if the device has too little
+ * free memory: the message names the bytes needed and free. ITH_ERR_UNSUPPORTED if the device's module computes
+ * attention only. */
 ith_status ith_dit_device_open(ith_context *context, const ith_dit *dit, int64_t streamed, bool shows,
                                ith_dit_device **out);
 void ith_dit_device_free(ith_context *context, ith_dit_device **device);
 /* The bytes of the weights on the device, without streamed layers. dit: with or without weights. */
 int64_t ith_dit_device_bytes(const ith_dit *dit, int64_t streamed);
-/* The bytes of the weights of a layer there. */
+/* The bytes of the weights of a layer on the device. */
 int64_t ith_dit_device_layer_bytes(const ith_dit *dit);
 /* Lays out the weights of a layer in memory of the device, or of the host. */
 void ith_dit_device_lay_out_layer(const ith_dit *dit, ith_arena *arena, ith_dit_device_layer *layer);

@@ -5,7 +5,7 @@
 
 #include "denoise_rank.h"
 
-/* Brings the latents and the solver's arrays to rank 0, `step` steps being done. */
+/* Brings the latents and the solver's arrays after `step` steps to rank 0. */
 ith_status ith_denoise_keep_state(ith_denoiser *w, int64_t step);
 /* Saves the run before its first step, so that a place that cannot be written fails now (ith_rank_first). */
 ith_status ith_denoise_save_first(ith_rank *rank, void *denoiser);
