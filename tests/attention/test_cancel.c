@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "support/execution_scene.h"
+#include "support/sanitizers.h"
 #include "support/times.h"
 
 /* ---- Cancelling ------------------------------------------------------------------------------------------------ */
@@ -270,13 +271,8 @@ static int in_child(ith_context *context, ith_plan *plan, const ith_attn_problem
 static void a_child_is_told(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_THREAD__)
-    skip();
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    skip();
-#endif
-#endif
+    if (SANITIZES_THREADS)
+        skip();
     ith_context *root = NULL;
     ith_plan *plan = NULL;
     sample s;

@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "support/in_rank.h"
 #include "support/memory.h"
+#include "support/sanitizers.h"
 #include "support/times.h"
 
 #include <math.h>
@@ -601,15 +602,8 @@ static ith_status never(ith_context *context, ith_comm *comm, void *user)
 static void a_thread_may_not_start(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    fprintf(stderr, "skipped: a sanitizer needs the address space\n");
-    skip();
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    fprintf(stderr, "skipped: a sanitizer needs the address space\n");
-    skip();
-#endif
-#endif
+    if (SANITIZED)
+        skip();
     ith_context *context = NULL;
     ith_context_create(NULL, &context);
     struct rlimit before, tight;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "small_stack.h"
 
+#include "sanitizers.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,11 +12,7 @@
 
 bool stack_is_usual(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return false;
-#else
-    return true;
-#endif
+    return !SANITIZES_ADDRESSES;
 }
 
 void run_on_stack(size_t bytes, void *(*work)(void *user), void *user)

@@ -6,6 +6,7 @@
 #include "support/memory.h"
 #include "support/placed_group.h"
 #include "support/refused.h"
+#include "support/sanitizers.h"
 
 #include <ithaca/tune.h>
 
@@ -77,14 +78,6 @@ static void rows_are_complete(void **state)
     assert_null(machine);
     ith_machine_free(&machine);
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define SANITIZED false
-#endif
 
 /* No kernel is faster than the instructions that it multiplies with. A sanitizer makes the loop of the peak slower than
  * kernels, whose loops are partly assembly. Twice the peak leaves room for a processor that

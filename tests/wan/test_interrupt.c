@@ -7,6 +7,7 @@
 #include "support/in_range.h"
 #include "support/memory.h"
 #include "support/random.h"
+#include "support/sanitizers.h"
 #include "support/times.h"
 #include "wan/run/pipeline.h"
 
@@ -18,16 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MOST_SECONDS 10.0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MOST_SECONDS 10.0
-#endif
-#endif
-#ifndef MOST_SECONDS
-#define MOST_SECONDS 1.0
-#endif
+#define MOST_SECONDS (SANITIZED ? 10.0 : 1.0)
 
 /* The time limit grows with the load of the machine if there is more work than processors. The system gives the load of
  * the last minute, and the load may be higher now, so the best of ATTEMPTS counts. */
