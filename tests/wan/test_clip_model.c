@@ -101,6 +101,24 @@ static void parts_must_fit(void **state)
     }
 }
 
+/* transformers 5 saves the name of the processor that scales with Pillow. */
+static void processors_of_every_transformers_are_read(void **state)
+{
+#define INDEX "model_index.json"
+    static const char *const names[] = {"CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPImageProcessorPil"};
+    ith_model *model = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        make_model(INDEX, "CLIPImageProcessor", names[i]);
+        check(context, open_model(&model));
+        ith_model_free(context, &model);
+        empty_folder(state);
+    }
+    make_model(INDEX, "CLIPImageProcessor", "SiglipImageProcessor");
+    assert_int_equal(open_model(&model), ITH_ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(ith_context_error(context), "image_processor is [\"transformers\",\"SiglipImageProcessor\"]"));
+}
+
 static uint64_t hash_with(const char *file, const char *from, const char *to)
 {
     uint64_t hash = 0;
@@ -244,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(parts_must_fit),
+        test(processors_of_every_transformers_are_read),
         test(the_hash_knows_the_image_processor),
         test(loras_change_the_parts_that_see_images),
     };

@@ -763,6 +763,11 @@ static void an_image_encoder_may_be_a_file(void **state)
     const frame a = video_with(&whole, 0, &image), b = video_with(&files, 0, &image);
     assert_same(&a, &b);
     assert_refused(other, ITH_ERR_ARGUMENT, "has no image encoder");
+    other.image_encoder = NULL, other.dit = dit; /* beside a checkpoint that has none */
+    assert_refused(other, ITH_ERR_ARGUMENT, "image_encoder is needed besides");
+    whole.dit = dit; /* beside one that has it */
+    const frame c = video_with(&whole, 0, &image);
+    assert_same(&a, &c);
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)

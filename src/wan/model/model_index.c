@@ -26,7 +26,9 @@ static const ith_config_field fields[] = {
     {"image_encoder",
      NO_COMPONENT "|[\"transformers\",\"CLIPVisionModel\"]|[\"transformers\",\"CLIPVisionModelWithProjection\"]", NULL},
     {"image_processor",
-     NO_COMPONENT "|[\"transformers\",\"CLIPImageProcessor\"]|[\"transformers\",\"CLIPImageProcessorFast\"]", NULL},
+     NO_COMPONENT "|[\"transformers\",\"CLIPImageProcessor\"]|[\"transformers\",\"CLIPImageProcessorFast\"]"
+                  "|[\"transformers\",\"CLIPImageProcessorPil\"]",
+     NULL},
     {"boundary_ratio", NULL, NULL},
     {"expand_timesteps", "absent|null|false|true", NULL},
 };

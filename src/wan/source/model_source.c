@@ -491,9 +491,19 @@ static ith_status check_variant(ith_context *context, const ith_sources *sources
                     sources->folder, sources->variant, layouts[ITH_PART_DIT].stem, sources->variant);
 }
 
+/* Refuses files without a component that the transformer's file needs. */
+static ith_status refuse_without(ith_context *context, const ith_sources *sources, ith_part part)
+{
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is needed besides %s, such as %s", parts[part].member,
+                    ith_source_path(sources, ITH_PART_DIT), parts[part].published);
+}
+
 /* Sets the sources of the components that have none to the components of a diffusers checkpoint. */
 static ith_status take_checkpoint(ith_context *context, const char *folder, const char *variant, ith_sources *out)
 {
+    if (out->needs_vision && !has_source(&out->parts[ITH_PART_VISION]) &&
+        !ith_has_file(context, folder, "image_encoder/config.json"))
+        return refuse_without(context, out, ITH_PART_VISION);
     if (!(out->folder = ith_strdup(context, folder)) || (variant && !(out->variant = ith_strdup(context, variant))))
         return ITH_ERR_MEMORY;
     for (ith_part part = 0; part < ITH_PARTS; part++)
@@ -516,8 +526,7 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
         if (has_source(&out->parts[part]) || part == ITH_PART_DIT_2 || (part == ITH_PART_VISION && !out->needs_vision))
             continue;
         if (!has_part(&contents, part))
-            return ith_fail(context, ITH_ERR_ARGUMENT, "%s is needed besides %s, such as %s", parts[part].member, path,
-                            parts[part].published);
+            return refuse_without(context, out, part);
         status = take_file(context, path, part, &contents, out);
     }
     return status;
