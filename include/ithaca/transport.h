@@ -190,9 +190,10 @@ typedef struct ith_transport {
     /* The rank leaves the group. Ranks that wait for it, now or later, fail with ITH_ERR_ABORTED and a sentence that
      * names it. NULL: `close` does this. */
     void (*leave)(void *state);
-    /* Gives the other ranks a sign of life; `exchange` does so too. Called every few milliseconds while a rank
-     * computes. Cheap, never blocks. Any thread. A transport that sends messages sends at most one in 50 ms, and moves
-     * data here. NULL: a rank that computes for longer than the time limit is taken for dead. */
+    /* Gives the other ranks a sign of life; `exchange` does so too. `wait` does not, so that ranks that wait for one
+     * another for ever end by the time limit. Called every few milliseconds while a rank computes. Cheap, never blocks.
+     * Any thread. A transport that sends messages sends at most one in 50 ms, and moves data here. NULL: a rank that
+     * computes for longer than the time limit is taken for dead. */
     void (*alive)(void *state);
     /* Among the ranks that have not posted their part of the request, finds the one whose last sign of life is oldest:
      * sets *rank and returns the seconds since then. If all have posted, *rank is -1 and the result 0. The library ends
@@ -244,7 +245,8 @@ ITH_API ith_status ith_comm_create(ith_context *context, const ith_transport *tr
 
 typedef struct ith_request ith_request; /* owned by its communicator */
 
-/* Posts an exchange, which may send to this rank itself. On failure *out is NULL. */
+/* Posts an exchange, which may send to this rank itself. Both lists and the memory of their regions must outlive the
+ * request: the caller neither changes nor frees them until the request is gone. On failure *out is NULL. */
 ITH_API ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
                                  const ith_transfer *receives, int64_t receive_count, ith_request **out);
 /* Moves data and returns at once. If the request is done or has failed, it is gone and *request becomes NULL. *done:

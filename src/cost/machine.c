@@ -64,7 +64,7 @@ static ith_status wrong(ith_context *context, array where, int64_t index, const 
 
 /* The kinds of numbers in a description. The limits keep every cost finite, and products of units and ranks below the
  * largest int64_t. */
-typedef enum range { FROM_ZERO, ABOVE_ZERO, SHARE, UNITS, UNITS_OR_NONE } range;
+typedef enum range { FROM_ZERO, ABOVE_ZERO, SHARE, RANKS, UNITS, UNITS_OR_NONE } range;
 typedef struct number {
     const char *field;
     double value;
@@ -80,6 +80,7 @@ static ith_status check_numbers(ith_context *context, array where, int64_t index
     } ranges[] = {[FROM_ZERO] = {1e-30, 1e30, true, "0, or from 1e-30 to 1e30"},
                   [ABOVE_ZERO] = {1e-30, 1e30, false, "from 1e-30 to 1e30"},
                   [SHARE] = {1e-30, 1, true, "from 0 to 1"},
+                  [RANKS] = {1, 1e30, true, "0 or more"},
                   [UNITS] = {1, 1e6, false, "from 1 to 1000000"},
                   [UNITS_OR_NONE] = {1, 1e6, true, "from 0 to 1000000"}};
     for (int i = 0; i < count; i++) {
@@ -102,7 +103,7 @@ static ith_status check_text(ith_context *context, const char *text, size_t byte
 static ith_status check_level(ith_context *context, const ith_machine_view *view, int index)
 {
     const ith_machine_level *level = &view->levels[index];
-    const number numbers[] = {{"ranks", (double)level->ranks, FROM_ZERO},
+    const number numbers[] = {{"ranks", (double)level->ranks, RANKS},
                               {"bytes_per_second", level->bytes_per_second, FROM_ZERO},
                               {"group_bytes_per_second", level->group_bytes_per_second, FROM_ZERO},
                               {"latency_seconds", level->latency_seconds, FROM_ZERO},
@@ -198,7 +199,7 @@ ith_status ith_machine_read(ith_context *context, const ith_machine *given, ith_
     ith_machine *m = &out->machine;
     *m = (ith_machine)ITH_MACHINE_INIT;
     ith_status status = ITH_SIZED_READ(context, ith_machine, ITH_MACHINE_INIT, given, m);
-    const number numbers[] = {{"ranks", (double)m->ranks, FROM_ZERO},
+    const number numbers[] = {{"ranks", (double)m->ranks, RANKS},
                               {"host_units", (double)m->host_units, UNITS},
                               {"rank_units", (double)m->rank_units, UNITS_OR_NONE},
                               {"unit_hosts", (double)m->unit_hosts, UNITS_OR_NONE},

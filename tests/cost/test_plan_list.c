@@ -254,6 +254,12 @@ static void test_wrong_sizes(void **state)
         REFUSED(s.context, "must be", ith_machine_check(s.context, &s.machine));
         *sizes[i] = kept;
     }
+    s.machine.ranks = -1;
+    REFUSED(s.context, "the machine's ranks is -1, and must be 0 or more", ith_machine_check(s.context, &s.machine));
+    s.machine.ranks = 0, s.levels[1].ranks = -1;
+    REFUSED(s.context, "ranks of level 1 (counted from 0) of the machine is -1, and must be 0 or more",
+            ith_machine_check(s.context, &s.machine));
+    s.levels[1].ranks = 0;
     for (int i = 1; i < 3; i++) { /* products of units and ranks need int64_t */
         const int64_t kept = *sizes[i];
         *sizes[i] = 1000001;

@@ -87,18 +87,35 @@ c++ -std=c++17 -pedantic-errors -Wall -Wextra -Werror $(pkg-config --cflags itha
 "$work/init"
 
 echo "through CMake"
-mkdir "$work/project"
-cp "$root/examples/reading_a_plan.c" "$work/project/main.c"
-cat >"$work/project/CMakeLists.txt" <<'EOF'
+through_cmake() { # TARGET: builds main.c with this target alone
+    cat >"$work/project/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.16)
 project(user C)
 find_package(ithaca REQUIRED)
 add_executable(user main.c)
-target_link_libraries(user ithaca::ithaca)
+target_link_libraries(user ithaca::$1)
 EOF
-cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$work/usr" >/dev/null
-cmake --build "$work/project/build" >/dev/null
-"$work/project/build/user" >/dev/null
+    cmake -S "$work/project" -B "$work/project/$1" -DCMAKE_PREFIX_PATH="$work/usr" >/dev/null
+    cmake --build "$work/project/$1" >"$work/project/$1.out" 2>&1 || { cat "$work/project/$1.out"; exit 1; }
+    LD_LIBRARY_PATH= "$work/project/$1/user" >/dev/null
+}
+mkdir "$work/project"
+cp "$root/examples/reading_a_plan.c" "$work/project/main.c"
+through_cmake ithaca
+if [ "$engine" ]; then # every program with wan.h makes a context, with a function of libithaca
+    cat >"$work/project/main.c" <<'EOF'
+#include <ithaca/wan.h>
+int main(void)
+{
+    ith_context *context = NULL;
+    ith_tokenizer *tokenizer = NULL;
+    int failed = ith_context_create(NULL, &context) || ith_tokenizer_open(context, "no file", &tokenizer) != ITH_ERR_IO;
+    ith_context_destroy(&context);
+    return failed;
+}
+EOF
+    through_cmake ithaca_wan
+fi
 
 echo "dependencies"
 needed=$(readelf -d "$libdir/libithaca.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|libgomp|libomp|ld-linux[^.]*)\.so' || true)

@@ -310,7 +310,8 @@ static void nonsense_is_refused(void **state)
     REFUSED(context, "precision is 99", ith_bench_block(context, &block, &bad, NULL));
     for (int i = 0; i < 2; i++) {
         bad = good, bad.weights = (ith_dtype)(i ? 24 : -1);
-        REFUSED(context, "weights of type", ith_bench_block(context, &block, &bad, NULL));
+        REFUSED(context, i ? "weights is 24, and is no ith_dtype" : "weights is -1, and is no ith_dtype",
+                ith_bench_block(context, &block, &bad, NULL));
     }
     bad = good, bad.weights = ITH_I32;
     REFUSED(context, "they must be F32, BF16, F16, fp8, I8 or", ith_bench_block(context, &block, &bad, NULL));

@@ -4,6 +4,7 @@
 #include <ithaca/files.h>
 
 #include "support/engine/pipeline_fixture.h"
+#include "support/guarded.h"
 #include "support/refused.h"
 #include "support/temporary.h"
 
@@ -224,6 +225,23 @@ static void options_of_runs(void **state)
                    fields[i].wide ? sizeof wide[j] : sizeof nonsense[j]);
             expect_refused(ITH_ERR_ARGUMENT, &o, fields[i].word);
         }
+}
+
+/* Memory ends where the struct of an older header ends. */
+static void options_of_older_headers(void **state)
+{
+    (void)state;
+    const ith_generate_options o = small_run();
+    for (size_t bytes = offsetof(ith_generate_options, negative); bytes <= sizeof o; bytes += sizeof(int64_t)) {
+        int64_t predicted = 0;
+        ith_generate_options *older = guarded_new((int64_t)bytes, (int64_t)sizeof(int64_t), true);
+        memcpy(older, &o, bytes);
+        older->struct_size = bytes;
+        check(context, ith_pipeline_resolve(pipeline, older));
+        assert_int_equal(older->struct_size, bytes);
+        check(context, ith_pipeline_predict(pipeline, older, 1, 1, &predicted));
+        guarded_free_all();
+    }
 }
 
 static void fractions_of_runs(void **state)
@@ -555,6 +573,7 @@ int main(void)
         cmocka_unit_test(contexts_go_first),
         cmocka_unit_test(asking),
         cmocka_unit_test(options_of_runs),
+        cmocka_unit_test(options_of_older_headers),
         cmocka_unit_test(fractions_of_runs),
         cmocka_unit_test(texts_of_runs),
         cmocka_unit_test(outputs_in_a_model),

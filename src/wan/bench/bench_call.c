@@ -45,6 +45,8 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
     o->attention = &call->attention;
     put_defaults(o);
     status = ith_precision_check(context, o->precision);
+    if (!status && !ith_dtype_bytes(o->weights))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "weights is %d, and is no ith_dtype", (int)o->weights);
     if (!status && !ith_dtype_is_operand(o->weights) && !(kind->takes_quantised && ith_unpack_has(o->weights)))
         return ith_fail(context, ITH_ERR_ARGUMENT, "weights of type %s: they must be F32, BF16%s",
                         ith_dtype_name(o->weights),

@@ -404,12 +404,14 @@ ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *op
 {
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
-    ith_generate_options resolved;
+    ith_generate_options given = ITH_GENERATE_OPTIONS_INIT, resolved;
     ith_request_parts parts;
     ith_saved_run *saved = NULL;
-    ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &parts, &saved);
-    resolved.attention = options ? options->attention : NULL;
-    resolved.image = options ? options->image : NULL, resolved.last_image = options ? options->last_image : NULL;
+    ith_status status =
+        ITH_SIZED_READ(pipeline->context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, options, &given);
+    if (!status)
+        status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &parts, &saved);
+    resolved.attention = given.attention, resolved.image = given.image, resolved.last_image = given.last_image;
     if (!status && saved)
         status = keep_saved(pipeline, saved);
     if (!status)
