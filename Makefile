@@ -34,7 +34,7 @@ check-gpu: build ## the tests of the module for NVIDIA GPUs, on this machine's G
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null
 	@cmake --build build-check-asan
-	@cd build-check-asan && $(CTEST) -LE tree -E '@module|accuracy_fixed_m' # code that other tests run, too
+	@cd build-check-asan && $(CTEST) -LE tree -E '@module|accuracy_fixed_m|device_wisdom' # code that other tests run, too
 	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF TSAN_TESTS='-E "accuracy|no_keys|fixed_m|device_wisdom"' # the threads are those of other tests
 
 check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; the models under every instruction set; more of everything over MPI
