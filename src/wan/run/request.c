@@ -410,7 +410,7 @@ ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *op
     ith_status status =
         ITH_SIZED_READ(pipeline->context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, options, &given);
     if (!status)
-        status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &parts, &saved);
+        status = ith_request_read(pipeline, pipeline->context, &given, true, &resolved, &parts, &saved);
     resolved.attention = given.attention, resolved.image = given.image, resolved.last_image = given.last_image;
     if (!status && saved)
         status = keep_saved(pipeline, saved);
