@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model from files of other origins than diffusers. Files that make no model are refused with a sentence that says what
- * to do. A saved run knows its files. Failed allocations are survived. */
+/* A model from files of other origins than diffusers. Files that make no model are refused with a sentence that says
+ * what to do. A saved run knows its files. Failed allocations are survived. */
 #include "support/engine/model_parts.h"
 #include "support/fixture.h"
 #include "support/folder_fixture.h"

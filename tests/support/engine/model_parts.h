@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of models/shapes under other names, in the fixture's folder (folder_fixture.h), and the video or the refusal that a
- * model of such files gives. */
+/* Makes files of a model under other names, in the fixture's folder (folder_fixture.h), and checks the video or the
+ * refusal that such files give. */
 #ifndef ITH_TESTS_MODEL_PARTS_H
 #define ITH_TESTS_MODEL_PARTS_H
 
