@@ -3,7 +3,7 @@
 # SIGINT, SIGTERM and SIGHUP come at random moments of a run with large frames and weights that load slowly. The run
 # ends within a second with exit status 1 (0 if it had just finished). No incomplete file has the name of an output,
 # saved latents are kept, and no temporary file is left. ITHACA_SIGNALS: the number of moments (3; with 9 each signal is
-# tried with each kind of output and each command). ITHACA_SIDE: pixels of a frame's side (512).
+# tried with each kind of output and each command). ITHACA_SIDE: pixels of a frame's side (384).
 . cli/lib.sh
 cd "$work"
 moments=${ITHACA_SIGNALS:-3}
@@ -48,7 +48,7 @@ end_soon() {
 
 # A run without signals shows the files that it writes, its time, and how busy the machine is. $enough: a second if the
 # run has the processors to itself, and longer on a busy machine, as other work slows the run down.
-side=${ITHACA_SIDE:-512}
+side=${ITHACA_SIDE:-384}
 large=(--model "$model" --prompt x --height "$side" --width "$side" --frames 5 --steps 2 --quiet)
 outputs=(clip.mp4 clip.gif clip/)
 begin=$(now)
@@ -151,7 +151,7 @@ ls -A | grep -q tmp && fail "something temporary is left: $(ls -A)"
 
 # Many ranks: the signal comes while their start is measured for the prediction, while they agree, or while they
 # compute.
-for after in 500 1500 4000; do
+for after in 500 1500 3000; do
     end_soon TERM +$after "$ithaca" generate --model "$model" --prompt x --ranks 400 --steps 200 --output clip.mp4
     [ $status = 1 ] || fail "400 ranks, SIGTERM after $after ms: exit status $status, $(tail -1 err)"
     [ $took -le $enough ] || fail "400 ranks, SIGTERM after $after ms: it ended after $took ms"

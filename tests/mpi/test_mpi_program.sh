@@ -73,7 +73,7 @@ done
 
 expect 0 "" 2 verify --seq 33 --kernel f32_ref --ranks 2
 grep -q "^[0-9]* plans, 0 failed" out && grep -q "4 x 1" out && grep -q " mixed " out || complain "verify"
-expect 0 "" 2 bench attention --seq 256 --repeat 2 --strategy single,ulysses --json
+expect 0 "" 2 bench attention --seq 256 --repeat 2 --strategy single,ulysses --machine avx2-desktop --json
 jq -e 'length == 2 and .[1].ranks == 2 and (.[1].rel_l2 < 0.01)' out >/dev/null || complain "bench"
 expect 0 "^1 .* [0-9-]+" 2 attend --input "$golden/attention/one_row.safetensors" --output several --map
 [ "$(wc -l <err)" = 4 ] || complain "--map"

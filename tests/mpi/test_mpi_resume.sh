@@ -18,8 +18,8 @@ signal_launcher() { kill -s "$1" $(pids 'orterun|prterun|prte|mpirun.*|mpiexec.*
 signal_processes() { kill -s "$1" $(pids ithaca); }
 kill_last() { kill -9 "$(pids ithaca | tail -1)"; }
 
-# stop HOW STEP PROCESSES...: HOW happens to a run in three processes after this step was saved. The run goes on in each
-# of these numbers of processes.
+# stop HOW STEP PROCESSES: HOW happens to a run in three processes after this step was saved. The run goes on in this
+# number of processes.
 stop() {
     local run_pid status step i
     rm -rf run.st clip
@@ -39,17 +39,12 @@ stop() {
     [ -e run.st ] && [ "$(saved_step)" -ge "$2" ] && [ "$(saved_step)" -lt $steps ] || complain "$1: no checkpoint: $(ls)"
     check_nothing_left || complain "$1"
     echo "$1 after step $2: saved at step $(saved_step) of $steps"
-    cp run.st kept.st
-    for processes in $3; do
-        cp kept.st run.st
-        launch $processes "${command[@]}" --strategy ulysses --output clip/ --resume run.st >out 2>err </dev/null ||
-            complain "$1: $processes processes do not go on"
-        diff -rq whole clip || complain "$1: $processes processes make another video"
-        [ ! -e run.st ] || complain "$1: the checkpoint is left"
-        rm -r clip
-    done
+    launch "$3" "${command[@]}" --strategy ulysses --output clip/ --resume run.st >out 2>err </dev/null ||
+        complain "$1: $3 processes do not go on"
+    diff -rq whole clip || complain "$1: $3 processes make another video"
+    [ ! -e run.st ] || complain "$1: the checkpoint is left"
 }
-stop "signal_launcher TERM" 2 "3 1"
-stop "signal_launcher INT" 3 2
-stop "signal_processes TERM" 4 3
+stop "signal_launcher TERM" 2 1
+stop "signal_launcher INT" 3 3
+stop "signal_processes TERM" 4 2
 stop kill_last 5 2

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The suite of transports over MPI: 2, 3 and 4 ranks in as many processes, and two ranks in some or all processes.
+# The suite of transports over MPI: 3 and 4 ranks in as many processes, and two ranks in some or all processes.
 # ITHACA_MPI_SHAPES: other numbers, as "PROCESSES,RANKS[,RANKS...];...".
 set -eu
 . mpi/launch.sh
-echo "${ITHACA_MPI_SHAPES:-2,1;3,1;2,2,1;2,2;4,1}" | tr ';' '\n' >"$work/shapes"
+echo "${ITHACA_MPI_SHAPES:-3,1;2,2,1;2,2;4,1}" | tr ';' '\n' >"$work/shapes"
 while IFS=, read -r processes ranks; do
     set -- "$processes" "$ranks"
     echo "processes: $1, ranks in each: $2"
