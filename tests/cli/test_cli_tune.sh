@@ -164,7 +164,7 @@ grep -q "interrupted by SIGTERM" "$work/err" || fail "no word of the signal: $(c
 grep -q '^tiles ' "$cache/wisdom" || fail "what was complete is lost"
 
 echo "it ends soon also where kernels are slow"
-for pause in 0.5 2 4; do
+for pause in 0.5 2; do
     rm -rf "$cache"
     ITHACA_CPU=baseline "$ithaca" tune --budget 30 >"$work/out" 2>"$work/err" &
     tuner=$!

@@ -369,7 +369,7 @@ static void test_many_ranks(void **state)
     s.options.ulysses = 8;
     s.machine.host_units = 8, s.levels[0].ranks = 8;
     s.problem.q_len = s.problem.kv_len = 1 << 16;
-    const int ranks = SANITIZED ? 128 : 1024;
+    const int ranks = SANITIZED ? 128 : 512;
     const double fewer = simulating_seconds(&s, ranks), many = simulating_seconds(&s, 4 * ranks);
     print_message("%d ranks %.2f s, four times as many %.2f s\n", ranks, fewer, many);
     assert_true(many < 128 * fewer || SANITIZED);

@@ -388,7 +388,7 @@ static void memory_is_predicted(void **state)
     const ith_image image = {sizeof image, pixels, 128, 192};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-        options.prompt = "a", options.frames = 17, options.height = 256, options.width = 256, options.steps = 1;
+        options.prompt = "a", options.frames = 9, options.height = 256, options.width = 256, options.steps = 1;
         options.last_image = !strcmp(models[i], FLF2V_21) ? &image : NULL;
         options.precision = ITH_PRECISION_F32, options.threads = 2, options.image = &image;
         ith_context *own = NULL;
