@@ -22,8 +22,8 @@ const char *__lsan_default_suppressions(void)
     return "leak:__argz_add_sep\n";
 }
 
-/* Sets `path` to the folder of a locale, in `locales` beside the test's program. Making one takes seconds, so the folder
- * stays for other tests. */
+/* Sets `path` to the folder of a locale, in `locales` beside the test's program. Making one takes seconds, so it stays
+ * there for other tests. */
 static void find_locale(const char *name, char path[LONGEST])
 {
     char program[LONGEST / 2];
