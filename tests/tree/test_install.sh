@@ -87,11 +87,11 @@ c++ -std=c++17 -pedantic-errors -Wall -Wextra -Werror $(pkg-config --cflags itha
 "$work/init"
 
 echo "through CMake"
-through_cmake() { # TARGET: builds main.c with this target alone
+through_cmake() { # TARGET [COMPONENT]: builds main.c with this target alone
     cat >"$work/project/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.16)
 project(user C)
-find_package(ithaca REQUIRED)
+find_package(ithaca REQUIRED${2:+ COMPONENTS $2})
 add_executable(user main.c)
 target_link_libraries(user ithaca::$1)
 EOF
@@ -114,8 +114,14 @@ int main(void)
     return failed;
 }
 EOF
-    through_cmake ithaca_wan
+    through_cmake ithaca_wan wan
 fi
+# A component that is not there is refused with the reason.
+printf 'cmake_minimum_required(VERSION 3.16)\nproject(user C)\nfind_package(ithaca REQUIRED COMPONENTS decoder)\n' \
+    >"$work/project/CMakeLists.txt"
+! cmake -S "$work/project" -B "$work/project/lacking" -DCMAKE_PREFIX_PATH="$work/usr" >"$work/out" 2>&1 &&
+    tr -s ' \n' ' ' <"$work/out" | grep -q "ithaca has no component 'decoder'; there is one, wan" ||
+    { cat "$work/out"; exit 1; }
 
 echo "dependencies"
 needed=$(readelf -d "$libdir/libithaca.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|libgomp|libomp|ld-linux[^.]*)\.so' || true)

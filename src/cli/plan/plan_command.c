@@ -21,8 +21,8 @@ ITH_OPTION_WORD_OF(precision)
 #define AT(member) offsetof(ith_plan_settings, member)
 static const ith_option own_rows[] = {
     {.help = "The problem, a video or one attention:"},
-    {"problem", "NAME", "A video by name: wan2.2-a14b-720p, wan2.2-a14b-480p, wan2.1-14b-480p, wan2.1-1.3b-480p, ...",
-     ITH_OPTION_TEXT, .offset = AT(problem)},
+    {"problem", "NAME", "A video by name, such as wan2.1-1.3b-480p; an unknown name makes it list all", ITH_OPTION_TEXT,
+     .offset = AT(problem)},
     {"cfg", "auto|batch|parallel|sequential", "Of a video, how the guidance branches are computed (auto: any)",
      ITH_OPTION_WORD, .offset = AT(cfg), .word = cfg_word},
     {"precision", "auto|bf16|f32", "Of a video (auto: the faster one on the machine)", ITH_OPTION_WORD,

@@ -72,7 +72,7 @@ static ith_status split_heads(ith_context *context, const ith_store *store, int6
 }
 
 static const ith_config_field original_fields[] = {
-    {"model_type", "absent|\"t2v\"|\"i2v\"|\"flf2v\"|\"ti2v\"", ITH_KINDS_BUILT " are built"},
+    {"model_type", "absent|\"t2v\"|\"i2v\"|\"flf2v\"|\"ti2v\"", ITH_KINDS_SUPPORTED " are supported"},
     {"qk_norm", "absent|true", NULL},
     {"window_size", "absent|[-1,-1]", NULL},
     {"patch_size", "absent|[1,2,2]", NULL},

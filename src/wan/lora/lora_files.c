@@ -36,8 +36,8 @@ static ith_status list_file(ith_lora *lora, int index)
         const char *form = ith_lora_key_unbuilt(tensor->name);
         if (form)
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
-                            "%s: tensor '%s' belongs to a %s; only LoRA and plain differences are built", file->path,
-                            ith_quote(tensor->name).text, form);
+                            "%s: tensor '%s' belongs to a %s; only LoRA and plain differences are supported",
+                            file->path, ith_quote(tensor->name).text, form);
         if (!ith_lora_key_read(tensor->name, &key)) {
             unknown = unknown ? unknown : tensor->name;
             unknowns++;

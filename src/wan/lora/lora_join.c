@@ -44,7 +44,7 @@ static ith_status alpha_of_patterns(const ith_lora *lora, const ith_lora_entry *
            pattern) {
         if (strpbrk(pattern + (*pattern == '^'), "\\^$*+?()[]{}|"))
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
-                            "%s: '%s' is a regular expression; only names of modules and their ends are built",
+                            "%s: '%s' is a regular expression; only names of modules and their ends are supported",
                             ith_json_path(file->settings), ith_quote(pattern).text);
         if (fits_matrix(pattern, down)) {
             *alpha = own;

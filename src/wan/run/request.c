@@ -275,8 +275,8 @@ ith_status ith_request_check_cfg(ith_context *context, ith_cfg cfg)
 {
     if ((int)cfg >= ITH_CFG_BATCH && cfg <= ITH_CFG_SEQUENTIAL)
         return ITH_OK;
-    return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
-                    (int)cfg);
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "cfg is %d; 0 (auto), 1 (batch), 2 (parallel) and 3 (sequential) are known", (int)cfg);
 }
 
 static ith_status check_words(ith_context *context, const ith_generate_options *options)
@@ -290,9 +290,10 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     if (status)
         return status;
     if (options->solver != ITH_SOLVER_UNIPC && options->solver != ITH_SOLVER_EULER)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 1 (UniPC) and 2 (Euler) are known", options->solver);
+        return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 0 (auto), 1 (UniPC) and 2 (Euler) are known",
+                        options->solver);
     if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "sigmas is %d; 1 (official) and 2 (diffusers) are known",
+        return ith_fail(context, ITH_ERR_ARGUMENT, "sigmas is %d; 0 (auto), 1 (official) and 2 (diffusers) are known",
                         options->sigmas);
     status = ith_request_check_cfg(context, options->cfg);
     return status ? status : ith_precision_check(context, options->precision);

@@ -85,7 +85,7 @@ static ith_status read_class(ith_context *context, const ith_json *json, ith_sch
     if (out->solver == ITH_SOLVER_UNIPC || !strcmp(name, ITH_EULER_CLASS))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "%s: a %s is not built; " ITH_UNIPC_CLASS " and " ITH_EULER_CLASS " are", ith_json_path(json),
+                    "%s: a %s is not supported; " ITH_UNIPC_CLASS " and " ITH_EULER_CLASS " are", ith_json_path(json),
                     ith_quote(name).text);
 }
 

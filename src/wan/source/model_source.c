@@ -185,7 +185,7 @@ static ith_status check_contents(ith_context *context, const char *path, ith_par
 {
     if (has_part(contents, part)) {
         if (is_transformer(part) && contents->refusal)
-            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s is of %s, which is not built: " ITH_KINDS_BUILT " are",
+            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s is of %s, which is not supported: " ITH_KINDS_SUPPORTED " are",
                             path, contents->refusal);
         return ITH_OK;
     }

@@ -5,7 +5,7 @@
 
 #include "../../files/store.h"
 
-#define ITH_KINDS_BUILT "T2V, I2V and FLF2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2"
+#define ITH_KINDS_SUPPORTED "T2V, I2V and FLF2V of Wan 2.1, and T2V, I2V and TI2V of Wan 2.2"
 
 typedef struct ith_contents {
     bool dit, text, vae, vision;

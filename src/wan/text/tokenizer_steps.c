@@ -68,7 +68,7 @@ static ith_status check_step(ith_context *context, const char *path, const char 
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "%s: the step '%s' of its %s is none of a SentencePiece model, or has other settings; such a "
-                    "tokenizer is not built",
+                    "tokenizer is not supported",
                     path, ith_quote(json_string_value(json_object_get(step, "type"))).text, part);
 }
 
@@ -133,7 +133,7 @@ static ith_status check_added(ith_context *context, const char *path, const json
         if (json_is_true(json_object_get(token, "single_word")))
             return ith_fail(context, ITH_ERR_UNSUPPORTED,
                             "%s: the added token '%s' has single_word, so that it is not found inside a word; such a "
-                            "tokenizer is not built",
+                            "tokenizer is not supported",
                             path, ith_quote(json_string_value(json_object_get(token, "content"))).text);
     }
     return ITH_OK;
