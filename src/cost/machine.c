@@ -57,7 +57,8 @@ static ith_status wrong(ith_context *context, array where, int64_t index, const 
 {
     static const char *const names[] = {"the machine", "level", "row of attention", "row of products"};
     if (where == MACHINE)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s's %s is %.12g, and must be %s", names[where], field, value, rule);
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s's %s is %.12g, and must be %s", names[where], field, value,
+                        rule);
     return ith_fail(context, ITH_ERR_ARGUMENT, "%s of %s %lld (counted from 0) of the machine is %.12g, and must be %s",
                     field, names[where], (long long)index, value, rule);
 }

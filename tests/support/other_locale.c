@@ -40,7 +40,7 @@ static void find_locale(const char *name, char path[LONGEST])
 /* Makes a locale under a name of its own and renames it, because another test may make it at the same time. */
 static void make_locale(const char *name, const char *path)
 {
-    char own[LONGEST + 16], command[4 * LONGEST];
+    char own[LONGEST + 16], command[5 * LONGEST];
     snprintf(own, sizeof own, "%s.%d", path, (int)getpid());
     snprintf(command, sizeof command,
              "(localedef -i %.5s -f UTF-8 '%s' && mv -T '%s' '%s' || rm -rf '%s') >/dev/null 2>&1", name, own, own,

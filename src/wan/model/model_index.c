@@ -42,8 +42,8 @@ static ith_status read_pipeline(ith_context *context, const ith_json *json, ith_
     out->from_image = !strcmp(class_name, "WanImageToVideoPipeline");
     if (!out->from_image && strcmp(class_name, "WanPipeline") != 0)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: a %s is not supported; a WanPipeline and a WanImageToVideoPipeline are", ith_json_path(json),
-                        ith_quote(class_name).text);
+                        "%s: a %s is not supported; a WanPipeline and a WanImageToVideoPipeline are",
+                        ith_json_path(json), ith_quote(class_name).text);
     return ITH_OK;
 }
 

@@ -208,9 +208,10 @@ static ith_status check_vision(ith_context *context, const ith_model *model, int
         return ITH_OK;
     const int64_t both = 2 * ith_vision_tokens(&model->vision);
     if (model->info.image_use != ITH_IMAGE_NEEDED)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: a model with an image encoder and %lld channels in is not supported: models from images are",
-                        sizes_of(model, expert).text, (long long)dit->in_channels);
+        return ith_fail(
+            context, ITH_ERR_UNSUPPORTED,
+            "%s: a model with an image encoder and %lld channels in is not supported: models from images are",
+            sizes_of(model, expert).text, (long long)dit->in_channels);
     if (dit->image_dim != model->vision.dim)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: image_dim is %lld, and the image encoder %s makes rows of %lld",
                         sizes_of(model, expert).text, (long long)dit->image_dim, encoder, (long long)model->vision.dim);

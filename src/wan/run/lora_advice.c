@@ -18,7 +18,8 @@ static const struct {
 } known[] = {
     {"causvid", {"CausVid", 4, 12, 7, 8, 1, ITH_SOLVER_AUTO, "a strength from 0.3 to 1 is usual"}},
     {"fastwan",
-     {"FastWan", 3, 3, 0, 0, 1, ITH_SOLVER_AUTO, "its own sampler, which adds new noise in every step, is not supported"}},
+     {"FastWan", 3, 3, 0, 0, 1, ITH_SOLVER_AUTO,
+      "its own sampler, which adds new noise in every step, is not supported"}},
     {"lightning", {"Lightning (lightx2v)", 4, 4, 5, 5, 1, ITH_SOLVER_EULER, NULL}},
     {"lightx2v", {"lightx2v's step distillation", 4, 4, 5, 5, 1, ITH_SOLVER_EULER, NULL}},
     {"step_distill", {"lightx2v's step distillation", 4, 4, 5, 5, 1, ITH_SOLVER_EULER, NULL}},

@@ -185,8 +185,9 @@ static ith_status check_contents(ith_context *context, const char *path, ith_par
 {
     if (has_part(contents, part)) {
         if (is_transformer(part) && contents->refusal)
-            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s is of %s, which is not supported: " ITH_KINDS_SUPPORTED " are",
-                            path, contents->refusal);
+            return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                            "%s is of %s, which is not supported: " ITH_KINDS_SUPPORTED " are", path,
+                            contents->refusal);
         return ITH_OK;
     }
     const char *noun = noun_of(contents);
