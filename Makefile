@@ -7,7 +7,7 @@ PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
-CTEST   := ctest --output-on-failure --no-tests=error -j4 # tests/CMakeLists.txt says how many places a test takes
+CTEST   := ctest --output-on-failure --no-tests=error -j5 # tests/CMakeLists.txt says how many places a test takes
 
 .PHONY: help dependencies build demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
 
