@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libFuzzer target for plans: random problems, options and ranks. From the root of the tree, with CC and CXX clang:
  *
- *     cmake -S . -B build-fuzz -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \
+ *     cmake -S . -B build-fuzz-attention -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \
  *         -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
- *     ninja -C build-fuzz ith_attention ith_support
+ *     ninja -C build-fuzz-attention ith_attention ith_support
  *     clang -g -O1 -D_GNU_SOURCE -fopenmp -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests \
- *         tools/fuzz_attention.c build-fuzz/tests/libith_support.a \
- *         build-fuzz/src/libith_{oracle,attention,kernels,comm,base}.a -ldl -lm -o fuzz
+ *         tools/fuzz_attention.c build-fuzz-attention/tests/libith_support.a \
+ *         build-fuzz-attention/src/libith_{oracle,attention,kernels,comm,base}.a -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=128 found tests/attention/corpus
  *
  * Add inputs that it finds to this corpus, under names that describe them. tests/attention/test_fuzz.c replays the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libFuzzer target for the reader of configuration files. From the root of the tree:
+/* A libFuzzer target for the reader of configuration files. From the root of the tree, after `make`:
  *
  *     clang -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests tools/fuzz_json.c \
  *         $(find src/files src/base -name '*.c') tests/support/{memory_file,engine/probe_files}.c \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libFuzzer target for the reader of GGUF, which gets inputs that begin with "GGUF", and for the reader of
- * safetensors, which gets all others. From the root of the tree:
+ * safetensors, which gets all others. From the root of the tree, after `make`:
  *
  *     clang -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests tools/fuzz_safetensors.c \
  *         $(find src/files src/base -name '*.c') tests/support/{memory_file,engine/probe_files}.c \

@@ -2,12 +2,12 @@
 /* A libFuzzer target for the reader of wisdom files: an input is the lines between header and checksum, which the
  * target adds. From the root of the tree, with CC and CXX clang:
  *
- *     cmake -S . -B build-fuzz -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \
+ *     cmake -S . -B build-fuzz-attention -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \
  *         -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
- *     ninja -C build-fuzz ith_attention
+ *     ninja -C build-fuzz-attention ith_attention
  *     clang -g -O1 -D_GNU_SOURCE -fopenmp -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests \
  *         tools/fuzz_wisdom.c tests/support/{probe_wisdom,temporary}.c \
- *         build-fuzz/src/libith_{attention,kernels,comm,base}.a -ldl -lm -o fuzz
+ *         build-fuzz-attention/src/libith_{attention,kernels,comm,base}.a -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=4096 found tests/attention/corpus_wisdom
  *
  * Add inputs that it finds to this corpus, under names that describe them; the name of legal wisdom begins with
