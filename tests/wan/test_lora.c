@@ -78,6 +78,19 @@ static float *compute(const call *c, const ith_dit *dit)
     return result;
 }
 
+/* Returns the output of the transformer with a LoRA file, which the caller frees with free(). */
+static float *compute_file(const call *c, const char *path)
+{
+    const ith_lora_source source = {path, STRENGTH};
+    ith_lora *lora = NULL;
+    check(context, ith_lora_open(context, &source, 1, &lora));
+    ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
+    float *y = compute(c, dit);
+    ith_dit_free(context, &dit);
+    ith_lora_close(&lora);
+    return y;
+}
+
 static char *path_of(const char *form)
 {
     static char path[100];
@@ -181,27 +194,59 @@ static void alphas_of_all_types_are_the_same(void **state)
     static const ith_dtype types[] = {ITH_F32, ITH_F64, ITH_I32, ITH_I64};
     char *folder = temporary_folder();
     const char *path = temporary_path(folder, "alphas.safetensors");
-    const ith_lora_source source = {path, STRENGTH};
     float *first = NULL;
     call c;
     ith_tensor_file *kohya = NULL;
     open_call(&c);
     check(context, ith_tensor_file_open(context, path_of("kohya"), &kohya));
     for (int i = 0; i < 4; i++) {
-        ith_lora *lora = NULL;
         write_alphas(kohya, types[i], path);
-        check(context, ith_lora_open(context, &source, 1, &lora));
-        ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
-        float *y = compute(&c, dit);
+        float *y = compute_file(&c, path);
         if (first)
             assert_memory_equal(y, first, (size_t)(2 * c.tokens * c.out) * sizeof *y);
         free(first);
         first = y;
-        ith_dit_free(context, &dit);
-        ith_lora_close(&lora);
     }
     free(first);
     ith_tensor_file_close(&kohya);
+    ith_tensor_file_close(&c.run);
+    temporary_remove(folder);
+}
+
+/* Writes the tensors of a file with names in the older form of diffusers, which ends in ".lora.down.weight". */
+static void write_older_names(const ith_tensor_file *file, const char *path)
+{
+    const int64_t count = ith_tensor_file_count(file);
+    ith_tensor *tensors = malloc((size_t)count * sizeof *tensors);
+    char(*names)[100] = malloc((size_t)count * sizeof *names);
+    assert_true(tensors && names);
+    for (int64_t i = 0; i < count; i++) {
+        tensors[i] = *ith_tensor_file_at(file, i);
+        const char *name = tensors[i].name, *end = strstr(name, ".lora_");
+        assert_non_null(end);
+        snprintf(names[i], sizeof *names, "%.*s.lora.%s.weight", (int)(end - name), name,
+                 strcmp(end, ".lora_A.weight") ? "up" : "down");
+        tensors[i].name = names[i];
+    }
+    check(context, ith_tensor_file_write(context, path, tensors, count, NULL, NULL, 0));
+    free(tensors), free(names);
+}
+
+/* diffusers reads files of the older form as files of PEFT, and so they give the same bits here. */
+static void older_names_are_the_same(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "older.safetensors");
+    call c;
+    ith_tensor_file *plain = NULL;
+    open_call(&c);
+    check(context, ith_tensor_file_open(context, path_of("plain"), &plain));
+    write_older_names(plain, path);
+    float *older = compute_file(&c, path), *peft = compute_file(&c, path_of("plain"));
+    assert_memory_equal(older, peft, (size_t)(2 * c.tokens * c.out) * sizeof *peft);
+    free(older), free(peft);
+    ith_tensor_file_close(&plain);
     ith_tensor_file_close(&c.run);
     temporary_remove(folder);
 }
@@ -211,20 +256,13 @@ static float *compute_settings(const call *c, const ith_tensor_file *peft, const
 {
     const int64_t count = ith_tensor_file_count(peft);
     const char *key = "lora_adapter_metadata";
-    const ith_lora_source source = {path, STRENGTH};
-    ith_lora *lora = NULL;
     ith_tensor *tensors = malloc((size_t)count * sizeof *tensors);
     assert_non_null(tensors);
     for (int64_t i = 0; i < count; i++)
         tensors[i] = *ith_tensor_file_at(peft, i);
     check(context, ith_tensor_file_write(context, path, tensors, count, &key, &settings, 1));
     free(tensors);
-    check(context, ith_lora_open(context, &source, 1, &lora));
-    ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
-    float *y = compute(c, dit);
-    ith_dit_free(context, &dit);
-    ith_lora_close(&lora);
-    return y;
+    return compute_file(c, path);
 }
 
 /* If several patterns in alpha_pattern fit a module, PEFT takes the first one, even if another is longer. diffusers
@@ -688,6 +726,7 @@ int main(void)
         TEST(every_form_is_that_of_diffusers),
         TEST(strengths_add_up),
         TEST(alphas_of_all_types_are_the_same),
+        TEST(older_names_are_the_same),
         TEST(the_first_pattern_counts),
         TEST(settings_need_no_prefix),
         TEST(memory_is_predicted),

@@ -28,7 +28,7 @@ static bool fits_matrix(const char *pattern, const ith_lora_entry *down)
     char module[ITH_STORE_NAME_BYTES];
     const char *name = ith_name_after(down->tensor->name, "base_model.model.");
     name = name ? name : down->tensor->name;
-    const char *end = strstr(name, ".lora_");
+    const char *end = strstr(name, ".lora");
     snprintf(module, sizeof module, "%.*s", end ? (int)(end - name) : 0, name);
     return fits(pattern, module) || fits(pattern, down->module);
 }

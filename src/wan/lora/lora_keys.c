@@ -28,8 +28,9 @@ static const char *module_end(const char *name, ith_lora_key *key)
         const char *end;
         ith_lora_role role;
     } ends[] = {
-        {".lora_down.weight", ITH_LORA_DOWN}, {".lora_up.weight", ITH_LORA_UP}, {".alpha", ITH_LORA_ALPHA},
-        {".diff", ITH_LORA_WEIGHT},           {".diff_b", ITH_LORA_BIAS},       {".diff_m", ITH_LORA_MODULATION},
+        {".lora_down.weight", ITH_LORA_DOWN}, {".lora_up.weight", ITH_LORA_UP}, {".lora.down.weight", ITH_LORA_DOWN},
+        {".lora.up.weight", ITH_LORA_UP},     {".alpha", ITH_LORA_ALPHA},       {".diff", ITH_LORA_WEIGHT},
+        {".diff_b", ITH_LORA_BIAS},           {".diff_m", ITH_LORA_MODULATION},
     };
     static const struct {
         const char *middle, *last;

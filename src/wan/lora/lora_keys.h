@@ -11,8 +11,8 @@
 
 /* The part that a tensor plays in the change of a module. */
 typedef enum ith_lora_role {
-    ITH_LORA_DOWN,       /* [rank, in]: .lora_A.weight, .lora_A.default.weight, .lora_down.weight */
-    ITH_LORA_UP,         /* [out, rank]: .lora_B.weight, .lora_B.default.weight, .lora_up.weight */
+    ITH_LORA_DOWN,       /* [rank, in]: .lora_A.weight, .lora_A.default.weight, .lora_down.weight, .lora.down.weight */
+    ITH_LORA_UP,         /* [out, rank]: .lora_B.weight, .lora_B.default.weight, .lora_up.weight, .lora.up.weight */
     ITH_LORA_ALPHA,      /* a scalar: .alpha */
     ITH_LORA_WEIGHT,     /* .diff: the change of the weight itself */
     ITH_LORA_BIAS,       /* .diff_b: the change of the bias */
