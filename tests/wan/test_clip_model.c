@@ -230,7 +230,7 @@ static void loras_change_the_parts_that_see_images(void **state)
     ith_tensor_file *base = NULL;
     golden_pass plain, merged;
     const char *path = temporary_path(folder, "lora.safetensors");
-    const ith_lora_source source = {path, 1};
+    const ith_lora_source source = {.path = path, .strength = 1};
     uint64_t seed = 7;
     for (int i = 0; i < MODULES * MOST_WIDTH; i++)
         down[i / MOST_WIDTH][i % MOST_WIDTH] = random_signed(&seed),

@@ -130,7 +130,7 @@ static void loras_are_merged(void **state)
             ith_lora *lora = NULL;
             golden_pass c;
             snprintf(path, sizeof path, "golden/lora/%s.safetensors", forms[i]);
-            check(context, ith_lora_open(context, &(ith_lora_source){path, 0.7}, 1, &lora));
+            check(context, ith_lora_open(context, &(ith_lora_source){.path = path, .strength = 0.7}, 1, &lora));
             golden_pass_open_with(&c, SMALL_DIT "/run.safetensors", SMALL_DIT, lora, kind, 0);
             check(context, golden_pass_run(context, NULL, &c));
             const double error = relative_l2(c.result, find_tensor(golden, forms[i])->data, golden_pass_numbers(&c));

@@ -81,7 +81,7 @@ static float *compute(const call *c, const ith_dit *dit)
 /* Returns the output of the transformer with a LoRA file, which the caller frees with free(). */
 static float *compute_file(const call *c, const char *path)
 {
-    const ith_lora_source source = {path, STRENGTH};
+    const ith_lora_source source = {.path = path, .strength = STRENGTH};
     ith_lora *lora = NULL;
     check(context, ith_lora_open(context, &source, 1, &lora));
     ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
@@ -102,7 +102,7 @@ static char *path_of(const char *form)
 
 static void check_form(const call *c, const ith_tensor_file *golden, const char *form)
 {
-    const ith_lora_source source = {path_of(form), STRENGTH};
+    const ith_lora_source source = {.path = path_of(form), .strength = STRENGTH};
     const int64_t numbers = 2 * c->tokens * c->out;
     float *first = NULL;
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
@@ -148,8 +148,10 @@ static void strengths_add_up(void **state)
     open_call(&c);
     check(context, ith_tensor_file_open(context, path_of("out"), &golden));
     for (int i = 0; i < FORMS; i++) {
-        const ith_lora_source sources[] = {
-            {path_of(forms[i]), STRENGTH / 2}, {path_of(forms[i]), 0}, {path_of(forms[i]), STRENGTH / 2}};
+        const char *path = path_of(forms[i]);
+        const ith_lora_source sources[] = {{.path = path, .strength = STRENGTH / 2},
+                                           {.path = path, .strength = 0},
+                                           {.path = path, .strength = STRENGTH / 2}};
         ith_lora *lora = NULL;
         check(context, ith_lora_open(context, sources, 3, &lora));
         ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
@@ -323,7 +325,7 @@ static void memory_is_predicted(void **state)
     (void)state;
     for (int i = 0; i < FORMS; i++)
         for (ith_linear_keep keep = ITH_LINEAR_KEEP_NONE; keep <= ITH_LINEAR_KEEP_MERGED; keep++) {
-            const ith_lora_source source = {path_of(forms[i]), STRENGTH};
+            const ith_lora_source source = {.path = path_of(forms[i]), .strength = STRENGTH};
             ith_lora *lora = NULL;
             ith_dit *dit, *outline = NULL;
             int64_t weights, files = dit_file_bytes(context, SMALL, &weights);
@@ -500,7 +502,7 @@ static void write_lie(const lie *l, const char *path)
 /* Opens a LoRA and checks it with the small model. */
 static ith_status try_file(const char *path, double strength)
 {
-    const ith_lora_source source = {path, strength};
+    const ith_lora_source source = {.path = path, .strength = strength};
     ith_lora *lora = NULL;
     ith_dit *dit = NULL;
     ith_status status = ith_lora_open(context, &source, 1, &lora);
@@ -612,7 +614,7 @@ static void settings_of_peft_set_the_factor(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = temporary_path(folder, "settings.safetensors");
         const lie file = {ITH_OK, "", {PAIR}, rows[i].settings};
-        const ith_lora_source source = {path, 0.5};
+        const ith_lora_source source = {.path = path, .strength = 0.5};
         ith_lora *lora = NULL;
         ith_linear_addition found[1];
         int64_t count = 0;
@@ -653,7 +655,7 @@ static void settings_beside_a_file_set_the_factor(void **state)
     snprintf(peft, sizeof peft, "%s/adapter_model.safetensors", folder);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = temporary_path(folder, rows[i].name);
-        const ith_lora_source source = {path, 0.5};
+        const ith_lora_source source = {.path = path, .strength = 0.5};
         ith_lora *lora = NULL;
         ith_linear_addition found[1];
         int64_t count = 0;
@@ -688,7 +690,7 @@ static void too_many_files_are_refused(void **state)
     ith_lora_source sources[ITH_LORA_FILES_MAX + 1];
     ith_lora *lora = NULL;
     for (int i = 0; i <= ITH_LORA_FILES_MAX; i++)
-        sources[i] = (ith_lora_source){path_of("kohya"), 0.1};
+        sources[i] = (ith_lora_source){.path = path_of("kohya"), .strength = 0.1};
     check(context, ith_lora_open(context, sources, ITH_LORA_FILES_MAX, &lora));
     ith_dit *dit = open_with(lora, OPERANDS_F32, ITH_LINEAR_KEEP_NONE);
     ith_dit_free(context, &dit);
@@ -704,7 +706,7 @@ static void changed_files_are_found(void **state)
     size_t bytes = 0;
     char *content = temporary_read(path_of("kohya"), &bytes);
     const char *path = temporary_path(folder, "cut.safetensors");
-    const ith_lora_source source = {path, 1};
+    const ith_lora_source source = {.path = path, .strength = 1};
     ith_lora *lora = NULL;
     call c;
     open_call(&c);

@@ -27,7 +27,7 @@ static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_
 /* Makes an entry of each tensor of a file. */
 static ith_status list_file(ith_lora *lora, int index)
 {
-    const ith_lora_opened *file = &lora->files[index];
+    ith_lora_opened *file = &lora->files[index];
     const char *unknown = NULL;
     int64_t unknowns = 0;
     ith_lora_key key;
@@ -43,6 +43,10 @@ static ith_status list_file(ith_lora *lora, int index)
             unknowns++;
             continue;
         }
+        if (file->leaves_out_image && ith_lora_reads_image(key.module)) {
+            file->left_out++;
+            continue;
+        }
         ith_lora_entry *entry = &lora->entries[lora->count];
         *entry = (ith_lora_entry){.file = index,
                                   .role = key.role,
@@ -55,6 +59,10 @@ static ith_status list_file(ith_lora *lora, int index)
             return ITH_ERR_MEMORY;
         lora->count++;
     }
+    if (file->left_out == ith_tensor_file_count(file->file))
+        return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
+                        "%s: all of its tensors are for the rows of an image encoder, and this model has none",
+                        file->path);
     if (!unknown)
         return ITH_OK;
     return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
@@ -90,7 +98,7 @@ static ith_status check_start(const ith_lora *lora, const ith_lora_opened *file)
         if (!strcmp(start.text, starts[i]))
             return ITH_OK;
     return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
-                    "%s: %s is %s, which also changes the weights of the model; only LoRA is built", file->path,
+                    "%s: %s is %s, which also changes the weights of the model; only LoRA is supported", file->path,
                     file->names->start, ith_quote(start.text).text);
 }
 
@@ -115,7 +123,7 @@ static ith_status read_settings(ith_lora *lora, ith_lora_opened *file)
             file->names = &prefixed;
     status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
     if (!status && dora)
-        status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is built", file->path);
+        status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is supported", file->path);
     return status ? status : check_start(lora, file);
 }
 
@@ -124,6 +132,7 @@ static ith_status open_file(ith_lora *lora, const ith_lora_source *source)
     ith_context *context = lora->context;
     ith_lora_opened *file = &lora->files[lora->file_count++];
     file->strength = source->strength;
+    file->leaves_out_image = source->leaves_out_image;
     if (!isfinite((float)source->strength)) /* f32 numbers are multiplied by it */
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a strength of %g; it must be a finite f32 number", source->path,
                         source->strength);
@@ -239,6 +248,11 @@ const char *ith_lora_path(const ith_lora *lora, int index)
 double ith_lora_strength(const ith_lora *lora, int index)
 {
     return lora->files[index].strength;
+}
+
+int64_t ith_lora_left_out(const ith_lora *lora, int index)
+{
+    return lora->files[index].left_out;
 }
 
 bool ith_lora_has_path(const ith_lora *lora, const char *path)

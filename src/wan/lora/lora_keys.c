@@ -81,6 +81,15 @@ bool ith_lora_key_read(const char *name, ith_lora_key *key)
     return true;
 }
 
+bool ith_lora_reads_image(const char *module)
+{
+    static const char *const parts[] = {"attn2.add_", "attn2.norm_added", "image_embedder", "_img", "img_emb"};
+    for (int i = 0; i < ITH_COUNT(parts); i++)
+        if (strstr(module, parts[i]))
+            return true;
+    return false;
+}
+
 const char *ith_lora_key_unbuilt(const char *name)
 {
     static const struct {

@@ -33,6 +33,8 @@ typedef struct ith_lora_opened {
     ith_json *settings; /* NULL: the file has none */
     const ith_lora_setting_names *names;
     double strength;
+    bool leaves_out_image; /* as in ith_lora_source */
+    int64_t left_out;      /* tensors that are not listed for this reason */
 } ith_lora_opened;
 
 struct ith_lora {

@@ -180,10 +180,7 @@ ith_status ith_lora_check_all_taken(ith_context *context, const ith_lora *lora)
         }
     if (!first)
         return ITH_OK;
-    const bool with_clip = strstr(first->module, "attn2.add_") || strstr(first->module, "attn2.norm_added") ||
-                           strstr(first->module, "image_embedder") || strstr(first->module, "_img") ||
-                           strstr(first->module, "img_emb");
     return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: tensor '%s' changes nothing in this model (%lld such)%s",
                     ith_lora_path_of(lora, first), ith_quote(first->tensor->name).text, (long long)left,
-                    with_clip ? ": the LoRA is for a Wan 2.1 image-to-video model" : "");
+                    ith_lora_reads_image(first->module) ? ": the LoRA is for a Wan 2.1 image-to-video model" : "");
 }

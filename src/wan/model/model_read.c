@@ -382,10 +382,12 @@ static bool is_same_file(ith_context *context, const char *a, const char *b)
            first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-/* Opens the LoRA files that change an expert. A file that is named twice is most likely a mistake. */
+/* Opens the LoRA files that change an expert. A file that is named twice is most likely a mistake. LoRAs of Wan 2.1's
+ * models from images are in use with Wan 2.2's, which have no image encoder: they lose what is for one. */
 static ith_status open_loras(ith_context *context, ith_model *model, const ith_model_files *files, int expert)
 {
     ith_lora_source sources[ITH_LORA_FILES_MAX + 1];
+    const bool leaves_out = model->info.image_use == ITH_IMAGE_NEEDED && !model->dit[expert].image_dim;
     int64_t count = 0;
     const char *at = (const char *)files->loras;
     ith_status status = files->lora_count > 0 ? ith_need(context, at, "loras") : ITH_OK;
@@ -407,7 +409,7 @@ static ith_status open_loras(ith_context *context, ith_model *model, const ith_m
                 status = ith_fail(context, ITH_ERR_ARGUMENT,
                                   "%s is named twice; name it once, with the sum of the strengths", lora.file);
         if (count <= ITH_LORA_FILES_MAX) /* one more, so that ith_lora_open refuses it */
-            sources[count++] = (ith_lora_source){lora.file, lora.strength};
+            sources[count++] = (ith_lora_source){lora.file, lora.strength, leaves_out};
     }
     return status || !count ? status : ith_lora_open(context, sources, count, &model->loras[expert]);
 }

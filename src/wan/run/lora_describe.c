@@ -28,7 +28,12 @@ static void add_line(const ith_model *model, int expert, int index, char *text, 
         return;
     if (model->info.experts == 2)
         experts = both ? ", both experts" : expert ? ", the low-noise expert" : ", the high-noise expert";
-    snprintf(text + length, bytes - length, "LoRA %s: strength %g%s\n", path, strength, experts);
+    const int64_t left_out = ith_lora_left_out(model->loras[expert], index);
+    char left[120] = "";
+    if (left_out)
+        snprintf(left, sizeof left, "; %lld tensors for an image encoder, which this model has not, are left out",
+                 (long long)left_out);
+    snprintf(text + length, bytes - length, "LoRA %s: strength %g%s%s\n", path, strength, experts, left);
 }
 
 ith_status ith_pipeline_describe_loras(const ith_pipeline *pipeline, char *text, size_t bytes)

@@ -120,7 +120,7 @@ ith_status probe_lora(ith_context *ctx, const char *path)
 {
     static const char *const modules[] = {"blocks.0.attn1.to_q", "blocks.0.attn2.to_out.0", "blocks.0.ffn.net.0.proj",
                                           "proj_out"};
-    const ith_lora_source source = {path, 0.5};
+    const ith_lora_source source = {.path = path, .strength = 0.5};
     ith_lora *lora = NULL;
     uint64_t hash;
     float table[TABLES * WIDTH] = {0};
