@@ -29,7 +29,7 @@ expect 1 "variant is 'fp16': it chooses among the files of a folder" "$ithaca" g
     --prompt x --dry-run --output clip.mp4
 
 # A description of this machine in the cache is used. Most runs here have one, because measuring takes time.
-know_rates
+know_machine
 dry 0 ""
 grep -q "ithaca tune keeps" out || fail "the kept description does not count: $(cat out)"
 
@@ -57,6 +57,7 @@ assert q["denoise"] > 0 and q["operations"] == p["operations"]
 END
 done
 rm -f clip.mp4
+know_rates
 
 # OMP_NUM_THREADS limits the threads, and --threads counts more.
 for threads in "" 3; do
