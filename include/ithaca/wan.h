@@ -411,10 +411,10 @@ ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_opt
  * ITH_ERR_ARGUMENT for NULL. */
 ITH_API ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_generate_options *options, char *text,
                                        size_t bytes);
-/* Writes a line for each use of a LoRA file: "LoRA FILE: strength S", in a model with two transformers the transformers
- * that the file changes, and the number of tensors that are left out: an I2V model of Wan 2.2 has no image encoder, for
- * which a LoRA of Wan 2.1's models from images has tensors. The text takes at most `bytes` bytes with its final 0; it
- * is "" if there is no LoRA. ITH_ERR_ARGUMENT for NULL. */
+/* Writes a line for each use of a LoRA file: "LoRA FILE: strength S", and in a model with two transformers the
+ * transformers that the file changes. A LoRA for an I2V model of Wan 2.1 has tensors for an image encoder. An I2V model
+ * of Wan 2.2 has no image encoder and leaves these tensors out; the line then says how many. The text takes at most
+ * `bytes` bytes with its final 0; it is "" if there is no LoRA. ITH_ERR_ARGUMENT for NULL. */
 ITH_API ith_status ith_pipeline_describe_loras(const ith_pipeline *pipeline, char *text, size_t bytes);
 /* Predicts the peak memory of a run with these options on `ranks` ranks, for a process that has the first `ranks_here`
  * of them. The bytes are computed from sizes: the tokenizer and the headers of weight files are read, weights are not.

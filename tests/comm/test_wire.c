@@ -70,7 +70,7 @@ static void pass(const variant *variants)
 }
 
 /* All variants run the same code. A sanitizer, which makes it much slower, sees the last of each list alone.
- * ThreadSanitizer sees no other process, so it sees none of these: their ranks are threads in threads_pass. */
+ * ThreadSanitizer sees one process alone, so the ranks in other processes are left out for it. */
 static void processes_pass(void **state)
 {
     const variant variants[] = {{"processes of 1 rank", run_processes, {.each = 1}},

@@ -18,15 +18,15 @@
 typedef struct ith_lora_source {
     const char *path;
     double strength;
-    bool leaves_out_image; /* leave out changes of modules that read the rows of an image encoder: the model has none */
+    bool leaves_out_image; /* the model has no image encoder: the tensors for one are left out */
 } ith_lora_source;
 
 /* The LoRA files that change one transformer. One thread at a time uses it, except for ith_lora_matrix without `marks`.
  */
 typedef struct ith_lora ith_lora;
 /* Opens at most ITH_LORA_FILES_MAX safetensors files. Reads headers, metadata and factors. ITH_ERR_UNSUPPORTED for
- * another form of LoRA, which is named, for files with tensors of unknown names, and for a file of which all is left
- * out. */
+ * another form of LoRA, which is named, for a file with tensors of unknown names, and for a file whose tensors are all
+ * left out (leaves_out_image). */
 ith_status ith_lora_open(ith_context *context, const ith_lora_source *sources, int64_t count, ith_lora **out);
 /* Makes a LoRA without files, of this rank in every matrix of the transformer's blocks, for benchmarks. widest: the
  * largest width of these matrices. Its numbers are there after ith_lora_fill_random. */
@@ -40,7 +40,7 @@ int ith_lora_count(const ith_lora *lora);
 /* The path and the strength of file number `index`. */
 const char *ith_lora_path(const ith_lora *lora, int index);
 double ith_lora_strength(const ith_lora *lora, int index);
-/* The tensors of file number `index` that were left out (ith_lora_source). */
+/* The number of tensors of file number `index` that were left out (leaves_out_image). */
 int64_t ith_lora_left_out(const ith_lora *lora, int index);
 /* Whether a file of that path is among them. */
 bool ith_lora_has_path(const ith_lora *lora, const char *path);

@@ -30,8 +30,8 @@ typedef struct ith_lora_key {
 
 /* Reads the name of a tensor. Returns false if it has no known form. */
 bool ith_lora_key_read(const char *name, ith_lora_key *key);
-/* Whether a module of this canonical name reads the rows of an image encoder: only Wan 2.1's models from images have
- * such modules. */
+/* Whether the module of this canonical name reads the output of an image encoder. Only the image-to-video models of Wan
+ * 2.1 have such modules. */
 bool ith_lora_reads_image(const char *module);
 /* Returns the form of LoRA to which a tensor of this name belongs, such as "LoKr", if this form is not built; otherwise
  * NULL. */

@@ -34,7 +34,7 @@ typedef struct ith_lora_opened {
     const ith_lora_setting_names *names;
     double strength;
     bool leaves_out_image; /* as in ith_lora_source */
-    int64_t left_out;      /* tensors that are not listed for this reason */
+    int64_t left_out;      /* the number of tensors that were left out because of it */
 } ith_lora_opened;
 
 struct ith_lora {

@@ -382,8 +382,9 @@ static bool is_same_file(ith_context *context, const char *a, const char *b)
            first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-/* Opens the LoRA files that change an expert. A file that is named twice is most likely a mistake. LoRAs of Wan 2.1's
- * models from images are in use with Wan 2.2's, which have no image encoder: they lose what is for one. */
+/* Opens the LoRA files that change an expert. A file that is named twice is most likely a mistake. Users also give LoRA
+ * files of Wan 2.1's image-to-video models to image-to-video models of Wan 2.2. These have no image encoder, so the
+ * tensors for an image encoder are left out. */
 static ith_status open_loras(ith_context *context, ith_model *model, const ith_model_files *files, int expert)
 {
     ith_lora_source sources[ITH_LORA_FILES_MAX + 1];

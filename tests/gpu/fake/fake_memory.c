@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define ALIGNMENT 256                  /* of blocks */
-#define MOST_FILLED ((int64_t)1 << 20) /* bytes of pinned memory that are NaN at first; the rest costs only time */
+#define MOST_FILLED ((int64_t)1 << 20) /* bytes of pinned memory that are filled with NaN; filling all takes long */
 
 bool fake_map_arena(struct ith_device *device)
 {
