@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* If an execution goes wrong, every rank gets an error, and the next right execution works. */
-#include <omp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -243,26 +242,61 @@ static void the_last_numbers_are_compared(void **state)
 
 /* ---- Several threads ------------------------------------------------------------------------------------------- */
 
-typedef struct pair {
-    rank_group *group;
-    ith_plan *plans[2];
-    sample samples[2];
-    atomic_bool done;
-    int refused;
-} pair;
+/* A pool that runs a loop's tasks in turn. While `holds` is set, a loop first waits: an execution on this pool lasts as
+ * long as the test wants. */
+typedef struct holding_pool {
+    atomic_bool holds, waits; /* waits: a loop has come */
+} holding_pool;
 
-static void *execute_all_the_time(void *argument)
+static void run_when_let(void *user, int threads, ith_task_fn task, void *task_user)
 {
-    pair *p = argument;
+    holding_pool *pool = user;
+    atomic_store(&pool->waits, true);
+    while (atomic_load(&pool->holds))
+        nap(1e-3);
+    for (int thread = 0; thread < threads; thread++)
+        task(task_user, thread);
+}
+
+/* One execution of a plan, on a thread of its own. */
+typedef struct long_execution {
+    ith_plan *plan;
+    sample sample;
+    ith_status status;
+} long_execution;
+
+static void *execute_long(void *argument)
+{
+    long_execution *e = argument;
     int32_t lengths;
-    ith_attn_tensors tensors = tensors_of(&p->samples[1], 0, 1, &lengths);
-    omp_set_num_threads(1);
-    while (!atomic_load(&p->done)) {
-        ith_status status = ith_plan_execute(p->plans[1], &tensors);
-        p->refused += status == ITH_ERR_ARGUMENT;
-        nap(1e-4);
-    }
+    ith_attn_tensors tensors = tensors_of(&e->sample, 0, 1, &lengths);
+    e->status = ith_plan_execute(e->plan, &tensors);
     return NULL;
+}
+
+/* While another thread executes e->plan, an execution of `plan` is refused. Afterwards it works. */
+static void execute_during(ith_context *root, holding_pool *pool, long_execution *e, ith_plan *plan)
+{
+    sample own;
+    int32_t lengths;
+    pthread_t thread;
+    sample_create(&own, 600, 4, 64);
+    ith_attn_tensors tensors = tensors_of(&own, 0, 1, &lengths);
+    atomic_store(&pool->waits, false);
+    atomic_store(&pool->holds, true);
+    assert_int_equal(pthread_create(&thread, NULL, execute_long, e), 0);
+    for (int i = 0; i < 60000 && !atomic_load(&pool->waits); i++)
+        nap(1e-3);
+    assert_true(atomic_load(&pool->waits));
+    assert_int_equal(ith_plan_execute(plan, &tensors), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(root), "another thread"));
+    atomic_store(&pool->holds, false);
+    pthread_join(thread, NULL);
+    assert_int_equal(e->status, ITH_OK);
+    expect_mean(&e->sample);
+    assert_int_equal(ith_plan_execute(plan, &tensors), ITH_OK);
+    expect_mean(&own);
+    sample_destroy(&own);
 }
 
 static void only_one_thread_at_a_time(void **state)
@@ -272,38 +306,25 @@ static void only_one_thread_at_a_time(void **state)
     for (int kind = 0; kind < 3; kind++) {
         ith_context *root = NULL;
         rank_group g;
-        pair p = {.group = &g};
-        int32_t lengths;
-        pthread_t thread;
-        ith_context_create(NULL, &root);
+        holding_pool pool = {0};
+        long_execution e = {0};
+        ith_plan *second = NULL;
+        ith_context_options context_options = ITH_CONTEXT_OPTIONS_INIT;
+        context_options.parallel = run_when_let, context_options.parallel_user = &pool;
+        assert_int_equal(ith_context_create(&context_options, &root), ITH_OK);
         assert_int_equal(group_create(&g, root, 1), ITH_OK);
-        for (int i = 0; i < 2; i++)
-            sample_create(&p.samples[i], 600, 4, 64);
-        ith_attn_problem problem = problem_of(&p.samples[0]);
+        sample_create(&e.sample, 600, 4, 64);
+        ith_attn_problem problem = problem_of(&e.sample);
         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-        options.kernel = "f32_ref"; /* slow */
-        omp_set_num_threads(1);
-        for (int i = 0; i < 1 + (kind == 2); i++)
-            assert_int_equal(ith_plan_create(root, &problem, &options, kind ? g.comms[0] : NULL, &p.plans[i]), ITH_OK);
-        if (kind < 2)
-            p.plans[1] = p.plans[0];
-        ith_attn_tensors tensors = tensors_of(&p.samples[0], 0, 1, &lengths);
-        pthread_create(&thread, NULL, execute_all_the_time, &p);
-        int right = 0;
-        for (int i = 0; i < 20000 && !(right && i > 200); i++) {
-            right += ith_plan_execute(p.plans[0], &tensors) == ITH_OK;
-            nap(1e-4);
-        }
-        atomic_store(&p.done, true);
-        pthread_join(thread, NULL);
-        assert_true(right > 0 && p.refused > 0);
-        expect_mean(&p.samples[0]);
-        assert_non_null(strstr(ith_context_error(root), "another thread"));
-        ith_plan_destroy(&p.plans[0]);
+        options.threads = 2; /* a loop of one task does not use the pool */
+        ith_comm *comm = kind ? g.comms[0] : NULL;
+        assert_int_equal(ith_plan_create(root, &problem, &options, comm, &e.plan), ITH_OK);
         if (kind == 2)
-            ith_plan_destroy(&p.plans[1]);
-        for (int i = 0; i < 2; i++)
-            sample_destroy(&p.samples[i]);
+            assert_int_equal(ith_plan_create(root, &problem, &options, comm, &second), ITH_OK);
+        execute_during(root, &pool, &e, kind == 2 ? second : e.plan);
+        ith_plan_destroy(&second);
+        ith_plan_destroy(&e.plan);
+        sample_destroy(&e.sample);
         group_destroy(&g);
         ith_context_destroy(&root);
     }
