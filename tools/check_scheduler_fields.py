@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set every field of diffusers' scheduler classes to other values, one at a time, and compare ithaca with diffusers.
 
-    tools/check_scheduler_fields.py --ithaca build/ithaca --model models/shapes [--only PATTERN]
+    tools/check_scheduler_fields.py --ithaca build/ithaca --model models/shapes [--only PATTERN] [--kind PATTERN]
 
 For every value, diffusers' WanPipeline and `ithaca generate` make the latents of the same noise and prompt from a folder
 with that scheduler_config.json. A line says "equal" with the largest relative error over the steps, or "refused" with
@@ -12,7 +12,8 @@ from the signatures of the installed diffusers, so new fields are found; a field
 import argparse, inspect, json, os, re, subprocess, sys, tempfile
 
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler, WanPipeline
+from diffusers import (DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler,
+                       WanPipeline)
 from safetensors.torch import load_file, save_file
 
 from make_golden import PROMPTS, embed, load
@@ -39,14 +40,23 @@ EULER = {"num_train_timesteps": [500, 2000, 100, 1, 0, None], "shift": [1.0, 2.5
          "shift_terminal": [0.1, 0.02, 0.7, 0, 1, -0.1, True, None], "use_karras_sigmas": FLAG,
          "use_exponential_sigmas": FLAG, "use_beta_sigmas": FLAG, "time_shift_type": ["exponential", "linear"],
          "stochastic_sampling": FLAG}
+DPMPP = {"algorithm_type": ["dpmsolver++", "sde-dpmsolver++", "dpmsolver", "sde-dpmsolver", "deis", None],
+         "solver_type": ["midpoint", "heun", "bh1", "bh2", "logrho", "dpm", None], "euler_at_final": FLAG,
+         "use_lu_lambdas": FLAG, "lambda_min_clipped": [-float("inf"), -5.1, 0.5, None],
+         "variance_type": [None, "learned", "learned_range"]}
+DPMPP = {**{name: values for name, values in UNIPC.items()
+            if name not in ("predict_x0", "disable_corrector", "solver_p", "sigma_min", "sigma_max", "shift_terminal")},
+         **DPMPP}
+VALUES = {UniPCMultistepScheduler: UNIPC, FlowMatchEulerDiscreteScheduler: EULER, DPMSolverMultistepScheduler: DPMPP}
 OTHER = {"a_field_of_tomorrow": [1, [2]], "_use_default_values": [[], ["flow_shift", "shift"]], "flow_shift": [9.0],
          "shift": [9.0]}
 BASE = {UniPCMultistepScheduler: {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0},
         FlowMatchEulerDiscreteScheduler: {"shift": 3.0}}
+BASE[DPMSolverMultistepScheduler] = BASE[UniPCMultistepScheduler]
 
 
 def cases(kind):
-    values = UNIPC if kind is UniPCMultistepScheduler else EULER
+    values = VALUES[kind]
     fields = [name for name in inspect.signature(kind.__init__).parameters if name != "self"]
     missing = [name for name in fields if name not in values]
     if missing:
@@ -136,7 +146,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ithaca", required=True)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="a pattern of the names of fields")
+    parser.add_argument("--kind", default="", help="a pattern of the names of classes")
     args = parser.parse_args()
     torch.set_num_threads(1)
     parts = load(args.model)
@@ -146,7 +157,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         noise_file = os.path.join(work, "noise.safetensors")
         save_file({"noise": noise}, noise_file)
-        for kind in BASE:
+        for kind in (kind for kind in BASE if re.search(args.kind, kind.__name__)):
             for name, value, change in cases(kind):
                 if not re.search(args.only, name):
                     continue

@@ -11,8 +11,7 @@ make_sampler_golden.py. Sigmas are f32, as diffusers keeps them; everything made
 """
 import json, os, sys, tempfile
 
-import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
+import diffusers, torch
 from safetensors.torch import save_file
 
 from make_sampler_golden import velocity
@@ -78,20 +77,24 @@ def load(config):
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "scheduler_config.json"), "w") as f:
             json.dump(config, f)
-        kind = UniPCMultistepScheduler if "UniPC" in config["_class_name"] else FlowMatchEulerDiscreteScheduler
-        return kind.from_pretrained(folder)
+        return getattr(diffusers, config["_class_name"]).from_pretrained(folder)
 
 
 def run(config, steps, noise):
     s = load(config)
     s.set_timesteps(steps)
+    return trajectory(s, config, noise)
+
+
+def trajectory(s, config, noise):
+    """The run of a scheduler that has its time steps."""
     sigmas, timesteps = s.sigmas.clone(), s.timesteps.clone()
     s.sigmas = s.sigmas.double()
     s.set_begin_index(0)
     x, trace = noise[None].clone(), []
     for t in timesteps:
         v = velocity(x, t.double())
-        if "UniPC" in config["_class_name"]:
+        if "Euler" not in config["_class_name"]:
             x = s.step(v, t, x, return_dict=False)[0]
         else:                                 # diffusers' own step rounds to f32
             i = len(trace)

@@ -44,7 +44,7 @@ typedef struct ith_video_problem {
     int64_t steps;        /* denoising steps; 0: the video is decoded from saved latents, and all else is left out */
     int64_t guided_steps; /* the number of these steps that compute both guidance branches */
     int64_t prompt_rows, negative_rows; /* tokens of the prompt and the negative prompt (0 without guidance): to 512 */
-    int64_t solver_order;               /* order of UniPC; 0: Euler */
+    int64_t solver_order;               /* order of UniPC or DPM-Solver++; 0: Euler */
     ith_precision precision;            /* AUTO: as in ith_generate_options, on this machine */
     int threads; /* of a process, as in ith_generate_options; 0: its ranks' share of the units of the host */
     int64_t keep_packed, shard_weights; /* as in ith_generate_options */
@@ -63,11 +63,12 @@ typedef struct ith_video_problem {
      * of vision_image x vision_image pixels in squares of vision_patch x vision_patch. vision_list_bytes: as
      * list_bytes. */
     int64_t vision_dim, vision_layers, vision_heads, vision_ffn_dim, vision_image, vision_patch, vision_list_bytes;
+    int64_t solver; /* an ith_solver; AUTO: Euler if solver_order is 0, or else UniPC */
 } ith_video_problem;
 #define ITH_VIDEO_PROBLEM_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(ith_video_problem), {0}, 1, 0, 0, 0, 0, 256, 16, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, {0}, {0}, 4, 8, 0, 0,   \
-            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0           \
+            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0, 0        \
     }
 
 /* Lists the problems that have names: returns the name of problem number `index`, 0, 1, ..., such as

@@ -205,9 +205,10 @@ ITH_API void ith_tokenizer_close(ith_tokenizer **tokenizer);
 typedef enum ith_solver {
     ITH_SOLVER_AUTO = 0, /* the solver of the checkpoint's scheduler */
     ITH_SOLVER_UNIPC,    /* arXiv:2302.04867 */
-    ITH_SOLVER_EULER
+    ITH_SOLVER_EULER,
+    ITH_SOLVER_DPMPP /* DPM-Solver++ (arXiv:2211.01095) */
 } ith_solver;
-/* Returns "auto", "unipc" or "euler", and "unknown" for any other value. */
+/* Returns "auto", "unipc", "euler" or "dpm++", and "unknown" for any other value. */
 ITH_API const char *ith_solver_name(ith_solver solver);
 
 /* The rule for the list of noise levels (sigmas). */

@@ -4,6 +4,7 @@
 
 #include "../base/plain_text.h"
 #include "json_load.h"
+#include "json_words.h"
 #include "mapping.h"
 #include "quote.h"
 
@@ -46,6 +47,8 @@ ith_status ith_json_read(ith_context *context, const char *path, ith_json **out)
     int64_t bytes = 0;
     *out = NULL;
     ith_status status = ith_file_read(context, path, "a configuration", MOST_BYTES, &text, &bytes);
+    if (!status)
+        status = ith_json_quote_words(context, &text, &bytes);
     if (!status)
         status = ith_json_parse(context, path, text, bytes, out);
     ith_free(context, text);

@@ -8,7 +8,8 @@
 typedef struct ith_json ith_json; /* a file that was read, whose top value is an object */
 
 /* Reads a JSON file. ITH_ERR_IO if it cannot be read. ITH_ERR_FORMAT if it is not JSON, if its top value is not an
- * object, if it has a key twice, or if it is larger than 64 MiB. */
+ * object, if it has a key twice, or if it is larger than 64 MiB. NaN, Infinity and -Infinity, which are no JSON, but
+ * which Python writes, are read as strings. */
 ith_status ith_json_read(ith_context *context, const char *path, ith_json **out);
 /* Reads the JSON file folder/name. */
 ith_status ith_json_read_in(ith_context *context, const char *folder, const char *name, ith_json **out);

@@ -12,11 +12,11 @@ run=("$ithaca" generate --model "$model" "${size[@]}")
 cat >prompts <<'LINES'
 A red circle moves to the right.
 
-{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}
+{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5], "solver": "dpm++"}
   {"prompt": "A red circle moves to the right.", "negative": "blue", "output": "own.gif", "fps": 5.5}
 LINES
 expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --output one.mp4
-expect 0 "" "${run[@]}" --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --output two.mp4
+expect 0 "" "${run[@]}" --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --solver dpm++ --output two.mp4
 expect 0 "" "${run[@]}" --quiet --prompt "A red circle moves to the right." --negative blue --fps 5.5 --output three.gif
 expect 0 "\[2 of 3\] clip-002.mp4" "${run[@]}" --prompts prompts
 same clip-001.mp4 one.mp4
@@ -170,7 +170,7 @@ grep -q 'seed 3' out || fail "the seed of a line beside --noise: $(cat out)"
 expect 2 "must have the same name" "${run[@]}" --prompts prompts --checkpoint a --resume b
 
 # If the noise of a video is not there, nothing is begun. If its numbers cannot be used, the others are made all the same.
-printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "noise": "strange"}' '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
+printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "noise": "strange"}' '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5], "solver": "dpm++"}' >broken
 expect 1 "broken:2: no video is begun because of this line" "${run[@]}" --prompts broken
 grep -q "cannot open strange: No such file" err || fail "the noise is not named: $(cat err)"
 [ ! -e clip-001.mp4 ] || fail "a video was made before the noise was missed"
@@ -210,7 +210,7 @@ done=$(grep -aoE '"step": ?"[0-9]+"' run-002.st | grep -oE '[0-9]+')
 [ -e clip-002.mp4 ] || grep -q "^clip-002.mp4: 1 frame of 32 x 32, $((40 - ${done:-0})) steps" out ||
     fail "${done:-0} steps are done, and not the others left: $(cat out)"
 expect 0 "clip-001.mp4 is there already" "${run[@]}" --steps 40 --prompts prompts --resume run.st
-expect 0 "" "${run[@]}" --steps 40 --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --output whole.mp4
+expect 0 "" "${run[@]}" --steps 40 --quiet --prompt "A green square." --seed 7 --frames 1 --guidance 2,1.5 --solver dpm++ --output whole.mp4
 same clip-001.mp4 first.mp4
 same clip-002.mp4 whole.mp4
 [ -z "$(ls run*.st 2>/dev/null)" ] || fail "saved runs are left: $(ls run*)"
@@ -233,7 +233,7 @@ rm clip-* own.gif
 
 # in several processes, too, if no machine has the memory for a video, the others are made all the same
 printf '%s\n' 'A red circle moves to the right.' '{"prompt": "x", "height": 8192, "width": 8192, "frames": 4001, "output": "large/"}' \
-    '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5]}' >broken
+    '{"prompt": "A green square.", "seed": 7, "frames": 1, "guidance": [2, 1.5], "solver": "dpm++"}' >broken
 over_sockets 2 generate --model "$model" "${size[@]}" --prompts "$work/broken" --output "$work/clip.mp4" --strategy ulysses
 ended 1 2
 grep -q 'memory' err.0 || fail "the video that is too large is not explained: $(cat err.0)"

@@ -88,6 +88,10 @@ done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
 
+printf 'solver: dpm++\n' >solver.yaml
+expect 0 "" "$ithaca" generate --config solver.yaml --print-config
+grep -qE '^solver: dpm\+\+ +# solver.yaml:1$' out || fail "no solver: $(cat out)"
+
 # Every mistake is reported with its file and its line, and with the nearest thing that works.
 # mistake TEXT WORDS: line 2 of a file is TEXT (as printf writes it).
 mistake() {

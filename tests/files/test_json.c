@@ -65,13 +65,36 @@ static void all_kinds_are_read(void **state)
     ith_json_close(&json);
 }
 
-/* An absent key and null both give the default. */
+/* Python writes numbers that JSON does not have. They are read as strings: a field without effect, such as
+ * lambda_min_clipped, may be one. Texts with these letters stay as they are. */
+static void numbers_of_python_are_strings(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": -Infinity, \"b\": [1, NaN,Infinity], \"NaN\": \"Infinity \\\" NaN\", \"c\": 1}";
+    ith_json *json = NULL;
+    double number = 0;
+    assert_int_equal(read_text(text, strlen(text), &json), ITH_OK);
+    assert_string_equal(ith_json_print(json, "a").text, "\"-Infinity\"");
+    assert_string_equal(ith_json_print(json, "b").text, "[1,\"NaN\",\"Infinity\"]");
+    assert_string_equal(ith_json_print(json, "NaN").text, "\"Infinity \\\" NaN\"");
+    assert_int_equal(ith_json_double(context, json, "c", 0, &number), ITH_OK);
+    assert_true(number == 1);
+    assert_int_equal(ith_json_double(context, json, "a", 0, &number), ITH_ERR_FORMAT);
+    assert_non_null(strstr(ith_context_error(context), "\"a\" must be a number, not the string \"-Infinity\""));
+    ith_json_close(&json);
+    static const char *const wrong[] = {"{\"a\": NaNs}", "{\"a\": - Infinity}", "{\"a\": Inf", "{\"a\": -Infinity",
+                                        "{\"a\": \"NaN\\"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(read_text(wrong[i], strlen(wrong[i]), &json), ITH_ERR_FORMAT);
+}
+
 /* Jansson alone aborts the process in this locale. */
 static void all_kinds_are_read_in_every_locale(void **state)
 {
     in_other_locale("ps_AF.UTF-8", all_kinds_are_read, state);
 }
 
+/* An absent key and null both give the default. */
 static void what_is_absent_has_a_default(void **state)
 {
     (void)state;
@@ -278,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_kinds_are_read),
         cmocka_unit_test(all_kinds_are_read_in_every_locale),
+        cmocka_unit_test(numbers_of_python_are_strings),
         cmocka_unit_test(what_is_absent_has_a_default),
         cmocka_unit_test(values_are_printed),
         cmocka_unit_test(wrong_kinds_are_named),

@@ -26,11 +26,10 @@ static void reading_a_file(void **state)
     assert_true(refuse_every_allocation(read_file, NULL, 1) >= 5);
 }
 
-static ith_status read_json(ith_context *ctx, void *user)
+static ith_status read_json(ith_context *ctx, void *path)
 {
-    (void)user;
     ith_json *json = NULL;
-    ith_status status = ith_json_read(ctx, "../models/shapes/vae/config.json", &json);
+    ith_status status = ith_json_read(ctx, path, &json);
     ith_json_close(&json);
     return status;
 }
@@ -38,7 +37,12 @@ static ith_status read_json(ith_context *ctx, void *user)
 static void reading_json(void **state)
 {
     (void)state;
-    assert_true(refuse_every_allocation(read_json, NULL, 1) >= 2);
+    static char model[] = "../models/shapes/vae/config.json", infinite[4096];
+    assert_true(refuse_every_allocation(read_json, model, 1) >= 2);
+    snprintf(infinite, sizeof infinite, "%s", temporary_path(folder, "infinite.json"));
+    temporary_write(infinite, "{\"a\": -Infinity}", 16);
+    assert_true(refuse_every_allocation(read_json, infinite, 1) >= 3);
+    assert_int_equal(remove(infinite), 0);
 }
 
 static ith_status take_all(ith_context *ctx, void *user)

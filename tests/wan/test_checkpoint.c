@@ -147,6 +147,28 @@ static void a_shift_of_its_own_stands_above_the_preset(void **state)
     assert_shift(3, "scheduler_config.json"); /* no folder with this configuration was published */
 }
 
+/* A run that names no solver has the solver of the scheduler. diffusers saves a DPMSolverMultistepScheduler with a
+ * number that JSON does not have. */
+static void the_solver_is_that_of_the_scheduler(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"_class_name\": \"DPMSolverMultistepScheduler\", \"flow_shift\": 3.0, "
+                                 "\"lambda_min_clipped\": -Infinity, \"prediction_type\": \"flow_prediction\", "
+                                 "\"use_flow_sigmas\": true}";
+    replace_part(SCHEDULER, config, strlen(config));
+    assert_refused(F, INDEX_JSON, "is a UniPCMultistepScheduler, but");
+    edit_part(INDEX_JSON, "UniPCMultistepScheduler", "DPMSolverMultistepScheduler");
+    for (ith_solver solver = ITH_SOLVER_AUTO; solver <= ITH_SOLVER_DPMPP; solver++) {
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        ith_pipeline *pipeline = NULL;
+        options.prompt = "a", options.precision = ITH_PRECISION_F32, options.solver = solver;
+        require(ith_pipeline_open(context, folder, &pipeline));
+        require(ith_pipeline_resolve(pipeline, &options));
+        assert_int_equal(options.solver, solver ? solver : ITH_SOLVER_DPMPP);
+        ith_pipeline_close(&pipeline);
+    }
+}
+
 /* ---- The components -------------------------------------------------------------------------------------------- */
 
 static void other_components_are_refused_by_field_and_value(void **state)
@@ -273,6 +295,7 @@ int main(void)
         test(two_experts_need_a_boundary),
         test(steps_that_the_scheduler_cannot_make_are_refused),
         test(a_shift_of_its_own_stands_above_the_preset),
+        test(the_solver_is_that_of_the_scheduler),
         test(other_components_are_refused_by_field_and_value),
         test(fields_without_effect_are_taken),
         test(positions_end_where_the_transformer_says),

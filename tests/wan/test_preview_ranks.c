@@ -75,7 +75,7 @@ static double correlation(const uint8_t *preview, const double *colours)
 static void previews_resemble_the_video(void **state)
 {
     (void)state;
-    for (int solver = ITH_SOLVER_UNIPC; solver <= ITH_SOLVER_EULER; solver++) {
+    for (int solver = ITH_SOLVER_UNIPC; solver <= ITH_SOLVER_DPMPP; solver++) {
         seen s = {.count = 0};
         ith_generate_options options = preview_run(&s);
         options.solver = (ith_solver)solver;

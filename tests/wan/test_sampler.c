@@ -97,21 +97,22 @@ static void sigmas_are_those_of_the_golden_runs(void **state)
     }
 }
 
-/* Two samplers, each on half of the elements, give the bits of one sampler on all. */
-static void shares_are_stepped_alike(void **state)
+/* Two samplers, each on half of the elements, give the bits of one sampler on all. `kept`: the number of arrays of the
+ * history. */
+static void step_shares(ith_solver solver, int kept)
 {
-    (void)state;
     enum { COUNT = 1003, CUT = 517, STEPS = 6 };
     const ith_scheduler scheduler = ith_scheduler_default();
     float whole[COUNT], parts[COUNT], v[COUNT];
     for (int i = 0; i < COUNT; i++)
         whole[i] = parts[i] = (float)sin(i);
     ith_sampler *all = NULL, *first = NULL, *second = NULL;
-    assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT, &all), 0);
-    assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, CUT, &first), 0);
-    assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second), 0);
-    int64_t bytes = ith_sampler_bytes(&scheduler, ITH_SOLVER_UNIPC, STEPS, COUNT);
-    assert_true(memory_of(context).current_bytes >= 2 * bytes && bytes >= 3 * COUNT * (int64_t)sizeof(float));
+    assert_int_equal(create_sampler(context, solver, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT, &all), 0);
+    assert_int_equal(create_sampler(context, solver, ITH_SIGMAS_OFFICIAL, STEPS, 5, CUT, &first), 0);
+    assert_int_equal(create_sampler(context, solver, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second), 0);
+    int64_t bytes = ith_sampler_bytes(&scheduler, solver, STEPS, COUNT);
+    assert_int_equal(ith_sampler_array_count(&scheduler, solver), kept);
+    assert_true(memory_of(context).current_bytes >= 2 * bytes && bytes >= kept * COUNT * (int64_t)sizeof(float));
     for (int step = 0; step < STEPS; step++) {
         flow_velocity(v, whole, 100, COUNT);
         ith_sampler_step(all, step, v, whole);
@@ -126,6 +127,14 @@ static void shares_are_stepped_alike(void **state)
     ith_sampler_destroy(context, &all);
 }
 
+static void shares_are_stepped_alike(void **state)
+{
+    (void)state;
+    step_shares(ITH_SOLVER_UNIPC, 3);
+    step_shares(ITH_SOLVER_EULER, 0);
+    step_shares(ITH_SOLVER_DPMPP, 2);
+}
+
 static void assert_refused(ith_solver solver, ith_sigmas sigmas, int64_t steps, double shift, const char *word)
 {
     ith_sampler *sampler = (ith_sampler *)context;
@@ -137,7 +146,9 @@ static void assert_refused(ith_solver solver, ith_sigmas sigmas, int64_t steps, 
 static void nonsense_is_refused(void **state)
 {
     (void)state;
-    assert_refused((ith_solver)3, ITH_SIGMAS_OFFICIAL, 4, 3, "solver number 3");
+    assert_refused(ITH_SOLVER_AUTO, ITH_SIGMAS_OFFICIAL, 4, 3, "solver number 0");
+    assert_refused((ith_solver)4, ITH_SIGMAS_OFFICIAL, 4, 3, "solver number 4");
+    assert_refused((ith_solver)-1, ITH_SIGMAS_OFFICIAL, 4, 3, "solver number -1");
     assert_refused(ITH_SOLVER_UNIPC, (ith_sigmas)0, 4, 3, "list of sigmas number 0");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 0, 3, "0 steps");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, -5, 3, "-5 steps");
@@ -145,6 +156,7 @@ static void nonsense_is_refused(void **state)
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, (double)NAN, "shift nan");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, (double)INFINITY, "shift inf");
     assert_refused(ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 50, 1e12, "the same number");
+    assert_refused(ITH_SOLVER_DPMPP, ITH_SIGMAS_OFFICIAL, 50, 1e12, "sigmas 0 and 1 are the same number");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 1, 1e-60, "sigmas 0 and 1 are the same number");
 }
 
@@ -183,7 +195,7 @@ static void the_boundary_belongs_to_high_noise(void **state)
     }
 }
 
-/* Only UniPC may stop at the last sigma before 0. Euler goes on to 0, whatever the scheduler's file says. */
+/* UniPC and DPM-Solver++ may stop before 0. Euler goes on to 0, whatever the scheduler's file says. */
 static void euler_ends_at_zero(void **state)
 {
     (void)state;
@@ -192,7 +204,7 @@ static void euler_ends_at_zero(void **state)
         ith_scheduler scheduler = ith_scheduler_default();
         const ith_sampling sampling = {ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 4, 3};
         ith_sampler *sampler = NULL;
-        scheduler.stops_at_last = stops;
+        scheduler.unipc.stops_at_last = stops, scheduler.dpmpp.last_sigma = stops ? 0.01 : 0;
         assert_int_equal(ith_sampler_create(context, &scheduler, &sampling, 1, &sampler), ITH_OK);
         ends[stops] = 0;
         for (int64_t step = 0; step < 4; step++)

@@ -63,7 +63,7 @@ static void after_any_step(void **state)
 {
     (void)state;
     const ith_generate_options again = stopped_run_options(&run);
-    for (int solver = ITH_SOLVER_UNIPC; solver <= ITH_SOLVER_EULER; solver++) {
+    for (int solver = ITH_SOLVER_UNIPC; solver <= ITH_SOLVER_DPMPP; solver++) {
         ith_generate_options options = small_run();
         options.solver = (ith_solver)solver;
         stopped_run_check_steps(&run, &options, &again, 3);
@@ -157,6 +157,7 @@ static void contradictions_are_named(void **state)
     CONTRADICT("guidance of the low-noise expert is 5, and 3 in", again.guidance[1] = 5);
     CONTRADICT("boundary is 0.25, and", again.boundary = 0.25);
     CONTRADICT("solver is euler, and unipc in", again.solver = ITH_SOLVER_EULER);
+    CONTRADICT("solver is dpm++, and unipc in", again.solver = ITH_SOLVER_DPMPP);
     CONTRADICT("sigmas is diffusers, and official in", again.sigmas = ITH_SIGMAS_DIFFUSERS);
     CONTRADICT("precision is bf16, and f32 in", again.precision = ITH_PRECISION_BF16);
     CONTRADICT("seed is 4, and 3 in", again.seed = 4);
@@ -219,6 +220,8 @@ static void another_file_is_refused(void **state)
     }
     alter("\"solver\":\"unipc\"", "\"solver\":\"other\"");
     expect_refusal(&again, ITH_ERR_FORMAT, "solver in its metadata");
+    alter("\"solver\":\"unipc\"", "\"solver\":\"dpm++\""); /* which has fewer arrays */
+    expect_refusal(&again, ITH_ERR_FORMAT, "its metadata was changed or is damaged");
     size_t bytes = 0;
     char *whole = temporary_read(run.saved, &bytes);
     whole[bytes - 3] ^= 1;
@@ -232,6 +235,31 @@ static void another_file_is_refused(void **state)
     free(whole);
     again.resume_file = "/nonexistent";
     expect_refusal(&again, ITH_ERR_IO, "/nonexistent");
+}
+
+/* The file of another solver has other arrays. */
+static void another_history_is_refused(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run(), again = stopped_run_options(&run);
+    options.solver = ITH_SOLVER_DPMPP;
+    stopped_run_stop(&run, 1, &options, 2, 1);
+    again.resume_file = altered;
+    alter("\"solver\":\"dpm++\"", "\"solver\":\"unipc\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "its metadata was changed or is damaged");
+    alter("\"solver\":\"dpm++\"", "\"solver\":\"dpm--\"");
+    expect_refusal(&again, ITH_ERR_FORMAT, "solver in its metadata");
+    alter("\"prediction_1\":", "\"prediction_2\":");
+    expect_refusal(&again, ITH_ERR_FORMAT, "has no tensor prediction_1");
+    size_t bytes = 0;
+    char *whole = temporary_read(run.saved, &bytes);
+    whole[bytes - 3] ^= 1;
+    temporary_write(altered, whole, bytes);
+    expect_refusal(&again, ITH_ERR_FORMAT, "their hash differs");
+    whole[bytes - 1] = (char)0x7f, whole[bytes - 2] = (char)0x80; /* infinity */
+    temporary_write(altered, whole, bytes);
+    expect_refusal(&again, ITH_ERR_FORMAT, "prediction_1");
+    free(whole);
 }
 
 /* Each size of a tensor is compared: a tensor that is smaller than its run would be read beyond its end. */
@@ -253,10 +281,11 @@ static void tensors_of_another_size_are_refused(void **state)
     check(context, ith_saved_run_write(context, altered, &facts, &size, tensors, 1));
     check(context, ith_saved_run_open(context, altered, &saved));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        assert_int_equal(ith_saved_run_read(context, saved, 0, &others[i], numbers, &hash), ITH_ERR_FORMAT);
+        assert_int_equal(ith_saved_run_read(context, saved, ITH_SOLVER_UNIPC, 0, &others[i], numbers, &hash),
+                         ITH_ERR_FORMAT);
         assert_non_null(strstr(ith_context_error(context), "the size of its run"));
     }
-    check(context, ith_saved_run_read(context, saved, 0, &size, numbers, &hash));
+    check(context, ith_saved_run_read(context, saved, ITH_SOLVER_UNIPC, 0, &size, numbers, &hash));
     check(context, ith_saved_run_check_hash(context, saved, hash));
     ith_saved_run_close(context, &saved);
 }
@@ -526,6 +555,7 @@ int main(void)
         cmocka_unit_test(in_another_locale),
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(another_file_is_refused),
+        cmocka_unit_test(another_history_is_refused),
         cmocka_unit_test(tensors_of_another_size_are_refused),
         cmocka_unit_test(room_for_two_files_is_needed),
         cmocka_unit_test(a_place_that_cannot_be_written_fails_first),

@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#define DPMPP                                                                                                          \
+    "\"_class_name\": \"DPMSolverMultistepScheduler\", \"prediction_type\": \"flow_prediction\", "                     \
+    "\"use_flow_sigmas\": true"
+
 static ith_status read_config(const char *text, ith_scheduler *out)
 {
     char *folder = temporary_folder();
@@ -17,7 +21,7 @@ static ith_status read_config(const char *text, ith_scheduler *out)
     return status;
 }
 
-/* name: three digits and ".x" */
+/* name: three characters and ".x". Runs of the published code begin with p. */
 static void replay(const ith_tensor_file *file, const char *name)
 {
     char run[4] = {0};
@@ -28,25 +32,67 @@ static void replay(const ith_tensor_file *file, const char *name)
     ith_scheduler scheduler;
     ith_sampler *sampler = NULL;
     check(context, read_config(text, &scheduler));
-    const ith_sampling sampling = {scheduler.solver, ITH_SIGMAS_DIFFUSERS, trace->shape[0], scheduler.shift};
+    const ith_sigmas sigmas = name[0] == 'p' ? ITH_SIGMAS_OFFICIAL : ITH_SIGMAS_DIFFUSERS;
+    const ith_sampling sampling = {scheduler.solver, sigmas, trace->shape[0], scheduler.shift};
     check(context, ith_sampler_create(context, &scheduler, &sampling, trace->shape[1], &sampler));
     replay_trajectory(sampler, scheduler.solver, file, run);
     ith_sampler_destroy(context, &sampler);
 }
 
-static void fields_are_honoured_as_in_diffusers(void **state)
+static void replay_all(const char *path, int count)
 {
-    (void)state;
     ith_tensor_file *file = NULL;
-    check(context, ith_tensor_file_open(context, "golden/scheduler.safetensors", &file));
+    check(context, ith_tensor_file_open(context, path, &file));
     int cases = 0;
     for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
         const char *name = ith_tensor_file_at(file, i)->name;
         if (strlen(name) == 5 && !strcmp(name + 3, ".x"))
             replay(file, name), cases++;
     }
-    assert_int_equal(cases, 64);
+    assert_int_equal(cases, count);
     ith_tensor_file_close(&file);
+}
+
+static void fields_are_honoured_as_in_diffusers(void **state)
+{
+    (void)state;
+    replay_all("golden/scheduler.safetensors", 64);
+}
+
+static void dpm_solver_is_the_published_and_that_of_diffusers(void **state)
+{
+    (void)state;
+    replay_all("golden/dpmpp.safetensors", 67);
+}
+
+/* With another class of scheduler, DPM-Solver++ has the settings of the published code, and UniPC has its own beside a
+ * DPMSolverMultistepScheduler. */
+static void other_schedulers_leave_a_solver_its_defaults(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "{\"_class_name\": \"UniPCMultistepScheduler\", \"prediction_type\": \"flow_prediction\", "
+        "\"use_flow_sigmas\": true, \"solver_order\": 3, \"final_sigmas_type\": \"sigma_min\"}",
+        "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\"}"};
+    ith_tensor_file *file = NULL, *unipc = NULL;
+    ith_scheduler scheduler;
+    ith_sampler *sampler = NULL;
+    check(context, ith_tensor_file_open(context, "golden/dpmpp.safetensors", &file));
+    check(context, ith_tensor_file_open(context, "golden/sampler.safetensors", &unipc));
+    for (int i = 0; i < 2; i++) {
+        const ith_sampling sampling = {ITH_SOLVER_DPMPP, ITH_SIGMAS_OFFICIAL, 4, 3};
+        check(context, read_config(configs[i], &scheduler));
+        check(context, ith_sampler_create(context, &scheduler, &sampling, 3, &sampler));
+        replay_trajectory(sampler, ITH_SOLVER_DPMPP, file, "p01");
+        ith_sampler_destroy(context, &sampler);
+    }
+    const ith_sampling sampling = {ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 8, 3};
+    check(context, read_config("{" DPMPP ", \"solver_order\": 3, \"final_sigmas_type\": \"sigma_min\"}", &scheduler));
+    check(context, ith_sampler_create(context, &scheduler, &sampling, 24, &sampler));
+    replay_trajectory(sampler, ITH_SOLVER_UNIPC, unipc, "unipc_official_8_3");
+    ith_sampler_destroy(context, &sampler);
+    ith_tensor_file_close(&file);
+    ith_tensor_file_close(&unipc);
 }
 
 typedef struct refusal {
@@ -150,6 +196,57 @@ static void other_noise_than_a_flow_s_is_refused_by_name(void **state)
     assert_refused("{" UNIPC ", \"use_flow_sigmas\": true}", "prediction_type", "absent");
     assert_refused("{" UNIPC ", \"prediction_type\": \"flow_prediction\"}", "use_flow_sigmas", "absent");
 #undef UNIPC
+#define SOLVER "\"_class_name\": \"DPMSolverMultistepScheduler\""
+    refuse_all(SOLVER ", \"use_flow_sigmas\": true", predictions, 4);
+    refuse_all(SOLVER ", \"prediction_type\": \"flow_prediction\"", sigmas, 2);
+    assert_refused("{" SOLVER ", \"use_flow_sigmas\": true}", "prediction_type", "absent");
+    assert_refused("{" SOLVER ", \"prediction_type\": \"flow_prediction\"}", "use_flow_sigmas", "absent");
+#undef SOLVER
+}
+
+static void other_values_of_dpm_solver_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const refusal refusals[] = {
+        {"algorithm_type", "\"sde-dpmsolver++\""},
+        {"algorithm_type", "\"dpmsolver\""},
+        {"algorithm_type", "\"sde-dpmsolver\""},
+        {"algorithm_type", "\"deis\""},
+        {"algorithm_type", "null"},
+        {"thresholding", "true"},
+        {"solver_order", "0"},
+        {"solver_order", "4"},
+        {"solver_order", "null"},
+        {"solver_type", "\"dpm\""},
+        {"solver_type", "null"},
+        {"lower_order_final", "1"},
+        {"euler_at_final", "\"no\""},
+        {"final_sigmas_type", "\"last\""},
+        {"final_sigmas_type", "null"},
+        {"use_karras_sigmas", "true"},
+        {"use_exponential_sigmas", "true"},
+        {"use_beta_sigmas", "true"},
+        {"use_lu_lambdas", "true"},
+        {"variance_type", "\"learned\""},
+        {"variance_type", "\"learned_range\""},
+        {"use_dynamic_shifting", "true"},
+        {"lambda_min_clipped", "null"},
+        {"flow_shift", "-Infinity"},
+        {"flow_shift", "0"},
+        {"num_train_timesteps", "1"},
+        {"beta_schedule", "\"cosine\""},
+    };
+    static const refusal ends[] = {
+        {"beta_start", "0"},
+        {"beta_start", "0.75"},
+        {"beta_start", "-1"},
+        {"beta_start", "\"x\"#x"},
+        {"trained_betas", "[0.5,0.25]"},
+        {"beta_schedule", "\"squaredcos_cap_v2\""},
+        {"rescale_betas_zero_snr", "true"},
+    };
+    refuse_all(DPMPP, refusals, sizeof refusals / sizeof refusals[0]);
+    refuse_all(DPMPP ", \"final_sigmas_type\": \"sigma_min\"", ends, sizeof ends / sizeof ends[0]);
 }
 
 static void other_values_of_euler_are_refused_by_name(void **state)
@@ -175,13 +272,13 @@ static void other_values_of_euler_are_refused_by_name(void **state)
 static void other_classes_are_refused_by_name(void **state)
 {
     (void)state;
-    static const char *const names[] = {"DDIMScheduler", "DPMSolverMultistepScheduler",
+    static const char *const names[] = {"DDIMScheduler", "DPMSolverSinglestepScheduler",
                                         "FlowMatchHeunDiscreteScheduler", "FlowMatchLCMScheduler",
                                         "UniPCMultistepSchedule"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char text[128];
         snprintf(text, sizeof text, "{\"_class_name\": \"%s\"}", names[i]);
-        assert_refused(text, names[i], "UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler");
+        assert_refused(text, names[i], "UniPCMultistepScheduler, FlowMatchEulerDiscreteScheduler and DPMSolver");
     }
     assert_refused("{}", "_class_name", "missing");
     assert_refused("{\"_class_name\": 1}", "_class_name", "1");
@@ -197,12 +294,21 @@ static void a_schedule_that_cannot_be_stepped_is_refused(void **state)
     const ith_sampling one = {ITH_SOLVER_UNIPC, ITH_SIGMAS_DIFFUSERS, 1, 3};
     assert_int_equal(ith_sampler_create(context, &scheduler, &one, 4, &sampler), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "shift_terminal 0.25"));
+    /* the last sigma of "sigma_min", 0.01, would lie above the sigmas before it */
+    const ith_sampling many = {ITH_SOLVER_DPMPP, ITH_SIGMAS_DIFFUSERS, 200, 1};
+    check(context, read_config("{" DPMPP ", \"final_sigmas_type\": \"sigma_min\"}", &scheduler));
+    assert_int_equal(ith_sampler_create(context, &scheduler, &many, 4, &sampler), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context),
+                           "200 steps with shift 1: sigma 199 is 0.004995, which is not above the last one, 0.010"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_are_honoured_as_in_diffusers),
+        cmocka_unit_test(dpm_solver_is_the_published_and_that_of_diffusers),
+        cmocka_unit_test(other_schedulers_leave_a_solver_its_defaults),
+        cmocka_unit_test(other_values_of_dpm_solver_are_refused_by_name),
         cmocka_unit_test(other_values_of_unipc_are_refused_by_name),
         cmocka_unit_test(other_noise_than_a_flow_s_is_refused_by_name),
         cmocka_unit_test(other_values_of_euler_are_refused_by_name),

@@ -464,7 +464,7 @@ static void memory_is_that_of_the_pipeline(void **state)
         o.precision = variant / 6 % 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16;
         o.keep_packed = variant / 12 % 2;
         o.dump_file = variant / 24 % 2 ? "a file" : NULL;
-        o.solver = variant / 24 % 2 ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        o.solver = (ith_solver)((int)ITH_SOLVER_UNIPC + variant / 12 % 3);
         compare_memory(pipeline, &o, &s, variant % 2, variant);
     }
 }
@@ -540,15 +540,15 @@ static void wrong_sizes_are_refused(void **state)
 {
     (void)state;
     static const wrong_field fields[] = {
-        WRONG(experts, 0),       WRONG(experts, 3),         WRONG(layers, 0),          WRONG(layers, INT64_MAX),
-        WRONG(heads, 0),         WRONG(heads, INT64_MAX),   WRONG(head_dim, 3),        WRONG(head_dim, INT64_MIN),
-        WRONG(ffn_dim, -1),      WRONG(freq_dim, 3),        WRONG(channels, 65),       WRONG(text_dim, 0),
-        WRONG(text_layers, 0),   WRONG(text_heads, 0),      WRONG(text_vocab, 0),      WRONG(text_ffn_dim, INT64_MAX),
-        WRONG(frames, 0),        WRONG(frames, 8),          WRONG(height, 8),          WRONG(width, 31),
-        WRONG(steps, -1),        WRONG(guided_steps, 4),    WRONG(prompt_rows, 0),     WRONG(prompt_rows, 513),
-        WRONG(negative_rows, 0), WRONG(decoder_levels, 9),  WRONG(decoder_levels, -1), WRONG(solver_order, 4),
-        WRONG(frame_stride, 0),  WRONG(pixel_stride, 1000), WRONG(lora_rank, -1),      WRONG(lora_rank, 4097),
-        WRONG(list_bytes[3], -1)};
+        WRONG(experts, 0),       WRONG(experts, 3),        WRONG(layers, 0),          WRONG(layers, INT64_MAX),
+        WRONG(heads, 0),         WRONG(heads, INT64_MAX),  WRONG(head_dim, 3),        WRONG(head_dim, INT64_MIN),
+        WRONG(ffn_dim, -1),      WRONG(freq_dim, 3),       WRONG(channels, 65),       WRONG(text_dim, 0),
+        WRONG(text_layers, 0),   WRONG(text_heads, 0),     WRONG(text_vocab, 0),      WRONG(text_ffn_dim, INT64_MAX),
+        WRONG(frames, 0),        WRONG(frames, 8),         WRONG(height, 8),          WRONG(width, 31),
+        WRONG(steps, -1),        WRONG(guided_steps, 4),   WRONG(prompt_rows, 0),     WRONG(prompt_rows, 513),
+        WRONG(negative_rows, 0), WRONG(decoder_levels, 9), WRONG(decoder_levels, -1), WRONG(solver_order, 4),
+        WRONG(solver, 4),        WRONG(solver, -1),        WRONG(frame_stride, 0),    WRONG(pixel_stride, 1000),
+        WRONG(lora_rank, -1),    WRONG(lora_rank, 4097),   WRONG(list_bytes[3], -1)};
     video_scene s;
     video_scene_set(&s, true);
     ith_video_cost cost = ITH_VIDEO_COST_INIT;

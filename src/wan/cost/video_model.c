@@ -77,7 +77,7 @@ static void put_options(const ith_video_problem *p, ith_cfg cfg, ith_generate_op
     *out = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
     out->frames = p->frames, out->height = p->height, out->width = p->width, out->steps = p->steps;
     out->guidance[0] = out->guidance[1] = p->negative_rows ? 2 : 1;
-    out->solver = p->solver_order ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
+    out->solver = p->solver ? (ith_solver)p->solver : p->solver_order ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
     out->cfg = cfg ? cfg : ITH_CFG_BATCH;
     out->precision = p->precision;
     out->keep_packed = p->keep_packed, out->shard_weights = p->shard_weights;
@@ -112,7 +112,7 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
     if (ith_vae_config_check_levels(context, "a video problem", &model->vae))
         return ITH_ERR_ARGUMENT; /* not ITH_ERR_FORMAT: there is no file */
     model->scheduler = ith_scheduler_default();
-    model->scheduler.order = ith_max64(full->solver_order, 1);
+    model->scheduler.unipc.order = model->scheduler.dpmpp.order = ith_max64(full->solver_order, 1);
     model->info = (ith_model_info){.experts = (int)full->experts,
                                    .latent_channels = full->channels,
                                    .image_use = full->image_use,

@@ -148,7 +148,7 @@ static void put_options(const ith_model *model, const ith_generate_options *o, i
     out->frames = o->frames, out->height = o->height, out->width = o->width;
     out->steps = o->from_latents ? 0 : o->steps;
     out->images = (o->image != NULL) + (o->last_image != NULL);
-    out->solver_order = o->solver == ITH_SOLVER_UNIPC ? model->scheduler.order : 0;
+    out->solver = (int64_t)o->solver, out->solver_order = ith_sampler_order(&model->scheduler, o->solver);
     out->precision = o->precision, out->threads = o->threads;
     out->keep_packed = o->keep_packed, out->shard_weights = o->shard_weights, out->dumps = o->dump_file != NULL;
 }
@@ -297,7 +297,8 @@ static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
                            {"guided_steps", p->guided_steps, 0, p->steps},
                            {"prompt_rows", p->prompt_rows, p->steps ? 1 : 0, ITH_TEXT_LEN},
                            {"negative_rows", p->negative_rows, p->guided_steps ? 1 : 0, ITH_TEXT_LEN},
-                           {"solver_order", p->solver_order, 0, ITH_SCHEDULER_MOST_ORDER},
+                           {"solver", p->solver, ITH_SOLVER_AUTO, ITH_SOLVER_DPMPP},
+                           {"solver_order", p->solver_order, p->solver == ITH_SOLVER_DPMPP, ITH_SCHEDULER_MOST_ORDER},
                            {"image_use", p->image_use, ITH_IMAGE_UNUSED, ITH_IMAGE_NEEDED},
                            {"images", p->images, p->steps && p->image_use == ITH_IMAGE_NEEDED, most_images},
                            {"encoder_dim", p->encoder_dim, p->images ? 2 : 0, 4096},

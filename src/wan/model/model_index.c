@@ -13,6 +13,7 @@
 #define TRANSFORMER "[\"diffusers\",\"WanTransformer3DModel\"]"
 #define UNIPC "[\"diffusers\",\"" ITH_UNIPC_CLASS "\"]"
 #define EULER "[\"diffusers\",\"" ITH_EULER_CLASS "\"]"
+#define DPMPP "[\"diffusers\",\"" ITH_DPMPP_CLASS "\"]"
 #define NO_COMPONENT "absent|null|[null,null]"
 
 static const ith_config_field fields[] = {
@@ -22,7 +23,7 @@ static const ith_config_field fields[] = {
     {"text_encoder", "[\"transformers\",\"UMT5EncoderModel\"]",
      "a T5 encoder uses the first layer's position biases in every layer, a umT5 encoder each layer's own"},
     {"tokenizer", "[\"transformers\",\"T5TokenizerFast\"]|[\"transformers\",\"T5Tokenizer\"]", NULL},
-    {"scheduler", UNIPC "|" EULER, NULL},
+    {"scheduler", UNIPC "|" EULER "|" DPMPP, NULL},
     {"image_encoder",
      NO_COMPONENT "|[\"transformers\",\"CLIPVisionModel\"]|[\"transformers\",\"CLIPVisionModelWithProjection\"]", NULL},
     {"image_processor",
@@ -79,8 +80,7 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
         out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;
         out->has_processor = ith_json_string_at(json, "image_processor", 1);
-        const char *scheduler = ith_json_string_at(json, "scheduler", 1);
-        out->solver = scheduler && strcmp(scheduler, ITH_UNIPC_CLASS) ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        out->solver = ith_scheduler_of_class(ith_json_string_at(json, "scheduler", 1));
         status = read_boundary(context, json, out);
     }
     ith_json_close(&json);

@@ -8,7 +8,7 @@
 typedef struct ith_model_index {
     int experts;        /* number of DiTs: 1 or 2 */
     double boundary;    /* boundary_ratio; 0 with one expert; NAN if the file has two experts and no boundary_ratio */
-    ith_solver solver;  /* UniPC or Euler, as the class of the scheduler says */
+    ith_solver solver;  /* as the class of the scheduler says */
     bool has_processor; /* there is an image_processor */
     bool from_image;    /* the class is WanImageToVideoPipeline */
     bool expands;       /* expand_timesteps: the tokens of a first image have time step 0 (TI2V) */

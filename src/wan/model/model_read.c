@@ -96,7 +96,6 @@ static const official_model *find_official(const ith_model *model)
  * names another. Here the two must agree. */
 static ith_status read_scheduler(ith_context *context, ith_model *model, ith_solver named)
 {
-    static const char *const classes[] = {[ITH_SOLVER_UNIPC] = ITH_UNIPC_CLASS, [ITH_SOLVER_EULER] = ITH_EULER_CLASS};
     char *path = ith_format(context, "%s/scheduler", model->folder);
     ith_status status = path ? ith_scheduler_read(context, path, &model->scheduler) : ITH_ERR_MEMORY;
     ith_free(context, path);
@@ -104,7 +103,7 @@ static ith_status read_scheduler(ith_context *context, ith_model *model, ith_sol
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s/model_index.json: the scheduler is a %s, but scheduler/scheduler_config.json is of a %s: "
                         "both must name the same class",
-                        model->folder, classes[named], classes[model->scheduler.solver]);
+                        model->folder, ith_scheduler_class(named), ith_scheduler_class(model->scheduler.solver));
     return status;
 }
 

@@ -289,9 +289,9 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
         status = ith_text_check(context, "the negative prompt", options->negative);
     if (status)
         return status;
-    if (options->solver != ITH_SOLVER_UNIPC && options->solver != ITH_SOLVER_EULER)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 0 (auto), 1 (UniPC) and 2 (Euler) are known",
-                        options->solver);
+    if (!ith_sampler_has(options->solver))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "solver is %d; 0 (auto), 1 (UniPC), 2 (Euler) and 3 (DPM-Solver++) are known", options->solver);
     if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
         return ith_fail(context, ITH_ERR_ARGUMENT, "sigmas is %d; 0 (auto), 1 (official) and 2 (diffusers) are known",
                         options->sigmas);

@@ -20,8 +20,11 @@
 #define MOST_PAIRS 64
 #define VALUE_BYTES 32
 
-static const char *const tensor_names[ITH_SAVED_MOST_TENSORS] = {"latents", "last", "prediction_0", "prediction_1",
-                                                                 "prediction_2"};
+/* The name of tensor `index` of the saved run of a solver. */
+static const char *name_of(ith_solver solver, int64_t index)
+{
+    return index ? ith_sampler_array_name(solver, index - 1) : "latents";
+}
 
 /* ---- Writing --------------------------------------------------------------------------------------------------- */
 
@@ -124,7 +127,8 @@ ith_status ith_saved_run_write(ith_context *context, const char *path, const ith
     pairs p = {.count = 0};
     for (int64_t i = 0; i < count; i++) {
         all[i] = (ith_tensor)ITH_TENSOR_INIT;
-        all[i].name = tensor_names[i], all[i].dtype = ITH_F32, all[i].dims = 4, all[i].data = tensors[i];
+        all[i].name = name_of(facts->options->solver, i), all[i].dtype = ITH_F32, all[i].dims = 4,
+        all[i].data = tensors[i];
         all[i].shape[0] = size->channels, all[i].shape[1] = size->frames;
         all[i].shape[2] = size->height, all[i].shape[3] = size->width;
         all[i].bytes = numbers * (int64_t)sizeof(float);
@@ -344,10 +348,10 @@ ith_status ith_saved_run_take(ith_context *context, const ith_saved_run *saved, 
 
 /* ---- Tensors --------------------------------------------------------------------------------------------------- */
 
-ith_status ith_saved_run_read(ith_context *context, const ith_saved_run *saved, int64_t index,
+ith_status ith_saved_run_read(ith_context *context, const ith_saved_run *saved, ith_solver solver, int64_t index,
                               const ith_latent_size *size, float *out, uint64_t *hash)
 {
-    const char *name = tensor_names[index];
+    const char *name = name_of(solver, index);
     const ith_tensor *tensor = ith_tensor_file_find(saved->file, name);
     const int64_t count = ith_latent_count(size);
     if (!tensor)

@@ -48,9 +48,9 @@ void ith_saved_run_close(ith_context *context, ith_saved_run **saved);
  * Strings live as long as `saved`. */
 ith_status ith_saved_run_take(ith_context *context, const ith_saved_run *saved, ith_generate_options *options,
                               ith_attn_options *attention);
-/* Reads tensor `index`, which must have exactly this size, to `out`, and adds its numbers to *hash.
- * ITH_ERR_FORMAT if a number is not finite. */
-ith_status ith_saved_run_read(ith_context *context, const ith_saved_run *saved, int64_t index,
+/* Reads tensor `index` of a run with this solver, which must have exactly this size, to `out`, and adds its numbers to
+ * *hash. ITH_ERR_FORMAT if a number is not finite. */
+ith_status ith_saved_run_read(ith_context *context, const ith_saved_run *saved, ith_solver solver, int64_t index,
                               const ith_latent_size *size, float *out, uint64_t *hash);
 /* Checks `hash`, to which ith_saved_run_read has added all tensors, in any order. It must have begun at 0. */
 ith_status ith_saved_run_check_hash(ith_context *context, const ith_saved_run *saved, uint64_t hash);

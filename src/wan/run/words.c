@@ -4,7 +4,7 @@
 
 const char *ith_solver_name(ith_solver solver)
 {
-    static const char *const names[] = {"auto", "unipc", "euler"};
+    static const char *const names[] = {"auto", "unipc", "euler", "dpm++"};
     return (unsigned)solver < sizeof names / sizeof *names ? names[solver] : "unknown";
 }
 

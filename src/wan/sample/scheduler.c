@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads scheduler_config.json, with all fields that UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler have in
- * diffusers 0.42. tools/check_scheduler_fields.py has determined the effect of each field there. */
+/* Reads scheduler_config.json, with all fields that UniPCMultistepScheduler, FlowMatchEulerDiscreteScheduler and
+ * DPMSolverMultistepScheduler have in diffusers 0.42. tools/check_scheduler_fields.py has determined the effect of each
+ * field there. */
 #include "scheduler.h"
 
 #include "../../base/count.h"
@@ -8,13 +9,19 @@
 #include "../../files/quote.h"
 #include "../part/config_fields.h"
 
+#include <math.h>
 #include <string.h>
 
 #define MOST_TRAIN_STEPS 1000000
 
 #define NOT_TRUE "absent|false|null"
+#define BOOLEAN "absent|false|true|null"
+#define BETA_SCHEDULES "absent|\"linear\"|\"scaled_linear\"|\"squaredcos_cap_v2\""
+#define SPACINGS "absent|\"linspace\"|\"leading\"|\"trailing\""
+#define LAST_SIGMAS "absent|\"zero\"|\"sigma_min\""
 
 static const char not_flow[] = "these are not the noise levels of a flow model";
+static const char needs_largest[] = "it would need the largest values of all latents in every step";
 static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift that it asks for";
 
 /* The fields of UniPCMultistepScheduler. With flow sigmas and no other schedule, diffusers does not use the betas and
@@ -23,10 +30,10 @@ static const ith_config_field unipc_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_end", ITH_CONFIG_NOT_NULL, NULL},
-    {"beta_schedule", "absent|\"linear\"|\"scaled_linear\"|\"squaredcos_cap_v2\"", NULL},
+    {"beta_schedule", BETA_SCHEDULES, NULL},
     {"trained_betas", NULL, NULL},
     {"rescale_betas_zero_snr", NULL, NULL},
-    {"timestep_spacing", "absent|\"linspace\"|\"leading\"|\"trailing\"", NULL},
+    {"timestep_spacing", SPACINGS, NULL},
     {"steps_offset", NULL, NULL},
     {"time_shift_type", NULL, NULL}, /* diffusers reads it with use_dynamic_shifting only */
     {"sigma_min", NULL, NULL},       /* diffusers reads it with Karras, exponential or beta sigmas only */
@@ -40,7 +47,7 @@ static const ith_config_field unipc_fields[] = {
     {"disable_corrector", ITH_CONFIG_NOT_NULL, NULL},
     {"prediction_type", "\"flow_prediction\"", NULL},
     {"use_flow_sigmas", "true", not_flow},
-    {"thresholding", NOT_TRUE, "it would need the largest values of all latents in every step"},
+    {"thresholding", NOT_TRUE, needs_largest},
     {"predict_x0", "absent|true", "diffusers has no flow prediction without it"},
     /* diffusers treats midpoint, heun and logrho, which are older names, as bh2. */
     {"solver_type", "absent|\"bh2\"|\"midpoint\"|\"heun\"|\"logrho\"",
@@ -49,7 +56,7 @@ static const ith_config_field unipc_fields[] = {
     {"use_karras_sigmas", "absent|false", not_flow},
     {"use_exponential_sigmas", "absent|false", not_flow},
     {"use_beta_sigmas", "absent|false", not_flow},
-    {"final_sigmas_type", "absent|\"zero\"|\"sigma_min\"", NULL},
+    {"final_sigmas_type", LAST_SIGMAS, NULL},
     {"use_dynamic_shifting", NOT_TRUE, needs_mu},
 };
 
@@ -70,9 +77,71 @@ static const ith_config_field euler_fields[] = {
     {"stochastic_sampling", NOT_TRUE, "it would need new noise in every step"},
 };
 
+/* The fields of DPMSolverMultistepScheduler. With flow sigmas, diffusers does not use lambda_min_clipped and the
+ * spacing of time steps. It uses the betas only for the last sigma "sigma_min". */
+static const ith_config_field dpmpp_fields[] = {
+    {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
+    {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
+    {"beta_end", ITH_CONFIG_NOT_NULL, NULL},
+    {"beta_schedule", BETA_SCHEDULES, NULL},
+    {"trained_betas", NULL, NULL},
+    {"rescale_betas_zero_snr", NULL, NULL},
+    {"timestep_spacing", SPACINGS, NULL},
+    {"steps_offset", NULL, NULL},
+    {"lambda_min_clipped", ITH_CONFIG_NOT_NULL, NULL},
+    {"time_shift_type", NULL, NULL},            /* diffusers reads it with use_dynamic_shifting only */
+    {"dynamic_thresholding_ratio", NULL, NULL}, /* diffusers reads it with thresholding only */
+    {"sample_max_value", NULL, NULL},
+    {"flow_shift", ITH_CONFIG_NOT_NULL, NULL},
+    {"solver_order", ITH_CONFIG_NOT_NULL, NULL},
+    {"lower_order_final", BOOLEAN, NULL},
+    {"euler_at_final", BOOLEAN, NULL},
+    {"prediction_type", "\"flow_prediction\"", NULL},
+    {"use_flow_sigmas", "true", not_flow},
+    {"algorithm_type", "absent|\"dpmsolver++\"", "the others add new noise in every step, or know no flow prediction"},
+    {"thresholding", NOT_TRUE, needs_largest},
+    /* diffusers treats bh1, bh2 and logrho, which are names of UniPC, as midpoint. */
+    {"solver_type", "absent|\"midpoint\"|\"heun\"|\"bh1\"|\"bh2\"|\"logrho\"", NULL},
+    {"use_karras_sigmas", "absent|false", not_flow},
+    {"use_exponential_sigmas", "absent|false", not_flow},
+    {"use_beta_sigmas", "absent|false", not_flow},
+    {"use_lu_lambdas", NOT_TRUE, not_flow},
+    {"final_sigmas_type", LAST_SIGMAS, NULL},
+    {"variance_type", "absent|null", "a transformer of Wan predicts no variance"},
+    {"use_dynamic_shifting", NOT_TRUE, needs_mu},
+};
+
 ith_scheduler ith_scheduler_default(void)
 {
-    return (ith_scheduler){.solver = ITH_SOLVER_UNIPC, .shift = 1, .train_steps = 1000, .order = 2};
+    return (ith_scheduler){.solver = ITH_SOLVER_UNIPC,
+                           .shift = 1,
+                           .train_steps = 1000,
+                           .unipc = {.order = 2},
+                           .dpmpp = {.order = 2, .lower_order_final = true}};
+}
+
+/* The classes, in the order of ith_solver, and their tables of fields. */
+static const struct {
+    const char *name, *shift; /* shift: the name of the field */
+    const ith_config_field *fields;
+    int count;
+} classes[] = {
+    [ITH_SOLVER_UNIPC] = {ITH_UNIPC_CLASS, "flow_shift", unipc_fields, ITH_COUNT(unipc_fields)},
+    [ITH_SOLVER_EULER] = {ITH_EULER_CLASS, "shift", euler_fields, ITH_COUNT(euler_fields)},
+    [ITH_SOLVER_DPMPP] = {ITH_DPMPP_CLASS, "flow_shift", dpmpp_fields, ITH_COUNT(dpmpp_fields)},
+};
+
+const char *ith_scheduler_class(ith_solver solver)
+{
+    return classes[solver].name;
+}
+
+ith_solver ith_scheduler_of_class(const char *name)
+{
+    for (int i = ITH_SOLVER_UNIPC; i < ITH_COUNT(classes); i++)
+        if (!strcmp(name, classes[i].name))
+            return (ith_solver)i;
+    return ITH_SOLVER_AUTO;
 }
 
 static ith_status read_class(ith_context *context, const ith_json *json, ith_scheduler *out)
@@ -81,12 +150,12 @@ static ith_status read_class(ith_context *context, const ith_json *json, ith_sch
     ith_status status = ith_json_string(context, json, "_class_name", true, &name);
     if (status)
         return status;
-    out->solver = !strcmp(name, ITH_UNIPC_CLASS) ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
-    if (out->solver == ITH_SOLVER_UNIPC || !strcmp(name, ITH_EULER_CLASS))
+    out->solver = ith_scheduler_of_class(name);
+    if (out->solver)
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "%s: a %s is not supported; " ITH_UNIPC_CLASS " and " ITH_EULER_CLASS " are", ith_json_path(json),
-                    ith_quote(name).text);
+                    "%s: a %s is not supported; " ITH_UNIPC_CLASS ", " ITH_EULER_CLASS " and " ITH_DPMPP_CLASS " are",
+                    ith_json_path(json), ith_quote(name).text);
 }
 
 static ith_status read_shift(ith_context *context, const ith_json *json, const char *key, ith_scheduler *out)
@@ -97,27 +166,38 @@ static ith_status read_shift(ith_context *context, const ith_json *json, const c
                         key, out->shift, ITH_SHIFT_LEAST, ITH_SHIFT_MOST);
     if (!status)
         status = ith_json_int(context, json, "num_train_timesteps", 2, MOST_TRAIN_STEPS, 1000, &out->train_steps);
-    if (!status)
-        status = ith_json_double(context, json, "shift_terminal", 0, &out->shift_terminal);
+    return status;
+}
+
+static ith_status read_terminal(ith_context *context, const ith_json *json, ith_scheduler *out)
+{
+    ith_status status = ith_json_double(context, json, "shift_terminal", 0, &out->shift_terminal);
     if (!status && !(out->shift_terminal >= 0 && out->shift_terminal < 1))
         return ith_fail(context, ITH_ERR_FORMAT, "%s: shift_terminal is %g; it must lie in [0, 1)", ith_json_path(json),
                         out->shift_terminal);
     return status;
 }
 
-static ith_status read_unipc(ith_context *context, const ith_json *json, ith_scheduler *out)
+static ith_status read_order(ith_context *context, const ith_json *json, int64_t *order)
 {
-    const char *last = NULL;
-    ith_status status =
-        ith_json_int(context, json, "solver_order", 1, ITH_SCHEDULER_MOST_ORDER, out->order, &out->order);
+    return ith_json_int(context, json, "solver_order", 1, ITH_SCHEDULER_MOST_ORDER, *order, order);
+}
+
+/* Whether final_sigmas_type is "sigma_min". */
+static bool stops_early(const ith_json *json)
+{
+    return !strcmp(ith_json_print(json, "final_sigmas_type").text, "\"sigma_min\"");
+}
+
+static ith_status read_unipc(ith_context *context, const ith_json *json, ith_unipc_fields *out)
+{
+    ith_status status = read_order(context, json, &out->order);
     if (!status)
         status = ith_json_ints(context, json, "disable_corrector", INT32_MIN, INT32_MAX, ITH_SCHEDULER_MOST_UNCORRECTED,
                                out->uncorrected, &out->uncorrected_count);
-    if (!status)
-        status = ith_json_string(context, json, "final_sigmas_type", false, &last);
     if (status)
         return status;
-    out->stops_at_last = last && !strcmp(last, "sigma_min");
+    out->stops_at_last = stops_early(json);
     const ith_json_text lower = ith_json_print(json, "lower_order_final");
     if (out->order > 1 && strcmp(lower.text, "absent") && strcmp(lower.text, "true"))
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
@@ -127,19 +207,62 @@ static ith_status read_unipc(ith_context *context, const ith_json *json, ith_sch
     return ITH_OK;
 }
 
+/* The last sigma of DPMSolverMultistepScheduler with final_sigmas_type "sigma_min". With flow sigmas, too, diffusers
+ * computes it from the first beta: sqrt((1 - a) / a), a = 1 - beta, with every operation rounded to f32. */
+static ith_status read_last_sigma(ith_context *context, const ith_json *json, double *out)
+{
+    static const ith_config_field others[] = {
+        {"beta_schedule", "absent|\"linear\"|\"scaled_linear\"", "with final_sigmas_type \"sigma_min\""},
+        {"trained_betas", "absent|null", "with final_sigmas_type \"sigma_min\""},
+        {"rescale_betas_zero_snr", NOT_TRUE, "with final_sigmas_type \"sigma_min\""},
+    };
+    double first = 0;
+    ith_status status = ith_config_fields_check(context, json, others, ITH_COUNT(others));
+    if (!status)
+        status = ith_json_double(context, json, "beta_start", 1e-4, &first);
+    if (status)
+        return status;
+    const bool scaled = !strcmp(ith_json_print(json, "beta_schedule").text, "\"scaled_linear\"");
+    const float root = (float)sqrt(first), beta = scaled ? root * root : (float)first, a = 1.0f - beta;
+    *out = (double)sqrtf((1.0f - a) / a);
+    if (*out > 0 && *out < 1)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: with beta_start %g and final_sigmas_type \"sigma_min\" the last sigma is %g; it must lie "
+                    "between 0 and 1",
+                    ith_json_path(json), first, *out);
+}
+
+/* Reads true or false; null is false, as in diffusers. */
+static bool is_true(const ith_json *json, const char *key, bool otherwise)
+{
+    const ith_json_text value = ith_json_print(json, key);
+    return !strcmp(value.text, "absent") ? otherwise : !strcmp(value.text, "true");
+}
+
+static ith_status read_dpmpp(ith_context *context, const ith_json *json, ith_dpmpp_fields *out)
+{
+    ith_status status = read_order(context, json, &out->order);
+    out->heun = !strcmp(ith_json_print(json, "solver_type").text, "\"heun\"");
+    out->lower_order_final = is_true(json, "lower_order_final", true);
+    out->euler_at_final = is_true(json, "euler_at_final", false);
+    return status || !stops_early(json) ? status : read_last_sigma(context, json, &out->last_sigma);
+}
+
 static ith_status read_fields(ith_context *context, const ith_json *json, ith_scheduler *out)
 {
     ith_status status = read_class(context, json, out);
-    if (status)
-        return status;
-    bool unipc = out->solver == ITH_SOLVER_UNIPC;
-    if (unipc)
-        status = ith_config_fields_check_all(context, json, unipc_fields, ITH_COUNT(unipc_fields));
-    else
-        status = ith_config_fields_check_all(context, json, euler_fields, ITH_COUNT(euler_fields));
     if (!status)
-        status = read_shift(context, json, unipc ? "flow_shift" : "shift", out);
-    return status || !unipc ? status : read_unipc(context, json, out);
+        status = ith_config_fields_check_all(context, json, classes[out->solver].fields, classes[out->solver].count);
+    if (!status)
+        status = read_shift(context, json, classes[out->solver].shift, out);
+    if (!status && out->solver != ITH_SOLVER_DPMPP)
+        status = read_terminal(context, json, out);
+    if (!status && out->solver == ITH_SOLVER_UNIPC)
+        status = read_unipc(context, json, &out->unipc);
+    if (!status && out->solver == ITH_SOLVER_DPMPP)
+        status = read_dpmpp(context, json, &out->dpmpp);
+    return status;
 }
 
 ith_status ith_scheduler_read(ith_context *context, const char *folder, ith_scheduler *out)

@@ -154,7 +154,7 @@ static ith_status use_saved_run(ith_context *ctx, const char *path)
     if (!status)
         status = ith_saved_run_take(ctx, saved, &options, &attention);
     for (int64_t i = 0; i < 2 && !status; i++)
-        status = ith_saved_run_read(ctx, saved, i, &size, numbers, &hash);
+        status = ith_saved_run_read(ctx, saved, options.solver, i, &size, numbers, &hash);
     if (!status)
         status = ith_saved_run_check_hash(ctx, saved, hash);
     named(ctx, path, status);

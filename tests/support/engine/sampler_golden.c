@@ -28,7 +28,7 @@ const ith_tensor *golden_tensor(const ith_tensor_file *file, const char *run, co
     return find_tensor(file, name);
 }
 
-/* The sigma at which UniPC's step number `step` begins, and at which Euler's ends: the clean latents of a step with
+/* The sigma at which step number `step` begins, or at which it ends with Euler: the clean latents of a step with
  * x = 0 and v = -1, x0 = x - sigma v. */
 static double observed_sigma(ith_sampler *sampler, int64_t step)
 {

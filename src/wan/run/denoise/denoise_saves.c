@@ -95,7 +95,8 @@ static ith_status read_tensor(ith_rank *rank, void *user)
     float *latents = rank->pipeline->shared.latents;
     ith_status status = ITH_OK;
     if (!rank->rank)
-        status = ith_saved_run_read(rank->context, rank->saved, read->index, &rank->size, latents, &read->hash);
+        status = ith_saved_run_read(rank->context, rank->saved, rank->options.solver, read->index, &rank->size, latents,
+                                    &read->hash);
     if (!rank->rank && !status && read->index == 0)
         status = ith_saved_run_check_hash(rank->context, rank->saved, read->hash);
     status = ith_comm_agree(rank->leaders, status);
