@@ -316,8 +316,8 @@ static void configurations_with_changed_bytes(void **state)
         for (int round = 0; round < 100; round++) {
             size_t at = random_below(&seed, (uint32_t)bytes);
             char kept = whole[at];
-            whole[at] = round % 2 ? (char)('0' + (char)random_below(&seed, 10))
-                                  : (char)(kept ^ (char)(1 << random_below(&seed, 8)));
+            const int digit = '0' + (int)random_below(&seed, 10), flipped = kept ^ 1 << random_below(&seed, 8);
+            whole[at] = (char)(round % 2 ? digit : flipped);
             replace_part(files[i], whole, bytes);
             ith_pipeline *pipeline = NULL;
             if (ith_pipeline_open(context, folder, &pipeline))
