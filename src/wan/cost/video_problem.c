@@ -273,6 +273,8 @@ static ith_status check_vision(ith_context *context, const ith_video_problem *p)
 static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
 {
     const int64_t most_images = !p->steps ? 0 : p->image_use == ITH_IMAGE_NEEDED ? 2 : p->image_use;
+    const int64_t least_order = p->solver == ITH_SOLVER_UNIPC || p->solver == ITH_SOLVER_DPMPP;
+    const int64_t most_order = p->solver == ITH_SOLVER_EULER ? 0 : ITH_SCHEDULER_MOST_ORDER;
     const limit sizes[] = {{"experts", p->experts, 1, 2},
                            {"layers", p->layers, 1, 4096},
                            {"heads", p->heads, 1, 4096},
@@ -298,7 +300,7 @@ static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
                            {"prompt_rows", p->prompt_rows, p->steps ? 1 : 0, ITH_TEXT_LEN},
                            {"negative_rows", p->negative_rows, p->guided_steps ? 1 : 0, ITH_TEXT_LEN},
                            {"solver", p->solver, ITH_SOLVER_AUTO, ITH_SOLVER_DPMPP},
-                           {"solver_order", p->solver_order, p->solver == ITH_SOLVER_DPMPP, ITH_SCHEDULER_MOST_ORDER},
+                           {"solver_order", p->solver_order, least_order, most_order},
                            {"image_use", p->image_use, ITH_IMAGE_UNUSED, ITH_IMAGE_NEEDED},
                            {"images", p->images, p->steps && p->image_use == ITH_IMAGE_NEEDED, most_images},
                            {"encoder_dim", p->encoder_dim, p->images ? 2 : 0, 4096},
