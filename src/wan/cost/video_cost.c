@@ -201,7 +201,8 @@ static double exchange_seconds(prediction *p, bool guided)
 {
     const ith_machine *m = &p->place.view.machine;
     const double numbers = share_numbers(p), bytes = numbers * (double)sizeof(float);
-    /* the solver reads x, v and the history, and writes x and the history; guidance reads two branches, writes one */
+    /* the solver reads x, v and the history, and writes x and the history, of which DPM-Solver++ writes one array;
+     * guidance reads two branches, writes one */
     const int64_t order = p->problem.solver_order, dpmpp = p->problem.solver == ITH_SOLVER_DPMPP;
     const double rows = bytes * (double)((dpmpp ? 3 + order : 4 + 2 * order) + (guided ? 3 : 0));
     double seconds = m->row_bytes_per_second > 0 ? rows / m->row_bytes_per_second : 0;

@@ -75,7 +75,7 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     if (!status)
         status = read_pipeline(context, json, out);
     if (!status)
-        status = ith_config_fields_check_all(context, json, fields, ITH_COUNT(fields));
+        status = ith_config_fields_check_all(context, json, &(ith_config_table){fields, ITH_COUNT(fields)}, 1);
     if (!status) {
         out->expands = !strcmp(ith_json_print(json, "expand_timesteps").text, "true");
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;

@@ -60,12 +60,20 @@ static ith_status check_fields(ith_context *context, const ith_json *json, const
     return status;
 }
 
-static bool is_known(const ith_config_field *fields, int count, const char *name)
+static bool is_in(const ith_config_field *fields, int count, const char *name)
 {
     for (int i = 0; i < count; i++)
         if (!strcmp(fields[i].name, name))
             return true;
     return false;
+}
+
+static bool is_known(const ith_config_table *tables, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (is_in(tables[i].fields, tables[i].count, name))
+            return true;
+    return is_in(common, ITH_COUNT(common), name);
 }
 
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
@@ -75,13 +83,15 @@ ith_status ith_config_fields_check(ith_context *context, const ith_json *json, c
     return status ? status : check_fields(context, json, fields, count);
 }
 
-ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
+ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_table *tables,
                                        int count)
 {
-    ith_status status = ith_config_fields_check(context, json, fields, count);
+    ith_status status = check_fields(context, json, common, ITH_COUNT(common));
+    for (int i = 0; i < count && !status; i++)
+        status = check_fields(context, json, tables[i].fields, tables[i].count);
     const char *key = status ? NULL : ith_json_next_key(json, NULL);
     for (; key; key = ith_json_next_key(json, key))
-        if (!is_known(common, ITH_COUNT(common), key) && !is_known(fields, count, key))
+        if (!is_known(tables, count, key))
             ith_log(context, ITH_LOG_WARNING, "%s: diffusers knows no %s there; it is not used", ith_json_path(json),
                     ith_quote(key).text);
     return status;

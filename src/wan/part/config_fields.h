@@ -24,9 +24,14 @@ typedef struct ith_config_field {
  * which change how diffusers reads a file, are refused in every file unless they are empty. */
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                    int count);
-/* Checks a file of diffusers as ith_config_fields_check does. `fields` lists every field that diffusers knows. Any
- * other field has no effect in diffusers, and is logged as a warning. */
-ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
+/* A table of fields. */
+typedef struct ith_config_table {
+    const ith_config_field *fields;
+    int count;
+} ith_config_table;
+/* Checks a file of diffusers as ith_config_fields_check does. The tables together list every field that diffusers
+ * knows. Any other field has no effect in diffusers, and is logged as a warning. */
+ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_table *tables,
                                        int count);
 
 /* A size of a model that follows from the shapes of its tensors, and the largest size that is supported. */

@@ -17,7 +17,7 @@ ith_status ith_sampler_create(ith_context *context, const ith_scheduler *schedul
                               int64_t elements, ith_sampler **out);
 void ith_sampler_destroy(ith_context *context, ith_sampler **sampler);
 
-/* The time step that the DiT gets at a denoising step: sigma * train_steps, truncated to an integer but for
+/* The time step that the DiT gets at a denoising step: sigma * train_steps, truncated to an integer, except with
  * Euler. */
 double ith_sampler_timestep(const ith_sampler *sampler, int64_t step);
 /* Moves x from sigma[step] to sigma[step + 1] in place. velocity: the DiT's output at sigma[step]. Steps are taken in

@@ -16,48 +16,48 @@
 
 #define NOT_TRUE "absent|false|null"
 #define BOOLEAN "absent|false|true|null"
-#define BETA_SCHEDULES "absent|\"linear\"|\"scaled_linear\"|\"squaredcos_cap_v2\""
-#define SPACINGS "absent|\"linspace\"|\"leading\"|\"trailing\""
-#define LAST_SIGMAS "absent|\"zero\"|\"sigma_min\""
 
 static const char not_flow[] = "these are not the noise levels of a flow model";
-static const char needs_largest[] = "it would need the largest values of all latents in every step";
 static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift that it asks for";
 
-/* The fields of UniPCMultistepScheduler. With flow sigmas and no other schedule, diffusers does not use the betas and
- * the spacing of time steps. */
-static const ith_config_field unipc_fields[] = {
+/* The fields that UniPCMultistepScheduler and DPMSolverMultistepScheduler share. With flow sigmas and no other
+ * schedule, diffusers does not use the spacing of time steps. It uses the betas only for DPM-Solver++'s last sigma
+ * "sigma_min". */
+static const ith_config_field multistep_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_end", ITH_CONFIG_NOT_NULL, NULL},
-    {"beta_schedule", BETA_SCHEDULES, NULL},
+    {"beta_schedule", "absent|\"linear\"|\"scaled_linear\"|\"squaredcos_cap_v2\"", NULL},
     {"trained_betas", NULL, NULL},
     {"rescale_betas_zero_snr", NULL, NULL},
-    {"timestep_spacing", SPACINGS, NULL},
+    {"timestep_spacing", "absent|\"linspace\"|\"leading\"|\"trailing\"", NULL},
     {"steps_offset", NULL, NULL},
-    {"time_shift_type", NULL, NULL}, /* diffusers reads it with use_dynamic_shifting only */
-    {"sigma_min", NULL, NULL},       /* diffusers reads it with Karras, exponential or beta sigmas only */
-    {"sigma_max", NULL, NULL},
+    {"time_shift_type", NULL, NULL},            /* diffusers reads it with use_dynamic_shifting only */
     {"dynamic_thresholding_ratio", NULL, NULL}, /* diffusers reads it with thresholding only */
     {"sample_max_value", NULL, NULL},
     {"flow_shift", ITH_CONFIG_NOT_NULL, NULL},
-    {"shift_terminal", NULL, NULL},
     {"solver_order", ITH_CONFIG_NOT_NULL, NULL},
-    {"lower_order_final", NULL, NULL},
-    {"disable_corrector", ITH_CONFIG_NOT_NULL, NULL},
     {"prediction_type", "\"flow_prediction\"", NULL},
     {"use_flow_sigmas", "true", not_flow},
-    {"thresholding", NOT_TRUE, needs_largest},
+    {"thresholding", NOT_TRUE, "it would need the largest values of all latents in every step"},
+    {"use_karras_sigmas", "absent|false", not_flow},
+    {"use_exponential_sigmas", "absent|false", not_flow},
+    {"use_beta_sigmas", "absent|false", not_flow},
+    {"final_sigmas_type", "absent|\"zero\"|\"sigma_min\"", NULL},
+    {"use_dynamic_shifting", NOT_TRUE, needs_mu},
+};
+
+static const ith_config_field unipc_fields[] = {
+    {"sigma_min", NULL, NULL}, /* diffusers reads it with Karras, exponential or beta sigmas only */
+    {"sigma_max", NULL, NULL},
+    {"shift_terminal", NULL, NULL},
+    {"lower_order_final", NULL, NULL},
+    {"disable_corrector", ITH_CONFIG_NOT_NULL, NULL},
     {"predict_x0", "absent|true", "diffusers has no flow prediction without it"},
     /* diffusers treats midpoint, heun and logrho, which are older names, as bh2. */
     {"solver_type", "absent|\"bh2\"|\"midpoint\"|\"heun\"|\"logrho\"",
      "bh1 ends in NaN in diffusers when the last sigma is 0"},
     {"solver_p", "absent|null", NULL},
-    {"use_karras_sigmas", "absent|false", not_flow},
-    {"use_exponential_sigmas", "absent|false", not_flow},
-    {"use_beta_sigmas", "absent|false", not_flow},
-    {"final_sigmas_type", LAST_SIGMAS, NULL},
-    {"use_dynamic_shifting", NOT_TRUE, needs_mu},
 };
 
 static const ith_config_field euler_fields[] = {
@@ -77,38 +77,15 @@ static const ith_config_field euler_fields[] = {
     {"stochastic_sampling", NOT_TRUE, "it would need new noise in every step"},
 };
 
-/* The fields of DPMSolverMultistepScheduler. With flow sigmas, diffusers does not use lambda_min_clipped and the
- * spacing of time steps. It uses the betas only for the last sigma "sigma_min". */
 static const ith_config_field dpmpp_fields[] = {
-    {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
-    {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
-    {"beta_end", ITH_CONFIG_NOT_NULL, NULL},
-    {"beta_schedule", BETA_SCHEDULES, NULL},
-    {"trained_betas", NULL, NULL},
-    {"rescale_betas_zero_snr", NULL, NULL},
-    {"timestep_spacing", SPACINGS, NULL},
-    {"steps_offset", NULL, NULL},
-    {"lambda_min_clipped", ITH_CONFIG_NOT_NULL, NULL},
-    {"time_shift_type", NULL, NULL},            /* diffusers reads it with use_dynamic_shifting only */
-    {"dynamic_thresholding_ratio", NULL, NULL}, /* diffusers reads it with thresholding only */
-    {"sample_max_value", NULL, NULL},
-    {"flow_shift", ITH_CONFIG_NOT_NULL, NULL},
-    {"solver_order", ITH_CONFIG_NOT_NULL, NULL},
+    {"lambda_min_clipped", ITH_CONFIG_NOT_NULL, NULL}, /* diffusers does not use it with flow sigmas */
     {"lower_order_final", BOOLEAN, NULL},
     {"euler_at_final", BOOLEAN, NULL},
-    {"prediction_type", "\"flow_prediction\"", NULL},
-    {"use_flow_sigmas", "true", not_flow},
     {"algorithm_type", "absent|\"dpmsolver++\"", "the others add new noise in every step, or know no flow prediction"},
-    {"thresholding", NOT_TRUE, needs_largest},
     /* diffusers treats bh1, bh2 and logrho, which are names of UniPC, as midpoint. */
     {"solver_type", "absent|\"midpoint\"|\"heun\"|\"bh1\"|\"bh2\"|\"logrho\"", NULL},
-    {"use_karras_sigmas", "absent|false", not_flow},
-    {"use_exponential_sigmas", "absent|false", not_flow},
-    {"use_beta_sigmas", "absent|false", not_flow},
     {"use_lu_lambdas", NOT_TRUE, not_flow},
-    {"final_sigmas_type", LAST_SIGMAS, NULL},
     {"variance_type", "absent|null", "a transformer of Wan predicts no variance"},
-    {"use_dynamic_shifting", NOT_TRUE, needs_mu},
 };
 
 ith_scheduler ith_scheduler_default(void)
@@ -118,44 +95,6 @@ ith_scheduler ith_scheduler_default(void)
                            .train_steps = 1000,
                            .unipc = {.order = 2},
                            .dpmpp = {.order = 2, .lower_order_final = true}};
-}
-
-/* The classes, in the order of ith_solver, and their tables of fields. */
-static const struct {
-    const char *name, *shift; /* shift: the name of the field */
-    const ith_config_field *fields;
-    int count;
-} classes[] = {
-    [ITH_SOLVER_UNIPC] = {ITH_UNIPC_CLASS, "flow_shift", unipc_fields, ITH_COUNT(unipc_fields)},
-    [ITH_SOLVER_EULER] = {ITH_EULER_CLASS, "shift", euler_fields, ITH_COUNT(euler_fields)},
-    [ITH_SOLVER_DPMPP] = {ITH_DPMPP_CLASS, "flow_shift", dpmpp_fields, ITH_COUNT(dpmpp_fields)},
-};
-
-const char *ith_scheduler_class(ith_solver solver)
-{
-    return classes[solver].name;
-}
-
-ith_solver ith_scheduler_of_class(const char *name)
-{
-    for (int i = ITH_SOLVER_UNIPC; i < ITH_COUNT(classes); i++)
-        if (!strcmp(name, classes[i].name))
-            return (ith_solver)i;
-    return ITH_SOLVER_AUTO;
-}
-
-static ith_status read_class(ith_context *context, const ith_json *json, ith_scheduler *out)
-{
-    const char *name = NULL;
-    ith_status status = ith_json_string(context, json, "_class_name", true, &name);
-    if (status)
-        return status;
-    out->solver = ith_scheduler_of_class(name);
-    if (out->solver)
-        return ITH_OK;
-    return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "%s: a %s is not supported; " ITH_UNIPC_CLASS ", " ITH_EULER_CLASS " and " ITH_DPMPP_CLASS " are",
-                    ith_json_path(json), ith_quote(name).text);
 }
 
 static ith_status read_shift(ith_context *context, const ith_json *json, const char *key, ith_scheduler *out)
@@ -189,9 +128,12 @@ static bool stops_early(const ith_json *json)
     return !strcmp(ith_json_print(json, "final_sigmas_type").text, "\"sigma_min\"");
 }
 
-static ith_status read_unipc(ith_context *context, const ith_json *json, ith_unipc_fields *out)
+static ith_status read_unipc(ith_context *context, const ith_json *json, ith_scheduler *scheduler)
 {
-    ith_status status = read_order(context, json, &out->order);
+    ith_unipc_fields *out = &scheduler->unipc;
+    ith_status status = read_terminal(context, json, scheduler);
+    if (!status)
+        status = read_order(context, json, &out->order);
     if (!status)
         status = ith_json_ints(context, json, "disable_corrector", INT32_MIN, INT32_MAX, ITH_SCHEDULER_MOST_UNCORRECTED,
                                out->uncorrected, &out->uncorrected_count);
@@ -240,8 +182,9 @@ static bool is_true(const ith_json *json, const char *key, bool otherwise)
     return !strcmp(value.text, "absent") ? otherwise : !strcmp(value.text, "true");
 }
 
-static ith_status read_dpmpp(ith_context *context, const ith_json *json, ith_dpmpp_fields *out)
+static ith_status read_dpmpp(ith_context *context, const ith_json *json, ith_scheduler *scheduler)
 {
+    ith_dpmpp_fields *out = &scheduler->dpmpp;
     ith_status status = read_order(context, json, &out->order);
     out->heun = !strcmp(ith_json_print(json, "solver_type").text, "\"heun\"");
     out->lower_order_final = is_true(json, "lower_order_final", true);
@@ -249,20 +192,58 @@ static ith_status read_dpmpp(ith_context *context, const ith_json *json, ith_dpm
     return status || !stops_early(json) ? status : read_last_sigma(context, json, &out->last_sigma);
 }
 
+/* The classes, in the order of ith_solver. shift: the name of a field. read: reads the fields of this class alone. */
+static const struct {
+    const char *name, *shift;
+    ith_config_table tables[2];
+    ith_status (*read)(ith_context *context, const ith_json *json, ith_scheduler *scheduler);
+} classes[] = {
+    [ITH_SOLVER_UNIPC] = {ITH_UNIPC_CLASS,
+                          "flow_shift",
+                          {{multistep_fields, ITH_COUNT(multistep_fields)}, {unipc_fields, ITH_COUNT(unipc_fields)}},
+                          read_unipc},
+    [ITH_SOLVER_EULER] = {ITH_EULER_CLASS, "shift", {{euler_fields, ITH_COUNT(euler_fields)}}, read_terminal},
+    [ITH_SOLVER_DPMPP] = {ITH_DPMPP_CLASS,
+                          "flow_shift",
+                          {{multistep_fields, ITH_COUNT(multistep_fields)}, {dpmpp_fields, ITH_COUNT(dpmpp_fields)}},
+                          read_dpmpp},
+};
+
+const char *ith_scheduler_class(ith_solver solver)
+{
+    return classes[solver].name;
+}
+
+ith_solver ith_scheduler_of_class(const char *name)
+{
+    for (int i = ITH_SOLVER_UNIPC; i < ITH_COUNT(classes); i++)
+        if (!strcmp(name, classes[i].name))
+            return (ith_solver)i;
+    return ITH_SOLVER_AUTO;
+}
+
+static ith_status read_class(ith_context *context, const ith_json *json, ith_scheduler *out)
+{
+    const char *name = NULL;
+    ith_status status = ith_json_string(context, json, "_class_name", true, &name);
+    if (status)
+        return status;
+    out->solver = ith_scheduler_of_class(name);
+    if (out->solver)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: a %s is not supported; " ITH_UNIPC_CLASS ", " ITH_EULER_CLASS " and " ITH_DPMPP_CLASS " are",
+                    ith_json_path(json), ith_quote(name).text);
+}
+
 static ith_status read_fields(ith_context *context, const ith_json *json, ith_scheduler *out)
 {
     ith_status status = read_class(context, json, out);
     if (!status)
-        status = ith_config_fields_check_all(context, json, classes[out->solver].fields, classes[out->solver].count);
+        status = ith_config_fields_check_all(context, json, classes[out->solver].tables, 2);
     if (!status)
         status = read_shift(context, json, classes[out->solver].shift, out);
-    if (!status && out->solver != ITH_SOLVER_DPMPP)
-        status = read_terminal(context, json, out);
-    if (!status && out->solver == ITH_SOLVER_UNIPC)
-        status = read_unipc(context, json, &out->unipc);
-    if (!status && out->solver == ITH_SOLVER_DPMPP)
-        status = read_dpmpp(context, json, &out->dpmpp);
-    return status;
+    return status ? status : classes[out->solver].read(context, json, out);
 }
 
 ith_status ith_scheduler_read(ith_context *context, const char *folder, ith_scheduler *out)

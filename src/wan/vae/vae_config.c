@@ -65,7 +65,9 @@ static ith_status check_kind(ith_context *context, const ith_json *json)
     if (!status && strcmp(name, CLASS_NAME) != 0)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: the autoencoder is a %.80s; only " CLASS_NAME " is supported", ith_json_path(json), name);
-    return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
+    return status ? status
+                  : ith_config_fields_check_all(context, json,
+                                                &(ith_config_table){fields, sizeof fields / sizeof fields[0]}, 1);
 }
 
 /* Whether the file lacks a field, which then has the default of diffusers. */
