@@ -7,6 +7,8 @@ PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
+# Where no GPU is at hand to run them, kernels for GPUs are compiled for one architecture, except by `make install`.
+CUDA_QUICK ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),OFF,ON)
 CTEST   := ctest --output-on-failure --no-tests=error -j5 # tests/CMakeLists.txt says how many places a test takes
 
 .PHONY: help dependencies build demo check check-long check-gpu check-sanitized bench asan tsan guide install format clean
@@ -18,7 +20,7 @@ dependencies: ## install the Debian packages that are missing
 	@tools/install_dependencies.sh
 
 build: dependencies ## the two libraries and the program, in build/
-	@cmake --preset default -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@cmake --preset default -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DITHACA_CUDA_QUICK=$(CUDA_QUICK) >/dev/null
 	@cmake --build $(BUILD)
 
 demo: build ## a video from the small model kept here
@@ -72,6 +74,7 @@ guide: ## the guide as HTML pages, in site/
 	@command -v cmark-gfm >/dev/null || PACKAGES=cmark-gfm tools/install_dependencies.sh
 	@tools/make_guide.sh site site
 
+install: CUDA_QUICK = OFF
 install: build ## into PREFIX (/usr/local): program, libraries, headers, pkg-config and CMake files, man pages
 	@cmake --install $(BUILD)
 

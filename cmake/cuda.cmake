@@ -2,6 +2,8 @@
 # The module ithaca_device_cuda.so: kernels for NVIDIA GPUs. It is built where there is a CUDA toolkit, with a GPU or
 # without, and left out where there is none. Nothing else links CUDA.
 option(ITHACA_CUDA "Build the module for NVIDIA GPUs if there is a CUDA toolkit" ON)
+option(ITHACA_CUDA_QUICK "Compile most of its kernels for sm_80 alone, in half the time: the driver of a later GPU \
+compiles them again when they are first used" OFF)
 if(NOT ITHACA_CUDA OR ITHACA_SANITIZE OR CMAKE_CROSSCOMPILING)
   return()
 endif()
@@ -41,7 +43,11 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cuda/
 list(FILTER cuda_sources EXCLUDE REGEX _sm90\.cu$)
 file(GLOB cuda_sm90_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cuda/*_sm90.cu)
 # Every device since sm_80: machine code for it and for Hopper, and PTX for later ones.
-ithaca_cuda_objects(ith_cuda "80-real;90" ${cuda_sources})
+set(architectures "80-real;90")
+if(ITHACA_CUDA_QUICK)
+  set(architectures 80)
+endif()
+ithaca_cuda_objects(ith_cuda "${architectures}" ${cuda_sources})
 ithaca_cuda_objects(ith_cuda_sm90 "90a-real" ${cuda_sm90_sources})
 add_library(ithaca_device_cuda MODULE $<TARGET_OBJECTS:ith_cuda> $<TARGET_OBJECTS:ith_cuda_sm90>)
 set_target_properties(ithaca_device_cuda PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;$ORIGIN/.." LINKER_LANGUAGE CUDA)
