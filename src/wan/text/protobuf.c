@@ -43,11 +43,6 @@ bool ith_protobuf_next(ith_protobuf *from, ith_protobuf_field *out)
     return true;
 }
 
-uint32_t ith_protobuf_u32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 float ith_protobuf_float(const unsigned char *at)
 {
     const uint32_t bits = ith_protobuf_u32(at);

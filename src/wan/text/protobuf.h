@@ -23,8 +23,13 @@ typedef struct ith_protobuf_field {
  * count as malformed. */
 bool ith_protobuf_next(ith_protobuf *from, ith_protobuf_field *out);
 
-/* Read a little-endian number of 4 bytes. */
-uint32_t ith_protobuf_u32(const unsigned char *at);
+/* Reads a little-endian number of 4 bytes. It is inline because the check of a tokenizer reads millions. */
+static inline uint32_t ith_protobuf_u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* Reads a little-endian float32. */
 float ith_protobuf_float(const unsigned char *at);
 
 #endif
