@@ -42,7 +42,7 @@ static void make_model(const char *file, const char *from, const char *to)
                                         "text_encoder",
                                         "vae",
                                         "transformer/config.json",
-                                        "transformer/" WEIGHTS,
+                                        ("transformer/" WEIGHTS),
                                         "image_encoder/config.json",
                                         "image_encoder/model.safetensors",
                                         "image_processor/preprocessor_config.json"};
