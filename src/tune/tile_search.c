@@ -230,8 +230,8 @@ static ith_status read_search(ith_context *context, const ith_tile_search *given
         return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s; attention takes F32, BF16 and F16",
                         ith_dtype_name(o->dtype));
     if ((unsigned)o->softmax > ITH_SOFTMAX_FIXED_M)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d, and must be from 0 to %d", o->softmax,
-                        ITH_SOFTMAX_FIXED_M);
+        return ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d; 0 (auto), 1 (online) and 2 (fixed_m) are known",
+                        o->softmax);
     status = ith_head_dim_check(context, o->head_dim);
     if (status)
         return status;
