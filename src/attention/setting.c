@@ -86,7 +86,7 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
                         (long long)p->kv_heads, (long long)p->heads,
                         (long long)ith_nearest_divisor(p->heads, 1, p->kv_heads));
     if (!ith_dtype_is_operand(p->dtype))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s, and must be f32, bf16 or f16",
+        return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %d (%s), and must be f32, bf16 or f16", (int)p->dtype,
                         ith_dtype_name(p->dtype));
     if (!(fabsf(p->scale) <= MOST_SCALE))
         return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be from %g to %g", (double)p->scale,

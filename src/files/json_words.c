@@ -17,13 +17,29 @@ static int64_t word_length(const char *text, int64_t bytes)
     return 0;
 }
 
+/* Whether a colon follows: a key, which is a string in Python too. */
+static bool is_key(const char *text, int64_t bytes)
+{
+    int64_t i = 0;
+    while (i < bytes && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n'))
+        i++;
+    return i < bytes && text[i] == ':';
+}
+
+/* The length of the word for a number with which a text begins; 0: another text. */
+static int64_t number_length(const char *text, int64_t bytes)
+{
+    const int64_t length = word_length(text, bytes);
+    return length && is_key(text + length, bytes - length) ? 0 : length;
+}
+
 /* Copies the text with its words in quotation marks to `out`, unless this is NULL. Returns the number of words. */
 static int64_t copy(const char *text, int64_t bytes, char *out)
 {
     int64_t words = 0, length = 1;
     bool quoted = false;
     for (int64_t i = 0; i < bytes; i += length) {
-        const int64_t word = quoted ? 0 : word_length(text + i, bytes - i);
+        const int64_t word = quoted ? 0 : number_length(text + i, bytes - i);
         length = word ? word : 1;
         if (quoted && text[i] == '\\' && i + 1 < bytes)
             length = 2;

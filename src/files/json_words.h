@@ -6,8 +6,9 @@
 
 #include "../base/context.h"
 
-/* Puts these words between quotation marks, where they are not part of a string, so that they are read as strings. A
- * text that has such words is replaced by a longer one. The caller frees *text with ith_free, also after a failure. */
+/* Puts these words between quotation marks, so that they are read as strings; keys and words in strings stay as they
+ * are. A text that has such words is replaced by a longer one. The caller frees *text with ith_free, also after a
+ * failure. */
 ith_status ith_json_quote_words(ith_context *context, char **text, int64_t *bytes);
 
 #endif

@@ -142,6 +142,25 @@ static bool find_yuv(const decoding *d, ith_yuv *yuv)
     return true;
 }
 
+/* Takes the upper 8 of 16 bits, as Pillow does; libswscale rounds. Returns false for frames of fewer bits. */
+static bool take_upper_bits(decoding *d)
+{
+    const AVFrame *frame = d->frame;
+    const AVPixFmtDescriptor *format = av_pix_fmt_desc_get(frame->format);
+    if (!format || format->comp[0].depth != 16 || format->flags & AV_PIX_FMT_FLAG_PLANAR)
+        return false;
+    const int upper = format->flags & AV_PIX_FMT_FLAG_BE ? 0 : 1;
+    for (int y = 0; y < frame->height; y++)
+        for (int i = 0; i < 3; i++) {
+            const AVComponentDescriptor *colour = &format->comp[format->nb_components >= 3 ? i : 0];
+            const uint8_t *from = frame->data[0] + (ptrdiff_t)y * frame->linesize[0] + colour->offset + upper;
+            uint8_t *to = d->rgb->data[0] + (ptrdiff_t)y * d->rgb->linesize[0] + i;
+            for (int x = 0; x < frame->width; x++, from += colour->step, to += 3)
+                *to = *from;
+        }
+    return true;
+}
+
 /* Converts a frame of another format with libswscale. */
 static int convert_with_swscale(decoding *d)
 {
@@ -182,6 +201,8 @@ static int convert(decoding *d)
     const int error = av_frame_get_buffer(d->rgb, 0);
     if (error < 0)
         return error;
+    if (take_upper_bits(d))
+        return 0;
     if (!find_yuv(d, &yuv))
         return convert_with_swscale(d);
     ith_yuv_to_rgb(&yuv, d->rgb->data[0], d->rgb->linesize[0]);

@@ -55,11 +55,11 @@ typedef struct calibration {
 static ith_status check_case(ith_context *context, const ith_machine_case *c)
 {
     if (!ith_dtype_is_operand(c->dtype))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a case is of type %s; F32, BF16 and F16 are measured",
-                        ith_dtype_name(c->dtype));
+        return ith_fail(context, ITH_ERR_ARGUMENT, "the type of a case is %d (%s); F32, BF16 and F16 are measured",
+                        (int)c->dtype, ith_dtype_name(c->dtype));
     if ((unsigned)c->softmax > ITH_SOFTMAX_FIXED_M)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "the softmax of a case is %d; 0 (both) to %d are known", c->softmax,
-                        ITH_SOFTMAX_FIXED_M);
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "the softmax of a case is %d; 0 (both), 1 (online) and 2 (fixed_m) are known", c->softmax);
     if (c->head_dim < 1 || c->head_dim > ITH_ATTN_HEAD_DIM_MAX)
         return ith_fail(context, ITH_ERR_ARGUMENT, "head_dim of a case is %lld, and must be from 1 to %d",
                         (long long)c->head_dim, ITH_ATTN_HEAD_DIM_MAX);

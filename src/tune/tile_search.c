@@ -227,11 +227,11 @@ static ith_status read_search(ith_context *context, const ith_tile_search *given
     if (status)
         return status;
     if (!ith_dtype_is_operand(o->dtype))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s; attention takes F32, BF16 and F16",
+        return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %d (%s); attention takes F32, BF16 and F16", (int)o->dtype,
                         ith_dtype_name(o->dtype));
     if ((unsigned)o->softmax > ITH_SOFTMAX_FIXED_M)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d, and must be from 0 to %d", o->softmax,
-                        ITH_SOFTMAX_FIXED_M);
+        return ith_fail(context, ITH_ERR_ARGUMENT, "softmax is %d; 0 (auto), 1 (online) and 2 (fixed_m) are known",
+                        o->softmax);
     status = ith_head_dim_check(context, o->head_dim);
     if (status)
         return status;

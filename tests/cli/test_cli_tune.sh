@@ -191,6 +191,18 @@ done
 tune 0 "" --seq 300,600 --budget 1000 --json
 jq -e '.complete' "$work/out" >/dev/null || fail "killed tuners have left something behind: $(cat "$work/err")"
 
+echo "infinite rates in a damaged journal do not hide its other rates"
+journal="$cache/wisdom.journal"
+rm "$cache/wisdom"
+tune 0 "" --budget 1000
+sed -n '2,$s/ [^ ]*$/ inf/p' "$journal" >"$work/infinite"
+[ -s "$work/infinite" ] || fail "no rates in the journal"
+cat "$work/infinite" >>"$journal"
+lines=$(grep -c . "$journal")
+rm "$cache/wisdom"
+tune 0 "" --budget 1000
+[ "$(grep -c . "$journal")" = "$lines" ] || fail "rates of the journal were measured again"
+
 echo "eight at once lose nothing"
 rm -r "$cache"
 sizes="8 16 24 32 40 48 56 64"

@@ -82,8 +82,13 @@ static void numbers_of_python_are_strings(void **state)
     assert_int_equal(ith_json_double(context, json, "a", 0, &number), ITH_ERR_FORMAT);
     assert_non_null(strstr(ith_context_error(context), "\"a\" must be a number, not the string \"-Infinity\""));
     ith_json_close(&json);
-    static const char *const wrong[] = {"{\"a\": NaNs}", "{\"a\": - Infinity}", "{\"a\": Inf", "{\"a\": -Infinity",
-                                        "{\"a\": \"NaN\\"};
+    static const char *const wrong[] = {"{\"a\": NaNs}",
+                                        "{\"a\": - Infinity}",
+                                        "{\"a\": Inf",
+                                        "{\"a\": -Infinity",
+                                        "{\"a\": \"NaN\\",
+                                        "{NaN: 1}",
+                                        "{\"a\": 1, -Infinity \t\r\n: 2}"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(read_text(wrong[i], strlen(wrong[i]), &json), ITH_ERR_FORMAT);
 }

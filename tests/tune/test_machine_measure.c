@@ -121,11 +121,11 @@ static void nonsense_is_refused(void **state)
     ith_machine_case wrong = short_cases[0];
     options.cases = &wrong, options.case_count = 1;
     wrong.dtype = ITH_I8;
-    refuse(&options, ITH_ERR_ARGUMENT, "type i8");
+    refuse(&options, ITH_ERR_ARGUMENT, "the type of a case is 7 (i8)");
     wrong = short_cases[0], wrong.head_dim = 0;
     refuse(&options, ITH_ERR_ARGUMENT, "head_dim of a case is 0");
     wrong = short_cases[0], wrong.softmax = (ith_softmax)7;
-    refuse(&options, ITH_ERR_ARGUMENT, "softmax of a case is 7");
+    refuse(&options, ITH_ERR_ARGUMENT, "softmax of a case is 7; 0 (both), 1 (online) and 2");
     wrong = short_cases[0], wrong.struct_size = 3;
     refuse(&options, ITH_ERR_ARGUMENT, "ith_machine_case");
     ith_machine_case unlike[2] = {short_cases[0], short_cases[0]};

@@ -209,7 +209,7 @@ static void images_that_make_no_sense_are_refused(void **state)
     expect_refusal(pipeline, &options, "leave the last image out");
     options.last_image = NULL, options.frames = 5;
     options.fit = 3;
-    expect_refusal(pipeline, &options, "fit is 3");
+    expect_refusal(pipeline, &options, "fit is 3; 0 (auto), 1 (cover) and 2 (stretch) are known");
     options.fit = 0, options.area = -1;
     expect_refusal(pipeline, &options, "area is -1");
     options.area = 0, image.rgb = NULL;

@@ -147,6 +147,8 @@ static void asking(void **state)
     REFUSED(NULL, "context is NULL", ith_tokenizer_open(NULL, "a", &tokenizer));
     REFUSED(context, "path is NULL", ith_tokenizer_open(context, NULL, &tokenizer));
     REFUSED(context, "out is NULL", ith_tokenizer_open(context, "a", NULL));
+    REFUSED(context, "path is an empty name", ith_tokenizer_open(context, "", &tokenizer));
+    assert_null(tokenizer);
     assert_int_equal(ith_tokenizer_open(context, "not/there", &tokenizer), ITH_ERR_IO);
     assert_null(tokenizer);
     REFUSED(NULL, "tokenizer is NULL", ith_tokenizer_ids(tokenizer, "a", ids, &count));

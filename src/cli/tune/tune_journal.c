@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static bool read_line(const char *text, ith_journal_line *line)
     double gflops;
     if (sscanf(text, "%63s %7s %15s %lld %lld %lld %lld %lld %lld %lf%c", line->kernel, dtype, softmax, &head_dim,
                &keys, &tiles[0], &tiles[1], &tiles[2], &tiles[3], &gflops, &end) != 11 ||
-        end != '\n' || !(gflops > 0))
+        end != '\n' || !(gflops > 0 && isfinite(gflops)))
         return false;
     line->about = (ith_tile_search)ITH_TILE_SEARCH_INIT;
     line->about.dtype = (ith_dtype)dtype_of(dtype), line->about.softmax = (ith_softmax)softmax_of(softmax);

@@ -33,7 +33,7 @@ static ith_status list_file(ith_lora *lora, int index)
     ith_lora_key key;
     for (int64_t i = 0; i < ith_tensor_file_count(file->file); i++) {
         const ith_tensor *tensor = ith_tensor_file_at(file->file, i);
-        const char *form = ith_lora_key_unbuilt(tensor->name);
+        const char *form = ith_lora_key_unsupported(tensor->name);
         if (form)
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
                             "%s: tensor '%s' belongs to a %s; only LoRA and plain differences are supported",

@@ -90,7 +90,7 @@ bool ith_lora_reads_image(const char *module)
     return false;
 }
 
-const char *ith_lora_key_unbuilt(const char *name)
+const char *ith_lora_key_unsupported(const char *name)
 {
     static const struct {
         const char *part, *form;

@@ -33,8 +33,8 @@ bool ith_lora_key_read(const char *name, ith_lora_key *key);
 /* Whether the module of this canonical name reads the output of an image encoder. Only the image-to-video models of Wan
  * 2.1 have such modules. */
 bool ith_lora_reads_image(const char *module);
-/* Returns the form of LoRA to which a tensor of this name belongs, such as "LoKr", if this form is not built; otherwise
- * NULL. */
-const char *ith_lora_key_unbuilt(const char *name);
+/* Returns the form of LoRA to which a tensor of this name belongs, such as "LoKr", if this form is not supported;
+ * otherwise NULL. */
+const char *ith_lora_key_unsupported(const char *name);
 
 #endif

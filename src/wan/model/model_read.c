@@ -188,8 +188,8 @@ static ith_status find_image_use(ith_context *context, const ith_model *model, c
     if (from_text || (*use == ITH_IMAGE_NEEDED && !index->expands))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "%s: %lld channels in and %lld out%s are not built with an autoencoder of %lld: models from text "
-                    "with %lld and %lld, and models from images with %lld and %lld are",
+                    "%s: %lld channels in and %lld out%s are not supported with an autoencoder of %lld: models from "
+                    "text with %lld and %lld, and models from images with %lld and %lld are",
                     sizes_of(model, expert).text, (long long)dit->in_channels, (long long)dit->out_channels,
                     kind_of_channels(dit->in_channels, dit->out_channels), (long long)latents, (long long)latents,
                     (long long)latents, (long long)conditioned, (long long)latents);

@@ -113,7 +113,7 @@ static ith_status check_saved_run(ith_rank *rank)
     return status;
 }
 
-/* Refuses shards of weights for a transformer on a device, because they are not built. */
+/* Refuses shards of weights for a transformer on a device, because they are not supported. */
 static ith_status check_device(const ith_rank *rank)
 {
     if (!rank->device || rank->options.from_latents || !ith_shards_weights(&rank->options, &rank->team))

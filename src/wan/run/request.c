@@ -223,7 +223,7 @@ static ith_status check_images(ith_context *context, const ith_model *model, con
         return ith_fail(context, ITH_ERR_ARGUMENT, "area is %lld; it must lie between 1 and %lld pixels",
                         (long long)options->area, (long long)MOST_SIDE * MOST_SIDE);
     if (options->fit != ITH_FIT_COVER && options->fit != ITH_FIT_STRETCH)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "fit is %lld; 1 (cover) and 2 (stretch) are known",
+        return ith_fail(context, ITH_ERR_ARGUMENT, "fit is %lld; 0 (auto), 1 (cover) and 2 (stretch) are known",
                         (long long)options->fit);
     return ITH_OK;
 }

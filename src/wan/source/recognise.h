@@ -12,7 +12,7 @@ typedef struct ith_contents {
     bool needs_vision;   /* a transformer that attends to the rows of an image encoder */
     bool lora;           /* low-rank additions to a transformer instead of a transformer */
     int64_t in_level;    /* the number of parts in a level of the autoencoder, for ith_vae_name */
-    const char *refusal; /* a kind of model that is not built: "a VACE model"; NULL: none */
+    const char *refusal; /* a kind of model that is not supported: "a VACE model"; NULL: none */
 } ith_contents;
 
 /* Recognises the components in a store. raw: a store that was opened without a map of names. */

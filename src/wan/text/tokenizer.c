@@ -228,6 +228,8 @@ ith_status ith_tokenizer_open(ith_context *context, const char *path, ith_tokeni
     if (out)
         *out = NULL;
     ith_status status = ith_need_to_make(context, path, "path", out);
+    if (!status && !*path)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "path is an empty name");
     if (!status)
         status = ith_tokenizer_load(context, path, out);
     if (!status)

@@ -307,10 +307,12 @@ static ith_status embed(ith_context *context, vision_workspace *w, const ith_ima
     ith_status status = ith_vision_pixels_read(context, &encoder->config, image, &w->pixels);
     if (!status)
         status = ith_linear_apply(context, encoder->patches, &w->linears, w->tokens - 1, &patches, &rows);
+    if (status)
+        return status;
     for (int64_t i = 0; i < encoder->config.dim; i++)
         w->x[i] = encoder->class_row[i] + encoder->positions[i];
     normalise_row(w, 0);
-    return status;
+    return ITH_OK;
 }
 
 /* Asks the system for the weights of a layer. */
