@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make random small Wan models, and compare the videos of ithaca with the videos of diffusers.
 
-    tools/check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--forms] [--keep FOLDER]
+    tools/check_models.py --ithaca build/ithaca --tokenizer models/shapes/tokenizer [--seeds 1-100] [--dpmpp] [--forms] \
+        [--keep FOLDER]
 
 A seed gives a model (random_wan.py): kind, sizes, autoencoder, text encoder, scheduler, types of the weights; and a run:
 frames, size, steps, guidance, prompts, images. diffusers and `ithaca generate` make its video in f32 from the same noise,
 ithaca on one rank and on two with other options. Per seed a line with the relative L2 error of the latents after the last
 step (at most 1e-3), and the share of pixels that differ by more than 1 of 255 (at most 1 in 10,000). The status is 1 if a
-seed fails: --seeds K repeats it, and --keep keeps its files. With --forms, the model is also written under the
+seed fails: --seeds K repeats it, and --keep keeps its files. With --dpmpp the solver of every model is DPM-Solver++, with
+random fields. With --forms, the model is also written under the
 names of the original code, as repackaged files, and as GGUF of three kinds (model_forms.py): the bits must be the same as
 of a folder with the same numbers. Needs torch, diffusers, transformers, sentencepiece, ftfy and gguf."""
 import argparse
@@ -31,7 +33,7 @@ from safetensors.torch import load_file, save_file
 from transformers import UMT5EncoderModel
 from transformers.utils import logging as transformers_logging
 
-from make_golden import decode, embed, frames_u8
+from make_golden import decode, embed, frames_u8, take_published_levels
 from model_forms import FORMS, write_forms
 from random_wan import make_case, write_model
 
@@ -69,7 +71,15 @@ def official_grid(scheduler):
     def set_timesteps(steps, device=None):
         inner(sigmas=numpy.linspace(1 - 1 / train, 0, steps + 1)[:-1], device=device)
 
-    scheduler.set_timesteps = set_timesteps
+    def set_timesteps_of_dpmpp(steps, device=None):
+        inner(steps, device=device)
+        take_published_levels(scheduler, steps, scheduler.config.flow_shift)
+
+    scheduler.set_timesteps = set_timesteps_of_dpmpp if is_dpmpp(scheduler.config) else set_timesteps
+
+
+def is_dpmpp(scheduler):
+    return scheduler["_class_name"].startswith("DPM")
 
 
 @torch.no_grad()
@@ -139,7 +149,8 @@ def check_forms(case, args, folder):
 def describe(case):
     vae, dits = case["vae"], case["dits"]
     sizes = " + ".join(f"{d['num_attention_heads']}x{d['attention_head_dim']}x{d['num_layers']}" for d in dits)
-    solver = f"unipc{case['scheduler']['solver_order']}" if "solver_order" in case["scheduler"] else "euler"
+    order = case["scheduler"].get("solver_order")
+    solver = f"{'dpm++' if is_dpmpp(case['scheduler']) else 'unipc'}{order}" if order else "euler"
     types = "/".join(case["types"].values())
     return (f"{case['kind']}{'+%d' % case['images'] if case['images'] else ''} {sizes} vae {'2.2' if vae['is_residual'] else '2.1'}"
             f" {vae['base_dim']}*{vae['dim_mult']} z{vae['z_dim']} {solver} {case['steps']} steps"
@@ -148,7 +159,7 @@ def describe(case):
 
 def check(seed, args, folder):
     """Runs a case. Returns whether it succeeds, its largest error, and its line."""
-    case, started = make_case(seed), time.time()
+    case, started = make_case(seed, args.dpmpp), time.time()
     write_model(case, args.tokenizer, f"{folder}/model")
     write_inputs(case, folder)
     with open(f"{folder}/case.json", "w") as file:
@@ -178,6 +189,7 @@ def main():
     parser.add_argument("--ithaca", required=True)
     parser.add_argument("--tokenizer", required=True, help="folder with the spiece.model of models/shapes")
     parser.add_argument("--seeds", default="1-100", help="K, or K-L")
+    parser.add_argument("--dpmpp", action="store_true", help="DPM-Solver++ in place of the solver of every model")
     parser.add_argument("--forms", action="store_true", help="also original names, repackaged files and GGUF")
     parser.add_argument("--keep", help="folder for the files of cases that fail")
     args = parser.parse_args()

@@ -82,6 +82,22 @@ def scheduler_fields(r, steps):
                 disable_corrector=sorted(r.sample(range(steps), r.choice((0, 0, 1)) * r.randint(0, steps))), **common)
 
 
+def with_dpmpp(case):
+    """The case with a scheduler of DPM-Solver++ and, in a third of the cases, with as many steps as decide whether
+    lower_order_final counts. All else stays as it is."""
+    r = random.Random(f"dpm++ {case['seed']}")
+    steps = r.choice((case["steps"], case["steps"], r.randint(13, 17)))
+    last = r.choice(("zero", "zero", "sigma_min"))
+    fields = dict(_class_name="DPMSolverMultistepScheduler", prediction_type="flow_prediction", use_flow_sigmas=True,
+                  flow_shift=round(r.choice((1.0, 3.0, 5.0, r.uniform(0.5, 12))), 3),
+                  num_train_timesteps=r.choice((1000, 1000, 1000, 500, 2000)), solver_order=r.randint(1, 3),
+                  solver_type=r.choice(("midpoint", "midpoint", "heun")), lower_order_final=r.random() < 0.7,
+                  euler_at_final=r.random() < 0.3, final_sigmas_type=last)
+    if last == "sigma_min":
+        fields.update(beta_start=r.choice((1e-4, 1e-4, 0.00085, 0.02)), beta_schedule=r.choice(("linear", "scaled_linear")))
+    return {**case, "steps": steps, "scheduler": fields}
+
+
 def run_fields(r, kind, vae, experts):
     stride, multiple = vae["scale_factor_temporal"], math.lcm(2 * vae["scale_factor_spatial"], 16)
     latent_frames = r.choice((1, 2, 3, 3, 4))
@@ -99,8 +115,8 @@ def run_fields(r, kind, vae, experts):
                 sigmas=r.choice(("diffusers", "diffusers", "official")), prompt=r.choice(TEXTS), negative=r.choice(TEXTS[:10]))
 
 
-def make_case(seed):
-    """All sizes and options of a case."""
+def make_case(seed, dpmpp=False):
+    """All sizes and options of a case; with dpmpp, DPM-Solver++ takes the place of its solver."""
     r = random.Random(seed)
     kind = r.choice(("t2v", "t2v", "i2v", "ti2v"))
     experts = r.choice((1, 2)) if kind != "ti2v" else 1
@@ -114,10 +130,11 @@ def make_case(seed):
     images = int(kind == "i2v" or (kind == "ti2v" and r.random() < 0.6))
     if kind == "i2v" and run["frames"] > 1 and r.random() < 0.4:
         images = 2
-    return dict(seed=seed, kind=kind, vae=vae, text=text, dits=dits, scheduler=scheduler_fields(r, steps), steps=steps,
+    case = dict(seed=seed, kind=kind, vae=vae, text=text, dits=dits, scheduler=scheduler_fields(r, steps), steps=steps,
                 boundary=round(r.uniform(0.3, 0.97), 3) if experts == 2 else None, images=images,
                 resized=images > 0 and r.random() < 0.3, types={part: r.choice(list(TYPES)) for part in ("dit", "vae", "text")},
                 **run)
+    return with_dpmpp(case) if dpmpp else case
 
 
 def scale(module, factor):

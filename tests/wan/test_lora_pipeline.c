@@ -241,6 +241,33 @@ static void the_larger_expert_counts(void **state)
     temporary_remove(folder);
 }
 
+/* A run that was saved with a LoRA goes on with the same file and strength only, and the message says so. */
+static void a_saved_run_needs_its_lora(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    char *saved = strdup(temporary_path(folder, "run.safetensors"));
+    const char *path = temporary_path(folder, "style.safetensors");
+    assert_non_null(saved);
+    write_lora(path);
+    for (int i = 0; i < 4; i++) { /* saves; resumes with the LoRA, with another strength, and without the LoRA */
+        ith_pipeline *pipeline = NULL;
+        ith_generate_options options = small_run();
+        const ith_lora_file lora = lora_at(path, i == 2 ? 0.03 : 0.02, ITH_LORA_BOTH);
+        options.checkpoint_file = i ? NULL : saved;
+        options.resume_file = i ? saved : NULL;
+        check(context, open_with(&lora, i < 3, &pipeline));
+        if (i < 2)
+            check(context, ith_pipeline_generate(pipeline, NULL, &options, NULL));
+        else
+            REFUSED_AS(ITH_ERR_ARGUMENT, context, "or with other LoRA files or strengths",
+                       ith_pipeline_generate(pipeline, NULL, &options, NULL));
+        ith_pipeline_close(&pipeline);
+    }
+    temporary_remove(folder);
+    free(saved);
+}
+
 /* The first of the four steps belongs to high noise, the last to low noise. */
 static void a_lora_may_belong_to_one_expert(void **state)
 {
@@ -319,6 +346,7 @@ int main(void)
         TEST(advice_names_options_that_were_given),
         TEST(the_larger_expert_counts),
         TEST(a_lora_may_belong_to_one_expert),
+        TEST(a_saved_run_needs_its_lora),
         TEST(mistakes_are_named),
         TEST(a_changed_lora_is_found),
     };

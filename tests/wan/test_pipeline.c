@@ -55,6 +55,12 @@ static void latents_follow_euler(void **state)
     follows("golden/shapes/denoise_euler_diffusers.safetensors");
 }
 
+static void latents_follow_dpm_solver(void **state)
+{
+    (void)state;
+    follows("golden/shapes/denoise_dpmpp_official.safetensors");
+}
+
 /* Compares a run with this precision with the golden run: the largest error of the latents, the share of the numbers of
  * the frames that differ by more than 1, the PSNR, and the error of the last latents. */
 static void compare_frames(ith_precision precision, double *worst, double *share_off, double *psnr, double *final_error)
@@ -735,6 +741,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(latents_follow_unipc_on_the_official_grid),
         cmocka_unit_test(latents_follow_euler),
+        cmocka_unit_test(latents_follow_dpm_solver),
         cmocka_unit_test(latents_and_frames_follow_unipc_on_the_diffusers_grid),
         cmocka_unit_test(bf16_comes_as_close_as_the_reference_in_bf16),
         cmocka_unit_test(the_same_bits_twice),

@@ -80,8 +80,9 @@ static void sigmas_are_those_of_the_golden_runs(void **state)
         {"golden/shapes/denoise_unipc_diffusers.safetensors", ITH_SOLVER_UNIPC, ITH_SIGMAS_DIFFUSERS, 8, 3},
         {"golden/shapes/denoise_unipc_official.safetensors", ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 12, 12},
         {"golden/shapes/denoise_euler_diffusers.safetensors", ITH_SOLVER_EULER, ITH_SIGMAS_DIFFUSERS, 6, 5},
+        {"golden/shapes/denoise_dpmpp_official.safetensors", ITH_SOLVER_DPMPP, ITH_SIGMAS_OFFICIAL, 5, 3},
     };
-    for (int r = 0; r < 3; r++) {
+    for (int r = 0; r < 4; r++) {
         ith_tensor_file *file = open_file(runs[r].path);
         ith_sampler *sampler = NULL;
         assert_int_equal(

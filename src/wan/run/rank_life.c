@@ -104,9 +104,11 @@ static ith_status check_saved_run(ith_rank *rank)
         return ITH_OK;
     status = ith_model_hash(rank->context, model, &rank->model_hash);
     if (!status && rank->saved && rank->model_hash != rank->saved->model_hash)
-        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
-                          "%s: the saved run began with other files of the model, to which its latents belong",
-                          rank->saved->path);
+        status = ith_fail(
+            rank->context, ITH_ERR_ARGUMENT,
+            "%s: the saved run began with other files of the model, or with other LoRA files or strengths, to which "
+            "its latents belong",
+            rank->saved->path);
     if (!status && options->checkpoint_file)
         status = ith_saved_run_check_room(rank->context, options->checkpoint_file,
                                           ith_denoise_saved_bytes(model, options, &rank->size));

@@ -37,7 +37,9 @@ void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
     golden_text(run->file, "prompt", run->prompt, sizeof run->prompt);
     golden_text(run->file, "negative", run->negative, sizeof run->negative);
     golden_text(run->file, "solver", word, sizeof word);
-    options.solver = strcmp(word, "euler") ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
+    options.solver = !strcmp(word, "euler")   ? ITH_SOLVER_EULER
+                     : !strcmp(word, "dpmpp") ? ITH_SOLVER_DPMPP
+                                              : ITH_SOLVER_UNIPC;
     golden_text(run->file, "grid", word, sizeof word);
     options.sigmas = strcmp(word, "official") ? ITH_SIGMAS_DIFFUSERS : ITH_SIGMAS_OFFICIAL;
     options.steps = (int64_t)golden_number(run->file, "steps");
