@@ -51,7 +51,7 @@ static const ith_option own_rows[] = {
      .of_model = true},
     {"crf", "N", "Quality of an mp4, 0 (best) to 51 (18)", ITH_OPTION_WHOLE, .offset = AT(crf), .least = 0, .most = 51},
     {"seed", "N", "Seed of the noise (0)", ITH_OPTION_SEED, .offset = AT(seed)},
-    {.help = "Sampling; what is not given is the model's own:"},
+    {.help = "Sampling; an option that is not given has the model's own value:"},
     {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, .offset = AT(steps), .least = 1, .most = 10000,
      .of_model = true},
     {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, .offset = AT(shift), .least = 1e-3, .most = 1e3,
@@ -109,7 +109,7 @@ static const ith_option own_rows[] = {
      .offset = AT(checkpoint_every), .least = 1, .most = LARGEST},
     {"resume", "FILE",
      "Go on with a run that --checkpoint has saved, and save it there again. Prompt, size, sampling and precision come "
-     "from the file; those that are given must be the same. With --prompts or --count: leave out videos that are there",
+     "from the file; an option that is given must be the same. With --prompts or --count: leave out videos that exist",
      ITH_OPTION_TEXT, .offset = AT(resume)},
     {"preview", "FILE.png",
      "Write a small picture of what the video will be, from the latents: the first, the middle and the last latent "
