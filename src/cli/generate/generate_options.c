@@ -139,7 +139,8 @@ static const char doc[] =
     "The summary shows the predicted time beside the measured one. The prediction is made before the run, with the "
     "rates that 'ithaca tune' keeps of this machine, or with rates that are measured in a fiftieth of the predicted "
     "time (0.1 to 1 s; about 2 s if the run takes a minute or more). Over several processes it also needs the links "
-    "between them: --dry-run measures them.\n\n"
+    "between them: --dry-run measures them. The times of several videos (--prompts, --count) are predicted by "
+    "--dry-run only.\n\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. With --checkpoint the run is "
     "saved, and --resume goes on from its last complete step. Latents are saved when denoising is done; they are "
     "kept then, and --from-latents goes on from them. The exit status is 1.";
