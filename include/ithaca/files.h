@@ -4,8 +4,8 @@
  * The format: 8 bytes with the length of the header (little-endian), the header, which is a JSON object {name: {dtype,
  * shape, data_offsets}}, and the data. https://huggingface.co/docs/safetensors
  *
- * A file is mapped, not read: opening reads only its header, however large the file is, and data comes from the disk
- * when it is first accessed. If another process cuts the file while it is open, the system raises SIGBUS at the next
+ * A file is mapped, not read: opening reads only its header, for files of any size, and data comes from the disk when
+ * it is first accessed. If another process cuts the file while it is open, the system raises SIGBUS at the next
  * access to the lost bytes. ith_tensor_copy and ith_tensor_to_f32 turn this into ITH_ERR_IO. A program that reads
  * ith_tensor.data itself is killed by the signal. Replacing a file by renaming another one to its name is safe.
  *

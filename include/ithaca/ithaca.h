@@ -80,8 +80,8 @@
  *   Processes  After fork the child may use nothing that its parent made; functions that compute return
  *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
  *              can compute on one thread only. Start other processes with exec or posix_spawn.
- *   Locale     Results, files and the names of this header are the same whatever locale the program has set. Numbers in
- *              sentences and in the log may follow it.
+ *   Locale     Results, files and the names of this header are the same in every locale. Numbers in sentences and in
+ *              the log may follow the locale that the program has set.
  *   Structs    Every struct begins with its size. Set it with its ..._INIT, which gives every field its default; then
  *              set the fields that you care about. 0 or NULL in a field of options means "choose for me". Later
  *              versions only add fields at the end, so that a program which was compiled against this header runs with
@@ -118,7 +118,7 @@ typedef enum ith_status {
     ITH_ERR_UNSUPPORTED = -2, /* legal, but not built in or not possible on this machine; names an alternative */
     ITH_ERR_MEMORY = -3,      /* an allocation failed */
     ITH_ERR_IO = -4,          /* the operating system refused to open, read or write */
-    ITH_ERR_FORMAT = -5,      /* a file is not what it claims to be */
+    ITH_ERR_FORMAT = -5,      /* the contents of a file are wrong */
     ITH_ERR_TIMEOUT = -6,     /* a peer did not answer in time */
     ITH_ERR_ABORTED = -7,     /* another rank failed, left, or ended the group */
     ITH_ERR_INTERRUPTED = -8, /* the caller asked to stop */
@@ -410,9 +410,11 @@ typedef struct ith_attn_problem {
     int64_t mask_batch;  /* batch entries of the mask, 1 or B; 0: 1 */
     int64_t mask_heads;  /* heads of the mask, 1 or H; 0: 1 */
     bool replicated_kv;  /* every rank holds all of k and v (cross attention): only queries are divided, and nothing is
-                            sent (with fixed_m, a few norms) */
-    /* Elements from one row of the sequence to the next, and from one batch entry to the next; 0: contiguous
-     * [B, S, H, D]. Heads are always contiguous, [H, D]; see ith_attn_tensors for [B, H, S, D]. */
+                            sent (with fixed_m, a few norms). The plan's strategy is then SINGLE on every rank */
+    /* Strides of this rank's tensors: elements from one row of the sequence to the next, and from one batch entry to
+     * the next. 0: this rank's share is contiguous, [B, S share, H, D]. If a batch of several entries lies whole in one
+     * tensor, of which a rank's share is a part, set the batch strides to the elements of a whole entry. Heads are
+     * always contiguous, [H, D]; see ith_attn_tensors for [B, H, S, D]. */
     int64_t q_row_stride, q_batch_stride;
     int64_t k_row_stride, k_batch_stride;
     int64_t v_row_stride, v_batch_stride;
@@ -465,7 +467,8 @@ typedef enum ith_exchange_mode {
     ITH_EXCHANGE_IN_PLACE, /* ranks of one process read and write one another's tensors where they lie */
     ITH_EXCHANGE_COPY,     /* ranks send messages, which arrive in buffers of the plan */
     ITH_EXCHANGE_MIXED /* the ranks of each ulysses axis, threads of one process, use one another's tensors where they
-                          lie; keys and values travel along the ring as messages */
+                          lie; keys and values travel along the ring as messages. A mesh with one axis is not mixed:
+                          ulysses then gets IN_PLACE, and a ring COPY */
 } ith_exchange_mode;
 /* The name of an exchange: "auto", "in_place", "copy" or "mixed"; "unknown" for any other number. */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
@@ -484,7 +487,8 @@ ITH_API const char *ith_compress_name(ith_compress compress);
 /* The effort that planning spends on finding the fastest kernel, like the effort of FFTW's planner. */
 typedef enum ith_effort {
     ITH_EFFORT_ESTIMATE = 0, /* wisdom if there is any, otherwise a fixed rule: nothing is timed */
-    ITH_EFFORT_MEASURE       /* wisdom if there is any, otherwise kernels are timed, and the answer becomes wisdom */
+    ITH_EFFORT_MEASURE       /* wisdom if there is any, otherwise kernels are timed, and the answer becomes wisdom. If
+                                only one kernel comes into question, nothing is timed, as with ESTIMATE */
 } ith_effort;
 /* The name of an effort: "estimate" or "measure"; "unknown" for any other number. */
 ITH_API const char *ith_effort_name(ith_effort effort);
@@ -556,7 +560,8 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the
- * key_bias of each entry, for its H heads. */
+ * key_bias of each entry, for its H heads. A mask [1, 1, Sq, Skv] and a mask [B, H, Sq, Skv] stay as they are, the
+ * second one with mask_batch = B * H and mask_heads = 1; repeat any other mask to one of the two. */
 typedef struct ith_attn_tensors {
     size_t struct_size;
     const void *q, *k, *v;
@@ -642,7 +647,9 @@ typedef struct ith_plan_info {
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks of a
- * host share memory; options->process_ranks and host_ranks may say more about where they run. Nothing is allocated for
+ * host share memory; options->process_ranks and host_ranks may say more about where they run. Set options->threads to
+ * the threads that the rank will have: 0 means as many as OpenMP would use in the calling thread now, but ranks of
+ * ith_run_ranks have a share of them each. The number of threads changes memory_bytes. Nothing is allocated for
  * execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know
  * is estimated. info->kernel is valid as long as the process. Returns the same errors as ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
@@ -725,9 +732,9 @@ ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Adds all wisdom to a file, which holds 256 results: further ones replace the oldest. A result that this process
  * measured replaces the file's result on the same subject; a result that it only loaded does not. The file is written
  * anew beside `path` and renamed, while the file `path`.lock is locked: processes that save to one file at the same
- * time lose nothing. A file of another machine or version is replaced. ITH_ERR_FORMAT with the line if the file is
- * anything else than wisdom, which stays as it is; ITH_ERR_IO; ITH_ERR_TIMEOUT if another process holds the lock for
- * ten seconds. */
+ * time lose nothing. The empty file `path`.lock stays. A file of another machine or version is replaced. ITH_ERR_FORMAT
+ * with the line if the file is damaged or is no wisdom: it stays as it is. ITH_ERR_IO if the system refuses to read or
+ * write. ITH_ERR_TIMEOUT if another process holds the lock for ten seconds. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */

@@ -170,17 +170,20 @@ typedef struct ith_transport {
     /* Posts an exchange and returns at once. */
     ith_status (*exchange)(void *state, const ith_operation *operation);
     /* Returns when the request is done, the group has failed, or `seconds` have passed (0: at once), whichever comes
-     * first. It may return earlier. *done: the request is done, and its number is free. */
+     * first. It may return earlier. Sets *done to true if the request is done, so that its number is free; otherwise
+     * to false. */
     ith_status (*wait)(void *state, int64_t request, double seconds, bool *done);
     /* The failure that ended the group, as this rank knows it: the status that all functions return, and a sentence for
-     * a person, valid until close. ITH_OK if the group has not failed. Cheap, never blocks. Any thread. */
+     * a person, valid until close. ITH_OK if the group has not failed; *sentence is then not read. Cheap, never
+     * blocks. Any thread. */
     ith_status (*failure)(void *state, const char **sentence);
     /* Makes this rank's state of a sub-group; `state` is the state of the whole group. All members call it with the
      * same number and members; it does not wait for them. An error of this rank alone, such as ITH_ERR_MEMORY, does not
      * end the group: the other members then close their states. */
     ith_status (*split)(void *state, const ith_subgroup *subgroup, void **out);
-    /* Ends the group with a status and a sentence for every rank, unless it has ended. Waits of the other ranks return
-     * the status within a tenth of a second. Does not wait for other ranks. Any thread, until `leave`. */
+    /* Ends the group with a status and a sentence for every rank, unless it has ended. The sentence is valid during the
+     * call. Waits of the other ranks return the status within a tenth of a second. Does not wait for other ranks. Any
+     * thread, until `leave`. */
     void (*abort)(void *state, ith_status status, const char *sentence);
     /* Frees the state, after `leave`. */
     void (*close)(void *state);

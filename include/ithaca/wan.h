@@ -4,6 +4,7 @@
  *     ith_pipeline *pipeline = NULL;
  *     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
  *     options.prompt = "A red circle moves to the right on a black background.";
+ *     options.frames = 17, options.height = options.width = 128, options.steps = 16;
  *     options.on_frame = my_frame;
  *     if (ith_pipeline_open(ctx, "models/shapes", &pipeline) || ith_pipeline_generate(pipeline, NULL, &options, NULL))
  *         fprintf(stderr, "%s\n", ith_context_error(ctx));
@@ -66,7 +67,9 @@ typedef struct ith_model_info {
     /* The noise level at which the experts change, as a share of the training steps; 0 with one expert; NAN if the
      * checkpoint has two experts and gives no boundary. */
     double boundary;
-    /* Defaults for options that are not given. */
+    /* Defaults for options that are not given: from the checkpoint's configuration and the published code for the
+     * model. The file ithaca.yaml of a model folder has defaults of the program ithaca; the library does not read it. A
+     * small model gets the size of a large video here: give the size for which it was trained. */
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2];
     const char *negative;
@@ -270,7 +273,7 @@ typedef enum ith_stage {
     ITH_STAGE_TEXT,
     ITH_STAGE_DENOISE,
     ITH_STAGE_DECODE,
-    ITH_STAGE_ENCODE, /* images become latents, before denoising */
+    ITH_STAGE_ENCODE, /* images, or the test picture for the colours of previews, become latents, before denoising */
     ITH_STAGE_IMAGE   /* images become rows for the attention of models with an image encoder, before denoising */
 } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
@@ -284,8 +287,10 @@ typedef struct ith_generate_report {
     bool latents_saved;         /* whether this run has written options.latents_file */
     int64_t steps_done, frames_done;
     int64_t predicted_bytes; /* predicted peak memory of this process; set on the lowest of its ranks */
-    int64_t peak_bytes;      /* measured peak memory of the context's allocator; without pinned memory */
-    char plan[512];          /* the plan of the self-attention, as ith_plan_print writes it */
+    /* the most memory that the context's allocator has held since the context was made, other runs included; without
+     * pinned memory */
+    int64_t peak_bytes;
+    char plan[512]; /* the plan of the self-attention, as ith_plan_print writes it */
     /* Bytes of the weights that the run reads from mapped files; set on the lowest rank of a process. Their pages are
      * in the system's cache once for all processes. They count neither as held nor as predicted, because the system may
      * drop them. */

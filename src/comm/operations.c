@@ -116,7 +116,7 @@ static const char *copy_own(int rank, int ranks, const ith_operation *e, char re
         if (!from && !to)
             return NULL;
         if (!from || !to || ith_region_bytes(from) != ith_region_bytes(to))
-            return "the regions that the rank sends to itself differ from those that it receives from itself";
+            return "the regions that the rank sends to itself differ from the regions that it receives from itself";
         ith_region_copy(to, from);
     }
 }

@@ -158,8 +158,8 @@ if [ -e run ]; then
     same clip.mp4 images.mp4
     cp kept run
     cp "$golden/pictures/grey.png" first.png
-    expect 1 "image is not the one of the saved run" "${i2v[@]}" --image first.png --last-image last.webp --resume run
-    expect 1 "image is not the one of the saved run" "${i2v[@]}" --resume run
+    expect 1 "image differs from the saved run's" "${i2v[@]}" --image first.png --last-image last.webp --resume run
+    expect 1 "image differs from the saved run's" "${i2v[@]}" --resume run
 fi
 rm -f clip.mp4 run kept
 

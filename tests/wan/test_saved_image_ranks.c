@@ -101,11 +101,11 @@ static void other_images_are_refused(void **state)
         stopped_run r;
         const ith_generate_options options = options_of(s, &r);
         stopped_run_stop(&r, 1, &options, 1, 1);
-        refuse(&r, NULL, s->last, "image is not the one of the saved run");
-        refuse(&r, &other, s->last, "image is not the one of the saved run");
-        refuse(&r, &turned, s->last, "image is not the one of the saved run");
-        refuse(&r, s->first, s->last ? NULL : &last, "last_image is not the one of the saved run");
-        refuse(&r, s->first, &other, "last_image is not the one of the saved run");
+        refuse(&r, NULL, s->last, "image differs from the saved run's");
+        refuse(&r, &other, s->last, "image differs from the saved run's");
+        refuse(&r, &turned, s->last, "image differs from the saved run's");
+        refuse(&r, s->first, s->last ? NULL : &last, "last_image differs from the saved run's");
+        refuse(&r, s->first, &other, "last_image differs from the saved run's");
         const ith_generate_options same = resumed(&r, s);
         free(stopped_run_resume(&r, 1, &same, 1));
         ith_pipeline_close(&r.pipeline);

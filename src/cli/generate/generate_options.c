@@ -51,7 +51,7 @@ static const ith_option own_rows[] = {
      .of_model = true},
     {"crf", "N", "Quality of an mp4, 0 (best) to 51 (18)", ITH_OPTION_WHOLE, .offset = AT(crf), .least = 0, .most = 51},
     {"seed", "N", "Seed of the noise (0)", ITH_OPTION_SEED, .offset = AT(seed)},
-    {.help = "Sampling; what is not given is the model's own:"},
+    {.help = "Sampling; an option that is not given has the model's own value:"},
     {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, .offset = AT(steps), .least = 1, .most = 10000,
      .of_model = true},
     {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, .offset = AT(shift), .least = 1e-3, .most = 1e3,
@@ -109,7 +109,7 @@ static const ith_option own_rows[] = {
      .offset = AT(checkpoint_every), .least = 1, .most = LARGEST},
     {"resume", "FILE",
      "Go on with a run that --checkpoint has saved, and save it there again. Prompt, size, sampling and precision come "
-     "from the file; those that are given must be the same. With --prompts or --count: leave out videos that are there",
+     "from the file; an option that is given must be the same. With --prompts or --count: leave out videos that exist",
      ITH_OPTION_TEXT, .offset = AT(resume)},
     {"preview", "FILE.png",
      "Write a small picture of what the video will be, from the latents: the first, the middle and the last latent "
@@ -139,7 +139,8 @@ static const char doc[] =
     "The summary shows the predicted time beside the measured one. The prediction is made before the run, with the "
     "rates that 'ithaca tune' keeps of this machine, or with rates that are measured in a fiftieth of the predicted "
     "time (0.1 to 1 s; about 2 s if the run takes a minute or more). Over several processes it also needs the links "
-    "between them: --dry-run measures them.\n\n"
+    "between them: --dry-run measures them. The times of several videos (--prompts, --count) are predicted by "
+    "--dry-run only.\n\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. With --checkpoint the run is "
     "saved, and --resume goes on from its last complete step. Latents are saved when denoising is done; they are "
     "kept then, and --from-latents goes on from them. The exit status is 1.";

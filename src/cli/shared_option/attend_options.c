@@ -33,7 +33,7 @@ const char *ith_attend_dtype_word(int value)
 
 #define AT(member) offsetof(ith_attend_choices, member)
 static const ith_option rows[] = {
-    {.help = "How attention is spread and computed; what is not given is chosen:"},
+    {.help = "How attention is spread and computed; options that are not given are chosen:"},
     {"strategy", "NAME",
      "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", ITH_OPTION_TEXT,
      .offset = AT(strategy)},

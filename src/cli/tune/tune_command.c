@@ -33,7 +33,7 @@ static const ith_option rows[] = {
     {"dtype", "T[,T..]", "f32, bf16, f16 (bf16)", ITH_OPTION_WORDS, .offset = AT(dtype), .word = ith_attend_dtype_word},
     {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, .offset = AT(softmax),
      .word = ith_attend_softmax_word},
-    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the one that a plan takes)", ITH_OPTION_TEXT,
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the kernel that a plan takes)", ITH_OPTION_TEXT,
      .offset = AT(kernel)},
     ITH_DEVICE_OPTION("attention", AT(device)),
     {"ranks", "N", "Ranks of this process whose strategies are compared (1: none)", ITH_OPTION_WHOLE,
@@ -45,7 +45,8 @@ static const ith_option rows[] = {
      .most = 1e7},
     {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", ITH_OPTION_FLAG,
      .offset = AT(alone)},
-    {"again", NULL, "Measure again what wisdom and the journal already have", ITH_OPTION_FLAG, .offset = AT(again)},
+    {"again", NULL, "Repeat measurements that wisdom and the journal already have", ITH_OPTION_FLAG,
+     .offset = AT(again)},
     {"wisdom", "FILE",
      "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which 'attend', 'bench attention', 'bench "
      "generate' and 'generate' read)",
@@ -161,7 +162,7 @@ static int end(ith_tune *t, int code)
         ith_tune_print_table(t);
     if (t->late && !code)
         fprintf(stderr,
-                "ithaca: the budget of %g seconds has ended before everything was measured: what was found is "
+                "ithaca: the budget of %g seconds has ended before everything was measured: the results are "
                 "saved, and the same command goes on from here\n",
                 t->settings->budget);
     return code;

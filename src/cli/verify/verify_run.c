@@ -188,7 +188,7 @@ int ith_verify_list(ith_verify *v)
             code = usable ? add_kernel(v, name) : code;
         }
     if (!code && !known)
-        return ith_cli_error("there is no kernel '%s'; 'ithaca info' lists those that there are", v->kernel);
+        return ith_cli_error("there is no kernel '%s'; 'ithaca info' lists all kernels", v->kernel);
     if (!code && !runs)
         return ith_cli_error("this machine cannot run the kernel %s; 'ithaca info' lists the kernels that it can run",
                              v->kernel);

@@ -181,8 +181,8 @@ static ith_status find_image_use(ith_context *context, const ith_model *model, c
     if (dit->out_channels != latents)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "%s: the transformer makes latents of %lld channels, and the autoencoder %s reads %lld: "
-                        "TI2V-5B needs the autoencoder of Wan 2.2 (wan2.2_vae), every other model the one of Wan 2.1 "
-                        "(wan_2.1_vae)",
+                        "TI2V-5B needs the autoencoder of Wan 2.2 (wan2.2_vae), and every other model needs the "
+                        "autoencoder of Wan 2.1 (wan_2.1_vae)",
                         sizes_of(model, expert).text, (long long)dit->out_channels,
                         ith_source_path(&model->sources, ITH_PART_VAE), (long long)latents);
     if (from_text || (*use == ITH_IMAGE_NEEDED && !index->expands))

@@ -290,8 +290,8 @@ static ith_status check_image(ith_context *context, const ith_saved_run *saved, 
     if (text && !strcmp(text, asked))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "%s is not the one of the saved run %s, which keeps no images: give the same image again, or none "
-                    "if the run had none",
+                    "%s differs from the saved run's (%s keeps no images): give the same image again, or none if the "
+                    "run had none",
                     field->name, saved->path);
 }
 
@@ -373,6 +373,6 @@ ith_status ith_saved_run_check_hash(ith_context *context, const ith_saved_run *s
 {
     if (hash == saved->state_hash)
         return ITH_OK;
-    return ith_fail(context, ITH_ERR_FORMAT, "%s: its tensors are not those that were saved: their hash differs",
+    return ith_fail(context, ITH_ERR_FORMAT, "%s: its tensors have changed since they were saved: their hash differs",
                     saved->path);
 }
