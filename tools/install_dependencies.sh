@@ -3,7 +3,7 @@
 # Installs the packages that building and testing need, on Debian or Ubuntu, and those named in PACKAGES. Does nothing
 # if all are installed.
 set -eu
-packages="build-essential cmake ninja-build pkg-config clang libomp-dev
+packages="build-essential cmake ninja-build pkg-config clang lld libomp-dev
           libjansson-dev libsentencepiece-dev libabsl-dev libutf8proc-dev libyaml-dev
           libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev jq
           libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 locales python3 help2man ${PACKAGES:-}"

@@ -69,15 +69,16 @@ static const char doc[] =
     "--help' and 'ithaca bench generate --help'."
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
-    "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
-    "difference of the slowest and the fastest over it; predicted is what the cost model says (see 'ithaca plan'), "
-    "and plan the time to make the plan, once; gflops counts 4 B H Sq Skv D operations. peak names the instructions "
-    "that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), peak_gflops is what "
-    "they can do at most, measured after each repeat on as many threads, and share_of_peak is gflops over it. "
+    "seconds is the median of the repeats; a repeat lasts from the moment all ranks begin to the end of the last rank. "
+    "spread is the difference of the slowest and the fastest repeat over seconds; predicted is the time that the cost "
+    "model predicts (see 'ithaca plan'); plan is the time to make the plan, once; gflops counts 4 B H Sq Skv D "
+    "operations. peak names the instructions with which the kernel multiplies (bf16_amx/6: six products of bf16 on AMX "
+    "for each product of f32), peak_gflops is their highest rate, measured after each repeat on as many threads, and "
+    "share_of_peak is gflops over it. "
     "kernel_from says how the kernel was chosen. rel_l2 compares 16 rows of each head with float64. On a device "
     "nothing is predicted, and the peak is the rate of large matrix products there: its rows name the device and the "
-    "memory of it that the plans hold. memory is what the plans of all ranks hold, predicted and measured; "
-    "sent_bytes is what the rank that sends most sends in one execution; hidden is the share of the time of "
+    "memory of it that the plans hold. memory is the memory of the plans of all ranks, predicted and measured; "
+    "sent_bytes are the bytes that one rank sends in one execution, at most; hidden is the share of the time of "
     "exchanges during which ranks computed.";
 
 /* Stores the argument WHAT. A second one is kept, and the command later refuses it. */
@@ -452,7 +453,7 @@ int ith_cli_bench(int argc, char **argv)
     else if (options.failure[0]) /* the processes of a run agree on it */
         code = run(&settings, &options);
     else if (!settings.what)
-        code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode, encode or generate");
+        code = ith_cli_usage(argv[0], "name the measurement: attention, block, decode, encode or generate");
     else if (settings.second)
         code = ith_cli_usage(argv[0], "one thing is measured at a time: leave out '%s' or '%s'", settings.what,
                              settings.second);

@@ -75,7 +75,7 @@ enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
     "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. "            \
     "seconds is the median of the repeats, and spread the difference of the slowest and the fastest over it. "         \
     "gflops counts the operations of the definition of a stage over seconds. peak names the instructions that "        \
-    "the stage multiplies with, peak_gflops is what they can do at most, measured after each repeat on as many "       \
+    "the stage multiplies with, peak_gflops is their highest rate, measured after each repeat on as many "             \
     "threads (the median of the means), and share_of_peak, the mean share, is gflops over it. On a machine that "      \
     "others use too, quiet_share says more about the program: quiet_seconds adds up the fastest time of each "         \
     "slice of a stage in any repeat (slices of a millisecond with --threads 1; otherwise a stage of the block, "       \

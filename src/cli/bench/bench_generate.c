@@ -45,7 +45,8 @@ static const char doc[] =
     "load opens the weights; text encodes the prompts and the images; plan makes the plans of attention and the "
     "buffers; denoise is all steps, and step their mean; decode makes frames of the latents; whole is everything but "
     "load. seconds is the median of the repeats, and spread the difference of the slowest and the fastest over it; "
-    "predicted is what 'ithaca generate --dry-run' would say. Options that are not given are the model's own, as in "
+    "predicted is the time that 'ithaca generate --dry-run' predicts. Options that are not given are the model's own, "
+    "as in "
     "'ithaca generate'.";
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */

@@ -112,7 +112,7 @@ static const ith_option own_rows[] = {
      "from the file; an option that is given must be the same. With --prompts or --count: leave out videos that exist",
      ITH_OPTION_TEXT, .offset = AT(resume)},
     {"preview", "FILE.png",
-     "Write a small picture of what the video will be, from the latents: the first, the middle and the last latent "
+     "Write a small picture of the video that the solver predicts: the first, the middle and the last latent "
      "frame side by side. With --prompts or --count each video replaces it",
      ITH_OPTION_TEXT, .offset = AT(preview)},
     {"preview-every", "N", "Write it after every N steps (1)", ITH_OPTION_WHOLE, .offset = AT(preview_every),
@@ -127,7 +127,7 @@ static const ith_option own_rows[] = {
     {.help = "Messages:"},
     {"json", NULL, "Print the summary as one JSON object", ITH_OPTION_FLAG, .offset = AT(json)},
     {"quiet", NULL, "No progress and no summary", ITH_OPTION_FLAG, .offset = AT(quiet), .letter = 'q'},
-    {"verbose", NULL, "More about what is being done", ITH_OPTION_FLAG, .offset = AT(verbose), .letter = 'v'},
+    {"verbose", NULL, "Print more messages", ITH_OPTION_FLAG, .offset = AT(verbose), .letter = 'v'},
 };
 #undef AT
 

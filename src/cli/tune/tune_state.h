@@ -70,7 +70,7 @@ int ith_tune_save(ith_tune *t);
 /* Shows the measurement under way, on a terminal only. */
 void ith_tune_show(const ith_tune *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Finds a file in the cache, or the one that an option names; "none": none. */
+/* Finds a file in the cache, or the file that an option names; "none": none. */
 int ith_tune_find_file(const char *option, const char *given, const char *name, char path[PATH_MAX]);
 /* Finds the file that describes this machine, and writes its name to t->machine_path; "" for none. Prints errors and
  * returns an exit status. */
