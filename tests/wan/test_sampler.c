@@ -82,7 +82,7 @@ static void sigmas_are_those_of_the_golden_runs(void **state)
         {"golden/shapes/denoise_euler_diffusers.safetensors", ITH_SOLVER_EULER, ITH_SIGMAS_DIFFUSERS, 6, 5},
         {"golden/shapes/denoise_dpmpp_official.safetensors", ITH_SOLVER_DPMPP, ITH_SIGMAS_OFFICIAL, 5, 3},
     };
-    for (int r = 0; r < 4; r++) {
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
         ith_tensor_file *file = open_file(runs[r].path);
         ith_sampler *sampler = NULL;
         assert_int_equal(

@@ -46,8 +46,7 @@ static const char doc[] =
     "buffers; denoise is all steps, and step their mean; decode makes frames of the latents; whole is everything but "
     "load. seconds is the median of the repeats, and spread the difference of the slowest and the fastest over it; "
     "predicted is the time that 'ithaca generate --dry-run' predicts. Options that are not given are the model's own, "
-    "as in "
-    "'ithaca generate'.";
+    "as in 'ithaca generate'.";
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
