@@ -12,14 +12,14 @@
  *
  *     s^T [keys][queries] = k [keys][D] q^T [D][queries],      o^T [D][queries] += v^T [D][keys] p^T [keys][queries].
  *
- * The left side has rows that are contiguous along the sum, as the product kernels have them; its numbers are
- * broadcast. The right side has QUERIES columns and stays in the first-level cache. Maxima and sums need no step across
- * lanes.
+ * The numbers of the left side are broadcast. The right side has QUERIES columns and stays in the first-level cache.
+ * Maxima and sums need no step across lanes.
  *
  * Packed: panels of PANEL keys, each head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The head has two numbers:
  * whether b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b =
  * -inf, k = 0) up to a whole tile; the rest of it is neither written nor read. D in v^T is padded with zeros up to a
- * whole tile.
+ * whole tile. The TILE_ROWS rows of k or v^T that a tile multiplies follow one another in memory, as rows
+ * (attn_pack_rows.h) or interleaved as a group (attn_pack_groups.h).
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
  *     scores          for each TILE_ROWS rows of k: a tile of s, summed over D in registers
@@ -31,60 +31,9 @@
  * Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands.
  *
- * The including file includes its vec_<isa>.h, a tile_rows (tile_rows.h) and attn_f32_layout.h, and defines what
- * attn_lanes.h needs. */
-#include "attn_fetch.h"
-#include "attn_lanes.h"
-
-enum {
-    /* Packing prefetches a key while it reads the key that comes this many rows earlier. */
-    ROWS_AHEAD = 12,
-    WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
-};
-
+ * The including file includes its vec_<isa>.h, a tile_rows (tile_rows.h), attn_f32_layout.h, and attn_pack_rows.h or
+ * attn_pack_groups.h. It defines EXP2_SHORT if attn_lanes.h needs it. */
 /* ---- Packing keys and values ----------------------------------------------------------------------------------- */
-
-/* Packs `count` keys of a panel as rows. Each store writes a full vector and may write beyond its row. Stores go in the
- * order of addresses, so the next row overwrites the excess. The excess of the last row falls into the values, which
- * are packed afterwards. */
-static void pack_keys(float *k, const ith_attn_pack *p, int64_t first, int64_t count)
-{
-    int64_t D = p->head_dim;
-    for (int64_t i = 0; i < count; i++, k += D) {
-        const char *row = key_row(p, p->k, first + i);
-        fetch_row(p, p->k, first + i + ROWS_AHEAD);
-        fetch_row(p, p->v, first + i);
-        for (int64_t d = 0; d < D; d += LANES) {
-            __builtin_prefetch(k + d + WRITE_AHEAD, 1);
-            vec_store(k + d, load_part(row, p->dtype, d, D));
-        }
-    }
-}
-
-/* Packs the values of `keys` keys of a panel, transposed in squares of LANES keys and LANES elements. padded_dim(D) is
- * at most D rounded up to LANES, so every square has elements of v. Returns the largest magnitude of the values; NaN
- * does not count. */
-static float pack_values(float *v, const ith_attn_pack *p, int64_t first, int64_t keys)
-{
-    int64_t D = p->head_dim, padded = padded_dim(D);
-    vec most = vec_set(0.0f);
-    for (int64_t i = 0; i < keys; i += LANES)
-        for (int64_t d = 0; d < padded; d += LANES) {
-            vec x[LANES];
-            for (int64_t n = 0; n < LANES; n++)
-                x[n] = load_part(key_row(p, p->v, first + i + n), p->dtype, d, D);
-            for (int64_t n = 0; n < LANES; n++)
-                most = vec_max(vec_max(x[n], vec_sub(vec_set(0.0f), x[n])), most);
-            vec_transpose(x);
-            for (int64_t e = 0; e < ith_min64(LANES, padded - d); e++)
-                vec_store(v + (d + e) * PANEL + i, x[e]);
-        }
-    float lanes[LANES], largest = 0.0f;
-    vec_store(lanes, most);
-    for (int64_t n = 0; n < LANES; n++)
-        largest = lanes[n] > largest ? lanes[n] : largest;
-    return largest;
-}
 
 static void pack(const ith_attn_pack *p)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in f32 with AVX2 and FMA: attn_f32_tmpl.c with the tile of these instruction sets. */
 #include "attn_f32_avx2.h"
-#include "tile_avx2.h"
+#include "tile_group_avx2.h"
 
-#include "../tile_strided.h"
+#include "../attn_pack_groups.h"
 
 #include "../attn_f32_tmpl.c"
 

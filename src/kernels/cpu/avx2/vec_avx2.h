@@ -113,4 +113,24 @@ static inline void vec_transpose(vec x[LANES])
     }
 }
 
+/* Interleaves four vectors: x[0][0] x[1][0] x[2][0] x[3][0] x[0][1] ..., in place. */
+static inline void vec_interleave(vec x[4])
+{
+    vec a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpackhi_ps(x[0], x[1]);
+    vec c = _mm256_unpacklo_ps(x[2], x[3]), d = _mm256_unpackhi_ps(x[2], x[3]);
+    vec steps_0_4 = _mm256_shuffle_ps(a, c, 0x44), steps_1_5 = _mm256_shuffle_ps(a, c, 0xee);
+    vec steps_2_6 = _mm256_shuffle_ps(b, d, 0x44), steps_3_7 = _mm256_shuffle_ps(b, d, 0xee);
+    x[0] = _mm256_permute2f128_ps(steps_0_4, steps_1_5, 0x20);
+    x[1] = _mm256_permute2f128_ps(steps_2_6, steps_3_7, 0x20);
+    x[2] = _mm256_permute2f128_ps(steps_0_4, steps_1_5, 0x31);
+    x[3] = _mm256_permute2f128_ps(steps_2_6, steps_3_7, 0x31);
+}
+
+/* Writes the first four numbers of a vector to `low`, after the last four to `high`. */
+static inline void vec_store_halves(float *low, float *high, vec a)
+{
+    _mm_storeu_ps(high, _mm256_extractf128_ps(a, 1));
+    _mm_storeu_ps(low, _mm256_castps256_ps128(a));
+}
+
 #endif

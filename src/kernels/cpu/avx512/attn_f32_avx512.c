@@ -6,9 +6,10 @@
 #include "exp2_short_avx512.h"
 #include "vec_avx512.h"
 
-#include "../tile_rows.h"
-
 #define EXP2_SHORT vec_exp2_short
+
+#include "../attn_pack_rows.h"
+#include "../tile_rows.h"
 
 #include "../attn_f32_tmpl.c"
 

@@ -3,6 +3,7 @@
 #include "attn_f32_neon.h"
 #include "tile_neon.h"
 
+#include "../attn_pack_rows.h"
 #include "../tile_strided.h"
 
 #include "../attn_f32_tmpl.c"
