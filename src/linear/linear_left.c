@@ -146,6 +146,7 @@ enum {
     RANKS = 64,        /* steps of one product */
     DEPTH = 256,       /* numbers of a row that are converted together */
     COLUMNS_MOST = 64, /* the most columns of a right panel */
+    TILE_ROWS_MOST = 8 /* the most rows of a tile of kernels that take interleaved rows */
 };
 
 bool ith_linear_may_merge(const ith_linear_size *s, int64_t merges_most)
@@ -228,43 +229,92 @@ static void convert_pieces(conversion *c, const ith_linear_weight *weight, int64
     }
 }
 
-/* Converts one row. All rows of a layer have the same number of parts. The parts that this row does not need become
- * zeros, and so do all parts of a row of a matrix without data. */
-static void convert_row(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low, char *to)
+/* Converts the numbers of one row. low: as in convert_pieces. Returns the number of parts that the row needs, of which
+ * it writes part 0 to `to`. A row of a matrix without data has none. */
+static int convert_row(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low, void *to)
 {
     const ith_linear_size *size = c->linear->size;
     const bool merged = has_merged(c->linear, weight);
     ith_product_left left = {.dtype = weight->type,
                              .rounds = merged ? size->types.stored == ITH_BF16 : is_rounded(size, weight),
                              .count = c->steps,
-                             .to = to + c->begin * size->element,
+                             .to = to,
                              .part_bytes = c->part_bytes};
-    int part = weight->data ? ith_linear_weight_parts(size, weight) : 0;
-    if (merged)
-        part = c->linear->parts;
     if (merged || (weight->data && ith_unpack_has(weight->type)))
         convert_pieces(c, weight, row, merged, low, left);
     else if (weight->data)
         convert_numbers(c, weight, row, left);
-    for (; part < c->linear->parts; part++)
-        memset(to + part * c->part_bytes, 0, (size_t)size->row_bytes);
+    if (merged)
+        return c->linear->parts;
+    return weight->data ? ith_linear_weight_parts(size, weight) : 0;
 }
 
-/* Converts up to GROUP rows of a matrix: all their numbers within the block, or DEPTH of them at a time if low-rank
- * additions are merged. */
-static void convert_group(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows, char *to)
+/* Converts rows of a matrix, and writes them one below the other from `to` on. All rows of a layer have the same number
+ * of parts. The parts that a row does not need become zeros. */
+static void convert_plain(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows,
+                          float (*low)[DEPTH], char *to)
+{
+    const ith_linear_size *size = c->linear->size;
+    for (int64_t i = 0; i < rows; i++, to += size->row_bytes) {
+        int part = convert_row(c, weight, row + i, low ? low[i] : NULL, to + c->begin * size->element);
+        for (; part < c->linear->parts; part++)
+            memset(to + part * c->part_bytes, 0, (size_t)size->row_bytes);
+    }
+}
+
+/* Writes the numbers of row number `place` of an interleaved tile of `rows` rows. */
+static void interleave_row(const float *x, int64_t steps, int64_t place, int64_t rows, float *tile)
+{
+    for (int64_t k = 0; k < steps; k++)
+        tile[k * rows + place] = x[k];
+}
+
+/* Converts rows of a matrix, which are rows `at`, `at` + 1, ... of an interleaved left operand that begins at `to`. */
+static void convert_interleaved(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows,
+                                float (*low)[DEPTH], int64_t at, char *to)
+{
+    const ith_linear_size *size = c->linear->size;
+    const int64_t tile_rows = size->kernel->rows;
+    float numbers[TILE_ROWS_MOST][DEPTH];
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t place = (at + i) % tile_rows, first = i - place;
+        float *tile = (float *)(void *)(to + (at + first) * size->row_bytes) + c->begin * tile_rows;
+        if (!convert_row(c, weight, row + i, low ? low[i] : NULL, numbers[place]))
+            memset(numbers[place], 0, (size_t)c->steps * sizeof **numbers);
+        if (first < 0 || first + tile_rows > rows) /* other rows of the tile are converted by other calls */
+            interleave_row(numbers[place], c->steps, place, tile_rows, tile);
+        else if (place == tile_rows - 1)
+            size->kernel->interleave(numbers[0], DEPTH, c->steps, tile);
+    }
+}
+
+/* Converts up to GROUP rows of a matrix, which are rows `at`, `at` + 1, ... of the left operand at `to`: all their
+ * numbers within the block, or DEPTH of them at a time if low-rank additions are merged or rows are interleaved. */
+static void convert_group(conversion *c, const ith_linear_weight *weight, int64_t row, int64_t rows, int64_t at,
+                          char *to)
 {
     _Alignas(64) float sums[GROUP][DEPTH];
-    const int64_t steps = ith_linear_steps(c->linear->size, c->block);
+    const ith_linear *linear = c->linear;
+    const int64_t steps = ith_linear_steps(linear->size, c->block);
+    c->weight = weight;
     for (c->begin = 0; c->begin < steps; c->begin += c->steps) {
-        c->steps = c->linear->merges ? ith_min64(DEPTH, steps - c->begin) : steps;
-        if (c->linear->merges)
+        c->steps = linear->merges || linear->interleaved ? ith_min64(DEPTH, steps - c->begin) : steps;
+        if (linear->merges)
             sum_low(c, weight, row, rows, sums);
-        for (int64_t i = 0; i < rows; i++) {
-            c->weight = weight;
-            convert_row(c, weight, row + i, c->linear->merges ? sums[i] : NULL, to + i * c->linear->size->row_bytes);
-        }
+        c->weight = weight;
+        if (linear->interleaved)
+            convert_interleaved(c, weight, row, rows, linear->merges ? sums : NULL, at, to);
+        else
+            convert_plain(c, weight, row, rows, linear->merges ? sums : NULL, to + at * linear->size->row_bytes);
     }
+}
+
+/* Sets the rows of an interleaved operand that lie behind the last in its tile to zeros. */
+static void clear_rest(const conversion *c, char *to)
+{
+    const int64_t rest = c->count % c->linear->size->kernel->rows, row_bytes = c->linear->size->row_bytes;
+    if (c->linear->interleaved && rest)
+        memset(to + (c->count - rest) * row_bytes, 0, (size_t)(c->linear->size->kernel->rows * row_bytes));
 }
 
 /* Converts all blocks of a few rows, and then of the next rows. So weights are read in the order of their file, which
@@ -274,13 +324,15 @@ static void convert(void *user)
 {
     conversion *c = user;
     const int64_t group = c->linear->merges ? GROUP : FEW;
+    for (int64_t b = 0; b < c->blocks; b++)
+        clear_rest(c, c->to + b * c->block_bytes);
     for (int64_t i = 0, rows; i < c->count; i += rows) {
         int64_t row = c->first + i;
         const ith_linear_weight *weight = weight_of(c->linear, &row);
-        rows = ith_min64(ith_min64(group, c->count - i), weight->rows - row);
+        rows = ith_min64(ith_min64(group - i % group, c->count - i), weight->rows - row);
         for (int64_t b = 0; b < c->blocks; b++) {
             c->block = c->first_block + b;
-            convert_group(c, weight, row, rows, c->to + b * c->block_bytes + i * c->linear->size->row_bytes);
+            convert_group(c, weight, row, rows, i, c->to + b * c->block_bytes);
         }
     }
 }

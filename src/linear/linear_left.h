@@ -11,8 +11,8 @@ int ith_linear_weight_parts(const ith_linear_size *size, const ith_linear_weight
 bool ith_linear_may_merge(const ith_linear_size *size, int64_t merges_most);
 
 /* Converts the weights of features [first, first + count) within block number `block` of k, with the merged additions
- * to them. Writes part p of feature first + i to `to` + p * part_bytes + i * row_bytes. Returns NULL, or the name of
- * the file that was cut while it was read. */
+ * to them. Writes part p of feature first + i to `to` + p * part_bytes + i * row_bytes, or interleaves the features of
+ * each tile from the first on. Returns NULL, or the name of the file that was cut while it was read. */
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
                                int64_t part_bytes);
 /* The same for all blocks of k: writes block b to `to` + b * block_bytes. */

@@ -139,7 +139,7 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
     if (size)
         size->applied = true;
     if (linear)
-        linear->bias = bias;
+        linear->bias = bias, linear->interleaved = size && size->kernel->interleave;
     return linear;
 }
 
@@ -175,12 +175,13 @@ static ith_status check_weights(ith_context *context, const ith_linear_size *siz
 
 int64_t ith_linear_packed_bytes(const ith_linear_size *size)
 {
-    return size->blocks * size->parts_max * size->out * size->row_bytes;
+    return size->blocks * size->parts_max * ith_linear_left_rows(size, size->out) * size->row_bytes;
 }
 
 char *ith_linear_take_packed(const ith_linear_size *size, ith_arena *arena)
 {
-    return ith_arena_take(arena, size->blocks * size->parts_max * size->out, size->row_bytes);
+    const int64_t rows = ith_linear_left_rows(size, size->out);
+    return ith_arena_take(arena, size->blocks * size->parts_max * rows, size->row_bytes);
 }
 
 int64_t ith_linear_pieces(const ith_linear_size *size)
@@ -191,7 +192,7 @@ int64_t ith_linear_pieces(const ith_linear_size *size)
 ith_linear_left ith_linear_packed_left(const ith_linear *linear, int64_t first, int64_t block)
 {
     const ith_linear_size *s = linear->size;
-    const int64_t part_bytes = s->out * s->row_bytes;
+    const int64_t part_bytes = ith_linear_left_rows(s, s->out) * s->row_bytes;
     return (ith_linear_left){linear->packed + block * s->parts_max * part_bytes + first * s->row_bytes, part_bytes};
 }
 

@@ -17,7 +17,8 @@ ith_linear *ith_linear_place(ith_linear_set *set, int64_t in, int64_t out, ith_o
 
 /* Converted weights of some features within one block of k: a left operand of a product kernel. */
 typedef struct ith_linear_left {
-    char *first;        /* part 0 of the first feature; the next feature lies size->row_bytes behind it */
+    char *first;        /* part 0 of the first feature; the next feature lies size->row_bytes behind it, or they are
+                           interleaved (ith_linear.interleaved) */
     int64_t part_bytes; /* bytes from one part to the next */
 } ith_linear_left;
 

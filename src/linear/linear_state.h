@@ -61,7 +61,8 @@ struct ith_linear {
     int count;                  /* number of matrices */
     int parts;                  /* number of parts of a converted weight (product.h) */
     char *packed; /* [blocks][parts_max][out][row_bytes]: converted weights that are kept; NULL: they are not kept */
-    float *bias;  /* [out]; NULL for the matrices of an addition */
+    bool interleaved;    /* converted weights are interleaved (product.h) */
+    float *bias;         /* [out]; NULL for the matrices of an addition */
     int64_t added_count; /* number of separate additions */
     ith_linear_added *added;
     ith_linear *down; /* their matrices `down`, each followed by rows of zeros up to whole steps of the kernel */
@@ -78,6 +79,12 @@ static inline int64_t ith_linear_steps(const ith_linear_size *size, int64_t bloc
 {
     int64_t rest = size->in - block * size->depth;
     return rest < size->depth ? rest : size->depth;
+}
+
+/* The rows of the memory for converted weights of `features` features: whole tiles, because rows may be interleaved. */
+static inline int64_t ith_linear_left_rows(const ith_linear_size *size, int64_t features)
+{
+    return size->kernel->interleave ? ith_round_up(features, size->kernel->rows) : features;
 }
 
 /* The largest in out / (in + out) of a layer into which low-rank additions are merged. For rank r, merging costs r in

@@ -55,7 +55,7 @@ static int64_t row_most(const ith_linear_size *size)
 /* Bytes of the converted weights of `features` features within one block of k, or of their additions. */
 static int64_t left_bytes(const ith_linear_size *size, int64_t features)
 {
-    return ith_round_up(features * size->parts_max * row_most(size), ALIGNMENT);
+    return ith_round_up(ith_linear_left_rows(size, features) * size->parts_max * row_most(size), ALIGNMENT);
 }
 
 /* Bytes of a unit's sums for one layer. */
@@ -444,7 +444,7 @@ static void multiply_panel(const unit *u, position at, int64_t panel, float *sum
     ith_product_call call = ahead;
     call.rows = u->count, call.columns = columns_of(u, panel), call.steps = ith_linear_steps(s, at.block);
     call.left = left.first, call.left_stride = s->row_bytes, call.part_bytes = left.part_bytes;
-    call.parts = layer_of(u, at)->parts;
+    call.parts = layer_of(u, at)->parts, call.interleaved = layer_of(u, at)->interleaved;
     call.right = right_of(u, panel, at);
     call.out = sums, call.out_stride = s->kernel->columns, call.adds = at.block > 0;
     s->kernel->multiply(&call);

@@ -35,11 +35,12 @@ typedef struct product {
     float *old;   /* [rows][columns], to which the products are added; NULL: they are not added */
 } product;
 
-/* Packed left rows with gaps of NaN between them. */
+/* Packed left rows, plain or interleaved, with gaps of NaN between rows or tiles. */
 typedef struct left_operand {
     char *part;
     int64_t stride, part_bytes;
     int parts;
+    bool interleaved;
 } left_operand;
 
 static int64_t any(int64_t low, int64_t high)
@@ -107,7 +108,22 @@ static void pack_numbers(const product *p, const float *x, int64_t count, char *
     p->kernel->pack_left(&left);
 }
 
-/* Packs all rows of left together, and then copies them to places with gaps between the rows. */
+/* Interleaves the packed rows `dense`. The rows that the last tile lacks are NaN. */
+static void interleave(const product *p, const float *dense, left_operand *to)
+{
+    const int64_t rows = p->kernel->rows, tiles = ith_div_up(p->rows, rows), numbers = rows * p->steps;
+    to->stride = (p->steps + (chance() ? 0 : any(0, 10))) * 4;
+    to->part = guarded_new(tiles ? (tiles - 1) * rows * to->stride + numbers * 4 : 0, 4, chance());
+    for (int64_t t = 0; t < tiles; t++) {
+        float *x = guarded_new(numbers * 4, 4, chance());
+        int64_t count = ith_min64(rows, p->rows - t * rows) * p->steps;
+        memcpy(x, dense + t * numbers, (size_t)count * 4);
+        p->kernel->interleave(x, p->steps, p->steps, (float *)(void *)(to->part + t * rows * to->stride));
+    }
+}
+
+/* Packs all rows of left together, and then copies them to places with gaps between the rows, or interleaves them if
+ * the kernel takes that. */
 static left_operand pack_left(const product *p)
 {
     int64_t bytes = left_bytes(p->kernel), row = p->steps * bytes, packed = p->rows * row;
@@ -116,6 +132,11 @@ static left_operand pack_left(const product *p)
     to.part_bytes = p->rows * to.stride + bytes * any(0, 40);
     char *dense = guarded_new(packed * to.parts, bytes, true);
     pack_numbers(p, p->left, p->rows * p->steps, dense, packed);
+    to.interleaved = p->kernel->interleave && chance();
+    if (to.interleaved) {
+        interleave(p, (const float *)(const void *)dense, &to);
+        return to;
+    }
     int64_t last = p->rows > 0 ? (p->rows - 1) * to.stride + row : 0;
     to.part = guarded_new((to.parts - 1) * to.part_bytes + last, bytes, chance());
     for (int64_t n = 0; n < to.parts; n++)
@@ -154,7 +175,8 @@ static void run_block(const product *p, const left_operand *left, const char *pa
                       bool adds, float *out, int64_t out_stride)
 {
     ith_product_call call = {.rows = p->rows, .columns = p->columns, .steps = steps, .adds = adds};
-    call.left = left->part + first * left_bytes(p->kernel);
+    call.left = left->part + first * left_bytes(p->kernel) * (left->interleaved ? p->kernel->rows : 1);
+    call.interleaved = left->interleaved;
     call.left_stride = left->stride;
     call.part_bytes = left->part_bytes;
     call.parts = left->parts;
@@ -322,6 +344,7 @@ static void sizes_are_sane(const ith_product_kernel *kernel)
     assert_true(kernel->lanes >= 1 && kernel->columns % kernel->lanes == 0);
     assert_true(kernel->strip >= 1 && kernel->strip % kernel->columns == 0 && kernel->block_bytes >= 1);
     assert_true(kernel->parts == 1 || (kernel->parts == ITH_PRODUCT_PARTS_MAX && kernel->type == ITH_F32));
+    assert_true(!kernel->interleave || (kernel->parts == 1 && kernel->type == ITH_F32));
     for (int64_t steps = 1; steps <= 3 * kernel->depth; steps++) {
         assert_int_equal(kernel->right_bytes(steps) % 64, 0);
         assert_true(kernel->right_bytes(steps) >= kernel->right_bytes(steps - 1));

@@ -19,7 +19,7 @@
  * whether b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b =
  * -inf, k = 0) up to a whole tile; the rest of it is neither written nor read. D in v^T is padded with zeros up to a
  * whole tile. The TILE_ROWS rows of k or v^T that a tile multiplies follow one another in memory, as rows
- * (attn_pack_rows.h) or interleaved as a group (attn_pack_groups.h).
+ * (attn_pack_rows.h) or interleaved (attn_pack_interleaved.h).
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
  *     scores          for each TILE_ROWS rows of k: a tile of s, summed over D in registers
@@ -32,7 +32,7 @@
  * stands.
  *
  * The including file includes its vec_<isa>.h, a tile_rows (tile_rows.h), attn_f32_layout.h, and attn_pack_rows.h or
- * attn_pack_groups.h. It defines EXP2_SHORT if attn_lanes.h needs it. */
+ * attn_pack_interleaved.h. It defines EXP2_SHORT if attn_lanes.h needs it. */
 /* ---- Packing keys and values ----------------------------------------------------------------------------------- */
 
 static void pack(const ith_attn_pack *p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that attn_pack_rows.h and attn_pack_groups.h share. Include attn_lanes.h before this header. */
+/* Functions that attn_pack_rows.h and attn_pack_interleaved.h share. Include attn_lanes.h before this header. */
 #ifndef ITH_KERNELS_ATTN_PACK_H
 #define ITH_KERNELS_ATTN_PACK_H
 

@@ -106,8 +106,32 @@ static void pack_turned(const ith_product_turned *p)
         round_numbers(panel, p->count * COLUMNS);
 }
 
+#ifdef TILE_INTERLEAVES
+static void interleave(const float *x, int64_t stride, int64_t steps, float *to)
+{
+    int64_t k = 0;
+    for (; k + LANES <= steps; k += LANES, to += TILE_ROWS * LANES) {
+        vec rows[TILE_ROWS];
+        for (int r = 0; r < TILE_ROWS; r++)
+            rows[r] = vec_load(x + r * stride + k);
+        vec_interleave(rows);
+        for (int r = 0; r < TILE_ROWS; r++)
+            vec_store(to + r * LANES, rows[r]);
+    }
+    for (; k < steps; k++, to += TILE_ROWS)
+        for (int r = 0; r < TILE_ROWS; r++)
+            to[r] = x[r * stride + k];
+}
+#endif
+
 static void multiply(const ith_product_call *c)
 {
+#ifdef TILE_INTERLEAVES
+    if (c->interleaved) {
+        multiply_interleaved_tiles(c);
+        return;
+    }
+#endif
     multiply_tiles(c);
 }
 

@@ -5,8 +5,8 @@
  *     for each TILE_ROWS rows of left: a tile of sums over all steps in registers, then out = sums, or out += sums
  *
  * If few rows are left at the end, they are computed by another loop, which takes less time than a tile. While a
- * tile is computed, its rows of out are fetched into the first-level cache. Include a tile_<isa>.h before this header.
- */
+ * tile is computed, its rows of out are fetched into the first-level cache. Include a tile_<isa>.h before this header,
+ * or one with tile_sum_interleaved() that defines TILE_INTERLEAVES. */
 #ifndef ITH_KERNELS_PRODUCT_TILE_H
 #define ITH_KERNELS_PRODUCT_TILE_H
 
@@ -64,26 +64,46 @@ static inline tile_fetch tile_fetch_of(const ith_product_call *c, int64_t n)
     return (tile_fetch){c->right, 4};
 }
 
-/* Computes the tile of `vecs` vectors of columns that begins at row i. Rows beyond the last are computed as copies of
- * the last row, and not stored. */
-static inline __attribute__((always_inline)) void tile_at(const ith_product_call *c, int64_t i, const int vecs)
+/* Multiplies `rows` rows of left, from row i on. Rows beyond them are computed as copies of the last row or, if rows
+ * are interleaved, from the numbers that lie there. */
+static inline __attribute__((always_inline)) void sum_tile(const ith_product_call *c, int64_t i, int64_t rows,
+                                                           const int vecs, const bool interleaved,
+                                                           vec sum[TILE_ROWS][TILE_VECS])
 {
     static const float zeros[COLUMNS];
     const float *left[TILE_ROWS];
     const char *row = (const char *)c->left + i * c->left_stride;
+    const tile_fetch next = tile_fetch_of(c, i / TILE_ROWS);
+#ifdef TILE_INTERLEAVES
+    if (interleaved) {
+        tile_sum_interleaved(sum, vecs, (const float *)(const void *)row, c->right, c->steps, zeros, &next);
+        return;
+    }
+#else
+    (void)interleaved;
+#endif
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < TILE_ROWS; r++) {
+        left[r] = (const float *)(const void *)row;
+        row += r + 1 < rows ? c->left_stride : 0;
+    }
+    tile_sum(sum, vecs, left, c->right, c->steps, zeros, &next);
+}
+
+/* Computes the tile of `vecs` vectors of columns that begins at row i. Rows beyond the last are not stored. */
+static inline __attribute__((always_inline)) void tile_at(const ith_product_call *c, int64_t i, const int vecs,
+                                                          const bool interleaved)
+{
     float *out = c->out + i * c->out_stride, *ahead = out;
     int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
     vec sum[TILE_ROWS][TILE_VECS];
 #pragma GCC unroll 16
     for (int64_t r = 0; r < TILE_ROWS; r++) {
-        left[r] = (const float *)(const void *)row;
-        row += r + 1 < rows ? c->left_stride : 0;
         for (int v = 0; v < vecs; v++)
             __builtin_prefetch(ahead + v * LANES, 1);
         ahead += r + 1 < rows ? c->out_stride : 0;
     }
-    tile_fetch next = tile_fetch_of(c, i / TILE_ROWS);
-    tile_sum(sum, vecs, left, c->right, c->steps, zeros, &next);
+    sum_tile(c, i, rows, vecs, interleaved, sum);
     if (rows < TILE_ROWS || c->columns < vecs * LANES)
         store_part(c, out, sum, rows, vecs);
     else if (c->adds)
@@ -97,6 +117,8 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
 static inline __attribute__((always_inline)) void few_rows_at(const ith_product_call *c, int64_t i, const int rows)
 {
     const char *left = (const char *)c->left + i * c->left_stride;
+    const int64_t row_bytes = c->interleaved ? (int64_t)sizeof(float) : c->left_stride;
+    const int64_t step_bytes = c->interleaved ? (int64_t)sizeof(float) * TILE_ROWS : (int64_t)sizeof(float);
     const float *right = c->right;
     float *out = c->out + i * c->out_stride;
     vec sum[TILE_ROWS][TILE_VECS];
@@ -107,13 +129,13 @@ static inline __attribute__((always_inline)) void few_rows_at(const ith_product_
             __builtin_prefetch(out + r * c->out_stride + v * LANES, 1);
             sum[r][v] = vec_set(0.0f);
         }
-    for (int64_t k = 0; k < c->steps; k++, left += sizeof(float), right += COLUMNS)
+    for (int64_t k = 0; k < c->steps; k++, left += step_bytes, right += COLUMNS)
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < TILE_VECS; v++)
                 sum[r][v] = vec_fma(vec_load(right + v * LANES),
-                                    vec_set(*(const float *)(const void *)(left + r * c->left_stride)), sum[r][v]);
+                                    vec_set(*(const float *)(const void *)(left + r * row_bytes)), sum[r][v]);
     if (c->adds)
         store(c, out, sum, rows, TILE_VECS, true);
     else
@@ -143,32 +165,31 @@ static fetch_rows fetch_out_of(const ith_product_call *c)
                          ith_div_up(c->rows, TILE_ROWS));
 }
 
-static __attribute__((noinline)) void multiply_1(const ith_product_call *c)
+/* Multiplies all rows of a call by `vecs` vectors of columns. */
+static inline __attribute__((always_inline)) void multiply_rows(const ith_product_call *c, const int vecs,
+                                                                const bool interleaved)
 {
     fetch_rows out = fetch_out_of(c);
     for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
         fetch_some_rows(&out);
-        tile_at(c, i, 1);
+        if (vecs < TILE_VECS || !few_rows(c, i))
+            tile_at(c, i, vecs, interleaved);
     }
+}
+
+static __attribute__((noinline)) void multiply_1(const ith_product_call *c)
+{
+    multiply_rows(c, 1, false);
 }
 
 static __attribute__((noinline)) void multiply_2(const ith_product_call *c)
 {
-    fetch_rows out = fetch_out_of(c);
-    for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
-        fetch_some_rows(&out);
-        tile_at(c, i, 2);
-    }
+    multiply_rows(c, 2, false);
 }
 
 static __attribute__((noinline)) void multiply_3(const ith_product_call *c)
 {
-    fetch_rows out = fetch_out_of(c);
-    for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
-        fetch_some_rows(&out);
-        if (!few_rows(c, i))
-            tile_at(c, i, 3);
-    }
+    multiply_rows(c, 3, false);
 }
 
 static void multiply_tiles(const ith_product_call *c)
@@ -180,5 +201,32 @@ static void multiply_tiles(const ith_product_call *c)
     else if (c->columns > 0)
         multiply_1(c);
 }
+
+#ifdef TILE_INTERLEAVES
+static __attribute__((noinline)) void multiply_interleaved_1(const ith_product_call *c)
+{
+    multiply_rows(c, 1, true);
+}
+
+static __attribute__((noinline)) void multiply_interleaved_2(const ith_product_call *c)
+{
+    multiply_rows(c, 2, true);
+}
+
+static __attribute__((noinline)) void multiply_interleaved_3(const ith_product_call *c)
+{
+    multiply_rows(c, 3, true);
+}
+
+static void multiply_interleaved_tiles(const ith_product_call *c)
+{
+    if (c->columns > 2 * LANES)
+        multiply_interleaved_3(c);
+    else if (c->columns > LANES)
+        multiply_interleaved_2(c);
+    else if (c->columns > 0)
+        multiply_interleaved_1(c);
+}
+#endif
 
 #endif

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in f32 with AVX2 and FMA: attn_f32_tmpl.c with the tile of these instruction sets. */
 #include "attn_f32_avx2.h"
-#include "tile_group_avx2.h"
+#include "tile_interleaved_avx2.h"
 
-#include "../attn_pack_groups.h"
+#include "../attn_pack_interleaved.h"
+
+/* tile_rows() of tile_rows.h for interleaved rows, which have no stride. */
+static inline __attribute__((always_inline)) void tile_rows(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
+                                                            const float *left, int64_t left_stride, const float *right,
+                                                            int64_t steps, const float *from)
+{
+    (void)left_stride;
+    tile_sum_interleaved(sum, vecs, left, right, steps, from, NULL);
+}
 
 #include "../attn_f32_tmpl.c"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in f32 with AVX2 and FMA. */
-#include "tile_avx2.h"
+#include "tile_interleaved_avx2.h"
 
 /* A panel of 24 KB leaves room in a first-level cache of 32 KB for the rows of a tile. */
 enum { DEPTH = 256 };
 
 #include "../product_f32_tmpl.c"
 
-const ith_product_kernel ith_k_product_f32_avx2_4x24 = {.cpu = ITH_CPU_AVX2, .strip = 1008, PRODUCT_F32("f32_avx2")};
+const ith_product_kernel ith_k_product_f32_avx2_4x24 = {
+    .cpu = ITH_CPU_AVX2, .strip = 1008, .interleave = interleave, PRODUCT_F32("f32_avx2")};

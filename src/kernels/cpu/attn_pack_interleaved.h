@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of keys and values for attn_f32_tmpl.c, as groups of TILE_ROWS = 4 interleaved rows:
+/* Packing of keys and values for attn_f32_tmpl.c, as TILE_ROWS = 4 interleaved rows after another:
  *
  *     k [PANEL / 4][D][4],   v^T [padded_dim(D) / 4][PANEL][4]
  *
  * The number of key j at element d is k[j / 4][d][j % 4], and v^T has it at [d / 4][j][d % 4]. Include a vec_<isa>.h
  * with LANES = 8 and with vec_interleave and vec_store_halves, and attn_f32_layout.h, before this header. */
-#ifndef ITH_KERNELS_ATTN_PACK_GROUPS_H
-#define ITH_KERNELS_ATTN_PACK_GROUPS_H
+#ifndef ITH_KERNELS_ATTN_PACK_INTERLEAVED_H
+#define ITH_KERNELS_ATTN_PACK_INTERLEAVED_H
 
 #include "attn_lanes.h"
 #include "attn_pack.h"
 
-_Static_assert(TILE_ROWS == 4 && LANES == 8, "a vector has the elements of two groups");
+_Static_assert(TILE_ROWS == 4 && LANES == 8, "a vector has the elements of two tiles");
 
-/* Packs `count` keys of a panel, a multiple of TILE_ROWS. Where D is not a multiple of LANES, the stores of a group
- * write beyond it. They go in the order of addresses, so the next group overwrites the excess. The excess of the last
- * group falls into the values, which are packed afterwards. */
+/* Packs `count` keys of a panel, a multiple of TILE_ROWS. Where D is not a multiple of LANES, the stores of a tile
+ * write beyond it. They go in the order of addresses, so the next tile overwrites the excess. The excess of the last
+ * tile falls into the values, which are packed afterwards. */
 static inline void pack_keys(float *k, const ith_attn_pack *p, int64_t first, int64_t count)
 {
     int64_t D = p->head_dim;
@@ -41,20 +41,20 @@ static inline void pack_keys(float *k, const ith_attn_pack *p, int64_t first, in
 }
 
 /* Packs the values of `keys` keys of a panel: elements [d, d + ELEMENTS) of all keys, then the next elements, so that
- * each group is written in the order of addresses. Returns the largest magnitude of the values; NaN does not count. */
+ * each tile is written in the order of addresses. Returns the largest magnitude of the values; NaN does not count. */
 static inline float pack_values(float *v, const ith_attn_pack *p, int64_t first, int64_t keys)
 {
-    enum { ELEMENTS = 2 * LANES, GROUP = PANEL * TILE_ROWS }; /* a cache line of f32; numbers of a group */
+    enum { ELEMENTS = 2 * LANES, TILE = PANEL * TILE_ROWS }; /* a cache line of f32; numbers of TILE_ROWS rows of v^T */
     const int64_t padded = padded_dim(p->head_dim);
     vec most = vec_set(0.0f);
     for (int64_t d = 0; d < padded; d += ELEMENTS)
         for (int64_t j = 0; j < keys; j++) {
             const char *row = key_row(p, p->v, first + j);
             for (int64_t e = d; e < ith_min64(d + ELEMENTS, padded); e += LANES) {
-                float *low = v + e / TILE_ROWS * GROUP + j * TILE_ROWS;
+                float *low = v + e / TILE_ROWS * TILE + j * TILE_ROWS;
                 vec x = load_part(row, p->dtype, e, p->head_dim);
                 most = larger_magnitudes(x, most);
-                vec_store_halves(low, e + TILE_ROWS < padded ? low + GROUP : low, x);
+                vec_store_halves(low, e + TILE_ROWS < padded ? low + TILE : low, x);
             }
         }
     return largest_magnitude(most);
