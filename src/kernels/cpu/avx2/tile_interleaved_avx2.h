@@ -11,32 +11,34 @@
 _Static_assert(TILE_ROWS == 4, "the address of a step is 4 times the index");
 
 /* Step n of a turn. TILE_INDEX rises to 0; r8 holds the end of left. */
-#define MIXED_ROW(r, n, vecs) "vbroadcastss 16*" #n "+4*" #r "(%%r8," TILE_INDEX ",4), %%ymm15\n\t" TILE_FMA_##vecs(r)
-#define MIXED_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(MIXED_ROW, n, vecs)
-#define MIXED_TURN(vecs) MIXED_STEP(0, vecs) MIXED_STEP(1, vecs) MIXED_STEP(2, vecs) MIXED_STEP(3, vecs)
+#define INTERLEAVED_ROW(r, n, vecs)                                                                                    \
+    "vbroadcastss 16*" #n "+4*" #r "(%%r8," TILE_INDEX ",4), %%ymm15\n\t" TILE_FMA_##vecs(r)
+#define INTERLEAVED_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(INTERLEAVED_ROW, n, vecs)
+#define INTERLEAVED_TURN(vecs)                                                                                         \
+    INTERLEAVED_STEP(0, vecs) INTERLEAVED_STEP(1, vecs) INTERLEAVED_STEP(2, vecs) INTERLEAVED_STEP(3, vecs)
 
-/* The instructions before the loop. MIXED_FROM loads vector v of `from` into the sums of every row. */
-#define MIXED_FROM(v) "vmovups 32*" #v "(%[from]), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
-#define MIXED_FROM_1 MIXED_FROM(0)
-#define MIXED_FROM_2 MIXED_FROM_1 MIXED_FROM(1)
-#define MIXED_FROM_3 MIXED_FROM_2 MIXED_FROM(2)
-#define MIXED_BEGIN(vecs)                                                                                              \
-    "movq %[end], %%r8\n\tmovq %[right], " TILE_RIGHT "\n\tmovq %[index], " TILE_INDEX "\n\t" MIXED_FROM_##vecs
+/* The instructions before the loop. INTERLEAVED_FROM loads vector v of `from` into the sums of every row. */
+#define INTERLEAVED_FROM(v) "vmovups 32*" #v "(%[from]), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
+#define INTERLEAVED_FROM_1 INTERLEAVED_FROM(0)
+#define INTERLEAVED_FROM_2 INTERLEAVED_FROM_1 INTERLEAVED_FROM(1)
+#define INTERLEAVED_FROM_3 INTERLEAVED_FROM_2 INTERLEAVED_FROM(2)
+#define INTERLEAVED_BEGIN(vecs)                                                                                        \
+    "movq %[end], %%r8\n\tmovq %[right], " TILE_RIGHT "\n\tmovq %[index], " TILE_INDEX "\n\t" INTERLEAVED_FROM_##vecs
 
 /* Fetches memory that has TILE_FETCH_BYTES = 16, or 4, bytes for each step of the sum. */
-#define MIXED_FETCH "prefetcht1 (%[ahead]," TILE_INDEX ",4)\n\t"
-#define MIXED_FETCH_4 "prefetcht1 (%[ahead]," TILE_INDEX ")\n\t"
+#define INTERLEAVED_FETCH "prefetcht1 (%[ahead]," TILE_INDEX ",4)\n\t"
+#define INTERLEAVED_FETCH_4 "prefetcht1 (%[ahead]," TILE_INDEX ")\n\t"
 
 /* The loop: single steps until whole turns are left, then turns. */
-#define MIXED_LOOP(vecs, fetch)                                                                                        \
-    MIXED_BEGIN(vecs)                                                                                                  \
-    "1:\n\tcmpq %[turns], " TILE_INDEX "\n\tje 2f\n\t" MIXED_STEP(0, vecs)                                             \
+#define INTERLEAVED_LOOP(vecs, fetch)                                                                                  \
+    INTERLEAVED_BEGIN(vecs)                                                                                            \
+    "1:\n\tcmpq %[turns], " TILE_INDEX "\n\tje 2f\n\t" INTERLEAVED_STEP(0, vecs)                                       \
         TILE_ADVANCE(1) "jmp 1b\n"                                                                                     \
                         "2:\n\ttestq " TILE_INDEX ", " TILE_INDEX "\n\tjz 4f\n\t.p2align 6\n3:\n\t" fetch              \
-                        MIXED_TURN(vecs) TILE_ADVANCE(4) "jnz 3b\n4:"
+                        INTERLEAVED_TURN(vecs) TILE_ADVANCE(4) "jnz 3b\n4:"
 
 /* The operands of the asm statement besides the sums. */
-#define MIXED_OPERANDS                                                                                                 \
+#define INTERLEAVED_OPERANDS                                                                                           \
     : [from] "r"(from), [right] "r"(right), [index] "r"(index), [turns] "r"(turns), [end] "r"(end), [ahead] "r"(past)  \
     : "rcx", "rdx", "r8", "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory"
 
@@ -55,15 +57,17 @@ static inline __attribute__((always_inline)) void tile_sum_interleaved(vec sum[T
     const float *end = left + steps * TILE_ROWS;
     const char *past = ahead ? ahead->from + steps * ahead->step_bytes : NULL;
     if (vecs == 3 && ahead && ahead->step_bytes == TILE_FETCH_BYTES)
-        __asm__ volatile(MIXED_LOOP(3, MIXED_FETCH) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) MIXED_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(3, INTERLEAVED_FETCH)
+                         : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) INTERLEAVED_OPERANDS);
     else if (vecs == 3 && ahead)
-        __asm__ volatile(MIXED_LOOP(3, MIXED_FETCH_4) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) MIXED_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(3, INTERLEAVED_FETCH_4)
+                         : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) INTERLEAVED_OPERANDS);
     else if (vecs == 3)
-        __asm__ volatile(MIXED_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) MIXED_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) INTERLEAVED_OPERANDS);
     else if (vecs == 2)
-        __asm__ volatile(MIXED_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1) MIXED_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1) INTERLEAVED_OPERANDS);
     else
-        __asm__ volatile(MIXED_LOOP(1, ) : TILE_SUMS(0) MIXED_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(1, ) : TILE_SUMS(0) INTERLEAVED_OPERANDS);
 }
 
 #endif

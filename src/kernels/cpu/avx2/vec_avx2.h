@@ -95,35 +95,38 @@ static inline vec vec_exp2(vec x)
     return vec_exp2_whole(x, vec_set(0.0f));
 }
 
-/* Transposes a square of 8 x 8 numbers: first within halves of 128 bits, then between the halves. */
-static inline void vec_transpose(vec x[LANES])
-{
-    vec y[LANES];
-    for (int i = 0; i < 8; i += 4) {
-        vec a = _mm256_unpacklo_ps(x[i], x[i + 1]), b = _mm256_unpackhi_ps(x[i], x[i + 1]);
-        vec c = _mm256_unpacklo_ps(x[i + 2], x[i + 3]), d = _mm256_unpackhi_ps(x[i + 2], x[i + 3]);
-        y[i] = _mm256_shuffle_ps(a, c, 0x44);
-        y[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
-        y[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
-        y[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        x[i] = _mm256_permute2f128_ps(y[i], y[i + 4], 0x20);
-        x[i + 4] = _mm256_permute2f128_ps(y[i], y[i + 4], 0x31);
-    }
-}
-
-/* Interleaves four vectors: x[0][0] x[1][0] x[2][0] x[3][0] x[0][1] ..., in place. */
-static inline void vec_interleave(vec x[4])
+/* Transposes two squares of 4 x 4 numbers, each in one half of the vectors. */
+static inline void vec_transpose_halves(vec x[4])
 {
     vec a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpackhi_ps(x[0], x[1]);
     vec c = _mm256_unpacklo_ps(x[2], x[3]), d = _mm256_unpackhi_ps(x[2], x[3]);
-    vec steps_0_4 = _mm256_shuffle_ps(a, c, 0x44), steps_1_5 = _mm256_shuffle_ps(a, c, 0xee);
-    vec steps_2_6 = _mm256_shuffle_ps(b, d, 0x44), steps_3_7 = _mm256_shuffle_ps(b, d, 0xee);
-    x[0] = _mm256_permute2f128_ps(steps_0_4, steps_1_5, 0x20);
-    x[1] = _mm256_permute2f128_ps(steps_2_6, steps_3_7, 0x20);
-    x[2] = _mm256_permute2f128_ps(steps_0_4, steps_1_5, 0x31);
-    x[3] = _mm256_permute2f128_ps(steps_2_6, steps_3_7, 0x31);
+    x[0] = _mm256_shuffle_ps(a, c, 0x44);
+    x[1] = _mm256_shuffle_ps(a, c, 0xee);
+    x[2] = _mm256_shuffle_ps(b, d, 0x44);
+    x[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
+
+/* Transposes a square of 8 x 8 numbers: first within halves of 128 bits, then between the halves. */
+static inline void vec_transpose(vec x[LANES])
+{
+    vec_transpose_halves(x);
+    vec_transpose_halves(x + 4);
+    for (int i = 0; i < 4; i++) {
+        vec low = x[i], high = x[i + 4];
+        x[i] = _mm256_permute2f128_ps(low, high, 0x20);
+        x[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+
+/* Interleaves four vectors, in place: x[0][0] x[1][0] x[2][0] x[3][0] x[0][1] ... */
+static inline void vec_interleave(vec x[4])
+{
+    vec_transpose_halves(x);
+    vec a = x[0], b = x[1], c = x[2], d = x[3];
+    x[0] = _mm256_permute2f128_ps(a, b, 0x20);
+    x[1] = _mm256_permute2f128_ps(c, d, 0x20);
+    x[2] = _mm256_permute2f128_ps(a, b, 0x31);
+    x[3] = _mm256_permute2f128_ps(c, d, 0x31);
 }
 
 /* Writes the first four numbers of a vector to `low`, after the last four to `high`. */
