@@ -215,10 +215,13 @@ typedef struct ith_simulation {
     /* other work of a rank before each execution, such as the linear layers of a transformer: jitter and a slow rank
      * stretch it too, and the execution begins when the last rank has done it */
     double work_seconds;
+    /* Called about 20 times a second by the thread that called. NULL: not called. */
+    bool (*should_stop)(void *user);
+    void *user;
 } ith_simulation;
 #define ITH_SIMULATION_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(ith_simulation), 0, 0, -1, 1, 0, 0                                                                      \
+        sizeof(ith_simulation), 0, 0, -1, 1, 0, 0, NULL, NULL                                                          \
     }
 
 /* Simulates executions of the plan of ith_plan_cost on all ranks, by discrete events with the prices of the cost model.
@@ -227,8 +230,8 @@ typedef struct ith_simulation {
  *
  * *cost is the mean over the executions, of the rank that works longest; its seconds include the other work. If the
  * context records a trace, the work, waits and exchanges of all ranks are added to it, with simulated times from the
- * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, and ITH_ERR_ARGUMENT for
- * a simulation that makes no sense. */
+ * beginning of the trace on. info and cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for
+ * a simulation that makes no sense, and ITH_ERR_INTERRUPTED after should_stop returned true. */
 ITH_API ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *problem,
                                      const ith_attn_options *options, const ith_machine *machine, int ranks,
                                      const ith_simulation *simulation, ith_plan_info *info, ith_cost *cost);

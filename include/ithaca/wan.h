@@ -118,9 +118,10 @@ typedef struct ith_lora_file {
 /* The files of a model. Members that are NULL are not given. `folder`, or dit, or dit_high and dit_low are needed.
  * Weight files are safetensors or GGUF, with the names of the original code, of Comfy, of llama.cpp or of diffusers;
  * they are recognised by their tensors. A member that names a file may also name its folder, if the folder holds no
- * other weights; of shards it names any one, or their index. The sizes of a model follow from its tensors. A
- * config.json beside the weights gives them instead; it is needed where the head size is not 128. The caller keeps all
- * strings and arrays; they may be freed after the call. */
+ * other weights, or a checkpoint in the diffusers layout, whose file of this component is taken; of shards it names any
+ * one, or their index. The sizes of a model follow from its tensors. A config.json beside the weights gives them
+ * instead; it is needed where the head size is not 128. The caller keeps all strings and arrays; they may be freed
+ * after the call. */
 typedef struct ith_model_files {
     size_t struct_size;
     /* A folder: a checkpoint in the diffusers layout, whose files the members below replace; or any folder whose weight
@@ -129,7 +130,8 @@ typedef struct ith_model_files {
     const char *dit;                /* the transformer of a model that has one, or an all-in-one file */
     const char *dit_high, *dit_low; /* the transformers for high and for low noise of a model that has two */
     const char *vae, *text_encoder; /* NULL: in `folder`, or in the file of `dit` */
-    /* spiece.model or tokenizer.json, or their folder; NULL: in `folder`, in the text encoder's file or beside it */
+    /* spiece.model or tokenizer.json, or their folder, or the model's; NULL: in `folder`, in the text encoder's file or
+     * beside it */
     const char *tokenizer;
     /* Weights of a checkpoint in the diffusers layout that are named NAME.VARIANT.safetensors ("fp16") are taken, in
      * the components that have them. */
@@ -196,8 +198,9 @@ ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *tex
 
 /* A tokenizer without a model. */
 typedef struct ith_tokenizer ith_tokenizer;
-/* Reads a tokenizer from spiece.model, tokenizer.json, their folder, or the GGUF file of a text encoder. ITH_ERR_IO if
- * a file cannot be read, ITH_ERR_FORMAT or ITH_ERR_UNSUPPORTED for other contents. The caller closes *out. */
+/* Reads a tokenizer from spiece.model, tokenizer.json, their folder, the folder of a model, or the GGUF file of a text
+ * encoder. ITH_ERR_IO if a file cannot be read, ITH_ERR_FORMAT or ITH_ERR_UNSUPPORTED for other contents. The caller
+ * closes *out. */
 ITH_API ith_status ith_tokenizer_open(ith_context *context, const char *path, ith_tokenizer **out);
 /* As ith_pipeline_tokenize. */
 ITH_API ith_status ith_tokenizer_ids(const ith_tokenizer *tokenizer, const char *text, int32_t *ids, int64_t *count);

@@ -28,6 +28,17 @@ dry 1 "no component of .* has files of the variant 'nope', such as transformer/d
 expect 1 "variant is 'fp16': it chooses among the files of a folder" "$ithaca" generate --dit "$model/transformer" --variant fp16 \
     --prompt x --dry-run --output clip.mp4
 
+# A run whose weights are refused measures nothing before.
+cp -r "$model" "$work/wide"
+jq 'del(.base_dim)' "$model/vae/config.json" >"$work/wide/vae/config.json"
+refused="has the shape .*; the configuration asks for"
+expect 1 "$refused" "$ithaca" generate --model wide --prompt x --frames 5 --steps 2 --output wide.gif
+grep -q "predicted peak memory" err || fail "the run is not announced: $(cat err)"
+grep -q "predicted time" err && fail "a run that is refused measures: $(cat err)"
+expect 1 "$refused" "$ithaca" generate --model wide --prompt x --frames 5 --steps 2 --count 2 --output wide.gif
+grep -q "predicted time" err && fail "a batch that is refused measures: $(cat err)"
+rm -r "$work/wide"
+
 # A description of this machine in the cache is used. Most runs here have one, because measuring takes time.
 know_machine
 dry 0 ""

@@ -102,10 +102,10 @@ expect 0 "" "$ithaca" "${i2v[@]}" --image "$first" --height 64 --width 96 --fit 
 
 # ---- Refusals
 
-expect 1 "an image is needed" "$ithaca" "${i2v[@]}" --output x.gif
+expect 1 "makes videos from an image, and --image is needed" "$ithaca" "${i2v[@]}" --output x.gif
 expect 1 "takes a first image and no last one" "$ithaca" "${ti2v[@]}" --last-image "$first" --output x.gif
 expect 1 "takes a first image and no last one" "$ithaca" "${clip[@]}" --model "$golden/i2v21" --output x.gif
-expect 1 "the last image is needed" "$ithaca" generate --model "$golden/flf2v21" --prompt a --image "$first" --output x.gif
+expect 1 "and --last-image is needed" "$ithaca" generate --model "$golden/flf2v21" --prompt a --image "$first" --output x.gif
 expect 1 "the model has no image encoder" "$ithaca" "${i2v[@]}" --image "$first" --image-encoder "$golden/i2v21/image_encoder" --output x.gif
 expect 1 "takes no image" "$ithaca" generate --model "$model" --prompt a --image "$first" --output x.gif
 expect 1 "no PNG, JPEG or WebP" "$ithaca" "${i2v[@]}" --image "$golden/prompts.json" --output x.gif

@@ -57,10 +57,14 @@ expect 1 "run.safetensors is a run that was saved at step [0-9]+ of 3000: its la
 
 # ---- Weights that make no picture
 
-tensor=decoder.conv_out.bias
+# find_tensor FILE TENSOR: prints the position of a tensor's first number in a .safetensors file.
+find_tensor() {
+    local header
+    header=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    echo $((8 + header + $(tail -c +9 "$1" | head -c "$header" | jq ".[\"$2\"].data_offsets[0]")))
+}
 file=$(ls model/vae/*.safetensors)
-header=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
-at=$((8 + header + $(tail -c +9 "$file" | head -c "$header" | jq ".[\"$tensor\"].data_offsets[0]")))
+at=$(find_tensor "$file" decoder.conv_out.bias)
 printf '\0\0\300\177\0\0\300\177' >nan
 printf '\0\0\200\377\0\0\200\377' >infinity # -inf in f32
 for case in "1 nan" "2 nan" "1 infinity"; do
@@ -71,4 +75,24 @@ for case in "1 nan" "2 nan" "1 infinity"; do
     [ -e black.gif.latents.safetensors ] || fail "the latents were not kept"
     rm black.gif.latents.safetensors
 done
+
+# ---- Weights with which denoising goes wrong
+
+# A run that goes on would go wrong again, so no command is offered. A saved run without a step is removed.
+damage() {
+    local file
+    file=$(grep -l proj_out.bias model/$1/*.safetensors)
+    dd if=nan of="$file" bs=1 seek="$(find_tensor "$file" proj_out.bias)" conv=notrunc status=none
+}
+wrong=("${run[@]}" --steps 4 --boundary 0.8 --output wrong.gif)
+damage transformer_2
+expect 1 "latents are not finite after step [2-4] of 4" "${wrong[@]}" --checkpoint wrong.st
+grep -q "^'wrong.st' holds step [1-3] of 4. A run that goes on from there would go wrong again: remove the file" err || fail "no advice: $(cat err)"
+grep -q "ithaca generate" err && fail "a run that goes wrong again is offered: $(cat err)"
+[ -e wrong.st ] || fail "the saved run was removed"
+expect 1 "latents are not finite" "$ithaca" generate --model model --resume wrong.st --quiet --output wrong.gif
+grep -q "^'wrong.st' holds step [1-3] of 4." err && [ -e wrong.st ] || fail "a run that went on: $(cat err)"
+damage transformer
+expect 1 "latents are not finite after step 1 of 4" "${wrong[@]}" --checkpoint first.st
+[ "$(wc -l <err)" = 1 ] && [ ! -e first.st ] || fail "a run without a step is kept: $(cat err)"
 finish

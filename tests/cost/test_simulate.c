@@ -440,6 +440,40 @@ static void test_many_short_executions_stop(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* A should_stop that answers with yes at its last call. */
+static bool stops_at_last(void *user)
+{
+    int *calls_left = user;
+    return --*calls_left <= 0;
+}
+
+/* A million executions take minutes. should_stop ends them, and is not called again. */
+static void test_should_stop(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    ith_cost before = ITH_COST_INIT;
+    before.seconds = 7;
+    for (int calls = 1; calls <= 3; calls++) {
+        int calls_left = calls;
+        s.simulation.executions = 1000000;
+        s.simulation.should_stop = stops_at_last, s.simulation.user = &calls_left;
+        assert_int_equal(ith_plan_simulate(s.context, &s.problem, NULL, &s.machine, 4, &s.simulation, NULL, &before),
+                         ITH_ERR_INTERRUPTED);
+        assert_int_equal(calls_left, 0);
+        assert_true(before.seconds == 7);
+    }
+    int many = INT_MAX;
+    s.simulation.executions = 20, s.simulation.user = &many;
+    const ith_cost asked = simulate(&s, 4);
+    assert_true(many < INT_MAX);
+    s.simulation.should_stop = NULL;
+    const ith_cost plain = simulate(&s, 4);
+    assert_memory_equal(&asked, &plain, sizeof plain);
+    ith_context_destroy(&s.context);
+}
+
 static ith_status simulate_without_memory(ith_context *context, void *user)
 {
     (void)user;
@@ -475,6 +509,7 @@ int main(void)
                                        cmocka_unit_test(test_trace),
                                        cmocka_unit_test(test_nonsense),
                                        cmocka_unit_test(test_many_short_executions_stop),
+                                       cmocka_unit_test(test_should_stop),
                                        cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ int main(void)
     SHOW(ith_machine, unit_hosts);
     SHOW(ith_cost, level_seconds);
     SHOW(ith_plan_candidate, cost);
-    SHOW(ith_simulation, work_seconds);
+    SHOW(ith_simulation, user);
     SHOW(ith_machine_case, head_dim);
     SHOW(ith_measure_options, user);
     SHOW_FIXED(ith_tile_choice, gflops);

@@ -199,9 +199,9 @@ static void images_that_make_no_sense_are_refused(void **state)
     options.prompt = "a", options.frames = 5, options.height = 64, options.width = 96;
     check(context, ith_pipeline_open(context, PLAIN, &plain));
     check(context, ith_pipeline_open(context, I2V, &pipeline));
-    expect_refusal(pipeline, &options, "an image is needed");
+    expect_refusal(pipeline, &options, "and image is needed");
     options.last_image = &image;
-    expect_refusal(pipeline, &options, "an image is needed");
+    expect_refusal(pipeline, &options, "and image is needed");
     options.image = &image;
     check(context, ith_pipeline_resolve(pipeline, &options));
     expect_refusal(plain, &options, "takes no image");
@@ -246,11 +246,11 @@ static void models_with_an_image_encoder_take_their_number_of_images(void **stat
     assert_true(info.image_use == ITH_IMAGE_NEEDED && info.least_images == 1 && info.most_images == 1);
     check(context, ith_pipeline_info(two, &info));
     assert_true(info.image_use == ITH_IMAGE_NEEDED && info.least_images == 2 && info.most_images == 2);
-    expect_refusal(one, &options, "an image is needed");
-    expect_refusal(two, &options, "an image is needed");
+    expect_refusal(one, &options, "and image is needed");
+    expect_refusal(two, &options, "and image is needed");
     options.image = &image;
     check(context, ith_pipeline_resolve(one, &options));
-    expect_refusal(two, &options, "the last image is needed");
+    expect_refusal(two, &options, "and last_image is needed");
     options.last_image = &image;
     expect_refusal(one, &options, "FLF2V models take both");
     check(context, ith_pipeline_resolve(two, &options));

@@ -469,6 +469,19 @@ static const lie lies[] = {
     {ITH_OK, "", {PAIR}, "{\"init_lora_weights\": \"gaussian\"}"},
     {ITH_ERR_UNSUPPORTED, "\"pissa_niter_4\"", {PAIR}, "{\"transformer.init_lora_weights\": \"pissa_niter_4\"}"},
     {ITH_ERR_UNSUPPORTED, "init_lora_weights is \"olora\"", {PAIR}, "{\"init_lora_weights\": \"olora\"}"},
+    {ITH_OK, "", {PAIR}, "{\"init_lora_weights\": \"mica\"}"},
+    {ITH_ERR_UNSUPPORTED, "use_qalora is true; only plain LoRA", {PAIR}, "{\"use_qalora\": true}"},
+    {ITH_ERR_UNSUPPORTED, "use_bdlora is {\"nblocks\":2}", {PAIR}, "{\"transformer.use_bdlora\": {\"nblocks\": 2}}"},
+    {ITH_ERR_UNSUPPORTED, "layer_replication is [[0,1],[0,1]]", {PAIR}, "{\"layer_replication\": [[0, 1], [0, 1]]}"},
+    {ITH_ERR_UNSUPPORTED, "alora_invocation_tokens is [3]", {PAIR}, "{\"transformer.alora_invocation_tokens\": [3]}"},
+    {ITH_ERR_UNSUPPORTED, "arrow_config is {\"top_k\":3}", {PAIR}, "{\"arrow_config\": {\"top_k\": 3}}"},
+    {ITH_ERR_UNSUPPORTED, "peft_type is \"LOHA\"; only plain LoRA", {PAIR}, "{\"transformer.peft_type\": \"LOHA\"}"},
+    {ITH_OK, "", {PAIR}, "{\"transformer.peft_type\": \"LORA\", \"transformer.use_bdlora\": null}"},
+    {ITH_OK,
+     "",
+     {PAIR},
+     "{\"peft_type\": \"LORA\", \"use_qalora\": false, \"qalora_group_size\": 16, \"layer_replication\": [], "
+     "\"use_bdlora\": null, \"arrow_config\": null, \"alora_invocation_tokens\": null, \"peft_version\": \"0.21.2\"}"},
     {ITH_ERR_FORMAT, "lora_alpha", {PAIR}, "{\"transformer.lora_alpha\": \"8\"}"},
     {ITH_ERR_FORMAT, "not finite", {PAIR}, "{\"transformer.lora_alpha\": 1e308}"},
     {ITH_ERR_FORMAT, "alpha_pattern", {PAIR}, "{\"transformer.alpha_pattern\": [1]}"},
@@ -594,7 +607,8 @@ static void long_rows_are_merged(void **state)
 
 static const ith_lora_target to_q = {"blocks.0.attn1.to_q", 0, WIDTH, WIDTH};
 
-/* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha. */
+/* alpha / rank, or with use_rslora alpha / sqrt(rank). An alpha of alpha_pattern counts before lora_alpha, also
+ * with the older names of diffusers. */
 static void settings_of_peft_set_the_factor(void **state)
 {
     (void)state;
@@ -608,12 +622,20 @@ static void settings_of_peft_set_the_factor(void **state)
         {"{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"to_q\": 6}}", 6 / 2.0},
         {"{\"transformer.alpha_pattern\": {\"attn1.to_q\": 10, \"to_q\": 6}}", 10 / 2.0},
         {"{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"to_k\": 6}}", 8 / 2.0},
+        {"{\"transformer.alpha_pattern\": {\"self_attn.q\": 6}}", 6 / 2.0}, /* the file's own name */
         {"{\"transformer.alpha_pattern\": {\"to_q\": 6}, \"transformer.use_rslora\": true}", 6 / 1.4142135623730951},
     };
+    static const lie pairs[] = {
+        {ITH_OK, "", {PAIR}, NULL},
+        {ITH_OK,
+         "",
+         {{Q "lora.down.weight", ITH_F32, {2, WIDTH}, 0}, {Q "lora.up.weight", ITH_F32, {WIDTH, 2}, 0}},
+         NULL}};
     char *folder = temporary_folder();
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         const char *path = temporary_path(folder, "settings.safetensors");
-        const lie file = {ITH_OK, "", {PAIR}, rows[i].settings};
+        lie file = pairs[i % 2];
+        file.settings = rows[i / 2].settings;
         const ith_lora_source source = {.path = path, .strength = 0.5};
         ith_lora *lora = NULL;
         ith_linear_addition found[1];
@@ -622,7 +644,7 @@ static void settings_of_peft_set_the_factor(void **state)
         check(context, ith_lora_open(context, &source, 1, &lora));
         check(context, ith_lora_matrix(context, lora, &to_q, false, found, &count));
         assert_int_equal(count, 1);
-        assert_true(fabs((double)found[0].factor - 0.5 * rows[i].factor) < 1e-6);
+        assert_true(fabs((double)found[0].factor - 0.5 * rows[i / 2].factor) < 1e-6);
         ith_lora_close(&lora);
     }
     temporary_remove(folder);

@@ -92,6 +92,42 @@ static void files_replace_those_of_a_checkpoint(void **state)
     }
 }
 
+/* For a component, the folder of a model in the layout of diffusers means the component's folder in it. */
+static void the_folder_of_a_model_may_be_named_for_its_components(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    files.dit_high = files.dit_low = files.vae = files.text_encoder = files.tokenizer = MODEL;
+    const frame got = video_of(&files);
+    assert_same(&got, &wanted);
+    static uint8_t pixels[SIDE * SIDE * 3];
+    const ith_image image = {sizeof image, pixels, SIDE, SIDE};
+    ith_model_files whole = ITH_MODEL_FILES_INIT, parts = ITH_MODEL_FILES_INIT;
+    whole.folder = parts.dit = parts.vae = parts.text_encoder = parts.tokenizer = parts.image_encoder = CLIP;
+    const frame a = video_with(&whole, 0, &image), b = video_with(&parts, 0, &image);
+    assert_same(&a, &b);
+    parts.dit = MODEL;
+    assert_files_refused(parts, ITH_ERR_ARGUMENT, MODEL " has two experts: name both, with dit_high and dit_low");
+    parts.dit = CLIP, parts.image_encoder = MODEL;
+    assert_files_refused(parts, ITH_ERR_IO, MODEL " holds no weight files");
+}
+
+/* The tokenizer of a repository of original weights. */
+static void a_tokenizer_is_found_in_the_folder_that_is_named(void **state)
+{
+    (void)state;
+    const frame wanted = video_of_folder(MODEL);
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    make_folder("google"), make_folder("google/umt5-xxl");
+    copy_file(MODEL "/tokenizer/spiece.model", "google/umt5-xxl/spiece.model");
+    files.folder = MODEL, files.tokenizer = folder;
+    const frame got = video_of(&files);
+    assert_same(&got, &wanted);
+    temporary_write(in_folder("tokenizer.json"), "x", 1); /* the folder's own file comes first */
+    assert_files_refused(files, ITH_ERR_FORMAT, "tokenizer.json");
+}
+
 /* 16-bit numbers under the names of diffusers and under original names. */
 static void half_precision_gives_the_same_bits(void **state)
 {
@@ -263,6 +299,8 @@ int main(void)
         test(named_files_give_the_same_bits),
         test(shards_give_the_same_bits),
         test(files_replace_those_of_a_checkpoint),
+        test(the_folder_of_a_model_may_be_named_for_its_components),
+        test(a_tokenizer_is_found_in_the_folder_that_is_named),
         test(half_precision_gives_the_same_bits),
         test(an_all_in_one_file_gives_the_same_bits),
         test(a_variant_is_taken),

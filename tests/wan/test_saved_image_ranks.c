@@ -64,6 +64,32 @@ static void after_any_step(void **state)
     }
 }
 
+/* A run with all steps done needs only the decoder. With TI2V the image is encoded: its latents are part of the
+ * result. */
+static void after_all_steps(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SCENES; i++) {
+        stopped_run r;
+        int64_t count = 0;
+        ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+        ith_generate_options options = options_of(&scenes[i], &r), again = resumed(&r, &scenes[i]);
+        options.checkpoint_file = r.saved;
+        float *whole = stopped_run_whole(&r, 1, &options, &count);
+        again.resume_file = r.saved;
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            float *pieces = stopped_run_resume(&r, ranks, &again, STEPS);
+            assert_memory_equal(pieces, whole, (size_t)count * sizeof *whole);
+            free(pieces);
+            check(context, engine_generate(context, r.pipeline, ranks, &again, &report));
+            assert_int_equal(report.steps_resumed, STEPS);
+            assert_int_equal(report.image_seconds > 0, scenes[i].kind == TINY_TEXT_IMAGE);
+        }
+        free(whole);
+        ith_pipeline_close(&r.pipeline);
+    }
+}
+
 static void on_another_number_of_ranks(void **state)
 {
     (void)state;
@@ -129,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_any_step),
+        cmocka_unit_test(after_all_steps),
         cmocka_unit_test(on_another_number_of_ranks),
         cmocka_unit_test(other_images_are_refused),
     };

@@ -78,14 +78,14 @@ static void a_tokenizer_alone_holds_its_context(void **state)
 {
     (void)state;
     static const char text[] = "a red circle, caf\u00e9";
-    static const char *const paths[] = {MODEL, MODEL "/spiece.model"};
+    static const char *const paths[] = {MODEL, MODEL "/spiece.model", MODEL "/.."}; /* the last one: of the model */
     int32_t ids[ITH_TEXT_LEN], wanted[ITH_TEXT_LEN];
     int64_t count, wanted_count;
     ith_tokenizer *tokenizer = NULL;
     check(context, ith_tokenizer_load(context, MODEL, &tokenizer));
     check(context, ith_tokenizer_encode(context, tokenizer, text, wanted, &wanted_count));
     ith_tokenizer_free(context, &tokenizer);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         ith_context *own;
         check(context, ith_context_clone(context, &own));
         check(own, ith_tokenizer_open(own, paths[i], &tokenizer));

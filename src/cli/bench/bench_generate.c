@@ -97,7 +97,7 @@ static int prepare(void *user)
         ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model))
         return ith_cli_error("%s", ith_context_error(g->context));
-    if (g->launch.leads)
+    if (g->launch.leads && !ith_pipeline_check(g->pipeline)) /* the run itself will say why */
         code = predict(g);
     if (code)
         return code;

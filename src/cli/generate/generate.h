@@ -97,6 +97,7 @@ typedef struct ith_generation {
     ith_video_writer *writer; /* NULL until the first frame has come */
     bool preview_failed;      /* a preview could not be written, which was said */
     bool complete;            /* the video is written and has its name */
+    bool gone_wrong;          /* the latents were not finite */
     bool media_failed;        /* the video could not be written; media_context has the reason */
     int64_t height, width;    /* size of the written frames */
     double fps;
@@ -171,7 +172,7 @@ int ith_generate_check_saved(ith_generation *g);
 /* For a run that is resumed: checks that the seed is the one of the saved run (g->options is resolved). The other
  * options are checked by the library. */
 int ith_generate_check_seed(const ith_generation *g);
-/* Removes the file of --checkpoint if this run has written it: the video is complete. */
+/* Removes the file of --checkpoint if this run has written it: nobody needs it any more. */
 void ith_generate_forget_saved(const ith_generation *g);
 /* Sets the options of the engine for --preview. */
 void ith_generate_set_preview(ith_generation *g);

@@ -210,6 +210,10 @@ void ith_generate_predict_next(ith_generation *g, ith_generate_rates *r)
         fail(g, "descriptions of machines are about processors, and the transformer computes on a device");
         return;
     }
+    if (!g->settings.dry_run && !g->settings.from_latents && ith_pipeline_check(g->pipeline)) {
+        fail(g, ""); /* the run itself will say why */
+        return;
+    }
     fail(g, "the links between these processes are not known; --dry-run of one video measures them");
     ith_interrupt_target(ith_generate_cancel, g->pipeline); /* the measurements belong to its context */
     if (ith_video_problem_read(g->pipeline, &g->options, &problem))

@@ -19,8 +19,9 @@ typedef struct ith_generate_rates {
 
 /* Predicts the time of the run with rates of this machine: the rates that `ithaca tune` keeps if they have the sizes of
  * the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a fiftieth
- * of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. A run over
- * several processes is predicted if the kept description has the links between them. */
+ * of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on, and so does one
+ * whose weight files will be refused: for it nothing is measured. A run over several processes is predicted if the kept
+ * description has the links between them. */
 void ith_generate_predict(ith_generation *generation);
 /* The same for one of several runs with one model, machine and command line. rates: from an earlier run, and used if
  * its video has the same size; otherwise they are replaced. */

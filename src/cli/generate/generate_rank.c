@@ -93,6 +93,7 @@ static ith_status lead(ith_generation *g, ith_comm *comm, const ith_generate_opt
     ith_interrupt_target(ith_generate_cancel, g->pipeline);
     ith_status status = ith_pipeline_generate(g->pipeline, comm, options, speaks ? &g->report : NULL);
     ith_interrupt_target(NULL, NULL);
+    g->gone_wrong = status == ITH_ERR_NUMERIC;
     if (speaks)
         ith_progress_end(&g->progress);
     return status;

@@ -193,7 +193,13 @@ static void print_place(const ith_generation *g)
  * otherwise that nothing was written. A batch names the videos that were not made. */
 static void print_remains(const ith_generation *g)
 {
-    if (g->report.saved_step >= 0) {
+    if (g->report.saved_step >= 0 && g->gone_wrong) {
+        fprintf(
+            stderr,
+            "'%s' holds step %lld of %lld. A run that goes on from there would go wrong again: remove the file, and "
+            "begin with other options or another model.\n",
+            g->options.checkpoint_file, (long long)g->report.saved_step, (long long)g->options.steps);
+    } else if (g->report.saved_step >= 0) {
         fprintf(stderr, "Step %lld of %lld is saved; to go on from there:\n  ithaca generate",
                 (long long)g->report.saved_step, (long long)g->options.steps);
         ith_model_print_options(&g->settings.files, stderr);
@@ -256,6 +262,10 @@ void ith_generate_discard(ith_generation *g)
     if (g->report.latents_saved && g->report.saved_step == g->options.steps && !g->settings.keep_latents)
         unlink(g->latents_path);
     ith_name_lock_release(&g->latents_lock);
+    if (g->gone_wrong && g->report.saved_step == 0 && !g->settings.resume) {
+        ith_generate_forget_saved(g);
+        g->report.saved_step = -1; /* the file had no step, and would go wrong again */
+    }
     print_remains(g);
 }
 

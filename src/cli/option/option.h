@@ -132,8 +132,9 @@ void ith_options_print(const ith_options *options, FILE *stream);
  * there is none. */
 void ith_options_origins(const ith_options *options, const char *sentence, char *text, size_t bytes);
 /* Writes to text: a sentence of the library with options named as on the command line: "dit_low is missing" becomes
- * "--dit-low is missing", and "would do with keep_packed off, frames 21" becomes "would do with no --keep-packed,
- * --frames 21". Keys of files stay: a word before a colon, and the first one behind "line 4: ". */
+ * "--dit-low is missing", "image is needed" becomes "--image is needed", and "would do with keep_packed off, frames 21"
+ * becomes "would do with no --keep-packed, --frames 21". Keys of files stay: a word before a colon, and the first one
+ * behind "line 4: ". */
 void ith_options_spell(const ith_options *options, const char *sentence, char *text, size_t bytes);
 
 #endif

@@ -43,6 +43,15 @@ static bool is_name(const char *word, size_t bytes)
     return memchr(word, '_', bytes) || (bytes == 3 && (!strncmp(word, "dit", 3) || !strncmp(word, "vae", 3)));
 }
 
+/* Whether a word is the subject of "NAME is needed", at the beginning of a sentence or of its second half. */
+static bool is_needed(const char *sentence, const char *at, size_t bytes)
+{
+    static const char half[] = ", and ";
+    const size_t before = (size_t)(at - sentence), length = strlen(half);
+    return !strncmp(at + bytes, " is needed", strlen(" is needed")) &&
+           (!before || (before > length && !strncmp(at - length, half, length)));
+}
+
 /* Whether a text ends with one of the beginnings of an advice, such as "3.1 GB would do with ". */
 static bool begins_advice(const char *text, size_t length)
 {
@@ -70,7 +79,8 @@ void ith_options_spell(const ith_options *options, const char *sentence, char *t
         const size_t word = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
         const bool alone = word && (at == sentence || strchr(" (", at[-1])) && (!at[word] || strchr(" ,;.)", at[word]));
         const bool names =
-            alone && !is_key(sentence, at) && (is_name(at, word) || (advises && begins_advice(text, length)));
+            alone && !is_key(sentence, at) &&
+            (is_name(at, word) || is_needed(sentence, at, word) || (advises && begins_advice(text, length)));
         const ith_option *option = names ? option_of(options, at, word) : NULL;
         if (!option) {
             const size_t copied = word ? word : 1;

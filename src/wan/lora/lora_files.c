@@ -16,9 +16,10 @@
 #define PEFT_FILE "adapter_model.safetensors"
 #define PEFT_SETTINGS "adapter_config.json"
 
-static const ith_lora_setting_names prefixed = {"transformer.lora_alpha", "transformer.alpha_pattern",
-                                                "transformer.use_rslora", "transformer.use_dora",
-                                                "transformer.init_lora_weights"};
+#define PREFIX "transformer."
+
+static const ith_lora_setting_names prefixed = {PREFIX "lora_alpha", PREFIX "alpha_pattern", PREFIX "use_rslora",
+                                                PREFIX "use_dora", PREFIX "init_lora_weights"};
 static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_rslora", "use_dora",
                                             "init_lora_weights"};
 
@@ -91,8 +92,8 @@ static ith_status read_beside(ith_lora *lora, ith_lora_opened *file)
  * this part from the weights. */
 static ith_status check_start(const ith_lora *lora, const ith_lora_opened *file)
 {
-    static const char *const starts[] = {"absent",       "null",    "true",          "false",
-                                         "\"gaussian\"", "\"eva\"", "\"orthogonal\""};
+    static const char *const starts[] = {"absent",       "null",    "true",           "false",
+                                         "\"gaussian\"", "\"eva\"", "\"orthogonal\"", "\"mica\""};
     const ith_json_text start = ith_json_print(file->settings, file->names->start);
     for (int i = 0; i < ITH_COUNT(starts); i++)
         if (!strcmp(start.text, starts[i]))
@@ -100,6 +101,31 @@ static ith_status check_start(const ith_lora *lora, const ith_lora_opened *file)
     return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
                     "%s: %s is %s, which also changes the weights of the model; only LoRA is supported", file->path,
                     file->names->start, ith_quote(start.text).text);
+}
+
+/* Refuses the forms of PEFT that compute another product than a LoRA, or with other layers. */
+static ith_status check_form(const ith_lora *lora, const ith_lora_opened *file)
+{
+    static const struct {
+        const char *setting, *usual; /* the name of a setting, and its value in a LoRA besides null, false and [] */
+    } forms[] = {{PREFIX "peft_type", "\"LORA\""},
+                 {PREFIX "use_qalora", ""},
+                 {PREFIX "use_bdlora", ""},
+                 {PREFIX "layer_replication", ""},
+                 {PREFIX "alora_invocation_tokens", ""},
+                 {PREFIX "arrow_config", ""}};
+    for (int i = 0; i < ITH_COUNT(forms); i++) {
+        const char *name = forms[i].setting + (file->names == &bare ? strlen(PREFIX) : 0);
+        const ith_json_text value = ith_json_print(file->settings, name);
+        const char *const usual[] = {"absent", "null", "false", "[]", forms[i].usual};
+        bool is_usual = false;
+        for (int j = 0; j < ITH_COUNT(usual); j++)
+            is_usual |= !strcmp(value.text, usual[j]);
+        if (!is_usual)
+            return ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: %s is %s; only plain LoRA is supported",
+                            file->path, name, ith_quote(value.text).text);
+    }
+    return ITH_OK;
 }
 
 /* Reads the settings of PEFT, which diffusers writes into the metadata of a file, and PEFT beside it. */
@@ -119,11 +145,13 @@ static ith_status read_settings(ith_lora *lora, ith_lora_opened *file)
     bool dora = false;
     file->names = &bare;
     for (const char *key = NULL; (key = ith_json_next_key(file->settings, key));)
-        if (ith_name_after(key, "transformer."))
+        if (ith_name_after(key, PREFIX))
             file->names = &prefixed;
     status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
     if (!status && dora)
         status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is supported", file->path);
+    if (!status)
+        status = check_form(lora, file);
     return status ? status : check_start(lora, file);
 }
 

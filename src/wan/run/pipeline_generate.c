@@ -107,10 +107,12 @@ static ith_status create_dump(ith_rank *rank, void *user)
     return ith_dump_create(rank->context, &rank->size, o->steps, o->frames, o->height, o->width, &rank->dump);
 }
 
-/* Encodes the images for the condition and, if the model has an image encoder and a step is left, for
- * cross-attention. */
+/* Encodes the images for the condition and, if the model has an image encoder, for cross-attention. If no step is
+ * left, only latents of an image that are a part of the result are made. */
 static ith_status encode_images(ith_rank *rank, bool denoises)
 {
+    if (!denoises && !ith_condition_known(rank->pipeline->model, &rank->options, &rank->size))
+        return ITH_OK;
     const bool has_rows = denoises && ith_condition_image_rows(rank->pipeline->model, &rank->options),
                sends = rank->team.processes > 1;
     ith_status status = ith_rank_first(rank, "encoding the image", ith_condition_make, NULL);

@@ -200,9 +200,9 @@ static ith_status check_images(ith_context *context, const ith_model *model, con
     else if (options->last_image && most == 1)
         fault = "it takes a first image and no last one; I2V-A14B and FLF2V models take both";
     else if (least && !options->image)
-        fault = "it makes videos from an image, and an image is needed";
+        fault = "it makes videos from an image, and image is needed";
     else if (least == 2 && !options->last_image)
-        fault = "it makes videos between a first and a last image, and the last image is needed";
+        fault = "it makes videos between a first and a last image, and last_image is needed";
     else if (least == 2 && options->frames == 1)
         fault = "it makes videos between a first and a last image, and needs more than one frame";
     else if (options->last_image && options->frames == 1)

@@ -136,6 +136,13 @@ ith_status ith_source_open(ith_context *context, const ith_sources *sources, ith
     return ith_store_open_files(context, (const char *const *)source->paths, source->count, &names, out);
 }
 
+/* Whether a folder is a checkpoint in the layout of diffusers, perhaps a damaged one. */
+static bool is_checkpoint(ith_context *context, const char *folder)
+{
+    return ith_has_file(context, folder, "model_index.json") ||
+           ith_has_file(context, folder, "transformer/config.json");
+}
+
 /* ---- One component --------------------------------------------------------------------------------------------- */
 
 static ith_status refuse_pickle(ith_context *context, const char *path, ith_part part)
@@ -241,6 +248,21 @@ static ith_status file_of_folder(ith_context *context, const char *folder, ith_p
     return status;
 }
 
+/* Sets *out to the weight file that a path means for a component: the file itself, or the file of a folder, which may
+ * be a checkpoint in the layout of diffusers. */
+static ith_status file_of_path(ith_context *context, const char *path, ith_part part, char **out)
+{
+    if (!ith_is_folder(path))
+        return (*out = ith_strdup(context, path)) ? ITH_OK : ITH_ERR_MEMORY;
+    char *within = ith_format(context, "%s/%s", path, ith_part_name(part));
+    ith_status status = within ? ITH_OK : ITH_ERR_MEMORY;
+    if (!status)
+        status =
+            file_of_folder(context, is_checkpoint(context, path) && ith_is_folder(within) ? within : path, part, out);
+    ith_free(context, within);
+    return status;
+}
+
 /* Sets the source of a component to a file or a folder that the caller has named. path NULL: leaves the source
  * unchanged. */
 static ith_status take_named(ith_context *context, const char *path, ith_part part, ith_sources *out)
@@ -251,11 +273,7 @@ static ith_status take_named(ith_context *context, const char *path, ith_part pa
         return ITH_OK;
     if (ith_is_pickle(path))
         return refuse_pickle(context, path, part);
-    ith_status status = ITH_OK;
-    if (ith_is_folder(path))
-        status = file_of_folder(context, path, part, &file);
-    else if (!(file = ith_strdup(context, path)))
-        status = ITH_ERR_MEMORY;
+    ith_status status = file_of_path(context, path, part, &file);
     if (!status)
         status = look_into(context, file, &contents);
     if (!status)
@@ -306,9 +324,11 @@ static ith_status take_found(ith_context *context, const char *folder, const can
                     parts[part].noun, parts[part].member, parts[part].published);
 }
 
-/* Checks that the name of the only transformer does not say that it is one of two. */
+/* Checks that the only transformer is not one of two by its name, or by the checkpoint that `path` may be. */
 static ith_status check_only(ith_context *context, const char *path)
 {
+    if (is_checkpoint(context, path) && ith_has_file(context, path, ith_part_name(ITH_PART_DIT_2)))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s has two experts: name both, with dit_high and dit_low", path);
     if (!ith_is_expert_by_name(path))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT,
@@ -441,13 +461,6 @@ static ith_status check_named(ith_context *context, const ith_model_files *files
     return ith_fail(context, ITH_ERR_ARGUMENT, "no model is named: folder, dit, or dit_high and dit_low are needed");
 }
 
-/* Whether a folder is a checkpoint in the layout of diffusers, perhaps a damaged one. */
-static bool is_checkpoint(ith_context *context, const char *folder)
-{
-    return ith_has_file(context, folder, "model_index.json") ||
-           ith_has_file(context, folder, "transformer/config.json");
-}
-
 /* Whether a path has the form of a repository's name on Hugging Face, OWNER/NAME, and OWNER is no folder. */
 static bool is_repository(const char *path)
 {
@@ -533,11 +546,6 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
     return status;
 }
 
-static bool has_tokenizer(ith_context *context, const char *path)
-{
-    return ith_has_file(context, path, ITH_TOKENIZER_MODEL) || ith_has_file(context, path, ITH_TOKENIZER_JSON);
-}
-
 /* Finds the tokenizer: where the caller says, in the model's folder, or beside the text encoder. NULL if only the
  * text encoder's own files can hold it. */
 static ith_status find_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
@@ -545,7 +553,7 @@ static ith_status find_tokenizer(ith_context *context, const ith_model_files *fi
     const char *const folders[] = {files->folder, out->parts[ITH_PART_TEXT].config};
     static const char *const places[] = {"tokenizer", "google/umt5-xxl", ".", "../tokenizer"};
     if (files->tokenizer)
-        return (out->tokenizer = ith_strdup(context, files->tokenizer)) ? ITH_OK : ITH_ERR_MEMORY;
+        return ith_tokenizer_find(context, files->tokenizer, &out->tokenizer);
     if (out->folder)
         return (out->tokenizer = ith_format(context, "%s/tokenizer", out->folder)) ? ITH_OK : ITH_ERR_MEMORY;
     for (int place = 0; place < ITH_COUNT(places); place++)
@@ -555,7 +563,7 @@ static ith_status find_tokenizer(ith_context *context, const ith_model_files *fi
             char *path = ith_format(context, "%s/%s", folders[i], places[place]);
             if (!path)
                 return ITH_ERR_MEMORY;
-            if (has_tokenizer(context, path)) {
+            if (ith_tokenizer_is_in(context, path)) {
                 out->tokenizer = path;
                 return ITH_OK;
             }

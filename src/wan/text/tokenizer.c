@@ -2,6 +2,7 @@
 /* Turns text into ids: cleaning, SentencePiece, truncation, and </s> at the end. */
 #include "tokenizer.h"
 
+#include "../../base/count.h"
 #include "../../base/lent_files.h"
 #include "../../files/json_load.h"
 #include "../../files/mapping.h"
@@ -14,6 +15,8 @@
 #include "tokenizer_steps.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,6 +32,30 @@ struct ith_tokenizer {
 static bool exists(ith_context *context, const char *path)
 {
     return access(ith_lent_path(context, path), F_OK) == 0 || errno != ENOENT;
+}
+
+bool ith_tokenizer_is_in(ith_context *context, const char *folder)
+{
+    static const char *const names[] = {ITH_TOKENIZER_MODEL, ITH_TOKENIZER_JSON};
+    char path[PATH_MAX]; /* on the stack: a lack of memory must not look like a lack of the file */
+    for (int i = 0; i < ITH_COUNT(names); i++)
+        if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) < PATH_MAX &&
+            !access(ith_lent_path(context, path), F_OK))
+            return true;
+    return false;
+}
+
+ith_status ith_tokenizer_find(ith_context *context, const char *path, char **out)
+{
+    static const char *const places[] = {"tokenizer", "google/umt5-xxl"};
+    for (int i = 0; i < ITH_COUNT(places) && !ith_tokenizer_is_in(context, path); i++) {
+        if (!(*out = ith_format(context, "%s/%s", path, places[i])))
+            return ITH_ERR_MEMORY;
+        if (ith_tokenizer_is_in(context, *out))
+            return ITH_OK;
+        ith_free(context, *out);
+    }
+    return (*out = ith_strdup(context, path)) ? ITH_OK : ITH_ERR_MEMORY;
 }
 
 /* Makes the tokenizer from a SentencePiece model in memory. path: for messages. */
@@ -227,11 +254,15 @@ ith_status ith_tokenizer_open(ith_context *context, const char *path, ith_tokeni
 {
     if (out)
         *out = NULL;
+    char *found = NULL;
     ith_status status = ith_need_to_make(context, path, "path", out);
     if (!status && !*path)
         status = ith_fail(context, ITH_ERR_ARGUMENT, "path is an empty name");
     if (!status)
-        status = ith_tokenizer_load(context, path, out);
+        status = ith_tokenizer_find(context, path, &found);
+    if (!status)
+        status = ith_tokenizer_load(context, found, out);
+    ith_free(context, found);
     if (!status)
         (*out)->context = ith_context_hold(context);
     return status;

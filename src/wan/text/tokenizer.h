@@ -12,6 +12,12 @@
 #define ITH_TOKENIZER_MODEL "spiece.model"
 #define ITH_TOKENIZER_JSON "tokenizer.json"
 
+/* Whether a folder has one of these files. */
+bool ith_tokenizer_is_in(ith_context *context, const char *folder);
+/* Sets *out to the place of a tokenizer: to `path`, or to the tokenizer's folder in it if `path` is the folder of a
+ * model. The caller frees it. */
+ith_status ith_tokenizer_find(ith_context *context, const char *path, char **out);
+
 /* Loads a tokenizer from a file, or from a folder: spiece.model, a Unigram model, or the same model in tokenizer.json
  * or in the metadata of a GGUF file. A character that its vocabulary lacks becomes one id for each UTF-8 byte or <unk>,
  * as the model says. If the folder has a tokenizer.json, the character becomes <unk> unless model.byte_fallback is true

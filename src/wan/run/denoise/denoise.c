@@ -272,7 +272,7 @@ static void choose_expert(ith_denoiser *w)
     w->shape.batch = options->cfg == ITH_CFG_BATCH && w->guidance > 1 ? 2 : 1;
 }
 
-/* Copies the known latents and the condition of this rank's tokens. */
+/* Copies the known latents and the condition of this rank's tokens. A run without a step has no condition. */
 static void take_images(ith_denoiser *w)
 {
     const ith_shared *shared = &w->rank->pipeline->shared;
@@ -282,7 +282,7 @@ static void take_images(ith_denoiser *w)
     first.frames = 1;
     if (b->known_count)
         ith_dit_patchify(shared->condition, channels, &first, b->begin, b->known_count, b->known);
-    if (b->condition_width)
+    if (b->condition_width && shared->condition)
         ith_dit_patchify(shared->condition, b->condition_width / ITH_DIT_PATCH, &w->shape, b->begin, b->count,
                          b->condition);
 }
