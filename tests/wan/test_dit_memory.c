@@ -96,8 +96,8 @@ static void workspaces_are_as_predicted(golden_pass *c, ith_dit *outline)
         }
 }
 
-/* Makes the keys of the images anew, if there are some, and compares their memory with the prediction, also in a context
- * that holds nothing else. */
+/* Makes the keys of the images anew, if there are some, and compares their memory with the prediction; a context that
+ * holds nothing else shows the peak. */
 static void check_image_memory(golden_pass *c, const ith_dit *outline)
 {
     const ith_tensor *rows = ith_tensor_file_find(c->file, "image_embeds");
