@@ -448,7 +448,7 @@ static const int16_t wan_22_std[] = {4765, 10364, 4514, 11677, 5313, 4990,  4818
                                      7069, 5338,  4889, 4917,  4069, 4999,  6866, 4093, 5709, 6065,  6415, 4944,
                                      5726, 12042, 5458, 16887, 3971, 10600, 3943, 5537, 5444, 4089,  7468, 7744};
 
-/* The usual values of the two autoencoders that were published. A file that diffusers wrote has the values of Wan 2.1. */
+/* The usual values of the two autoencoders that were published. For Wan 2.1 a file that diffusers wrote has them. */
 static void test_published(void **state)
 {
     (void)state;
