@@ -743,6 +743,9 @@ static void hosts_are_compared(void **state)
     other.network++;
     assert_false(ith_watch_same_host(&p.all[0], &other));
     other = p.all[0];
+    other.uts++;
+    assert_false(ith_watch_same_host(&p.all[0], &other));
+    other = p.all[0];
     other.boot[0] ^= 1;
     assert_false(ith_watch_same_host(&p.all[0], &other));
     other = p.all[0];

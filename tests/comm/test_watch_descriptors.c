@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control connections (ith_watch) of processes and systems that have few descriptors, or no room for a connection. */
+/* Control connections (ith_watch) where the system has few descriptors, no room for a connection, or no IPv6, and where
+ * it has addresses that other hosts cannot use. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +10,10 @@
 #include "support/in_range.h"
 #include "support/watch_party.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,12 +115,111 @@ static void a_system_without_room_for_connections_is_named(void **state)
     }
 }
 
+/* ---- The system's addresses -------------------------------------------------------------------------------------- */
+
+static bool lacks_ipv6, lacks_ipv4;
+
+int __real_socket(int family, int type, int protocol);
+int __wrap_socket(int family, int type, int protocol);
+
+int __wrap_socket(int family, int type, int protocol)
+{
+    if (!(family == AF_INET6 ? lacks_ipv6 : lacks_ipv4))
+        return __real_socket(family, type, protocol);
+    errno = EAFNOSUPPORT;
+    return -1;
+}
+
+/* Without IPv6 the processes meet over IPv4. Without both, the reason is told. */
+static void a_system_without_ipv6_uses_ipv4(void **state)
+{
+    (void)state;
+    party p;
+    ith_watch_address mine;
+    char sentence[SENTENCE];
+    lacks_ipv6 = true;
+    party_meet(&p, 2);
+    party_part(&p);
+    lacks_ipv4 = true;
+    ith_watch *w = ith_watch_listen(&mine, sentence, sizeof sentence);
+    lacks_ipv6 = lacks_ipv4 = false;
+    assert_null(w);
+    assert_non_null(strstr(sentence, strerror(EAFNOSUPPORT)));
+}
+
+static struct ifaddrs *interfaces; /* the system's interfaces; NULL: the real ones */
+
+int __real_getifaddrs(struct ifaddrs **list);
+int __wrap_getifaddrs(struct ifaddrs **list);
+void __real_freeifaddrs(struct ifaddrs *list);
+void __wrap_freeifaddrs(struct ifaddrs *list);
+
+int __wrap_getifaddrs(struct ifaddrs **list)
+{
+    *list = interfaces;
+    return interfaces ? 0 : __real_getifaddrs(list);
+}
+
+void __wrap_freeifaddrs(struct ifaddrs *list)
+{
+    if (!interfaces)
+        __real_freeifaddrs(list);
+}
+
+/* Returns the address of a process on a system that has these interfaces. */
+static ith_watch_address address_with(struct ifaddrs *list, int count)
+{
+    ith_watch_address mine;
+    char sentence[SENTENCE];
+    for (int i = 0; i + 1 < count; i++)
+        list[i].ifa_next = &list[i + 1];
+    interfaces = list;
+    ith_watch *w = ith_watch_listen(&mine, sentence, sizeof sentence);
+    interfaces = NULL;
+    assert_non_null(w);
+    ith_watch_close(w, true);
+    return mine;
+}
+
+/* Other hosts learn the addresses over which they can reach this one, and not more than there is room for. */
+static void addresses_that_lead_nowhere_are_left_out(void **state)
+{
+    (void)state;
+    enum { MANY = ITH_WATCH_INTERFACES + 2 };
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6}, one_link = six;
+    struct sockaddr none = {.sa_family = AF_PACKET}, *const ipv4 = (struct sockaddr *)&four,
+                    *const ipv6 = (struct sockaddr *)&six;
+    inet_pton(AF_INET, "192.0.2.5", &four.sin_addr);
+    inet_pton(AF_INET6, "2001:db8::7", &six.sin6_addr);
+    inet_pton(AF_INET6, "fe80::7", &one_link.sin6_addr);
+    struct ifaddrs list[] = {{.ifa_addr = ipv4, .ifa_flags = IFF_UP | IFF_LOOPBACK},
+                             {.ifa_addr = ipv4},
+                             {.ifa_flags = IFF_UP},
+                             {.ifa_addr = &none, .ifa_flags = IFF_UP},
+                             {.ifa_addr = (struct sockaddr *)&one_link, .ifa_flags = IFF_UP},
+                             {.ifa_addr = ipv6, .ifa_flags = IFF_UP},
+                             {.ifa_addr = ipv4, .ifa_flags = IFF_UP}};
+    struct ifaddrs many[MANY];
+    ith_watch_address mine = address_with(list, sizeof list / sizeof *list);
+    assert_int_equal(mine.interfaces, 2);
+    assert_true(mine.interface[0].ipv6 && !mine.interface[1].ipv6);
+    assert_memory_equal(mine.interface[0].bytes, &six.sin6_addr, 16);
+    assert_memory_equal(mine.interface[1].bytes, &four.sin_addr, 4);
+    for (int i = 0; i < MANY; i++)
+        many[i] = (struct ifaddrs){.ifa_addr = ipv4, .ifa_flags = IFF_UP};
+    mine = address_with(many, MANY);
+    assert_int_equal(mine.interfaces, ITH_WATCH_INTERFACES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_descriptors_suffice),
         cmocka_unit_test(a_process_without_descriptors_says_so),
         cmocka_unit_test(a_system_without_room_for_connections_is_named),
+        cmocka_unit_test(a_system_without_ipv6_uses_ipv4),
+        cmocka_unit_test(addresses_that_lead_nowhere_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,16 +96,26 @@ static void workspaces_are_as_predicted(golden_pass *c, ith_dit *outline)
         }
 }
 
-/* Makes the keys of the images anew, if there are some, and compares their memory with the prediction. */
+/* Makes the keys of the images anew, if there are some, and compares their memory with the prediction; a context that
+ * holds nothing else shows the peak. */
 static void check_image_memory(golden_pass *c, const ith_dit *outline)
 {
     const ith_tensor *rows = ith_tensor_file_find(c->file, "image_embeds");
     const int64_t count = rows ? rows->shape[0] : 0, before = memory_of(context).current_bytes;
     int64_t held = 0, making = 0;
+    ith_context *own = NULL;
+    ith_dit_image *image = NULL;
     ith_dit_image_bytes(outline, count, &held, &making);
     if (rows)
         check(context, ith_dit_image_create(context, c->dit, rows->data, count, &c->image));
     assert_int_equal(memory_of(context).current_bytes - before, held);
+    check(context, ith_context_create(NULL, &own));
+    const int64_t empty = memory_of(own).current_bytes;
+    if (rows)
+        check(own, ith_dit_image_create(own, c->dit, rows->data, count, &image));
+    assert_int_equal(ith_context_peak_bytes(own) - empty, held + making);
+    ith_dit_image_free(own, &image);
+    ith_context_destroy(&own);
 }
 
 static void memory_is_as_predicted(void **state)

@@ -418,6 +418,7 @@ static const lie lies[] = {
     {ITH_ERR_FORMAT, "not the matrix down", {{Q "alpha", ITH_F32, {0}, 1}}, NULL},
     {ITH_ERR_FORMAT, "same part", {PAIR, {"lora_unet_blocks_0_self_attn_q.lora_up.weight", ITH_F32, {50, 2}, 0}}, NULL},
     {ITH_ERR_FORMAT, "same part", {PAIR, {"transformer.blocks.0.attn1.to_q.lora_B.weight", ITH_F32, {50, 2}, 0}}, NULL},
+    {ITH_ERR_FORMAT, "same part", {PAIR, {"transformer.blocks.0.attn1.to_q.lora_A.weight", ITH_F32, {2, 50}, 0}}, NULL},
     {ITH_ERR_FORMAT,
      "another size",
      {{Q "lora_down.weight", ITH_F32, {2, 40}, 0}, {Q "lora_up.weight", ITH_F32, {WIDTH, 2}, 0}},

@@ -60,12 +60,21 @@ static void opening(void **state)
     REFUSED(context, "folder is an empty name", ith_pipeline_open(context, "", &made));
     assert_null(made);
     ith_model_files files = ITH_MODEL_FILES_INIT;
-    const char **const members[] = {&files.dit, &files.vae, &files.text_encoder, &files.tokenizer, &files.variant};
+    const struct {
+        const char **member, *sentence;
+    } members[] = {{&files.dit, "dit is an empty name"},
+                   {&files.dit_high, "dit_high is an empty name"},
+                   {&files.dit_low, "dit_low is an empty name"},
+                   {&files.vae, "vae is an empty name"},
+                   {&files.text_encoder, "text_encoder is an empty name"},
+                   {&files.image_encoder, "image_encoder is an empty name"},
+                   {&files.tokenizer, "tokenizer is an empty name"},
+                   {&files.variant, "variant is an empty name"}};
     files.folder = MODEL;
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        *members[i] = "";
-        REFUSED(context, "is an empty name", ith_pipeline_open_files(context, &files, &made));
-        *members[i] = NULL;
+        *members[i].member = "";
+        REFUSED(context, members[i].sentence, ith_pipeline_open_files(context, &files, &made));
+        *members[i].member = NULL;
     }
     const ith_lora_file lora = ITH_LORA_FILE_INIT;
     files.loras = &lora, files.lora_count = INT64_MAX;

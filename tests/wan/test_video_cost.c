@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The predicted cost of a video: operations compared with counts by hand on machines with round rates, sums of the
- * parts, memory compared with ith_pipeline_predict, problems of a checkpoint, and nonsense. */
+ * parts, memory compared with ith_pipeline_predict, problems of published models, and nonsense. */
 #include <ithaca/video_cost.h>
 
 #include "kernels/product.h"
@@ -371,35 +371,6 @@ static void names_are_problems(void **state)
     near("linear_seconds of A14B", 8 * cost.linear_seconds,
          1e-9 * 2 * 75600 * (6.0 * 5120 * 5120 + 2.0 * 5120 * 13824));
     near("attention_seconds of A14B", 8 * cost.attention_seconds, 1e-9 * 4 * 75600.0 * 75600 * 5120);
-}
-
-static void a_checkpoint_is_a_problem(void **state)
-{
-    (void)state;
-    ith_generate_options o = video_scene_run();
-    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
-    int32_t ids[512];
-    int64_t count = 0, high = 0;
-    check(context, ith_video_problem_read(pipeline, &o, &p));
-    check(context, ith_pipeline_tokenize(pipeline, o.prompt, ids, &count));
-    assert_int_equal(p.prompt_rows, count);
-    check(context, ith_pipeline_tokenize(pipeline, o.negative, ids, &count));
-    assert_int_equal(p.negative_rows, count);
-    assert_int_equal(p.steps, 7);
-    assert_int_equal(p.guided_steps, 7);
-    o.guidance[1] = 1; /* the low-noise expert computes no negative branch */
-    check(context, ith_video_problem_read(pipeline, &o, &p));
-    high = p.guided_steps;
-    assert_true(in_range(high, 1, 6));
-    o.guidance[0] = 1, o.guidance[1] = 4;
-    check(context, ith_video_problem_read(pipeline, &o, &p));
-    assert_int_equal(p.guided_steps, 7 - high);
-    o.guidance[1] = 1;
-    check(context, ith_video_problem_read(pipeline, &o, &p));
-    assert_int_equal(p.guided_steps, 0);
-    assert_int_equal(p.negative_rows, 0);
-    o.prompt = NULL;
-    REFUSED(context, "prompt", ith_video_problem_read(pipeline, &o, &p));
 }
 
 /* Compares the memory of a problem of a checkpoint with ith_pipeline_predict, on one to four ranks, in one process or
@@ -779,7 +750,6 @@ int main(void)
         cmocka_unit_test(ranks_share_units),
         cmocka_unit_test(the_nearest_rate_counts),
         cmocka_unit_test(names_are_problems),
-        cmocka_unit_test(a_checkpoint_is_a_problem),
         cmocka_unit_test(memory_is_that_of_the_pipeline),
         cmocka_unit_test(memory_of_images_is_that_of_the_pipeline),
         cmocka_unit_test(a_lora_of_a_checkpoint_counts),

@@ -487,6 +487,9 @@ static void other_processors_are_refused(void **state)
         {"\"do_convert_rgb\": true", "\"do_convert_rgb\": false", U, "do_convert_rgb is false"},
         {"\"resample\": 3", "\"resample\": 2", U, "resample is 2"},
         {"{", "{\"do_pad\": true,", U, "do_pad is true"},
+        {"{", "{\"use_square_size\": true,", U, "use_square_size is true"},
+        {"{", "{\"default_to_square\": true,", U, "default_to_square is true"},
+        {"{", "{\"feature_extractor_type\": \"ViTFeatureExtractor\",", U, "feature_extractor_type is \"ViT"},
         {"\"rescale_factor\": 0.00392156862745098", "\"rescale_factor\": 1", U, "rescale_factor is 1"},
         {SIZE, "\"shortest_edge\": 41", F, "a shorter side of 41 pixels"},
         {SIZE, "\"shortest_edge\": 47.5", U, "size is {\"shortest_edge\":47.5}; only a number or"},
@@ -512,7 +515,8 @@ static void other_processors_are_refused(void **state)
     temporary_remove(folder);
 }
 
-/* Fields that are absent or null have transformers' defaults; sizes may be integers. */
+/* Fields that are absent or null have transformers' defaults; sizes may be integers. The golden file has the default
+ * colours of transformers. */
 static void absent_fields_have_their_defaults(void **state)
 {
     (void)state;
@@ -520,7 +524,8 @@ static void absent_fields_have_their_defaults(void **state)
     static const char *const processors[] = {"{}", "{\"size\": 224, \"crop_size\": 224, \"resample\": null}",
                                              "{\"image_mean\": null, \"image_std\": null, \"do_pad\": null}"};
     char *folder = temporary_folder();
-    ith_vision_config c;
+    ith_vision_config c, golden;
+    check(context, read_config(context, CLIP, &golden));
     temporary_write(temporary_path(folder, "config.json"), short_config, strlen(short_config));
     check(context, ith_vision_config_read(context, folder, &c));
     assert_true(c.image == 224 && c.patch == 32 && c.dim == 768 && c.heads == 12 && c.ffn_dim == 3072 &&
@@ -530,10 +535,12 @@ static void absent_fields_have_their_defaults(void **state)
     for (int i = 0; i < 3; i++) {
         const ith_vision_config before = c;
         temporary_write(temporary_path(folder, "preprocessor_config.json"), processors[i], strlen(processors[i]));
-        c.resize = 0, c.mean[0] = c.std[2] = 0;
+        c.resize = 0;
+        memset(c.mean, 0, sizeof c.mean), memset(c.std, 0, sizeof c.std);
         check(context, ith_vision_processor_read(context, folder, &c));
         assert_memory_equal(&c, &before, sizeof c);
-        assert_true(c.mean[0] == 0.48145466 && c.std[2] == 0.27577711);
+        assert_memory_equal(c.mean, golden.mean, sizeof c.mean);
+        assert_memory_equal(c.std, golden.std, sizeof c.std);
     }
     temporary_remove(folder);
 }
