@@ -7,6 +7,7 @@
 #include "../../base/sized.h"
 #include "../../base/team_limit.h"
 #include "../image/image_fit.h"
+#include "../part/multiple.h"
 #include "../part/precision.h"
 #include "../text/text_codepoints.h"
 #include "denoise/denoise_choice.h"
@@ -66,25 +67,6 @@ static void put_size(const ith_model_info *info, ith_generate_options *options)
         options->width = info->width;
 }
 
-/* Checks that `value` is `base` plus some multiple of `multiple`, and at most `most`. The error message names the
- * nearest legal values. */
-static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t base, int64_t multiple,
-                                 int64_t most)
-{
-    int64_t least = base ? base : multiple;
-    if (value >= least && value <= most && (value - base) % multiple == 0)
-        return ITH_OK;
-    int64_t last = most - (most - base) % multiple;
-    int64_t below = value < least ? least : ith_min64(value - ((value - base) % multiple), last);
-    const char *rule = base ? "one more than a multiple" : "a multiple";
-    if (value < least || value >= last)
-        return ith_fail(
-            context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld from %lld to %lld: the nearest is %lld", name,
-            (long long)value, rule, (long long)multiple, (long long)least, (long long)last, (long long)below);
-    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld: the nearest are %lld and %lld", name,
-                    (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
-}
-
 /* Checks the frames, and the height and width if they are not 0: a side that is not given may follow from the other and
  * from an image. A run that is resumed has its size from its file. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
@@ -94,12 +76,12 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
     if (info->experts == 2)
         positions = ith_min64(positions, model->dit[1].positions);
     int64_t most_pixels = positions * info->size_multiple;
-    ith_status status = check_multiple(context, "frames", options->frames, 1, info->frame_stride,
-                                       (positions - 1) * info->frame_stride + 1);
+    ith_status status = ith_multiple_check(context, "frames", options->frames, 1, info->frame_stride,
+                                           (positions - 1) * info->frame_stride + 1);
     if (!status && options->height)
-        status = check_multiple(context, "height", options->height, 0, info->size_multiple, most_pixels);
+        status = ith_multiple_check(context, "height", options->height, 0, info->size_multiple, most_pixels);
     if (!status && options->width)
-        status = check_multiple(context, "width", options->width, 0, info->size_multiple, most_pixels);
+        status = ith_multiple_check(context, "width", options->width, 0, info->size_multiple, most_pixels);
     return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
 
