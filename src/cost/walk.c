@@ -144,7 +144,7 @@ static void join(posts *p, int first, int count)
 
 /* The part of a rank in an exchange. Links that it shares with its groups transfer the parts of all ranks of these
  * groups. */
-static ith_posted_part part_of(const model *m, const ith_walk_exchange *e, const ith_traffic *traffic)
+static ith_posted_part posted_part_of(const model *m, const ith_walk_exchange *e, const ith_traffic *traffic)
 {
     const ith_machine_view *view = m->price->view;
     ith_posted_part part = {.time = e->posted};
@@ -161,7 +161,7 @@ static void post(model *m)
     for (int i = 0; i < m->count; i++) {
         ith_traffic traffic;
         p.exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
-        p.parts[i] = part_of(m, p.exchanges[i], &traffic);
+        p.parts[i] = posted_part_of(m, p.exchanges[i], &traffic);
     }
     if (m->together && step->exchange == ITH_EXCHANGE_HOP)
         pair_neighbours(m, &p, step->hop);

@@ -445,7 +445,7 @@ static ith_status measure_alone(calibration *c, const ith_measure_options *given
 }
 
 /* Collective. Brings rank 0's description to all ranks. */
-static ith_status share(calibration *c)
+static ith_status share_description(calibration *c)
 {
     int64_t rows = c->out ? c->out->machine.attention_count : 0;
     double seconds = c->options.seconds;
@@ -487,7 +487,7 @@ ith_status ith_machine_measure(ith_context *context, const ith_measure_options *
         status = measure_alone(c, options);
     status = ith_agree(context, comm, status);
     if (!status)
-        status = share(c);
+        status = share_description(c);
     if (!status)
         status = measure_group(c);
     if (!status)
