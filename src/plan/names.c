@@ -25,8 +25,7 @@ ITH_ENUM_NAME(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "w
 
 /* ---- Lists ----------------------------------------------------------------------------------------------------- */
 
-/* Kernel number `index` of a device. All its kernels count as usable; which problems they take is seen when a plan is
- * made. */
+/* Kernel number `index` of a device. All its kernels count as usable. Planning finds out which problems they take. */
 static const char *list_device_kernel(const ith_device_use *device, int index, bool *usable)
 {
     int count = 0;

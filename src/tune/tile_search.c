@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks for the fastest tiles of a kernel (ith_tiles_search in ithaca/tune.h).
  *
- * The search climbs: it begins at the kernel's usual tiles, and tries for one size after the other the values at some
- * ratios of the best one so far. It goes on until no size improves, first with coarse ratios and then with fine ones.
- * Last, the fastest few and the usual tiles are measured again in turn, because a rate that was measured once may have
- * been lucky. */
+ * The search climbs. It begins at the kernel's usual tiles. For one size after the other it tries the values at some
+ * ratios of the best value so far, until no size improves: first with coarse ratios, then with fine ones. Last, the
+ * fastest few and the usual tiles are measured again in turn, because a rate that was measured once may have been
+ * lucky. */
 #include "../base/clock.h"
 #include "../base/dtype.h"
 #include "../base/size.h"
