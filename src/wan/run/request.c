@@ -323,8 +323,10 @@ static ith_status check_noise(ith_context *context, const ith_model *model, cons
     return options->noise_file ? ith_latents_check(context, options->noise_file, ith_first_noise, &size) : ITH_OK;
 }
 
-ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
-                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved)
+/* Copies the options `given` over the defaults, checks the structs and the files that they name, and takes the options
+ * of the run that they resume. */
+static ith_status read_given(ith_context *context, const ith_generate_options *given, ith_generate_options *options,
+                             ith_request_parts *parts, ith_saved_run **saved)
 {
     *saved = NULL;
     *options = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
@@ -337,31 +339,53 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = ith_saved_run_open(context, options->resume_file, saved);
     if (!status && *saved)
         status = ith_saved_run_take(context, *saved, options, &parts->attention);
+    return status;
+}
+
+/* For a run with denoising steps: checks the images and the sampling, and makes the size and the shift complete. */
+static ith_status settle_denoising(ith_context *context, const ith_model *model, bool has_shift, bool sized,
+                                   ith_generate_options *options)
+{
+    ith_status status = check_images(context, model, options);
+    if (!status)
+        status = check_sampling(context, model, options);
+    if (!status) /* the given sides: put_size computes the others from them */
+        status = check_size(context, model, options);
+    if (status)
+        return status;
+    put_size(&model->info, options);
+    if (!has_shift)
+        options->shift = ith_model_shift(model, options->height * options->width);
+    status = check_size(context, model, options);
+    return !status && sized ? check_noise(context, model, options) : status;
+}
+
+/* For a run that only decodes the latents of a file: takes the size from it. */
+static ith_status settle_decoding(ith_context *context, const ith_model *model, bool sized,
+                                  ith_generate_options *options)
+{
+    put_size(&model->info, options);
+    return sized ? take_size(context, model, options) : ITH_OK;
+}
+
+ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
+                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved)
+{
+    const ith_model *model = pipeline->model;
+    ith_status status = read_given(context, given, options, parts, saved);
     if (status)
         return status;
     const bool has_shift = options->shift != 0;
-    put_defaults(pipeline->model, options);
+    put_defaults(model, options);
     status = check_words(context, options);
     if (!status)
-        status = check_numbers(context, pipeline->model, options);
+        status = check_numbers(context, model, options);
     if (!status)
         status = check_flags(context, options, pipeline->lent);
-    if (!status && !options->from_latents)
-        status = check_images(context, pipeline->model, options);
-    if (!status && !options->from_latents)
-        status = check_sampling(context, pipeline->model, options);
-    if (!status && !options->from_latents) /* the given sides: put_size computes the others from them */
-        status = check_size(context, pipeline->model, options);
-    if (!status)
-        put_size(&pipeline->model->info, options);
-    if (!status && !has_shift && !options->from_latents)
-        options->shift = ith_model_shift(pipeline->model, options->height * options->width);
-    if (!status && !options->from_latents)
-        status = check_size(context, pipeline->model, options);
-    else if (!status && sized)
-        status = take_size(context, pipeline->model, options);
-    if (!status && !options->from_latents && sized)
-        status = check_noise(context, pipeline->model, options);
+    if (!status && options->from_latents)
+        status = settle_decoding(context, model, sized, options);
+    else if (!status)
+        status = settle_denoising(context, model, has_shift, sized, options);
     if (!status)
         options->precision = ith_precision_resolve(context, options->precision);
     return status;
