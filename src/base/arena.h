@@ -33,6 +33,13 @@ static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size
     return place;
 }
 
+/* Reserves further bytes until at least `bytes` lie behind `begin`, an earlier value of used_bytes. So arrays that are
+ * never in use together can share the bytes behind `begin`. */
+static inline void ith_arena_extend(ith_arena *arena, int64_t begin, int64_t bytes)
+{
+    ith_arena_take(arena, ith_max64(bytes - (arena->used_bytes - begin), 0), 1);
+}
+
 /* Allocates the bytes that the arena has counted, and resets the count for the second layout. The caller frees
  * arena->base with ith_free. ITH_ERR_MEMORY, with an error sentence that names `what`, if the allocation fails. */
 ith_status ith_arena_allocate(ith_context *context, ith_arena *arena, const char *what);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why the arguments of an operation on a communicator are refused: each function returns the reason, which it has
- * written to `reason`, or NULL if it accepts them. */
+/* Checks of the arguments of operations on communicators. Each function returns NULL if it accepts its arguments.
+ * Otherwise it writes the reason to `reason`, and returns it. */
 #ifndef ITH_COMM_ARGUMENTS_H
 #define ITH_COMM_ARGUMENTS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The flight record of a rank: its last operations, its activity, and the failure of its group. A person can find out
- * with it later why a run has failed (ith_flight_save).
+/* The flight record of a rank: its last operations, its activity, and the failure of its group. It shows a person later
+ * why a run failed (ith_flight_save).
  *
  * The communicators of the whole group and of its sub-groups write one record. The record belongs to the family of the
  * context, so it is there when the group is gone. A new communicator of a whole group drops old records: all of them if

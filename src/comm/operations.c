@@ -26,15 +26,15 @@
  * ranks, but at least every MOST_WAIT_SECONDS. */
 #define WAIT_SECONDS 0.02
 #define MOST_WAIT_SECONDS 0.4
-/* Up to this many ranks of one process check every WAIT_SECONDS. More ranks check less often: a thousand threads that
- * wake up so often would leave no time for anything else, and one rank that hears of a cancellation is enough to end
- * the group. */
+/* Up to this many ranks of one process check every WAIT_SECONDS. More ranks check less often, because a thousand
+ * threads that wake up so often would leave no time for other work. One rank that hears of a cancellation is enough to
+ * end the group. */
 #define WAITING_RANKS 32
 /* After this rank has ended the group, the next waits return its failure. If this many of them return none, the
  * transport is faulty, and the rank stops waiting. */
 #define MOST_ENDS 100
-/* A rank stood still if the time between two of its checks exceeds the usual pause by half of the time limit, and by at
- * least this time (stood_still). */
+/* A rank stood still if the time between two of its checks exceeds the usual pause by this time or by half of the time
+ * limit, whichever is longer (stood_still). */
 #define LEAST_STANDSTILL_SECONDS 0.5
 
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */

@@ -2,9 +2,10 @@
 /* One trace of several processes (ith_trace_align, ith_trace_gather).
  *
  * Ranks of one process have one trace, and the lowest of them leads: it compares clocks and sends the events. Its clock
- * is compared with rank 0's by messages to and fro (D. L. Mills, RFC 5905). The leader notes the time b, sends, and
- * notes the time a when the answer comes, which holds the time r at which rank 0 has answered. Then r lies between b
- * and a, so the offset r - (b + a) / 2 is wrong by at most (a - b) / 2. The fastest of some rounds counts. */
+ * is compared with rank 0's clock by messages to and fro (D. L. Mills, RFC 5905). The leader notes the time b and sends
+ * a message. The answer holds the time r at which rank 0 sent it, and the leader notes the time a when it comes. Then r
+ * lies between b and a, so the offset r - (b + a) / 2 is wrong by at most (a - b) / 2. The fastest of some rounds
+ * counts. */
 #include "comm.h"
 
 #include "../base/clock.h"

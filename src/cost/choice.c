@@ -27,8 +27,8 @@ static double distance(const ith_attn_setting *s, const ith_attn_tiles *tiles, c
            ith_machine_apart(row->block_kv_compute_in, tiles->block_kv_compute_in);
 }
 
-/* Finds the row that is nearest to a plan, among the rows of a kernel, or of all kernels if the name is NULL. Of rows
- * that are equally near the fastest counts. Returns its number, -1 if there is none. */
+/* Finds the row that is nearest to a plan, among the rows of a kernel, or of all kernels if the name is NULL. If
+ * several rows are equally near, takes the fastest. Returns its number, -1 if there is none. */
 static int64_t nearest_row(const ith_price *price, const char *kernel, const ith_attn_tiles *tiles)
 {
     const ith_attn_setting *s = &price->setting;

@@ -167,7 +167,7 @@ typedef struct part {
 } part;
 
 /* The ranks of an axis among the ranks [begin, end) of all. axis: the first rank of the axis. */
-static part part_of(const ith_price *price, int64_t axis, int64_t begin, int64_t end)
+static part part_of_axis(const ith_price *price, int64_t axis, int64_t begin, int64_t end)
 {
     return (part){ith_max64(begin - axis, 0), ith_min64(end - axis, price->setting.ulysses)};
 }
@@ -210,9 +210,9 @@ static double group_axis_bytes(const ith_price *price, const ith_schedule *sched
         ith_schedule other = *schedule;
         other.ring_index = (int)axes[i];
         const int64_t axis = axes[i] * ulysses;
-        const part inside = part_of(price, axis, begin, end);
-        bytes += axis_bytes(price, &other, step, true, inside, part_of(price, axis, outer_begin, begin)) +
-                 axis_bytes(price, &other, step, true, inside, part_of(price, axis, end, outer_end));
+        const part inside = part_of_axis(price, axis, begin, end);
+        bytes += axis_bytes(price, &other, step, true, inside, part_of_axis(price, axis, outer_begin, begin)) +
+                 axis_bytes(price, &other, step, true, inside, part_of_axis(price, axis, end, outer_end));
     }
     return bytes;
 }
@@ -222,7 +222,7 @@ static double group_axis_bytes(const ith_price *price, const ith_schedule *sched
 static void axis_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
 {
     const int64_t axis = (int64_t)schedule->ring_index * price->setting.ulysses, own = axis + schedule->ulysses_index;
-    const part mine = part_of(price, axis, own, own + 1);
+    const part mine = part_of_axis(price, axis, own, own + 1);
     int64_t begin = own, end = own + 1;
     double before[2] = {0};
     out->kept = axis_bytes(price, schedule, step, false, mine, mine);
@@ -230,7 +230,7 @@ static void axis_traffic(const ith_price *price, const ith_schedule *schedule, c
     for (int level = 0; level < price->view->machine.level_count; level++) {
         const int64_t inner_begin = begin, inner_end = end;
         ith_machine_joined(price->view, level, own, &begin, &end);
-        const part joined = part_of(price, axis, begin, end);
+        const part joined = part_of_axis(price, axis, begin, end);
         const double sent = axis_bytes(price, schedule, step, true, mine, joined);
         const double received = axis_bytes(price, schedule, step, true, joined, mine);
         out->sent[level] = sent - before[0];

@@ -48,7 +48,7 @@ double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t
 /* The bytes of one exchange of one rank. */
 typedef struct ith_traffic {
     double sent[ITH_MACHINE_LEVELS], received[ITH_MACHINE_LEVELS]; /* by level */
-    /* bytes that all ranks of one group of the level before, to which the rank belongs, send over a level together */
+    /* bytes that the rank's group of the level before sends over a level: the sum over the ranks of the group */
     double group_sent[ITH_MACHINE_LEVELS];
     double kept; /* rows that the rank copies for itself */
 } ith_traffic;

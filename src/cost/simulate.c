@@ -178,7 +178,7 @@ static ith_posted_part occupy_links(ith_simulator *s, int rank, const ith_walk_e
     return part;
 }
 
-/* A rank has posted its part of an all-to-all. When the last rank of its axis has, all of their parts are ready. */
+/* A rank has posted its part of an all-to-all. When all ranks of its axis have posted theirs, all parts are ready. */
 static void post_on_axis(ith_simulator *s, int rank, int exchange, const ith_posted_part *part)
 {
     const int ulysses = s->price->setting.ulysses, axis = rank / ulysses;
@@ -209,7 +209,7 @@ static void find_neighbours(const ith_walker *w, bool with[2])
     with[1] = round || (r + 1 < ring && (r - hop >= 0 || r + 1 + hop < ring));
 }
 
-/* The hop number `number` of a rank is ready if the neighbours with which it exchanges rows have posted theirs. */
+/* Hop `number` of a rank is ready if the neighbours with which the rank exchanges rows have posted their hops. */
 static void try_hop(ith_simulator *s, int rank, int64_t number)
 {
     ith_simulated_rank *r = &s->ranks[rank];

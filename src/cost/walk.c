@@ -23,7 +23,7 @@ enum {
 typedef struct model {
     const ith_price *price;
     int count;
-    int together; /* of each axis this many ranks are walked, in the order of the ranks; 0: a few ranks stand for all */
+    int together; /* ranks of each axis that are walked, in the order of the ranks; 0: a few ranks stand for all */
     ith_walker walkers[WALKERS];
     double barrier; /* seconds of a meeting of all ranks */
     bool every_hop; /* hops that repeat are walked too */
@@ -102,8 +102,8 @@ static void end_hops(model *m)
         ith_walker_end_hop(&m->walkers[i], alike);
 }
 
-/* An exchange needs a part of a peer, or of its own rank: the part is posted, and links that several ranks share have
- * transferred it. */
+/* Makes an exchange wait for a part of a peer, or of its own rank, until the part is posted, and until links that
+ * several ranks share have transferred it. */
 static void need(ith_walk_exchange *e, const ith_posted_part *part)
 {
     e->ready = fmax(e->ready, part->time);
@@ -117,7 +117,7 @@ typedef struct posts {
     ith_posted_part parts[WALKERS];
 } posts;
 
-/* A rank's hop needs the parts of the neighbours with which it exchanges rows. */
+/* Makes each rank's hop wait for the parts of the neighbours with which the rank exchanges rows. */
 static void pair_neighbours(const model *m, posts *p, int hop)
 {
     const int ring = m->count / m->together;
@@ -132,7 +132,7 @@ static void pair_neighbours(const model *m, posts *p, int hop)
     }
 }
 
-/* The exchanges first to first + count - 1 need the parts of all of them. */
+/* Makes the exchanges first to first + count - 1 wait for the parts of all of them. */
 static void join(posts *p, int first, int count)
 {
     ith_posted_part all = p->parts[first];
@@ -144,7 +144,7 @@ static void join(posts *p, int first, int count)
 
 /* The part of a rank in an exchange. Links that it shares with its groups transfer the parts of all ranks of these
  * groups. */
-static ith_posted_part part_of(const model *m, const ith_walk_exchange *e, const ith_traffic *traffic)
+static ith_posted_part posted_part_of(const model *m, const ith_walk_exchange *e, const ith_traffic *traffic)
 {
     const ith_machine_view *view = m->price->view;
     ith_posted_part part = {.time = e->posted};
@@ -161,7 +161,7 @@ static void post(model *m)
     for (int i = 0; i < m->count; i++) {
         ith_traffic traffic;
         p.exchanges[i] = ith_walker_post(&m->walkers[i], true, &traffic);
-        p.parts[i] = part_of(m, p.exchanges[i], &traffic);
+        p.parts[i] = posted_part_of(m, p.exchanges[i], &traffic);
     }
     if (m->together && step->exchange == ITH_EXCHANGE_HOP)
         pair_neighbours(m, &p, step->hop);
@@ -228,7 +228,8 @@ static void add_walker(model *m, int64_t rank)
     m->walkers[m->count++] = walker;
 }
 
-/* The first of the ulysses indexes whose ranks have the most heads, and of these the most kv heads, in a hop. */
+/* The ulysses index whose ranks have the most heads in a hop. Of several such indexes, the first with the most kv
+ * heads. */
 static int busiest_column(const model *m)
 {
     const ith_attn_setting *s = &m->price->setting;
@@ -242,9 +243,9 @@ static int busiest_column(const model *m)
     return column;
 }
 
-/* For each level but the widest, adds the last rank of the level's first group, because its hops pass over the next
- * level, and the rank of the busiest column on the same axis, whose hops do too. If this axis extends beyond the group,
- * also adds the first rank behind the group, which sends other rows than the last rank in it. */
+/* For each level but the widest, adds the last rank of the level's first group, whose hops pass over the next level.
+ * Also adds the rank of the busiest column on the same axis, whose hops do too. If this axis extends beyond the group,
+ * adds the first rank behind the group as well, because it sends other rows than the last rank in the group. */
 static void add_boundaries(model *m)
 {
     const ith_machine_view *view = m->price->view;
@@ -293,7 +294,7 @@ static double imbalance_of(const model *m)
 }
 
 /* How many times longer the busiest rank takes for its work because the ranks of a host want more units than there are.
- * The other ranks of the host leave units free when they have done theirs. */
+ * The other ranks of the host leave units free when they have done their work. */
 static double turns_of(const model *m, double imbalance)
 {
     const ith_price *price = m->price;

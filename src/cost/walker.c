@@ -224,7 +224,7 @@ double ith_walker_wait(ith_walker *w)
     if (!e->active)
         return w->sum.now;
     if (e->copies > 0 && e->ready < w->sum.now) {
-        /* the peers have posted while the rank computed, which was not known then (copies_meanwhile) */
+        /* the peers posted while the rank computed, and it was not known then (copies_meanwhile) */
         ith_walker_work(w, "copy", e->copies / (double)w->price->units, &w->sum.copy);
         e->copies = 0;
     }
@@ -237,7 +237,7 @@ double ith_walker_wait(ith_walker *w)
     for (int level = 0; level < level_count(w); level++)
         over = e->used[level] ? fmax(over, end_on_link(w, e, level)) : over;
     if (e->copies > 0)
-        over = fmax(over, e->ready + e->copies); /* copies of an exchange that was ready before are made */
+        over = fmax(over, e->ready + e->copies); /* an exchange that was ready before has made its copies */
     const double end = fmax(over, begin);
     w->sum.copy += e->copies;
     w->sum.waiting += end - begin;

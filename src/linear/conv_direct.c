@@ -27,7 +27,7 @@ int64_t ith_conv_direct_cells(const ith_conv *conv)
 }
 
 /* The numbers that `across` output pixels of a row read. */
-static int64_t row_numbers(const ith_conv *conv, int64_t across)
+static int64_t numbers_read(const ith_conv *conv, int64_t across)
 {
     const ith_conv_shape *s = &conv->shape;
     return ((across - 1) * ith_conv_stride(conv) + s->kernel) * s->in;
@@ -36,7 +36,7 @@ static int64_t row_numbers(const ith_conv *conv, int64_t across)
 /* Bytes of these numbers when they are packed. */
 static int64_t row_bytes(const ith_conv *conv, int64_t across)
 {
-    return conv->kernel->parts * ith_conv_part_bytes(conv, row_numbers(conv, across));
+    return conv->kernel->parts * ith_conv_part_bytes(conv, numbers_read(conv, across));
 }
 
 /* The number of rows of the left operand for `across` output pixels of a row. */
@@ -46,7 +46,7 @@ static int64_t left_rows(const ith_conv *conv, int64_t across)
 }
 
 /* Bytes of the sums of a block. The folded pixels of a row follow them. */
-static int64_t sums_bytes(const ith_conv *conv)
+static int64_t block_sums_bytes(const ith_conv *conv)
 {
     const int64_t cells = ith_conv_direct_cells(conv);
     int64_t numbers = cells * ith_conv_sums(conv);
@@ -61,7 +61,7 @@ int64_t ith_conv_direct_bytes(const ith_conv *conv)
     if (!ith_conv_is_left(conv, ith_conv_row_type(conv)))
         for (int64_t rows = 1; rows <= ITH_CONV_MOST_ROWS; rows++)
             packed = ith_max64(packed, rows * row_bytes(conv, cells / rows));
-    return sums_bytes(conv) + packed;
+    return block_sums_bytes(conv) + packed;
 }
 
 /* Makes the left operand of one product for row `row` of a block. It has no rows if the kernel reads outside the frame
@@ -77,7 +77,7 @@ static void take_row(const ith_conv *conv, const ith_conv_block *block, int64_t 
         return;
     const char *x = ith_conv_input(conv, block->slot, product / s->kernel, y) +
                     ith_conv_centre(conv, block->column) * s->in * (int64_t)ith_dtype_bytes(type);
-    ith_conv_take_left(conv, x, type, row_numbers(conv, block->across), memory + row * row_bytes(conv, block->across),
+    ith_conv_take_left(conv, x, type, numbers_read(conv, block->across), memory + row * row_bytes(conv, block->across),
                        left);
 }
 
@@ -120,7 +120,7 @@ void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const i
         if (ith_context_interrupted(context))
             return;
         for (int64_t row = 0; row < block->rows; row++)
-            take_row(conv, block, product, row, memory + sums_bytes(conv), &left[row]);
+            take_row(conv, block, product, row, memory + block_sums_bytes(conv), &left[row]);
         ith_conv_multiply(conv, product, left, block->rows, true);
     }
     for (int64_t row = 0; row < block->rows; row++) {

@@ -150,7 +150,7 @@ static void multiply(const ith_conv *conv, int64_t tiles, int index, const plane
 }
 
 /* The number of numbers in a row of pixels of a block. */
-static int64_t row_numbers(const ith_conv *conv, const ith_conv_block *block)
+static int64_t block_row_numbers(const ith_conv *conv, const ith_conv_block *block)
 {
     return conv->tile_width * block->across * conv->shape.out;
 }
@@ -158,7 +158,7 @@ static int64_t row_numbers(const ith_conv *conv, const ith_conv_block *block)
 /* The address of the two rows of pixels that belong to row `row` of tiles. */
 static float *pixels_of(const ith_conv *conv, const ith_conv_block *block, int64_t frame, int64_t row, float *pixels)
 {
-    return pixels + (frame * block->rows + row) * 2 * row_numbers(conv, block);
+    return pixels + (frame * block->rows + row) * 2 * block_row_numbers(conv, block);
 }
 
 static void transform_output(const ith_conv *conv, const ith_conv_block *block, int index, const plane_memory *memory)
@@ -175,7 +175,7 @@ static void transform_output(const ith_conv *conv, const ith_conv_block *block, 
         output.m = memory->m + row * block->across * out;
         for (int frame = 0; frame < output.frames; frame++) {
             output.upper[frame] = pixels_of(conv, block, frame, row, memory->pixels);
-            output.lower[frame] = output.upper[frame] + row_numbers(conv, block);
+            output.lower[frame] = output.upper[frame] + block_row_numbers(conv, block);
         }
         conv->winograd->output(&output);
     }
@@ -188,7 +188,7 @@ static void give(const ith_conv *conv, const ith_conv_block *block, const ith_co
     for (int64_t frame = 0; frame < (ith_conv_is_joint(conv) ? 2 : 1); frame++)
         for (int64_t row = 0; row < 2 * block->rows && block->row + row < block->end; row++)
             output->take(output->user, block->slot + frame, block->row + row, block->column, count,
-                         pixels_of(conv, block, frame, row / 2, pixels) + row % 2 * row_numbers(conv, block));
+                         pixels_of(conv, block, frame, row / 2, pixels) + row % 2 * block_row_numbers(conv, block));
 }
 
 void ith_conv_compute_plane(ith_context *context, const ith_conv *conv, const ith_conv_block *block,

@@ -22,7 +22,7 @@ double ith_conv_operations(const ith_conv_shape *s)
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-static ith_status check(ith_context *context, const ith_conv_shape *s)
+static ith_status check_shape(ith_context *context, const ith_conv_shape *s)
 {
     int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
     int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(ith_conv_out_height(s), ith_conv_out_width(s)));
@@ -82,7 +82,7 @@ static const ith_product_kernel *choose_kernel(ith_dtype type, uint32_t cpu)
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv)
 {
     *conv = (ith_conv){.shape = *shape};
-    ith_status status = check(context, shape);
+    ith_status status = check_shape(context, shape);
     if (status)
         return status;
     uint32_t cpu = ith_context_cpu(context);

@@ -155,7 +155,8 @@ static bool fits_place(const ith_linear *linear, const ith_linear_addition *a, i
 }
 
 /* Checks the matrix, the sizes and the types of an addition, whose place has number n. */
-static ith_status check(ith_context *context, const ith_linear *linear, const ith_linear_addition *a, int64_t n)
+static ith_status check_addition(ith_context *context, const ith_linear *linear, const ith_linear_addition *a,
+                                 int64_t n)
 {
     const ith_operand_types *types = &linear->size->types;
     if (a->matrix < 0 || a->matrix >= linear->count || a->up.rows != linear->weights[a->matrix].rows)
@@ -227,6 +228,6 @@ ith_status ith_linear_add(ith_context *context, ith_linear *linear, const ith_li
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld additions to a linear layer with places for %lld",
                         (long long)count, (long long)(linear->added_count + linear->merged_places));
     for (int64_t i = 0; i < count && !status; i++)
-        status = check(context, linear, &additions[i], checked[is_separate(linear->size, &additions[i])]++);
+        status = check_addition(context, linear, &additions[i], checked[is_separate(linear->size, &additions[i])]++);
     return status || !count ? status : take(context, linear, additions, count);
 }

@@ -316,7 +316,7 @@ static void merge(const task *t, const ith_linear *layer)
 }
 
 /* Cuts the stages into items. */
-static void divide(task *t)
+static void cut_stages(task *t)
 {
     t->stages[PACK].items = ith_linear_panels(t->first->size, t->strip) * packs_of(t);
     t->stages[FINISH].items = t->y->finish ? ith_div_up(t->strip, FINISHED_ROWS) : 0;
@@ -373,7 +373,7 @@ static ith_status run(ith_context *context, task *t)
         t->second = place_merged(t, t->second);
     }
     t->threads = omp_get_max_threads() < t->workspace->threads ? omp_get_max_threads() : t->workspace->threads;
-    divide(t);
+    cut_stages(t);
 #pragma omp parallel num_threads(t->threads)
     compute_share(t);
     switch (atomic_load(&outcome.status)) {

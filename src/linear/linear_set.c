@@ -25,7 +25,7 @@ static int64_t feature_quantum(const ith_product_kernel *kernel)
 
 /* Chooses the blocks of k and the features of a unit. Blocks of k have about the same depth. Converted rows lie an odd
  * number of cache lines apart, so that rows one below the other use different sets of the cache. */
-static void divide(ith_linear_size *s)
+static void choose_blocks(ith_linear_size *s)
 {
     const ith_product_kernel *kernel = s->kernel;
     s->element = kernel->type == ITH_F32 && kernel->parts == 1 ? 4 : 2;
@@ -60,7 +60,7 @@ static ith_status add_size(ith_linear_set *set, int64_t in, int64_t out, const i
     size->unpack = ith_unpack_choose(ith_context_cpu(context));
     size->rowops = ith_rowops_choose(ith_context_cpu(context));
     set->sizes = size, set->count++;
-    divide(size);
+    choose_blocks(size);
     size->may_merge = ith_linear_may_merge(size, set->merges_most);
     return ITH_OK;
 }

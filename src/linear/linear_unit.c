@@ -59,7 +59,7 @@ static int64_t left_bytes(const ith_linear_size *size, int64_t features)
 }
 
 /* Bytes of a unit's sums for one layer. */
-static int64_t sums_bytes(const ith_linear_size *size, int64_t panels, int64_t features)
+static int64_t unit_sums_bytes(const ith_linear_size *size, int64_t panels, int64_t features)
 {
     return ith_round_up(panels * size->kernel->columns * features * (int64_t)sizeof(float), ALIGNMENT);
 }
@@ -88,8 +88,8 @@ static int64_t lefts_bytes(const ith_linear_size *size, int64_t panels)
 int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
 {
     const int64_t most = ith_linear_panels(size, rows), panels = span_most(size, most);
-    int64_t one = sums_bytes(size, panels, features_most(size, false));
-    int64_t two = 2 * sums_bytes(size, panels, features_most(size, true));
+    int64_t one = unit_sums_bytes(size, panels, features_most(size, false));
+    int64_t two = 2 * unit_sums_bytes(size, panels, features_most(size, true));
     return lefts_bytes(size, most) + ith_max64(one, two) + turned_bytes(size);
 }
 
@@ -489,8 +489,8 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.blocks[1] = p->gate ? blocks_of(&u, p->gate) : 0;
     u.turned = (float *)(void *)memory;
     u.sums[0] = (float *)(void *)((char *)u.turned + turned_bytes(size));
-    u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
-    u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
+    u.sums[1] = (float *)(void *)((char *)u.sums[0] + unit_sums_bytes(size, span_most(size, u.panels), u.count));
+    u.left = (char *)u.sums[p->gate ? 1 : 0] + unit_sums_bytes(size, span_most(size, u.panels), u.count);
     if (!convert_first(&u))
         return;
     for (position at = {0};; at = after(&u, at)) {

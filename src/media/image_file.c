@@ -154,7 +154,7 @@ static int64_t end_of_scan(span file, int64_t at)
 }
 
 /* Whether a segment begins a frame and holds its size. */
-static bool is_frame(uint32_t marker)
+static bool begins_frame(uint32_t marker)
 {
     return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
@@ -249,7 +249,7 @@ static bool are_usual(const colours *c)
 static void note_colours(span file, uint32_t marker, int64_t at, int64_t next, colours *c)
 {
     enum { APP0 = 0xe0, APP14 = 0xee };
-    if (is_frame(marker))
+    if (begins_frame(marker))
         note_components(file, at, c);
     if (marker == APP0 && next - at >= 16 && begins(file, at + 4, "JFIF", 5))
         c->jfif = true;
@@ -286,7 +286,7 @@ static void look_at_jpeg(span file, ith_image_file *out)
         }
         const int64_t length = number(file, at + 2, 2, false), next = at + 2 + (length < 2 ? 2 : length);
         note_colours(file, marker, at, next, &found);
-        if (is_frame(marker)) {
+        if (begins_frame(marker)) {
             out->height = number(file, at + 5, 2, false), out->width = number(file, at + 7, 2, false);
             begin_coverage(file, at, marker, &covered);
         }

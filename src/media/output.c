@@ -41,7 +41,7 @@ static ith_status find_target(ith_context *context, ith_output *output)
 }
 
 /* Whether the name of a file has the form frame_*.png. */
-static bool is_frame(const char *name)
+static bool is_frame_name(const char *name)
 {
     size_t length = strlen(name);
     return length > 10 && !strncmp(name, "frame_", 6) && !strcmp(name + length - 4, ".png");
@@ -65,14 +65,14 @@ static int for_each_file(const char *folder, void *user, int (*visit)(int folder
 static int refuse_file(int folder, const char *name, void *user)
 {
     (void)folder;
-    return is_frame(name) ? EEXIST : *(const bool *)user ? ENOTEMPTY : 0;
+    return is_frame_name(name) ? EEXIST : *(const bool *)user ? ENOTEMPTY : 0;
 }
 
 /* A callback of for_each_file: removes a frame, and ignores errors. */
 static int remove_frame(int folder, const char *name, void *user)
 {
     (void)user;
-    if (is_frame(name))
+    if (is_frame_name(name))
         unlinkat(folder, name, 0);
     return 0;
 }
@@ -80,7 +80,7 @@ static int remove_frame(int folder, const char *name, void *user)
 /* A callback of for_each_file: moves a frame to the folder whose descriptor `user` points to. */
 static int move_frame(int folder, const char *name, void *user)
 {
-    return is_frame(name) && renameat(folder, name, *(const int *)user, name) ? errno : 0;
+    return is_frame_name(name) && renameat(folder, name, *(const int *)user, name) ? errno : 0;
 }
 
 /* Checks that a folder that exists holds no frames and, unless its name ends in '/', no other files: it may have been

@@ -23,7 +23,7 @@ static void png_free(png *p)
 }
 
 /* Opens the encoder for a picture of this size. Returns an error of libav or 0. */
-static int png_open(png *p, int height, int width)
+static int open_png_encoder(png *p, int height, int width)
 {
     const AVCodec *codec = avcodec_find_encoder(AV_CODEC_ID_PNG);
     if (!codec)
@@ -75,7 +75,7 @@ ith_status ith_picture_write(ith_context *context, const char *path, const uint8
 {
     png p = {0};
     av_log_set_level(AV_LOG_QUIET);
-    int error = png_open(&p, (int)(height * scale), (int)(width * scale));
+    int error = open_png_encoder(&p, (int)(height * scale), (int)(width * scale));
     if (error >= 0)
         error = png_encode(&p, rgb, width, scale);
     ith_status status = ITH_OK;

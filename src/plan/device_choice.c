@@ -20,7 +20,7 @@ static const char *refusal_of(const ith_attn_setting *s, const ith_device_kernel
 }
 
 /* Lists the names of the kernels that can compute the problem; "none" if there are none. */
-static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
+static void list_fit_on_device(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_device_kernel *const *kernels = s->device->module->kernels;
     text[0] = '\0';
@@ -47,7 +47,7 @@ static ith_status check_asked(const ith_attn_options *o, const ith_attn_setting 
                 ith_tile_name(i), (long long)*ith_tile_at(&tiles, i), s->device->name);
     if (!o->kernel)
         return ITH_OK;
-    list_fit(s, fit, sizeof fit);
+    list_fit_on_device(s, fit, sizeof fit);
     const ith_device_kernel *kernel = ith_device_kernel_named(s->device, o->kernel);
     if (!kernel)
         return ith_fail(s->context, ITH_ERR_ARGUMENT,

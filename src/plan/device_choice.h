@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel of a plan on a device: the one that is named, or else the fastest that every rank's device runs, according
- * to earlier measurements (wisdom), a new measurement, or the order of the module's list. */
+/* The kernel of a plan on a device: the named kernel, or else the fastest kernel that every rank's device runs,
+ * according to earlier measurements (wisdom), a new measurement, or the order of the module's list. */
 #ifndef ITH_PLAN_DEVICE_CHOICE_H
 #define ITH_PLAN_DEVICE_CHOICE_H
 

@@ -44,7 +44,7 @@ void ith_name_list_add(char *text, size_t text_bytes, const char *name)
 }
 
 /* Lists the names of the kernels that run here and take the problem; "none" if there are none. */
-static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
+static void list_fit_on_processor(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_attn_kernel *kernel;
     text[0] = '\0';
@@ -62,7 +62,7 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
     if (status)
         return status;
     const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
-    list_fit(s, fit, sizeof fit);
+    list_fit_on_processor(s, fit, sizeof fit);
     if (!kernel)
         return ith_fail(s->context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; kernels that would do here: %s",
                         name, fit);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel of a plan: the one that is named, or else the fastest that every rank's machine runs, according to earlier
- * measurements (wisdom), a new measurement or a fixed rule. */
+/* The kernel of a plan: the named kernel, or else the fastest kernel that every rank's machine runs, according to
+ * earlier measurements (wisdom), a new measurement or a fixed rule. */
 #ifndef ITH_PLAN_KERNEL_CHOICE_H
 #define ITH_PLAN_KERNEL_CHOICE_H
 
@@ -19,7 +19,7 @@ void ith_name_list_add(char *text, size_t text_bytes, const char *name);
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);
 
 /* The kernels that a plan of this context may choose for this type, head size and softmax (ONLINE or FIXED_M), in the
- * order of the table: all that run here, without those in plain C unless there are no others. */
+ * order of the table: all that run here. Kernels in plain C are left out unless there are no others. */
 ith_candidates ith_kernel_candidates(const ith_context *context, ith_dtype dtype, int64_t head_dim,
                                      ith_softmax softmax);
 

@@ -21,7 +21,7 @@ static void subject_of(const ith_attn_setting *s, char subject[ITH_WISDOM_SUBJEC
 }
 
 /* The number of the kernel that is preferred by earlier measurements; -1 if none of the kernels was measured. */
-static int recall(const ith_wisdom *wisdom, const char *subject, const ith_kernel_names *kernels)
+static int recall_kernel(const ith_wisdom *wisdom, const char *subject, const ith_kernel_names *kernels)
 {
     const ith_wisdom_entry *known = ith_wisdom_find(wisdom, subject);
     for (int i = 0; known && i < known->count; i++)
@@ -54,14 +54,14 @@ ith_status ith_kernel_decide(const ith_attn_setting *s, ith_effort effort, const
     if (status)
         return status;
     subject_of(s, entry.subject);
-    decision->index = recall(wisdom, entry.subject, kernels);
+    decision->index = recall_kernel(wisdom, entry.subject, kernels);
     decision->origin = ITH_KERNEL_RECALLED;
     if (decision->index < 0 && effort == ITH_EFFORT_MEASURE && kernels->count > 1) {
         status = measure(s, &entry);
         if (!status) {
             sort_by_preference(&entry);
             ith_wisdom_put(wisdom, &entry);
-            decision->index = recall(wisdom, entry.subject, kernels);
+            decision->index = recall_kernel(wisdom, entry.subject, kernels);
             decision->origin = ITH_KERNEL_MEASURED;
         }
     }

@@ -5,6 +5,7 @@
  * order. BASE is a name of this library or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion
  * and have no effect here. */
 #include "../base/cpu.h"
+#include "../base/enum_name.h"
 #include "../base/sized.h"
 #include "../comm/comm.h"
 #include "../kernels/device_use.h"
@@ -14,26 +15,17 @@
 
 #include <string.h>
 
-/* Defines the function that names the values 0, 1, ... of an enumeration. */
-#define NAME_FUNCTION(function, type, ...)                                                                             \
-    const char *function(type value)                                                                                   \
-    {                                                                                                                  \
-        static const char *const names[] = {__VA_ARGS__};                                                              \
-        return (unsigned)value < sizeof names / sizeof *names ? names[value] : "unknown";                              \
-    }
-
-NAME_FUNCTION(ith_choice_name, ith_choice, "auto", "on", "off")
-NAME_FUNCTION(ith_softmax_name, ith_softmax, "auto", "online", "fixed_m")
-NAME_FUNCTION(ith_direction_name, ith_direction, "auto", "uni", "bidir")
-NAME_FUNCTION(ith_exchange_mode_name, ith_exchange_mode, "auto", "in_place", "copy", "mixed")
-NAME_FUNCTION(ith_compress_name, ith_compress, "off", "bf16", "8bit")
-NAME_FUNCTION(ith_effort_name, ith_effort, "estimate", "measure")
-NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
+ITH_ENUM_NAME(ith_choice_name, ith_choice, "auto", "on", "off")
+ITH_ENUM_NAME(ith_softmax_name, ith_softmax, "auto", "online", "fixed_m")
+ITH_ENUM_NAME(ith_direction_name, ith_direction, "auto", "uni", "bidir")
+ITH_ENUM_NAME(ith_exchange_mode_name, ith_exchange_mode, "auto", "in_place", "copy", "mixed")
+ITH_ENUM_NAME(ith_compress_name, ith_compress, "off", "bf16", "8bit")
+ITH_ENUM_NAME(ith_effort_name, ith_effort, "estimate", "measure")
+ITH_ENUM_NAME(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
 
 /* ---- Lists ----------------------------------------------------------------------------------------------------- */
 
-/* Kernel number `index` of a device. All its kernels count as usable; which problems they take is seen when a plan is
- * made. */
+/* Kernel number `index` of a device. All its kernels count as usable. Planning finds out which problems they take. */
 static const char *list_device_kernel(const ith_device_use *device, int index, bool *usable)
 {
     int count = 0;

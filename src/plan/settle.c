@@ -371,7 +371,7 @@ ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *
 }
 
 /* Makes every choice except for the kernel and its tiles. If the options name a kernel, takes this kernel. */
-static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
+static ith_status make_choices(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     ith_status status = ith_settle_choices(options, group, s);
     return !status && options->kernel && !s->device ? ith_kernel_take_named(options->kernel, s) : status;
@@ -383,11 +383,11 @@ static ith_status choose_by_wisdom(const ith_attn_options *options, const ith_at
                                    const ith_group *group, ith_attn_setting *s)
 {
     ith_attn_setting tried = *s;
-    if (!choose(known, group, &tried)) {
+    if (!make_choices(known, group, &tried)) {
         *s = tried;
         return ITH_OK;
     }
-    return choose(options, group, s);
+    return make_choices(options, group, s);
 }
 
 /* Every step that may fail on one rank alone ends with an agreement, before the next step communicates. */

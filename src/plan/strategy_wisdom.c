@@ -66,8 +66,8 @@ static advice find(const ith_wisdom *wisdom, const ith_attn_setting *s, ith_soft
     return whole ? known : (advice){0};
 }
 
-/* Whether the options leave open every choice that wisdom makes, and every other choice that changes which strategy is
- * the fastest. */
+/* Whether the options leave open every choice that wisdom makes, and every other choice on which the fastest strategy
+ * depends. */
 static bool is_open(const ith_attn_options *o)
 {
     return o->strategy == ITH_STRATEGY_AUTO && !o->ulysses && !o->ring && o->direction == ITH_DIRECTION_AUTO &&

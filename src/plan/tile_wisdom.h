@@ -20,8 +20,8 @@ int64_t ith_tile_class(int64_t keys);
 /* Finds the tiles for a case. Returns false, with tiles of 0, if wisdom knows none or they are illegal for the kernel.
  */
 bool ith_tile_wisdom_find(const ith_wisdom *wisdom, const ith_tile_case *wanted, ith_attn_tiles *tiles);
-/* Remembers tiles as measured by this process. gflops, usual_gflops: the rates with these tiles and with the kernel's
- * usual ones. */
+/* Remembers tiles as measured by this process. gflops: the rate with these tiles. usual_gflops: the rate with the
+ * kernel's usual tiles. */
 void ith_tile_wisdom_put(ith_wisdom *wisdom, const ith_tile_case *measured, const ith_attn_tiles *tiles, double gflops,
                          double usual_gflops);
 

@@ -20,7 +20,7 @@ static int64_t busy_block(const ith_attn_setting *s, int64_t step)
 
 /* Chooses the size of a tile that the caller leaves open: the kernel's best size, lowered to the size of the problem,
  * raised to hold the inner tiles that the caller asks for, and at most the size of the tile around it. */
-static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_setting *s, int index)
+static int64_t choose_size(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_setting *s, int index)
 {
     int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
     int64_t rows = ith_max64(index == ITH_BLOCK_Q ? s->problem.q_len : s->problem.kv_len, 1);
@@ -36,7 +36,7 @@ static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_se
 
 /* Collective. Finds the tiles that rank 0's wisdom knows for the whole problem, not for the share of a rank. Rank 0
  * decides, because the tiles of keys change the bits. *tiles becomes 0s if wisdom knows none. */
-static ith_status recall(ith_comm *comm, const ith_attn_setting *s, ith_attn_tiles *tiles)
+static ith_status recall_tiles(ith_comm *comm, const ith_attn_setting *s, ith_attn_tiles *tiles)
 {
     const ith_tile_case wanted = {s->kernel->name, s->problem.dtype, s->softmax, s->problem.head_dim,
                                   s->problem.kv_len};
@@ -61,7 +61,7 @@ static ith_status fit(ith_attn_tiles wanted, ith_attn_tile_limits limits, ith_at
         int64_t size = *ith_tile_at(&wanted, i);
         if (!ith_tile_is_legal(s->kernel, limits, i, size, 0, sentence, sizeof sentence))
             return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s", sentence);
-        *ith_tile_at(&s->tiles, i) = size ? size : choose(wanted, limits, s, i);
+        *ith_tile_at(&s->tiles, i) = size ? size : choose_size(wanted, limits, s, i);
     }
     for (int outer = ITH_BLOCK_KV; outer < ITH_TILES - 1; outer++)
         if (!ith_tile_is_nested(s->kernel, limits, s->tiles, outer, sentence, sizeof sentence))
@@ -80,7 +80,7 @@ ith_status ith_tiles_resolve(ith_comm *comm, const ith_attn_options *options, it
     ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);
     ith_attn_tiles known = {0};
     if (!wanted.block_q && !wanted.block_kv && !wanted.block_kv_compute && !wanted.block_kv_compute_in) {
-        ith_status status = recall(comm, s, &known);
+        ith_status status = recall_tiles(comm, s, &known);
         if (status)
             return status;
         limits.best = known.block_q ? known : limits.best;

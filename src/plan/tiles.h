@@ -5,8 +5,8 @@
  * caller does not ask for is the kernel's usual size. If the problem is smaller, the size is lowered to the smallest
  * legal one that holds the whole problem. An inner tile is never longer than the tile around it.
  *
- * The bits of a result depend on the tiles of keys, so the tiles of keys depend neither on the strategy nor on the
- * share of a rank. The bits do not depend on the blocks of queries, so block_q is also lowered where threads would be
+ * The bits of a result depend on the tiles of keys. So the tiles of keys depend neither on the strategy nor on the
+ * share of a rank. The bits do not depend on the blocks of queries. So block_q is also lowered where threads would be
  * idle. */
 #ifndef ITH_PLAN_TILES_H
 #define ITH_PLAN_TILES_H

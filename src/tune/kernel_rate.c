@@ -241,7 +241,7 @@ static void pack_all(const rate_run *r, const thread_memory *t, rate_ticks *tick
                    ticks);
 }
 
-/* The statistics and the offsets of fixed_m: k is read twice, v once, and q, which has the numbers of k here, twice. */
+/* The statistics and the offsets of fixed_m. k is read twice, v once, and q twice; q has the numbers of k here. */
 static void find_offsets(const rate_run *r, const thread_memory *t, rate_ticks *ticks)
 {
     const ith_rate_scene *s = r->scene;

@@ -288,7 +288,7 @@ static double rate_of(double bytes, double seconds, double whole)
     return seconds > whole / 20 ? bytes / seconds : 0;
 }
 
-/* A message takes setup + bytes / rate besides its latency: a short one and a long one tell both. */
+/* A message takes setup + bytes / rate besides its latency. The times of a short and a long message give both. */
 static ith_status measure_messages(link *l, double seconds, ith_link_rate *rate)
 {
     double one = 0, group = 0, copies = 0, empty = 0, shorter = 0;

@@ -23,8 +23,8 @@
 
 enum {
     MOST_CASES = 64,
-    ROW_NUMBERS = 4096, /* numbers of a row on which row operations are timed */
-    ROWS = 512,         /* such rows: two arrays of 8 MB */
+    ROW_NUMBERS = 4096, /* length of a row on which row operations are timed */
+    ROWS = 512,         /* number of such rows: two arrays of 8 MB */
     KEYS = 8192,        /* keys to which queries attend */
     LOCAL_RANKS = 2     /* ranks of this process that exchange messages */
 };
@@ -115,7 +115,7 @@ static ith_status read_options(calibration *c, const ith_measure_options *given)
 
 /* ---- Progress -------------------------------------------------------------------------------------------------- */
 
-/* Whether the caller wants to stop; a sign of life for ranks that wait. */
+/* Whether the caller wants to stop. Also gives a sign of life to ranks that wait. */
 static bool stopped(void *user)
 {
     const calibration *c = user;
@@ -207,8 +207,8 @@ static ith_status measure_kernels(calibration *c)
     return status;
 }
 
-/* Finds how fast the first kernel is on one unit while all units compute, as a share of its rate alone: with all keys,
- * because units share the cache that packed keys come from. */
+/* Finds the rate of the first kernel on one unit while all units compute, as a share of its rate on one unit alone.
+ * Measures with all keys, because units share the cache that packed keys come from. */
 static ith_status measure_busy(calibration *c)
 {
     const ith_machine_attention *row = c->out->attention;
@@ -445,7 +445,7 @@ static ith_status measure_alone(calibration *c, const ith_measure_options *given
 }
 
 /* Collective. Brings rank 0's description to all ranks. */
-static ith_status share(calibration *c)
+static ith_status share_description(calibration *c)
 {
     int64_t rows = c->out ? c->out->machine.attention_count : 0;
     double seconds = c->options.seconds;
@@ -487,7 +487,7 @@ ith_status ith_machine_measure(ith_context *context, const ith_measure_options *
         status = measure_alone(c, options);
     status = ith_agree(context, comm, status);
     if (!status)
-        status = share(c);
+        status = share_description(c);
     if (!status)
         status = measure_group(c);
     if (!status)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The time of a piece of work, measured while other programs run. The same work is repeated, and each repeat is cut
- * into slices of about half a millisecond, at ticks of the work. So a disturbance costs the slices that it hits, in
- * that repeat only. There are two sums over the slices:
+ * into slices of about half a millisecond, at ticks of the work. So a disturbance affects only the slices that it hits,
+ * in one repeat. There are two sums over the slices:
  *
  *     quiet time    the sum of the fastest time of each slice: the time if no other program disturbed the work at all.
  *                   It serves to compare.

@@ -33,7 +33,7 @@ static cores cores_here(void)
     return mine;
 }
 
-static bool share(const cores *a, const cores *b)
+static bool have_common(const cores *a, const cores *b)
 {
     cpu_set_t both[MASK_PARTS];
     CPU_AND_S(sizeof both, both, a->mask, b->mask);
@@ -51,7 +51,7 @@ static ith_shared_cores count(const ith_comm *comm, const cores *all)
         const ith_place here = ith_comm_place_of(comm, rank);
         if (here.host == first.host)
             CPU_OR_S(sizeof sum.mask, sum.mask, sum.mask, all[rank].mask);
-        else if (here.host != before.host && !share(all, &all[rank]))
+        else if (here.host != before.host && !have_common(all, &all[rank]))
             break;
         found.hosts += here.host != before.host;
         before = here;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks for the fastest tiles of a kernel (ith_tiles_search in ithaca/tune.h).
  *
- * The search climbs: it begins at the kernel's usual tiles, and tries for one size after the other the values at some
- * ratios of the best one so far. It goes on until no size improves, first with coarse ratios and then with fine ones.
- * Last, the fastest few and the usual tiles are measured again in turn, because a rate that was measured once may have
- * been lucky. */
+ * The search climbs. It begins at the kernel's usual tiles. For one size after the other it tries the values at some
+ * ratios of the best value so far, until no size improves: first with coarse ratios, then with fine ones. Last, the
+ * fastest few and the usual tiles are measured again in turn, because a rate that was measured once may have been
+ * lucky. */
 #include "../base/clock.h"
 #include "../base/dtype.h"
 #include "../base/size.h"
@@ -93,7 +93,7 @@ static ith_tile_choice *find(search *s, const ith_attn_tiles *tiles)
 
 /* Sets *gflops to the rate with these tiles, measured now, earlier in this search or by an earlier one; 0 if the search
  * has ended. */
-static ith_status rate_of(search *s, const ith_attn_tiles *tiles, double *gflops)
+static ith_status find_rate(search *s, const ith_attn_tiles *tiles, double *gflops)
 {
     const ith_tile_choice *before = find(s, tiles);
     ith_tile_choice now = choice_of(tiles, 0);
@@ -143,7 +143,7 @@ static ith_status try_ratio(search *s, ith_attn_tiles from, int index, double ra
             ith_min64(*ith_tile_at(&from, i), legal_size(s, i, (double)*ith_tile_at(&from, i - 1)));
     if (!ith_tiles_check(s->kernel, s->options.head_dim, &from, why, sizeof why))
         return ITH_OK;
-    ith_status status = rate_of(s, &from, &gflops);
+    ith_status status = find_rate(s, &from, &gflops);
     if (!status && gflops > *best_gflops * (1 + CLIMB_SHARE))
         *best = from, *best_gflops = gflops;
     return status;
@@ -210,7 +210,7 @@ static ith_status run(search *s)
     /* as a plan has them: no tile is longer than the keys */
     for (int i = 1; i < ITH_TILES; i++)
         *ith_tile_at(&best, i) = ith_min64(*ith_tile_at(&best, i), legal_size(s, i, MOST_KEYS));
-    ith_status status = rate_of(s, &best, &gflops);
+    ith_status status = find_rate(s, &best, &gflops);
     if (!status)
         status = climb(s, coarse, sizeof coarse / sizeof *coarse, &best, &gflops);
     if (!status)

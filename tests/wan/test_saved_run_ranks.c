@@ -186,6 +186,23 @@ static void alter(const char *from, const char *to)
     free(whole);
 }
 
+/* Damages the numbers at the end of the saved run, and cuts its last byte. infinity: words of the sentence about a last
+ * number that is infinite. */
+static void expect_damage_found(const ith_generate_options *options, const char *infinity)
+{
+    size_t bytes = 0;
+    char *whole = temporary_read(run.saved, &bytes);
+    whole[bytes - 3] ^= 1;
+    temporary_write(altered, whole, bytes);
+    expect_refusal(options, ITH_ERR_FORMAT, "their hash differs");
+    whole[bytes - 1] = (char)0x7f, whole[bytes - 2] = (char)0x80;
+    temporary_write(altered, whole, bytes);
+    expect_refusal(options, ITH_ERR_FORMAT, infinity);
+    temporary_write(altered, whole, bytes - 1);
+    expect_refusal(options, ITH_ERR_FORMAT, altered);
+    free(whole);
+}
+
 static void another_file_is_refused(void **state)
 {
     (void)state;
@@ -222,17 +239,7 @@ static void another_file_is_refused(void **state)
     expect_refusal(&again, ITH_ERR_FORMAT, "solver in its metadata");
     alter("\"solver\":\"unipc\"", "\"solver\":\"dpm++\""); /* which has fewer arrays */
     expect_refusal(&again, ITH_ERR_FORMAT, "its metadata was changed or is damaged");
-    size_t bytes = 0;
-    char *whole = temporary_read(run.saved, &bytes);
-    whole[bytes - 3] ^= 1;
-    temporary_write(altered, whole, bytes);
-    expect_refusal(&again, ITH_ERR_FORMAT, "their hash differs");
-    whole[bytes - 1] = (char)0x7f, whole[bytes - 2] = (char)0x80; /* infinity */
-    temporary_write(altered, whole, bytes);
-    expect_refusal(&again, ITH_ERR_FORMAT, "not finite");
-    temporary_write(altered, whole, bytes - 1);
-    expect_refusal(&again, ITH_ERR_FORMAT, altered);
-    free(whole);
+    expect_damage_found(&again, "not finite");
     again.resume_file = "/nonexistent";
     expect_refusal(&again, ITH_ERR_IO, "/nonexistent");
 }
@@ -251,15 +258,7 @@ static void another_history_is_refused(void **state)
     expect_refusal(&again, ITH_ERR_FORMAT, "solver in its metadata");
     alter("\"prediction_1\":", "\"prediction_2\":");
     expect_refusal(&again, ITH_ERR_FORMAT, "has no tensor prediction_1");
-    size_t bytes = 0;
-    char *whole = temporary_read(run.saved, &bytes);
-    whole[bytes - 3] ^= 1;
-    temporary_write(altered, whole, bytes);
-    expect_refusal(&again, ITH_ERR_FORMAT, "their hash differs");
-    whole[bytes - 1] = (char)0x7f, whole[bytes - 2] = (char)0x80; /* infinity */
-    temporary_write(altered, whole, bytes);
-    expect_refusal(&again, ITH_ERR_FORMAT, "prediction_1");
-    free(whole);
+    expect_damage_found(&again, "prediction_1");
 }
 
 /* Each size of a tensor is compared: a tensor that is smaller than its run would be read beyond its end. */

@@ -189,6 +189,16 @@ static json_t *row_json(const bench_command *c, int stage)
     return row;
 }
 
+/* Writes the model, the size and the choices of the run to `text`. */
+static void describe_run(const ith_generation *g, char *text, size_t bytes)
+{
+    const ith_generate_options *o = &g->options;
+    snprintf(text, bytes, "%s: %lld frame%s of %lld x %lld, %lld step%s, cfg %s, %s; %d rank%s", g->model.kind,
+             (long long)o->frames, ith_cli_plural(o->frames), (long long)o->width, (long long)o->height,
+             (long long)o->steps, ith_cli_plural(o->steps), ith_cfg_name(o->cfg), ith_precision_name(o->precision),
+             g->launch.all_ranks, ith_cli_plural(g->launch.all_ranks));
+}
+
 /* Reports the stages and writes the wisdom (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
@@ -204,11 +214,7 @@ static int finish(void *user, int code)
     char settings[512];
     if (code)
         return code;
-    const ith_generate_options *o = &g->options;
-    snprintf(settings, sizeof settings, "%s: %lld frame%s of %lld x %lld, %lld step%s, cfg %s, %s; %d rank%s",
-             g->model.kind, (long long)o->frames, ith_cli_plural(o->frames), (long long)o->width, (long long)o->height,
-             (long long)o->steps, ith_cli_plural(o->steps), ith_cfg_name(o->cfg), ith_precision_name(o->precision),
-             g->launch.all_ranks, ith_cli_plural(g->launch.all_ranks));
+    describe_run(g, settings, sizeof settings);
     if (table)
         puts(settings);
     const ith_bench_about about = {.title = "ithaca bench generate",

@@ -244,7 +244,7 @@ static bool execute(bench_rank *r, int index, double *seconds)
 }
 
 /* Computes row->rel_l2, the error of the sampled rows of o against float64. user: the row. */
-static void compare(void *user)
+static void compare_results(void *user)
 {
     ith_bench_row *row = user;
     ith_bench_problem *x = row->problem;
@@ -262,7 +262,7 @@ static bool check_results(bench_rank *r, int index)
     if (!meet(r, row->ranks > 1 ? ith_attend_gather(&row->problem->whole, r->comm) : ITH_OK))
         return false;
     if (r->rank == 0)
-        ith_launch_alone(r->comm, compare, row);
+        ith_launch_alone(r->comm, compare_results, row);
     return true;
 }
 

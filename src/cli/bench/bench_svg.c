@@ -63,7 +63,7 @@ typedef struct panel {
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-static double number(const json_t *row, const char *name)
+static double number_or_nan(const json_t *row, const char *name)
 {
     const json_t *value = json_object_get(row, name);
     return json_is_number(value) ? json_number_value(value) : NAN;
@@ -84,9 +84,9 @@ static void read_row(const json_t *row, bar *out)
     if (batch)
         snprintf(out->group, sizeof out->group, "batch %lld, %lld tokens", (long long)json_integer_value(batch),
                  (long long)json_integer_value(seq));
-    out->seconds = number(row, "seconds");
-    out->least = number(row, "seconds_min"), out->most = number(row, "seconds_max");
-    out->predicted = number(row, "predicted_seconds");
+    out->seconds = number_or_nan(row, "seconds");
+    out->least = number_or_nan(row, "seconds_min"), out->most = number_or_nan(row, "seconds_max");
+    out->predicted = number_or_nan(row, "predicted_seconds");
 }
 
 /* Whether another row of the group has the same label. */
@@ -207,7 +207,7 @@ static void print_label(FILE *file, double x, double y, const char *style, const
     fputs("</text>\n", file);
 }
 
-static void print_line(FILE *file, const char *class, double x0, double y0, double x1, double y1)
+static void draw_line(FILE *file, const char *class, double x0, double y0, double x1, double y1)
 {
     fprintf(file, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x0, y0, x1, y1);
 }
@@ -216,11 +216,11 @@ static void print_line(FILE *file, const char *class, double x0, double y0, doub
  * shows. */
 static void print_whisker(FILE *file, double left, double right, double y, bool cut)
 {
-    print_line(file, "whisker", left, y, right, y);
-    print_line(file, "whisker", left, y - 4, left, y + 4);
-    print_line(file, "whisker", cut ? right - 5 : right, y - 4, right, cut ? y : y + 4);
+    draw_line(file, "whisker", left, y, right, y);
+    draw_line(file, "whisker", left, y - 4, left, y + 4);
+    draw_line(file, "whisker", cut ? right - 5 : right, y - 4, right, cut ? y : y + 4);
     if (cut)
-        print_line(file, "whisker", right - 5, y + 4, right, y);
+        draw_line(file, "whisker", right - 5, y + 4, right, y);
 }
 
 static void print_mark(FILE *file, double x, double y)
@@ -235,7 +235,7 @@ static void print_axis(FILE *file, const picture *p, const panel *q)
     char label[64];
     for (int i = 0; i * q->step <= q->last * 1.0001; i++) {
         double x = left + i * q->step * q->unit * q->scale;
-        print_line(file, i ? "grid" : "axis", x, top, x, bottom + 4);
+        draw_line(file, i ? "grid" : "axis", x, top, x, bottom + 4);
         snprintf(label, sizeof label, "%g", i * q->step);
         print_label(file, x, bottom + 18, "class=\"tick\"", label);
     }

@@ -52,7 +52,7 @@ void ith_bench_output_free(ith_bench_output *output)
 /* ---- Numbers of a row -------------------------------------------------------------------------------------------- */
 
 /* Compares two doubles for qsort. */
-static int compare(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -60,7 +60,7 @@ static int compare(const void *a, const void *b)
 
 double ith_bench_median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, compare);
+    qsort(values, (size_t)count, sizeof *values, compare_numbers);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 

@@ -78,7 +78,7 @@ static int topology(int number, const char *name)
 }
 
 /* Orders cores by socket, then by physical core, for qsort. */
-static int compare(const void *a, const void *b)
+static int compare_cores(const void *a, const void *b)
 {
     const core *x = a, *y = b;
     int order = x->package - y->package;
@@ -99,7 +99,7 @@ static core *list_cores(const ith_core_set *masks, int count, int *total)
         if (ith_cores_have(&all, number))
             cores[(*total)++] = (core){topology(number, "physical_package_id"), topology(number, "core_id"), number};
     if (cores)
-        qsort(cores, (size_t)*total, sizeof *cores, compare);
+        qsort(cores, (size_t)*total, sizeof *cores, compare_cores);
     return cores;
 }
 
@@ -117,7 +117,7 @@ static int count_rivals(const ith_core_set *masks, int count, int first, const i
 }
 
 /* Gives a process cores of `from`, in the order of the list, until it has `count`. */
-static void take(const core *cores, int total, const ith_core_set *from, int count, ith_core_set *mine)
+static void take_cores(const core *cores, int total, const ith_core_set *from, int count, ith_core_set *mine)
 {
     int missing = count - ith_cores_count(mine);
     for (int i = 0; i < total && missing > 0; i++)
@@ -147,8 +147,8 @@ static bool divide(const ith_core_set *masks, int count, const core *cores, int 
             return false;
         const int rivals = count_rivals(masks, count, i, &left);
         const ith_core_set uncontested = find_uncontested(masks, count, i + 1, &left);
-        take(cores, total, &uncontested, total, &mine);
-        take(cores, total, &left, (ith_cores_count(&left) + rivals - 1) / rivals, &mine);
+        take_cores(cores, total, &uncontested, total, &mine);
+        take_cores(cores, total, &left, (ith_cores_count(&left) + rivals - 1) / rivals, &mine);
         ith_cores_add_all(&given, &mine);
         if (i == own)
             *part = mine;

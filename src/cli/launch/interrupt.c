@@ -46,7 +46,7 @@ static void die_of(int number)
 
 /* Handles the first signal of a kind: ends the process or, if signals are deferred, records the signal and calls
  * cancel_call. */
-static void take(int number)
+static void take_signal(int number)
 {
     int none = 0;
     pthread_mutex_lock(&lock);
@@ -68,7 +68,7 @@ static void *wait_for_signals(void *user)
         if (sigismember(&seen, number))
             die_of(number);
         sigaddset(&seen, number);
-        take(number);
+        take_signal(number);
     }
     return NULL;
 }

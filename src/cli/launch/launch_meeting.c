@@ -86,8 +86,8 @@ static int count_processes(const ith_comm *comm)
 }
 
 /* Writes into `sentence` how the process of a rank differs from the process of rank 0; "" if it does not. */
-static void compare(const ith_launch_work *work, const ith_comm *comm, const process_record *all, int rank,
-                    char *sentence, size_t bytes)
+static void describe_difference(const ith_launch_work *work, const ith_comm *comm, const process_record *all, int rank,
+                                char *sentence, size_t bytes)
 {
     ith_place place = ITH_PLACE_INIT;
     const bool command = strcmp(all[rank].command, all[0].command) != 0, failed = all[rank].failed || all[0].failed;
@@ -117,7 +117,7 @@ static void compare_all(const ith_launch *launch, const ith_launch_work *work, c
     int processes = count_processes(comm);
     sentence[0] = '\0';
     for (int rank = 1; rank < ith_comm_size(comm) && !sentence[0]; rank++)
-        compare(work, comm, all, rank, sentence, bytes);
+        describe_difference(work, comm, all, rank, sentence, bytes);
     if (sentence[0])
         return;
     if (all[0].processes && all[0].processes != processes)

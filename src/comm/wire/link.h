@@ -72,9 +72,9 @@ typedef struct ith_link {
     ith_watch_event (*hear)(void *self, int *process, const void **data, size_t *bytes);
 
     /* Sleeps until a datagram, an event or a free buffer may be there, `wake` is called, or `seconds` have passed. A
-     * link that cannot see datagrams in its sleep returns after a short nap, whose length it chooses, at most a
-     * millisecond; naps grow while `receive` returns nothing. A `wake` since the last rest of this thread ends the rest
-     * at once. */
+     * link that cannot see datagrams in its sleep returns after a short nap of at most a millisecond. It chooses the
+     * length; naps grow while `receive` returns nothing. A `wake` since the last rest of this thread ends the rest at
+     * once. */
     void (*rest)(void *self, double seconds);
     /* Ends a rest that is in progress, or the next one. Cheap. */
     void (*wake)(void *self);

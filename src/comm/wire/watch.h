@@ -72,10 +72,10 @@ typedef struct ith_watch_patience {
  * both its limit and a second have passed. The caller then closes the watch. */
 ith_status ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes,
                              const ith_watch_patience *patience, char *sentence, size_t bytes);
-/* From now on a thread of this process sends a sign on every connection, several times in `seconds`, until the watch is
- * closed. The other processes see by it that this process runs, whatever its other threads do: a process that is
- * stopped, a host that hangs and a link that is cut are silent. Once, on a watch that is connected. Returns false if
- * there is no thread. */
+/* Starts a thread that sends a sign on every connection, several times in `seconds`, until the watch is closed. The
+ * signs show the other processes that this process runs, whatever its other threads do. A process that is stopped, a
+ * host that hangs and a link that is cut are silent. To be called once, on a watch that is connected. Returns false if
+ * the thread could not be started. */
 bool ith_watch_begin_pulse(ith_watch *watch, double seconds);
 /* The seconds since ith_watch_receive last read something from a process; 0 if the process has ended or is this one.
  * With pulses this is the time for which the process is silent, if ith_watch_receive has just returned

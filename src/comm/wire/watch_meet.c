@@ -496,7 +496,7 @@ static int64_t find_silence(const meeting *m, int process)
  * is stopped; the process that has been silent longest; the first process to which there is no connection; the first
  * process that has not answered. Silence counts before a missing connection, because a process that has no connection
  * yet may itself wait for a silent one. */
-static int find_missing(const meeting *m, bool *stopped)
+static int find_culprit(const meeting *m, bool *stopped)
 {
     const ith_watch *w = m->watch;
     int64_t longest = 0;
@@ -522,7 +522,7 @@ static void send_awaited(meeting *m, double now)
     if (now < m->pulse_time)
         return;
     m->pulse_time = now + find_period(m);
-    int32_t awaited = find_missing(m, &stopped);
+    int32_t awaited = find_culprit(m, &stopped);
     send_all(m, WATCH_AWAITS, &awaited, sizeof awaited);
 }
 
@@ -531,7 +531,7 @@ static void explain(meeting *m)
 {
     const ith_watch *w = m->watch;
     bool stopped, heard = false;
-    int other = find_missing(m, &stopped);
+    int other = find_culprit(m, &stopped);
     char name[NAME_BYTES];
     name_process(m, other, name);
     for (int i = 0; i < ATTEMPTS; i++)
@@ -590,7 +590,7 @@ static void end_meeting(meeting *m)
 }
 
 /* Gives the connections to ith_watch_receive, which reads them from now on. */
-static void hand_over(meeting *m)
+static void hand_over_connections(meeting *m)
 {
     for (int i = 0; i < m->watch->processes; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &m->watch->peers[i]};
@@ -675,7 +675,7 @@ ith_status ith_watch_connect(ith_watch *w, const ith_watch_address *all, int pro
     else
         run_meeting(&m, patience, end);
     if (!m.status)
-        hand_over(&m);
+        hand_over_connections(&m);
     if (m.status && lists)
         spread_failure(&m, end);
     end_meeting(&m);

@@ -198,7 +198,7 @@ static bool find_victim(const wire_world *world, int process, const wire_state *
     return false;
 }
 
-/* Handles the end of a process's channel of messages. Its ranks should all have left. */
+/* Handles the end of a process's channel of messages. All ranks of the process should have left before. */
 static void take_end_of_process(wire_world *world, int process, const char *reason)
 {
     const ith_link_process *p = &world->link.all[process];

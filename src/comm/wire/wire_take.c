@@ -91,7 +91,7 @@ static void end_by_latecomer(const arrival *a)
 
 /* Ends the group if this rank expects small data from a peer in an exchange before `exchange`, which the peer has
  * reached: its offers come in the order of exchanges. */
-static void find_missing(const arrival *a)
+static void end_if_missing(const arrival *a)
 {
     const wire_state *self = a->self;
     for (int i = 0; i < WIRE_REQUESTS; i++) {
@@ -113,7 +113,7 @@ static void take_offer(const arrival *a)
         return reject_arrival(a, "an offer of another length than it says");
     from->last = head->exchange;
     from->came++;
-    find_missing(a);
+    end_if_missing(a);
     wire_request *request = ith_wire_request(self, head->exchange);
     if (ith_wire_ended(self->group->world))
         return;

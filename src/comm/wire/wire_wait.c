@@ -80,7 +80,7 @@ static void watch(wire_world *world, int64_t now, int64_t moved, int64_t deadlin
 }
 
 /* Wakes a thread that sleeps, so that it watches the link from now on. */
-static void hand_over(wire_world *world)
+static void hand_over_link(wire_world *world)
 {
     world->watcher = -1;
     for (int i = 0; i < world->ranks; i++)
@@ -115,7 +115,7 @@ static void await(wire_state *self, const wire_request *request, int64_t deadlin
             sleep_until(self, deadline);
     }
     if (world->watcher == self->world_rank)
-        hand_over(world);
+        hand_over_link(world);
 }
 
 static ith_status wire_wait(void *state, int64_t number, double seconds, bool *done)

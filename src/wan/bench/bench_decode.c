@@ -5,6 +5,7 @@
 
 #include "../../base/size.h"
 #include "../../base/sized.h"
+#include "../part/multiple.h"
 #include "../sample/noise.h"
 #include "../vae/vae_decoder.h"
 #include "../vae/vae_encoder.h"
@@ -30,17 +31,6 @@ typedef struct decode_bench {
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
 
-/* Checks that `value` is `base` plus some multiple of `multiple`. */
-static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t base, int64_t multiple)
-{
-    if ((value - base) % multiple == 0)
-        return ITH_OK;
-    int64_t below = value - (value - base) % multiple;
-    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld: the nearest are %lld and %lld", name,
-                    (long long)value, base ? "one more than a multiple" : "a multiple", (long long)multiple,
-                    (long long)below, (long long)(below + multiple));
-}
-
 static ith_status read_problem(ith_context *context, const ith_decode_problem *given, ith_decode_problem *p)
 {
     *p = (ith_decode_problem)ITH_DECODE_PROBLEM_INIT;
@@ -51,20 +41,20 @@ static ith_status read_problem(ith_context *context, const ith_decode_problem *g
     if (!status)
         status = ith_bench_check_range(context, "base_dim", p->base_dim, 2, MOST_BASE_DIM);
     if (!status)
-        status = check_multiple(context, "base_dim", p->base_dim, 0, 2);
+        status = ith_multiple_check(context, "base_dim", p->base_dim, 0, 2, MOST_BASE_DIM);
     if (!status)
         status = ith_bench_check_range(context, "res_blocks", p->res_blocks, 1, MOST_RES_BLOCKS);
     if (!status)
         status = ith_bench_check_range(context, "frames", p->frames, 1, MOST_FRAMES);
     if (!status)
-        status = check_multiple(context, "frames", p->frames, 1, 4);
+        status = ith_multiple_check(context, "frames", p->frames, 1, 4, MOST_FRAMES);
     if (!status)
         status = ith_bench_check_range(context, "height", p->height, stride, MOST_SIDE);
     if (!status)
-        status = check_multiple(context, "height", p->height, 0, stride);
+        status = ith_multiple_check(context, "height", p->height, 0, stride, MOST_SIDE);
     if (!status)
         status = ith_bench_check_range(context, "width", p->width, stride, MOST_SIDE);
-    return status ? status : check_multiple(context, "width", p->width, 0, stride);
+    return status ? status : ith_multiple_check(context, "width", p->width, 0, stride, MOST_SIDE);
 }
 
 static int64_t latent_numbers(const decode_bench *b, int64_t width)

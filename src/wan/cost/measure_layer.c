@@ -135,7 +135,7 @@ static void add(void *user, const ith_work *work)
 }
 
 /* Seconds of the products of a layer. */
-static double product_seconds(const layer_run *r)
+static double measured_product_seconds(const layer_run *r)
 {
     static const char *const stages[] = {"qkv", "project", "ffn"};
     double sum = 0;
@@ -151,7 +151,7 @@ static void keep(layer_run *r, const total *layer, const total *outside, int64_t
     const ith_stage_clock *clock = &r->clock;
     const double rest = fmax(ith_stage_clock_seconds(clock, PASS) - ith_stage_clock_seconds(clock, "block"), 0),
                  layers = (double)r->config.layers;
-    r->products[index] = ith_video_meter_without_rows(m, product_seconds(r), layer->bytes, threads);
+    r->products[index] = ith_video_meter_without_rows(m, measured_product_seconds(r), layer->bytes, threads);
     r->ends[index] = ith_video_meter_without_rows(m, rest, outside->bytes, threads);
     const double units = ith_video_units(&m->place.view.machine, threads) / layers;
     r->self[index] = ith_stage_clock_seconds(clock, "self attention") * units;
@@ -247,7 +247,7 @@ static ith_status measure_few(layer_run *r, int64_t threads, double *row_seconds
     free_run(r);
     if (!status)
         status = run(r, FEW_TOKENS, threads, 0);
-    r->few = product_seconds(r);
+    r->few = measured_product_seconds(r);
     free_run(r);
     return status;
 }

@@ -86,6 +86,24 @@ static void put_options(const ith_video_problem *p, ith_cfg cfg, ith_generate_op
     out->from_latents = p->steps ? NULL : "latents";
 }
 
+/* Describes the transformers, the encoders and the decoder of a problem. */
+static ith_status put_components(ith_context *context, const ith_video_problem *p, ith_model *model)
+{
+    put_dit(p, &model->dit[0]);
+    if (p->vision_dim)
+        put_vision(p, &model->vision);
+    if (p->vision_dim && ith_vision_config_check(context, "a video problem", &model->vision))
+        return ITH_ERR_ARGUMENT;        /* not ITH_ERR_FORMAT: there is no file */
+    if (p->vision_dim && p->images > 1) /* FLF2V adds a vector to each row */
+        model->dit[0].image_rows = 2 * ith_vision_tokens(&model->vision);
+    model->dit[1] = model->dit[0];
+    put_text(p, &model->text);
+    put_vae(p, &model->vae);
+    if (ith_vae_config_check_levels(context, "a video problem", &model->vae))
+        return ITH_ERR_ARGUMENT; /* not ITH_ERR_FORMAT: there is no file */
+    return ITH_OK;
+}
+
 ith_status ith_video_model_make(ith_context *context, const ith_video_problem *given, ith_cfg cfg,
                                 ith_video_problem *full, ith_video_model *out)
 {
@@ -99,18 +117,9 @@ ith_status ith_video_model_make(ith_context *context, const ith_video_problem *g
     if (status)
         return status;
     ith_model *model = &out->model;
-    put_dit(full, &model->dit[0]);
-    if (full->vision_dim)
-        put_vision(full, &model->vision);
-    if (full->vision_dim && ith_vision_config_check(context, "a video problem", &model->vision))
-        return ITH_ERR_ARGUMENT;              /* not ITH_ERR_FORMAT: there is no file */
-    if (full->vision_dim && full->images > 1) /* FLF2V adds a vector to each row */
-        model->dit[0].image_rows = 2 * ith_vision_tokens(&model->vision);
-    model->dit[1] = model->dit[0];
-    put_text(full, &model->text);
-    put_vae(full, &model->vae);
-    if (ith_vae_config_check_levels(context, "a video problem", &model->vae))
-        return ITH_ERR_ARGUMENT; /* not ITH_ERR_FORMAT: there is no file */
+    status = put_components(context, full, model);
+    if (status)
+        return status;
     model->scheduler = ith_scheduler_default();
     model->scheduler.unipc.order = model->scheduler.dpmpp.order = ith_max64(full->solver_order, 1);
     model->info = (ith_model_info){.experts = (int)full->experts,

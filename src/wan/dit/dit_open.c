@@ -21,7 +21,7 @@ static ith_linear *linear(ith_weights *w, const char *module, int64_t in, int64_
 }
 
 /* Takes scale_shift_table [1, rows, dim], a layer's learnt shifts, scales and gates. */
-static float *modulation(ith_weights *w, int64_t rows, int64_t dim)
+static float *name_modulation(ith_weights *w, int64_t rows, int64_t dim)
 {
     return ith_weights_floats(w, "scale_shift_table", 3, (int64_t[]){1, rows, dim});
 }
@@ -34,7 +34,7 @@ static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
     static const char *const image_kv[] = {"attn2.add_k_proj", "attn2.add_v_proj"};
     const int64_t dim = dit->config.dim, ffn_dim = dit->config.ffn_dim;
     const ith_operand_types types = dit->types.products;
-    layer->modulation = modulation(w, ITH_DIT_MODULATIONS, dim);
+    layer->modulation = name_modulation(w, ITH_DIT_MODULATIONS, dim);
     layer->self_norm_q = ith_weights_floats(w, "attn1.norm_q.weight", 1, &dim);
     layer->self_norm_k = ith_weights_floats(w, "attn1.norm_k.weight", 1, &dim);
     layer->cross_norm_q = ith_weights_floats(w, "attn2.norm_q.weight", 1, &dim);
@@ -117,7 +117,7 @@ static void name_weights(ith_weights *w, void *model)
     dit->text_2 = linear(w, "condition_embedder.text_embedder.linear_2", c->dim, c->dim, types);
     if (c->image_dim)
         name_image_embedding(w, dit);
-    dit->head_modulation = modulation(w, 2, c->dim);
+    dit->head_modulation = name_modulation(w, 2, c->dim);
     dit->head = head(w, c);
     for (int64_t i = 0; i < c->layers; i++) {
         ith_weights_prefix(w, "blocks.%lld.", (long long)i);
@@ -148,7 +148,7 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
 }
 
 /* Makes the layers of an expert from its store, and copies them to its device. */
-static ith_status take(ith_context *context, int64_t streamed, bool shows, ith_dit *dit)
+static ith_status take_weights(ith_context *context, int64_t streamed, bool shows, ith_dit *dit)
 {
     ith_status status = ith_weights_take(context, dit->keep, shows && !dit->use, name_weights, dit, &dit->memory);
     return status || !dit->use ? status : ith_dit_device_open(context, dit, streamed, shows, &dit->device);
@@ -163,7 +163,7 @@ ith_status ith_dit_open(ith_context *context, const ith_dit_config *config, ith_
         return status;
     }
     (*out)->memory.store = store, (*out)->memory.lora = lora;
-    status = take(context, streamed, true, *out);
+    status = take_weights(context, streamed, true, *out);
     if (status)
         ith_dit_free(context, out);
     return status;
@@ -195,7 +195,7 @@ ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *confi
     if (!status)
         (*out)->memory.lora = lora;
     if (!status)
-        status = take(context, 0, false, *out);
+        status = take_weights(context, 0, false, *out);
     if (status)
         ith_dit_free(context, out);
     return status;

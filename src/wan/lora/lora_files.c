@@ -25,6 +25,23 @@ static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_
 
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
+/* Makes an entry of tensor `tensor` of file `index`, whose name was read as `key`. */
+static ith_status add_entry(ith_lora *lora, int index, const ith_tensor *tensor, const ith_lora_key *key)
+{
+    ith_lora_entry *entry = &lora->entries[lora->count];
+    *entry = (ith_lora_entry){.file = index,
+                              .role = key->role,
+                              .tensor = tensor,
+                              .adapter = key->adapter,
+                              .factor = lora->files[index].strength,
+                              .up = -1};
+    entry->module = ith_strdup(lora->context, key->module);
+    if (!entry->module)
+        return ITH_ERR_MEMORY;
+    lora->count++;
+    return ITH_OK;
+}
+
 /* Makes an entry of each tensor of a file. */
 static ith_status list_file(ith_lora *lora, int index)
 {
@@ -48,17 +65,8 @@ static ith_status list_file(ith_lora *lora, int index)
             file->left_out++;
             continue;
         }
-        ith_lora_entry *entry = &lora->entries[lora->count];
-        *entry = (ith_lora_entry){.file = index,
-                                  .role = key.role,
-                                  .tensor = tensor,
-                                  .adapter = key.adapter,
-                                  .factor = file->strength,
-                                  .up = -1};
-        entry->module = ith_strdup(lora->context, key.module);
-        if (!entry->module)
+        if (add_entry(lora, index, tensor, &key))
             return ITH_ERR_MEMORY;
-        lora->count++;
     }
     if (file->left_out == ith_tensor_file_count(file->file))
         return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,

@@ -57,7 +57,7 @@ static ith_status make_noise(ith_rank *rank, void *user)
 
 /* For a run that is resumed: allocates the latents, which ith_denoise reads. If the options name a file of noise too,
  * checks that the saved run began with it. */
-static ith_status check_noise(ith_rank *rank, void *user)
+static ith_status resume_noise(ith_rank *rank, void *user)
 {
     ith_status status = ITH_OK;
     float **latents = &rank->pipeline->shared.latents;
@@ -137,7 +137,7 @@ static ith_status make_latents(ith_rank *rank)
     if (!status && denoises && rank->team.lends)
         status = ith_rank_lead(rank, "sending the encoded prompts", ith_prompts_share, NULL);
     if (!status)
-        status = ith_rank_lead(rank, "making noise", rank->saved ? check_noise : make_noise, &noise);
+        status = ith_rank_lead(rank, "making noise", rank->saved ? resume_noise : make_noise, &noise);
     if (!status && !rank->saved)
         status = ith_rank_compare(rank, "the noise", noise, true);
     if (!status && rank->options.image)

@@ -7,6 +7,7 @@
 #include "../../base/sized.h"
 #include "../../base/team_limit.h"
 #include "../image/image_fit.h"
+#include "../part/multiple.h"
 #include "../part/precision.h"
 #include "../text/text_codepoints.h"
 #include "denoise/denoise_choice.h"
@@ -66,25 +67,6 @@ static void put_size(const ith_model_info *info, ith_generate_options *options)
         options->width = info->width;
 }
 
-/* Checks that `value` is `base` plus some multiple of `multiple`, and at most `most`. The error message names the
- * nearest legal values. */
-static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t base, int64_t multiple,
-                                 int64_t most)
-{
-    int64_t least = base ? base : multiple;
-    if (value >= least && value <= most && (value - base) % multiple == 0)
-        return ITH_OK;
-    int64_t last = most - (most - base) % multiple;
-    int64_t below = value < least ? least : ith_min64(value - ((value - base) % multiple), last);
-    const char *rule = base ? "one more than a multiple" : "a multiple";
-    if (value < least || value >= last)
-        return ith_fail(
-            context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld from %lld to %lld: the nearest is %lld", name,
-            (long long)value, rule, (long long)multiple, (long long)least, (long long)last, (long long)below);
-    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld: the nearest are %lld and %lld", name,
-                    (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
-}
-
 /* Checks the frames, and the height and width if they are not 0: a side that is not given may follow from the other and
  * from an image. A run that is resumed has its size from its file. */
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
@@ -94,12 +76,12 @@ static ith_status check_size(ith_context *context, const ith_model *model, const
     if (info->experts == 2)
         positions = ith_min64(positions, model->dit[1].positions);
     int64_t most_pixels = positions * info->size_multiple;
-    ith_status status = check_multiple(context, "frames", options->frames, 1, info->frame_stride,
-                                       (positions - 1) * info->frame_stride + 1);
+    ith_status status = ith_multiple_check(context, "frames", options->frames, 1, info->frame_stride,
+                                           (positions - 1) * info->frame_stride + 1);
     if (!status && options->height)
-        status = check_multiple(context, "height", options->height, 0, info->size_multiple, most_pixels);
+        status = ith_multiple_check(context, "height", options->height, 0, info->size_multiple, most_pixels);
     if (!status && options->width)
-        status = check_multiple(context, "width", options->width, 0, info->size_multiple, most_pixels);
+        status = ith_multiple_check(context, "width", options->width, 0, info->size_multiple, most_pixels);
     return status && options->resume_file ? ith_fail_in(context, status, "%s", options->resume_file) : status;
 }
 
@@ -341,8 +323,10 @@ static ith_status check_noise(ith_context *context, const ith_model *model, cons
     return options->noise_file ? ith_latents_check(context, options->noise_file, ith_first_noise, &size) : ITH_OK;
 }
 
-ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
-                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved)
+/* Copies the options `given` over the defaults, checks the structs and the files that they name, and takes the options
+ * of the run that they resume. */
+static ith_status read_given(ith_context *context, const ith_generate_options *given, ith_generate_options *options,
+                             ith_request_parts *parts, ith_saved_run **saved)
 {
     *saved = NULL;
     *options = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
@@ -355,31 +339,53 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
         status = ith_saved_run_open(context, options->resume_file, saved);
     if (!status && *saved)
         status = ith_saved_run_take(context, *saved, options, &parts->attention);
+    return status;
+}
+
+/* For a run with denoising steps: checks the images and the sampling, and makes the size and the shift complete. */
+static ith_status settle_denoising(ith_context *context, const ith_model *model, bool has_shift, bool sized,
+                                   ith_generate_options *options)
+{
+    ith_status status = check_images(context, model, options);
+    if (!status)
+        status = check_sampling(context, model, options);
+    if (!status) /* the given sides: put_size computes the others from them */
+        status = check_size(context, model, options);
+    if (status)
+        return status;
+    put_size(&model->info, options);
+    if (!has_shift)
+        options->shift = ith_model_shift(model, options->height * options->width);
+    status = check_size(context, model, options);
+    return !status && sized ? check_noise(context, model, options) : status;
+}
+
+/* For a run that only decodes the latents of a file: takes the size from it. */
+static ith_status settle_decoding(ith_context *context, const ith_model *model, bool sized,
+                                  ith_generate_options *options)
+{
+    put_size(&model->info, options);
+    return sized ? take_size(context, model, options) : ITH_OK;
+}
+
+ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
+                            bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved)
+{
+    const ith_model *model = pipeline->model;
+    ith_status status = read_given(context, given, options, parts, saved);
     if (status)
         return status;
     const bool has_shift = options->shift != 0;
-    put_defaults(pipeline->model, options);
+    put_defaults(model, options);
     status = check_words(context, options);
     if (!status)
-        status = check_numbers(context, pipeline->model, options);
+        status = check_numbers(context, model, options);
     if (!status)
         status = check_flags(context, options, pipeline->lent);
-    if (!status && !options->from_latents)
-        status = check_images(context, pipeline->model, options);
-    if (!status && !options->from_latents)
-        status = check_sampling(context, pipeline->model, options);
-    if (!status && !options->from_latents) /* the given sides: put_size computes the others from them */
-        status = check_size(context, pipeline->model, options);
-    if (!status)
-        put_size(&pipeline->model->info, options);
-    if (!status && !has_shift && !options->from_latents)
-        options->shift = ith_model_shift(pipeline->model, options->height * options->width);
-    if (!status && !options->from_latents)
-        status = check_size(context, pipeline->model, options);
-    else if (!status && sized)
-        status = take_size(context, pipeline->model, options);
-    if (!status && !options->from_latents && sized)
-        status = check_noise(context, pipeline->model, options);
+    if (!status && options->from_latents)
+        status = settle_decoding(context, model, sized, options);
+    else if (!status)
+        status = settle_denoising(context, model, has_shift, sized, options);
     if (!status)
         options->precision = ith_precision_resolve(context, options->precision);
     return status;

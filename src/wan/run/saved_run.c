@@ -281,8 +281,8 @@ static ith_status contradict(ith_context *context, const ith_saved_run *saved, c
 }
 
 /* Checks that the caller gives the image of the saved run, by its hash in the file. */
-static ith_status check_image(ith_context *context, const ith_saved_run *saved, const ith_field *field,
-                              const void *given)
+static ith_status check_same_image(ith_context *context, const ith_saved_run *saved, const ith_field *field,
+                                   const void *given)
 {
     const char *text = ith_tensor_file_metadata(saved->file, field->name);
     char asked[VALUE_BYTES];
@@ -304,7 +304,7 @@ static ith_status take_field(ith_context *context, const ith_saved_run *saved, c
         int64_t whole;
     } value = {.whole = 0};
     if (field->kind == ITH_FIELD_IMAGE)
-        return check_image(context, saved, field, given);
+        return check_same_image(context, saved, field, given);
     ith_field alone = *field; /* the field as the only member of a struct */
     alone.offset = 0;
     const char *text = ith_tensor_file_metadata(saved->file, field->name);

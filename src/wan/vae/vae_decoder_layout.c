@@ -87,13 +87,6 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width, const 
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the rows before and after a level's residual blocks share their memory. A shortcut around the level still
- * needs the rows before. */
-static bool in_place(const ith_vae_decoder_level *level)
-{
-    return level->in == level->out && !level->repeats;
-}
-
 /* Sets the number of rows for which a level has memory, before and after its residual blocks. `resample` of the level
  * before hands on at most its strip and two rows at a time. Each convolution of the residual blocks lags at most two
  * rows behind its input. `resample` of this level lags two rows of its output behind, for which the shortcut around the
@@ -109,7 +102,7 @@ static void set_rows(ith_vae_decoder *d, int64_t index)
     const bool whole = level->time && level->end.slots > 1;
     if (!whole)
         level->end.rows = ith_min64(rows, level->height);
-    if (in_place(level))
+    if (ith_vae_level_in_place(&d->vae->levels[index]))
         level->begin.rows = level->end.rows;
     else if (!level->repeats)
         level->begin.rows = ith_min64(given, level->height);
@@ -130,7 +123,7 @@ static void lay_out_level(ith_vae_decoder *d, int64_t index, ith_arena *arena)
         ith_vae_rows_lay_out(&level->begin, arena);
     }
     level->end.x = level->begin.x;
-    if (!in_place(level))
+    if (!ith_vae_level_in_place(&d->vae->levels[index]))
         ith_vae_rows_lay_out(&level->end, arena);
 }
 
@@ -147,8 +140,7 @@ static void lay_out_frames(void *owner, ith_arena *arena)
     d->work.temp = ith_arena_take(arena, 0, 1);
     for (int64_t i = 1; i < config->levels; i++)
         lay_out_level(d, i, arena);
-    const int64_t temp = ith_max64(ith_vae_attention_temp_bytes(&d->work.middle.attention), latents);
-    ith_arena_take(arena, ith_max64(temp - (arena->used_bytes - begin), 0), 1);
+    ith_arena_extend(arena, begin, ith_max64(ith_vae_attention_temp_bytes(&d->work.middle.attention), latents));
     d->frames = ith_arena_take(arena, d->out->conv.slots * (d->wanted.end - d->wanted.begin) * d->out->conv.shape.width,
                                ith_vae_patch_numbers(config) * (int64_t)sizeof(float));
 }

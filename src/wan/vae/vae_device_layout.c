@@ -151,7 +151,7 @@ static void lay_out_levels(ith_vae_device *d, ith_arena *arena)
         const int64_t pixels = level->frames * level->height * level->width;
         level->begin = ith_arena_take(arena, pixels * level->in, sizeof(float));
         level->end = level->begin;
-        if (level->in != level->out || level->repeats)
+        if (!ith_vae_level_in_place(&d->vae->levels[i]))
             level->end = ith_arena_take(arena, pixels * level->out, sizeof(float));
     }
 }

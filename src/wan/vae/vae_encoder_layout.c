@@ -53,13 +53,6 @@ static void add_layers(ith_vae_encoder *e, int64_t height, int64_t width)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the rows before and after a level's residual blocks share their memory. A shortcut around the level still
- * needs the rows before. */
-static bool in_place(const ith_vae_encoder_level *level)
-{
-    return level->in == level->out && !level->averaged;
-}
-
 /* Sets the number of rows for which a level has memory, before and after its residual blocks. The convolution before
  * the level hands on at most its strip and two rows at a time, or half of this if it halves the height. Each
  * convolution of the residual blocks lags at most two rows behind its input. `resample` lags two rows more, and the
@@ -72,15 +65,16 @@ static void set_rows(ith_vae_encoder *e, int64_t index)
     const int64_t given = before ? before->resample->conv.shape.strip / 2 + 1 : e->in->conv.shape.strip + 2;
     const int64_t rows = given + 4 * ith_vae_level_blocks(&e->vae->config, ITH_VAE_ENCODER);
     const bool waits = before && before->time && level->begin.slots > 1;
+    const bool in_place = ith_vae_level_in_place(&e->vae->levels[index]);
     if (level->resample)
         level->end.rows = ith_min64(rows, level->height);
     if (waits)
         level->begin.rows = level->height;
-    else if (in_place(level))
+    else if (in_place)
         level->begin.rows = level->end.rows;
     else
         level->begin.rows = ith_min64(level->averaged ? rows + 2 : given, level->height);
-    if (in_place(level))
+    if (in_place)
         level->end.rows = level->begin.rows;
 }
 
@@ -94,7 +88,7 @@ static void lay_out_level(ith_vae_encoder *e, int64_t index, ith_arena *arena)
     else
         ith_vae_rows_lay_out(&level->end, arena);
     level->begin.x = level->end.x;
-    if (!in_place(level))
+    if (!ith_vae_level_in_place(&e->vae->levels[index]))
         ith_vae_rows_lay_out(&level->begin, arena);
 }
 
@@ -114,8 +108,7 @@ static void lay_out_frames(void *owner, ith_arena *arena)
         e->pixels = ith_arena_take(arena, e->input.rows * e->input.width * e->input.channels, sizeof(float));
     for (int64_t i = 0; i < e->vae->config.levels; i++)
         lay_out_level(e, i, arena);
-    const int64_t temp = ith_max64(ith_vae_attention_temp_bytes(&middle->attention), latents);
-    ith_arena_take(arena, ith_max64(temp - (arena->used_bytes - begin), 0), 1);
+    ith_arena_extend(arena, begin, ith_max64(ith_vae_attention_temp_bytes(&middle->attention), latents));
 }
 
 /* The bytes of an encoder with its convolutions: conv_in, conv_out, and two in each of the residual blocks around the

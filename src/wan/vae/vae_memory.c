@@ -104,7 +104,7 @@ static void lay_out(ith_vae_work *work, ith_arena *arena)
     for (int64_t i = 0; i < work->conv_count; i++)
         ith_conv_lay_out_rows(&work->convs[i].conv, arena);
     lay_out_buffers(work, arena);
-    ith_arena_take(arena, ith_max64(packing - (arena->used_bytes - begin), 0), 1);
+    ith_arena_extend(arena, begin, packing);
 }
 
 ith_status ith_vae_work_bytes(ith_vae_work *work, int64_t *bytes)

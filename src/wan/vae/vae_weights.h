@@ -95,6 +95,13 @@ static inline bool ith_vae_level_has_time(const ith_vae_config *config, ith_vae_
     return level < last && config->temporal_up[half == ITH_VAE_DECODER ? level : last - 1 - level];
 }
 
+/* Whether the rows before and after a level's residual blocks share their memory. A shortcut around the level still
+ * needs the rows before. */
+static inline bool ith_vae_level_in_place(const ith_vae_level *level)
+{
+    return level->in == level->out && !level->repeats && !level->averaged;
+}
+
 /* The number of pixels before a level of the encoder from which it makes one. */
 static inline int64_t ith_vae_level_merges(const ith_vae_config *config, int64_t level)
 {

@@ -19,7 +19,7 @@ ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *
 }
 
 /* The memory of decoding. Rank 0's device decodes whole frames. */
-static ith_status decode_bytes(const ith_predicted_run *run, int64_t *bytes)
+static ith_status decode_device_bytes(const ith_predicted_run *run, int64_t *bytes)
 {
     *bytes = 0;
     if (!run->model->vae.levels || !ith_team_has_first(run->team))
@@ -28,7 +28,7 @@ static ith_status decode_bytes(const ith_predicted_run *run, int64_t *bytes)
                                        run->size.width, bytes);
 }
 
-static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t *streamed, int64_t *bytes)
+static ith_status expert_device_bytes(const ith_predicted_run *run, int expert, int64_t *streamed, int64_t *bytes)
 {
     const ith_model *model = run->model;
     ith_dit *dit = NULL;
@@ -51,9 +51,9 @@ ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, cons
     ith_status status = options->from_latents ? ITH_OK : ith_count_ids(pipeline, context, options, counts);
     const ith_predicted_run run = ith_predicted_run_of(model, context, options, counts, team);
     if (!status)
-        status = decode_bytes(&run, &need->bytes);
+        status = decode_device_bytes(&run, &need->bytes);
     for (int i = 0; i < model->info.experts && !status && !options->from_latents; i++) {
-        status = expert_bytes(&run, i, &need->streamed[i], &bytes);
+        status = expert_device_bytes(&run, i, &need->streamed[i], &bytes);
         need->bytes = ith_max64(need->bytes, bytes);
     }
     return status;
