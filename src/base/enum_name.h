@@ -2,12 +2,10 @@
 #ifndef ITH_BASE_ENUM_NAME_H
 #define ITH_BASE_ENUM_NAME_H
 
-/* Defines the function that names the values 0, 1, ... of an enumeration; any other value is "unknown". */
-#define ITH_ENUM_NAME(function, type, ...)                                                                             \
-    const char *function(type value)                                                                                   \
-    {                                                                                                                  \
-        static const char *const names[] = {__VA_ARGS__};                                                              \
-        return (unsigned)value < sizeof names / sizeof *names ? names[value] : "unknown";                              \
-    }
+/* The name of a value of an enumeration, whose values 0, 1, ... have `count` names; "unknown" for any other value. */
+static inline const char *ith_enum_name(const char *const *names, int count, int value)
+{
+    return value >= 0 && value < count ? names[value] : "unknown";
+}
 
 #endif

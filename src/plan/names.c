@@ -4,6 +4,7 @@
  * The name of a strategy is [tokamax_] BASE {_custom | _bidir | _fixed_m}, with each ending at most once and in any
  * order. BASE is a name of this library or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion
  * and have no effect here. */
+#include "../base/count.h"
 #include "../base/cpu.h"
 #include "../base/enum_name.h"
 #include "../base/sized.h"
@@ -15,13 +16,47 @@
 
 #include <string.h>
 
-ITH_ENUM_NAME(ith_choice_name, ith_choice, "auto", "on", "off")
-ITH_ENUM_NAME(ith_softmax_name, ith_softmax, "auto", "online", "fixed_m")
-ITH_ENUM_NAME(ith_direction_name, ith_direction, "auto", "uni", "bidir")
-ITH_ENUM_NAME(ith_exchange_mode_name, ith_exchange_mode, "auto", "in_place", "copy", "mixed")
-ITH_ENUM_NAME(ith_compress_name, ith_compress, "off", "bf16", "8bit")
-ITH_ENUM_NAME(ith_effort_name, ith_effort, "estimate", "measure")
-ITH_ENUM_NAME(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
+const char *ith_choice_name(ith_choice value)
+{
+    static const char *const names[] = {"auto", "on", "off"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
+
+const char *ith_softmax_name(ith_softmax value)
+{
+    static const char *const names[] = {"auto", "online", "fixed_m"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
+
+const char *ith_direction_name(ith_direction value)
+{
+    static const char *const names[] = {"auto", "uni", "bidir"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
+
+const char *ith_exchange_mode_name(ith_exchange_mode value)
+{
+    static const char *const names[] = {"auto", "in_place", "copy", "mixed"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
+
+const char *ith_compress_name(ith_compress value)
+{
+    static const char *const names[] = {"off", "bf16", "8bit"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
+
+const char *ith_effort_name(ith_effort value)
+{
+    static const char *const names[] = {"estimate", "measure"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
+
+const char *ith_kernel_origin_name(ith_kernel_origin value)
+{
+    static const char *const names[] = {"named", "estimate", "wisdom", "measured"};
+    return ith_enum_name(names, ITH_COUNT(names), (int)value);
+}
 
 /* ---- Lists ----------------------------------------------------------------------------------------------------- */
 
