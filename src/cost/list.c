@@ -29,7 +29,8 @@ typedef struct list {
 
 /* ---- Pricing --------------------------------------------------------------------------------------------------- */
 
-/* Whether two legal plans are the same although different options asked for them. */
+/* Whether two legal plans are the same although different options asked for them. Compares the choices that the plans
+ * of a list differ in. */
 static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
 {
     return a->strategy == b->strategy && a->ulysses == b->ulysses && a->ring == b->ring &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets of the processes of a host (mpi_presence.h).
  *
- * A process accepts the connections of the others only at its end, and then writes one byte: DONE, or FAILED or REFUSED
- * and its sentence. A connection that closes without that byte shows a death. */
+ * A process accepts the connections of the others only at its end, and then writes one byte: DONE, FAILED or REFUSED.
+ * Its sentence follows FAILED and REFUSED. A connection that closes without that byte shows a death. */
 #include "mpi_presence.h"
 
 #include "../../base/host_name.h"
