@@ -69,7 +69,7 @@ done
 
 # Values of all kinds are printed as they were given.
 cat >kinds.yaml <<'END'
-seq: [64, 128]   # a list
+seq: [64, 128, 96]   # a list
 strategy: [single, ulysses_ring]
 softmax: online,fixed_m
 timeout: 0.30000000000000004
@@ -79,7 +79,7 @@ head-dim: ~
 repeat: null
 END
 expect 0 "" "$ithaca" bench attention --config kinds.yaml --print-config --batch 7 --trace 'a "b" \ c'
-for line in 'seq: \[64, 128\] +# kinds.yaml:1' 'strategy: "single,ulysses_ring" +# kinds.yaml:2' \
+for line in 'seq: \[64, 128, 96\] +# kinds.yaml:1' 'strategy: "single,ulysses_ring" +# kinds.yaml:2' \
     'softmax: \[online, fixed_m\] +# kinds.yaml:3' 'timeout: 0.30000000000000004 +# kinds.yaml:4' \
     'json: true +# kinds.yaml:5' 'heads: 8 +# default: 8' 'head-dim: 128 +# default: 128' 'repeat: .* # default.*' 'batch: \[7\] +# command line' \
     'trace: "a \\"b\\" \\\\ c" +# command line'; do
