@@ -45,6 +45,12 @@ cp "$golden/lora/kohya.safetensors" "$odd"
 expect 1 "lightning\?\[31m.safetensors is Lightning" "${run[@]}" --lora "$odd" --steps 9
 grep -q "$(printf '\033')" "$work/err" && fail "control characters in $(cat -v "$work/err")"
 
+# A LoRA of both experts is advised on once, also where only the second expert's option is another.
+cp "$golden/lora/kohya.safetensors" "$work/lightning.safetensors"
+expect 1 "lightning.safetensors is Lightning.*needs --guidance 1\$" "${run[@]}" --lora "$work/lightning.safetensors" \
+    --steps 4 --shift 5 --guidance 1,4 --solver euler
+[ "$(grep -c "is Lightning" "$work/err")" = 1 ] || fail "advice more than once: $(cat "$work/err")"
+
 # The first lines of a run say which transformers each file changes, and how much. A colon that is part of a name does
 # not begin a strength.
 "$build/make_tiny_model" "$work" || fail "no tiny model"

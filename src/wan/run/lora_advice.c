@@ -56,14 +56,16 @@ static void add_number(char *text, size_t bytes, const char *option, double leas
         add(text, bytes, " --%s %g to %g", option, least, most);
 }
 
-/* Appends the options of the advice that are not in force for an expert. */
-static void add_options(const ith_lora_advice *a, const ith_generate_options *o, int expert, char *text, size_t bytes)
+/* Appends the options of the advice that are not in force for experts [first, last]. */
+static void add_options(const ith_lora_advice *a, const ith_generate_options *o, int first, int last, char *text,
+                        size_t bytes)
 {
+    const bool guides = o->guidance[first] == a->guidance && o->guidance[last] == a->guidance;
     if (a->steps_least && (o->steps < a->steps_least || o->steps > a->steps_most))
         add_number(text, bytes, "steps", (double)a->steps_least, (double)a->steps_most);
     if (a->shift_least > 0 && (o->shift < a->shift_least || o->shift > a->shift_most))
         add_number(text, bytes, "shift", a->shift_least, a->shift_most);
-    if (a->guidance > 0 && o->guidance[expert] != a->guidance)
+    if (a->guidance > 0 && !guides)
         add_number(text, bytes, "guidance", a->guidance, a->guidance);
     if (a->solver && o->solver != a->solver)
         add(text, bytes, " --solver %s", ith_solver_name(a->solver));
@@ -82,15 +84,18 @@ ith_status ith_pipeline_advise(const ith_pipeline *pipeline, const ith_generate_
     if (status || !bytes)
         return status;
     text[0] = '\0';
-    for (int expert = 0; expert < pipeline->model->info.experts; expert++) {
-        const ith_lora *lora = pipeline->model->loras[expert];
+    ith_lora *const *loras = pipeline->model->loras;
+    const int experts = pipeline->model->info.experts;
+    for (int expert = 0; expert < experts; expert++) {
+        const ith_lora *lora = loras[expert];
         for (int i = 0; i < ith_lora_count(lora); i++) {
             const char *path = ith_lora_path(lora, i);
             const ith_lora_advice *advice = ith_lora_advice_of(path);
             char wanted[256] = "";
-            if (!advice || (expert && ith_lora_has_path(pipeline->model->loras[0], path)))
+            if (!advice || (expert && ith_lora_has_path(loras[0], path))) /* expert 0 has advised on it */
                 continue;
-            add_options(advice, &full, expert, wanted, sizeof wanted);
+            const int last = experts > 1 && ith_lora_has_path(loras[1], path) ? 1 : expert;
+            add_options(advice, &full, expert, last, wanted, sizeof wanted);
             if (wanted[0] || advice->note)
                 add(text, bytes, "%s is %s%s%s%s%s\n", path, advice->name, wanted[0] ? ", which needs" : "", wanted,
                     advice->note ? "; " : "", advice->note ? advice->note : "");
