@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_plan_cost and ith_plan_simulate: the plan that would be made on a machine, and its cost. */
+#include "../base/observer.h"
 #include "../base/sized.h"
 #include "../plan/plan.h"
 #include "simulate.h"
@@ -73,5 +74,15 @@ ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *probl
     if (!context)
         return ith_need(NULL, context, "context");
     ith_status status = read_simulation(context, given, ranks, &simulation);
-    return status ? status : find_cost(context, problem, options, machine, ranks, &simulation, info, cost);
+    if (status)
+        return status;
+    ith_observer *before = ith_context_observer(context);
+    ith_observer observer = {.should_stop = simulation.should_stop, .user = simulation.user};
+    ith_observer_open(&observer);
+    if (simulation.should_stop)
+        ith_context_set_observer(context, &observer);
+    status = find_cost(context, problem, options, machine, ranks, &simulation, info, cost);
+    ith_context_set_observer(context, before);
+    ith_observer_close(&observer);
+    return status;
 }

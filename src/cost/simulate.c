@@ -10,8 +10,6 @@
  * that several ranks share serves their exchanges one after another, in the order of their posts. */
 #include "simulate.h"
 
-#include "../base/clock.h"
-#include "../base/observer.h"
 #include "../base/random_numbers.h"
 #include "../base/size.h"
 #include "../base/trace.h"
@@ -390,20 +388,6 @@ static double do_other_work(ith_simulator *s, double begin)
     return end;
 }
 
-/* Whether the context or the caller's function stops the simulation. */
-static bool is_stopped(ith_simulator *s)
-{
-    if (ith_context_interrupted(s->context))
-        return true;
-    if (!s->wanted.should_stop)
-        return false;
-    const double now = ith_clock_seconds();
-    if (now < s->next_ask)
-        return false;
-    s->next_ask = now + ITH_OBSERVER_ASK_SECONDS;
-    return s->wanted.should_stop(s->wanted.user);
-}
-
 /* Simulates one execution, which begins when all ranks have done their other work and have agreed. */
 static ith_status execute(ith_simulator *s, double start)
 {
@@ -414,7 +398,7 @@ static ith_status execute(ith_simulator *s, double start)
     }
     while (s->heap_count > 0) {
         take_step(s, pop(s));
-        if (++s->steps % STEPS_PER_CHECK == 0 && is_stopped(s))
+        if (++s->steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(s->context))
             return ith_fail_interrupted(s->context);
     }
     return ITH_OK;

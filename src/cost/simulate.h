@@ -58,8 +58,7 @@ typedef struct ith_simulator {
     const ith_price *price;
     ith_simulation wanted;
     int rank_count;
-    double barrier;  /* seconds that a meeting takes */
-    double next_ask; /* time when should_stop is due (ith_clock_seconds) */
+    double barrier; /* seconds that a meeting takes */
     ith_simulated_rank *ranks;
     ith_event *heap;                   /* [rank_count], with heap_count events */
     int64_t heap_count, events, steps; /* numbers of events in the heap, and of all events and steps so far */

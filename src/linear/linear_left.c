@@ -296,7 +296,6 @@ static void convert_group(conversion *c, const ith_linear_weight *weight, int64_
     _Alignas(64) float sums[GROUP][DEPTH];
     const ith_linear *linear = c->linear;
     const int64_t steps = ith_linear_steps(linear->size, c->block);
-    c->weight = weight;
     for (c->begin = 0; c->begin < steps; c->begin += c->steps) {
         c->steps = linear->merges || linear->interleaved ? ith_min64(DEPTH, steps - c->begin) : steps;
         if (linear->merges)

@@ -130,7 +130,7 @@ int __wrap_socket(int family, int type, int protocol)
     return -1;
 }
 
-/* Without IPv6 the processes meet over IPv4. Without both, the reason is told. */
+/* Without IPv6 the processes meet over IPv4. A system that has neither is refused, with the reason. */
 static void a_system_without_ipv6_uses_ipv4(void **state)
 {
     (void)state;

@@ -126,12 +126,6 @@ static void interleave(const float *x, int64_t stride, int64_t steps, float *to)
 
 static void multiply(const ith_product_call *c)
 {
-#ifdef TILE_INTERLEAVES
-    if (c->interleaved) {
-        multiply_interleaved_tiles(c);
-        return;
-    }
-#endif
     multiply_tiles(c);
 }
 

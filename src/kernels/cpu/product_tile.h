@@ -177,19 +177,31 @@ static inline __attribute__((always_inline)) void multiply_rows(const ith_produc
     }
 }
 
+/* Multiplies all rows of a call, in the form in which they lie. */
+static inline __attribute__((always_inline)) void multiply_columns(const ith_product_call *c, const int vecs)
+{
+#ifdef TILE_INTERLEAVES
+    if (c->interleaved) {
+        multiply_rows(c, vecs, true);
+        return;
+    }
+#endif
+    multiply_rows(c, vecs, false);
+}
+
 static __attribute__((noinline)) void multiply_1(const ith_product_call *c)
 {
-    multiply_rows(c, 1, false);
+    multiply_columns(c, 1);
 }
 
 static __attribute__((noinline)) void multiply_2(const ith_product_call *c)
 {
-    multiply_rows(c, 2, false);
+    multiply_columns(c, 2);
 }
 
 static __attribute__((noinline)) void multiply_3(const ith_product_call *c)
 {
-    multiply_rows(c, 3, false);
+    multiply_columns(c, 3);
 }
 
 static void multiply_tiles(const ith_product_call *c)
@@ -201,32 +213,5 @@ static void multiply_tiles(const ith_product_call *c)
     else if (c->columns > 0)
         multiply_1(c);
 }
-
-#ifdef TILE_INTERLEAVES
-static __attribute__((noinline)) void multiply_interleaved_1(const ith_product_call *c)
-{
-    multiply_rows(c, 1, true);
-}
-
-static __attribute__((noinline)) void multiply_interleaved_2(const ith_product_call *c)
-{
-    multiply_rows(c, 2, true);
-}
-
-static __attribute__((noinline)) void multiply_interleaved_3(const ith_product_call *c)
-{
-    multiply_rows(c, 3, true);
-}
-
-static void multiply_interleaved_tiles(const ith_product_call *c)
-{
-    if (c->columns > 2 * LANES)
-        multiply_interleaved_3(c);
-    else if (c->columns > LANES)
-        multiply_interleaved_2(c);
-    else if (c->columns > 0)
-        multiply_interleaved_1(c);
-}
-#endif
 
 #endif

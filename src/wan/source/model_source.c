@@ -551,11 +551,13 @@ static ith_status take_rest(ith_context *context, ith_sources *out)
 static ith_status find_tokenizer(ith_context *context, const ith_model_files *files, ith_sources *out)
 {
     const char *const folders[] = {files->folder, out->parts[ITH_PART_TEXT].config};
-    static const char *const places[] = {"tokenizer", "google/umt5-xxl", ".", "../tokenizer"};
+    static const char *const places[] = {ITH_TOKENIZER_FOLDER, ITH_TOKENIZER_ORIGINAL_FOLDER, ".",
+                                         "../" ITH_TOKENIZER_FOLDER};
     if (files->tokenizer)
         return ith_tokenizer_find(context, files->tokenizer, &out->tokenizer);
     if (out->folder)
-        return (out->tokenizer = ith_format(context, "%s/tokenizer", out->folder)) ? ITH_OK : ITH_ERR_MEMORY;
+        return (out->tokenizer = ith_format(context, "%s/" ITH_TOKENIZER_FOLDER, out->folder)) ? ITH_OK
+                                                                                               : ITH_ERR_MEMORY;
     for (int place = 0; place < ITH_COUNT(places); place++)
         for (int i = 0; i < 2; i++) {
             if (!folders[i])

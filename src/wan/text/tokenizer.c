@@ -47,7 +47,7 @@ bool ith_tokenizer_is_in(ith_context *context, const char *folder)
 
 ith_status ith_tokenizer_find(ith_context *context, const char *path, char **out)
 {
-    static const char *const places[] = {"tokenizer", "google/umt5-xxl"};
+    static const char *const places[] = {ITH_TOKENIZER_FOLDER, ITH_TOKENIZER_ORIGINAL_FOLDER};
     for (int i = 0; i < ITH_COUNT(places) && !ith_tokenizer_is_in(context, path); i++) {
         if (!(*out = ith_format(context, "%s/%s", path, places[i])))
             return ITH_ERR_MEMORY;

@@ -12,6 +12,10 @@
 #define ITH_TOKENIZER_MODEL "spiece.model"
 #define ITH_TOKENIZER_JSON "tokenizer.json"
 
+/* The folder of these files in a model: in the layout of diffusers, and in repositories of original weights. */
+#define ITH_TOKENIZER_FOLDER "tokenizer"
+#define ITH_TOKENIZER_ORIGINAL_FOLDER "google/umt5-xxl"
+
 /* Whether a folder has one of these files. */
 bool ith_tokenizer_is_in(ith_context *context, const char *folder);
 /* Sets *out to the place of a tokenizer: to `path`, or to the tokenizer's folder in it if `path` is the folder of a
