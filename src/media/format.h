@@ -19,7 +19,7 @@ typedef struct ith_video_format {
     void (*close)(ith_video_writer *writer);
 } ith_video_format;
 
-extern const ith_video_format ith_video_mp4, ith_video_gif, ith_video_png;
+extern const ith_video_format ith_video_mp4, ith_video_gif, ith_video_png, ith_video_png_folder;
 
 /* A video that is being written. */
 struct ith_video_writer {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes videos as mp4, GIF or a folder of PNGs, with FFmpeg's libav libraries. An output is written under a temporary
- * name in the same folder, and renamed when it is complete. */
+/* Writes videos as mp4, GIF or a folder of PNGs, and a single frame as a PNG, with FFmpeg's libav libraries. An output
+ * is written under a temporary name in the same folder, and renamed when it is complete. */
 #ifndef ITH_MEDIA_MEDIA_H
 #define ITH_MEDIA_MEDIA_H
 
@@ -15,6 +15,7 @@ typedef struct ith_video_writer ith_video_writer;
 /* The properties of a video. */
 typedef struct ith_video_options {
     int64_t width, height; /* pixels */
+    int64_t frames;        /* number of frames; 0: not known yet */
     double fps;            /* frames a second */
     int crf;               /* H.264 quality, 0 (best) to 51; mp4 only */
     const char *title;     /* the prompt, for the metadata of an mp4; NULL: none */
@@ -24,12 +25,13 @@ typedef struct ith_video_options {
     bool (*should_stop)(void);
 } ith_video_options;
 
-/* Opens a writer. The name determines the format: .mp4, .gif, or a trailing '/' (or an existing empty folder) for
- * PNGs frame_0000.png and so on. An existing file is replaced when the new one is complete; a folder that already holds
- * frames is refused. The temporary file is created now, so that a place that cannot be written fails here. */
+/* Opens a writer. The name determines the format: .mp4, .gif, .png for a single frame, or a trailing '/' (or an
+ * existing empty folder) for PNGs frame_0000.png and so on. An existing file is replaced when the new one is complete;
+ * a folder that already holds frames is refused. The temporary file is created now, so that a place that cannot be
+ * written fails here. */
 ith_status ith_video_open(ith_context *context, const char *path, const ith_video_options *options,
                           ith_video_writer **out);
-/* Adds a frame, rgb [height, width, 3], to the video. */
+/* Adds a frame, rgb [height, width, 3], to the video. ITH_ERR_ARGUMENT for the second frame of a .png. */
 ith_status ith_video_add(ith_video_writer *writer, const uint8_t *rgb);
 /* Completes the output, gives it its final name, and frees the writer. On failure the output is removed and the writer
  * freed. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a folder of PNGs, frame_0000.png and so on: 8-bit RGB without loss, tagged sRGB. */
+/* Writes PNGs, 8-bit RGB without loss, tagged sRGB: one file, or a folder of frame_0000.png and so on. */
 #include "stream.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ typedef struct png {
     AVCodecContext *encoder;
     AVPacket *packet;
     AVFrame *frame;
-    int folder; /* descriptor of the partial folder */
+    int folder; /* descriptor of the partial folder; -1: the output is one file */
 } png;
 
 /* Opens the PNG encoder. Returns an error of libav or 0. */
@@ -38,8 +38,8 @@ static ith_status png_open(ith_video_writer *writer)
     png *state = writer->state = ith_alloc_zero(writer->context, 1, sizeof *state, "png writer");
     if (!state)
         return ITH_ERR_MEMORY;
-    state->folder = open(writer->output.partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (state->folder < 0)
+    state->folder = writer->output.folder ? open(writer->output.partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (writer->output.folder && state->folder < 0)
         return ith_video_fail(writer, AVERROR(errno), "its folder cannot be opened");
     int error = open_encoder(writer, state);
     return error < 0 ? ith_video_fail(writer, error, "the PNG encoder cannot be opened") : ITH_OK;
@@ -60,12 +60,23 @@ static int write_all(int file, const uint8_t *data, size_t bytes)
     return 0;
 }
 
-/* Writes the encoded frame to a new file, frame_0000.png for the first one. */
+/* Opens the file of the next frame: the partial file, or a new file of the partial folder. Writes its name to `name`.
+ * Returns -1 if it cannot be opened. */
+static int open_frame(const ith_video_writer *writer, const png *state, char name[32])
+{
+    if (!writer->output.folder) {
+        snprintf(name, 32, "the frame");
+        return open(writer->output.partial, O_WRONLY | O_CLOEXEC);
+    }
+    snprintf(name, 32, "frame_%04lld.png", (long long)writer->frames);
+    return openat(state->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+/* Writes the encoded frame to its file. */
 static ith_status write_frame(ith_video_writer *writer, png *state)
 {
     char name[32];
-    snprintf(name, sizeof name, "frame_%04lld.png", (long long)writer->frames);
-    int file = openat(state->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int file = open_frame(writer, state, name);
     if (file < 0)
         return ith_video_fail(writer, AVERROR(errno), name);
     int error = write_all(file, state->packet->data, (size_t)state->packet->size);
@@ -110,3 +121,4 @@ static void png_close(ith_video_writer *writer)
 }
 
 const ith_video_format ith_video_png = {png_open, png_add, png_end, png_close};
+const ith_video_format ith_video_png_folder = {png_open, png_add, png_end, png_close};

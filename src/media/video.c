@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The maximal width and height in pixels, which all three formats support. */
+/* The maximal width and height in pixels, which all formats support. */
 #define MOST_SIDE 16384
 
 ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *what)
@@ -27,13 +27,18 @@ ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *wh
 /* Returns the format for the name of an output; NULL if no format has that name. An existing folder is for PNGs. */
 static const ith_video_format *find_format(const char *path)
 {
-    size_t length = strlen(path);
+    static const struct {
+        const char *ending;
+        const ith_video_format *format;
+    } endings[] = {{".mp4", &ith_video_mp4}, {".gif", &ith_video_gif}, {".png", &ith_video_png}};
+    const size_t length = strlen(path);
     if (ith_output_is_folder(path))
-        return &ith_video_png;
-    if (length > 4 && path[length - 5] != '/' && !strcasecmp(path + length - 4, ".mp4"))
-        return &ith_video_mp4;
-    if (length > 4 && path[length - 5] != '/' && !strcasecmp(path + length - 4, ".gif"))
-        return &ith_video_gif;
+        return &ith_video_png_folder;
+    if (length <= 4 || path[length - 5] == '/')
+        return NULL;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (!strcasecmp(path + length - 4, endings[i].ending))
+            return endings[i].format;
     return NULL;
 }
 
@@ -49,15 +54,28 @@ static ith_status reserve(ith_context *context, const char *path, const ith_vide
 {
     *format = path ? find_format(path) : NULL;
     if (!*format)
-        return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "output '%s' is of no known kind: its name must end in .mp4, .gif, or '/' (a folder of PNGs)",
-                        path ? path : "");
-    if (*format == &ith_video_png && is_root(path))
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT,
+            "output '%s' is of no known kind: its name must end in .mp4, .gif, .png (a video of one frame), "
+            "or '/' (a folder of PNGs)",
+            path ? path : "");
+    if (*format == &ith_video_png_folder && is_root(path))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "output '%s' is the root folder, in which frames would lie among folders of the system: name "
                         "a folder in it, such as '/frames/'",
                         path);
-    return ith_output_reserve(context, path, *format == &ith_video_png, output);
+    return ith_output_reserve(context, path, *format == &ith_video_png_folder, output);
+}
+
+/* Checks that the output can hold `frames` frames. */
+static ith_status check_frames(ith_context *context, const char *path, const ith_video_format *format, int64_t frames)
+{
+    if (format != &ith_video_png || frames <= 1)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "'%s' cannot be written: a .png holds one frame, and the video has more; a name that ends in .mp4, "
+                    ".gif or '/' (a folder of PNGs) holds all",
+                    path);
 }
 
 static ith_status check_options(ith_context *context, const char *path, const ith_video_options *options)
@@ -105,6 +123,8 @@ ith_status ith_video_open(ith_context *context, const char *path, const ith_vide
     if (!status)
         status = check_options(context, path, options);
     if (!status)
+        status = check_frames(context, path, writer->format, options->frames);
+    if (!status)
         status = copy_options(writer, options);
     if (!status)
         status = writer->format->open(writer);
@@ -116,7 +136,9 @@ ith_status ith_video_open(ith_context *context, const char *path, const ith_vide
 
 ith_status ith_video_add(ith_video_writer *writer, const uint8_t *rgb)
 {
-    ith_status status = writer->format->add(writer, rgb);
+    ith_status status = check_frames(writer->context, writer->output.path, writer->format, writer->frames + 1);
+    if (!status)
+        status = writer->format->add(writer, rgb);
     if (!status)
         writer->frames++;
     return status;

@@ -118,16 +118,24 @@ rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
 # --crf is of an mp4 alone, and --fps of an mp4 or a GIF. A --config that has served an mp4 may have them.
 mkdir there
-for output in clip.gif clip.GIF frames/ there; do
+for output in clip.gif clip.GIF frames/ there still.png; do
     generate 2 "--crf is the quality of an mp4, and '$output' is none" $output --crf 30
 done
-for output in frames/ there; do
+for output in frames/ there still.png; do
     generate 2 "--fps is the speed of an mp4 or a GIF, and '$output' is none" $output --fps 30
 done
 printf '%s\n' 'crf: 30' 'fps: 30' >c.yaml
 generate 0 "" clip.gif --config c.yaml --dry-run
 generate 0 "" there --config c.yaml --dry-run
 rm -r c.yaml there
+
+# A .png is a video of one frame. More frames are refused before the run, or at the second frame of saved latents.
+generate 0 "" still.png --frames 1
+generate 0 "" frames/ --frames 1
+same still.png frames/frame_0000.png
+generate 1 "'still.png' cannot be written: a .png holds one frame, and the video has more" still.png --frames 5
+same still.png frames/frame_0000.png
+rm -r still.png frames
 
 # Options without the thing that they are about
 expect 2 "--fit needs --image" "$ithaca" generate --model "$model" --prompt x --fit stretch
@@ -180,6 +188,8 @@ diff -r whole noise || fail "dumped noise gives other frames"
 expect 0 "" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output clip.mp4
 grep -qa "$prompt" clip.mp4 || fail "the prompt does not survive in saved latents"
 truncate -s -1 dump.safetensors
+expect 1 "a .png holds one frame" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output one.png
+[ ! -e one.png ] || fail "the first frame of a video remained as a .png"
 expect 1 "dump.safetensors" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output cut.mp4
 rm -r dumped noise again clip.mp4 whole dump.safetensors
 

@@ -200,7 +200,8 @@ static void frames_are_not_read_beyond_their_end(void **state)
     static const struct {
         const char *name;
         int64_t width, height;
-    } cases[] = {{"narrow.mp4", 34, 18}, {"wide.mp4", 80, 46}, {"clip.gif", 33, 17}, {"frames/", 33, 17}};
+    } cases[] = {
+        {"narrow.mp4", 34, 18}, {"wide.mp4", 80, 46}, {"clip.gif", 33, 17}, {"frames/", 33, 17}, {"still.png", 33, 17}};
     video_case *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         f->width = cases[i].width, f->height = cases[i].height;
@@ -341,18 +342,36 @@ static void every_frame_of_a_gif_has_its_own_palette(void **state)
     decode_close(&video);
 }
 
-/* Whether a PNG has a chunk of this name. */
 static void pngs_are_exact(void **state)
 {
     video_case *f = *state;
     ith_video_options options = video_options(f);
     video_assert_written(f, video_path(f, "new//"), &options); /* a folder that does not exist yet */
-    video_assert_pngs(f, f->path);
+    video_assert_pngs(f, f->path, VIDEO_FRAMES);
     assert_int_equal(temporary_count(f->folder), 1);
     assert_int_equal(mkdir(video_path(f, "old"), 0777), 0);
     video_assert_written(f, f->path, &options); /* an existing folder, without '/' */
-    video_assert_pngs(f, f->path);
+    video_assert_pngs(f, f->path, VIDEO_FRAMES);
     assert_int_equal(temporary_count(f->folder), 2);
+}
+
+/* A .png holds one frame. A second one is refused, when the video is opened or when it comes. */
+static void a_png_holds_one_frame(void **state)
+{
+    static const char words[] = "a .png holds one frame, and the video has more";
+    video_case *f = *state;
+    ith_video_options options = video_options(f);
+    options.frames = 1;
+    assert_int_equal(video_write_frames(f, video_path(f, "frame_0000.png"), &options, 1), ITH_OK);
+    video_assert_pngs(f, f->folder, 1);
+    options.frames = 0;
+    assert_int_equal(video_write(f, f->path, &options), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(f->context), words));
+    video_assert_pngs(f, f->folder, 1); /* the old file is whole */
+    options.frames = VIDEO_FRAMES;
+    assert_int_equal(ith_video_check(f->context, f->path, &options), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(f->context), words));
+    assert_int_equal(ith_video_check(f->context, video_path(f, "clip.gif"), &options), ITH_OK);
 }
 
 static void odd_sizes(void **state)
@@ -361,7 +380,7 @@ static void odd_sizes(void **state)
     f->width = 17, f->height = 15;
     ith_video_options options = video_options(f);
     video_assert_written(f, video_path(f, "odd/"), &options);
-    video_assert_pngs(f, f->path);
+    video_assert_pngs(f, f->path, VIDEO_FRAMES);
     video_assert_written(f, video_path(f, "odd.gif"), &options);
     assert_int_equal(video_write(f, video_path(f, "odd.mp4"), &options), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(f->context), "even"));
@@ -384,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gif_holds_the_frames, video_set_up, video_tear_down),
         cmocka_unit_test_setup_teardown(every_frame_of_a_gif_has_its_own_palette, video_set_up, video_tear_down),
         cmocka_unit_test_setup_teardown(pngs_are_exact, video_set_up, video_tear_down),
+        cmocka_unit_test_setup_teardown(a_png_holds_one_frame, video_set_up, video_tear_down),
         cmocka_unit_test_setup_teardown(odd_sizes, video_set_up, video_tear_down),
     };
     return cmocka_run_group_tests_name("video", tests, NULL, NULL);

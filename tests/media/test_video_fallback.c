@@ -82,7 +82,7 @@ static uint8_t grey(int frame, int x, int y)
 static ith_status write_video(const char *path, int crf)
 {
     static uint8_t rgb[3 * WIDTH * HEIGHT];
-    const ith_video_options options = {WIDTH, HEIGHT, 12, crf, NULL, NULL, NULL};
+    const ith_video_options options = {.width = WIDTH, .height = HEIGHT, .fps = 12, .crf = crf};
     ith_video_writer *writer = NULL;
     ith_status status = ith_video_open(context, path, &options, &writer);
     for (int i = 0; !status && i < FRAMES; i++) {

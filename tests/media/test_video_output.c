@@ -310,7 +310,7 @@ static void frames_are_written_whole(void **state)
     most_written = 100;
     video_assert_written(f, video_path(f, "frames/"), &options);
     most_written = 0;
-    video_assert_pngs(f, f->path);
+    video_assert_pngs(f, f->path, VIDEO_FRAMES);
     close_error = ENOSPC;
     const ith_status status = video_write(f, video_path(f, "others/"), &options);
     close_error = 0;

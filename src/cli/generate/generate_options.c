@@ -27,7 +27,8 @@ static const ith_option own_rows[] = {
     {"prompt", "TEXT", "What the video shows", ITH_OPTION_TEXT, .offset = AT(prompt), .letter = 'p'},
     {"negative", "TEXT", "What the video should not show (the model's own text; \"\" for none)", ITH_OPTION_TEXT,
      .offset = AT(negative), .of_model = true},
-    {"output", "FILE", "Video to write: .mp4, .gif, or with '/' at its end a folder of PNGs (clip.mp4)",
+    {"output", "FILE",
+     "Video to write: .mp4, .gif, with '/' at its end a folder of PNGs, or a .png of one frame (clip.mp4)",
      ITH_OPTION_TEXT, .offset = AT(output), .letter = 'o'},
     {"frames", "N", "Number of frames, one more than a multiple of 4", ITH_OPTION_WHOLE, .offset = AT(frames),
      .least = 1, .most = LARGEST, .of_model = true},
@@ -231,13 +232,19 @@ static int check_decoding(const ith_options *options)
     return code;
 }
 
+/* Whether a name ends in `ending`, such as ".gif". */
+static bool ends_in(const char *name, const char *ending)
+{
+    const size_t length = strlen(name), end = strlen(ending);
+    return length > end && !strcasecmp(name + length - end, ending);
+}
+
 const char *ith_generate_why_unused(const char *option, const char *output)
 {
-    const size_t length = strlen(output);
-    const bool folder = ith_output_is_folder(output);
-    if (!strcmp(option, "fps") && folder)
+    const bool pngs = ith_output_is_folder(output) || ends_in(output, ".png");
+    if (!strcmp(option, "fps") && pngs)
         return "is the speed of an mp4 or a GIF";
-    if (!strcmp(option, "crf") && (folder || (length > 4 && !strcasecmp(output + length - 4, ".gif"))))
+    if (!strcmp(option, "crf") && (pngs || ends_in(output, ".gif")))
         return "is the quality of an mp4";
     return NULL;
 }

@@ -25,7 +25,14 @@ static bool was_stopped(void)
 
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height)
 {
-    return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment, was_stopped};
+    return (ith_video_options){.width = width,
+                               .height = height,
+                               .frames = g->settings.from_latents ? 0 : g->options.frames,
+                               .fps = g->fps,
+                               .crf = (int)g->settings.crf,
+                               .title = g->title,
+                               .comment = g->comment,
+                               .should_stop = was_stopped};
 }
 
 /* Writes a decoded frame (ith_generate_options.on_frame). The first frame opens the video. */

@@ -199,8 +199,11 @@ static void print_text(const ith_generation *g)
     const ith_generate_report *r = &g->report;
     const ith_video_cost *c = &g->prediction.cost;
     char sampling[1024];
-    printf("%s: %lld frame%s of %lld x %lld at %g frames a second\n", g->settings.output, (long long)r->frames_done,
-           ith_cli_plural(r->frames_done), (long long)g->width, (long long)g->height, g->fps);
+    printf("%s: %lld frame%s of %lld x %lld", g->settings.output, (long long)r->frames_done,
+           ith_cli_plural(r->frames_done), (long long)g->width, (long long)g->height);
+    if (!ith_generate_why_unused("fps", g->settings.output))
+        printf(" at %g frames a second", g->fps);
+    putchar('\n');
     if (!g->settings.from_latents) {
         sampling_text(g, sampling, sizeof sampling);
         printf("%s; cfg %s\n", sampling, ith_cfg_name(g->options.cfg));

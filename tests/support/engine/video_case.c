@@ -61,15 +61,20 @@ void video_paint(const video_case *f, int index, uint8_t *rgb)
 
 ith_video_options video_options(const video_case *f)
 {
-    return (ith_video_options){f->width, f->height, 12, 4, "A red \"circle\", ünïcode", "seed 42; steps 16", NULL};
+    return (ith_video_options){.width = f->width,
+                               .height = f->height,
+                               .fps = 12,
+                               .crf = 4,
+                               .title = "A red \"circle\", ünïcode",
+                               .comment = "seed 42; steps 16"};
 }
 
-ith_status video_write(video_case *f, const char *path, const ith_video_options *options)
+ith_status video_write_frames(video_case *f, const char *path, const ith_video_options *options, int frames)
 {
     ith_video_writer *writer = NULL;
     ith_status status = ith_video_open(f->context, path, options, &writer);
     uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
-    for (int i = 0; !status && i < VIDEO_FRAMES; i++) {
+    for (int i = 0; !status && i < frames; i++) {
         video_paint(f, i, rgb);
         status = ith_video_add(writer, rgb);
     }
@@ -81,6 +86,11 @@ ith_status video_write(video_case *f, const char *path, const ith_video_options 
     return status;
 }
 
+ith_status video_write(video_case *f, const char *path, const ith_video_options *options)
+{
+    return video_write_frames(f, path, options, VIDEO_FRAMES);
+}
+
 void video_assert_written(video_case *f, const char *path, const ith_video_options *options)
 {
     ith_status status = video_write(f, path, options);
@@ -88,6 +98,7 @@ void video_assert_written(video_case *f, const char *path, const ith_video_optio
         fail_msg("%s", ith_context_error(f->context));
 }
 
+/* Whether a PNG has a chunk of this name. */
 static bool holds_chunk(const char *path, const char *name)
 {
     size_t bytes = 0, at = 0;
@@ -98,11 +109,11 @@ static bool holds_chunk(const char *path, const char *name)
     return at + 4 <= bytes;
 }
 
-void video_assert_pngs(video_case *f, const char *folder)
+void video_assert_pngs(video_case *f, const char *folder, int frames)
 {
-    assert_int_equal(temporary_count(folder), VIDEO_FRAMES);
+    assert_int_equal(temporary_count(folder), frames);
     uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
-    for (int i = 0; i < VIDEO_FRAMES; i++) {
+    for (int i = 0; i < frames; i++) {
         char path[200];
         snprintf(path, sizeof path, "%s/frame_%04d.png", folder, i);
         decoded picture;

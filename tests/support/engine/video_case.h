@@ -24,12 +24,14 @@ const char *video_path(video_case *f, const char *name);
  * square walks over the ramp. */
 void video_paint(const video_case *f, int index, uint8_t *rgb);
 ith_video_options video_options(const video_case *f);
-/* Writes VIDEO_FRAMES frames. Returns the first failure. */
+/* Writes the first `frames` painted frames. Returns the first failure. */
+ith_status video_write_frames(video_case *f, const char *path, const ith_video_options *options, int frames);
+/* The same with VIDEO_FRAMES frames. */
 ith_status video_write(video_case *f, const char *path, const ith_video_options *options);
 /* As video_write, and fails if it does. */
 void video_assert_written(video_case *f, const char *path, const ith_video_options *options);
-/* Fails unless the folder holds the painted frames as PNGs, and nothing else. */
-void video_assert_pngs(video_case *f, const char *folder);
+/* Fails unless the folder holds the first `frames` painted frames as PNGs, and nothing else. */
+void video_assert_pngs(video_case *f, const char *folder, int frames);
 /* The bytes of a file. */
 long video_file_bytes(const char *path);
 
