@@ -72,10 +72,11 @@ static ith_status check_frames(ith_context *context, const char *path, const ith
 {
     if (format != &ith_video_png || frames <= 1)
         return ITH_OK;
-    return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "'%s' cannot be written: a .png holds one frame, and the video has more; a name that ends in .mp4, "
-                    ".gif or '/' (a folder of PNGs) holds all",
-                    path);
+    return ith_fail(
+        context, ITH_ERR_ARGUMENT,
+        "'%s' cannot be written: a .png holds one frame, and the video has more: make one frame, or end the "
+        "name in .mp4, .gif or '/' (a folder of PNGs)",
+        path);
 }
 
 static ith_status check_options(ith_context *context, const char *path, const ith_video_options *options)
