@@ -215,7 +215,7 @@ typedef struct ith_simulation {
     /* other work of a rank before each execution, such as the linear layers of a transformer: jitter and a slow rank
      * stretch it too, and the execution begins when the last rank has done it */
     double work_seconds;
-    /* Called about 20 times a second by the thread that called. NULL: not called. */
+    /* Called about 20 times a second by the thread that called ith_plan_simulate. NULL: not called. */
     bool (*should_stop)(void *user);
     void *user;
 } ith_simulation;

@@ -97,8 +97,8 @@ typedef struct ith_tile_search {
     int64_t keys;   /* keys of the whole problem. The result serves all numbers of keys of a class: between 1/sqrt(2)
                      * and sqrt(2) times a power of two from 256 to 1,048,576 */
     double seconds; /* the search ends after about this time; 0: 5 */
-    /* Called by the thread that called. `known` returns the rate that an earlier search has measured with these tiles,
-     * or 0; `measured` is called with each new rate. Either may be NULL. */
+    /* Called by the thread that called ith_tiles_search. `known` returns the rate that an earlier search has measured
+     * with these tiles, or 0; `measured` is called with each new rate. Either may be NULL. */
     double (*known)(void *user, const ith_tile_choice *tiles);
     void (*measured)(void *user, const ith_tile_choice *tiles);
     bool (*should_stop)(void *user);
