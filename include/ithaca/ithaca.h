@@ -724,9 +724,9 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * wisdom, or names its kernel, tiles and strategy. */
 
 /* Adds the wisdom of a file, which replaces earlier wisdom about the same subject. Kernels are known by name; a name
- * that this library does not have is kept and not used. A file that is not wisdom, is damaged (its last line is a
- * checksum), has tiles that are illegal for their kernel, or was written on another machine (processor or instruction
- * sets) or by another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the
+ * that this library does not have is kept and not used. A file changes nothing and gives ITH_ERR_FORMAT, with the line,
+ * if it is not wisdom or is damaged (its last line is a checksum), if it has tiles that are illegal for their kernel,
+ * or if another version of the library or another machine (processor or instruction sets) wrote it. ITH_ERR_IO if the
  * file cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Adds all wisdom to a file, which holds 256 results: further ones replace the oldest. A result that this process

@@ -437,9 +437,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
 ITH_API ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                                int ranks_here, int64_t *bytes);
 /* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space
- * and of its control groups, and compares the prediction of ith_pipeline_predict with it. ITH_ERR_MEMORY if the
- * prediction is larger; the sentence names options that fit. The prediction of ith_pipeline_predict_device is compared
- * with the memory of the context's device in the same way. With `force` the memory always suffices. */
+ * and of its control groups. Compares the prediction of ith_pipeline_predict with it. ITH_ERR_MEMORY if the prediction
+ * is larger; the sentence names options that fit. The prediction of ith_pipeline_predict_device is compared with the
+ * memory of the context's device in the same way. With `force` the memory always suffices. */
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a
@@ -483,10 +483,10 @@ ITH_API ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, c
                                        const char *const *texts, int64_t count);
 /* Ends the run that the pipeline is in; if it is in none, its next run. All ranks of the run return
  * ITH_ERR_INTERRUPTED, unless its last frame has been handed over already. A call of ith_pipeline_generate or
- * ith_pipeline_encode that is refused because of its arguments is no run. Until that run has ended, or the pipeline is
- * closed, everything else that is computed with the pipeline's context and its clones, such as plans and runs of other
- * pipelines, returns ITH_ERR_INTERRUPTED too: give a pipeline a context of its own. May be called from any thread and
- * from a signal handler. NULL does nothing. */
+ * ith_pipeline_encode that is refused because of its arguments is no run. Until that run has ended or the pipeline is
+ * closed, other work with the pipeline's context and its clones (plans, runs of other pipelines) returns
+ * ITH_ERR_INTERRUPTED too: give a pipeline a context of its own. May be called from any thread and from a signal
+ * handler. NULL does nothing. */
 ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);
 
 #ifdef __cplusplus
