@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks over the parts of a PNG (chunks), a JPEG (segments) or a WebP (RIFF chunks), and finds the EXIF data, a TIFF
- * directory in which tag 0x0112 is the orientation, and the XMP data, a text of XML. Every length is checked against
- * the end of the file. */
+/* Walks over the parts of a PNG (chunks), a JPEG (segments) or a WebP (RIFF chunks), and finds the EXIF data and the
+ * XMP data. EXIF data are a TIFF directory, whose tag 0x0112 is the orientation; XMP data are XML text. Every length is
+ * checked against the end of the file. */
 #include "image_file.h"
 
 #include <libavutil/crc.h>
