@@ -123,9 +123,9 @@ typedef struct ith_machine {
     const ith_machine_level *levels; /* the innermost first */
     const ith_machine_attention *attention;
     const ith_machine_product *products;
-    /* 1: the engine on the machine exchanges the same number of heads with every rank, so a plan is legal only if its
-     * ulysses axis divides the heads that are exchanged together, and a mesh that its options leave open has such an
-     * axis; 0: any number of heads */
+    /* 1: the engine on the machine exchanges the same number of heads with every rank. A plan is then legal only if its
+     * ulysses axis divides the heads that are exchanged together; a mesh that its options leave open is chosen so. 0:
+     * any number of heads */
     int64_t even_heads;
     /* hosts that share the units of one machine, as containers on it do; they are consecutive. 0: 1 */
     int64_t unit_hosts;
@@ -215,7 +215,7 @@ typedef struct ith_simulation {
     /* other work of a rank before each execution, such as the linear layers of a transformer: jitter and a slow rank
      * stretch it too, and the execution begins when the last rank has done it */
     double work_seconds;
-    /* Called about 20 times a second by the thread that called. NULL: not called. */
+    /* Called about 20 times a second by the thread that called ith_plan_simulate. NULL: not called. */
     bool (*should_stop)(void *user);
     void *user;
 } ith_simulation;

@@ -53,8 +53,8 @@
  * Rules that hold everywhere
  *   Errors     Functions return ITH_OK (0) or a negative status; ith_context_error() then gives one sentence for a
  *              person. The library never exits, aborts or prints. NULL where something is needed, a number out of range
- *              and an unknown value of an enum are ITH_ERR_ARGUMENT. If the argument that is NULL is the context, or an
- *              object that was made with it (a plan, a pipeline), the sentence is in ith_context_error(NULL). In all
+ *              and an unknown value of an enum give ITH_ERR_ARGUMENT. If the argument that is NULL is the context, or
+ *              an object that was made with it (a plan, a pipeline), the sentence is in ith_context_error(NULL). In all
  *              these cases functions that return no status do nothing, or return the value that their comment names.
  *   Ownership  A constructor fills its last argument, with NULL on failure. The new object is yours. Its destructor
  *              takes the address of your pointer, frees the object and sets the pointer to NULL. A destructor accepts
@@ -273,7 +273,7 @@ ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_
  * Several ranks may share a device; a cancelled execution then ends within a second. On a device rows of other ranks
  * always arrive as messages (ITH_EXCHANGE_COPY), and messages are not compressed.
  *
- * Devices are served by modules (ith_module_list), ithaca_device_NAME.so, so that the library links nothing of a GPU.
+ * Modules called ithaca_device_NAME.so serve devices (ith_module_list). The library itself links no library of a GPU.
  */
 
 /* Makes the plans of a context, and of clones that are made later, compute on a device: "cpu", "cuda" (the first GPU)
@@ -297,9 +297,9 @@ typedef struct ith_device_info {
 /* Tells on which device the context computes. */
 ITH_API ith_status ith_device_describe(ith_context *context, ith_device_info *info);
 
-/* Memory of the context's device, aligned to 256; on the processor, memory of the context's allocator, aligned to 64.
- * ITH_ERR_MEMORY if there is too little; the sentence says how much is free. ith_device_release accepts NULL, and is
- * called with the context, or another one that uses the same device. */
+/* Takes memory of the context's device, aligned to 256 bytes; on the processor, memory of the context's allocator,
+ * aligned to 64 bytes. ITH_ERR_MEMORY if there is too little; the sentence says how much is free. ith_device_release
+ * accepts NULL, and is called with the context, or another one that uses the same device. */
 ITH_API ith_status ith_device_allocate(ith_context *context, int64_t bytes, void **out);
 ITH_API void ith_device_release(ith_context *context, void *pointer);
 /* Copies bytes between memories of the host and of the context's device, in any direction, and returns when they are
@@ -442,7 +442,7 @@ typedef enum ith_strategy {
 /* The name of a strategy: "ulysses", ...; "unknown" for any other number. */
 ITH_API const char *ith_strategy_name(ith_strategy strategy);
 
-/* The softmax: the offset of a row that is subtracted from its logits. AUTO: the library chooses. */
+/* The softmax, by the offset that is subtracted from a row's logits. AUTO: the library chooses. */
 typedef enum ith_softmax {
     ITH_SOFTMAX_AUTO = 0,
     ITH_SOFTMAX_ONLINE, /* the running maximum of the row (arXiv:1805.02867) */
@@ -488,7 +488,7 @@ ITH_API const char *ith_compress_name(ith_compress compress);
 typedef enum ith_effort {
     ITH_EFFORT_ESTIMATE = 0, /* wisdom if there is any, otherwise a fixed rule: nothing is timed */
     ITH_EFFORT_MEASURE       /* wisdom if there is any, otherwise kernels are timed, and the answer becomes wisdom. If
-                                only one kernel comes into question, nothing is timed, as with ESTIMATE */
+                                only one kernel is possible, nothing is timed, as with ESTIMATE */
 } ith_effort;
 /* The name of an effort: "estimate" or "measure"; "unknown" for any other number. */
 ITH_API const char *ith_effort_name(ith_effort effort);
@@ -569,9 +569,9 @@ typedef struct ith_attn_tensors {
     float *lse; /* [B, H, Sq share], the natural logarithm of the sum of exponentials. NULL: not computed; it is NULL on
                    every rank or on none */
     /* kv_lengths, key_bias and mask cover the whole sequence and are the same on every rank. */
-    const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked, and their k and v are not
-                                * looked at. Only with has_kv_lengths */
-    /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are then not looked at.
+    const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked, and their k and v may be
+                                * anything. Only with has_kv_lengths */
+    /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v may then be anything.
      * Finite numbers beyond +-2.35e38 count as +-2.35e38. NaN and +INFINITY make o and lse NaN in the rows that attend
      * to the key, and change nothing in others; on a device lse may also be +INFINITY there. Only with has_key_bias */
     const float *key_bias;
@@ -648,8 +648,8 @@ ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks of a
  * host share memory; options->process_ranks and host_ranks may say more about where they run. Set options->threads to
- * the threads that the rank will have: 0 means as many as OpenMP would use in the calling thread now, but ranks of
- * ith_run_ranks have a share of them each. The number of threads changes memory_bytes. Nothing is allocated for
+ * the threads that the rank will have: 0 means as many as OpenMP would use in the calling thread now, but each rank of
+ * ith_run_ranks has a share of these threads. The number of threads changes memory_bytes. Nothing is allocated for
  * execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know
  * is estimated. info->kernel is valid as long as the process. Returns the same errors as ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
@@ -661,8 +661,8 @@ typedef struct ith_plan_counters {
     size_t struct_size;
     int64_t executions;
     int64_t sent_bytes; /* bytes sent to other ranks, without lse and the norms of fixed_m. For exchanges in place:
-                           bytes that others read from this rank's memory (no keys behind kv_lengths), and that this
-                           rank writes into theirs */
+                           bytes that other ranks read from this rank's memory (no keys beyond kv_lengths), and bytes
+                           that this rank writes into their memory */
     int64_t fixed_m_heads, online_heads; /* query heads that were computed with each softmax */
     double seconds;                      /* time in ith_plan_execute */
     double exchange_seconds;             /* time in which keys, values, queries or outputs were exchanged */
@@ -724,9 +724,9 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * wisdom, or names its kernel, tiles and strategy. */
 
 /* Adds the wisdom of a file, which replaces earlier wisdom about the same subject. Kernels are known by name; a name
- * that this library does not have is kept and not used. A file that is not wisdom, is damaged (its last line is a
- * checksum), has tiles that are illegal for their kernel, or was written on another machine (processor or instruction
- * sets) or by another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the
+ * that this library does not have is kept and not used. A file changes nothing and gives ITH_ERR_FORMAT, with the line,
+ * if it is not wisdom or is damaged (its last line is a checksum), if it has tiles that are illegal for their kernel,
+ * or if another version of the library or another machine (processor or instruction sets) wrote it. ITH_ERR_IO if the
  * file cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Adds all wisdom to a file, which holds 256 results: further ones replace the oldest. A result that this process

@@ -108,7 +108,7 @@ typedef struct ith_operation {
     int64_t request;  /* the number of the request, for `wait`: n % requests for exchange n, counted from 0 */
     int64_t tag;      /* the kind of operation: if it differs between ranks, they are in different operations */
     const char *what; /* its name for sentences, such as "an exchange" or "a barrier"; static storage */
-    /* Both lists may have transfers with this rank itself, which the library has made: skip them. */
+    /* Both lists may have transfers with this rank itself, which the library has copied: skip them. */
     const ith_transfer *sends;
     int64_t send_count;
     const ith_transfer *receives;

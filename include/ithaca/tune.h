@@ -62,10 +62,9 @@ typedef struct ith_measure_options {
  * and the level of ranks that are threads of one process, unless its limits allow one thread alone. *machine is yours
  * and is freed by ith_machine_free; its arrays live as long as it does.
  *
- * comm is NULL, or a group of ranks. The call is then collective, every rank gets the same description, and it also has
- * the levels between processes of one host and between hosts, as far as the group has any, and host_units and
- * unit_hosts count the cores that the ranks may use. Rank 0 measures the kernels; the other ranks wait for it. options
- * may be NULL.
+ * comm is NULL, or a group of ranks. The call is then collective, and every rank gets the same description. It also has
+ * the levels between processes of one host and between hosts, if the group has several; host_units and unit_hosts count
+ * the cores that the ranks may use. Rank 0 measures the kernels; the other ranks wait for it. options may be NULL.
  *
  * ITH_ERR_ARGUMENT for a case that no kernel takes, ITH_ERR_MEMORY, ITH_ERR_INTERRUPTED after should_stop returned
  * true, or the failure of the group. */
@@ -97,8 +96,8 @@ typedef struct ith_tile_search {
     int64_t keys;   /* keys of the whole problem. The result serves all numbers of keys of a class: between 1/sqrt(2)
                      * and sqrt(2) times a power of two from 256 to 1,048,576 */
     double seconds; /* the search ends after about this time; 0: 5 */
-    /* Called by the thread that called. `known` returns the rate that an earlier search has measured with these tiles,
-     * or 0; `measured` is called with each new rate. Either may be NULL. */
+    /* Called by the thread that called ith_tiles_search. `known` returns the rate that an earlier search has measured
+     * with these tiles, or 0; `measured` is called with each new rate. Either may be NULL. */
     double (*known)(void *user, const ith_tile_choice *tiles);
     void (*measured)(void *user, const ith_tile_choice *tiles);
     bool (*should_stop)(void *user);
@@ -150,10 +149,10 @@ ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_sea
 /* ---- Strategies ------------------------------------------------------------------------------------------------- */
 
 /* Makes the strategy, mesh, direction and chunks of *info wisdom. A plan takes these choices if its options leave all
- * of them open, and if its problem has this type, batch, heads, head size, softmax and classes of lengths, and its
- * group has info->ranks ranks, as many in each process and on each host as here. process_ranks: ranks of each process;
- * 0: all ranks of a host. host_ranks: ranks of each host; 0: all ranks. seconds: the time of an execution with these
- * choices; usual_seconds: the time of an execution with the choices that the library makes by its rules.
+ * of them open, and its problem has this type, batch, heads, head size, softmax and classes of lengths. Its group must
+ * have info->ranks ranks, in each process and on each host the same number as here. process_ranks: ranks of each
+ * process; 0: all ranks of a host. host_ranks: ranks of each host; 0: all ranks. seconds: the time of an execution with
+ * these choices; usual_seconds: the time of an execution with the choices that the library makes by its rules.
  * ITH_ERR_ARGUMENT for choices that no plan of the problem has (a plan that takes them folds the batch: the number of
  * chunks must be possible then), for replicated_kv, with which nothing is exchanged, and for times that are not finite
  * and above 0. */

@@ -43,13 +43,13 @@ typedef struct ith_video_problem {
     int64_t frames, height, width;
     int64_t steps;        /* denoising steps; 0: the video is decoded from saved latents, and all else is left out */
     int64_t guided_steps; /* the number of these steps that compute both guidance branches */
-    int64_t prompt_rows, negative_rows; /* tokens of the prompt and the negative prompt (0 without guidance): to 512 */
+    int64_t prompt_rows, negative_rows; /* tokens of both prompts, at most 512; negative_rows 0: without guidance */
     int64_t solver_order;               /* order of UniPC or DPM-Solver++; 0: Euler */
     ith_precision precision;            /* AUTO: as in ith_generate_options, on this machine */
     int threads; /* of a process, as in ith_generate_options; 0: its ranks' share of the units of the host */
     int64_t keep_packed, shard_weights; /* as in ith_generate_options */
     int64_t dumps;                      /* not 0: rank 0 keeps the latents of all steps, and all frames, for a dump */
-    int64_t decoder_patch;    /* height and width of the squares of pixels that the last convolution makes: Wan 2.2 2 */
+    int64_t decoder_patch; /* the last convolution makes squares of pixels of this height and width: 1; 2 in Wan 2.2 */
     int64_t decoder_residual; /* not 0: Wan 2.2, whose levels keep their channels when they double the picture */
     int64_t image_use;        /* an ith_image_use: the images that the model takes */
     int64_t images;           /* the number of images that are given, each of the video's size: 0, 1 or 2 */

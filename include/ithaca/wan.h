@@ -93,8 +93,8 @@ ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_fol
 
 /* The transformers that a LoRA changes, in a model with two. HIGH and LOW are refused in a model with one. */
 typedef enum ith_lora_expert {
-    /* the transformer whose word, "high" or "low", the file's name has; or its folder's name, if it has "noise" too;
-     * otherwise both */
+    /* by the word "high" or "low" in the file's name, or else in its folder's name if that has "noise" too; both
+     * transformers if neither name has such a word */
     ITH_LORA_BY_NAME = 0,
     ITH_LORA_BOTH,
     ITH_LORA_HIGH, /* for high noise */
@@ -118,10 +118,10 @@ typedef struct ith_lora_file {
 /* The files of a model. Members that are NULL are not given. `folder`, or dit, or dit_high and dit_low are needed.
  * Weight files are safetensors or GGUF, with the names of the original code, of Comfy, of llama.cpp or of diffusers;
  * they are recognised by their tensors. A member that names a file may also name its folder, if the folder holds no
- * other weights, or a checkpoint in the diffusers layout, whose file of this component is taken; of shards it names any
- * one, or their index. The sizes of a model follow from its tensors. A config.json beside the weights gives them
- * instead; it is needed where the head size is not 128. The caller keeps all strings and arrays; they may be freed
- * after the call. */
+ * other weights. If it names a checkpoint in the diffusers layout, its component is taken from there. Of weights in
+ * shards, it names any shard or their index. The sizes of a model follow from its tensors. A config.json beside the
+ * weights gives them instead; it is needed where the head size is not 128. The caller keeps all strings and arrays;
+ * they may be freed after the call. */
 typedef struct ith_model_files {
     size_t struct_size;
     /* A folder: a checkpoint in the diffusers layout, whose files the members below replace; or any folder whose weight
@@ -133,8 +133,8 @@ typedef struct ith_model_files {
     /* spiece.model or tokenizer.json, or their folder, or the model's; NULL: in `folder`, in the text encoder's file or
      * beside it */
     const char *tokenizer;
-    /* Weights of a checkpoint in the diffusers layout that are named NAME.VARIANT.safetensors ("fp16") are taken, in
-     * the components that have them. */
+    /* A variant, such as "fp16": of a checkpoint in the diffusers layout, the files NAME.VARIANT.safetensors are taken,
+     * in the components that have them. */
     const char *variant;
     /* [lora_count] LoRA files, at most 16 for each transformer; all with the struct_size of the first. The weight check
      * (ith_pipeline_check) refuses a LoRA with a tensor that fits no part of the transformer. */
@@ -398,9 +398,9 @@ typedef struct ith_generate_options {
     ith_status (*on_preview)(void *user, int64_t step, const uint8_t *rgb, int64_t height, int64_t width);
     int64_t preview_every;
     /* Of a process: the most bytes of its device that the run takes; 0: all that are free there when it begins. If the
-     * layers of an expert need more, as many as need be are streamed: their weights lie in pinned memory of the host,
-     * which the prediction counts, and each pass copies them to the device, while it computes other layers. The results
-     * have the same bits. No effect on the processor. */
+     * layers of an expert need more, some of them are streamed, as few as possible: their weights lie in pinned memory
+     * of the host, which the prediction counts, and each pass copies them to the device while it computes other layers.
+     * The results have the same bits. No effect on the processor. */
     int64_t device_memory;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
@@ -437,9 +437,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
 ITH_API ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                                int ranks_here, int64_t *bytes);
 /* Sets *free_bytes to the memory that the process can still take within the limits of the machine, of its address space
- * and of its control groups, and compares the prediction of ith_pipeline_predict with it. ITH_ERR_MEMORY if the
- * prediction is larger; the sentence names options that fit. The prediction of ith_pipeline_predict_device is compared
- * with the memory of the context's device in the same way. With `force` the memory always suffices. */
+ * and of its control groups. Compares the prediction of ith_pipeline_predict with it. ITH_ERR_MEMORY if the prediction
+ * is larger; the sentence names options that fit. The prediction of ith_pipeline_predict_device is compared with the
+ * memory of the context's device in the same way. With `force` the memory always suffices. */
 ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                              int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a
@@ -483,10 +483,10 @@ ITH_API ith_status ith_pipeline_encode(ith_pipeline *pipeline, ith_comm *comm, c
                                        const char *const *texts, int64_t count);
 /* Ends the run that the pipeline is in; if it is in none, its next run. All ranks of the run return
  * ITH_ERR_INTERRUPTED, unless its last frame has been handed over already. A call of ith_pipeline_generate or
- * ith_pipeline_encode that is refused because of its arguments is no run. Until that run has ended, or the pipeline is
- * closed, everything else that is computed with the pipeline's context and its clones, such as plans and runs of other
- * pipelines, returns ITH_ERR_INTERRUPTED too: give a pipeline a context of its own. May be called from any thread and
- * from a signal handler. NULL does nothing. */
+ * ith_pipeline_encode that is refused because of its arguments is no run. Until that run has ended or the pipeline is
+ * closed, other work with the pipeline's context and its clones (plans, runs of other pipelines) returns
+ * ITH_ERR_INTERRUPTED too: give a pipeline a context of its own. May be called from any thread and from a signal
+ * handler. NULL does nothing. */
 ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);
 
 #ifdef __cplusplus

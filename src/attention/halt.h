@@ -17,7 +17,7 @@ typedef struct ith_halt {
     /* set by ith_halt_cancel: stop the execution under way or, if there is none, the next one */
     atomic_bool cancelled;
     atomic_bool stopped;   /* whether the execution under way is to stop */
-    atomic_int rank;       /* the rank that was cancelled; valid if `stopped` is true */
+    atomic_int rank;       /* the rank that was cancelled or interrupted; this rank if the group has failed */
     _Atomic int64_t stamp; /* number of the execution under way, the same on every rank; 0: no execution */
 } ith_halt;
 
@@ -32,7 +32,7 @@ void ith_halt_cancel(ith_halt *halt);
  * halt may be NULL: the execution then never stops. */
 bool ith_halted(ith_halt *halt);
 /* Like ith_halted, but it neither checks whether the contexts are interrupted nor shows other ranks that this rank is
- * alive. It costs a few loads, so kernels call it in their loops. halt: an ith_halt. */
+ * alive. It costs a few loads while nothing stops, so kernels call it in their loops. halt: an ith_halt. */
 bool ith_halt_heard(void *halt);
 
 #endif

@@ -79,8 +79,9 @@ static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
 /* The bytes of one row of one head of q, k, v or o in a message (run/compress.h). A compressed row has a multiple of 4
  * bytes. */
 int64_t ith_travel_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor);
-/* The bytes of such a row that count as sent on the ulysses axis (on_ulysses) or on the ring. They are the same as in a
- * message, except on the ulysses axis of a mixed exchange, where rows are used in place and never compressed. */
+/* The bytes of one row of one head that count as sent on the ulysses axis (on_ulysses) or on the ring. They are the
+ * same as in a message, except on the ulysses axis of a mixed exchange, where rows are used in place and never
+ * compressed. */
 int64_t ith_sent_row_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor, bool on_ulysses);
 
 /* The name of the kernel that computes. */

@@ -51,7 +51,7 @@ typedef struct call {
     int first;   /* index of the command's first argument in argv */
 } call;
 
-/* Says that there is no such subcommand, and which one is spelled most like it, or which ones there are. */
+/* Prints that there is no such subcommand, and the most similar name, or all names if none is similar. */
 static void complain_command(const struct argp_state *state, const char *name)
 {
     enum { COUNT = sizeof commands / sizeof *commands };

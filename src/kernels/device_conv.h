@@ -91,7 +91,7 @@ typedef struct ith_device_softmax {
 
 /* The operations. A module that has none leaves its pointer to this table NULL. */
 typedef struct ith_device_convolutions {
-    /* The reason why there are no convolutions on this machine; NULL: there are. Loads their library if that has not
+    /* The reason why this machine has no convolutions; NULL: it has them. Loads their library if that has not
      * happened yet. */
     const char *(*refusal)(void);
     /* ITH_ERR_UNSUPPORTED if there is a refusal. */

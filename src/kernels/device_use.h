@@ -24,8 +24,9 @@ typedef struct ith_device_use {
 /* Returns status. If it is a failure, records the device's name and the sentence that its module wrote. */
 ith_status ith_device_check(ith_context *context, ith_status status, const char *said);
 
-/* Waits until a stream's work has ended. asks: called every few microseconds at first and every hundred later, may be
- * NULL; if it returns true, the wait ends with ITH_ERR_INTERRUPTED while the device may still be working. */
+/* Waits until a stream's work has ended. asks (may be NULL): called every few microseconds at first, and every hundred
+ * microseconds later. If it returns true, the wait ends with ITH_ERR_INTERRUPTED while the device may still be
+ * working. */
 ith_status ith_device_wait(ith_context *context, struct ith_device_stream *stream, bool (*asks)(void *user),
                            void *user);
 

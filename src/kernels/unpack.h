@@ -3,9 +3,9 @@
  * block is ith_dtype_run(type) numbers with their scales, in ith_dtype_bytes(type) bytes.
  *
  * One body in C (unpack_tmpl.c) is compiled for each instruction set, with the flags of its folder under cpu/, and
- * chosen at run time. A number has the same bits on every instruction set, but for the payload of a NaN. They are the
- * bits that the reference gives (numpy code of the Python package gguf; torch for fp8): each product and each sum is
- * rounded to f32, in the order of the reference. */
+ * chosen at run time. A number has the same bits on every instruction set, except for the payload of a NaN. They are
+ * the bits that the reference gives (numpy code of the Python package gguf; torch for fp8): each product and each sum
+ * is rounded to f32, in the order of the reference. */
 #ifndef ITH_KERNELS_UNPACK_H
 #define ITH_KERNELS_UNPACK_H
 

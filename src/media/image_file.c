@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks over the parts of a PNG (chunks), a JPEG (segments) or a WebP (RIFF chunks), and finds the EXIF data, a TIFF
- * directory in which tag 0x0112 is the orientation, and the XMP data, a text of XML. Every length is checked against
- * the end of the file. */
+/* Walks over the parts of a PNG (chunks), a JPEG (segments) or a WebP (RIFF chunks), and finds the EXIF data and the
+ * XMP data. EXIF data are a TIFF directory, whose tag 0x0112 is the orientation; XMP data are XML text. Every length is
+ * checked against the end of the file. */
 #include "image_file.h"
 
 #include <libavutil/crc.h>
@@ -245,7 +245,7 @@ static bool are_usual(const colours *c)
     return c->count != 3 || (rgb ? samples <= 1 : samples <= 4 && c->down < 4);
 }
 
-/* Notes a segment that ends at `next`, if it tells of the colours. */
+/* Notes what a segment, which ends at `next`, says about the colours. */
 static void note_colours(span file, uint32_t marker, int64_t at, int64_t next, colours *c)
 {
     enum { APP0 = 0xe0, APP14 = 0xee };

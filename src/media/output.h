@@ -4,7 +4,7 @@
 #define ITH_MEDIA_OUTPUT_H
 
 #include "../base/context.h"
-#include "../base/output_place.h" /* the command line uses it too */
+#include "../base/output_place.h" /* for files that include this one, too */
 
 /* An output that is being written. */
 typedef struct ith_output {

@@ -27,8 +27,8 @@ static colour_row find_row(const ith_yuv *yuv, int plane, int64_t y)
                         .columns = ((yuv->width - 1) >> yuv->shift_x) + 1};
 }
 
-/* The colour of a pixel whose four nearest samples are a, b and c beside it, and d. libjpeg rounds halves up in one
- * column and down in the next; libwebp rounds twice. */
+/* The colour of a pixel from the four samples around it: a is the nearest, d the farthest. libjpeg rounds halves up in
+ * one column and down in the next; libwebp rounds twice. */
 static int mix_full(int a, int b, int c, int d, bool odd)
 {
     return (9 * a + 3 * (b + c) + d + (odd ? 7 : 8)) >> 4;

@@ -22,7 +22,7 @@ typedef struct ith_compress_error {
  * of whole vectors of the tensor. Returns the bytes written. */
 int64_t ith_compress_region(const ith_attn_setting *setting, ith_attn_tensor tensor, const ith_region *region, char *to,
                             ith_compress_error *sums);
-/* The opposite: fills a region from vectors as they travel. */
+/* Fills a region from vectors as they travel. */
 void ith_decompress_region(const ith_attn_setting *setting, ith_attn_tensor tensor, const char *from,
                            const ith_region *region);
 

@@ -46,8 +46,9 @@ void ith_in_place_meet(ith_in_place *in_place, int rank, const ith_in_place_reco
 /* Sets *queries and *shard to the queries and the shard of keys that an OFFSETS or COMPUTE step of the schedule works
  * on. */
 void ith_in_place_find(const ith_in_place *in_place, const ith_step *step, ith_queries *queries, ith_shard *shard);
-/* Executes a COMPUTE step, whose job is `job`. Since all shards can be read at any time, the steps only collect shards,
- * and the last step attends to all of them at once. So no partial results are kept. Collective over comm. */
+/* Executes a COMPUTE step, whose job is `job`. In a ring, the first step packs this rank's shard for all ranks. Since
+ * all shards can then be read at any time, the steps only collect shards, and the last step attends to all of them at
+ * once. So no partial results are kept. Collective over comm. */
 ith_status ith_in_place_compute(ith_in_place *in_place, ith_sweep *sweep, const ith_step *step,
                                 const ith_sweep_job *job);
 

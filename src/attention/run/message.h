@@ -67,7 +67,7 @@ void ith_messages_use_axis(ith_messages *messages, const ith_q_segment *q, const
 
 /* Begins an execution. To be called before the first step. */
 void ith_messages_begin(ith_messages *messages, const ith_attn_tensors *tensors, ith_plan_counters *counters);
-/* Ends an execution. Adds the error of compression to the counters, and records in the trace the share of the time of
+/* Ends an execution. Sets the error of compression in the counters, and records in the trace the share of the time of
  * exchanges that computation has hidden, from 0 to 1. */
 void ith_messages_end(const ith_messages *messages);
 

@@ -130,7 +130,7 @@ int ith_schedule_hops_alike(const ith_schedule *schedule);
 void ith_schedule_skip_hops(ith_schedule *schedule, int count);
 /* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */
 ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
-/* The rows that ranks with ring index `index` together hold of a sequence of `length` rows. */
+/* The rows of a sequence of `length` rows that the ranks with ring index `index` hold together. */
 ith_row_range ith_schedule_shard(const ith_attn_setting *setting, int64_t length, int index);
 
 /* Whether an exchange of the schedule is made by messages; otherwise ranks use one another's memory. exchange: its

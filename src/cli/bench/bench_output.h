@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The output of all benchmarks. A benchmark makes its rows once, as a JSON array of flat objects; they are printed as a
  * table, as JSON or as CSV, compared with an earlier run, and drawn. Every row has the numbers `seconds` (the median of
- * the repeats) and `spread` (the difference of the slowest and the fastest over it). */
+ * the repeats) and `spread` (the difference of the slowest and the fastest repeat, divided by `seconds`). */
 #ifndef ITH_CLI_BENCH_OUTPUT_H
 #define ITH_CLI_BENCH_OUTPUT_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws the rows of a benchmark as SVG: a panel for each batch and length of the sequence, with its own axis from
- * 0 on, and in it a bar for each row. The bar ends at the median, the line on it goes from the fastest to the slowest
- * repeat (with an arrow at its end if the axis ends before), and the diamond is the prediction. The fastest row of a
- * panel is darker. */
+/* Draws the rows of a benchmark as SVG: a panel for each batch and length of the sequence, with its own axis from 0 on,
+ * and in it a bar for each row. The bar ends at the median, and the diamond is the prediction. The line on the bar goes
+ * from the fastest to the slowest repeat; an arrow at its end says that it goes on beyond the axis. The fastest row of
+ * a panel is darker. */
 #include "bench_output.h"
 
 #include "../cli.h"

@@ -169,7 +169,7 @@ int ith_generate_describe(ith_generation *g);
 /* Checks the files of --checkpoint and --resume, and reads the number of steps that the saved run has done. Prints
  * errors and returns an exit status. */
 int ith_generate_check_saved(ith_generation *g);
-/* For a run that is resumed: checks that the seed is the one of the saved run (g->options is resolved). The other
+/* For a run that is resumed: checks that the seed equals the saved run's seed (g->options is resolved). The other
  * options are checked by the library. */
 int ith_generate_check_seed(const ith_generation *g);
 /* Removes the file of --checkpoint if this run has written it: nobody needs it any more. */

@@ -23,8 +23,8 @@ int ith_cores_count(const ith_core_set *set);
 void ith_cores_add(ith_core_set *set, int number);
 void ith_cores_add_all(ith_core_set *set, const ith_core_set *other);
 
-/* The cores that the first thread of a process may use; process 0: that this thread may use. Returns false if the
- * system does not tell; *set is then empty. */
+/* Sets *set to the cores that the first thread of a process may use, or with process 0 the calling thread. Returns
+ * false if the system does not tell; *set is then empty. */
 bool ith_cores_allowed(pid_t process, ith_core_set *set);
 /* Computes the cores of process `own` among `count` processes of this host. masks [count]: the cores that each process
  * may use. A core that several may use goes to one of them, in equal shares; whole physical cores and sockets stay

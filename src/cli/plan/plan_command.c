@@ -132,8 +132,8 @@ static int simulate(ith_plan_command *c)
     return ITH_EXIT_DONE;
 }
 
-/* Prints the plans. If none is legal, says why. A list without any plan has only one reason: every other choice that
- * the options make is listed with the rule that forbids it. */
+/* Prints the plans. If none is legal, says why. An empty list has one reason: there is no mesh for strategy
+ * ulysses_ring. All other plans that are not legal are listed, each with the rule that forbids it. */
 static int print_plans(const ith_plan_command *c)
 {
     int code = ITH_EXIT_DONE;

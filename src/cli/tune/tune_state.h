@@ -85,8 +85,8 @@ int ith_tune_machine(ith_tune *t);
 int ith_tune_tiles(ith_tune *t);
 int ith_tune_strategies(ith_tune *t);
 
-/* A choice is taken only if it is faster than the usual one by this share, and by more than two measurements of the
- * usual one differ. */
+/* A choice is taken only if it is faster than the usual one by this share, and by more than the difference of two
+ * measurements of the usual one. */
 #define ITH_TUNE_MARGIN 0.01
 /* Whether `seconds` is faster than the usual times by more than the noise. usual: two times of the same choice. */
 bool ith_tune_is_faster(double seconds, const double usual[2]);

@@ -17,8 +17,8 @@
  * With few keys the error of one plain implementation may be much smaller by chance. The errors of all p are
  * independent, and o is a mean over keys, so the error of o falls with the root of their number. */
 #define FEW_KEYS_BOUND(keys) (0x1p-17 / sqrt((double)(keys)))
-/* fixed_m subtracts an offset of up to 192 in base 2 (the gate) from logits of as much. f32 rounds the difference, of
- * up to 384, by 2^-16, and then lse by half as much. */
+/* fixed_m subtracts an offset of up to 192 in base 2 (the gate) from logits of up to 192. f32 rounds the difference, of
+ * up to 384, by 2^-16, and then lse by half of that. */
 #define FIXED_M_LSE_BOUND 0x1p-15
 /* The relative error of n numbers is a root of the mean of n squares, and scatters by 1 / sqrt(2 n) of itself. The
  * error of a plain implementation scatters as much, so the ratio of the two scatters by 1 / sqrt(n). Bounds grow by

@@ -15,10 +15,10 @@
  * The numbers of the left side are broadcast. The right side has QUERIES columns and stays in the first-level cache.
  * Maxima and sums need no step across lanes.
  *
- * Packed: panels of PANEL keys, each head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The head has two numbers:
- * whether b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent keys (b =
- * -inf, k = 0) up to a whole tile; the rest of it is neither written nor read. D in v^T is padded with zeros up to a
- * whole tile. The TILE_ROWS rows of k or v^T that a tile multiplies follow one another in memory, as rows
+ * Packed: panels of PANEL keys, each panel head | b [PANEL] | k [PANEL][D] | v^T [D][PANEL]. The panel head has two
+ * numbers: whether b has numbers other than 0, and the largest magnitude of v. The last panel is padded with absent
+ * keys (b = -inf, k = 0) up to a whole tile; the rest of it is neither written nor read. D in v^T is padded with zeros
+ * up to a whole tile. The TILE_ROWS rows of k or v^T that a tile multiplies follow one another in memory, as rows
  * (attn_pack_rows.h) or interleaved (attn_pack_interleaved.h).
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,

@@ -11,13 +11,13 @@ enum {
     WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
 };
 
-/* The magnitudes of the numbers of x, or of most where they are larger; NaN does not count. */
+/* In each lane the larger of |x| and `most`; a NaN in x does not count. */
 static inline vec larger_magnitudes(vec x, vec most)
 {
     return vec_max(vec_max(x, vec_sub(vec_set(0.0f), x)), most);
 }
 
-/* The largest number of a vector of magnitudes. */
+/* The largest lane of a vector of magnitudes. */
 static inline float largest_magnitude(vec most)
 {
     float lanes[LANES], largest = 0.0f;

@@ -8,8 +8,8 @@
 
 enum { FETCH_LINE = 64 };
 
-/* Fetches a cache line into the second-level cache. Always inlined: gcc may take a function that only fetches for one
- * without effect, and drop its calls. */
+/* Fetches a cache line into the second-level cache. Always inlined: gcc may think that a function that only prefetches
+ * has no effect, and drop its calls. */
 static inline __attribute__((always_inline)) void fetch_line(const void *address)
 {
     __builtin_prefetch(address, 0, 2);

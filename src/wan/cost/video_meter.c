@@ -11,7 +11,7 @@
 
 void ith_video_meter_add(ith_video_meter *m, const ith_machine_product *row, double operations, double unit_seconds)
 {
-    for (int64_t i = 0; i < m->count; i++) /* a size that several stages have: the first counts */
+    for (int64_t i = 0; i < m->count; i++) /* if several stages have one size, the first counts */
         if (m->rows[i].work == row->work && m->rows[i].dtype == row->dtype && m->rows[i].rows == row->rows &&
             m->rows[i].features == row->features)
             return;

@@ -28,7 +28,7 @@ typedef struct ith_video_meter {
  * without operations on rows and without calls. */
 void ith_video_meter_add(ith_video_meter *meter, const ith_machine_product *row, double operations,
                          double unit_seconds);
-/* Takes the price of operations on rows, which move `bytes` bytes, off the `seconds` that `threads` threads take.
+/* Subtracts the price of operations on rows, which move `bytes` bytes, from `seconds`, the time of `threads` threads.
  * Returns the time of one unit at full speed: at least a fifth of the whole, in case the rate of rows is wrong. */
 double ith_video_meter_without_rows(const ith_video_meter *meter, double seconds, double bytes, int64_t threads);
 /* Chooses between two times of one unit: measured with one thread, and with several, which were `disturbed` or not. */

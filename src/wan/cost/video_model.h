@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A video problem as the engine's own descriptions of a model and of a run, so that the functions that lay out and
+/* Describes a video problem by the engine's own structs of a model and of a run. So the functions that lay out and
  * predict a run also serve a problem without a checkpoint. */
 #ifndef ITH_WAN_VIDEO_MODEL_H
 #define ITH_WAN_VIDEO_MODEL_H

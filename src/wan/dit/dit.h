@@ -49,7 +49,7 @@ ith_status ith_dit_eps_check(ith_context *context, const char *where, double eps
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
 /* Sets the configuration of an expert with canonical names in `store`, from files of another origin than diffusers. If
- * folder/config.json is of a transformer, it gives the sizes, or at least the number of heads. Otherwise all sizes
+ * folder/config.json describes a transformer, it gives the sizes, or at least the number of heads. Otherwise all sizes
  * follow from the tensors. */
 ith_status ith_dit_config_find(ith_context *context, const char *folder, const ith_store *store, ith_dit_config *out);
 

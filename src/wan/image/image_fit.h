@@ -22,8 +22,9 @@ typedef enum ith_size_rule {
 void ith_image_size_within(const ith_image *image, ith_size_rule rule, int64_t area, int64_t multiple, int64_t *height,
                            int64_t *width);
 
-/* The side of a video that the shape of an image gives to its other side of `given` pixels: the nearest multiple of
- * `multiple` to given other / same, at least `multiple`. same, other: the sides of the image. */
+/* The second side of a video in the shape of an image, if its first side has `given` pixels: given other / same,
+ * rounded to the nearest multiple of `multiple`, at least `multiple`. same, other: the first and the second side of the
+ * image. */
 int64_t ith_image_side(int64_t given, int64_t same, int64_t other, int64_t multiple);
 
 /* Filters of Pillow: LANCZOS and BICUBIC. */
@@ -44,8 +45,8 @@ ith_status ith_image_scale(ith_context *context, const ith_image *image, const i
 int64_t ith_image_scale_bytes(const ith_image *image, const ith_image_scaling *scaling);
 
 /* Scales the image to height x width pixels, rgb [height, width, 3]. COVER keeps its shape, and cuts off the rest on
- * both sides; STRETCH changes its shape. An image of this size is copied. Pillow's resize with its Lanczos filter gives
- * the same pixels. */
+ * both sides; STRETCH changes its shape. The pixels of an image of this size stay as they are. Pillow's resize with its
+ * Lanczos filter gives the same pixels. */
 ith_status ith_image_fit(ith_context *context, const ith_image *image, ith_fit fit, int64_t height, int64_t width,
                          uint8_t *rgb);
 /* The bytes of memory that ith_image_fit takes while it works. */

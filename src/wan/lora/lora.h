@@ -42,7 +42,7 @@ const char *ith_lora_path(const ith_lora *lora, int index);
 double ith_lora_strength(const ith_lora *lora, int index);
 /* The number of tensors of file number `index` that were left out (leaves_out_image). */
 int64_t ith_lora_left_out(const ith_lora *lora, int index);
-/* Whether a file of that path is among them. */
+/* Whether one of the files has this path. */
 bool ith_lora_has_path(const ith_lora *lora, const char *path);
 /* The bytes of all tensors in the files. */
 int64_t ith_lora_bytes(const ith_lora *lora);

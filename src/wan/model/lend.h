@@ -4,6 +4,7 @@
  *
  *   configurations, tokenizer   whole
  *   text encoder                the headers of the files: rank 0 encodes the prompts, and sends the rows
+ *   image encoder               the headers of the files: rank 0 encodes the images, and sends the rows
  *   transformer                 all but the matrices of the transformer blocks. The run sends these layer by layer
  *                               (dit/dit_shards.h); rank 0 makes the prompts' keys and values, and sends them
  *   autoencoder                 the decoder

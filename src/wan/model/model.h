@@ -38,9 +38,9 @@ double ith_model_shift(const ith_model *model, int64_t pixels);
 bool ith_model_has_part(const ith_model *model, ith_part part);
 /* Opens the weight files of a component. The caller closes *out. No other function opens weights of a model. */
 ith_status ith_model_open_part(ith_context *context, const ith_model *model, ith_part part, ith_store **out);
-/* Opens the weight files of every component, and checks that they hold all of its tensors, by name, type and shape, so
- * that a run does not fail after an hour, when it opens the second expert. Reads headers only. Does not read files
- * again that are open from an earlier call and have not changed since. */
+/* Opens the weight files of every component, and checks that they hold all of its tensors, by name, type and shape.
+ * Without this check a run could fail after an hour, when it opens the second expert. Reads headers only. Does not read
+ * files again that are open from an earlier call and have not changed since. */
 ith_status ith_model_check_weights(ith_context *context, ith_model *model);
 /* Checks that the weight files of a component are the files that ith_model_check_weights opened, with the same
  * content. Otherwise ITH_ERR_IO, with the name of the file. Checks nothing if the files are not open. */

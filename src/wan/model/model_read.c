@@ -31,9 +31,9 @@ static const char official_negative[] =
                  "画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
                  "杂乱的背景，三条腿，背景人很多，倒着走";
 
-/* The settings of the reference implementation for a published model, which is identified by its sizes, its use of
- * images, and if other models have the same, by a word in the name of its folder or file, or of the file to which a
- * link leads. */
+/* The settings of the reference implementation for a published model. It is identified by its sizes and its use of
+ * images. If other models have the same ones, a word identifies it: in the name of its folder or file, or of the file
+ * to which a link leads. */
 typedef struct official_model {
     const char *kind;
     int64_t dim, layers;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of the tensors of CLIP's image encoder in the original code, whose file has a text encoder too, and in
  * transformers' files of both encoders (module_names.h). The original code keeps q, k and v of a layer in one matrix.
- * Its canonical name, self_attn.qkv_proj, is none of transformers. */
+ * Its canonical name, self_attn.qkv_proj, does not occur in transformers. */
 #include "../../base/count.h"
 #include "module_names.h"
 

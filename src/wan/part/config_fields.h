@@ -44,11 +44,11 @@ typedef struct ith_size_limit {
 ith_status ith_size_limits_check(ith_context *context, const char *where, const char *model,
                                  const ith_size_limit *limits, int count);
 
-/* The kind of model that a config.json is of. */
+/* The kind of model that a config.json describes. */
 typedef struct ith_config_class {
     char text[80]; /* _class_name, or else the first of architectures, or model_type; "" if there is no such file */
 } ith_config_class;
-/* Reads the kind of folder/config.json. folder NULL, or without this file: "". */
+/* Reads the kind of model that folder/config.json describes; "" if folder is NULL or lacks this file. */
 ith_status ith_config_class_read(ith_context *context, const char *folder, ith_config_class *out);
 
 #endif

@@ -6,8 +6,8 @@
  * all m channels of the first latent frame; then the latents of a video with the given frames and zeros (grey)
  * elsewhere.
  *
- * A model to which an image may be given (ITH_IMAGE_OPTIONAL) gets the latents [z, 1, h, w] of the image in the place
- * of the first latent frame of its input, at every step, and of the result. */
+ * With an optional image (ITH_IMAGE_OPTIONAL), the latents [z, 1, h, w] of the image replace the first latent frame of
+ * the transformer's input at every step, and of the result. */
 #ifndef ITH_WAN_CONDITION_H
 #define ITH_WAN_CONDITION_H
 

@@ -11,10 +11,11 @@ typedef struct ith_request_parts {
     ith_image image, last_image;
 } ith_request_parts;
 
-/* Copies the options `given` to *options, fills in defaults, and checks them. The pointers of *options to other
- * structs then point into *parts. With `sized`, the size of the video is read from the file options->from_latents, if
- * there is one. With options->resume_file, *saved becomes its open file, otherwise NULL; the caller closes it, also
- * after a failure, with ith_saved_run_close. Strings of the options may lie in it. */
+/* Copies the options `given` to *options, fills in defaults, and checks them. The pointers of *options to other structs
+ * then point into *parts. With `sized`, the size of the video is read from the file options->from_latents, if there is
+ * one, and the header of options->noise_file is checked. With options->resume_file, *saved becomes its open file,
+ * otherwise NULL; the caller closes it, also after a failure, with ith_saved_run_close. Strings of the options may lie
+ * in it. */
 ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
                             bool sized, ith_generate_options *options, ith_request_parts *parts, ith_saved_run **saved);
 /* Checks that `cfg` is a value of its enum, and not AUTO. */

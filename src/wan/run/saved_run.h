@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a saved run (checkpoint_file): a run between two denoising steps. It is a .safetensors file with the
- * latents, the solver's arrays, and as metadata the options that shape the result, the step, and hashes of the model,
- * of the first noise, of the tensors and of the metadata itself. A run that begins with this file (resume_file) gives
- * the bits of a run that was not interrupted. */
+ * latents and the solver's arrays. Its metadata are the step, the options that shape the result, and hashes of the
+ * model, the first noise, the tensors and the metadata itself. A run that begins with this file (resume_file) gives the
+ * bits of a run that was not interrupted. */
 #ifndef ITH_WAN_SAVED_RUN_H
 #define ITH_WAN_SAVED_RUN_H
 

@@ -12,8 +12,8 @@
  *   order 2, Heun       ... + alpha' (E/h + 1) d_0
  *   order 3             ... + alpha' (E/h + 1) (d_0 + r_0 d) - alpha' ((E + h)/h^2 - 1/2) d
  *
- * The order grows from 1 in the first steps. It falls to 1 in the last step if this ends at 0, if euler_at_final is
- * set, or in a short run with lower_order_final, which also has order 2 at most in the step before. */
+ * The order grows from 1 in the first steps. It falls to 1 in the last step if this step ends at 0, if euler_at_final
+ * is set, or if a short run has lower_order_final; such a run has at most order 2 in the step before. */
 #include "solver.h"
 
 #include "../../base/size.h"

@@ -31,7 +31,7 @@ typedef struct ith_dpmpp_fields {
     double last_sigma; /* of the list of sigmas: 0, unless final_sigmas_type is "sigma_min" */
 } ith_dpmpp_fields;
 
-/* The fields of a solver that is not the class of the scheduler are the defaults of the published code. */
+/* The fields of the solvers that the scheduler's class does not use have the defaults of the published code. */
 typedef struct ith_scheduler {
     ith_solver solver;     /* its class */
     double shift;          /* flow_shift of UniPC and DPM-Solver++, shift of Euler */

@@ -324,7 +324,7 @@ static ith_status take_found(ith_context *context, const char *folder, const can
                     parts[part].noun, parts[part].member, parts[part].published);
 }
 
-/* Checks that the only transformer is not one of two by its name, or by the checkpoint that `path` may be. */
+/* Refuses a single transformer if its name, or the checkpoint at `path`, shows that its model has two. */
 static ith_status check_only(ith_context *context, const char *path)
 {
     if (is_checkpoint(context, path) && ith_has_file(context, path, ith_part_name(ITH_PART_DIT_2)))
@@ -357,8 +357,8 @@ static ith_status take_folder(ith_context *context, const char *folder, const ca
     return status || !out->needs_vision ? status : take_found(context, folder, c, ITH_PART_VISION, 0, out);
 }
 
-/* Refuses a folder without model_index.json if a folder above or below it has one, and so is a checkpoint. Its weight
- * files alone would make a model that lacks the fields of its configurations. */
+/* Refuses a folder without model_index.json if a folder above or below it has one, and is therefore a checkpoint. Its
+ * weight files alone would make a model that lacks the fields of its configurations. */
 static ith_status refuse_for(ith_context *context, const char *folder, const char *checkpoint)
 {
     return ith_fail(context, ITH_ERR_IO, "%s holds no model_index.json, and %s does: name that folder", folder,
@@ -405,7 +405,7 @@ static ith_status search_folder(ith_context *context, const char *folder, ith_so
 
 /* ---- The whole model ------------------------------------------------------------------------------------------- */
 
-/* Checks that the names of the experts' files do not say the noise of the other expert. */
+/* Refuses files of the experts whose names say that they are swapped, or that both are for one noise. */
 static ith_status check_experts(ith_context *context, const char *high, const char *low)
 {
     const bool high_is_low = ith_noise_of_name(high) == -1, low_is_high = ith_noise_of_name(low) == 1;

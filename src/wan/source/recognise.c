@@ -40,7 +40,7 @@ static bool is_one_of(const char *name, const char *const *names, int count)
     return false;
 }
 
-/* The names by which the components are recognised, in every form but for prefixes. */
+/* The names by which the components are recognised, in all forms, without prefixes. */
 static const char *const dit_names[] = {"head.modulation", "condition_embedder.time_proj.weight"};
 static const char *const vae_names[] = {"decoder.middle.0.residual.0.gamma", "decoder.mid_block.resnets.0.norm1.gamma"};
 static const char *const text_names[] = {"token_embedding.weight", "shared.weight", "encoder.embed_tokens.weight",

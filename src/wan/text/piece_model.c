@@ -140,9 +140,9 @@ static const char *find_charsmap(const json_t *normalizer)
     return map;
 }
 
-/* Whether the reference finds an added token by its name in a text, before it divides the rest into pieces. It finds
- * each special token so, and any other token that has the name of its piece, unless "▁" is in the name: "▁" stands for
- * a space, and texts do not contain it. */
+/* Whether the reference finds an added token by its name in a text, before it divides the rest into pieces. These are
+ * all special tokens, and other tokens whose text is the name of their piece and has no "▁": "▁" stands for a space,
+ * and texts do not contain it. */
 static bool is_found_by_name(const json_t *token, const json_t *pair)
 {
     const char *name = json_string_value(json_object_get(token, "content"));

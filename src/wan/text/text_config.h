@@ -17,8 +17,8 @@ ith_status ith_text_config_check(ith_context *context, const char *where, const 
  * differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-/* Sets the configuration of an encoder with canonical names in `store`. If folder/config.json is of a text encoder, it
- * gives the sizes; otherwise they follow from the tensors. A T5 is refused. */
+/* Sets the configuration of an encoder with canonical names in `store`. If folder/config.json describes a text encoder,
+ * it gives the sizes; otherwise they follow from the tensors. A T5 is refused. */
 ith_status ith_text_config_find(ith_context *context, const char *folder, const ith_store *store, ith_text_config *out);
 
 #endif

@@ -91,8 +91,8 @@ static ith_status check_part(ith_context *context, const char *path, const json_
     return status;
 }
 
-/* Checks that the last step of a pre_tokenizer marks the spaces. Behind a WhitespaceSplit, which drops them, it must
- * mark each word: with the scheme "first" it would mark one. */
+/* Checks that the last step of a pre_tokenizer marks the spaces. After a WhitespaceSplit, which drops the spaces, it
+ * must mark each word: the scheme "first" would mark the first word alone. */
 static ith_status check_marks(ith_context *context, const char *path, const json_t *root)
 {
     const json_t *whole = json_object_get(root, PRE_TOKENIZER), *list = json_object_get(whole, SPLITS), *last = whole;

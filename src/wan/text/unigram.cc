@@ -110,7 +110,7 @@ template <typename Sum> std::vector<int> ith_unigram::divide_by(const std::strin
         const int64_t from = static_cast<int64_t>(at);
         const size_t one = std::min(character_bytes(text[at]), text.size() - at);
         bool is_known = false;
-        auto first = pieces.begin(), last = pieces.end(); /* the pieces that begin as the text at `at` does */
+        auto first = pieces.begin(), last = pieces.end(); /* the pieces that begin like the text at `at` */
         for (size_t length = 1; at + length <= text.size(); length++) {
             const int byte = byte_at(text, at + length - 1);
             first =

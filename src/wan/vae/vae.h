@@ -36,8 +36,8 @@ ith_status ith_vae_config_check_levels(ith_context *context, const char *where, 
 /* Checks the same, and that the numbers of channels and of blocks are within limits, so that no product of them
  * overflows. */
 ith_status ith_vae_config_check_sizes(ith_context *context, const char *where, const ith_vae_config *config);
-/* Sets the configuration of an autoencoder with canonical names in `store`. If folder/config.json is of an autoencoder,
- * it gives the sizes; otherwise it is a published one, with the widths of the tensors. */
+/* Sets the configuration of an autoencoder with canonical names in `store`. If folder/config.json describes an
+ * autoencoder, it gives the sizes; otherwise it is a published one, with the widths of the tensors. */
 ith_status ith_vae_config_find(ith_context *context, const char *folder, const ith_store *store, ith_vae_config *out);
 /* Sets the configuration of the published autoencoder of Wan 2.2, or else of Wan 2.1. */
 void ith_vae_config_published(bool wan_22, ith_vae_config *out);

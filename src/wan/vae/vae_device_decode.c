@@ -22,7 +22,7 @@ typedef struct flow {
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
-/* Where the first frame of x lies that belongs to a call of a convolution. */
+/* The place where the next frames of x are written, behind the history of the convolution. */
 static void *input_of(const ith_vae_device *d, const ith_vae_device_conv *c)
 {
     const int64_t pixels = ith_vae_device_history(c) * c->height * c->width;

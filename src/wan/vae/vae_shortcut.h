@@ -18,11 +18,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The most pixels that a level of the decoder makes of one, or of which a level of the encoder makes one. */
+/* The most pixels that a level of the decoder makes from one pixel, or that a level of the encoder merges into one. */
 #define ITH_VAE_MOST_COPIES 8
 
-/* The number of pixels that a level of the decoder makes of one, or of which a level of the encoder makes one. time:
- * whether the level also changes the number of frames. */
+/* The number of pixels that a level of the decoder makes from one pixel, or that a level of the encoder merges into
+ * one. time: whether the level also changes the number of frames. */
 static inline int64_t ith_vae_copies(bool time)
 {
     return time ? 8 : 4;

@@ -102,7 +102,7 @@ static inline bool ith_vae_level_in_place(const ith_vae_level *level)
     return level->in == level->out && !level->repeats && !level->averaged;
 }
 
-/* The number of pixels before a level of the encoder from which it makes one. */
+/* The number of pixels that a level of the encoder merges into one. */
 static inline int64_t ith_vae_level_merges(const ith_vae_config *config, int64_t level)
 {
     if (level == config->levels - 1)

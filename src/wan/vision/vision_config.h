@@ -44,10 +44,10 @@ ith_status ith_vision_config_read(ith_context *context, const char *folder, ith_
  * whose other members are set. */
 ith_status ith_vision_processor_read(ith_context *context, const char *folder, ith_vision_config *config);
 
-/* Sets the configuration of an encoder with canonical names in `store`. If folder/config.json is of an image encoder,
- * it gives the sizes. Otherwise they follow from the tensors, and the files must have all layers, the last one too.
- * Shapes show neither the heads nor the activation, so these are taken from Wan's encoder, ViT-H/14: 80 features for
- * each head, and exact GELU. folder NULL: there is none. */
+/* Sets the configuration of an encoder with canonical names in `store`. If folder/config.json describes an image
+ * encoder, it gives the sizes. Otherwise they follow from the tensors, and the files must have all layers, the last one
+ * too. Shapes show neither the heads nor the activation, so these are taken from Wan's encoder, ViT-H/14: 80 features
+ * for each head, and exact GELU. folder NULL: there is none. */
 ith_status ith_vision_config_find(ith_context *context, const char *folder, const ith_store *store,
                                   ith_vision_config *out);
 

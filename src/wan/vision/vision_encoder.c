@@ -109,7 +109,8 @@ static void name_layer(ith_weights *w, const ith_vision_encoder *encoder, int64_
     layer->fc2 = linear(w, encoder, &fc2, 1, ffn, dim);
 }
 
-/* Counts the tensors of layers that are not computed as taken, and the numbers of positions, which old files have. */
+/* Marks tensors as taken that are not needed: the layers that are not computed, and position_ids, which old files
+ * have. */
 static void skip_rest(ith_store *store, const ith_vision_config *config)
 {
     char last[64];

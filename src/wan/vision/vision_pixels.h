@@ -26,7 +26,7 @@ ith_status ith_vision_pixels_read(ith_context *context, const ith_vision_config 
 /* The bytes of memory that ith_vision_pixels_read takes while it works. */
 int64_t ith_vision_pixels_bytes(const ith_vision_config *config, const ith_image *image);
 /* Writes the numbers [3, patch, patch] of a patch to `space`, and returns it. Patches are counted along the rows. user:
- * an ith_vision_pixels. The function is one of ith_linear_input. */
+ * an ith_vision_pixels. It is a row function for an ith_linear_input. */
 const float *ith_vision_patch_row(const void *user, int64_t index, float *space);
 
 #endif

@@ -31,7 +31,7 @@ static const ith_config_field fields[] = {
     {"resample", "absent|null|3", "pictures are scaled with the bicubic filter"},
 };
 
-/* Refuses the value of a field that has none of the forms that are supported. */
+/* Refuses a field whose value has none of the supported forms. */
 static ith_status refuse(ith_context *context, const ith_json *json, const char *key, const char *forms)
 {
     return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is %s; only %s is supported", ith_json_path(json), key,

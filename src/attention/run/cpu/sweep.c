@@ -203,7 +203,7 @@ typedef struct head_range {
     const ith_sweep_job *job;
     int64_t begin, end;       /* kv heads [begin, end), counted from the first kv head of the job */
     int64_t first, heads;     /* query heads [first, first + heads) */
-    atomic_int_fast64_t next; /* the next block of queries for a thread to take */
+    atomic_int_fast64_t next; /* the next task (ith_sweep_tasks) for a thread to take */
 } head_range;
 
 /* Packs one thread's share of the keys and values of the kv heads that are packed together. */

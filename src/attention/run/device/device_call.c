@@ -62,7 +62,7 @@ const char *ith_device_call_refused(const ith_attn_setting *s, const ith_device_
     const char *reason = kernel->refuses(s->device->device, &call);
     if (reason || s->exchange == ITH_EXCHANGE_AUTO)
         return reason;
-    /* the same question about a call with rows in the buffers of an exchange */
+    /* in other steps the rows lie in the buffers of an exchange */
     call.q = call.o = buffer_rows(s, p->heads);
     call.k = call.v = buffer_rows(s, p->kv_heads);
     return kernel->refuses(s->device->device, &call);

@@ -13,8 +13,8 @@
  * probabilities of one key for 16 queries, and two such vectors make a row of pairs of p^T as the products take it.
  *
  * q, k and v are multiplied as they are, c is multiplied into the sums in f32; only the sign of c goes into q. The
- * instruction reads denormals as zero: the loss is below 2^-126. A caller that gives a fixed m has checked that no
- * probability that counts is so small (attention/fixed_m.h).
+ * instruction reads subnormal numbers as zero: the loss is below 2^-126. A caller that gives a fixed m has checked that
+ * no probability that counts is so small (attention/fixed_m.h).
  *
  * Loops. A job is a panel of 32 queries against one packed panel of keys, 128 keys. block_kv_compute keys stay in the
  * second-level cache while all their jobs run. A job computes s^T strip by strip: 32 keys, 2 x 2 tiles. Then it adds to

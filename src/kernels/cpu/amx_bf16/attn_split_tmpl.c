@@ -9,10 +9,10 @@
  * tensors take all four products, so that they are as exact as in f32. Probabilities are split like tensors.
  *
  * Parts and products must not fall below 2^-126, where the instruction reads zero, nor be rounded to infinity. So a row
- * of q or a panel of k (128 packed keys) whose largest element is below 2^LEAST_FACTOR is scaled up by a power of two,
- * and so is a panel of v whose largest element is below 1 (a fixed m may make all probabilities small). The power
- * brings the largest element into [1, 2), but is at most 2^90. A row or panel that reaches 2^127 is halved. The sums
- * are scaled back. Bits are lost only from an element below 2^-110 in a row or panel that needs no scaling.
+ * of q or a panel of k (128 packed keys) is scaled up by a power of two if its largest element is below 2^LEAST_FACTOR.
+ * A panel of v is scaled up if its largest element is below 1, because a fixed m may make all probabilities small. The
+ * power brings the largest element into [1, 2), but is at most 2^90. A row or panel that reaches 2^127 is halved. The
+ * sums are scaled back. Bits are lost only from an element below 2^-110 in a row or panel that needs no scaling.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h

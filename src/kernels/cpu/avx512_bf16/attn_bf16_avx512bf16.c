@@ -8,9 +8,9 @@
  * where p' is p rounded to bf16 and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and a lone
  * key returns its value unchanged.
  *
- * q, k and v are multiplied as they are, c is multiplied into the dot product in f32. The instruction reads denormals
- * as zero: the loss is below 2^-126. A caller that gives a fixed m has checked that no probability that counts is so
- * small (attention/fixed_m.h).
+ * q, k and v are multiplied as they are, c is multiplied into the dot product in f32. The instruction reads subnormal
+ * numbers as zero: the loss is below 2^-126. A caller that gives a fixed m has checked that no probability that counts
+ * is so small (attention/fixed_m.h).
  *
  * Packed: panels of PANEL keys, in words of 32 bits, each b [PANEL], f32 | k in pairs along D, transposed
  * [(D + 1) / 2][PANEL] | v in pairs of keys, in micro-panels of at most TILE_VECS vectors [PANEL / 2][width]. The last

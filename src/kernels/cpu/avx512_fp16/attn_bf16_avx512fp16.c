@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of bf16 tensors with AVX512-FP16: logits in f32, p v in fp16 over short sums of keys. The
- * multiply-add of fp16 takes twice as many numbers as in f32.
+/* Partial attention of bf16 tensors with AVX512-FP16: logits in f32, p v in f16 over short sums of keys. The
+ * multiply-add of f16 takes twice as many numbers as in f32.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     t_i = max_j s_ij over a block of keys,   p_ij = 2^(s_ij - t_i),   l_i += 2^(t_i - m_i) sum_j p_ij
- *     o_i += 2^(t_i - m_i) sum over the short sums of (sum_j p_ij v_j over SHORT_SUM keys, in fp16)
+ *     o_i += 2^(t_i - m_i) sum over the short sums of (sum_j p_ij v_j over SHORT_SUM keys, in f16)
  *
- * Accuracy. fp16 has three bits more than bf16, but few exponents. Therefore
+ * Accuracy. f16 has three bits more than bf16, but few exponents. Therefore
  *   - p is measured from the maximum of the block and multiplied by 2^P_BITS: below 2^-25 of that maximum it has fewer
  *     bits than in bf16, below 2^-33 it is lost;
  *   - the values of a panel are multiplied by a power of two that brings the largest just below 2^VALUE_BITS. A key
@@ -17,8 +17,8 @@
  *     64 products are too long: where neighbouring values are alike, they make large sums that cancel later.)
  *
  * Packed: panels of PANEL keys, in words of 32 bits, each panel_head | b [PANEL] | k transposed [D][PANEL], f32 | v,
- * fp16 or bf16, in micro-panels of at most VALUE_VECS vectors [PANEL][width]. The last panel is padded with absent keys
- * (b = -inf, k = v = 0); D is padded to whole vectors of fp16 in v.
+ * f16 or bf16, in micro-panels of at most VALUE_VECS vectors [PANEL][width]. The last panel is padded with absent keys
+ * (b = -inf, k = v = 0); D is padded to whole vectors of f16 in v.
  *
  * Loops: for each block of block_kv_compute keys,
  *     scores          for each panel of keys, for each tile of ROWS queries: a tile of s, summed over D in registers
@@ -40,9 +40,9 @@
 enum {
     /* The packing of a query prefetches the query that comes QUERY_AHEAD rows later. */
     QUERY_AHEAD = 8,
-    SHORT_SUM = 16, /* number of products p v that are summed in fp16 before their sum is added in f32 */
-    P_BITS = 8,     /* probabilities are multiplied by 2^P_BITS before they are rounded to fp16 */
-    VALUE_BITS = 3, /* the values of a panel are scaled to less than 2^VALUE_BITS before they are rounded to fp16 */
+    SHORT_SUM = 16, /* number of products p v that are summed in f16 before their sum is added in f32 */
+    P_BITS = 8,     /* probabilities are multiplied by 2^P_BITS before they are rounded to f16 */
+    VALUE_BITS = 3, /* the values of a panel are scaled to less than 2^VALUE_BITS before they are rounded to f16 */
     /* A panel keeps its values in bf16 if the largest values of two of its keys differ by a factor above about
      * 2^RATIO_BITS. */
     RATIO_BITS = 10
@@ -82,11 +82,11 @@ static int32_t row_exponent(const uint16_t *row, int64_t D)
     }
     most = _mm512_max_epu16(most, _mm512_srli_epi32(most, 16));
     uint32_t bits = _mm512_reduce_max_epu32(_mm512_and_si512(most, _mm512_set1_epi32(0xffff)));
-    /* Denormal numbers count as the smallest normal numbers. */
+    /* Subnormal numbers count as the smallest normal numbers. */
     return bits == 0 ? 0 : (int32_t)(bits >> 7) + (bits < 0x80);
 }
 
-/* Chooses whether the values of a panel are kept as scaled fp16 or as bf16. Returns the factor by which they are
+/* Chooses whether the values of a panel are kept as scaled f16 or as bf16. Returns the factor by which they are
  * multiplied. */
 static float choose_values(panel_head *head, const char *const row[PANEL], int64_t D)
 {
@@ -104,7 +104,7 @@ static float choose_values(panel_head *head, const char *const row[PANEL], int64
     return ldexpf(1.0f, -down);
 }
 
-/* Packs the values of a panel, as scaled fp16 or as bf16, and records in the panel_head how they are scaled. */
+/* Packs the values of a panel, as scaled f16 or as bf16, and records in the panel_head how they are scaled. */
 static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
@@ -244,7 +244,7 @@ static void block_maxima(work *w)
     }
 }
 
-/* Converts LANES numbers to fp16, and returns each twice, side by side. */
+/* Converts LANES numbers to f16, and returns each twice, side by side. */
 static inline vec in_pairs(vec x)
 {
     const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5,
@@ -253,7 +253,7 @@ static inline vec in_pairs(vec x)
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half)));
 }
 
-/* Replaces each logit of row i by its probability times 2^P_BITS: one f32 if in_f32 is true, otherwise one fp16 number
+/* Replaces each logit of row i by its probability times 2^P_BITS: one f32 if in_f32 is true, otherwise one f16 number
  * that is written twice. Adds the probabilities to l. */
 static inline __attribute__((always_inline)) void row_probabilities(const work *w, int64_t i, int64_t keys, bool in_f32)
 {
@@ -303,7 +303,7 @@ typedef struct value_tile {
     float *o;
     int64_t o_stride;
     /* share: [rows], factors of the sums of p v. p: [rows][p_stride], probabilities, each as two equal numbers of
-     * fp16. */
+     * f16. */
     const float *share, *p;
     int64_t p_stride;
     float *panel;
@@ -321,7 +321,7 @@ static inline void add_sum(float *o, __m512h sum, vec factor)
     vec_store(o + LANES, vec_fma(high, factor, vec_load(o + LANES)));
 }
 
-/* Sums the products p v of SHORT_SUM keys in fp16. Then adds the sums, times t->share and times `back`, which undoes
+/* Sums the products p v of SHORT_SUM keys in f16. Then adds the sums, times t->share and times `back`, which undoes
  * the scaling of v, to the tile of o in f32. */
 static inline __attribute__((always_inline)) void add_short_sum(const value_tile *t, const float *p, const char *v,
                                                                 float back, const int rows, const int vecs)
@@ -404,7 +404,7 @@ static void block_values(work *w, float *panel, int64_t panels)
 
 /* ---- Values in f32 --------------------------------------------------------------------------------------------- */
 
-/* Whether a block of keys has a panel with values in bf16, or panels whose values differ too much in size for fp16. */
+/* Whether a block of keys has a panel with values in bf16, or panels whose values differ too much in size for f16. */
 static bool needs_f32(const work *w, const float *panel, int64_t panels)
 {
     int32_t most = 0, least = INT32_MAX;
@@ -455,7 +455,7 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
     }
 }
 
-/* Computes o += share p v in f32 for all queries and one block of keys whose values fp16 cannot hold. */
+/* Computes o += share p v in f32 for all queries and one block of keys whose values f16 cannot hold. */
 static void block_values_f32(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;

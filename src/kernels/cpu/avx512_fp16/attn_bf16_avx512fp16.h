@@ -10,7 +10,7 @@
 #define ROWS 6
 /* Vectors in a row of a tile of logits: 24 registers hold sums, 4 hold k, 1 holds q. */
 #define TILE_VECS 4
-/* A row of a tile of outputs has at most this many vectors of 32 fp16 numbers. The tile has ROWS x 4, ROWS x 3, 2 ROWS
+/* A row of a tile of outputs has at most this many vectors of 32 f16 numbers. The tile has ROWS x 4, ROWS x 3, 2 ROWS
  * x 2 or 2 ROWS x 1 vectors. */
 #define VALUE_VECS 4
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
@@ -44,7 +44,7 @@ typedef struct panel_head {
     float back; /* the factor that undoes the scaling of the values */
 } panel_head;
 
-/* The head size D, rounded up to whole vectors of fp16. */
+/* The head size D, rounded up to whole vectors of f16. */
 static inline int64_t padded_dim(int64_t D)
 {
     return ith_round_up(D, WIDE);
@@ -80,7 +80,7 @@ static inline int64_t packed_bytes(int64_t keys, int64_t head_dim)
 /* The scratch memory of one call. */
 typedef struct work {
     query_rows t;
-    /* Head size, head size rounded up to whole vectors of fp16, and number of keys that are computed at a time
+    /* Head size, head size rounded up to whole vectors of f16, and number of keys that are computed at a time
      * (block_kv_compute). */
     int64_t D, padded, block;
     float *q;     /* [rows / ROWS][D][ROWS]: queries times c = scale log2(e) */
@@ -111,7 +111,7 @@ static inline int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tile
     return arena.used_bytes;
 }
 
-/* With a smaller head_dim, the additional work on probabilities takes more time than fp16 saves in the products p v. */
+/* With a smaller head_dim, the additional work on probabilities takes more time than f16 saves in the products p v. */
 static inline bool pays(int64_t head_dim)
 {
     return head_dim >= 64;

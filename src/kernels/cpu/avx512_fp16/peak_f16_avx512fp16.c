@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of fp16 multiply-adds in AVX-512. Twelve independent chains keep the units busy: they are more than the
+/* The rate of f16 multiply-adds in AVX-512. Twelve independent chains keep the units busy: they are more than the
  * latency of a multiply-add times two units. */
 #include "../../peak.h"
 

@@ -54,7 +54,7 @@ typedef struct ith_dit_device {
     ith_dit_device_layer layers[]; /* [count]: in pinned memory if they are streamed, otherwise on the device */
 } ith_dit_device;
 
-/* How many of the first `index` of `count` layers are streamed, if `streamed` are in all. */
+/* The number of streamed layers among the first `index` of `count` layers, of which `streamed` are streamed in all. */
 static inline int64_t ith_dit_streamed_before(int64_t count, int64_t streamed, int64_t index)
 {
     return index * streamed / count;

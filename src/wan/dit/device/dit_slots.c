@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings streamed layers to the device (dit_device.h). A rank has two slots there, which take turns. When the rank's
- * stream is given the work of a streamed layer, the copy of the next one begins: after all work that the stream has
- * until then, because that includes the last use of the other slot. */
+/* Brings streamed layers to the device (dit_device.h). A rank has two slots there, which take turns. Before the rank's
+ * stream gets the work of a streamed layer, the copy of the next streamed layer to the other slot is enqueued. The copy
+ * waits for all work that the stream has by then, which includes the last use of that slot. */
 #include "../../../base/context.h"
 #include "dit_device.h"
 

@@ -77,7 +77,7 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
 
 /* Tries changes in this order until the run fits: keep_packed and shard_weights off, also in all later attempts;
  * guidance branches computed one after the other; precision bf16; both; both and fewer frames; both and a smaller
- * picture. */
+ * picture. A run from latents has neither guidance nor another size, so of these it tries precision bf16 alone. */
 static bool find_fitting(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;

@@ -12,7 +12,7 @@
 #include <omp.h>
 
 /* The options of attention with which ith_plan_predict predicts the plan of rank `rank`: with the processes and hosts
- * of the ranks that divide the sequence with it. These are sequence_ranks consecutive ranks. */
+ * of the sequence_ranks consecutive ranks that divide the sequence, of which it is one. */
 static ith_attn_options placed_attention(const ith_predicted_run *run, int rank)
 {
     ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
@@ -123,8 +123,9 @@ static void key_bytes(const ith_predicted_run *run, const ith_dit *dit, int64_t 
     *making = ith_max64(*making, most);
 }
 
-/* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the keys and values, layers that are
- * streamed to a device, and the larger of two: the buffers in which the keys are made, and the workspaces of the ranks.
+/* The peak memory of one expert: its list of tensors, its layers and vectors (ith_dit_bytes), layers that are streamed
+ * to a device, the keys and values, and the larger of two sums. One is the buffers in which the keys are made. The
+ * other is the workspaces of the ranks, the communicators of their mesh, and the slots of shared weights.
  */
 static ith_status expert_bytes(const ith_predicted_run *run, int expert, int64_t *bytes)
 {

@@ -3,8 +3,8 @@
  * frees its memory at its end.
  *
  *   whole run  the latents, the encoded prompts, the conditions and rows from images, the contents of the dump file,
- *              the communicators and records of the ranks, and the lists of the tensors in the weight files; a stage
- *              that opens a component makes its list once more
+ *              the communicators and records of the ranks, the tokenizer, the files of a lent model, and the lists of
+ *              the tensors in the weight files; a stage that opens a component makes its list once more
  *   text       the text encoder's vectors and workspace
  *   rows       in the process of rank 0: the image encoder, if the model has one
  *   image      in the process of rank 0: the scaled images or the test picture of previews, and the autoencoder's
