@@ -9,13 +9,11 @@
  *         x = x + wo(gelu_tanh(wi_0(n)) * wi_1(n))
  *     rows = rms_norm(x)
  *
- * Only real tokens are computed. The reference pads the text and masks the padding, which gives the same rows. Between
- * two products, a row passes over memory once: it is normalised while a linear layer packs it, and added to x when a
- * linear layer has computed it. */
+ * Only real tokens are computed. The reference pads the text and masks the padding, which gives the same rows. */
 #include "text_encoder.h"
 
 #include "../../files/tensor.h"
-#include "../../kernels/rowops.h"
+#include "../part/encoder_layers.h"
 #include "../part/weights.h"
 #include "text_attention.h"
 
@@ -23,35 +21,15 @@
 
 #include <omp.h>
 
-/* The weights of one layer. The comment of a linear layer gives its input and output width; inner = heads * head_dim
- * may differ from dim. */
-typedef struct text_layer {
-    ith_linear *qkv;                  /* dim to 3 inner */
-    ith_linear *o;                    /* inner to dim */
-    ith_linear *wi_0, *wi_1;          /* dim to ffn_dim */
-    ith_linear *wo;                   /* ffn_dim to dim */
-    float *attention_norm, *ffn_norm; /* [dim], weights of the norms before attention and before the FFN */
-    float *bias_table;                /* [buckets, heads]: the learnt biases of the attention */
-} text_layer;
-
-#define LAYER_LINEARS 5 /* number of linear layers in a layer */
-
-/* Lists the linear layers of a layer in the order of the computation. */
-static void list_linears(const text_layer *layer, const ith_linear *linears[LAYER_LINEARS])
-{
-    linears[0] = layer->qkv, linears[1] = layer->o;
-    linears[2] = layer->wi_0, linears[3] = layer->wi_1, linears[4] = layer->wo;
-}
-
 struct ith_text_encoder {
     ith_text_config config;
     ith_operand_types types;
     const ith_tensor *embedding; /* [vocab, dim], in the mapped file */
     const float *scale;          /* of row i: scale[i * scale_stride]; NULL: 1 */
     int64_t scale_stride;
-    float *final_norm; /* [dim], weights of the last rms_norm */
+    ith_encoder_norm final_norm;
     ith_weights_memory memory;
-    text_layer layers[];
+    ith_encoder_layer layers[]; /* inner = heads * head_dim, which may differ from dim */
 };
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
@@ -64,21 +42,21 @@ static ith_linear *linear(ith_weights *w, const ith_text_encoder *encoder, const
 }
 
 /* Takes the weights of one layer. In the files, their names begin with "encoder.block.N.". */
-static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
+static void name_layer(ith_weights *w, const ith_text_encoder *encoder, ith_encoder_layer *layer)
 {
     static const char *const qkv[] = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"};
     static const char *const o = "layer.0.SelfAttention.o", *const wi_0 = "layer.1.DenseReluDense.wi_0",
                              *const wi_1 = "layer.1.DenseReluDense.wi_1", *const wo = "layer.1.DenseReluDense.wo";
     const ith_text_config *c = &encoder->config;
     const int64_t inner = c->heads * c->head_dim, dim = c->dim, ffn = c->ffn_dim, table[] = {c->buckets, c->heads};
-    layer->attention_norm = ith_weights_floats(w, "layer.0.layer_norm.weight", 1, &dim);
-    layer->ffn_norm = ith_weights_floats(w, "layer.1.layer_norm.weight", 1, &dim);
+    layer->attention_norm.weight = ith_weights_floats(w, "layer.0.layer_norm.weight", 1, &dim);
+    layer->ffn_norm.weight = ith_weights_floats(w, "layer.1.layer_norm.weight", 1, &dim);
     layer->bias_table = ith_weights_floats(w, "layer.0.SelfAttention.relative_attention_bias.weight", 2, table);
     layer->qkv = linear(w, encoder, qkv, 3, dim, inner);
     layer->o = linear(w, encoder, &o, 1, inner, dim);
-    layer->wi_0 = linear(w, encoder, &wi_0, 1, dim, ffn);
-    layer->wi_1 = linear(w, encoder, &wi_1, 1, dim, ffn);
-    layer->wo = linear(w, encoder, &wo, 1, ffn, dim);
+    layer->up = linear(w, encoder, &wi_0, 1, dim, ffn);
+    layer->gate = linear(w, encoder, &wi_1, 1, dim, ffn);
+    layer->down = linear(w, encoder, &wo, 1, ffn, dim);
 }
 
 /* Lists all weights of the encoder, to take, check or count them. If the file has both shared.weight and
@@ -92,7 +70,7 @@ static void name_weights(ith_weights *w, void *model)
                                            &encoder->scale, &encoder->scale_stride);
     if (has_own)
         ith_store_skip(w->store, "shared.weight");
-    encoder->final_norm = ith_weights_floats(w, "encoder.final_layer_norm.weight", 1, &encoder->config.dim);
+    encoder->final_norm.weight = ith_weights_floats(w, "encoder.final_layer_norm.weight", 1, &encoder->config.dim);
     for (int64_t i = 0; i < encoder->config.layers; i++) {
         ith_weights_prefix(w, "encoder.block.%lld.", (long long)i);
         name_layer(w, encoder, &encoder->layers[i]);
@@ -101,7 +79,7 @@ static void name_weights(ith_weights *w, void *model)
 
 static int64_t struct_bytes(const ith_text_config *config)
 {
-    return (int64_t)sizeof(ith_text_encoder) + config->layers * (int64_t)sizeof(text_layer);
+    return (int64_t)sizeof(ith_text_encoder) + config->layers * (int64_t)sizeof(ith_encoder_layer);
 }
 
 static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config *config, ith_operand_types types)
@@ -150,12 +128,8 @@ void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
 
 /* The workspace of one call of ith_text_encode. */
 typedef struct text_workspace {
-    const ith_text_encoder *encoder;
-    const ith_rowops *rowops;
     ith_text_attention attention;
     ith_linear_workspace linears;
-    int64_t count;
-    float *x;   /* [count, dim]: the residual stream, in the caller's array */
     float *qkv; /* [count, 3 inner]: q, k, v of the attention, which overwrites q with o */
 } text_workspace;
 
@@ -170,50 +144,10 @@ static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *a
     ith_text_attention_lay_out(c, count, arena, &w->attention);
 }
 
-/* The rows rms_norm(x). */
-typedef struct normed {
-    const text_workspace *w;
-    const float *weight; /* [dim]: the weight of the norm */
-} normed;
-
-static const float *normed_row(const void *user, int64_t row, float *space)
+/* The `attend` of an ith_encoder_run. */
+static ith_status attend(const void *user, const ith_encoder_layer *layer, float *qkv)
 {
-    const normed *n = user;
-    const ith_text_config *c = &n->w->encoder->config;
-    n->w->rowops->rms_norm(space, n->w->x + row * c->dim, n->weight, c->dim, (float)c->eps);
-    return space;
-}
-
-static void add_to_x(void *user, int64_t row, int64_t first, int64_t count, const float *y)
-{
-    const text_workspace *w = user;
-    w->rowops->add_gated(w->x + row * w->encoder->config.dim + first, y, NULL, count);
-}
-
-/* The self-attention: x += o(attention(q(n), k(n), v(n))), with n = rms_norm(x) */
-static ith_status add_attention(ith_context *context, text_workspace *w, const text_layer *layer)
-{
-    const normed n = {w, layer->attention_norm};
-    const ith_linear_rows x = {w->x, w->encoder->config.dim};
-    ith_linear_rows qkv = {w->qkv, 3 * w->encoder->config.heads * w->encoder->config.head_dim};
-    const ith_linear_input normed_x = {normed_row, &n}, from_o = ith_linear_from_rows(&qkv);
-    const ith_linear_output to_qkv = ith_linear_to_rows(&qkv), sum = {.take = add_to_x, .user = w, .rows = &x};
-    ith_status status = ith_linear_apply(context, layer->qkv, &w->linears, w->count, &normed_x, &to_qkv);
-    if (!status)
-        status = ith_text_attention_apply(&w->attention, w->qkv, layer->bias_table);
-    return status ? status : ith_linear_apply(context, layer->o, &w->linears, w->count, &from_o, &sum);
-}
-
-/* The feed-forward network: x += wo(gelu_tanh(wi_0(n)) * wi_1(n)), with n = rms_norm(x) */
-static ith_status add_feed_forward(ith_context *context, text_workspace *w, const text_layer *layer)
-{
-    const ith_feed_forward network = {
-        .up = layer->wi_0, .gate = layer->wi_1, .down = layer->wo, .act = w->rowops->gelu_tanh};
-    const normed n = {w, layer->ffn_norm};
-    const ith_linear_rows x = {w->x, w->encoder->config.dim};
-    const ith_linear_input normed_x = {normed_row, &n};
-    const ith_linear_output sum = {.take = add_to_x, .user = w, .rows = &x};
-    return ith_feed_forward_apply(context, &network, &w->linears, w->count, &normed_x, &sum);
+    return ith_text_attention_apply(user, qkv, layer->bias_table);
 }
 
 static ith_status check_ids(ith_context *context, const ith_text_config *config, const int32_t *ids, int64_t count)
@@ -247,56 +181,39 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     return status;
 }
 
-/* Asks the system for the weights of a layer. */
-static void prefetch(const text_layer *layer)
-{
-    const ith_linear *linears[LAYER_LINEARS];
-    list_linears(layer, linears);
-    for (int i = 0; i < LAYER_LINEARS; i++)
-        ith_linear_prefetch(linears[i]);
-}
-
-/* Applies all layers. The error message of an interruption names the layer that was interrupted. */
-static ith_status run_layers(ith_context *context, text_workspace *w, const ith_span *span)
-{
-    const ith_text_encoder *encoder = w->encoder;
-    const int64_t layers = encoder->config.layers;
-    for (int64_t i = 0; i < layers; i++) {
-        if (i + 1 < layers)
-            prefetch(&encoder->layers[i + 1]);
-        ith_status status = add_attention(context, w, &encoder->layers[i]);
-        if (!status)
-            status = add_feed_forward(context, w, &encoder->layers[i]);
-        if (status == ITH_ERR_INTERRUPTED)
-            return ith_fail(context, status, "stopped in layer %lld of %lld of the text encoder", (long long)i + 1,
-                            (long long)layers);
-        if (status)
-            return status;
-        ith_span_show(context, span, i + 1, layers + 1);
-    }
-    return ITH_OK;
-}
-
 /* rows = rms_norm(x), in place */
-static void normalise_rows(const text_workspace *w)
+static void normalise_rows(const ith_text_encoder *encoder, const ith_encoder_run *run)
 {
-    const normed n = {w, w->encoder->final_norm};
-    const int64_t dim = w->encoder->config.dim;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < w->count; i++)
-        normed_row(&n, i, w->x + i * dim);
+    for (int64_t i = 0; i < run->rows; i++)
+        ith_encoder_normalise(run, &encoder->final_norm, i);
 }
 
-static ith_status encode(ith_context *context, text_workspace *w, const int32_t *ids, const ith_span *span)
+/* Encodes `count` ids into rows, which hold x meanwhile. */
+static ith_status encode(ith_context *context, const ith_text_encoder *encoder, text_workspace *w, const int32_t *ids,
+                         int64_t count, float *rows, const ith_span *span)
 {
-    const ith_text_encoder *encoder = w->encoder;
-    ith_status status = ith_text_attention_open(context, &encoder->config, &w->attention);
+    const ith_text_config *c = &encoder->config;
+    const ith_rowops *rowops = ith_rowops_choose(ith_context_cpu(context));
+    ith_encoder_run run = {.name = "text encoder",
+                           .rowops = rowops,
+                           .linears = &w->linears,
+                           .rows = count,
+                           .dim = c->dim,
+                           .inner = c->heads * c->head_dim,
+                           .eps = (float)c->eps,
+                           .act = rowops->gelu_tanh,
+                           .attend = attend,
+                           .user = &w->attention,
+                           .x = rows,
+                           .qkv = w->qkv};
+    ith_status status = ith_text_attention_open(context, c, &w->attention);
     if (!status)
-        status = embed(context, encoder, ids, w->count, w->x);
+        status = embed(context, encoder, ids, count, rows);
     if (!status)
-        status = run_layers(context, w, span);
+        status = ith_encoder_layers_apply(context, &run, encoder->layers, c->layers, span, 0, 1);
     if (!status) {
-        normalise_rows(w);
+        normalise_rows(encoder, &run);
         ith_span_show(context, span, 1, 1);
     }
     ith_text_attention_close(&w->attention);
@@ -309,14 +226,13 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
     ith_status status = check_ids(context, &encoder->config, ids, count);
     if (status)
         return status;
-    text_workspace w = {
-        .encoder = encoder, .rowops = ith_rowops_choose(ith_context_cpu(context)), .count = count, .x = rows};
+    text_workspace w = {0};
     ith_arena arena = {0};
     lay_out(encoder, count, &arena, &w);
     if ((status = ith_arena_allocate(context, &arena, "the text encoder's workspace")))
         return status;
     lay_out(encoder, count, &arena, &w);
-    status = encode(context, &w, ids, span);
+    status = encode(context, encoder, &w, ids, count, rows, span);
     ith_free(context, arena.base);
     return status;
 }
@@ -349,13 +265,9 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
 static void list_layers(const ith_text_encoder *encoder, int64_t layers, int64_t count, const ith_work_list *list)
 {
     static const char stage[] = "text";
-    const text_layer *layer = &encoder->layers[0];
-    const ith_linear *linears[LAYER_LINEARS];
     const ith_attn_problem problem = ith_text_attention_problem(&encoder->config, count);
     const double times = (double)layers, f32 = sizeof(float);
-    list_linears(layer, linears);
-    for (int i = 0; i < LAYER_LINEARS; i++)
-        ith_work_take_linear(list, stage, times, count, ith_linear_inputs(linears[i]), ith_linear_outputs(linears[i]));
+    ith_encoder_layer_list(&encoder->layers[0], stage, times, count, list);
     ith_work_take_attention(list, stage, times, &problem);
     /* two norms read and write a row, two sums read two and write one; so do gelu and the product with the gate */
     ith_work_take_rows(list, stage, times,

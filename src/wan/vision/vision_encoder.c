@@ -8,51 +8,25 @@
  *         x = x + o(attention(q(n), k(n), v(n)))
  *         n = layer_norm(x)
  *         x = x + fc2(act(fc1(n)))
- *     rows = x
- *
- * Between two products, a row passes over memory once: it is normalised while a linear layer packs it, and added to x
- * when a linear layer has computed it. */
+ *     rows = x */
 #include "vision_encoder.h"
 
-#include "../../kernels/rowops.h"
+#include "../part/encoder_layers.h"
 #include "../part/weights.h"
 #include "vision_pixels.h"
 
 #include <omp.h>
 #include <stdio.h>
 
-/* A layer norm: its weight and bias [dim]. */
-typedef struct vision_norm {
-    float *weight, *bias;
-} vision_norm;
-
-/* The weights of one layer. The comment of a linear layer gives its input and output width. */
-typedef struct vision_layer {
-    ith_linear *qkv;          /* dim to 3 dim */
-    ith_linear *o;            /* dim to dim */
-    ith_linear *fc1;          /* dim to ffn_dim */
-    ith_linear *fc2;          /* ffn_dim to dim */
-    vision_norm norm1, norm2; /* before attention and before the feed-forward network */
-} vision_layer;
-
-#define LAYER_LINEARS 4 /* number of linear layers in a layer */
-
-/* Lists the linear layers of a layer in the order of the computation. */
-static void list_linears(const vision_layer *layer, const ith_linear *linears[LAYER_LINEARS])
-{
-    linears[0] = layer->qkv, linears[1] = layer->o;
-    linears[2] = layer->fc1, linears[3] = layer->fc2;
-}
-
 struct ith_vision_encoder {
     ith_vision_config config;
     ith_operand_types types;
     float *class_row; /* [dim] */
     float *positions; /* [tokens, dim] */
-    vision_norm first_norm;
+    ith_encoder_norm first_norm;
     ith_linear *patches; /* the numbers of a patch to dim, without a bias */
     ith_weights_memory memory;
-    vision_layer layers[]; /* the layers that are computed: all but the last */
+    ith_encoder_layer layers[]; /* the layers that are computed: all but the last; inner is dim */
 };
 
 static int64_t computed_layers(const ith_vision_config *config)
@@ -74,9 +48,9 @@ static float *name_table(ith_weights *w, const char *name, int64_t rows, int64_t
     return ith_weights_floats(w, name, dims, shape + 3 - dims);
 }
 
-static vision_norm name_norm(ith_weights *w, const char *weight, const char *bias, int64_t dim)
+static ith_encoder_norm name_norm(ith_weights *w, const char *weight, const char *bias, int64_t dim)
 {
-    vision_norm norm = {ith_weights_floats(w, weight, 1, &dim), NULL};
+    ith_encoder_norm norm = {ith_weights_floats(w, weight, 1, &dim), NULL};
     norm.bias = ith_weights_floats(w, bias, 1, &dim);
     return norm;
 }
@@ -89,7 +63,7 @@ static ith_linear *linear(ith_weights *w, const ith_vision_encoder *encoder, con
 }
 
 /* Takes the weights of layer `index`. In files of the original code, q, k and v of a layer are one matrix. */
-static void name_layer(ith_weights *w, const ith_vision_encoder *encoder, int64_t index, vision_layer *layer)
+static void name_layer(ith_weights *w, const ith_vision_encoder *encoder, int64_t index, ith_encoder_layer *layer)
 {
     static const char *const q_k_v[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
     static const char *const qkv = "self_attn.qkv_proj", *const o = "self_attn.out_proj", *const fc1 = "mlp.fc1",
@@ -98,15 +72,15 @@ static void name_layer(ith_weights *w, const ith_vision_encoder *encoder, int64_
     char joint[ITH_STORE_NAME_BYTES];
     ith_weights_prefix(w, MODEL "encoder.layers.%lld.", (long long)index);
     snprintf(joint, sizeof joint, "%s%s.weight", w->prefix, qkv);
-    layer->norm1 = name_norm(w, "layer_norm1.weight", "layer_norm1.bias", dim);
+    layer->attention_norm = name_norm(w, "layer_norm1.weight", "layer_norm1.bias", dim);
     if (w->store && ith_store_has(w->store, joint))
         layer->qkv = linear(w, encoder, &qkv, 1, dim, 3 * dim);
     else
         layer->qkv = linear(w, encoder, q_k_v, 3, dim, dim);
     layer->o = linear(w, encoder, &o, 1, dim, dim);
-    layer->norm2 = name_norm(w, "layer_norm2.weight", "layer_norm2.bias", dim);
-    layer->fc1 = linear(w, encoder, &fc1, 1, dim, ffn);
-    layer->fc2 = linear(w, encoder, &fc2, 1, ffn, dim);
+    layer->ffn_norm = name_norm(w, "layer_norm2.weight", "layer_norm2.bias", dim);
+    layer->up = linear(w, encoder, &fc1, 1, dim, ffn);
+    layer->down = linear(w, encoder, &fc2, 1, ffn, dim);
 }
 
 /* Marks tensors as taken that are not needed: the layers that are not computed, and position_ids, which old files
@@ -140,7 +114,7 @@ static void name_weights(ith_weights *w, void *model)
 
 static int64_t struct_bytes(const ith_vision_config *config)
 {
-    return (int64_t)sizeof(ith_vision_encoder) + computed_layers(config) * (int64_t)sizeof(vision_layer);
+    return (int64_t)sizeof(ith_vision_encoder) + computed_layers(config) * (int64_t)sizeof(ith_encoder_layer);
 }
 
 static ith_vision_encoder *new_encoder(ith_context *context, const ith_vision_config *config, ith_operand_types types)
@@ -190,12 +164,10 @@ void ith_vision_encoder_free(ith_context *context, ith_vision_encoder **encoder)
 /* The workspace of one call of ith_vision_encode. */
 typedef struct vision_workspace {
     const ith_vision_encoder *encoder;
-    const ith_rowops *rowops;
+    ith_encoder_run run; /* run.x is the caller's array */
     ith_plan *attention;
     ith_vision_pixels pixels;
     ith_linear_workspace linears;
-    int64_t tokens;
-    float *x;   /* [tokens, dim]: the residual stream, in the caller's array */
     float *qkv; /* [tokens, 3 dim]: q, k, v of the attention, which overwrites q with o */
 } vision_workspace;
 
@@ -227,54 +199,16 @@ static ith_attn_options options_of(void)
     return options;
 }
 
-/* The rows layer_norm(x). */
-typedef struct normed {
-    const vision_workspace *w;
-    vision_norm norm;
-} normed;
-
-static const float *normed_row(const void *user, int64_t row, float *space)
-{
-    const normed *n = user;
-    const ith_vision_config *c = &n->w->encoder->config;
-    n->w->rowops->layer_norm(space, n->w->x + row * c->dim, n->norm.weight, n->norm.bias, c->dim, (float)c->eps);
-    return space;
-}
-
-static void add_to_x(void *user, int64_t row, int64_t first, int64_t count, const float *y)
+/* The `attend` of an ith_encoder_run. */
+static ith_status attend(const void *user, const ith_encoder_layer *layer, float *qkv)
 {
     const vision_workspace *w = user;
-    w->rowops->add_gated(w->x + row * w->encoder->config.dim + first, y, NULL, count);
-}
-
-/* The self-attention: x += o(attention(q(n), k(n), v(n))), with n = layer_norm(x) */
-static ith_status add_attention(ith_context *context, vision_workspace *w, const vision_layer *layer)
-{
-    const int64_t dim = w->encoder->config.dim;
-    const normed n = {w, layer->norm1};
-    const ith_linear_rows x = {w->x, dim};
-    ith_linear_rows qkv = {w->qkv, 3 * dim};
-    const ith_linear_input normed_x = {normed_row, &n}, from_o = ith_linear_from_rows(&qkv);
-    const ith_linear_output to_qkv = ith_linear_to_rows(&qkv), sum = {.take = add_to_x, .user = w, .rows = &x};
-    ith_attn_tensors tensors = {.struct_size = sizeof tensors, .q = w->qkv, .o = w->qkv};
-    tensors.k = w->qkv + dim, tensors.v = w->qkv + 2 * dim;
-    ith_status status = ith_linear_apply(context, layer->qkv, &w->linears, w->tokens, &normed_x, &to_qkv);
-    if (!status)
-        status = ith_plan_execute(w->attention, &tensors);
-    return status ? status : ith_linear_apply(context, layer->o, &w->linears, w->tokens, &from_o, &sum);
-}
-
-/* The feed-forward network: x += fc2(act(fc1(n))), with n = layer_norm(x) */
-static ith_status add_feed_forward(ith_context *context, vision_workspace *w, const vision_layer *layer)
-{
-    const bool is_quick = w->encoder->config.act == ITH_VISION_GELU_QUICK;
-    const ith_feed_forward network = {
-        .up = layer->fc1, .down = layer->fc2, .act = is_quick ? w->rowops->gelu_quick : w->rowops->gelu};
-    const normed n = {w, layer->norm2};
-    const ith_linear_rows x = {w->x, w->encoder->config.dim};
-    const ith_linear_input normed_x = {normed_row, &n};
-    const ith_linear_output sum = {.take = add_to_x, .user = w, .rows = &x};
-    return ith_feed_forward_apply(context, &network, &w->linears, w->tokens, &normed_x, &sum);
+    const int64_t dim = w->run.dim;
+    (void)layer;
+    return ith_plan_execute(
+        w->attention,
+        &(ith_attn_tensors){
+            .struct_size = sizeof(ith_attn_tensors), .q = qkv, .k = qkv + dim, .v = qkv + 2 * dim, .o = qkv});
 }
 
 /* Stores numbers of the embedding of patch `patch`, with their position, in row 1 + patch of x. */
@@ -283,79 +217,64 @@ static void take_patch(void *user, int64_t patch, int64_t first, int64_t count, 
     const vision_workspace *w = user;
     const int64_t at = (1 + patch) * w->encoder->config.dim + first;
     for (int64_t i = 0; i < count; i++)
-        w->x[at + i] = y[i] + w->encoder->positions[at + i];
-}
-
-/* x = layer_norm(x) for one row, in place */
-static void normalise_row(const vision_workspace *w, int64_t row)
-{
-    const normed first = {w, w->encoder->first_norm};
-    normed_row(&first, row, w->x + row * w->encoder->config.dim);
+        w->run.x[at + i] = y[i] + w->encoder->positions[at + i];
 }
 
 static void finish_patch(void *user, int64_t patch)
 {
-    normalise_row(user, 1 + patch);
+    const vision_workspace *w = user;
+    ith_encoder_normalise(&w->run, &w->encoder->first_norm, 1 + patch);
 }
 
 /* x = layer_norm([class, patch_embedding(patches)] + positions) */
 static ith_status embed(ith_context *context, vision_workspace *w, const ith_image *image)
 {
     const ith_vision_encoder *encoder = w->encoder;
-    const ith_linear_rows x = {w->x + encoder->config.dim, encoder->config.dim};
+    const ith_linear_rows x = {w->run.x + w->run.dim, w->run.dim};
     const ith_linear_input patches = {ith_vision_patch_row, &w->pixels};
     const ith_linear_output rows = {.take = take_patch, .finish = finish_patch, .user = w, .rows = &x};
     ith_status status = ith_vision_pixels_read(context, &encoder->config, image, &w->pixels);
     if (!status)
-        status = ith_linear_apply(context, encoder->patches, &w->linears, w->tokens - 1, &patches, &rows);
+        status = ith_linear_apply(context, encoder->patches, &w->linears, w->run.rows - 1, &patches, &rows);
     if (status)
         return status;
-    for (int64_t i = 0; i < encoder->config.dim; i++)
-        w->x[i] = encoder->class_row[i] + encoder->positions[i];
-    normalise_row(w, 0);
+    for (int64_t i = 0; i < w->run.dim; i++)
+        w->run.x[i] = encoder->class_row[i] + encoder->positions[i];
+    ith_encoder_normalise(&w->run, &encoder->first_norm, 0);
     return ITH_OK;
 }
 
-/* Asks the system for the weights of a layer. */
-static void prefetch(const vision_layer *layer)
+/* Describes the run of a workspace through the layers. */
+static ith_encoder_run run_of(ith_context *context, const vision_workspace *w, float *rows)
 {
-    const ith_linear *linears[LAYER_LINEARS];
-    list_linears(layer, linears);
-    for (int i = 0; i < LAYER_LINEARS; i++)
-        ith_linear_prefetch(linears[i]);
-}
-
-/* Applies all layers but the last. The error message of an interruption names the layer that was interrupted. */
-static ith_status run_layers(ith_context *context, vision_workspace *w, const ith_span *span)
-{
-    const ith_vision_encoder *encoder = w->encoder;
-    const int64_t layers = computed_layers(&encoder->config);
-    for (int64_t i = 0; i < layers; i++) {
-        if (i + 1 < layers)
-            prefetch(&encoder->layers[i + 1]);
-        ith_status status = add_attention(context, w, &encoder->layers[i]);
-        if (!status)
-            status = add_feed_forward(context, w, &encoder->layers[i]);
-        if (status == ITH_ERR_INTERRUPTED)
-            return ith_fail(context, status, "stopped in layer %lld of %lld of the image encoder", (long long)i + 1,
-                            (long long)layers);
-        if (status)
-            return status;
-        ith_span_show(context, span, i + 2, layers + 1);
-    }
-    return ITH_OK;
+    const ith_vision_config *c = &w->encoder->config;
+    const ith_rowops *rowops = ith_rowops_choose(ith_context_cpu(context));
+    return (ith_encoder_run){.name = "image encoder",
+                             .rowops = rowops,
+                             .linears = &w->linears,
+                             .rows = ith_vision_tokens(c),
+                             .dim = c->dim,
+                             .inner = c->dim,
+                             .eps = (float)c->eps,
+                             .act = c->act == ITH_VISION_GELU_QUICK ? rowops->gelu_quick : rowops->gelu,
+                             .attend = attend,
+                             .user = w,
+                             .x = rows,
+                             .qkv = w->qkv};
 }
 
 static ith_status encode(ith_context *context, vision_workspace *w, const ith_image *image, const ith_span *span)
 {
-    const ith_attn_problem problem = problem_of(&w->encoder->config);
+    const ith_vision_encoder *encoder = w->encoder;
+    const int64_t layers = computed_layers(&encoder->config);
+    const ith_attn_problem problem = problem_of(&encoder->config);
     const ith_attn_options options = options_of();
     ith_status status = embed(context, w, image);
     if (!status)
         status = ith_plan_create(context, &problem, &options, NULL, &w->attention);
     if (!status) {
-        ith_span_show(context, span, 1, computed_layers(&w->encoder->config) + 1);
-        status = run_layers(context, w, span);
+        ith_span_show(context, span, 1, layers + 1);
+        status = ith_encoder_layers_apply(context, &w->run, encoder->layers, layers, span, 1, 0);
     }
     ith_plan_destroy(&w->attention);
     return status;
@@ -364,16 +283,14 @@ static ith_status encode(ith_context *context, vision_workspace *w, const ith_im
 ith_status ith_vision_encode(ith_context *context, const ith_vision_encoder *encoder, const ith_image *image,
                              float *rows, const ith_span *span)
 {
-    vision_workspace w = {.encoder = encoder,
-                          .rowops = ith_rowops_choose(ith_context_cpu(context)),
-                          .tokens = ith_vision_tokens(&encoder->config),
-                          .x = rows};
+    vision_workspace w = {.encoder = encoder};
     ith_arena arena = {0};
     lay_out(encoder, &arena, &w);
     ith_status status = ith_arena_allocate(context, &arena, "the image encoder's workspace");
     if (status)
         return status;
     lay_out(encoder, &arena, &w);
+    w.run = run_of(context, &w, rows);
     status = encode(context, &w, image, span);
     ith_free(context, arena.base);
     return status;
@@ -412,14 +329,11 @@ static void list_layers(const ith_vision_encoder *encoder, int64_t layers, const
 {
     static const char stage[] = "vision";
     const ith_vision_config *c = &encoder->config;
-    const ith_linear *linears[LAYER_LINEARS];
     const ith_attn_problem problem = problem_of(c);
     const int64_t tokens = ith_vision_tokens(c);
     const double times = (double)layers, f32 = sizeof(float);
-    list_linears(&encoder->layers[0], linears);
     ith_work_take_linear(list, stage, 1, tokens - 1, ith_linear_inputs(encoder->patches), c->dim);
-    for (int i = 0; i < LAYER_LINEARS; i++)
-        ith_work_take_linear(list, stage, times, tokens, ith_linear_inputs(linears[i]), ith_linear_outputs(linears[i]));
+    ith_encoder_layer_list(&encoder->layers[0], stage, times, tokens, list);
     ith_work_take_attention(list, stage, times, &problem);
     /* two norms read and write a row, two sums read two and write one; the activation reads and writes a hidden row */
     ith_work_take_rows(list, stage, times, (double)tokens * f32 * (10 * (double)c->dim + 2 * (double)c->ffn_dim));
