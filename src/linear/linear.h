@@ -103,7 +103,7 @@ int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matr
 int64_t ith_linear_inputs(const ith_linear *linear);
 int64_t ith_linear_outputs(const ith_linear *linear);
 /* The number of multiplications and sums that the low-rank additions of a layer add to its application to `rows` rows,
- * in a set that keeps these weights. */
+ * in a set that was created with `keep`. */
 double ith_linear_added_operations(const ith_linear *linear, ith_linear_keep keep, int64_t rows);
 /* Writes rows [first, first + count) of a layer's weights, `in` numbers each, with all its additions, to `to` as F32 or
  * BF16. Sums of weights and additions are rounded to bf16 as merged ones are. Returns NULL, or the name of the

@@ -66,9 +66,9 @@ static int64_t spare_bytes(const ith_linear_size *size, int64_t rows, int64_t hi
 
 /* The memory for panels has room for the rows of any layer. It also has room for the rows and the hidden rows of any
  * two layers that may form a feed-forward network: the number of inputs of the second is the number of outputs of the
- * first. If there are several strips, it has room for the rows of two strips besides, unless these are more than the
- * hidden rows, and the workspace also has room for the merged weights of a layer, or of a network's first and second
- * layer. At the end is room for the packed rows t of each strip. */
+ * first. If there are several strips, a second strip of rows fits too, unless rows take more memory than hidden rows.
+ * The workspace then also has room for the merged weights of a layer, or of a network's first and second layer. The
+ * packed rows t of each strip come last. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *w)
 {

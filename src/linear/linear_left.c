@@ -308,8 +308,8 @@ static void convert_group(conversion *c, const ith_linear_weight *weight, int64_
     }
 }
 
-/* Sets the rows of an interleaved operand that lie behind the last in its tile to zeros. */
-static void clear_rest(const conversion *c, char *to)
+/* Sets the last tile of an interleaved operand to zeros if the rows do not fill it. */
+static void clear_last_tile(const conversion *c, char *to)
 {
     const int64_t rest = c->count % c->linear->size->kernel->rows, row_bytes = c->linear->size->row_bytes;
     if (c->linear->interleaved && rest)
@@ -324,7 +324,7 @@ static void convert(void *user)
     conversion *c = user;
     const int64_t group = c->linear->merges ? GROUP : FEW;
     for (int64_t b = 0; b < c->blocks; b++)
-        clear_rest(c, c->to + b * c->block_bytes);
+        clear_last_tile(c, c->to + b * c->block_bytes);
     for (int64_t i = 0, rows; i < c->count; i += rows) {
         int64_t row = c->first + i;
         const ith_linear_weight *weight = weight_of(c->linear, &row);

@@ -60,7 +60,7 @@ struct ith_linear {
     ith_linear_weight *weights; /* matrices, one below the other; without data: zeros */
     int count;                  /* number of matrices */
     int parts;                  /* number of parts of a converted weight (product.h) */
-    char *packed; /* [blocks][parts_max][out][row_bytes]: converted weights that are kept; NULL: they are not kept */
+    char *packed; /* [blocks][parts_max][ith_linear_left_rows][row_bytes]: converted weights; NULL: they are not kept */
     bool interleaved;    /* converted weights are interleaved (product.h) */
     float *bias;         /* [out]; NULL for the matrices of an addition */
     int64_t added_count; /* number of separate additions */
@@ -81,7 +81,7 @@ static inline int64_t ith_linear_steps(const ith_linear_size *size, int64_t bloc
     return rest < size->depth ? rest : size->depth;
 }
 
-/* The rows of the memory for converted weights of `features` features: whole tiles, because rows may be interleaved. */
+/* The rows of the memory for converted weights of `features` features: whole tiles if rows may be interleaved. */
 static inline int64_t ith_linear_left_rows(const ith_linear_size *size, int64_t features)
 {
     return size->kernel->interleave ? ith_round_up(features, size->kernel->rows) : features;
