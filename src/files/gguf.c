@@ -71,7 +71,7 @@ static ith_status fail(const reader *r, const char *what)
                     r->describes ? "" : r->file->path, r->describes ? "" : ": ", (long long)r->at, what);
 }
 
-/* The second pass has found more than the first one. */
+/* Fails because the second pass has found more than the first pass. */
 static ith_status fail_changed(const reader *r)
 {
     return ith_fail(r->file->context, ITH_ERR_IO, "%s changed while it was read", r->file->path);

@@ -27,8 +27,8 @@ ith_status ith_json_int(ith_context *context, const ith_json *json, const char *
 /* Reads a number. If the key is absent or null, *out becomes `otherwise`; if `otherwise` is NAN, a missing key is an
  * error. */
 ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out);
-/* Iterates over the numbers in the object at key, in the order of the file: *member is the name of the last one, NULL
- * at the beginning, and becomes the name of the next one, or NULL after the end or without an object. */
+/* Iterates over the numbers in the object at key, in the order of the file. *member is the name of the number before,
+ * NULL at the beginning. It becomes the name of the next number; NULL after the end or without an object. */
 ith_status ith_json_next_number(ith_context *context, const ith_json *json, const char *key, const char **member,
                                 double *value);
 /* Reads true or false. If the key is absent or null, *out becomes `otherwise`. */

@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#define ITH_JSON_MOST_VALUES (1 << 21) /* the largest files, tokenizers, have less than half of it */
+#define ITH_JSON_MOST_VALUES (1 << 21) /* the largest files, tokenizers, have fewer than half as many */
 
 /* Whether a text has at most ITH_JSON_MOST_VALUES values. Jansson takes up to 230 bytes for a value, which may be two
  * bytes of the text. */

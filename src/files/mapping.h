@@ -30,7 +30,7 @@ typedef struct ith_mapping {
 ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out);
 void ith_mapping_close(ith_mapping *mapping);
 
-/* Checks that the file at `path` is still the one that was mapped, with the same content. Takes two system calls.
+/* Checks that `path` still names the mapped file, with the same content. Takes two system calls.
  * ITH_ERR_IO if it was replaced, changed or removed. */
 ith_status ith_mapping_check(ith_context *context, const char *path, const ith_mapping *mapping);
 

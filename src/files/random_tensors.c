@@ -74,7 +74,7 @@ static ith_dtype type_of(const ith_random_tensors *t, int dims, const int64_t *s
 }
 
 /* Fills a tensor of a quantised type with random bytes below 0x18. So a scale of a quantisation block, an f16 number,
- * is below 2^-8. */
+ * is below 2^-9. */
 static ith_status fill_quantised(const ith_random_tensors *t, unsigned char *to, int64_t bytes)
 {
     uint64_t state = 1;

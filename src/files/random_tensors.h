@@ -11,7 +11,7 @@
 typedef struct ith_random_tensors ith_random_tensors;
 
 /* Makes an empty list. Its tensors will have the type `type`: F32, BF16, F16 or a quantised type (kernels/unpack.h).
- * With a quantised type only matrices will have it, and other tensors will be BF16. */
+ * Only matrices whose rows are whole quantisation blocks will have a quantised type; other tensors will be BF16. */
 ith_status ith_random_tensors_create(ith_context *context, ith_dtype type, ith_random_tensors **out);
 /* Frees all tensors. NULL is accepted. */
 void ith_random_tensors_free(ith_random_tensors **tensors);

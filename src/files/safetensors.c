@@ -250,7 +250,7 @@ static ith_status read_json(ith_tensor_file *file, const char *header, int64_t h
 }
 
 /* Whether a name or a key occurs twice. The lists are ordered. */
-static bool has_twins(const ith_tensor_file *file)
+static bool has_duplicates(const ith_tensor_file *file)
 {
     for (int64_t i = 1; i < file->count; i++)
         if (!strcmp(file->tensors[i - 1].name, file->tensors[i].name))
@@ -270,8 +270,7 @@ static void drop_lists(ith_tensor_file *file)
     file->count = file->pair_count = 0;
 }
 
-/* The parser of all JSON reads a header that is not plain, and reports the mistake in
- * a plain one. */
+/* The parser of all JSON reads a header that is not plain, and reports the mistake in a plain header. */
 ith_status ith_safetensors_read(ith_tensor_file *file)
 {
     char *header = NULL;
@@ -280,7 +279,7 @@ ith_status ith_safetensors_read(ith_tensor_file *file)
     ith_status status = copy_header(file, &header, &header_bytes);
     if (!status)
         status = ith_plain_header_read(file, header, header_bytes, &plain);
-    if (!status && (!plain || check_order(file) || has_twins(file))) {
+    if (!status && (!plain || check_order(file) || has_duplicates(file))) {
         drop_lists(file);
         status = read_json(file, header, header_bytes);
     }

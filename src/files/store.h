@@ -54,7 +54,8 @@ void ith_store_close(ith_store **store);
  * progress of `stage`. */
 void ith_store_show(ith_store *store, int stage);
 
-/* The path of the index, or of the first file, for messages. */
+/* The path of the index or of the file, for messages; of several files the first path and the number of the others.
+ * NULL for a store without files. */
 const char *ith_store_path(const ith_store *store);
 /* The path of file number `index` of the store; NULL after the last one. It lives as long as the store. */
 const char *ith_store_file(const ith_store *store, int64_t index);

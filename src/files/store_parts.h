@@ -28,7 +28,7 @@ typedef struct ith_store_shard {
 
 struct ith_store {
     ith_context *context;
-    char *path; /* path of the index, or of the first file, for messages */
+    char *path; /* ith_store_path */
     ith_store_shard *shards;
     int64_t shard_count;
     ith_store_entry *entries; /* all tensors of the store, ordered by name */

@@ -32,7 +32,7 @@ static const struct {
 } formats[] = {
     {"float8_e4m3fn", ITH_F8_E4M3, ITH_U8}, {"float8_e5m2", ITH_F8_E5M2, ITH_U8}, {"int8_tensorwise", ITH_I8, ITH_I8}};
 
-/* Whether a name is another name with `end` behind it. *module becomes the length of that other name. */
+/* Whether a name ends with `end`. *module becomes the length of the part before it, or 0. */
 static bool ends(const char *name, const char *end, size_t *module)
 {
     const char *at = ith_suffix(name, end);
@@ -192,7 +192,8 @@ static ith_status set_scale(ith_store *store, ith_store_entry *weight, const ith
     return ITH_OK;
 }
 
-/* Takes an entry if it describes the quantisation of a weight. *announced becomes true if the file has scales. */
+/* Takes an entry if it describes the quantisation of a weight. *announced becomes true if the entry says that the file
+ * has scales. */
 static ith_status take_entry(ith_store *store, ith_store_entry *entry, bool *announced)
 {
     const char *name = entry->tensor.name;

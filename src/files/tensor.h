@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts that the reader and the writer of safetensors files share: names of types, and sizes.
+/* Functions of tensors and of their files besides the public ones (ithaca/files.h): names of types, sizes, copies and
+ * conversions that notice a cut file.
  *
  * The format (https://huggingface.co/docs/safetensors): eight bytes with the length N of the header, little-endian; N
  * bytes of JSON, {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__": {...}};
@@ -48,8 +49,8 @@ int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *te
 /* The bytes of memory that an open file holds: the lists of its tensors and of its metadata, and their names. */
 int64_t ith_tensor_file_held_bytes(const ith_tensor_file *file);
 
-/* Checks that the file is still the one that was opened, with the same content. Takes two system calls. ITH_ERR_IO if
- * it was replaced, changed or removed. */
+/* Checks that the file's path still names the file that was opened, with the same content. Takes two system calls.
+ * ITH_ERR_IO if it was replaced, changed or removed. */
 ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file);
 
 /* A shape as text for messages, such as "[2, 3]". */
