@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The results of functions of the caller that return a status: on_frame, on_preview, and receivers of plans. */
+/* The results of the caller's functions that return a status. */
 #ifndef ITH_BASE_CALLBACK_H
 #define ITH_BASE_CALLBACK_H
 

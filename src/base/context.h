@@ -38,8 +38,8 @@ ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
 /* Bytes that the context and all its clones hold now, and the most that they held at any time. */
 int64_t ith_context_bytes(const ith_context *context);
 int64_t ith_context_peak_bytes(const ith_context *context);
-/* Sets the peak to the bytes that are held now, and returns the peak so far, so that a caller finds the peak of one
- * piece of work. It then calls the second function with this value, and the peak is again the most at any time. */
+/* To find the peak of one piece of work: the first function sets the peak to the bytes that are held now, and returns
+ * the peak so far. After the work the second function, with this value, makes the peak the most at any time again. */
 int64_t ith_context_restart_peak(ith_context *context);
 void ith_context_raise_peak(ith_context *context, int64_t bytes);
 
@@ -71,11 +71,11 @@ bool ith_context_is_family(const ith_context *context, const ith_context *other)
 ith_context *ith_context_hold(ith_context *context);
 void ith_context_release(ith_context *context);
 
-/* Fails with ITH_ERR_UNSUPPORTED in every process except the one that created the context, or the context that it was
- * cloned from: the threads of that process do not exist in a forked child. */
+/* Fails with ITH_ERR_UNSUPPORTED in every process except the process that created the first context of the family: the
+ * threads of that process do not exist in a forked child. */
 ith_status ith_context_check_process(ith_context *context);
 /* Notes that `process` uses a team of OpenMP's threads, if no process is noted yet. Returns the process that is noted.
- * If it is another one, this process was forked from it. */
+ * If that is another process, this process was forked from it. */
 long ith_context_note_team(const ith_context *context, long process);
 
 /* The rank that a context works for, which gives its row in a trace. A clone begins with the rank of its parent, any

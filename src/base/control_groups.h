@@ -11,7 +11,7 @@
 typedef void (*ith_control_group_fn)(void *user, const char *folder, int version);
 
 /* Calls `take` for the control groups of this process under a controller ("memory", "cpu", "pids") and for their
- * ancestors. In a container the names may be of folders of the host that are not visible, so a folder may be missing.
+ * ancestors. In a container a name may be of a folder of the host that is not visible, so a folder may be missing.
  * root: the folder that holds proc and sys, "" for the root of the file system. */
 void ith_control_groups_visit(const char *root, const char *controller, ith_control_group_fn take, void *user);
 

@@ -25,7 +25,7 @@ bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
 /* Whether the processor's vendor is AMD. */
 bool ith_cpu_is_amd(void);
 
-/* Writes the name of the processor according to Linux, or "unknown" on other systems, and returns text. */
+/* Writes the model name of the processor in /proc/cpuinfo, or "unknown" if there is none, and returns text. */
 const char *ith_cpu_model(char *text, size_t text_bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash with four independent states, called lanes. Each lane computes h = rotate(h ^ x) * (odd constant) for every
+/* A hash with four independent states, called lanes. Each lane computes h = rotate((h ^ x) * odd constant) for every
  * fourth group x of eight bytes, so that the processor overlaps four multiplications. */
 #include "hash.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fast hash of bytes, by which ranks compare their arguments. It is not cryptographic. */
+/* A fast hash of bytes. It is not cryptographic. */
 #ifndef ITH_BASE_HASH_H
 #define ITH_BASE_HASH_H
 

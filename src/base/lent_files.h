@@ -29,7 +29,7 @@ const char *ith_lent_path(const ith_context *context, const char *path);
 /* The bytes that the lent files of the context's family hold. */
 int64_t ith_lent_bytes(const ith_context *context);
 
-/* Frees the files of a family, whose first context `root` is, with the family. */
+/* Frees the files of a family. root: its first context. */
 void ith_lent_files_free(ith_context *root, ith_lent_file *list);
 
 #endif

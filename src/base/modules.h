@@ -4,9 +4,9 @@
  * one symbol, a table that begins with ith_module_head.
  *
  * Modules lie in the folder that ITHACA_PLUGIN_PATH names; if it is set but empty, there are none. If it is not set,
- * they lie in ithaca/ beside the library or beside the library itself, as in a build folder. The modules of a kind are
- * searched once, when one is first asked for, and stay loaded. A module that cannot be used stays in the list, with the
- * reason. */
+ * they lie beside the library, as in a build folder, or in a folder ithaca/ there. The modules of a kind are searched
+ * once, when one is first asked for, and stay loaded. A module that cannot be used stays in the list, with the reason.
+ */
 #ifndef ITH_BASE_MODULES_H
 #define ITH_BASE_MODULES_H
 

@@ -32,7 +32,7 @@ typedef struct ith_observer {
     /* asks whether to stop; NULL: the computation is never stopped */
     bool (*should_stop)(void *user);
     /* The thread that owns the context calls this function whenever a loop asks whether to stop, which is every few
-     * milliseconds. Benchmarks cut time into slices with it, and shared weights travel by it. NULL: there is none. */
+     * milliseconds. NULL: there is none. */
     void (*tick)(void *user);
     void *user;
     /* The members below are private to observer.c. */

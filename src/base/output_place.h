@@ -18,15 +18,15 @@ int ith_output_real(const char *path, char real[PATH_MAX]);
 /* Whether a path is a character device, which keeps nothing, so that several outputs may share it (/dev/null). */
 bool ith_output_is_device(const char *path);
 
-/* Whether an output is a folder: the name of an existing one, or a name with '/' at its end. */
+/* Whether a path names a folder: a folder is there, or the path has a '/' at its end. */
 bool ith_output_is_folder(const char *path);
 
 /* Creates and removes the temporary file of an output. Returns an error number, or 0. */
 int ith_output_try(const char *path);
 
 /* Writes the name of a file that belongs to `target`: in the same folder, PREFIX NAME SUFFIX. NAME is the name of the
- * target; of a long name it is the start, and a hash of the whole, so that names that begin alike have different files,
- * and none is longer than a name may be. Returns an error number, or 0. */
+ * target. A long name is cut, and a hash of the whole name follows: names that begin alike have different files, and no
+ * name is too long for a file. Returns an error number, or 0. */
 int ith_output_beside(const char *target, const char *prefix, const char *suffix, char beside[PATH_MAX]);
 
 /* Creates an empty file, or a folder, in the folder of `target`: .NAME.partial-PID (ith_output_beside). A file has the

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Gives the calling thread, and no other, the locale "C", and returns its locale before, for ith_plain_end. Around
- * calls of another library that reads or writes numbers. */
+/* Gives the calling thread, and no other, the locale "C", and returns its locale before, for ith_plain_end. Calls of
+ * another library that reads or writes numbers stand between the two. */
 locale_t ith_plain_begin(void);
 void ith_plain_end(locale_t before);
 

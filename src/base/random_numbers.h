@@ -5,7 +5,7 @@
 
 #include <ithaca/ithaca.h>
 
-/* The next number of splitmix64 (doi:10.1145/2660193.2660195). Every value of *state is a legal first one. */
+/* The next number of splitmix64 (doi:10.1145/2660193.2660195). *state may begin with any value. */
 static inline uint64_t ith_random_word(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -14,7 +14,8 @@ static inline uint64_t ith_random_word(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Writes `count` nearly normal numbers, each the sum of four uniform ones. They depend on *seed, which is advanced. */
+/* Writes `count` nearly normal numbers with mean 0 and variance 1, each from the sum of four uniform numbers. They
+ * depend on *seed, which is advanced. */
 void ith_random_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed);
 
 #endif

@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 
 typedef struct ith_shared_memory {
-    void *data; /* aligned to a page; NULL: none */
-    int64_t bytes, counted_bytes;
+    void *data;                   /* aligned to a page; NULL: none */
+    int64_t bytes, counted_bytes; /* counted_bytes: held by the context; 0 if another process created the memory */
     /* the file descriptor in the process that created the memory, until ith_shared_memory_hide; otherwise -1 */
     int file;
 } ith_shared_memory;

@@ -27,7 +27,7 @@ ith_status ith_sized_fill(ith_context *context, const char *type, const char *in
 ith_status ith_sized_check(ith_context *context, const char *type, const char *init, const void *given,
                            size_t full_bytes);
 
-/* Checks an array of structs as ITH_SIZED_READ checks one, and that all have the struct_size of the first one. */
+/* Checks that all structs of an array have the same size, and checks each as ITH_SIZED_READ does. */
 ith_status ith_sized_check_array(ith_context *context, const char *type, const char *init, const void *first,
                                  int64_t count, size_t full_bytes);
 

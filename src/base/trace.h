@@ -24,7 +24,7 @@
 
 /* The present time in seconds; negative if no trace is recorded. */
 double ith_trace_begin(const ith_context *context);
-/* Records the time interval from `begin` until now. If `begin` is negative, it records nothing. */
+/* Records the time interval from `begin` until now, unless `begin` is negative or earlier than the trace. */
 void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
 /* Records a time interval of a simulated rank. Times are seconds from the beginning of the trace on. */
 void ith_trace_simulated(const ith_context *context, int rank, double begin, double end, const char *name,
@@ -59,8 +59,8 @@ ith_status ith_trace_pack(ith_context *context, void **out, int64_t *bytes);
 /* Adds a package of another process to this trace. ITH_ERR_FORMAT if it is none. */
 ith_status ith_trace_add(ith_context *context, const void *package, int64_t bytes);
 
-/* A function that gets the name of every time interval, its begin and its end (ith_clock_seconds), from the thread that
- * ends it. */
+/* A function that gets the name, the beginning and the end (ith_clock_seconds) of every time interval, on the thread
+ * that ends it. */
 typedef void (*ith_trace_listen_fn)(void *user, const char *name, double begin, double end);
 /* From now on, `listen` gets the intervals of the context and its clones, and nothing is recorded. Sets *before to the
  * trace that was recorded until now, or to NULL. */
