@@ -258,7 +258,7 @@ static void test_several_ranks_at_once(void **state)
 
 /* ---- The caller's functions ------------------------------------------------------------------------------------ */
 
-/* What the functions of one apply saw. Threads write different elements, except for the atomic counts. */
+/* The calls of the caller's functions in one apply. Threads write different elements, except for the atomic counts. */
 typedef struct witness {
     const float *x;
     float *y;

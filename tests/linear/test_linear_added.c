@@ -63,7 +63,7 @@ static bool weights_of(const added_layer *s, int64_t j, int kind, double *row)
     return merged;
 }
 
-/* Adds addition number n, a product of its own, to output j of one row of x in float64, and the sizes of its terms. */
+/* Adds separate addition number n to output j of one row of x in float64, and the sizes of its terms. */
 static void add64(const added_layer *s, int64_t n, const float *x, int64_t j, int kind, double *y, double *size)
 {
     const ith_linear_addition *a = &s->additions[n];
@@ -106,9 +106,10 @@ static double worst_error(const added_layer *s, int64_t rows, const float *x, co
     return worst;
 }
 
-static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind, bool apart)
+static void check(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t most_rank, int kind,
+                  bool separate)
 {
-    added_layer s = added_layer_make(context, &seed, in, out, most_rank, kind, apart);
+    added_layer s = added_layer_make(context, &seed, in, out, most_rank, kind, separate);
     float *x = random_floats(&seed, rows * in), *y = new_floats(rows * out), *again = new_floats(rows * out);
     assert_int_equal(one_layer_apply(context, &s.layer, rows, x, y), ITH_OK);
     assert_true(worst_error(&s, rows, x, y, kind) < 1);
@@ -176,7 +177,7 @@ static double added_operations(ith_context *context, int kind, int64_t in, int64
 }
 
 /* Additions to a small layer, with in out / (in + out) up to 2048, are merged if a weight has one part, so their cost
- * does not grow with the rows. Additions to a large layer are products of their own, with the same precision. */
+ * does not grow with the rows. Additions to a large layer are separate products, with the same precision. */
 static void additions_to_small_layers_are_merged(void **state)
 {
     (void)state;
@@ -297,12 +298,12 @@ static void network_lay_out(network *n, const int64_t *ranks, int kind)
     }
 }
 
-/* apart: the additions are products of their own, whatever the sizes of the layers. */
-static network network_make(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, int kind)
+/* separate: the additions are not merged, whatever the sizes of the layers. */
+static network network_make(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool separate, int kind)
 {
     network n = {.sizes = {sizes[1], sizes[2], sizes[3]}};
     assert_int_equal(ith_linear_set_create(context, false, &n.layers.set), ITH_OK);
-    n.layers.set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
+    n.layers.set->merges_most = separate ? 0 : ITH_LINEAR_MERGES_MOST;
     network_lay_out(&n, ranks, kind);
     assert_int_equal(ith_arena_allocate(context, &n.layers.arena, "layers"), ITH_OK);
     network_lay_out(&n, ranks, kind);
@@ -328,11 +329,11 @@ static void network_free(ith_context *context, network *n)
 }
 
 /* A network has the bits of its layers one after the other, which results_agree_with_float64 has compared. */
-static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool apart, bool has_gate,
-                          int kind)
+static void check_network(ith_context *context, const int64_t *sizes, const int64_t *ranks, bool separate,
+                          bool has_gate, int kind)
 {
     const int64_t rows = sizes[0], wide = sizes[2], out = sizes[3];
-    network n = network_make(context, sizes, ranks, apart, kind);
+    network n = network_make(context, sizes, ranks, separate, kind);
     const ith_feed_forward parts = {n.linears[0], has_gate ? n.linears[1] : NULL, n.linears[2],
                                     ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
     float *x = random_floats(&seed, rows * sizes[1]), *y = new_floats(rows * out), *plain = new_floats(rows * out);
@@ -396,7 +397,7 @@ static double sum_of(const added_layer *s, int64_t j, int64_t k)
     return sum;
 }
 
-/* ith_linear_read gives rows of the weights with all additions, merged ones and products of their own. */
+/* ith_linear_read gives rows of the weights with all additions, merged and separate. */
 static void reading_gives_weights_with_additions(void **state)
 {
     (void)state;

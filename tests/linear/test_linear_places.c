@@ -50,14 +50,14 @@ static void memory_is_as_counted(void **state)
 }
 
 /* The memory of a workspace for layers of one size, each with one of the additions. */
-static int64_t workspace_bytes(ith_context *context, int kind, bool apart, const ith_linear_addition *additions,
+static int64_t workspace_bytes(ith_context *context, int kind, bool separate, const ith_linear_addition *additions,
                                int count)
 {
     ith_linear_set *set = NULL;
     ith_arena layers = {0}, arena = {0};
     ith_linear_workspace workspace;
     assert_int_equal(ith_linear_set_create(context, ITH_LINEAR_KEEP_NONE, &set), ITH_OK);
-    set->merges_most = apart ? 0 : ITH_LINEAR_MERGES_MOST;
+    set->merges_most = separate ? 0 : ITH_LINEAR_MERGES_MOST;
     for (int i = 0; i < count; i++)
         ith_linear_lay_out_with(set, 64, 4000, operand_kinds[kind], &additions[i], 1, &layers);
     assert_int_equal(ith_linear_set_status(set), ITH_OK);
@@ -111,8 +111,8 @@ static void a_cut_file_is_named(void **state)
     }
     assert_string_equal(ith_linear_read(s.layer.linear, ITH_F32, 0, WIDTH, y), "style.safetensors");
     one_layer_free(context, &s.layer);
-    for (int apart = 0; apart < 2; apart++) {
-        s.apart = apart;
+    for (int separate = 0; separate < 2; separate++) {
+        s.separate = separate;
         added_layer_attach_weights(context, &s, OPERANDS_F32, ITH_LINEAR_KEEP_ALL);
         assert_int_equal(ith_linear_add(context, s.layer.linear, s.additions, 1), ITH_ERR_IO);
         assert_non_null(strstr(ith_context_error(context), "style.safetensors"));
@@ -180,7 +180,7 @@ static void a_refused_addition_changes_nothing(void **state)
     float before[2 * HALF], after[2 * HALF];
     for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
         added_layer s = {
-            .in = IN, .out = 2 * HALF, .apart = i % 2, .matrices = 2, .count = 2, .begins = {0, HALF, 2 * HALF}};
+            .in = IN, .out = 2 * HALF, .separate = i % 2, .matrices = 2, .count = 2, .begins = {0, HALF, 2 * HALF}};
         s.w = numbers, s.bias = numbers;
         for (int n = 0; n < 2; n++)
             s.additions[n] = (ith_linear_addition){

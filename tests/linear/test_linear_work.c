@@ -193,7 +193,7 @@ static ith_linear_addition addition_to(const layers *l, int layer)
                                  .factor = 0.5f};
 }
 
-/* additions: number of low-rank additions to each layer, 0 or 1. They are products of their own. */
+/* additions: number of low-rank additions to each layer, 0 or 1. They are separate products. */
 static layers make(ith_context *context, int kind, int additions)
 {
     layers l = {.w = random_floats(&seed, WIDTH * WIDE), .x = random_floats(&seed, ROWS * WIDTH)};

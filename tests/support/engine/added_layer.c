@@ -44,7 +44,7 @@ void added_layer_attach_weights(ith_context *context, added_layer *s, int kind, 
     ith_linear_weight weights[ADDED_MATRICES];
     s->layer = (one_layer){0};
     assert_int_equal(ith_linear_set_create(context, keep, &s->layer.set), ITH_OK);
-    s->layer.set->merges_most = s->apart ? 0 : ITH_LINEAR_MERGES_MOST;
+    s->layer.set->merges_most = s->separate ? 0 : ITH_LINEAR_MERGES_MOST;
     lay_out(s, kind);
     assert_int_equal(ith_arena_allocate(context, &s->layer.arena, "a layer"), ITH_OK);
     lay_out(s, kind);
@@ -78,10 +78,10 @@ static void make_weights(added_layer *s, uint64_t *seed)
 }
 
 added_layer added_layer_make(ith_context *context, uint64_t *seed, int64_t in, int64_t out, int64_t most_rank, int kind,
-                             bool apart)
+                             bool separate)
 {
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
-    added_layer s = {.in = in, .out = out, .apart = apart};
+    added_layer s = {.in = in, .out = out, .separate = separate};
     s.matrices = out < ADDED_MATRICES ? 1 : random_between(seed, 1, ADDED_MATRICES);
     s.count = random_between(seed, 1, ADDED_MOST);
     for (int64_t i = 1; i <= s.matrices; i++)

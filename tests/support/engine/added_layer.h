@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A linear layer with low-rank and dense additions. Its numbers are at hand in f32, as an oracle takes them, and in the
- * types in which the layer has them. */
+/* A linear layer with low-rank and dense additions. It has its numbers in f32 for an oracle, and also in the types of
+ * the layer. */
 #ifndef ITH_TESTS_ADDED_LAYER_H
 #define ITH_TESTS_ADDED_LAYER_H
 
@@ -10,7 +10,7 @@ enum { ADDED_MATRICES = 3, ADDED_MOST = 4 };
 
 typedef struct added_layer {
     int64_t in, out, matrices, count;
-    bool apart; /* low-rank additions are products of their own, whatever the size of the layer */
+    bool separate;                      /* low-rank additions are not merged, whatever the size of the layer */
     int64_t begins[ADDED_MATRICES + 1]; /* rows [begins[i], begins[i + 1]) of w are matrix i */
     float *w, *bias;
     struct {
@@ -34,7 +34,7 @@ void added_layer_attach(ith_context *context, added_layer *s, int kind, ith_line
 
 /* Makes random numbers and the layer. Its additions have ranks up to `most_rank`, or are dense. */
 added_layer added_layer_make(ith_context *context, uint64_t *seed, int64_t in, int64_t out, int64_t most_rank, int kind,
-                             bool apart);
+                             bool separate);
 
 void added_layer_free(ith_context *context, added_layer *s);
 
