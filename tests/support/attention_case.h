@@ -63,8 +63,8 @@ void case_oracle(attention_case *c, float *o, float *lse);
  * implementation exceeds this. */
 double case_bound(const attention_case *c);
 
-/* A copy of this rank's rows of a whole tensor, each followed by the gap, to be freed with free(). whole NULL: all
- * NaN. */
+/* A copy of rows [begin, begin + rows) of each batch entry of a whole tensor [B, length, width], each row followed by
+ * the gap, to be freed with free(). whole NULL: all NaN. */
 void *case_share(const attention_case *c, const void *whole, int64_t length, int64_t width, int64_t begin,
                  int64_t rows);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmocka 2 and cmocka 1 have no common assertion for it. */
+/* A check that a number lies in a range, for which cmocka 1 and cmocka 2 have no common assertion. */
 #ifndef ITH_TESTS_IN_RANGE_H
 #define ITH_TESTS_IN_RANGE_H
 

@@ -13,13 +13,13 @@ extern int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS];
 /* Puts `ranks_of_process` consecutive ranks into each process, and `processes_of_host` processes on each host. */
 void placed_evenly(int ranks_of_process, int processes_of_host);
 
-/* Makes the links between processes slow, for groups that are made from now on; 0: not slow. What a rank sends and
- * receives in an exchange is cut into this many slices. A slice moves only in a call of the transport by this rank, and
- * takes a millisecond: as with sockets, whose buffers are small. */
+/* Makes the links between processes slow, for groups that are made from now on; 0: not slow. The data that a rank sends
+ * and receives in an exchange are cut into this many slices. A slice moves only in a call of the transport by this
+ * rank, and takes a millisecond: as with sockets, whose buffers are small. */
 extern int placed_slices;
 
-/* The rate of what a rank sends to other processes, for groups that are made from now on; 0: no limit. The first burst
- * bytes are free: as with a token bucket, which fills at the same rate while nothing is sent. */
+/* The bytes a second that a rank sends to other processes, for groups that are made from now on; 0: no limit. The first
+ * placed_burst bytes are free: as with a token bucket, which fills at the same rate while nothing is sent. */
 extern double placed_bytes_per_second, placed_burst;
 
 /* A function for group_connect (rank_group.h). */

@@ -11,7 +11,7 @@ typedef struct probe_bytes {
     size_t size;
 } probe_bytes;
 
-/* Returns true if this is so; otherwise the context has a sentence about the fault. */
+/* Returns true if this holds; otherwise the context has a sentence about the fault. */
 bool probe_attention(ith_context *context, const uint8_t *data, size_t size);
 
 #endif

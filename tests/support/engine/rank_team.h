@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run of the engine on ranks that the test makes: threads that share a pipeline, or have a pipeline each as in
- * processes, or both. */
+/* A run of the engine on ranks that are threads of the test. Some share a pipeline, as in one process; others have a
+ * pipeline each, as in several processes. */
 #ifndef ITH_TESTS_RANK_TEAM_H
 #define ITH_TESTS_RANK_TEAM_H
 

@@ -28,7 +28,7 @@ ith_video_options video_options(const video_case *f);
 ith_status video_write_frames(video_case *f, const char *path, const ith_video_options *options, int frames);
 /* The same with VIDEO_FRAMES frames. */
 ith_status video_write(video_case *f, const char *path, const ith_video_options *options);
-/* As video_write, and fails if it does. */
+/* As video_write. The test fails if it returns a failure. */
 void video_assert_written(video_case *f, const char *path, const ith_video_options *options);
 /* Fails unless the folder holds the first `frames` painted frames as PNGs, and nothing else. */
 void video_assert_pngs(video_case *f, const char *folder, int frames);
