@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems under random plans, compared with the definition in double. ITHACA_PROBLEMS sets the number of
- * problems (make check-long: 1200). A run with 300 or more is long: problems have up to 4096 rows, and any two values
- * of two options have been in one plan by the end. ITHACA_PLAN_STEP=n leaves out most legal plans of a small problem:
- * it takes all plans on one rank, and every n-th plan on several ranks. */
+ * problems (make check-long: 1200). A run with 300 or more is long: problems have up to 4096 rows, and by the end every
+ * pair of values of two options has been in one plan. ITHACA_PLAN_STEP=n leaves out most legal plans of a small
+ * problem: it takes all plans on one rank, and every n-th plan on several ranks. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/compare.h"

@@ -86,7 +86,7 @@ static void check_rows(const attention_case *c, const float *o, const float *lse
         }
 }
 
-/* Runs one plan of a case with a finite value, and then with each value that is none. */
+/* Runs one plan of a case with a finite value, and then with NaN and with infinity. */
 static void check_plan(attention_case *c, int ranks, int64_t key, bool hides)
 {
     static const float values[] = {NAN, INFINITY};

@@ -243,8 +243,8 @@ static void who_computes_is_alive(void **state)
         }
 }
 
-/* Runs in a forked child. Returns 0 if all calls there behave as they should, otherwise the number of the one that does
- * not. */
+/* Runs in a forked child. Returns 0 if all calls there behave as they should, otherwise the number of the first wrong
+ * call. */
 static int in_child(ith_context *context, ith_plan *plan, const ith_attn_problem *problem, ith_attn_tensors *tensors)
 {
     ith_context *own = NULL;

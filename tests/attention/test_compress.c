@@ -96,8 +96,8 @@ static void round_numbers(float *x, int64_t count)
         x[i] = ith_round_to_bf16(x[i]);
 }
 
-/* Makes the numbers of each row of v whole multiples of a power of two, at most 127 times it, and the first one 127
- * times it. */
+/* Makes the numbers of each row of v whole multiples of a power of two: the first number is 127 times the power, and no
+ * other is larger. */
 static void level_numbers(void *v, ith_dtype type, int64_t count, int64_t dim)
 {
     float *x = malloc((size_t)count * sizeof *x);
@@ -145,8 +145,8 @@ static void numbers_that_fit_arrive_untouched(void **state)
 
 /* ---- Errors ---------------------------------------------------------------------------------------------------- */
 
-/* bf16 rounds a number by at most 2^-9 of it; 8 bits round a number of v by at most half of 1/127 of its row's largest.
- * The softmax enlarges the error of logits, which are about as large as q and k are long. */
+/* bf16 rounds a number by at most 2^-9 of it; 8 bits round a number of v by at most 1/254 of the largest number of its
+ * row. The softmax enlarges the error of logits, which are about as large as q and k are long. */
 static void other_numbers_arrive_within_the_error(void **state)
 {
     (void)state;

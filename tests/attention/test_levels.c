@@ -68,7 +68,7 @@ static int settle_layout(const layout *l)
     return ranks;
 }
 
-/* The problem and options of every rank, and what each rank gets for them. */
+/* The problem and options of every rank, and the plan that each rank gets for them. */
 typedef struct choice {
     ith_attn_problem problem;
     ith_attn_options options;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A row without any key to attend to has o = 0 and lse = -infinity, and a query with NaN gives NaN in every other row:
- * with every kernel that the machine runs, every softmax, strategy and exchange, on random problems.
- * ITHACA_KEYLESS_PROBLEMS: how many of each type (40). */
+/* A row without any key to attend to has o = 0 and lse = -infinity. In a row with keys, a query with NaN gives NaN.
+ * This holds with every kernel that the machine runs, every softmax, strategy and exchange, on random problems.
+ * ITHACA_KEYLESS_PROBLEMS: the number of problems of each type (40). */
 #include "kernels/kernel.h"
 #include "support/fixture.h"
 #include "support/keyless_case.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every function of ithaca.h with NULL and with nonsense: a status and a sentence, or the neutral answer of functions
- * that return no status. Nothing crashes, and what must be NULL after a failure is. */
+ * that return no status. Nothing crashes, and an object that could not be made is NULL. */
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/refused.h"
@@ -187,7 +187,7 @@ static void communicators(void **state)
     REFUSED(NULL, "ranks is 0", ith_comm_create_local(both, 0, comms));
     REFUSED(NULL, "ranks is -1", ith_comm_create_local(both, -1, comms));
     REFUSED(context, "ranks is 2147483647", ith_comm_create_local(both, INT_MAX, comms));
-    assert_ptr_equal(comms[0], both); /* how long the list is cannot be known */
+    assert_ptr_equal(comms[0], both); /* the length of the list cannot be known */
     REFUSED(context, "contexts[1] is NULL", ith_comm_create_local(holes, 2, comms));
     assert_true(!comms[0] && !comms[1]);
     REFUSED(NULL, "contexts[0] is NULL", ith_comm_create_local(none, 2, comms));

@@ -73,9 +73,9 @@ static subject execute(const ith_attn_options *options, int ranks, int64_t lengt
 
 static int64_t length; /* of the sequences of an attempt, so that an execution takes long enough to be measured */
 
-/* Pauses, and finds `length`: 50 ms of processor time on each rank. Other programs may load the machine for seconds,
- * and then no attempt of these seconds succeeds: so each attempt begins after a longer pause, all of them take at least
- * half a minute, and each finds its own length. */
+/* Pauses, and finds `length`: 50 ms of processor time on each rank. Other programs may load the machine for seconds, in
+ * which no attempt succeeds. So each attempt begins after a longer pause and finds its own length, and all attempts
+ * take at least half a minute. */
 static void begin_attempt(int attempt)
 {
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;

@@ -230,8 +230,8 @@ static void strategies_are_taken(void **state)
     assert_int_equal(t.info.strategy, ITH_STRATEGY_SINGLE);
 }
 
-/* Wisdom was measured with every other choice left open. A choice of the caller that changes which strategy is the
- * fastest makes the planner choose without wisdom. */
+/* Wisdom was measured with every other choice left open. If the caller makes a choice that may change the fastest
+ * strategy, the planner chooses without wisdom. */
 static void strategies_are_for_open_choices(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void strategies_are_for_open_choices(void **state)
     }
 }
 
-/* The hosts and processes of the ranks are a part of what an entry is about. */
+/* The hosts and processes of the ranks are a part of an entry's subject. */
 static void strategies_are_for_one_placement(void **state)
 {
     (void)state;

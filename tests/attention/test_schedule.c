@@ -442,7 +442,7 @@ static void a_ring_has_one_chunk(void **state)
     }
 }
 
-/* Without queries the batch may be beyond all numbers of chunks. Ranks that each hold all keys need no exchange. */
+/* Without queries the batch may be larger than any number of chunks. Ranks that each hold all keys need no exchange. */
 static void nothing_to_exchange(void **state)
 {
     (void)state;

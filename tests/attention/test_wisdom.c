@@ -223,8 +223,8 @@ static void write_entries(ith_context *context, const char *entries)
     write_text(text, strlen(text));
 }
 
-/* Wisdom from a file decides, whatever a measurement would find; if the options name a kernel, it is not asked. Of the
- * kernels in a line, the first that this machine runs is taken, in whatever order the table of kernels has them. */
+/* Wisdom from a file decides, whatever a measurement would find, unless the options name a kernel. Of the kernels in a
+ * line, the first that this machine runs is taken, in whatever order the table of kernels has them. */
 static void wisdom_decides(void **state)
 {
     (void)state;
