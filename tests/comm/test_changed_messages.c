@@ -78,8 +78,8 @@ static ith_status execute(ith_plan *plan)
     return ith_plan_execute(plan, &tensors);
 }
 
-/* Makes and executes a plan with two axes. If a message is changed, this may fail with a sentence. user: whether one
- * is. */
+/* Makes and executes a plan with two axes. If a message is changed, this may fail with a sentence. user: a bool,
+ * whether one is changed. */
 static ith_status plans_and_executes(ith_context *rank_context, ith_comm *comm, void *user)
 {
     const bool *changed = user;

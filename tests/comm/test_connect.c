@@ -144,7 +144,7 @@ static void ranks_on_a_module_are_refused(void **state)
     assert_int_equal(right, 0);
 }
 
-/* A rank that cannot be made: the others go too, with all states of the module, and the sentence tells why. */
+/* If one rank cannot be made, no rank runs, all states of the module are closed, and the sentence says why. */
 static void a_module_may_miscount(void **state)
 {
     (void)state;

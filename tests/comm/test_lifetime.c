@@ -453,7 +453,8 @@ static void large_groups_reduce_too(void **state)
     destroy_lone_rank(&r);
 }
 
-/* A rank that could not share memory looks at nobody's, but others may look at its own until `drain` returns. */
+/* A rank that could not share its memory has nothing to unshare. Others may still read its memory until `drain`
+ * returns. */
 static void what_was_not_shared_is_not_unshared(void **state)
 {
     (void)state;

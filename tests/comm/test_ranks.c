@@ -286,7 +286,7 @@ static void who_leaves_wakes_who_waits_for_it(void **state)
     assert_int_equal(run_quietly(2, leave_who_waits, NULL), ITH_ERR_ABORTED);
 }
 
-/* Asked in the middle of a copy, whether its data are still wanted: the group ends meanwhile. */
+/* The transport asks in the middle of a copy whether its data are still wanted. The group ends meanwhile. */
 static bool end_meanwhile(void *user)
 {
     (void)user;

@@ -116,7 +116,7 @@ static void false_names_are_ignored(void **state)
     party_part(&p);
 }
 
-/* Who knows the cookies is the process. A second connection of it gets no answer. */
+/* A connection that knows the cookies counts as the process. A second connection of the process gets no answer. */
 static void a_process_comes_once(void **state)
 {
     (void)state;
@@ -310,8 +310,8 @@ static void all_addresses_are_tried(void **state)
     }
 }
 
-/* Processes without addresses reach one another over the loopback alone, if they run in one network of one system. Who
- * does not know its system or its network does not try. */
+/* Processes without addresses reach one another over the loopback alone, if they run in one network of one system. A
+ * process that does not know its system or its network does not try. */
 static void the_loopback_is_for_neighbours(void **state)
 {
     (void)state;
@@ -528,7 +528,7 @@ static void *welcome_wrongly(void *user)
     return NULL;
 }
 
-/* An address may lead to another program. Who does not know the cookie is not the process. */
+/* An address may lead to another program. A program that does not know the cookie is not the process. */
 static void a_false_welcome_is_refused(void **state)
 {
     (void)state;
@@ -632,8 +632,8 @@ static void *begin_late(void *user)
     return NULL;
 }
 
-/* Who gives up makes several connections to a process before it that does not answer. Each of them carries the reason,
- * also when it is closed. A process behind it can come until the limit, and until a second has passed. */
+/* A process that gives up makes several connections to an earlier process that does not answer. Each of them carries
+ * the reason, also when it is closed. A later process can come until the limit, and until a second has passed. */
 static void who_comes_late_learns_the_reason(void **state)
 {
     (void)state;

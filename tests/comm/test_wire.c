@@ -107,7 +107,7 @@ static void rough_links_pass(void **state)
 
 /* ---- Exchanges that do not match ------------------------------------------------------------------------------- */
 
-/* What rank 0 sends in an exchange of two ranks, and what rank 1 expects; -1: nothing. */
+/* The bytes that rank 0 sends in an exchange of two ranks, and the bytes that rank 1 expects; -1: no transfer. */
 typedef struct mismatch {
     int64_t sent, expected;
 } mismatch;

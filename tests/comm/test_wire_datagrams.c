@@ -122,7 +122,7 @@ typedef struct datagram {
         LENGTH
     } wrong;               /* the wrong field */
     int64_t value;         /* of the wrong field; LENGTH: of the whole datagram */
-    const wire_head *like; /* not NULL: it tells the regions of this head */
+    const wire_head *like; /* not NULL: the datagram has the number and the hash of the regions of this head */
 } datagram;
 
 /* Datagrams that come in turn, and the exchanges of rank 0 with rank 2. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A module that connects three ranks and gives the second a number that is none. `where` is the address of an int,
- * which counts the states that were closed. With HAS_TABLE 0 the module lacks its table. */
+/* A module that connects three ranks and gives the second rank a number that no rank of three has. `where` is the
+ * address of an int, which counts the states that were closed. With HAS_TABLE 0 the module lacks its table. */
 #include <ithaca/transport.h>
 
 #include <stdio.h>
