@@ -105,7 +105,8 @@ static void the_other_side_follows_from_the_shape(void **state)
     assert_int_equal(ith_image_side(64, 10000, 1, 16), 16);
 }
 
-/* A strip that lies and one that stands give the same pixels, though one axis has far more taps than the other. */
+/* A wide strip and the same strip turned upright give the same pixels, though one axis has far more taps than the
+ * other. */
 static void a_strip_is_scaled_along_both_axes(void **state)
 {
     (void)state;

@@ -183,8 +183,8 @@ static void merged_weights_are_kept_where_memory_allows(void **state)
     temporary_remove(folder);
 }
 
-/* A host lacks a little memory, and its process keeps merged weights without having been asked to. There is no option
- * that it could be told to leave out. */
+/* A host lacks a little memory, and its process keeps merged weights without having been asked to. The user cannot
+ * leave out an option that was not given, so the advice names other options. */
 static void advice_names_options_that_were_given(void **state)
 {
     (void)state;

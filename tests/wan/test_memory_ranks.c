@@ -70,7 +70,7 @@ static ith_status predict_again(ith_context *own, void *user)
     return status;
 }
 
-/* A prediction that lacks memory is none, rather than one that is too small. */
+/* A prediction without memory fails. It does not give a number that is too small. */
 static void a_prediction_is_whole_or_none(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every function of wan.h and files.h with NULL and with nonsense: a status and a sentence, or the neutral answer of
- * functions that return no status. Nothing crashes, and what must be NULL after a failure is. */
+ * functions that return no status. Nothing crashes, and an object that could not be made is NULL. */
 #include <ithaca/files.h>
 
 #include "support/engine/pipeline_fixture.h"

@@ -316,8 +316,8 @@ static void what_would_fit_is_named(void **state)
     check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
 }
 
-/* Expects that a run is refused for which `lacking` bytes more are needed than are free, and returns the options with
- * which it would do; NULL: none is found. */
+/* Expects the refusal of a run that needs `lacking` bytes more than are free. Returns the end of the sentence, which
+ * names options that fit; NULL: it names none. */
 static const char *what_would_do(const ith_generate_options *options, const ith_team *team, int64_t lacking)
 {
     int64_t bytes = 0;

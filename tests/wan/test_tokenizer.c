@@ -263,8 +263,7 @@ static char *folder_with_json(const char *from, const char *to, bool with_model)
     return folder;
 }
 
-/* The ids are those that SentencePiece gives with its own file, for every prompt and with both rules for unknown
- * characters. */
+/* tokenizer.json alone gives the ids of spiece.model, for every prompt and with both rules for unknown characters. */
 static void tokenizer_json_alone_gives_the_same_ids(void **state)
 {
     (void)state;
@@ -508,9 +507,9 @@ static const struct {
     {SPLIT, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"add_prefix_space\":true},\"unused\": {", NULL},
 };
 
-/* Steps around the vocabulary that SentencePiece has not give other ids in the reference. Each case replaces the steps
- * of the saved file, which are a table of characters, a split at spaces, and a mark for them. Without the mark, or with
- * one before the first word alone, the reference reads "a red circle" as other pieces. */
+/* Steps around the vocabulary that SentencePiece does not have give other ids in the reference. Each case replaces the
+ * steps of the saved file, which are a table of characters, a split at spaces, and a mark for them. Without the mark,
+ * or with one before the first word alone, the reference reads "a red circle" as other pieces. */
 static void steps_of_other_tokenizers_are_refused(void **state)
 {
     (void)state;
