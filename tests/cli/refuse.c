@@ -31,7 +31,7 @@ static atomic_long calls;
 
 static uint64_t places[SLOTS]; /* a hash table of places */
 static FILE *list;
-/* backtrace and stdio call the functions below. No access allocates memory with this model, as the loader's does. */
+/* backtrace and stdio call the functions below. With this model no access to the variable allocates memory. */
 static _Thread_local int inside __attribute__((tls_model("initial-exec")));
 
 /* Writes the number of a call if it is the first one from its place. */

@@ -174,8 +174,8 @@ expect 0 "" "$ithaca" generate --seed 1 --seed 2 --print-config
 grep -qE '^seed: 2 +# command line' out || fail "the last of two values does not count: $(grep seed out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
-# Of two options that exclude each other, the command line overrides the one of a file.
-# overrides COMMAND OF-FILE OF-LINE[=VALUE] [VALUE OF-FILE]
+# Of two options that exclude each other, an option of the command line overrides an option of a file. overrides COMMAND
+# OF-FILE OF-LINE[=VALUE] [VALUE OF-FILE]
 overrides() {
     echo "$2: ${4:-true}" >opposite.yaml
     expect 0 "" "$ithaca" $1 --config opposite.yaml "--$3" --print-config
@@ -221,7 +221,8 @@ for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --str
     done
 done
 
-# Characters that YAML does not allow are escaped. Bytes that are no UTF-8 cannot be: '?' stands for them, which is said.
+# Characters that YAML does not allow are escaped. Bytes that are no UTF-8 cannot be escaped: '?' stands for them, and a
+# message says so.
 expect 0 "" "$ithaca" generate --print-config --prompt $'a\u0081b\ufeffc\u00e9\U0001f600\u2028d' --output clip.mp4
 cp out first.yaml
 expect 0 "" "$ithaca" generate --config first.yaml --print-config

@@ -52,7 +52,8 @@ same clip.gif first.gif
 generate 0 "precision .*: chosen because" clip.gif
 rm ./*.gif
 
-# The root folder is no folder of frames. A dry run checks the name as a run does, and writes nothing where it fails to.
+# The root folder is no folder of frames. A dry run checks the name as a run does, and writes nothing even if this check
+# fails.
 ln -s / root
 for name in / // /./ root root/; do
     generate 1 "output '$name' is the root folder" $name --dry-run

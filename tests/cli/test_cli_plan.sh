@@ -207,7 +207,7 @@ grep -qE '^1 more legal plan: --rows 2 shows all$' out || fail "--rows 1 of 2: $
 expect 1 "at most 8, the ranks of the machine h100-8" "$ithaca" plan --machine h100-8 --seq 16 --ranks 9
 expect 1 "no plan is legal: .*no rate of .*f32" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32 --strategy single
 grep -q "no rate of .*f32" out || fail "a type without rates: $(cat out)"
-# A kernel without rates is refused with those that have some, each once.
+# The refusal of a kernel without rates names each kernel that has rates once.
 expect 1 "no rate of kernel flash9 for bf16: there are rates of flash3 for bf16$" "$ithaca" plan --machine h100-8 --seq 16 --kernel flash9
 expect 1 "no rate of any kernel for f32: there are rates of flash3 for bf16$" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32
 

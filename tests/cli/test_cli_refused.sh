@@ -35,8 +35,8 @@ go_on() {
     [ $status = 0 ] && cmp -s made/clip.mp4 whole.mp4 || fail "$case: it does not go on: $(cat more)"
 }
 
-# judge STATUS: checks the files that a run has left, which ended with this status; its sentence is in the file err. If
-# the failed allocation belongs to a foreign library, the process may end, or the message may call the file damaged.
+# judge STATUS: checks the files that a run with this exit status has left. Its sentence is in the file err. If the
+# failed allocation belongs to a foreign library, the process may end, or the message may call the file damaged.
 judge() {
     local left more own=1
     [[ $case != memory* ]] || grep -E '^/.*\(' err | grep -vE '/(refuse|libc|libstdc\+\+)\.so' | head -1 | grep -q ithaca || own=
