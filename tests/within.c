@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* within SET PROGRAM: runs a test under ITHACA_CPU=SET, if that is less than this machine has within an ITHACA_CPU that
- * is set already. Otherwise it says why not and ends with 77: skipped. */
+/* within SET PROGRAM: runs a test under ITHACA_CPU=SET, if this machine has more sets, all of SET among them. Sets that
+ * an outer ITHACA_CPU forbids do not count. Otherwise it says why not, and ends with 77: skipped. */
 #include "base/context.h"
 #include "base/cpu.h"
 
@@ -10,7 +10,7 @@
 
 enum { SKIPPED = 77, WRONG = 2 };
 
-/* What ITHACA_CPU allows. */
+/* The instruction sets that ITHACA_CPU allows. */
 static bool find_limit(uint32_t *allowed)
 {
     char sentence[ITH_ERROR_BYTES];

@@ -125,13 +125,13 @@ static void strings_end_in_their_array(void **state)
     assert_null(ith_gguf_array_string(&array, &(int64_t){0}, &bytes));
 }
 
-/* ggml has at most four dimensions, and drops sizes of 1 at the end. So writers flatten filters, and leave out
- * sizes. */
 static void metadata_are_read_in_every_locale(void **state)
 {
     in_other_locale("tr_TR.UTF-8", metadata_are_read, state);
 }
 
+/* ggml has at most four dimensions, and drops sizes of 1 at the end. So writers flatten filters, and leave out
+ * sizes. */
 static void stores_take_flattened_shapes(void **state)
 {
     (void)state;

@@ -65,7 +65,7 @@ remove_all() {
 }
 
 # Gives a host's link its rate, and its delay where netem exists. The burst has room for one packet of 64 KiB: a larger
-# burst would pass at the speed of memory after each pause, as on no network.
+# burst would pass at the speed of memory after each pause, which happens on no network.
 shape() { # SPACE DEVICE
     ip netns exec "$1" tc qdisc add dev "$2" root handle 1: tbf rate "$rate" burst 70k latency 200ms
     [ "$how" != netem ] || ip netns exec "$1" tc qdisc add dev "$2" parent 1: netem delay "${delay}ms" limit 100000

@@ -166,7 +166,8 @@ static void it_ends_within_a_call(void **state)
     assert_true(seconds < 1);
 }
 
-/* The numbers of the widest heads do not take so long to make that nobody asks whether to stop: 37 s once. */
+/* The search asks whether to stop while it makes the numbers of the widest heads. This once took 37 s without a
+ * question. */
 static void it_asks_while_it_makes_wide_heads(void **state)
 {
     (void)state;
