@@ -12,7 +12,7 @@
  *
  * peak      the peak, sustained in registers for as long as the kernel ran
  * of peak   share of the peak by the wall clock
- * cpu       share of the peak by processor time: the one to read while other programs use the machine
+ * cpu       share of the peak by processor time, for a machine that other programs use too
  * at clock  share of the peak in the first two milliseconds after the kernel: some processors lower their clock under
  *           its load, and have not raised it again by then
  * quiet     one thread: the share of the peak if nobody else used the core. Each call of the kernel counts with its

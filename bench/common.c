@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that the benchmarks of this folder share (common.h). */
+/* Options, contexts and peaks of the benchmarks (common.h). */
 #include "common.h"
 
 #include "../src/kernels/unpack.h"

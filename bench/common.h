@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that the benchmarks of this folder share: options, contexts, peaks. */
+/* Options, contexts and peaks of the benchmarks. */
 #ifndef ITH_BENCH_COMMON_H
 #define ITH_BENCH_COMMON_H
 

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-VAES = {"2.1": (16, 8, {}),  # latent channels, pixels per latent, what differs from the defaults
+VAES = {"2.1": (16, 8, {}),  # latent channels, pixels per latent, fields with other values than the defaults
         "2.2": (48, 16, dict(base_dim=160, decoder_base_dim=256, z_dim=48, is_residual=True, in_channels=12,
                              out_channels=12, patch_size=2, scale_factor_spatial=16))}
 SIZES = {"1.3b": (12, 8960), "5b": (24, 14336), "a14b": (40, 13824)}  # heads of 128, width of the feed-forward network

@@ -6,7 +6,7 @@
                                              [--head-dim 128] [--rounds 5]
 
 Tensors of bf16 are compared with the better of PyTorch's bf16 and f32, others with PyTorch's of their own type. Medians
-over the rounds, in GFLOP/s (4 S^2 D H operations). A share is one of the peak of the instructions that Ithaca's kernel
+over the rounds, in GFLOP/s (4 S^2 D H operations). A share is the share of the peak of the instructions that Ithaca's kernel
 multiplies with, measured after each of its runs.
 """
 import argparse

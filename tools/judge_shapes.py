@@ -7,11 +7,10 @@
 
 Pixels of a frame belong to the shape if their colour is beyond half way from the colour of the ground to the colour of
 the shape. The figure of a frame is the intersection of this area and a true shape, divided by their union (IoU, 1 for a
-perfect shape); the centre and the size
-of the true shape are fitted to the frame. Parts of a shape beyond the frame do not count. --strip FILE writes a picture
-with every fourth frame of the videos, one video on each line.
+perfect shape); the centre and the size of the true shape are fitted to the frame. Parts of a shape beyond the frame do
+not count. --strip FILE writes a picture with every fourth frame of the videos, one video on each line.
 
-Needs what tiny_wan.py needs, and Pillow.
+Needs the packages of tiny_wan.py, and Pillow.
 """
 import argparse, glob, os
 import numpy as np

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/dit_small, or dit_no_cross_norm: a small random transformer and what diffusers computes with it.
+"""Write tests/golden/dit_small, or dit_no_cross_norm: a small random transformer and the results of diffusers with it.
 
     tools/make_dit_golden.py FOLDER [--no-cross-norm]
 

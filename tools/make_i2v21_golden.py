@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write random small models in the form of Wan 2.1's I2V-14B and FLF2V-14B, and what diffusers computes with them.
+"""Write random small models in the form of Wan 2.1's I2V-14B and FLF2V-14B, and the results of diffusers with them.
 
     tools/make_i2v21_golden.py GOLDEN
 

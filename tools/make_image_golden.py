@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write what diffusers and Pillow compute for image-to-video, with the checkpoints of tests/golden/i2v and ti2v.
+"""Write the results of diffusers and Pillow for image-to-video, with the checkpoints of tests/golden/i2v and ti2v.
 
     tools/make_image_golden.py GOLDEN
 

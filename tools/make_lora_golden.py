@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/lora: random LoRA files for the transformer of tests/golden/dit_small, and what diffusers computes
-after it has merged each of them.
+"""Write tests/golden/lora: random LoRA files for the transformer of tests/golden/dit_small, and the results of
+diffusers after it has merged each of them.
 
     tools/make_lora_golden.py DIT_SMALL FOLDER
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/prompts.json: what the reference makes of prompts, by ftfy and html of Python.
+"""Write tests/golden/prompts.json: prompts, and the texts that Python's ftfy and html make of them.
 
     tools/make_prompt_golden.py > tests/golden/prompts.json
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/scheduler.safetensors: what diffusers' schedulers do with each field of their configuration.
+"""Write tests/golden/scheduler.safetensors: the runs of diffusers' schedulers with each field of their configuration.
 
     tools/make_scheduler_golden.py OUTPUT
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/umt5: a random umT5 encoder of odd sizes in float16, and what transformers computes with it.
+"""Write tests/golden/umt5: a random umT5 encoder of odd sizes in float16, and the results of transformers with it.
 
     tools/make_text_golden.py --output tests/golden/umt5
 """

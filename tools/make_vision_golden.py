@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/clip: a random image encoder of odd sizes in float32, and what transformers computes with it; and the
+"""Write tests/golden/clip: a random image encoder of odd sizes in float32, and the results of transformers with it; and the
 pictures that Pillow resizes with its bicubic filter, tests/golden/bicubic.safetensors.
 
     tools/make_vision_golden.py WAN2.1-CHECKOUT tests/golden
