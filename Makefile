@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A thin front to CMake. `make help` lists what there is.
+# A thin front to CMake. `make help` lists the targets.
 .DEFAULT_GOAL := build
 SHELL   := /bin/bash
 BUILD   ?= build
@@ -39,7 +39,7 @@ check-sanitized: dependencies
 	@cd build-check-asan && $(CTEST) -LE tree -E '@module|accuracy_fixed_m|device_wisdom' # code that other tests run, too
 	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF TSAN_TESTS='-E "accuracy|no_keys|fixed_m|bias_values|device_wisdom"' # the threads are those of other tests
 
-check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; the models under every instruction set; more of everything over MPI
+check-long: build ## 1,200 random problems of up to 4,096 rows under random plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; the models under every instruction set; more of everything over MPI
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz && \
 	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes && \
 	ITHACA_GOLDEN_RUNS=all ../$(BUILD)/test_pipeline_device && ITHACA_REFUSALS=all OMP_WAIT_POLICY=passive ../$(BUILD)/test_refused_run

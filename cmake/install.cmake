@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` brings: libraries with their SONAMEs, headers, pkg-config and CMake files, program, man pages, licence.
+# The files of `make install`: libraries with their SONAMEs, headers, pkg-config and CMake files, program, man pages,
+# licence.
 include(CMakePackageConfigHelpers)
 
 # The file finds its prefix from where it lies, so that `cmake --install --prefix` may name any.
