@@ -3,8 +3,8 @@
  * that a row of the kernel reads lie side by side in memory, so they already form a row of the left operand. These rows
  * overlap, and no pixel is copied.
  *
- * If the convolution is folded, a row of the left operand is one pixel p, and the product has a column for each tap j
- * of the row of the kernel and each output channel o:
+ * If the convolution is folded, a row of the left operand is one pixel p. The product has a column for each pair of a
+ * tap j of the row of the kernel and an output channel o:
  *
  *     sums[p][j, o] = sum over frames, rows of the kernel and input channels of pixel p times w[j, o],
  *     y[x][o] = bias[o] + sum over j of sums[x + j][j, o]

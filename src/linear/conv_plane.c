@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions of 3 x 3 and 3 x 3 x 3 by F(2x2, 3x3) over the plane. Convolutions of 3 x 3 x 3 over pairs of frames use
  * F(2x2x2, 3x3x3) or F(2x2x4, 3x3x3) (kernels/winograd.h). A block is a rectangle of tiles. For each of the four rows
- * of u * v, a thread transforms the pixels of all input frames, computes the products of the row, and adds the
+ * of u * v, a thread transforms the pixels of all input frames and computes the products of the row. It adds the
  * transformed results to the pixels of the output.
  *
  * If the input has squares of 2 x 2 equal pixels (shape.doubled), rows 1 and 2 of each tile d are equal, and so are

@@ -42,9 +42,9 @@ static ith_status check_shape(ith_context *context, const ith_conv_shape *s)
 }
 
 /* The number of rows of each slot in the ring. A row of the newest frame overwrites the row of the oldest frame that
- * lies `extra` rows above it, so no row of y that is still to be computed may read that row. Before the caller writes
- * `strip` further rows, all but the last kernel / 2 + cell - 1 rows of y above them have been computed, and the next
- * row of y reads kernel / 2 rows above itself. */
+ * lies `extra` rows above it. So no row of y that is still to be computed may read that row. When the caller writes
+ * `strip` further rows, at most kernel / 2 + cell - 1 rows of y above them are still to be computed. The first of these
+ * reads kernel / 2 rows above itself. */
 static int64_t ring_rows(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;

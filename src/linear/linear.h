@@ -8,7 +8,7 @@
  *
  * Weights stay where they are, usually in a mapped file. Applying a layer converts a block of them at a time and uses
  * it for a whole strip of rows (linear_apply.c). Rows of x come from a function of the caller, and rows of y go to
- * another, so that the caller can fuse its own work on the rows with the product.
+ * another. So the caller can fuse its own work on the rows with the product.
  *
  * A matrix w [out, in] may have low-rank additions (LoRA, arXiv:2106.09685): y = (w + factor up down) x. They are
  * computed in one of two ways:
