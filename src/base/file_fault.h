@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads mapped files that may lose their pages. If another process cuts a file while it is mapped, or its disk fails,
- * the system answers the next access to a lost page with the signal SIGBUS, which ends the process by default. Inside a
- * guard the access becomes an ordinary failure. */
+/* Reads mapped files that may lose their pages. Pages are lost if another process cuts the file, or if its disk fails.
+ * The system answers an access to a lost page with the signal SIGBUS, which ends the process by default. Inside a guard
+ * the access becomes an ordinary failure. */
 #ifndef ITH_BASE_FILE_FAULT_H
 #define ITH_BASE_FILE_FAULT_H
 

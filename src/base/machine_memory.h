@@ -16,9 +16,9 @@ typedef struct ith_machine_memory {
 } ith_machine_memory;
 
 /* Returns the least of three amounts: the available memory of the machine (MemAvailable), the rest of the limit on
- * address space (RLIMIT_AS), and the rest of the limits of the process's control group and its ancestors, of versions 1
- * and 2. Files that a group caches count as free, because the system drops them on demand. root: the folder that holds
- * proc and sys, "" for the root of the file system. */
+ * address space (RLIMIT_AS), and the rest of the limits of control groups. These are the process's group and its
+ * ancestors, of versions 1 and 2. Files that a group caches count as free, because the system drops them on demand.
+ * root: the folder that holds proc and sys, "" for the root of the file system. */
 ith_machine_memory ith_machine_memory_read(const char *root);
 
 #endif
