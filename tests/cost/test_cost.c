@@ -95,7 +95,7 @@ static void test_compression_to_8_bits(void **state)
     ith_context_destroy(&b.context);
 }
 
-/* A hop travels while a shard is computed. The time is R - 1 times the longer of the two, and once the computing. */
+/* A hop travels while a shard is computed. The time is R - 1 times the longer of the two, plus the computing once. */
 static void test_ring(void **state)
 {
     (void)state;

@@ -67,7 +67,7 @@ static void test_replicated_keys(void **state)
     }
 }
 
-/* A number between two others, whose logarithm is even. */
+/* A random number between two others. Its logarithm is uniformly distributed. */
 static double between(uint64_t *random, double least, double most)
 {
     return least * pow(most / least, (double)random_below(random, 1000001) / 1e6);

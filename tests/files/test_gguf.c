@@ -397,7 +397,7 @@ static void a_cut_is_found_wherever_it_is(void **state)
     free(whole_file);
 }
 
-/* Every allocation of the reader fails in turn. */
+/* Reads the golden file. For refuse_every_allocation. */
 static ith_status read_golden(ith_context *ctx, void *user)
 {
     (void)user;

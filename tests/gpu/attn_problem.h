@@ -77,7 +77,7 @@ attn_answer compute_plain(const attn_problem *p);
 double head_error(const attn_problem *p, const attn_answer *a, const attn_answer *b, int64_t index);
 /* The largest |a.lse - b.lse| / max(4, |b.lse|); infinite if only one of two is -inf. */
 double lse_error(const attn_problem *p, const attn_answer *a, const attn_answer *b);
-/* Half a unit in the last place of a number near 1. */
+/* Half a unit in the last place of a number just below 1; for f32 a whole unit. */
 double unit_of(ith_dtype dtype);
 
 /* The problem in one line, for a failure. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the module besides attention. copy_regions and pack are compared with byte loops, key_stats,
- * query_stats and offsets with float64, with random sizes, types and strides, absent keys, biases, NaN and infinity,
- * and guard bytes around every output. Results must have the same bits in every run and at every alignment. At the end
- * the test prints the bandwidths with S = 75,600, 16 heads and head_dim 128. */
+ * query_stats and offsets with float64. Sizes, types and strides are random. There are absent keys, biases, NaN and
+ * infinity, and guard bytes around every output. Results must have the same bits in every run and at every alignment.
+ * At the end the test prints the bandwidths with S = 75,600, 16 heads and head_dim 128. */
 #include "gpu_rows.h"
 
 #include "base/count.h"

@@ -242,10 +242,10 @@ static truth truth_of(const product *p, int64_t i, int64_t j)
     return t;
 }
 
-/* Checks that the error of each number is within the bound of a sum in f32 in any order, and that the root of the
- * summed squares of all errors is at most twice as large as with plain sums. Because a plain sum of few numbers may be
- * exact by chance, the limit is raised by about twice the error of a random sum of n products: 2^-24 times the root of
- * n / 6 times the sum of their squares. */
+/* Checks that the error of each number is within the bound of a sum in f32 in any order. The root of the summed squares
+ * of all errors must be at most twice as large as with plain sums. Because a plain sum of few numbers may be exact by
+ * chance, the limit is raised by about twice the error of a random sum of n products: 2^-24 times the root of n / 6
+ * times the sum of their squares. */
 static void check_numbers(const product *p, const float *out)
 {
     double error = 0, plain_error = 0, rounding = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of a call share its work. Every item is done once, after its operands were computed. The end of an item
- * and a failure wake threads that sleep. Layers with several strips, with and without low-rank additions, have the same
- * bits if the caller's functions are slow in some threads, and if threads find no work in the last strip. */
+ * and a failure wake threads that sleep. Layers with several strips, with and without low-rank additions, keep their
+ * bits if the caller's functions are slow in some threads, or if threads find no work in the last strip. */
 #include "kernels/rowops.h"
 #include "linear/linear_set.h"
 #include "linear/linear_work.h"

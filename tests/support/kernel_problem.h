@@ -121,7 +121,7 @@ answer attend(const ith_attn_kernel *kernel, const problem *p);
 
 double relative_error(const problem *p, const answer *a, const answer *b);
 
-/* About half a unit in the last place of a number near 1, in this type. */
+/* Half a unit in the last place of a number just below 1, in this type; for f32 a whole unit. */
 double unit(ith_dtype dtype);
 
 double bound_of(ith_dtype dtype);

@@ -379,8 +379,8 @@ static int usable_kernels(const ith_context *own)
     return count;
 }
 
-/* A machine without the instructions of the one that saved a run computes the attention with another kernel, and says
- * so once, though there are two ranks, and it opens two experts. */
+/* A machine that lacks instructions of the machine that saved a run computes the attention with another kernel. It says
+ * so once, though there are two ranks and two experts. */
 static void another_attention_is_told_once(void **state)
 {
     (void)state;

@@ -261,8 +261,8 @@ static void compare_strips(ith_context *context, int64_t height, int64_t width)
 }
 
 /* One thread takes a wide picture in low strips through rows whose memory is used again. Many threads take it as a
- * whole. In a picture 768 pixels wide the strips of a level are no multiples of the strips of the next one, so the
- * convolutions that halve frames get as many rows at once as they ever do. */
+ * whole. In a picture 768 pixels wide the strips of a level are no multiples of the next level's strips. So the
+ * convolutions that halve frames get the largest number of rows at once. */
 static void low_strips_give_the_bits_of_a_whole_picture(void **state)
 {
     (void)state;
