@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libFuzzer target for YAML files and for the prompts of a batch: an input is read as the options of
- * `ithaca generate`, as the ithaca.yaml of a model, as a batch, and as the description of a machine, for which plans
- * are then predicted. From the root of the tree, with CC and CXX clang:
+/* A libFuzzer target for YAML files and for the prompts of a batch: an input is read as the options of `ithaca
+ * generate`, as the ithaca.yaml of a model, as a batch, and as the description of a machine. Plans are then predicted
+ * for this machine. From the root of the tree, with CC and CXX clang:
  *
  *     cmake -S . -B build-fuzz -G Ninja -DITHACA_SANITIZE=address,undefined -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
  *     ninja -C build-fuzz ith_wan ith_tune ith_oracle
