@@ -29,7 +29,7 @@ VAES = {"2.1": (16, 8, {}),  # latent channels, pixels per latent, fields with o
         "2.2": (48, 16, dict(base_dim=160, decoder_base_dim=256, z_dim=48, is_residual=True, in_channels=12,
                              out_channels=12, patch_size=2, scale_factor_spatial=16))}
 SIZES = {"1.3b": (12, 8960), "5b": (24, 14336), "a14b": (40, 13824)}  # heads of 128, width of the feed-forward network
-LIMITS = {  # what limits the instructions of PyTorch, oneDNN and MKL
+LIMITS = {  # variables that limit the instructions of PyTorch, oneDNN and MKL
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
                "MKL_ENABLE_INSTRUCTIONS": "AVX512"},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the packages that building and testing need, on Debian or Ubuntu, and those named in PACKAGES. Does nothing
-# if all are installed.
+# Installs the packages that building and testing need, on Debian or Ubuntu, and the packages named in PACKAGES. Does
+# nothing if all are installed.
 set -eu
 packages="build-essential cmake ninja-build pkg-config clang lld libomp-dev
           libjansson-dev libsentencepiece-dev libabsl-dev libutf8proc-dev libyaml-dev

@@ -167,7 +167,7 @@ static void other_numbers_arrive_within_the_error(void **state)
     }
 }
 
-/* What one rank reports of a plan whose tensors are normal numbers. */
+/* One rank's report of a plan whose tensors are normal numbers. */
 typedef struct report {
     ith_attn_problem problem;
     ith_attn_options options;

@@ -160,7 +160,7 @@ static void what_is_flushed_does_not_matter(void **state)
             double m = (double)c.m[0][i], lost = lost_share(s, v, c.problem.kv_len, m);
             assert_true(lost <= exp2(-kept));
             most_lost = fmax(most_lost, lost * exp2(kept));
-            /* The same logits under a looser gate, 213, would lose what counts. */
+            /* The same logits under a looser gate, 213, would lose more than rounding does. */
             most_lost_beyond = fmax(most_lost_beyond, lost_share(s, v, c.problem.kv_len, m + 213 - gate));
         }
         free(t.mean);

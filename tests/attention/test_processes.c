@@ -53,7 +53,7 @@ static const char *const fault_names[FAULTS] = {"a late rank", "wrong tensors", 
                                                 "no memory",   "SIGKILL",       "the end of a process", "SIGSTOP",
                                                 "an abort",    "a rank left"};
 
-/* What a process saw of one fault. */
+/* The outcome of one fault in one process. */
 typedef struct sight {
     ith_status status;
     bool wrong; /* ITH_OK with other bits, or an error after which outputs are changed */

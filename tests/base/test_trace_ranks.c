@@ -424,7 +424,7 @@ static void recording_release(void *user, void *block)
     (void)user, (void)block; /* the test looks at the bytes behind all blocks at its end, and frees them then */
 }
 
-/* Events that are recorded while a trace is packed or saved do not reach beyond the memory for those before. */
+/* Events that are recorded while a trace is packed or saved are not written beyond the memory for earlier events. */
 static void events_may_come_while_a_trace_is_written(void **state)
 {
     (void)state;

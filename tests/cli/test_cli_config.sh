@@ -202,7 +202,7 @@ printf 'fold: true\nno-fold: true\n' >opposite.yaml
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" plan --seq 8 --machine avx2-desktop --config opposite.yaml
 
 know_machine
-# The library's own choices are printed too, with those from wisdom. A run with the printed choices has the same plan.
+# The library's own choices are printed too, also the choices from wisdom. A run with the printed choices has the same plan.
 tiny="--heads 4 --head-dim 32 --seq 100 --repeat 1 --threads 2 --wisdom wisdom"
 for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --strategy ulysses --chunks 2 --softmax fixed_m"; do
     expect 0 "" "$ithaca" bench attention $tiny $options --effort measure --json

@@ -11,7 +11,7 @@ small=(generate --model "$model" --prompt circle --height 32 --width 32 --frames
 
 # ---- The processes that load it
 
-# The dynamic loader writes what it loads to loads.PROCESS.
+# The dynamic loader writes the names of the files that it loads to loads.PROCESS.
 loader=(env LD_DEBUG=files LD_DEBUG_OUTPUT="$work/loads")
 
 # spared STATUS COMMAND...: the command ends with this status, and does not load FFmpeg.

@@ -503,7 +503,7 @@ static void an_address_is_tried_again(void **state)
     close(silent);
 }
 
-/* Who listens at a false address, and its welcome. */
+/* A program that listens at a false address, and its welcome. */
 typedef struct stranger {
     int listener;
     struct {
@@ -597,7 +597,7 @@ static void nobody_waits_for_an_idle_process(void **state)
     }
 }
 
-/* Of two processes that do not come, the one that is stopped is named. */
+/* Two processes do not come. The sentence names the process that is stopped. */
 static void a_process_that_is_stopped_is_named(void **state)
 {
     (void)state;

@@ -170,7 +170,7 @@ static ith_status plan_and_execute(ith_context *rank_context, ith_comm *comm, vo
     return status;
 }
 
-/* Counts what executions allocate. */
+/* Counts the allocations of executions. */
 typedef struct meter {
     attention_case c;
     failing_allocator allocator;

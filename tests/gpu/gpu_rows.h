@@ -210,8 +210,8 @@ static gpu_heads gpu_random_heads(uint64_t *seed, int index, bool with_keys)
     return h;
 }
 
-/* Makes values for keys: the same heads and rows, with other numbers and strides. The arrays of absent keys are those
- * of `keys`. */
+/* Makes values for keys: the same heads and rows, with other numbers and strides. The values use the arrays of absent
+ * keys of `keys`. */
 static gpu_heads gpu_like(uint64_t *seed, const gpu_heads *keys)
 {
     gpu_heads h = *keys;

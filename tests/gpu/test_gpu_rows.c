@@ -60,7 +60,7 @@ static int64_t byte_of(const ith_region *r, int64_t n)
            n % r->bytes;
 }
 
-/* Copies random lists of regions and compares all bytes of the target, those between its runs too. The data of the
+/* Copies random lists of regions and compares all bytes of the target, also the bytes between its runs. The data of the
  * regions are offsets at first. kind: 0: memory of the device, 1: the source is pinned memory, 2: the target is. */
 static void check_list(int kind, int pairs)
 {

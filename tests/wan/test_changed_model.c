@@ -141,7 +141,7 @@ static void a_file_that_changes_between_passes_is_named(void **state)
     }
 }
 
-/* The weights of another model are not those with which a saved run began. */
+/* A saved run does not go on with other files of the model. */
 static void a_saved_run_of_another_model_is_refused(void **state)
 {
     (void)state;

@@ -247,7 +247,7 @@ static void a_file_of_the_working_folder_is_taken(void **state)
     assert_same(&got, &wanted);
 }
 
-/* The tokenizer in the model's folder counts, not the one beside the text encoder. */
+/* The tokenizer in the model's folder is taken, not the tokenizer beside the text encoder. */
 static void the_tokenizer_of_the_folder_is_taken(void **state)
 {
     (void)state;

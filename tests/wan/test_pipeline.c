@@ -328,7 +328,8 @@ static const char *what_would_do(const ith_generate_options *options, const ith_
     return strstr(ith_context_error(context), "would do with ");
 }
 
-/* Packed weights and layers that are shared out are given up first. A model that rank 0 lends needs the latter. */
+/* Packed weights and layers that are shared out are given up first. A model that rank 0 lends needs its layers shared
+ * out. */
 static void memory_of_weights_is_given_up_first(void **state)
 {
     (void)state;
