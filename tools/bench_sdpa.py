@@ -6,8 +6,8 @@
                                              [--head-dim 128] [--rounds 5]
 
 Tensors of bf16 are compared with the better of PyTorch's bf16 and f32, others with PyTorch's of their own type. Medians
-over the rounds, in GFLOP/s (4 S^2 D H operations). A share is the share of the peak of the instructions that Ithaca's kernel
-multiplies with, measured after each of its runs.
+over the rounds, in GFLOP/s (4 S^2 D H operations). Shares are shares of the peak of the instructions that
+Ithaca's kernel multiplies with. The peak is measured after each run of the kernel.
 """
 import argparse
 import json

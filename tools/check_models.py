@@ -11,7 +11,8 @@ ithaca on one rank and on two with other options. Per seed a line with the relat
 step (at most 1e-3), and the share of pixels that differ by more than 1 of 255 (at most 1 in 10,000). The status is 1 if a
 seed fails: --seeds K repeats it, and --keep keeps its files. With --dpmpp the solver of every model is DPM-Solver++, with
 random fields. With --forms, the model is also written under the names of the original code, as repackaged files, and as
-GGUF of three kinds (model_forms.py): the bits must be the same as of a folder with the same numbers. Needs torch, diffusers, transformers, sentencepiece, ftfy and gguf."""
+GGUF of three kinds (model_forms.py): the bits must be the same as of a folder with the same numbers.
+Needs torch, diffusers, transformers, sentencepiece, ftfy and gguf."""
 import argparse
 import json
 import os

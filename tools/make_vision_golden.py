@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/golden/clip: a random image encoder of odd sizes in float32, and the results of transformers with it; and the
-pictures that Pillow resizes with its bicubic filter, tests/golden/bicubic.safetensors.
+"""Write tests/golden/clip: a random image encoder of odd sizes in float32, and the results of transformers with it;
+and tests/golden/bicubic.safetensors: pictures that Pillow resizes with its bicubic filter.
 
     tools/make_vision_golden.py WAN2.1-CHECKOUT tests/golden
 
