@@ -88,6 +88,13 @@ done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
 
+# A list has 16 items at most; its items have less than 64 characters.
+items=$(seq -s ', ' 16)
+echo "seq: [$items]" >sixteen.yaml
+expect 0 "" "$ithaca" bench attention --config sixteen.yaml --print-config
+grep -qE "^seq: \\[$items\\] +# sixteen.yaml:1\$" out || fail "16 items: $(grep ^seq out)"
+expect 2 "--seq: '0{63}1' is not a list" "$ithaca" bench attention --seq "$(printf '0%.0s' {1..63})1" --print-config
+
 printf 'solver: dpm++\n' >solver.yaml
 expect 0 "" "$ithaca" generate --config solver.yaml --print-config
 grep -qE '^solver: dpm\+\+ +# solver.yaml:1$' out || fail "no solver: $(cat out)"
@@ -110,6 +117,29 @@ mistake 'prompt: \001' 'control characters are not allowed'
 mistake 'prompt: "a\\0b"' 'prompt: its value has a NUL character'
 mistake 'lora: ["a,b.safetensors"]' 'lora: an item of its list has a comma'
 mistake 'lora: [{a: b}]' 'lora: an item of its list is not a single value'
+for list in '["", 3]' '[3, ""]' '[~]' '[3, null]'; do
+    mistake "guidance: $list" "guidance: an item of its list is empty"
+done
+mistake 'guidance: 3, 4' "guidance: '3, 4' is not a number, or two with a comma and no space, from -100 to 100"
+mistake 'prompt: a town: at night' "': ' stands where no key can begin; text with ': ' needs quotes"
+mistake 'prompt: @x' 'the text begins with a character that YAML reserves; it needs quotes'
+expect 2 "--softmax: 'online, fixed_m' is not a list with commas and no spaces of auto, online, fixed_m\$" "$ithaca" bench attention \
+    --softmax "online, fixed_m"
+# The end of a long text is left out, but never the reason.
+mistake "frames: $(printf '7%.0s' {1..300})" "frames: '7{80}\.\.\.' is not a whole number from 1 to [0-9]+"
+mistake "solver: x$(printf '\\xc3\\xa9%.0s' {1..100})" "solver: 'x(é){39}\.\.\.' is none of auto, unipc, euler, dpm[+][+]"
+# If a mistake is found lines after its cause, the line of the cause is named, too.
+# later TEXT WORDS: a file is TEXT.
+later() {
+    printf "$1" >later.yaml
+    expect 1 "^ithaca: later.yaml:$2\$" "$ithaca" generate --config later.yaml --print-config
+}
+later 'prompt: "a town\nseed: 1\nsteps: 3\n' '4: found unexpected end of stream while scanning a quoted scalar, which begins in line 1'
+later 'steps: 3\nlora: [a, b\nseed: 1\n' "3: did not find expected ',' or ']' while parsing a flow sequence, which begins in line 2"
+later 'steps: 3\nseed:1\n' "3: could not find expected ':' while scanning a simple key, which begins in line 2"
+later ' steps: 3\nseed: 1\n' '2: text follows the end of the mapping, whose keys all begin in one column'
+later 'steps:3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
+later 'steps = 3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
 mistake 'seed: [3]' 'seed: its value is not a single one'
 mistake 'seed: x' "seed: 'x' is not a whole number from 0 to 18446744073709551615"
 mistake 'steps: 4' 'steps: it is set twice'
