@@ -163,6 +163,16 @@ cp -r "$model" own && sed -i 's/^height: .*/height: 30/' own/ithaca.yaml
 expect 1 'height is 30; .* 16 and 32 \(ithaca.yaml of the model folder, line 2, sets height\)$' "$ithaca" generate --model own \
     --prompt x --dry-run --quiet
 
+# An area on the command line stands alone. A file may have an area and both sides, as --print-config writes them.
+printf 'height: 32\nwidth: 48\n' >sides.yaml
+expect 2 "^ithaca generate: --area chooses .*, and --height and --width are given: leave both or --area out \(sides.yaml:1 sets height, sides.yaml:2 sets width\)\$" \
+    "$ithaca" generate --model /none --prompt x --config sides.yaml --area 9999
+for side in height width; do
+    expect 2 "and --$side is given: leave --$side or --area out\$" "$ithaca" generate --model /none --prompt x --area 9999 --$side 48
+done
+echo 'area: 9999' >>sides.yaml
+expect 1 "/none" "$ithaca" generate --model /none --prompt x --config sides.yaml
+
 # The choices of a plan, with its exchange
 expect 0 "" "$ithaca" bench attention --seq 64 --ranks 2 --machine avx2-1gbit --print-config
 grep -qE '^exchange: in_place +# chosen' out || fail "no exchange in force: $(grep exchange out)"
@@ -226,6 +236,8 @@ echo "prompts: list" >opposite.yaml
 expect 1 "none" "$ithaca" generate --model /none --config opposite.yaml --prompt circle
 echo "noise: none.safetensors" >opposite.yaml
 expect 1 "/none" "$ithaca" generate --model /none --config opposite.yaml --prompt circle --seed 3
+echo "threads: 1" >opposite.yaml
+expect 2 "--fold and --no-fold exclude each other" "$ithaca" plan --seq 8 --machine avx2-desktop --config opposite.yaml --fold --no-fold
 echo "no-fold: true" >opposite.yaml
 expect 0 "" "$ithaca" plan --seq 8 --heads 4 --machine avx2-desktop --config opposite.yaml --fold
 printf 'fold: true\nno-fold: true\n' >opposite.yaml
