@@ -131,9 +131,9 @@ expect 1 "none: cannot be read: No such file" "${run[@]}" --prompts none
 echo '{"prompt": "x", "seed": "18446744073709551615"}' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
 grep -q 'seed 18446744073709551615' out || fail "a large seed in quotes: $(cat out)"
-printf '\xef\xbb\xbf{"prompt": "x", "seed": 77}\n' >marked
+printf '\xef\xbb\xbf{"prompt": "x", "seed": 77, "steps": 1}\n' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
-grep -q 'seed 77' out || fail "a file with a byte order mark: $(cat out)"
+grep -q ', 1 step, seed 77;' out || fail "a file with a byte order mark: $(cat out)"
 expect 1 "ithaca: --count 2 needs a seed for each video" "${run[@]}" --prompt x --count 2 --seed 18446744073709551615
 expect 2 "exclude each other" "${run[@]}" --prompts prompts --prompt x
 expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dump

@@ -212,6 +212,8 @@ expect 2 "--guidance: '2,101' is not a number, or two with a comma" "$ithaca" ge
 expect 2 "--guidance: '101,2' is not a number, or two with a comma" "$ithaca" generate --guidance 101,2 --print-config
 expect 0 "" "$ithaca" generate --seed 1 --seed 2 --print-config
 grep -qE '^seed: 2 +# command line' out || fail "the last of two values does not count: $(grep seed out)"
+expect 0 "" "$ithaca" generate --seed 18446744073709551615 --print-config
+grep -qE '^seed: 18446744073709551615 +# command line' out || fail "the largest seed: $(grep seed out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
 # Of two options that exclude each other, the command line overrides the one of a file.

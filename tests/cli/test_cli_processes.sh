@@ -168,8 +168,9 @@ refused "--prompts or --count differs" "--prompts three" generate --model "$mode
 refused "rank 1 on [^ ]+: nofile: cannot be read" "--prompts nofile" generate --model "$model" --prompts two --quiet
 refused "--repeat differs between" "--repeat 2" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1
 refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" verify --seq 17
-refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17
+refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 17,19" verify --seq 17,18
 refused "--heads differs between rank 1 on [^ ]+ and rank 0" "--heads 3" bench attention --seq 100
+refused "--strategy differs between rank 1 on [^ ]+ and rank 0" "--strategy ulysses,single" bench attention --seq 100 --strategy ulysses,ring
 cp -r "$model" changed
 printf x >>"$(ls changed/vae/*.safetensors | head -1)"
 refused "rank 1.* on " "--model changed" "${small[@]}" --quiet
