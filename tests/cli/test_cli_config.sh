@@ -140,6 +140,8 @@ later 'steps: 3\nseed:1\n' "3: could not find expected ':' while scanning a simp
 later ' steps: 3\nseed: 1\n' '2: text follows the end of the mapping, whose keys all begin in one column'
 later 'steps:3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
 later 'steps = 3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
+mistake 'prompt: [[[[[[[x]]]]]]]' 'prompt: its value is not a single one'
+mistake 'prompt: [[[[[[[[x]]]]]]]]' 'lists and mappings lie more than 8 deep in one another'
 mistake 'seed: [3]' 'seed: its value is not a single one'
 mistake 'seed: x' "seed: 'x' is not a whole number from 0 to 18446744073709551615"
 mistake 'steps: 4' 'steps: it is set twice'

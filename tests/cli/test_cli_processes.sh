@@ -102,17 +102,18 @@ expect 0 "^0 .* 0-2 " "$ithaca" attend --input "$input" --output one --ranks 3 -
 
 # ---- Errors that are found before anything is computed
 
-over_sockets 2 "${small[@]}" --no-such-option
+over_sockets 2 "${small[@]}" --no-such-option --nor-this-one --config nowhere.yaml
 ended 2 2
 silent 1 1
 grep -q "no-such-option" err.0 || fail "a usage error is not printed: $(cat err.0)"
-for wrong in "1 --no-such-option" "0 --no-such-option" "1 --sequ" "1 --seq=few"; do # in one process alone
+for wrong in "1 --no-such-option" "0 --no-such-option" "1 --sequ" "1 --seq=few" "1 --heads"; do # in one process alone
     processes_differ=$wrong over_sockets 2 verify --seq 17 --timeout 20
     ended 2 2
     silent 1 1
     grep -qE "^ithaca verify: rank ${wrong%% *} on [^ ]+: .*(${wrong#* }|${wrong#*=})" err.0 && [ "$(wc -l <err.0)" = 2 ] ||
         fail "process $wrong: $(cat err.0)"
 done
+grep -q "option '--heads' requires an argument\$" err.0 || fail "an option without its argument: $(cat err.0)"
 ITHACA_PROCESS=0 ITHACA_PROCESSES=2 ITHACA_TRANSPORT_WHERE="$work/nobody 0 2" expect 1 "^ithaca: process 0: unrecognized option" \
     "$ithaca" verify --no-such-option --transport socket --timeout 1 # and the other one does not come
 grep -q "the transport socket did not connect" "$work/err" || fail "nobody came: $(cat "$work/err")"
