@@ -122,6 +122,10 @@ ended 0 1
 [ "$(cat status.1)" = 2 ] && grep -q "^timeout: 20" out.0 || fail "--print-config beside wrong usage: $(cat status.1) $(cat err.?)"
 has_sanitizer || ITHACA_PROCESS=0 ITHACA_PROCESSES=2 expect 2 "^ithaca info: invalid option -- 'Z'" \
     bash -c 'ulimit -n 4; exec "$@"' - "$ithaca" info -Z # no room for a file
+over_sockets 2 verify --print-config
+ended 0 2
+silent 1 1
+grep -q "^timeout: " out.0 || fail "--print-config: $(cat out.0)"
 over_sockets 2 verify --help
 ended 0 2
 silent 1 1
