@@ -104,7 +104,7 @@ static void other_files_are_refused(void **state)
     expect_refusal("golden", ITH_ERR_IO, "it is not a file");
     expect_refusal("/dev/zero", ITH_ERR_IO, "it is not a file");
     expect_refusal("golden/prompts.json", ITH_ERR_FORMAT, "no PNG, JPEG or WebP");
-    expect_refusal(PICTURES "animated.webp", ITH_ERR_FORMAT, "animated");
+    expect_refusal(PICTURES "animated.webp", ITH_ERR_FORMAT, "it is animated");
 }
 
 static ith_status decode(const uint8_t *data, int64_t bytes)
@@ -177,7 +177,11 @@ static void sizes_that_lie_are_refused(void **state)
     static const struct {
         uint32_t width, height;
         const char *word;
-    } cases[] = {{40000, 40000, "pixels"}, {0x7fffffff, 0x7fffffff, "pixels"}, {8192, 8192, ""}, {0, 24, ""}};
+    } cases[] = {{40000, 40000, "pixels"},
+                 {0x7fffffff, 0x7fffffff, "pixels"},
+                 {8192, 8193, "8192 x 8193 pixels, and at most 67108864"},
+                 {8192, 8192, "the picture is damaged"},
+                 {0, 24, ""}};
     int64_t bytes;
     uint8_t *data = read_all(PICTURES "rgb.png", &bytes);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
