@@ -83,6 +83,7 @@ steps
 steps 0
 steps -4
 steps +4
+steps 1-2
 steps 1.5
 steps 0x10
 steps 99999999999999999999
@@ -99,6 +100,7 @@ shift inf
 shift 0
 shift 1e999
 shift 3,0
+shift +3
 fps 0
 fps -12
 boundary 1.1
