@@ -114,9 +114,9 @@ for wrong in "1 --no-such-option" "0 --no-such-option" "1 --sequ" "1 --seq=few" 
         fail "process $wrong: $(cat err.0)"
 done
 grep -qE "^ithaca verify: rank 1 on [^ ]+: option '--heads' requires an argument\$" err.0 || fail "an option without its argument: $(cat err.0)"
-processes_differ="1 --k" over_sockets 2 verify --seq 17 --timeout 20
+processes_differ="1 --p" over_sockets 2 "${small[@]}" --timeout 20
 ended 2 2
-grep -qE "^ithaca verify: rank 1 on [^ ]+: option '--k' is ambiguous\$" err.0 || fail "an ambiguous option: $(cat err.0)"
+grep -qE "^ithaca generate: rank 1 on [^ ]+: option '--p' is ambiguous\$" err.0 || fail "an ambiguous option: $(cat err.0)"
 ITHACA_PROCESS=0 ITHACA_PROCESSES=2 ITHACA_TRANSPORT_WHERE="$work/nobody 0 2" expect 1 "^ithaca: process 0: unrecognized option" \
     "$ithaca" verify --no-such-option --transport socket --timeout 1 # and the other one does not come
 grep -q "the transport socket did not connect" "$work/err" || fail "nobody came: $(cat "$work/err")"
