@@ -214,6 +214,7 @@ expect 2 "--guidance: '2,101' is not a number, or two with a comma" "$ithaca" ge
 expect 2 "--guidance: '101,2' is not a number, or two with a comma" "$ithaca" generate --guidance 101,2 --print-config
 expect 0 "" "$ithaca" generate --seed 1 --seed 2 --print-config
 grep -qE '^seed: 2 +# command line' out || fail "the last of two values does not count: $(grep seed out)"
+expect 2 "--guidance: '0{63}3' is not a number" "$ithaca" generate --guidance "$(printf '0%.0s' {1..63})3" --print-config
 expect 0 "" "$ithaca" generate --seed 18446744073709551615 --print-config
 grep -qE '^seed: 18446744073709551615 +# command line' out || fail "the largest seed: $(grep seed out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
@@ -268,8 +269,11 @@ for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --str
 done
 
 # Characters that YAML does not allow are escaped. Bytes that are no UTF-8 cannot be: '?' stands for them, which is said.
-expect 0 "" "$ithaca" generate --print-config --prompt $'a\u0081b\ufeffc\u00e9\U0001f600\u2028d' --output clip.mp4
+text=$(printf 'a\xc2\x81b\xef\xbb\xbfc\xc3\xa9\xf0\x9f\x98\x80\xe2\x80\xa8d\xe2\x80\xa9e\xef\xbf\xbf\x7f\xef\xbf\xbd')
+expect 0 "" "$ithaca" generate --print-config --prompt "$text" --output clip.mp4
 cp out first.yaml
+[ "$(grep ^prompt: first.yaml | sed 's/ *#.*//')" = "prompt: \"$(printf 'a\\u0081b\\ufeffc\xc3\xa9\xf0\x9f\x98\x80\\Ld\\Pe\\uffff\\x7f\xef\xbf\xbd')\"" ] ||
+    fail "characters that YAML lacks: $(grep ^prompt: first.yaml)"
 expect 0 "" "$ithaca" generate --config first.yaml --print-config
 [ "$(grep ^prompt first.yaml | sed 's/ *#.*//')" = "$(grep ^prompt out | sed 's/ *#.*//')" ] || fail "another prompt: $(grep ^prompt out)"
 expect 0 "" "$ithaca" generate --print-config --prompt $'caf\xe9' --output $'clip\xff.mp4'
@@ -277,6 +281,10 @@ grep -q "^prompt: \"caf?\" *# command line; '?' stands for bytes that are no UTF
 grep -q "^output: \"clip?.mp4\"" out || fail "$(grep -a ^output out)"
 cp out second.yaml
 expect 0 "" "$ithaca" generate --config second.yaml --print-config
+for bytes in '\xc0\x80' '\xc1\xbf' '\xe0\x9f\xbf' '\xed\xa0\x80' '\xf0\x8f\xbf\xbf' '\xf4\x90\x80\x80' '\xf5\x80\x80\x80' '\xe2\x82' '\x80'; do
+    expect 0 "" "$ithaca" generate --print-config --prompt "$(printf "a$bytes")z"
+    grep -qE "^prompt: \"a[?]+z\" *# command line; '[?]' stands for" out || fail "$bytes: $(grep -a ^prompt out)"
+done
 
 # An option from the file has an effect, and the command line counts more.
 printf 'heads: 2\nhead-dim: 32\nseq: 40\nrepeat: 1\njson: true\nthreads: 1\n' >small.yaml
