@@ -576,6 +576,8 @@ static void xmp_turns_jpeg_and_webp(void **state)
     add(&file, data, 12);
     add(&file, (const uint8_t *)"XMP \x19\0\0\0", 8);
     add(&file, (const uint8_t *)webp, sizeof webp); /* with a byte of filling */
+    add(&file, (const uint8_t *)"XMP \x19\0\0\0<a tiff:Orientation=\"6\"/>",
+        8 + sizeof webp); /* the first one counts */
     add(&file, data + 12, bytes - 12);
     file.data[4] = (uint8_t)(file.bytes - 8), file.data[5] = (uint8_t)((file.bytes - 8) >> 8);
     assert_int_equal(ith_image_file_look(file.data, file.bytes).orientation, 8);
