@@ -55,6 +55,10 @@ expect 1 "run.safetensors is a run that was saved at step [0-9]+ of 3000: its la
     "$ithaca" generate --model model --from-latents run.safetensors --output noise.gif
 [ ! -e noise.gif ] || fail "a video of noise"
 
+expect 0 "" "$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 1 --seed 7 --dump other.st --output one.gif --quiet
+expect 1 "^ithaca: --noise other.st is not the noise with which the saved run run.safetensors began\$" \
+    "$ithaca" generate --model model --resume run.safetensors --noise other.st --output one.gif
+
 # ---- Weights that make no picture
 
 # find_tensor FILE TENSOR: prints the position of a tensor's first number in a .safetensors file.
