@@ -108,6 +108,7 @@ refuse 'wrong:3: no JSON object' '{"prompt": '
 refuse 'wrong:3: no JSON object: duplicate' '{"prompt": "x", "seed": 1, "seed": 2}'
 refuse "wrong:3: steps: 'x' is not a whole number" '{"prompt": "x", "steps": "x"}'
 refuse 'wrong:3: nonsense: there is no such option' '{"prompt": "x", "nonsense": 1}'
+refuse 'wrong:3: there is no such option' '{"prompt": "x", "": 3}'
 refuse 'wrong:3: sed: there is no such option; the nearest is seed' '{"prompt": "x", "sed": 3}'
 refuse 'wrong:3: ranks: it belongs to the whole batch' '{"prompt": "x", "ranks": 2}'
 refuse 'wrong:3: frames: its value is neither' '{"prompt": "x", "frames": {}}'
@@ -121,6 +122,8 @@ refuse "frames is 3; it must be" '{"prompt": "x", "frames": 3}'
 refuse "have the same output, 'clip-001.mp4'" '{"prompt": "x", "output": "clip-001.mp4"}'
 refuse "have the same output, './clip-001.mp4'" '{"prompt": "x", "output": "./clip-001.mp4"}'
 refuse "nowhere/x.mp4" '{"prompt": "x", "output": "nowhere/x.mp4"}'
+printf 'A circle.\n\0A square.\n' >zero
+expect 1 "zero:2: the line: it has a zero byte" "${run[@]}" --prompts zero
 : >empty
 head -c 2000000 /dev/zero | tr '\0' x >endless
 expect 1 "endless:1: the line: it is longer than 1048576 bytes" "${run[@]}" --prompts endless
@@ -131,9 +134,12 @@ expect 1 "none: cannot be read: No such file" "${run[@]}" --prompts none
 echo '{"prompt": "x", "seed": "18446744073709551615"}' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
 grep -q 'seed 18446744073709551615' out || fail "a large seed in quotes: $(cat out)"
-printf '\xef\xbb\xbf{"prompt": "x", "seed": 77}\n' >marked
+printf '\xef\xbb\xbf{"prompt": "x", "seed": 77, "steps": 1}\n' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
-grep -q 'seed 77' out || fail "a file with a byte order mark: $(cat out)"
+grep -q ', 1 step, seed 77;' out || fail "a file with a byte order mark: $(cat out)"
+echo '{"prompt": "x", "frames": 1, "steps": 1, "shift": 3.0000001234}' >exact
+expect 0 "" "${run[@]}" --prompts exact --quiet --json --output exact.gif
+jq -e '.sampling.shift == 3.0000001234' out >/dev/null || fail "digits of a number are lost: $(cat out)"
 expect 1 "ithaca: --count 2 needs a seed for each video" "${run[@]}" --prompt x --count 2 --seed 18446744073709551615
 expect 2 "exclude each other" "${run[@]}" --prompts prompts --prompt x
 expect 2 "--prompts and --dump exclude" "${run[@]}" --prompts prompts --dump dump

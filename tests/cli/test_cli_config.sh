@@ -88,6 +88,13 @@ done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
 
+# A list has 16 items at most; its items have less than 64 characters.
+items=$(seq -s ', ' 16)
+echo "seq: [$items]" >sixteen.yaml
+expect 0 "" "$ithaca" bench attention --config sixteen.yaml --print-config
+grep -qE "^seq: \\[$items\\] +# sixteen.yaml:1\$" out || fail "16 items: $(grep ^seq out)"
+expect 2 "--seq: '0{63}1' is not a list" "$ithaca" bench attention --seq "$(printf '0%.0s' {1..63})1" --print-config
+
 printf 'solver: dpm++\n' >solver.yaml
 expect 0 "" "$ithaca" generate --config solver.yaml --print-config
 grep -qE '^solver: dpm\+\+ +# solver.yaml:1$' out || fail "no solver: $(cat out)"
@@ -110,6 +117,31 @@ mistake 'prompt: \001' 'control characters are not allowed'
 mistake 'prompt: "a\\0b"' 'prompt: its value has a NUL character'
 mistake 'lora: ["a,b.safetensors"]' 'lora: an item of its list has a comma'
 mistake 'lora: [{a: b}]' 'lora: an item of its list is not a single value'
+for list in '["", 3]' '[3, ""]' '[~]' '[3, null]'; do
+    mistake "guidance: $list" "guidance: an item of its list is empty"
+done
+mistake 'guidance: 3, 4' "guidance: '3, 4' is not a number, or two with a comma and no space, from -100 to 100"
+mistake 'prompt: a town: at night' "': ' stands where no key can begin; text with ': ' needs quotes"
+mistake 'prompt: @x' 'the text begins with a character that YAML reserves; it needs quotes'
+expect 2 "--softmax: 'online, fixed_m' is not a list with commas and no spaces of auto, online, fixed_m\$" "$ithaca" bench attention \
+    --softmax "online, fixed_m"
+# The end of a long text is left out, but never the reason.
+mistake "frames: $(printf '7%.0s' {1..300})" "frames: '7{80}\.\.\.' is not a whole number from 1 to [0-9]+"
+mistake "solver: x$(printf '\\xc3\\xa9%.0s' {1..100})" "solver: 'x(é){39}\.\.\.' is none of auto, unipc, euler, dpm[+][+]"
+# If a mistake is found lines after its cause, the line of the cause is named, too.
+# later TEXT WORDS: a file is TEXT.
+later() {
+    printf "$1" >later.yaml
+    expect 1 "^ithaca: later.yaml:$2\$" "$ithaca" generate --config later.yaml --print-config
+}
+later 'prompt: "a town\nseed: 1\nsteps: 3\n' '4: found unexpected end of stream while scanning a quoted scalar, which begins in line 1'
+later 'steps: 3\nlora: [a, b\nseed: 1\n' "3: did not find expected ',' or ']' while parsing a flow sequence, which begins in line 2"
+later 'steps: 3\nseed:1\n' "3: could not find expected ':' while scanning a simple key, which begins in line 2"
+later ' steps: 3\nseed: 1\n' '2: text follows the end of the mapping, whose keys all begin in one column'
+later 'steps:3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
+later 'steps = 3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
+mistake 'prompt: [[[[[[[x]]]]]]]' 'prompt: its value is not a single one'
+mistake 'prompt: [[[[[[[[x]]]]]]]]' 'lists and mappings lie more than 8 deep in one another'
 mistake 'seed: [3]' 'seed: its value is not a single one'
 mistake 'seed: x' "seed: 'x' is not a whole number from 0 to 18446744073709551615"
 mistake 'steps: 4' 'steps: it is set twice'
@@ -132,6 +164,16 @@ expect 1 'frames is 4; .* 1 and 5$' "$ithaca" generate --model "$model" --prompt
 cp -r "$model" own && sed -i 's/^height: .*/height: 30/' own/ithaca.yaml
 expect 1 'height is 30; .* 16 and 32 \(ithaca.yaml of the model folder, line 2, sets height\)$' "$ithaca" generate --model own \
     --prompt x --dry-run --quiet
+
+# An area on the command line stands alone. A file may have an area and both sides, as --print-config writes them.
+printf 'height: 32\nwidth: 48\n' >sides.yaml
+expect 2 "^ithaca generate: --area chooses .*, and --height and --width are given: leave both or --area out \(sides.yaml:1 sets height, sides.yaml:2 sets width\)\$" \
+    "$ithaca" generate --model /none --prompt x --config sides.yaml --area 9999
+for side in height width; do
+    expect 2 "and --$side is given: leave --$side or --area out\$" "$ithaca" generate --model /none --prompt x --area 9999 --$side 48
+done
+echo 'area: 9999' >>sides.yaml
+expect 1 "/none" "$ithaca" generate --model /none --prompt x --config sides.yaml
 
 # The choices of a plan, with its exchange
 expect 0 "" "$ithaca" bench attention --seq 64 --ranks 2 --machine avx2-1gbit --print-config
@@ -172,6 +214,9 @@ expect 2 "--guidance: '2,101' is not a number, or two with a comma" "$ithaca" ge
 expect 2 "--guidance: '101,2' is not a number, or two with a comma" "$ithaca" generate --guidance 101,2 --print-config
 expect 0 "" "$ithaca" generate --seed 1 --seed 2 --print-config
 grep -qE '^seed: 2 +# command line' out || fail "the last of two values does not count: $(grep seed out)"
+expect 2 "--guidance: '0{63}3' is not a number" "$ithaca" generate --guidance "$(printf '0%.0s' {1..63})3" --print-config
+expect 0 "" "$ithaca" generate --seed 18446744073709551615 --print-config
+grep -qE '^seed: 18446744073709551615 +# command line' out || fail "the largest seed: $(grep seed out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
 # Of two options that exclude each other, an option of the command line overrides an option of a file. overrides COMMAND
@@ -196,6 +241,8 @@ echo "prompts: list" >opposite.yaml
 expect 1 "none" "$ithaca" generate --model /none --config opposite.yaml --prompt circle
 echo "noise: none.safetensors" >opposite.yaml
 expect 1 "/none" "$ithaca" generate --model /none --config opposite.yaml --prompt circle --seed 3
+echo "threads: 1" >opposite.yaml
+expect 2 "--fold and --no-fold exclude each other" "$ithaca" plan --seq 8 --machine avx2-desktop --config opposite.yaml --fold --no-fold
 echo "no-fold: true" >opposite.yaml
 expect 0 "" "$ithaca" plan --seq 8 --heads 4 --machine avx2-desktop --config opposite.yaml --fold
 printf 'fold: true\nno-fold: true\n' >opposite.yaml
@@ -223,8 +270,11 @@ done
 
 # Characters that YAML does not allow are escaped. Bytes that are no UTF-8 cannot be escaped: '?' stands for them, and a
 # message says so.
-expect 0 "" "$ithaca" generate --print-config --prompt $'a\u0081b\ufeffc\u00e9\U0001f600\u2028d' --output clip.mp4
+text=$(printf 'a\xc2\x81\xc2\x9fb\xef\xbb\xbfc\xc3\xa9\xf0\x9f\x98\x80\xe2\x80\xa8d\xe2\x80\xa9e\xef\xbf\xbf\x7f\xef\xbf\xbd')
+expect 0 "" "$ithaca" generate --print-config --prompt "$text" --output clip.mp4
 cp out first.yaml
+[ "$(grep ^prompt: first.yaml | sed 's/ *#.*//')" = "prompt: \"$(printf 'a\\u0081\\u009fb\\ufeffc\xc3\xa9\xf0\x9f\x98\x80\\Ld\\Pe\\uffff\\x7f\xef\xbf\xbd')\"" ] ||
+    fail "characters that YAML lacks: $(grep ^prompt: first.yaml)"
 expect 0 "" "$ithaca" generate --config first.yaml --print-config
 [ "$(grep ^prompt first.yaml | sed 's/ *#.*//')" = "$(grep ^prompt out | sed 's/ *#.*//')" ] || fail "another prompt: $(grep ^prompt out)"
 expect 0 "" "$ithaca" generate --print-config --prompt $'caf\xe9' --output $'clip\xff.mp4'
@@ -232,6 +282,10 @@ grep -q "^prompt: \"caf?\" *# command line; '?' stands for bytes that are no UTF
 grep -q "^output: \"clip?.mp4\"" out || fail "$(grep -a ^output out)"
 cp out second.yaml
 expect 0 "" "$ithaca" generate --config second.yaml --print-config
+for bytes in '\xc0\x80' '\xc1\xbf' '\xe0\x9f\xbf' '\xed\xa0\x80' '\xf0\x8f\xbf\xbf' '\xf4\x90\x80\x80' '\xf5\x80\x80\x80' '\xe2\x82' '\x80'; do
+    expect 0 "" "$ithaca" generate --print-config --prompt "$(printf "a$bytes")z"
+    grep -qE "^prompt: \"a[?]+z\" *# command line; '[?]' stands for" out || fail "$bytes: $(grep -a ^prompt out)"
+done
 
 # An option from the file has an effect, and the command line counts more.
 printf 'heads: 2\nhead-dim: 32\nseq: 40\nrepeat: 1\njson: true\nthreads: 1\n' >small.yaml

@@ -110,7 +110,7 @@ expect 1 "the model has no image encoder" "$ithaca" "${i2v[@]}" --image "$first"
 expect 1 "takes no image" "$ithaca" generate --model "$model" --prompt a --image "$first" --output x.gif
 expect 1 "no PNG, JPEG or WebP" "$ithaca" "${i2v[@]}" --image "$golden/prompts.json" --output x.gif
 expect 1 "No such file" "$ithaca" "${i2v[@]}" --image nowhere.png --output x.gif
-expect 1 "animated" "$ithaca" "${i2v[@]}" --image "$pictures/animated.webp" --output x.gif
+expect 1 "it is animated; a single picture is needed" "$ithaca" "${i2v[@]}" --image "$pictures/animated.webp" --output x.gif
 expect 2 "none of auto, cover, stretch" "$ithaca" "${i2v[@]}" --image "$first" --fit cut --output x.gif
 processes_differ="1 --image $pictures/rgb.png" over_sockets 2 "${i2v[@]}" --image "$first" --height 32 --width 32 --output x.gif
 ended 1 2

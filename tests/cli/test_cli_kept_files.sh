@@ -44,16 +44,20 @@ expect 2 "'10001' is not a whole number from 1 to 10000" "${run[@]}" --steps 100
 # ---- Unfinished runs
 
 long=("$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 3000 --threads 1)
-"${long[@]}" --ranks 2 --device cpu --shard-weights --fps 3 --crf 40 --output slow.mp4 --checkpoint run.safetensors >out 2>err &
+"${long[@]}" --ranks 2 --device cpu --shard-weights --fps 3 --crf 40 --output "it's slow.mp4" --checkpoint run.safetensors >out 2>err &
 process=$!
 until [ -e run.safetensors ] || ! kill -0 $process 2>/dev/null; do sleep 0.02; done
 kill -TERM $process
 wait $process
-grep -q -- "--device 'cpu' --ranks '2' --shard-weights --resume 'run.safetensors' --fps '3' --crf '40' --output 'slow.mp4'" err || fail "the command that goes on: $(tail -2 err)"
-[ ! -e slow.mp4 ] && [ ! -e slow.mp4.latents.safetensors ] || fail "left behind: $(ls slow*)"
+grep -qF -- "--device 'cpu' --ranks '2' --shard-weights --resume 'run.safetensors' --fps '3' --crf '40' --output 'it'\\''s slow.mp4'" err || fail "the command that goes on: $(tail -2 err)"
+[ ! -e "it's slow.mp4" ] && [ ! -e "it's slow.mp4.latents.safetensors" ] || fail "left behind: $(ls)"
 expect 1 "run.safetensors is a run that was saved at step [0-9]+ of 3000: its latents are noise still" \
     "$ithaca" generate --model model --from-latents run.safetensors --output noise.gif
 [ ! -e noise.gif ] || fail "a video of noise"
+
+expect 0 "" "$ithaca" generate --model model --prompt x --height 64 --width 64 --frames 1 --steps 1 --seed 7 --dump other.st --output one.gif --quiet
+expect 1 "^ithaca: --noise other.st is not the noise with which the saved run run.safetensors began\$" \
+    "$ithaca" generate --model model --resume run.safetensors --noise other.st --output one.gif
 
 # ---- Weights that make no picture
 

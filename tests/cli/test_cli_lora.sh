@@ -40,9 +40,9 @@ grep -q "needs" "$work/err" && fail "advice where all is in force: $(cat "$work/
 [ -e "$work/c.mp4" ] && fail "a refused run wrote a video"
 
 # Names of files may have control characters, which are commands to a terminal.
-odd=$work/$(printf 'lightning\033[31m.safetensors')
+odd=$work/$(printf 'lightning\033[31m\177\302\233.safetensors')
 cp "$golden/lora/kohya.safetensors" "$odd"
-expect 1 "lightning\?\[31m.safetensors is Lightning" "${run[@]}" --lora "$odd" --steps 9
+expect 1 "lightning\?\[31m\?\?\?.safetensors is Lightning" "${run[@]}" --lora "$odd" --steps 9
 grep -q "$(printf '\033')" "$work/err" && fail "control characters in $(cat -v "$work/err")"
 
 # A LoRA of both experts is advised on once, also where only the second expert's option is another.
@@ -57,11 +57,11 @@ expect 1 "lightning.safetensors is Lightning.*needs --guidance 1\$" "${run[@]}" 
 cd "$work"
 know_rates
 mkdir 12:30
-for name in my:style s:2.x 12:30/x lowpoly style_high other; do cp lora.safetensors $name.safetensors; done
+for name in my:info s:2.x 12:30/x lowpoly style_high other; do cp lora.safetensors $name.safetensors; done
 expect 0 "" "$ithaca" generate --model model --image first.png --prompt circle --frames 1 --height 16 --width 16 --steps 1 \
-    --output c.mp4 --dry-run --lora my:style.safetensors,s:2.x.safetensors,12:30/x.safetensors,lowpoly.safetensors:0.5 \
+    --output c.mp4 --dry-run --lora my:info.safetensors,s:2.x.safetensors,12:30/x.safetensors,lowpoly.safetensors:0.5 \
     --lora style_high.safetensors:-2 --lora-high other.safetensors:3 --lora-low other.safetensors:4
-for line in "my:style.safetensors: strength 1, both experts" "s:2.x.safetensors: strength 1, both experts" \
+for line in "my:info.safetensors: strength 1, both experts" "s:2.x.safetensors: strength 1, both experts" \
     "12:30/x.safetensors: strength 1, both experts" "lowpoly.safetensors: strength 0.5, both experts" \
     "style_high.safetensors: strength -2, the high-noise expert" \
     "other.safetensors: strength 3, the high-noise expert" "other.safetensors: strength 4, the low-noise expert"; do

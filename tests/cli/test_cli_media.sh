@@ -44,6 +44,10 @@ ended 0 2
 grep -qE 'file=libavcodec' "loads.$(cat pid.0)" || fail "process 0 writes a video without FFmpeg"
 grep -qE 'file=.*(libav|ithaca_media)' "loads.$(cat pid.1)" && fail "process 1 loads FFmpeg"
 
+# A colon in a name does not begin the address of a protocol.
+expect 0 "" "$ithaca" "${small[@]}" --output a:b.mp4
+[ -s a:b.mp4 ] || fail "no a:b.mp4: $(ls)"
+
 # ---- Libraries in a folder of their own
 
 mkdir -p lib/ithaca

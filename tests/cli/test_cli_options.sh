@@ -131,6 +131,8 @@ expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input
 expect 0 "" "$ithaca" attend --input "$input" --wisdom none --output none
 expect 1 "--svg and --trace name the same file, 'none'" "$ithaca" bench attention --seq 8 --svg none --trace none
 rm none
+expect 0 "" "$ithaca" bench attention --seq 8 --heads 1 --repeat 1 --trace none --wisdom none
+rm none
 expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d
 expect 1 "--dump and --trace name the same file" "$ithaca" generate --model "$model" --prompt x --dump d --trace ./d
 know_machine

@@ -102,17 +102,21 @@ expect 0 "^0 .* 0-2 " "$ithaca" attend --input "$input" --output one --ranks 3 -
 
 # ---- Errors that are found before anything is computed
 
-over_sockets 2 "${small[@]}" --no-such-option
+over_sockets 2 "${small[@]}" --no-such-option --nor-this-one --config nowhere.yaml
 ended 2 2
 silent 1 1
 grep -q "no-such-option" err.0 || fail "a usage error is not printed: $(cat err.0)"
-for wrong in "1 --no-such-option" "0 --no-such-option" "1 --sequ" "1 --seq=few"; do # in one process alone
+for wrong in "1 --no-such-option" "0 --no-such-option" "1 --sequ" "1 --seq=few" "1 --heads"; do # in one process alone
     processes_differ=$wrong over_sockets 2 verify --seq 17 --timeout 20
     ended 2 2
     silent 1 1
     grep -qE "^ithaca verify: rank ${wrong%% *} on [^ ]+: .*(${wrong#* }|${wrong#*=})" err.0 && [ "$(wc -l <err.0)" = 2 ] ||
         fail "process $wrong: $(cat err.0)"
 done
+grep -qE "^ithaca verify: rank 1 on [^ ]+: option '--heads' requires an argument\$" err.0 || fail "an option without its argument: $(cat err.0)"
+processes_differ="1 --p" over_sockets 2 "${small[@]}" --timeout 20
+ended 2 2
+grep -qE "^ithaca generate: rank 1 on [^ ]+: option '--p' is ambiguous\$" err.0 || fail "an ambiguous option: $(cat err.0)"
 ITHACA_PROCESS=0 ITHACA_PROCESSES=2 ITHACA_TRANSPORT_WHERE="$work/nobody 0 2" expect 1 "^ithaca: process 0: unrecognized option" \
     "$ithaca" verify --no-such-option --transport socket --timeout 1 # and the other one does not come
 grep -q "the transport socket did not connect" "$work/err" || fail "nobody came: $(cat "$work/err")"
@@ -121,6 +125,10 @@ ended 0 1
 [ "$(cat status.1)" = 2 ] && grep -q "^timeout: 20" out.0 || fail "--print-config beside wrong usage: $(cat status.1) $(cat err.?)"
 has_sanitizer || ITHACA_PROCESS=0 ITHACA_PROCESSES=2 expect 2 "^ithaca info: invalid option -- 'Z'" \
     bash -c 'ulimit -n 4; exec "$@"' - "$ithaca" info -Z # no room for a file
+over_sockets 2 verify --print-config
+ended 0 2
+silent 1 1
+grep -q "^timeout: " out.0 || fail "--print-config: $(cat out.0)"
 over_sockets 2 verify --help
 ended 0 2
 silent 1 1
@@ -168,8 +176,9 @@ refused "--prompts or --count differs" "--prompts three" generate --model "$mode
 refused "rank 1 on [^ ]+: nofile: cannot be read" "--prompts nofile" generate --model "$model" --prompts two --quiet
 refused "--repeat differs between" "--repeat 2" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1
 refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" verify --seq 17
-refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17
+refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 17,19" verify --seq 17,18
 refused "--heads differs between rank 1 on [^ ]+ and rank 0" "--heads 3" bench attention --seq 100
+refused "--strategy differs between rank 1 on [^ ]+ and rank 0" "--strategy ulysses,single" bench attention --seq 100 --strategy ulysses,ring
 cp -r "$model" changed
 printf x >>"$(ls changed/vae/*.safetensors | head -1)"
 refused "rank 1.* on " "--model changed" "${small[@]}" --quiet

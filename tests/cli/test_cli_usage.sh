@@ -37,13 +37,24 @@ verison version
 print-confg print-config
 END
 expect 2 "unrecognized option '--size'\$" "$ithaca" generate --size 3
-expect 2 "option '--p' is ambiguous" "$ithaca" generate --p x
-expect 2 "--model is needed" "$ithaca" generate --prompt --promt
+for option in --p --dit-; do # --dit- is one letter more than --dit
+    expect 2 "option '$option' is ambiguous" "$ithaca" generate $option x
+done
+for option in --prompt -p; do
+    expect 2 "--model is needed" "$ithaca" generate $option --promt
+done
 expect 2 "'--promt'" "$ithaca" generate red circle --promt x
 for command in "" "generate" "bench block"; do
     expect 0 "" "$ithaca" $command -h
     "$ithaca" $command --help | cmp - "$work/out" || fail "$command -h and --help differ"
 done
+
+# In --help, options stand under their heading.
+# under HEADING: the options under a heading in $work/out.
+under() { sed -n "/^ $1/,/^\$/p" "$work/out" | grep -oE -- '^ +--[a-z-]+' | tr -d ' ' | paste -sd' '; }
+expect 0 "" "$ithaca" plan --help
+[ "$(under "The machine:")" = "--host-ranks --machine --process-ranks --ranks --threads" ] || fail "the machine: $(under "The machine:")"
+[ "$(under "Options in files:")" = "--config --print-config" ] || fail "options in files: $(under "Options in files:")"
 
 expect 2 "--model is needed" "$ithaca" generate --prompt x
 expect 2 "--prompt is needed" "$ithaca" generate --model "$model"
@@ -59,6 +70,7 @@ expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --q
 expect 2 "--dump" "$ithaca" generate --model "$model" --from-latents l --dump d
 expect 2 "not an option; text with spaces needs quotes" "$ithaca" generate --model "$model" --prompt x a red circle
 expect 2 "not an option; a model's folder is named by --model" "$ithaca" info "$model"
+expect 2 "not an option; text with spaces needs quotes" "$ithaca" info "$model/ithaca.yaml"
 expect 1 "preview '$work/p.jpg' .* must end in .png" "$ithaca" generate --model "$model" --prompt x --preview "$work/p.jpg"
 
 # Numbers must have nothing after them, lie in their range, and be finite.
@@ -71,6 +83,7 @@ steps
 steps 0
 steps -4
 steps +4
+steps 1-2
 steps 1.5
 steps 0x10
 steps 99999999999999999999
@@ -87,6 +100,7 @@ shift inf
 shift 0
 shift 1e999
 shift 3,0
+shift +3
 fps 0
 fps -12
 boundary 1.1

@@ -510,6 +510,28 @@ static void a_group_that_ends_leaves_the_others(void **state)
     }
 }
 
+/* The other process does not know yet that rank 0 has closed. Its datagram would be wrong for a rank that is there. */
+static void datagrams_for_a_rank_that_has_closed_are_dropped(void **state)
+{
+    static liar l;
+    static const datagram late = {.kind = WIRE_OFFER, .number = 1, .taken = 1};
+    void *states[2];
+    const char *said;
+    (void)state;
+    for (int closed = 0; closed < 2; closed++) {
+        liar_init(&l, 1);
+        l.link.hear = hear_nothing, l.link.reserve = reserve_if_room, l.link.receive = receive_arriving;
+        liar_open(&l, states);
+        if (closed)
+            ith_wire_transport.leave(states[0]), ith_wire_transport.close(states[0]);
+        assert_int_equal(take(states[1], &late, &said), closed ? ITH_OK : ITH_ERR_INTERNAL);
+        if (!closed)
+            ith_wire_transport.leave(states[0]), ith_wire_transport.close(states[0]);
+        ith_wire_transport.leave(states[1]), ith_wire_transport.close(states[1]);
+        assert_true(l.closed);
+    }
+}
+
 /* ---- Data -------------------------------------------------------------------------------------------------------- */
 
 enum { PART = 3000, ROWS = 5, ROW = 500, APART = 600, OTHER = 10, FLOW = PART + ROWS * ROW };
@@ -673,6 +695,7 @@ int main(void)
         cmocka_unit_test(wrong_heads_are_refused),
         cmocka_unit_test(datagrams_that_waited_are_compared),
         cmocka_unit_test(a_group_that_ends_leaves_the_others),
+        cmocka_unit_test(datagrams_for_a_rank_that_has_closed_are_dropped),
         cmocka_unit_test(data_pass_between_regions_and_datagrams),
         cmocka_unit_test(offers_of_two_ranks_wait_apart),
         cmocka_unit_test(sizes_and_their_order_make_the_hash),

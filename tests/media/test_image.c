@@ -104,7 +104,7 @@ static void other_files_are_refused(void **state)
     expect_refusal("golden", ITH_ERR_IO, "it is not a file");
     expect_refusal("/dev/zero", ITH_ERR_IO, "it is not a file");
     expect_refusal("golden/prompts.json", ITH_ERR_FORMAT, "no PNG, JPEG or WebP");
-    expect_refusal(PICTURES "animated.webp", ITH_ERR_FORMAT, "animated");
+    expect_refusal(PICTURES "animated.webp", ITH_ERR_FORMAT, "it is animated");
 }
 
 static ith_status decode(const uint8_t *data, int64_t bytes)
@@ -159,6 +159,31 @@ static void forms_that_are_not_built_in_are_refused(void **state)
     free(data);
 }
 
+/* The most samples of brightness for one of colour that libav reads as libjpeg does: four; one if the colours are red,
+ * green and blue. */
+static void few_samples_of_colour_are_refused(void **state)
+{
+    (void)state;
+    static const uint8_t few[] = {0x14, 0x42, 0x24, 0x44}, enough[] = {0x11, 0x21, 0x12, 0x22, 0x41};
+    int64_t bytes;
+    uint8_t *data = read_all(PICTURES "rgb.jpg", &bytes), *first = data + frame_of(data) + 10;
+    for (size_t i = 0; i < sizeof few; i++) {
+        first[1] = few[i];
+        assert_false(ith_image_file_look(data, bytes).usual);
+    }
+    for (size_t i = 0; i < sizeof enough; i++) {
+        first[1] = enough[i];
+        assert_true(ith_image_file_look(data, bytes).usual);
+    }
+    assert_memory_equal(data + 6, "JFIF", 5);
+    data[6] = 'j', first[0] = 'R', first[3] = 'G', first[6] = 'B';
+    for (size_t i = 0; i < sizeof enough; i++) {
+        first[1] = enough[i];
+        assert_int_equal(ith_image_file_look(data, bytes).usual, i == 0);
+    }
+    free(data);
+}
+
 static uint32_t checksum(const uint8_t *data, int count)
 {
     uint32_t sum = 0xffffffff;
@@ -177,7 +202,11 @@ static void sizes_that_lie_are_refused(void **state)
     static const struct {
         uint32_t width, height;
         const char *word;
-    } cases[] = {{40000, 40000, "pixels"}, {0x7fffffff, 0x7fffffff, "pixels"}, {8192, 8192, ""}, {0, 24, ""}};
+    } cases[] = {{40000, 40000, "pixels"},
+                 {0x7fffffff, 0x7fffffff, "pixels"},
+                 {8192, 8193, "8192 x 8193 pixels, and at most 67108864"},
+                 {8192, 8192, "the picture is damaged"},
+                 {0, 24, ""}};
     int64_t bytes;
     uint8_t *data = read_all(PICTURES "rgb.png", &bytes);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -451,6 +480,23 @@ static void orientations_are_whole_numbers(void **state)
     }
 }
 
+/* Orientations are numbers from 1 to 8; others turn nothing. Of several EXIF data of a PNG the last ones count, as in
+ * Pillow. */
+static void orientations_go_from_1_to_8(void **state)
+{
+    (void)state;
+    for (int value = 0; value <= 9; value++) {
+        made_file file = {.bytes = 0};
+        uint8_t exif[64];
+        write_rows((LONG_SIDE + 1) * SHORT_SIDE, &file);
+        file.bytes -= 12; /* removes the end chunk */
+        add_chunk(&file, "eXIf", exif, write_exif(true, false, 3, 5, exif));
+        add_chunk(&file, "eXIf", exif, write_exif(true, false, 3, value, exif));
+        add_chunk(&file, "IEND", (const uint8_t *)"", 0);
+        assert_int_equal(ith_image_file_look(file.data, file.bytes).orientation, value >= 1 && value <= 8 ? value : 1);
+    }
+}
+
 /* Makes a PNG with EXIF data that have an orientation of this type (0: it has none), and a text chunk. Returns the
  * status of its decoding, and whether it was turned in *turned. */
 static ith_status decode_with_text(int exif_type, const char *chunk, const char *text, int64_t text_bytes, bool *turned)
@@ -490,6 +536,7 @@ static void xmp_turns_without_exif(void **state)
         {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"9\" tiff:Orientation=\"6\"/>"), false},
         {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation='9' tiff:Orientation=\"6\"/>"), true},
         {0, "iTXt", TEXT(KEY "\0\0<a tiff:Orientation=\"6\"/>"), false},
+        {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation:6 />"), false},
         {0, "iTXt", TEXT("comment\0\0\0\0\0<a tiff:Orientation=\"6\"/>"), false},
         {0, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\""), false},
         {3, "iTXt", TEXT(KEY "\0\0\0\0<a tiff:Orientation=\"6\"/>"), false},
@@ -529,6 +576,8 @@ static void xmp_turns_jpeg_and_webp(void **state)
     add(&file, data, 12);
     add(&file, (const uint8_t *)"XMP \x19\0\0\0", 8);
     add(&file, (const uint8_t *)webp, sizeof webp); /* with a byte of filling */
+    add(&file, (const uint8_t *)"XMP \x19\0\0\0<a tiff:Orientation=\"6\"/>",
+        8 + sizeof webp); /* the first one counts */
     add(&file, data + 12, bytes - 12);
     file.data[4] = (uint8_t)(file.bytes - 8), file.data[5] = (uint8_t)((file.bytes - 8) >> 8);
     assert_int_equal(ith_image_file_look(file.data, file.bytes).orientation, 8);
@@ -706,15 +755,25 @@ static void pictures_are_written_with_squares(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_those_of_pillow),      cmocka_unit_test(pictures_are_written_with_squares),
-        cmocka_unit_test(other_files_are_refused),         cmocka_unit_test(sizes_that_lie_are_refused),
-        cmocka_unit_test(orientations_are_whole_numbers),  cmocka_unit_test(xmp_turns_without_exif),
-        cmocka_unit_test(xmp_turns_jpeg_and_webp),         cmocka_unit_test(the_first_orientation_counts),
-        cmocka_unit_test(jfif_counts_more_than_adobe),     cmocka_unit_test(limits_of_numbers_change_no_pixel),
-        cmocka_unit_test(parts_that_disagree_are_refused), cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(pictures_cut_inside_are_refused), cmocka_unit_test(pictures_without_all_rows_are_refused),
-        cmocka_unit_test(a_comment_changes_no_pixel),      cmocka_unit_test(damaged_files_do_no_harm),
-        cmocka_unit_test(found_files_do_no_harm),          cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pixels_are_those_of_pillow),
+                                       cmocka_unit_test(pictures_are_written_with_squares),
+                                       cmocka_unit_test(other_files_are_refused),
+                                       cmocka_unit_test(sizes_that_lie_are_refused),
+                                       cmocka_unit_test(orientations_are_whole_numbers),
+                                       cmocka_unit_test(orientations_go_from_1_to_8),
+                                       cmocka_unit_test(few_samples_of_colour_are_refused),
+                                       cmocka_unit_test(xmp_turns_without_exif),
+                                       cmocka_unit_test(xmp_turns_jpeg_and_webp),
+                                       cmocka_unit_test(the_first_orientation_counts),
+                                       cmocka_unit_test(jfif_counts_more_than_adobe),
+                                       cmocka_unit_test(limits_of_numbers_change_no_pixel),
+                                       cmocka_unit_test(parts_that_disagree_are_refused),
+                                       cmocka_unit_test(cut_files_are_refused),
+                                       cmocka_unit_test(pictures_cut_inside_are_refused),
+                                       cmocka_unit_test(pictures_without_all_rows_are_refused),
+                                       cmocka_unit_test(a_comment_changes_no_pixel),
+                                       cmocka_unit_test(damaged_files_do_no_harm),
+                                       cmocka_unit_test(found_files_do_no_harm),
+                                       cmocka_unit_test(forms_that_are_not_built_in_are_refused)};
     return cmocka_run_group_tests_name("image", tests, context_set_up, context_tear_down);
 }

@@ -338,10 +338,10 @@ static bool are_complete(const batch *b)
 static void print_dry(const video *v)
 {
     const ith_generate_options *o = &v->g.options;
-    printf("%lld frame%s of %lld x %lld, %lld steps, seed %llu; %.0f MB", (long long)o->frames,
-           ith_cli_plural(o->frames), (long long)o->width, (long long)o->height,
-           (long long)(o->steps - v->g.resumed_steps), (unsigned long long)o->seed,
-           ith_cli_megabytes(v->g.predicted_bytes));
+    const int64_t steps = o->steps - v->g.resumed_steps;
+    printf("%lld frame%s of %lld x %lld, %lld step%s, seed %llu; %.0f MB", (long long)o->frames,
+           ith_cli_plural(o->frames), (long long)o->width, (long long)o->height, (long long)steps,
+           ith_cli_plural(steps), (unsigned long long)o->seed, ith_cli_megabytes(v->g.predicted_bytes));
     if (v->g.prediction.known)
         printf(", predicted %.3f s", v->g.prediction.cost.seconds);
     printf("\n");

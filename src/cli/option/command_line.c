@@ -346,10 +346,10 @@ static int check_area(const ith_options *options)
     const bool width = ith_option_source_of(options, "width") != ITH_FROM_DEFAULT;
     if (ith_option_source_of(options, "area") != ITH_FROM_COMMAND || !(height || width))
         return ITH_EXIT_DONE;
-    const char *given = height && width ? "both" : height ? "--height" : "--width";
+    const char *given = height && width ? "--height and --width" : height ? "--height" : "--width";
     return ith_cli_usage(options->command,
                          "--area chooses a height and a width, and %s %s given: leave %s or --area out", given,
-                         height && width ? "are" : "is", given);
+                         height && width ? "are" : "is", height && width ? "both" : given);
 }
 
 int ith_options_check(const ith_options *options)

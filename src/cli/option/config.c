@@ -28,6 +28,8 @@ static const char *join(config *c, const yaml_node_t *list, char *text, size_t b
         const yaml_node_t *node = yaml_document_get_node(&c->file.document, *item);
         if (!ith_yaml_is_text(node))
             return "an item of its list is not a single value";
+        if (ith_yaml_is_null(node) || !*ith_yaml_scalar(node))
+            return "an item of its list is empty";
         if (strchr(ith_yaml_scalar(node), ','))
             return "an item of its list has a comma";
         length += (size_t)snprintf(text + length, bytes - length, "%s%s", length ? "," : "", ith_yaml_scalar(node));
@@ -101,7 +103,9 @@ static int set_options(void *user)
     if (!root || ith_yaml_is_null(root))
         return ITH_EXIT_DONE; /* the file is empty or holds only comments */
     if (root->type != YAML_MAPPING_NODE)
-        return ith_yaml_complain(&c->file, root, "the file", "it is not a mapping of options to values");
+        return ith_yaml_complain(
+            &c->file, root, "the file",
+            "it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon");
     int code = ITH_EXIT_DONE;
     for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; !code && pair < root->data.mapping.pairs.top; pair++)
         code = set_option(c, yaml_document_get_node(&c->file.document, pair->key),

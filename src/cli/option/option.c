@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SHOWN_BYTES = 80, QUOTED_BYTES = SHOWN_BYTES + sizeof "'...'" }; /* of a text in a message */
+
 /* The option's word for number `value`; NULL if there are fewer words. */
 static const char *word_at(const ith_option *option, int value)
 {
@@ -82,11 +84,11 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     return true;
 }
 
-/* Writes into `why` that text is none of the option's words. */
-static void explain_words(const ith_option *option, const char *text, char *why, size_t bytes)
+/* Writes into `why` that the text, in quotes, is none of the option's words. */
+static void explain_words(const ith_option *option, const char *quoted, char *why, size_t bytes)
 {
-    const char *begin = option->type == ITH_OPTION_WORDS ? "not a list with commas of" : "none of";
-    int length = snprintf(why, bytes, "'%s' is %s", text, begin);
+    const char *begin = option->type == ITH_OPTION_WORDS ? "not a list with commas and no spaces of" : "none of";
+    int length = snprintf(why, bytes, "%s is %s", quoted, begin);
     for (int i = 0; word_at(option, i) && length >= 0 && (size_t)length < bytes; i++)
         length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", word_at(option, i));
 }
@@ -101,35 +103,47 @@ static const char *lack_of_name(const ith_option *option, const char *text)
     return strcmp(option->argument, "DIR") ? NULL : "an empty text names no folder";
 }
 
+/* Writes a text in quotes, without the end of a long one. */
+static void quote(const char *text, char quoted[QUOTED_BYTES])
+{
+    const size_t bytes = strlen(text);
+    size_t shown = bytes < SHOWN_BYTES ? bytes : SHOWN_BYTES;
+    while (shown > 0 && shown < bytes && (text[shown] & 0xc0) == 0x80) /* in the middle of a UTF-8 character */
+        shown--;
+    snprintf(quoted, QUOTED_BYTES, "'%.*s%s'", (int)shown, text, shown < bytes ? "..." : "");
+}
+
 /* Writes into `why` the reason that text is not a valid value of the option. */
 static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
 {
     const char *lacks = lack_of_name(option, text);
+    char quoted[QUOTED_BYTES];
+    quote(text, quoted);
     switch (option->type) {
-    case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
+    case ITH_OPTION_FLAG: snprintf(why, bytes, "%s is neither true nor false", quoted); return;
     case ITH_OPTION_TEXT:
     case ITH_OPTION_NAMES:
     case ITH_OPTION_FILES: snprintf(why, bytes, "%s", lacks ? lacks : "there is no memory for its text"); return;
     case ITH_OPTION_SEED:
-        snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
+        snprintf(why, bytes, "%s is not a whole number from 0 to %llu", quoted, (unsigned long long)UINT64_MAX);
         return;
     case ITH_OPTION_WHOLE:
     case ITH_OPTION_INT:
-        snprintf(why, bytes, "'%s' is not a whole number from %.0f to %.0f", text, option->least, option->most);
+        snprintf(why, bytes, "%s is not a whole number from %.0f to %.0f", quoted, option->least, option->most);
         return;
     case ITH_OPTION_NUMBER:
-        snprintf(why, bytes, "'%s' is not a number from %.10g to %.10g", text, option->least, option->most);
+        snprintf(why, bytes, "%s is not a number from %.10g to %.10g", quoted, option->least, option->most);
         return;
     case ITH_OPTION_PAIR:
-        snprintf(why, bytes, "'%s' is not a number, or two with a comma, from %.10g to %.10g", text, option->least,
-                 option->most);
+        snprintf(why, bytes, "%s is not a number, or two with a comma and no space, from %.10g to %.10g", quoted,
+                 option->least, option->most);
         return;
     case ITH_OPTION_WHOLES:
-        snprintf(why, bytes, "'%s' is not a list with commas of at most %d whole numbers from %.0f to %.0f", text,
-                 ITH_OPTION_LIST_MAX, option->least, option->most);
+        snprintf(why, bytes, "%s is not a list with commas and no spaces of at most %d whole numbers from %.0f to %.0f",
+                 quoted, ITH_OPTION_LIST_MAX, option->least, option->most);
         return;
     case ITH_OPTION_WORD:
-    case ITH_OPTION_WORDS: explain_words(option, text, why, bytes); return;
+    case ITH_OPTION_WORDS: explain_words(option, quoted, why, bytes); return;
     }
 }
 

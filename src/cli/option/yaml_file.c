@@ -66,15 +66,36 @@ static bool has_tab(const reading *r, size_t line)
     return i < r->bytes && r->text[i] == '\t';
 }
 
-/* Prints an error of libyaml with file and line. */
+/* An error of libyaml in words for users; `problem` itself if it has no others. */
+static const char *in_plain_words(const char *problem)
+{
+    static const char *const words[][2] = {
+        {"mapping values are not allowed in this context",
+         "': ' stands where no key can begin; text with ': ' needs quotes"},
+        {"found character that cannot start any token",
+         "the text begins with a character that YAML reserves; it needs quotes"},
+        {"did not find expected <document start>",
+         "text follows the end of the mapping, whose keys all begin in one column"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(problem, words[i][0]))
+            return words[i][1];
+    return problem;
+}
+
+/* Prints an error of libyaml with file and line, and the line of its cause if that is an earlier one: a quote that
+ * nothing ends is found at the end of the file. */
 static int explain_parser(const reading *r, const yaml_parser_t *parser)
 {
     const bool reader = parser->error == YAML_READER_ERROR; /* the file is not valid text */
     const size_t line = reader ? line_of(r, parser->problem_offset) : parser->problem_mark.line + 1;
-    const char *problem = parser->problem ? parser->problem : "it is not YAML";
+    const char *path = r->file->path, *problem = parser->problem ? parser->problem : "it is not YAML";
     if (!reader && has_tab(r, line))
-        problem = "a tab stands before the text; YAML indents with spaces";
-    return ith_cli_error("%s:%zu: %s", r->file->path, line, problem);
+        return ith_cli_error("%s:%zu: a tab stands before the text; YAML indents with spaces", path, line);
+    if (reader || !parser->context || parser->context_mark.line + 1 == line || in_plain_words(problem) != problem)
+        return ith_cli_error("%s:%zu: %s", path, line, in_plain_words(problem));
+    return ith_cli_error("%s:%zu: %s %s, which begins in line %zu", path, line, problem, parser->context,
+                         parser->context_mark.line + 1);
 }
 
 /* By how much a token changes the nesting of lists and mappings. */
