@@ -80,7 +80,7 @@ static ith_video_cost predict(stopped_run *r, const ith_generate_options *option
 }
 
 /* Of a run with all steps done, no time is predicted for its prompts and steps, and none for its images, unless their
- * latents are part of the result. The prediction of its memory is right, up to the list of the saved run's tensors, and
+ * latents are part of the result. The prediction of its memory is right, up to a few KB for the file of the saved run, and
  * less than the memory of the whole run. */
 static void check_prediction(stopped_run *r, const scene *s, const ith_generate_options *whole,
                              const ith_generate_options *again)
@@ -100,7 +100,7 @@ static void check_prediction(stopped_run *r, const scene *s, const ith_generate_
     check(own, ith_pipeline_open(own, temporary_path(folder, s->kind == TINY_IMAGE ? "i2v" : "ti2v"), &fresh));
     check(own, ith_pipeline_generate(fresh, NULL, again, &report));
     const double predicted = (double)report.predicted_bytes, held = (double)report.peak_bytes;
-    if (predicted < held * 0.995 || predicted > held * 1.05 || report.predicted_bytes >= whole_bytes)
+    if (predicted + 8192 < held || predicted > held * 1.05 || report.predicted_bytes >= whole_bytes)
         fail_msg("%.0f bytes held, %.0f predicted, %lld for the whole run", held, predicted, (long long)whole_bytes);
     ith_pipeline_close(&fresh);
     ith_context_destroy(&own);
