@@ -80,8 +80,8 @@ static ith_video_cost predict(stopped_run *r, const ith_generate_options *option
 }
 
 /* Of a run with all steps done, no time is predicted for its prompts and steps, and none for its images, unless their
- * latents are part of the result. The prediction of its memory is right, up to a few KB for the file of the saved run, and
- * less than the memory of the whole run. */
+ * latents are part of the result. The prediction of its memory is right, up to a few KB for the file of the saved run,
+ * and less than the memory of the whole run. */
 static void check_prediction(stopped_run *r, const scene *s, const ith_generate_options *whole,
                              const ith_generate_options *again)
 {
