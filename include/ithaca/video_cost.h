@@ -64,11 +64,15 @@ typedef struct ith_video_problem {
      * list_bytes. */
     int64_t vision_dim, vision_layers, vision_heads, vision_ffn_dim, vision_image, vision_patch, vision_list_bytes;
     int64_t solver; /* an ith_solver; AUTO: Euler if solver_order is 0, or else UniPC */
+    /* Of `steps`, the first ones, which a saved run (ith_generate_options.resume_file) has done: they cost nothing, and
+     * guided_steps does not count them. If all are done, neither prompts nor images are encoded, except for an image
+     * whose latents are a part of the result (TI2V). */
+    int64_t steps_done;
 } ith_video_problem;
 #define ITH_VIDEO_PROBLEM_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(ith_video_problem), {0}, 1, 0, 0, 0, 0, 256, 16, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, {0}, {0}, 4, 8, 0, 0,   \
-            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0, 0        \
+            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0     \
     }
 
 /* Lists the problems that have names: returns the name of problem number `index`, 0, 1, ..., such as
@@ -89,7 +93,7 @@ ITH_API ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_gene
 /* The predicted cost of a video. Times are seconds of wall time, of the rank that takes longest. These sums hold:
  *
  *     seconds         = text + image + denoise + decode + write
- *     denoise_seconds = guided_steps * (step with both branches) + the other steps
+ *     denoise_seconds = guided_steps * (step with both branches) + the other steps that are left
  *     step_seconds    = passes * pass_seconds + exchange_seconds,  pass_seconds = layers * layer_seconds + ends_seconds
  *     layer_seconds   = attention + linear + cross + row
  *

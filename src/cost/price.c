@@ -134,6 +134,15 @@ double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t
 
 /* ---- Traffic of the ulysses axis --------------------------------------------------------------------------------- */
 
+/* Whether all ranks of a ulysses axis have whole kv heads in a chunk, as many each. So it is in all chunks but the last
+ * if there are enough heads (chunk.h). */
+static bool has_whole_kv_heads(const ith_attn_setting *s, int chunk)
+{
+    const int64_t per_key = s->problem.heads / s->problem.kv_heads;
+    const ith_heads most = ith_chunk_heads(s, chunk, 0), least = ith_chunk_heads(s, chunk, s->ulysses - 1);
+    return most.count == least.count && most.count % per_key == 0 && most.first % per_key == 0;
+}
+
 /* The heads of ranks [begin, end) of a ulysses axis in a chunk: query heads, or the kv heads that they attend to. */
 static int64_t heads_of_ranks(const ith_price *price, int chunk, int64_t begin, int64_t end, bool kv)
 {
@@ -144,6 +153,8 @@ static int64_t heads_of_ranks(const ith_price *price, int chunk, int64_t begin, 
     ith_heads first = ith_chunk_heads(s, chunk, (int)begin), last = ith_chunk_heads(s, chunk, (int)end - 1);
     if (!kv || s->problem.heads == s->problem.kv_heads)
         return last.first + last.count - first.first;
+    if (has_whole_kv_heads(s, chunk))
+        return (end - begin) * first.kv_heads;
     for (int64_t u = begin; u < end; u++) { /* two ranks may attend to the same kv head */
         ith_heads heads = ith_chunk_heads(s, chunk, (int)u);
         if (heads.count == 0)

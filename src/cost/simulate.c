@@ -15,9 +15,22 @@
 #include "../base/trace.h"
 
 #include <math.h>
+#include <string.h>
 
-/* Steps, of all executions, between two questions whether to stop. */
+/* The work between two questions whether to stop: in steps of the walks, or in bytes of cleared memory. */
 #define STEPS_PER_CHECK 64
+#define CLEARED_PER_CHECK (4 << 20)
+
+/* Counts a step of a walk, or the visit of a rank by a loop over all ranks. Asks now and then whether to stop, and
+ * returns the answer, which stays. */
+static bool stops(ith_simulator *s)
+{
+    if (++s->unchecked >= STEPS_PER_CHECK) {
+        s->unchecked = 0;
+        s->stopped |= ith_context_interrupted(s->context);
+    }
+    return s->stopped;
+}
 
 /* ---- Times ----------------------------------------------------------------------------------------------------- */
 
@@ -242,6 +255,8 @@ static void post(ith_simulator *s, int rank)
 {
     ith_simulated_rank *r = &s->ranks[rank];
     ith_walker_post(&r->walker, false, &r->traffic)->ready = INFINITY;
+    if (r->walker.step.exchange != ITH_EXCHANGE_HOP)
+        s->unchecked = STEPS_PER_CHECK; /* many ranks may take long to price */
     r->posting = true;
     push(s, rank);
 }
@@ -340,7 +355,7 @@ static void take_step(ith_simulator *s, int rank)
     }
     if (!r->stopped && !r->packing)
         stop = ith_walker_next(&r->walker);
-    while ((stop == ITH_WALK_COMPUTED || stop == ITH_WALK_HOP) && !s->slots)
+    while ((stop == ITH_WALK_COMPUTED || stop == ITH_WALK_HOP) && !s->slots && !stops(s))
         stop = ith_walker_next(&r->walker);
     r->stopped = false;
     switch (stop) {
@@ -378,12 +393,12 @@ static double do_other_work(ith_simulator *s, double begin)
 {
     if (!(s->wanted.work_seconds > 0))
         return begin;
-    for (int rank = 0; rank < s->rank_count; rank++) {
+    for (int rank = 0; rank < s->rank_count && !stops(s); rank++) {
         start_walk(s, rank, begin);
         ith_walker_work(&s->ranks[rank].walker, "other work", s->wanted.work_seconds, &s->ranks[rank].other);
     }
     const double end = latest(s);
-    for (int rank = 0; rank < s->rank_count; rank++)
+    for (int rank = 0; rank < s->rank_count && !stops(s); rank++)
         ith_trace_simulated(s->context, rank, s->ranks[rank].walker.sum.now, end, "a barrier", ITH_TRACE_WAIT);
     return end;
 }
@@ -392,16 +407,13 @@ static double do_other_work(ith_simulator *s, double begin)
 static ith_status execute(ith_simulator *s, double start)
 {
     const double begin = do_other_work(s, latest(s)) + start;
-    for (int rank = 0; rank < s->rank_count; rank++) {
+    for (int rank = 0; rank < s->rank_count && !stops(s); rank++) {
         start_walk(s, rank, begin);
         push(s, rank);
     }
-    while (s->heap_count > 0) {
+    while (s->heap_count > 0 && !stops(s))
         take_step(s, pop(s));
-        if (++s->steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(s->context))
-            return ith_fail_interrupted(s->context);
-    }
-    return ITH_OK;
+    return s->stopped ? ith_fail_interrupted(s->context) : ITH_OK;
 }
 
 /* ---- The result ------------------------------------------------------------------------------------------------ */
@@ -446,15 +458,24 @@ static void lay_out(ith_simulator *s, ith_arena *arena)
         s->links[level] = ith_arena_take(arena, ith_div_up(ranks, level ? view->joined[level - 1] : 1), sizeof(double));
 }
 
+/* Fills the memory of the simulation with zeros. Many ranks have gigabytes, which take seconds. */
+static void clear(ith_simulator *s, char *memory, int64_t bytes)
+{
+    for (int64_t done = 0; done < bytes && !s->stopped; done += CLEARED_PER_CHECK) {
+        memset(memory + done, 0, (size_t)ith_min64(bytes - done, CLEARED_PER_CHECK));
+        s->stopped |= ith_context_interrupted(s->context);
+    }
+}
+
 static ith_status simulate(ith_simulator *s, ith_cost *cost)
 {
     const int64_t executions = ith_max64(s->wanted.executions, 1);
     const double start = s->rank_count > 1 ? s->price->view->machine.start_seconds + 2 * s->barrier : 0;
-    ith_status status = ITH_OK;
-    for (int rank = 0; rank < s->rank_count; rank++) {
+    for (int rank = 0; rank < s->rank_count && !stops(s); rank++) {
         s->ranks[rank].waits_for = -1;
         s->ranks[rank].random = first_state(s->wanted.seed, rank);
     }
+    ith_status status = s->stopped ? ith_fail_interrupted(s->context) : ITH_OK;
     for (int64_t i = 0; i < executions && !status; i++)
         status = execute(s, start);
     if (!status)
@@ -470,10 +491,11 @@ ith_status ith_simulator_run(ith_context *context, const ith_price *price, const
     s.host_slots = ith_max64(price->view->machine.host_units / price->units, 1);
     s.own_turns = fmax((double)price->units / (double)price->view->machine.host_units, 1);
     lay_out(&s, &arena);
-    ith_status status = ith_arena_allocate_zero(context, &arena, "a simulation");
+    ith_status status = ith_arena_allocate(context, &arena, "a simulation");
     if (status)
         return status;
     lay_out(&s, &arena);
+    clear(&s, arena.base, arena.used_bytes);
     status = simulate(&s, cost);
     ith_free(context, arena.base);
     return status;

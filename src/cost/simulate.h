@@ -60,13 +60,15 @@ typedef struct ith_simulator {
     int rank_count;
     double barrier; /* seconds that a meeting takes */
     ith_simulated_rank *ranks;
-    ith_event *heap;                   /* [rank_count], with heap_count events */
-    int64_t heap_count, events, steps; /* numbers of events in the heap, and of all events and steps so far */
-    ith_axis_post *axes;               /* [ring][ITH_POSTS_KEPT] */
-    ith_meeting all, *rings;           /* [ulysses] */
-    int64_t host_slots;                /* ranks that can work on a host at the same time */
-    double own_turns;                  /* threads of a rank over the units of its host, at least 1: they take turns */
-    double *slots; /* [hosts][host_slots]: the time from which each is free; NULL: there are enough */
+    ith_event *heap;            /* [rank_count], with heap_count events */
+    int64_t heap_count, events; /* numbers of events in the heap, and of all events so far */
+    int64_t unchecked;          /* steps since the last question whether to stop */
+    bool stopped;               /* the caller wants the simulation to end */
+    ith_axis_post *axes;        /* [ring][ITH_POSTS_KEPT] */
+    ith_meeting all, *rings;    /* [ulysses] */
+    int64_t host_slots;         /* ranks that can work on a host at the same time */
+    double own_turns;           /* threads of a rank over the units of its host, at least 1: they take turns */
+    double *slots;              /* [hosts][host_slots]: the time from which each is free; NULL: there are enough */
     double *links[ITH_MACHINE_LEVELS]; /* [groups]: the time from which the link of a group of ranks is free */
 } ith_simulator;
 

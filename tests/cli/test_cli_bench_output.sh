@@ -133,7 +133,7 @@ expect 0 "" "$ithaca" bench attention $small --seq 64 --softmax online,fixed_m -
     fail "bars with the same name"
 expect 0 "" "$ithaca" bench block --heads 2 --head-dim 32 --ffn-dim 96 --seq 70 --repeat 1 --svg block.svg
 grep -q '>self attention<' block.svg || fail "the picture of a block"
-expect 1 "'none/a.svg' cannot be written: No such file" timeout 100 "$ithaca" bench attention --seq 100000 --heads 40 --svg none/a.svg
+expect 1 "'none/a.svg' cannot be written: its folder does not exist" timeout 100 "$ithaca" bench attention --seq 100000 --heads 40 --svg none/a.svg
 
 # The trace of a batch size holds one execution of each of its rows: for batch 2, one computation of each rank.
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,2 --ranks 2 --strategy ring --trace all.json --json

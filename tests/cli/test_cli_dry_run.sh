@@ -86,6 +86,12 @@ if ! has_sanitizer; then
     grep 'this run holds' out | grep -qE '[a-z]_[a-z]|[^-](cfg|precision|frames|force) ' && fail "advice in words of the library: $(grep 'this run holds' out)"
 fi
 
+# A prompt without words is used, and mentioned: a variable may lack its value.
+for blank in "" $' \t\n'; do
+    expect 0 "" "$ithaca" generate --model "$model" --prompt "$blank" --height 32 --width 32 --frames 1 --steps 1 --output other.mp4 --dry-run
+    grep -q "^the prompt is empty: no text says what the video shows\$" out || fail "an empty prompt: $(cat out)"
+done
+
 # With saved latents only decoding is predicted.
 expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 64 --width 64 --frames 9 --steps 1 --output clip.mp4 --keep-latents --quiet
 expect 0 "" "$ithaca" generate --model "$model" --from-latents clip.mp4.latents.safetensors --output other.mp4 --dry-run --json

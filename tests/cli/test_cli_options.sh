@@ -107,7 +107,7 @@ long=$(printf 'x%.0s' $(seq 240))
 expect 1 "$long-0123456789.json' cannot be written: File name too long" timeout 60 "$ithaca" generate --model /none --prompt x \
     --trace "$long-0123456789.json"
 expect 0 "" "$ithaca" attend --input "$input" --output "$long-0123456789" # its temporary file gets a shorter name
-expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
+expect 1 "'none/o' cannot be written: its folder does not exist" "$ithaca" attend --input /none --output none/o
 expect 1 "'none/[?]x' cannot be written" "$ithaca" attend --input /none --output $'none/\x9bx' # a byte that is no UTF-8
 expect 1 "cannot open [?]x" "$ithaca" attend --input $'\x9bx' --output o
 for option in output noise lora resume config image prompts; do

@@ -31,6 +31,7 @@ awk '{ step[NR] = $1 } END { exit !(step[2] > 1.003 * step[1] && step[2] < 1.1 *
 for option in "--heads 8" "--head-dim 64" "--batch 2" "--dtype f32"; do
     expect 2 "--problem excludes ${option% *}" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p $option
 done
+expect 2 "--repeat: '1000001' is not a whole number from 1 to 1000000" "$ithaca" plan --seq 64 --simulate --repeat 1000001
 for option in "--jitter 0.1" "--slow-rank 1" "--slow-factor 3" "--repeat 2" "--seed 1"; do
     expect 2 "${option% *} needs --simulate" "$ithaca" plan --machine h100-8 --seq 16 $option
 done

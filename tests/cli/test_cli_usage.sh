@@ -36,6 +36,18 @@ Seed seed
 verison version
 print-confg print-config
 END
+# A name with one dash would be read as letters: -steps as -s -t -e ..., -prompt as the prompt 'rompt', -height as -h.
+while read -r word nearest; do
+    expect 2 "^ithaca generate: unrecognized option '-${word%%=*}'; the nearest is '--$nearest'\$" "$ithaca" generate "-$word" 3
+done <<'END'
+steps steps
+stepz steps
+prompt prompt
+height=64 height
+help help
+END
+expect 2 "invalid option -- 'x'" "$ithaca" generate -x 3
+expect 2 "--model is needed" "$ithaca" generate --negative -steps --guidance -5 -pcat -oz.gif
 expect 2 "unrecognized option '--size'\$" "$ithaca" generate --size 3
 for option in --p --dit-; do # --dit- is one letter more than --dit
     expect 2 "option '$option' is ambiguous" "$ithaca" generate $option x

@@ -2,6 +2,7 @@
 /* The simulator and its trace. If ranks do not disturb one another, it is compared with the cost model, otherwise with
  * sums that are computed here. Slow ranks are followed in test_simulate_slow.c. */
 #include "base/context.h"
+#include "base/observer.h"
 #include "support/memory.h"
 #include "support/random.h"
 #include "support/refused.h"
@@ -474,6 +475,83 @@ static void test_should_stop(void **state)
     ith_context_destroy(&s.context);
 }
 
+/* Memory that is handed out full of ones, and how many of its bytes are ones when it is released. */
+typedef struct marked_memory {
+    char *block; /* the largest */
+    size_t bytes, left;
+} marked_memory;
+
+static void *allocate_marked(void *user, size_t bytes, size_t alignment)
+{
+    marked_memory *m = user;
+    void *block = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (!block || bytes <= m->bytes)
+        return block;
+    m->block = block, m->bytes = bytes;
+    return memset(block, 1, bytes);
+}
+
+static void release_marked(void *user, void *pointer)
+{
+    marked_memory *m = user;
+    for (size_t i = 0; pointer == m->block && i < m->bytes; i++)
+        m->left += m->block[i] == 1;
+    free(pointer);
+}
+
+static bool stops_at_once(void *user)
+{
+    (void)user;
+    return true;
+}
+
+/* A million ranks need gigabytes, which take seconds to clear. The caller is asked meanwhile. */
+static void test_stop_while_memory_is_cleared(void **state)
+{
+    (void)state;
+    enum { RANKS = 1 << 14 };
+    marked_memory memory = {.bytes = 1 << 20};
+    ith_allocator allocator = ITH_ALLOCATOR_INIT;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    scene s;
+    fill_scene(&s);
+    allocator.allocate = allocate_marked, allocator.release = release_marked, allocator.user = &memory;
+    options.allocator = &allocator;
+    s.problem.q_len = s.problem.kv_len = RANKS;
+    s.simulation.should_stop = stops_at_once;
+    assert_int_equal(ith_context_create(&options, &s.context), ITH_OK);
+    assert_int_equal(ith_plan_simulate(s.context, &s.problem, NULL, &s.machine, RANKS, &s.simulation, NULL, NULL),
+                     ITH_ERR_INTERRUPTED);
+    assert_true(memory.bytes > 16 << 20);
+    assert_true(memory.left > memory.bytes / 2);
+    ith_context_destroy(&s.context);
+}
+
+static void count_tick(void *user)
+{
+    ++*(int64_t *)user;
+}
+
+/* A rank of a ring in place takes all hops without waiting for another rank. Between them the caller is asked too. */
+static void test_questions_between_hops(void **state)
+{
+    (void)state;
+    enum { RANKS = 512 };
+    scene s;
+    int64_t questions = 0;
+    ith_observer observer = {.tick = count_tick, .user = &questions};
+    make_even_scene(&s, RANKS);
+    s.levels[0].shares_memory = true;
+    s.options.strategy = ITH_STRATEGY_RING;
+    ith_observer_open(&observer);
+    ith_context_set_observer(s.context, &observer);
+    simulate(&s, RANKS);
+    ith_context_set_observer(s.context, NULL);
+    ith_observer_close(&observer);
+    assert_true(questions > RANKS * RANKS / 100);
+    ith_context_destroy(&s.context);
+}
+
 static ith_status simulate_without_memory(ith_context *context, void *user)
 {
     (void)user;
@@ -510,6 +588,8 @@ int main(void)
                                        cmocka_unit_test(test_nonsense),
                                        cmocka_unit_test(test_many_short_executions_stop),
                                        cmocka_unit_test(test_should_stop),
+                                       cmocka_unit_test(test_stop_while_memory_is_cleared),
+                                       cmocka_unit_test(test_questions_between_hops),
                                        cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

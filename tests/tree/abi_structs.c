@@ -71,7 +71,7 @@ int main(void)
     SHOW(ith_bench_report, peak_bytes);
     SHOW(ith_block_problem, lora_rank);
     SHOW(ith_decode_problem, vae);
-    SHOW(ith_video_problem, solver);
+    SHOW(ith_video_problem, steps_done);
     SHOW(ith_video_cost, image_seconds);
     SHOW(ith_video_measure_options, user);
 #endif

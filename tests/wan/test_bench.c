@@ -319,7 +319,7 @@ static void nonsense_is_refused(void **state)
     bad.weights = ITH_Q8_0;
     REFUSED(context, "they must be F32, BF16 or F16", ith_bench_decode(context, &decode, &bad, NULL));
     bad = good, bad.threads = -1;
-    REFUSED(context, "threads is -1", ith_bench_block(context, &block, &bad, NULL));
+    REFUSED(context, "threads is -1; it must lie between 0 and", ith_bench_block(context, &block, &bad, NULL));
     bad.threads = INT_MAX;
     REFUSED(context, "threads", ith_bench_decode(context, &decode, &bad, NULL));
     bad = good, bad.repeats = 1001;

@@ -155,7 +155,7 @@ static int64_t settled_bytes(ith_pipeline *pipeline, int64_t free_bytes, int pro
     int64_t bytes = 0;
     asked.precision = ITH_PRECISION_BF16;
     check(context, ith_request_read(pipeline, context, &asked, true, &options, &parts, &saved));
-    check(context, ith_predict_settled(pipeline, context, &options, &team, &memory, &bytes));
+    check(context, ith_predict_settled(pipeline, context, &options, false, &team, &memory, &bytes));
     assert_int_equal(options.keep_packed, keeps ? ITH_KEEP_AUTO : ITH_KEEP_NONE);
     return bytes;
 }
@@ -199,7 +199,7 @@ static void advice_names_options_that_were_given(void **state)
     check(context, ith_pipeline_resolve(pipeline, &options));
     const ith_team team = {.ranks = 2, .count = 1, .processes = 2, .hosts = 1, .host_processes = 2};
     int64_t bytes = 0;
-    check(context, ith_predict(pipeline, context, &options, &team, &bytes));
+    check(context, ith_predict(pipeline, context, &options, false, &team, &bytes));
     const ith_memory_balance balance = {
         .bytes = bytes,
         .host_bytes = 2 * bytes,
@@ -207,7 +207,7 @@ static void advice_names_options_that_were_given(void **state)
     };
     assert_int_equal(options.keep_packed, ITH_KEEP_AUTO);
     REFUSED_AS(ITH_ERR_MEMORY, context, "in this process would do with height 32, width 48; force",
-               ith_check_memory(pipeline, context, &options, &team, &balance));
+               ith_check_memory(pipeline, context, &options, false, &team, &balance));
     ith_pipeline_close(&pipeline);
     temporary_remove(folder);
 }

@@ -238,6 +238,100 @@ static void options_of_runs(void **state)
         }
 }
 
+/* Members that are numbers of steps, bytes or pixels, or choices, in an int64_t. */
+static void choices_of_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        const char *word;
+        bool may_be_large;
+    } fields[] = {
+        {offsetof(ith_generate_options, keep_packed), "keep_packed is", false},
+        {offsetof(ith_generate_options, fit), "fit is", false},
+        {offsetof(ith_generate_options, area), "area", false},
+        {offsetof(ith_generate_options, checkpoint_every), "checkpoint_every is", true},
+        {offsetof(ith_generate_options, preview_every), "preview_every is", true},
+        {offsetof(ith_generate_options, device_memory), "device_memory is", true},
+    };
+    const int64_t values[] = {-1, INT64_MIN, INT64_MAX};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        for (int j = 0; j < 3; j++) {
+            ith_generate_options o = small_run();
+            memcpy((char *)&o + fields[i].at, &values[j], sizeof values[j]);
+            if (values[j] < 0 || !fields[i].may_be_large)
+                expect_refused(ITH_ERR_ARGUMENT, &o, fields[i].word);
+            else
+                check(context, ith_pipeline_generate(pipeline, NULL, &o, NULL));
+        }
+}
+
+static void lora_files(void **state)
+{
+    (void)state;
+    ith_pipeline *made = pipeline;
+    ith_model_files files = ITH_MODEL_FILES_INIT;
+    ith_lora_file lora = ITH_LORA_FILE_INIT;
+    files.folder = MODEL, files.lora_count = -1;
+    REFUSED(context, "lora_count is -1", ith_pipeline_open_files(context, &files, &made));
+    assert_null(made);
+    files.lora_count = 1;
+    REFUSED(context, "loras is NULL", ith_pipeline_open_files(context, &files, &made));
+    files.loras = &lora;
+    REFUSED(context, "without a file name", ith_pipeline_open_files(context, &files, &made));
+    lora.file = "";
+    REFUSED(context, "without a file name", ith_pipeline_open_files(context, &files, &made));
+    lora.file = "/nowhere";
+    const double strengths[] = {NAN, INFINITY, 1e300};
+    for (int i = 0; i < 3; i++) {
+        lora.strength = strengths[i];
+        REFUSED(context, "/nowhere: a strength of", ith_pipeline_open_files(context, &files, &made));
+    }
+    lora.strength = 1;
+    for (int i = 0; i < NONSENSE; i++) {
+        lora.expert = nonsense[i];
+        REFUSED(context, "is no ith_lora_expert", ith_pipeline_open_files(context, &files, &made));
+    }
+    lora.expert = ITH_LORA_BY_NAME;
+    REFUSED_SIZES(context, lora, "ith_lora_file", ith_pipeline_open_files(context, &files, &made));
+}
+
+/* Functions that describe a model or a run. */
+static void descriptions(void **state)
+{
+    (void)state;
+    const ith_generate_options run = small_run();
+    ith_generate_options o = run;
+    ith_model_part part = ITH_MODEL_PART_INIT;
+    char text[4] = "abc";
+    int64_t bytes = 7;
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_part(NULL, 0, &part));
+    REFUSED(context, "ith_model_part is NULL", ith_pipeline_part(pipeline, 0, NULL));
+    REFUSED_SIZES(context, part, "ith_model_part", ith_pipeline_part(pipeline, 0, &part));
+    for (int i = 0; i < NONSENSE; i++) {
+        part.name = "before";
+        check(context, ith_pipeline_part(pipeline, nonsense[i], &part));
+        assert_null(part.name);
+    }
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_describe_loras(NULL, text, sizeof text));
+    REFUSED(context, "text is NULL", ith_pipeline_describe_loras(pipeline, NULL, sizeof text));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_advise(NULL, &o, text, sizeof text));
+    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_advise(pipeline, NULL, text, sizeof text));
+    REFUSED(context, "text is NULL", ith_pipeline_advise(pipeline, &o, NULL, sizeof text));
+    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_advise(pipeline, &o, text, sizeof text));
+    assert_string_equal(text, "abc");
+    check(context, ith_pipeline_describe_loras(pipeline, text, 0));
+    assert_string_equal(text, "abc");
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_predict_device(NULL, &run, 1, 1, &bytes));
+    REFUSED(context, "bytes is NULL", ith_pipeline_predict_device(pipeline, &run, 1, 1, NULL));
+    REFUSED(context, "ranks_here", ith_pipeline_predict_device(pipeline, &run, 0, 1, &bytes));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_check_memory(NULL, &run, 1, 1, &bytes));
+    REFUSED(context, "free_bytes is NULL", ith_pipeline_check_memory(pipeline, &run, 1, 1, NULL));
+    REFUSED(context, "ranks is 2147483647", ith_pipeline_check_memory(pipeline, &run, INT_MAX, 1, &bytes));
+    assert_int_equal(bytes, 7);
+    check(context, ith_model_lend(NULL, MODEL));
+}
+
 /* Memory ends where the struct of an older header ends. */
 static void options_of_older_headers(void **state)
 {
@@ -584,6 +678,9 @@ int main(void)
         cmocka_unit_test(contexts_go_first),
         cmocka_unit_test(asking),
         cmocka_unit_test(options_of_runs),
+        cmocka_unit_test(choices_of_runs),
+        cmocka_unit_test(lora_files),
+        cmocka_unit_test(descriptions),
         cmocka_unit_test(options_of_older_headers),
         cmocka_unit_test(fractions_of_runs),
         cmocka_unit_test(texts_of_runs),

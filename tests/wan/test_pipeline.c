@@ -287,14 +287,14 @@ static void what_would_fit_is_named(void **state)
     ith_memory_balance balance = {
         .bytes = whole, .host_bytes = whole, .machine = {{whole, "are free here"}, {INT64_MAX, "are known of"}}};
     const int64_t *free_bytes = &balance.machine.free.bytes;
-    check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
+    check(context, ith_check_memory(pipeline, context, &options, false, &alone, &balance));
     for (int percent = 99; percent > 0; percent--) {
         balance.machine.free.bytes = whole / 100 * percent;
         if (*free_bytes >= sequential)
             expected |= 1;
         else if (*free_bytes < bf16 && *free_bytes >= both)
             expected |= 2;
-        assert_int_equal(ith_check_memory(pipeline, context, &options, &alone, &balance), ITH_ERR_MEMORY);
+        assert_int_equal(ith_check_memory(pipeline, context, &options, false, &alone, &balance), ITH_ERR_MEMORY);
         assert_non_null(strstr(ith_context_error(context), "are free here"));
         assert_null(strstr(ith_context_error(context), "shard_weights"));
         for (int i = 0; i < 4; i++)
@@ -313,7 +313,7 @@ static void what_would_fit_is_named(void **state)
              (double)(short_run < small_picture ? short_run : small_picture) / 1e6);
     assert_non_null(strstr(ith_context_error(context), least));
     options.force = true;
-    check(context, ith_check_memory(pipeline, context, &options, &alone, &balance));
+    check(context, ith_check_memory(pipeline, context, &options, false, &alone, &balance));
 }
 
 /* Expects the refusal of a run that needs `lacking` bytes more than are free. Returns the end of the sentence, which
@@ -321,10 +321,10 @@ static void what_would_fit_is_named(void **state)
 static const char *what_would_do(const ith_generate_options *options, const ith_team *team, int64_t lacking)
 {
     int64_t bytes = 0;
-    check(context, ith_predict(pipeline, context, options, team, &bytes));
+    check(context, ith_predict(pipeline, context, options, false, team, &bytes));
     const ith_memory_balance balance = {
         .bytes = bytes, .host_bytes = bytes, .machine = {{bytes - lacking, "are free"}, {INT64_MAX, "are known of"}}};
-    assert_int_equal(ith_check_memory(pipeline, context, options, team, &balance), ITH_ERR_MEMORY);
+    assert_int_equal(ith_check_memory(pipeline, context, options, false, team, &balance), ITH_ERR_MEMORY);
     return strstr(ith_context_error(context), "would do with ");
 }
 
@@ -361,7 +361,7 @@ static void packed_weights_that_were_asked_for_stay(void **state)
     int64_t bytes = 0;
     options.keep_packed = ITH_KEEP_ALL;
     check(context, ith_pipeline_resolve(pipeline, &options));
-    check(context, ith_predict_settled(pipeline, context, &options, &alone, &none, &bytes));
+    check(context, ith_predict_settled(pipeline, context, &options, false, &alone, &none, &bytes));
     assert_int_equal(options.keep_packed, ITH_KEEP_ALL);
 }
 
@@ -415,12 +415,12 @@ static void processes_of_a_host_share_its_memory(void **state)
     check(context, ith_pipeline_resolve(pipeline, &options));
     const ith_team two = {.ranks = 2, .processes = 2, .hosts = 1, .host_processes = 2, .count = 1};
     int64_t bytes = 0;
-    check(context, ith_predict(pipeline, context, &options, &two, &bytes));
+    check(context, ith_predict(pipeline, context, &options, false, &two, &bytes));
     const ith_memory_limit enough = {bytes * 2, "are free here"}, none = {INT64_MAX, "are known of"};
     ith_memory_balance balance = {.bytes = bytes, .host_bytes = bytes * 2, .machine = {enough, enough}};
-    check(context, ith_check_memory(pipeline, context, &options, &two, &balance));
+    check(context, ith_check_memory(pipeline, context, &options, false, &two, &balance));
     balance.machine.free.bytes = balance.machine.shared.bytes = bytes * 2 - 1;
-    assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
+    assert_int_equal(ith_check_memory(pipeline, context, &options, false, &two, &balance), ITH_ERR_MEMORY);
     assert_non_null(strstr(ith_context_error(context), "the 2 processes of this host hold"));
     assert_non_null(strstr(ith_context_error(context), " in this process would do with cfg sequential"));
     /* Where half of the memory is there, each process has half of its need, and the same options fit as alone. */
@@ -429,14 +429,14 @@ static void processes_of_a_host_share_its_memory(void **state)
     assert_non_null(alone);
     snprintf(words, sizeof words, "%s", alone);
     balance.machine.free = none, balance.machine.shared.bytes = bytes / 2 * 2;
-    assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
+    assert_int_equal(ith_check_memory(pipeline, context, &options, false, &two, &balance), ITH_ERR_MEMORY);
     assert_non_null(strstr(ith_context_error(context), words));
     balance.machine.free = enough;
     balance.machine.free.bytes = bytes * 2 - 1;
     balance.machine.shared = none; /* a limit of each process, large enough for one */
-    check(context, ith_check_memory(pipeline, context, &options, &two, &balance));
+    check(context, ith_check_memory(pipeline, context, &options, false, &two, &balance));
     balance.machine.free.bytes = bytes - 1;
-    assert_int_equal(ith_check_memory(pipeline, context, &options, &two, &balance), ITH_ERR_MEMORY);
+    assert_int_equal(ith_check_memory(pipeline, context, &options, false, &two, &balance), ITH_ERR_MEMORY);
     assert_non_null(strstr(ith_context_error(context), "this run holds"));
 }
 

@@ -191,8 +191,10 @@ static void the_boundary_belongs_to_high_noise(void **state)
     const double boundaries[] = {0.874, 0.875, 0.876};
     for (int i = 0; i < 3; i++) {
         options.boundary = boundaries[i];
-        assert_int_equal(ith_denoise_guided_steps(context, &model, &options, &count), ITH_OK);
+        assert_int_equal(ith_denoise_guided_steps(context, &model, &options, 0, &count), ITH_OK);
         assert_int_equal(count, i < 2 ? 2 : 1); /* time steps 999 and 875, ... */
+        assert_int_equal(ith_denoise_guided_steps(context, &model, &options, 1, &count), ITH_OK);
+        assert_int_equal(count, i < 2 ? 1 : 0); /* the first step is done */
     }
 }
 

@@ -5,7 +5,10 @@
 #include "support/engine/engine_ranks.h"
 #include "support/engine/stopped_run.h"
 #include "support/engine/tiny_model.h"
+#include "support/engine/video_scene.h"
 #include "support/folder_fixture.h"
+
+#include <ithaca/video_cost.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +67,46 @@ static void after_any_step(void **state)
     }
 }
 
+/* The predicted time of a run on one rank. */
+static ith_video_cost predict(stopped_run *r, const ith_generate_options *options)
+{
+    video_scene bed;
+    ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
+    ith_video_cost cost = ITH_VIDEO_COST_INIT;
+    video_scene_set(&bed, true);
+    check(context, ith_video_problem_read(r->pipeline, options, &problem));
+    check(context, ith_video_predict(context, &problem, NULL, options->cfg, &bed.machine, 1, NULL, NULL, &cost));
+    return cost;
+}
+
+/* Of a run with all steps done, no time is predicted for its prompts and steps, and none for its images, unless their
+ * latents are part of the result. The prediction of its memory is right, up to a few KB for the file of the saved run,
+ * and less than the memory of the whole run. */
+static void check_prediction(stopped_run *r, const scene *s, const ith_generate_options *whole,
+                             const ith_generate_options *again)
+{
+    const ith_video_cost before = predict(r, whole), left = predict(r, again);
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    int64_t whole_bytes = 0;
+    assert_true(before.text_seconds > 0 && before.image_seconds > 0 && before.denoise_seconds > 0);
+    assert_true(left.text_seconds == 0 && left.denoise_seconds == 0);
+    assert_true(left.image_seconds == (s->kind == TINY_TEXT_IMAGE ? before.image_seconds : 0));
+    assert_true(left.decode_seconds == before.decode_seconds && left.decode_seconds > 0);
+    assert_true(left.seconds == left.image_seconds + left.decode_seconds + left.write_seconds);
+    check(context, ith_pipeline_predict(r->pipeline, whole, 1, 1, &whole_bytes));
+    ith_context *own = NULL;
+    ith_pipeline *fresh = NULL;
+    check(NULL, ith_context_create(NULL, &own));
+    check(own, ith_pipeline_open(own, temporary_path(folder, s->kind == TINY_IMAGE ? "i2v" : "ti2v"), &fresh));
+    check(own, ith_pipeline_generate(fresh, NULL, again, &report));
+    const double predicted = (double)report.predicted_bytes, held = (double)report.peak_bytes;
+    if (predicted + 8192 < held || predicted > held * 1.05 || report.predicted_bytes >= whole_bytes)
+        fail_msg("%.0f bytes held, %.0f predicted, %lld for the whole run", held, predicted, (long long)whole_bytes);
+    ith_pipeline_close(&fresh);
+    ith_context_destroy(&own);
+    assert_true(left.memory_bytes < before.memory_bytes);
+}
+
 /* A run with all steps done needs only the decoder. With TI2V the image is encoded: its latents are part of the
  * result. */
 static void after_all_steps(void **state)
@@ -86,6 +129,8 @@ static void after_all_steps(void **state)
             assert_int_equal(report.image_seconds > 0, scenes[i].kind == TINY_TEXT_IMAGE);
         }
         free(whole);
+        options.checkpoint_file = NULL;
+        check_prediction(&r, &scenes[i], &options, &again);
         ith_pipeline_close(&r.pipeline);
     }
 }

@@ -519,7 +519,8 @@ static void wrong_sizes_are_refused(void **state)
         WRONG(steps, -1),        WRONG(guided_steps, 4),   WRONG(prompt_rows, 0),     WRONG(prompt_rows, 513),
         WRONG(negative_rows, 0), WRONG(decoder_levels, 9), WRONG(decoder_levels, -1), WRONG(solver_order, 4),
         WRONG(solver, 4),        WRONG(solver, -1),        WRONG(frame_stride, 0),    WRONG(pixel_stride, 1000),
-        WRONG(lora_rank, -1),    WRONG(lora_rank, 4097),   WRONG(list_bytes[3], -1),  WRONG(solver, 2 /* Euler */)};
+        WRONG(lora_rank, -1),    WRONG(lora_rank, 4097),   WRONG(list_bytes[3], -1),  WRONG(solver, 2 /* Euler */),
+        WRONG(steps_done, -1),   WRONG(steps_done, 4)};
     video_scene s;
     video_scene_set(&s, true);
     ith_video_cost cost = ITH_VIDEO_COST_INIT;

@@ -41,7 +41,8 @@ static const char *why_not(const char *path, const struct stat *info)
 /* Prints that an output cannot be written. error: an error number of the system. */
 static int cannot_write(const char *path, int error)
 {
-    return ith_cli_error("'%s' cannot be written: %s", path, strerror(error));
+    return ith_cli_error("'%s' cannot be written: %s", path,
+                         error == ENOENT ? "its folder does not exist" : strerror(error));
 }
 
 /* Creates the temporary file of an output, in the folder where the output will be written. Returns a descriptor, or -1

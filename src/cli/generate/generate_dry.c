@@ -18,6 +18,12 @@ static void print_plan(const ith_plan_info *plan)
            (long long)plan->block_kv_compute, (long long)plan->block_kv_compute_in);
 }
 
+/* The number of steps that the run computes. */
+static int64_t steps_left(const ith_generation *g)
+{
+    return g->settings.from_latents ? 0 : g->options.steps - g->resumed_steps;
+}
+
 static void print_time(const ith_generation *g)
 {
     const ith_video_cost *c = &g->prediction.cost;
@@ -25,9 +31,8 @@ static void print_time(const ith_generation *g)
     printf("  conditioning  %9.3f s\n", c->text_seconds);
     if (g->options.image)
         printf("  image encode  %9.3f s\n", c->image_seconds);
-    const int64_t steps = g->settings.from_latents ? 0 : g->options.steps - g->resumed_steps;
-    printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)\n", c->denoise_seconds, (long long)steps,
-           ith_cli_plural(steps), c->step_seconds);
+    printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)\n", c->denoise_seconds, (long long)steps_left(g),
+           ith_cli_plural(steps_left(g)), c->step_seconds);
     if (c->layer_seconds > 0)
         printf("    a layer     %9.6f s  (self-attention %.6f, linear layers %.6f, cross-attention %.6f, rows %.6f)\n",
                c->layer_seconds, c->attention_seconds, c->linear_seconds, c->cross_seconds, c->row_seconds);
@@ -41,7 +46,7 @@ static void print_time(const ith_generation *g)
 static void print_text(const ith_generation *g)
 {
     ith_generate_announce(g, stdout);
-    if (g->prediction.known && !g->settings.from_latents)
+    if (g->prediction.known && steps_left(g))
         print_plan(&g->prediction.plan);
     if (g->prediction.known)
         print_time(g);
@@ -87,7 +92,7 @@ static int print_json(const ith_generation *g)
     json_t *all = run_json(g);
     if (all && g->prediction.known) {
         json_object_set_new(all, "predicted", ith_generate_prediction_json(g));
-        if (!g->settings.from_latents)
+        if (steps_left(g))
             json_object_set_new(all, "plan", plan_json(&g->prediction.plan));
     } else if (all) {
         json_object_set_new(all, "unpredicted", ith_cli_json_text(g->prediction.unknown));

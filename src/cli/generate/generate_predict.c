@@ -85,19 +85,9 @@ static bool measure_layers(ith_generation *g, const ith_video_problem *p, double
         return false;
     }
     r->machine.products = r->products, r->machine.product_count = count;
-    if (p->steps && (!r->machine.attention_count || ith_video_tokens(p) <= SHORT_TOKENS))
+    if (p->steps > p->steps_done && (!r->machine.attention_count || ith_video_tokens(p) <= SHORT_TOKENS))
         return put_attention(r, &row);
     return true;
-}
-
-/* Takes the steps that a saved run has done out of the prediction. */
-static void leave_out_steps(ith_generation *g)
-{
-    ith_video_cost *cost = &g->prediction.cost;
-    const double done =
-        g->resumed_steps ? cost->denoise_seconds * (double)g->resumed_steps / (double)g->options.steps : 0;
-    cost->denoise_seconds -= done;
-    cost->seconds -= done;
 }
 
 static void predict(ith_generation *g, const ith_video_problem *p, const ith_generate_rates *r)
@@ -113,7 +103,6 @@ static void predict(ith_generation *g, const ith_video_problem *p, const ith_gen
             out->plan.kernel = g->kernel;
     else
         fail(g, ith_context_error(g->context));
-    leave_out_steps(g);
 }
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
@@ -180,7 +169,7 @@ void ith_generate_rates_clear(ith_generate_rates *r)
 static bool are_for(const ith_generate_rates *r, const ith_video_problem *p)
 {
     return *r->source && r->frames == p->frames && r->height == p->height && r->width == p->width &&
-           r->images == p->images;
+           r->images == p->images && r->denoises >= (p->steps > p->steps_done);
 }
 
 /* Finds the rates, and predicts with them. */
@@ -189,6 +178,7 @@ static void predict_anew(ith_generation *g, const ith_video_problem *p, ith_gene
     const double begin = ith_cli_seconds();
     ith_generate_rates_clear(r);
     r->frames = p->frames, r->height = p->height, r->width = p->width, r->images = p->images;
+    r->denoises = p->steps > p->steps_done;
     const bool tuned = ith_machine_recall(g->context, &r->kept);
     if (tuned)
         predict_with(g, p, &r->kept, g->settings.dry_run ? WELL_SECONDS : LEAST_SECONDS, r);

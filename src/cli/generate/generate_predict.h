@@ -8,6 +8,7 @@
 /* The rates of this machine with which a run is predicted. Zeros: none yet. */
 typedef struct ith_generate_rates {
     int64_t frames, height, width, images; /* the sizes of the run that they were found for */
+    bool denoises;                         /* whether that run had a step to compute */
     char source[160];                      /* their origin, in words; "": there are none */
     ith_machine machine;                   /* the rates; its lists are lists of the members below */
     ith_machine kept;                      /* the description that ithaca tune keeps, if there is one */

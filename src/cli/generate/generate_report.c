@@ -134,6 +134,8 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
                 (long long)o->width, (long long)o->height, sampling);
         fprintf(to, "shift %g: %s\n", o->shift, g->shift_source);
         announce_defaults(g, to);
+        if (o->prompt && !o->prompt[strspn(o->prompt, " \t\r\n")])
+            fputs("the prompt is empty: no text says what the video shows\n", to);
     }
     announce_loras(g, to);
     announce_image(to, "first", g->settings.image, o->image);

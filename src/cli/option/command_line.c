@@ -201,11 +201,54 @@ static bool begins_one(const struct option *table, const char *name)
     return table->name;
 }
 
+/* The option that a word with two dashes names, or whose name it begins; NULL if there is none. */
+static const struct option *long_option(const struct option *table, const char *word)
+{
+    const size_t length = strcspn(word + 2, "=");
+    while (table->name && strncmp(table->name, word + 2, length) != 0)
+        table++;
+    return table->name ? table : NULL;
+}
+
+/* Whether a word with one dash was meant as the name of an option: it is such a name, or its first letter stands for no
+ * option. */
+static bool lacks_a_dash(const struct option *table, const char *letters, const char *word)
+{
+    const size_t length = strcspn(word + 1, "=");
+    if (length < 2)
+        return false;
+    for (; table->name; table++)
+        if (strlen(table->name) == length && !strncmp(table->name, word + 1, length))
+            return true;
+    return word[1] == ':' || !strchr(letters, word[1]);
+}
+
+/* The first word of the command line that lacks a dash; NULL if there is none. */
+static const char *find_single_dash(const struct option *table, const char *letters, int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        const char *word = argv[i], *letter;
+        if (word[0] != '-' || !word[1])
+            continue;
+        if (word[1] == '-') {
+            const struct option *option = long_option(table, word);
+            i += option && option->has_arg && !strchr(word, '='); /* the next word is its argument */
+        } else if (lacks_a_dash(table, letters, word)) {
+            return word;
+        } else if ((letter = strchr(letters, word[1]))) {
+            i += letter[1] == ':' && !word[2];
+        }
+    }
+    return NULL;
+}
+
 /* The first word of the command line that stands for an option which does not exist; NULL if there is none, or if there
  * is no memory to look for it. */
 static const char *find_unknown(const struct option *table, const char *letters, int argc, char **argv)
 {
-    const char *found = NULL;
+    const char *found = find_single_dash(table, letters, argc, argv);
+    if (found)
+        return found;
     char **copy = calloc((size_t)argc + 1, sizeof *copy); /* getopt changes the order of the words */
     if (!copy)
         return NULL;
@@ -225,16 +268,18 @@ static const char *find_unknown(const struct option *table, const char *letters,
 static bool explain_unknown(const struct option *table, const char *word, char *sentence, size_t bytes)
 {
     const char *names[OWN_ROWS + ROWS];
+    const int dashes = word[1] == '-' ? 2 : 1;
     char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + dashes, "="), word + dashes);
     for (int i = 0; i < OWN_ROWS + ROWS; i++)
         names[i] = table[i].name;
-    const char *nearest = begins_one(table, name) ? NULL : ith_nearest(name, names, OWN_ROWS + ROWS);
+    const bool ambiguous = dashes == 2 && begins_one(table, name);
+    const char *nearest = ambiguous ? NULL : ith_nearest(name, names, OWN_ROWS + ROWS);
     if (nearest)
-        snprintf(sentence, bytes, "unrecognized option '--%s'; the nearest is '--%s'", name, nearest);
+        snprintf(sentence, bytes, "unrecognized option '%.*s%s'; the nearest is '--%s'", dashes, word, name, nearest);
     else
-        snprintf(sentence, bytes, begins_one(table, name) ? "option '--%s' is ambiguous" : "unrecognized option '--%s'",
-                 name);
+        snprintf(sentence, bytes, ambiguous ? "option '%.*s%s' is ambiguous" : "unrecognized option '%.*s%s'", dashes,
+                 word, name);
     return nearest;
 }
 

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST 1e9    /* upper limit of sizes */
-#define MOST_RANKS 1e6 /* upper limit of --ranks */
+#define LARGEST 1e9     /* upper limit of sizes */
+#define MOST_RANKS 1e6  /* upper limit of --ranks */
+#define MOST_REPEAT 1e6 /* upper limit of --repeat */
 
 ITH_OPTION_WORD_OF(cfg)
 ITH_OPTION_WORD_OF(precision)
@@ -63,7 +64,7 @@ static const ith_option own_rows[] = {
     {"slow-factor", "X", "Factor by which --slow-rank takes longer (2)", ITH_OPTION_NUMBER,
      .offset = AT(simulation.slow_factor), .least = 1, .most = 1000},
     {"repeat", "N", "Simulated executions, one after the other (1; the layers of a video)", ITH_OPTION_WHOLE,
-     .offset = AT(simulation.executions), .least = 1, .most = LARGEST},
+     .offset = AT(simulation.executions), .least = 1, .most = MOST_REPEAT},
     {"seed", "N", "Seed of the jitter (0)", ITH_OPTION_WHOLE, .offset = AT(simulation.seed), .least = 0,
      .most = LARGEST},
     {"trace", "FILE", "Write the simulated work, waits and exchanges as JSON for chrome://tracing or Perfetto",

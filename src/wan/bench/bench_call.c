@@ -52,9 +52,9 @@ static ith_status read_options(ith_bench_call *call, const ith_bench_kind *kind,
                         ith_dtype_name(o->weights),
                         kind->takes_quantised ? ", F16, fp8, I8 or a type of GGUF files" : " or F16");
     if (!status)
-        status = ith_bench_check_range(context, "repeats", o->repeats, 1, MOST_REPEATS);
+        status = ith_bench_check_range(context, "repeats", o->repeats, 0, MOST_REPEATS);
     if (!status)
-        status = ith_bench_check_range(context, "threads", o->threads, 1, INT32_MAX);
+        status = ith_bench_check_range(context, "threads", o->threads, 0, INT32_MAX);
     return status ? status : ith_thread_limit_check(context, "threads", o->threads);
 }
 

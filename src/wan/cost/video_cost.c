@@ -6,6 +6,7 @@
  *     images   rank 0 encodes them with all threads of its process
  *     decode   the leader of a process decodes a band of rows with all threads */
 #include "video_price.h"
+#include "video_problem.h"
 
 #include "../../base/callback.h"
 #include "../../base/context.h"
@@ -76,7 +77,7 @@ static ith_status predict_text(prediction *p)
         ith_dit_list_text(p->dit, p->problem.layers, batch,
                           batch == 2 ? ith_max64(m->counts[0], m->counts[1]) : m->counts[branch], &make);
     ith_dit_list_image(p->dit, p->problem.layers, ith_condition_image_rows(&m->model, &m->options), &make);
-    const double experts = (double)ith_min64(p->problem.experts, p->problem.steps);
+    const double experts = (double)ith_min64(p->problem.experts, ith_video_steps_left(&p->problem));
     p->cost.text_seconds = ith_video_seconds_all(&seconds) + experts * ith_video_seconds_all(&keys);
     p->cost.operations +=
         seconds.operations + seconds.attention_operations + experts * (keys.operations + keys.attention_operations);
@@ -231,7 +232,8 @@ static ith_status predict_images(prediction *p)
     const ith_video_model *m = &p->model;
     const ith_latent_size size = ith_condition_size(&m->model, &m->options, &m->size);
     ith_video_seconds seconds = led_by_one(p);
-    if (!p->problem.images)
+    const bool denoised = !ith_video_steps_left(&p->problem);
+    if (!p->problem.images || (denoised && !ith_condition_known(&m->model, &m->options, &m->size)))
         return ITH_OK;
     ith_status status = ith_vae_encode_list(p->context, &m->model.vae, m->types.products, size.frames, size.height,
                                             size.width, &(ith_work_list){ith_video_add_work, &seconds});
@@ -257,7 +259,7 @@ static double branch_operations(const prediction *p)
 /* Predicts the steps with one guidance branch, then the steps with both: `cost` keeps the parts of the last step. */
 static ith_status predict_steps(prediction *p)
 {
-    const int64_t guided = p->problem.guided_steps, single = p->problem.steps - guided;
+    const int64_t guided = p->problem.guided_steps, single = ith_video_steps_left(&p->problem) - guided;
     ith_video_cost *c = &p->cost;
     ith_status status = ITH_OK;
     for (int both = 0; both < 2 && !status; both++) {
@@ -334,9 +336,10 @@ static ith_status process_bytes(const prediction *p, bool first_on_host, int64_t
                            .host_processes = (int)place->host_processes,
                            .first_on_host = first_on_host,
                            .shares_memory = place->processes == 1};
+    const bool denoised = p->problem.steps && !ith_video_steps_left(&p->problem);
     options.threads = process_threads(place);
     options.attention = &p->options;
-    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, true, &team, bytes);
+    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, true, denoised, &team, bytes);
 }
 
 static ith_status predict_memory(prediction *p)
@@ -379,7 +382,7 @@ static ith_status predict_shared(prediction *p)
     const ith_video_model *m = &p->model;
     const ith_linear_keep keep = ith_denoise_keep(&m->model, &m->options, 0, &m->size, (int)p->place.ranks);
     ith_status status = ith_dit_sketch(p->context, &m->model.dit[0], m->model.loras[0], m->types, keep, &p->dit);
-    if (!status && p->problem.steps)
+    if (!status && ith_video_steps_left(&p->problem))
         status = predict_text(p);
     if (!status)
         status = predict_images(p);

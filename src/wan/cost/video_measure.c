@@ -3,6 +3,7 @@
  * stage consists of products and of operations on rows. The rate of the products comes from the time of the stage
  * less the price of its rows, so that both prices together give the measured time again. */
 #include "video_meter.h"
+#include "video_problem.h"
 
 #include "../../base/clock.h"
 #include "../../base/observer.h"
@@ -38,7 +39,7 @@ static ith_status measure_parts(ith_video_meter *m, double seconds)
     const double begin = ith_clock_seconds();
     ith_status status = ith_context_check(m->context);
     m->until = begin + seconds * (m->problem->decoder_levels ? 1 - DECODER_SHARE : 1);
-    if (!status && m->problem->steps)
+    if (!status && ith_video_steps_left(m->problem))
         status = ith_video_measure_layer(m);
     m->until = begin + seconds;
     if (!status && m->problem->decoder_levels)

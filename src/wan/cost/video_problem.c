@@ -143,17 +143,20 @@ static int64_t mean_rank(const ith_model *model, int expert)
     return ith_div_up(ith_lora_block_numbers(model->loras[expert]), c->layers * (square + ffn));
 }
 
-static void put_options(const ith_model *model, const ith_generate_options *o, ith_video_problem *out)
+/* done: the steps of a saved run */
+static void put_options(const ith_model *model, const ith_generate_options *o, int64_t done, ith_video_problem *out)
 {
     out->frames = o->frames, out->height = o->height, out->width = o->width;
     out->steps = o->from_latents ? 0 : o->steps;
+    out->steps_done = done;
     out->images = (o->image != NULL) + (o->last_image != NULL);
     out->solver = (int64_t)o->solver, out->solver_order = ith_sampler_order(&model->scheduler, o->solver);
     out->precision = o->precision, out->threads = o->threads;
     out->keep_packed = o->keep_packed, out->shard_weights = o->shard_weights, out->dumps = o->dump_file != NULL;
 }
 
-static ith_status read(ith_pipeline *pipeline, const ith_generate_options *options, ith_video_problem *out)
+static ith_status read(ith_pipeline *pipeline, const ith_generate_options *options, int64_t done,
+                       ith_video_problem *out)
 {
     ith_context *context = pipeline->context;
     const ith_model *model = pipeline->model;
@@ -168,12 +171,12 @@ static ith_status read(ith_pipeline *pipeline, const ith_generate_options *optio
         status = ith_model_list_bytes(context, model, part, &out->list_bytes[part]);
     if (!status)
         status = ith_model_list_bytes(context, model, ITH_PART_VISION, &out->vision_list_bytes);
-    put_options(model, options, out);
+    put_options(model, options, done, out);
     out->guided_steps = 0;
     if (!status && !options->from_latents)
         status = ith_count_ids(pipeline, context, options, counts);
     if (!status && !options->from_latents)
-        status = ith_denoise_guided_steps(context, model, options, &out->guided_steps);
+        status = ith_denoise_guided_steps(context, model, options, done, &out->guided_steps);
     out->prompt_rows = counts[0], out->negative_rows = counts[1];
     return status;
 }
@@ -189,7 +192,7 @@ ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_generate_opt
         return ith_need(NULL, pipeline, "pipeline");
     ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &parts, &saved);
     if (!status)
-        status = read(pipeline, &resolved, &found);
+        status = read(pipeline, &resolved, saved ? saved->step : 0, &found);
     ith_saved_run_close(pipeline->context, &saved);
     if (status)
         return status;
@@ -296,7 +299,8 @@ static ith_status check_ranges(ith_context *context, const ith_video_problem *p)
                            {"height", p->height, 1, WIDE},
                            {"width", p->width, 1, WIDE},
                            {"steps", p->steps, 0, 10000},
-                           {"guided_steps", p->guided_steps, 0, p->steps},
+                           {"steps_done", p->steps_done, 0, p->steps},
+                           {"guided_steps", p->guided_steps, 0, ith_video_steps_left(p)},
                            {"prompt_rows", p->prompt_rows, p->steps ? 1 : 0, ITH_TEXT_LEN},
                            {"negative_rows", p->negative_rows, p->guided_steps ? 1 : 0, ITH_TEXT_LEN},
                            {"solver", p->solver, ITH_SOLVER_AUTO, ITH_SOLVER_DPMPP},

@@ -16,13 +16,6 @@
 #define PEFT_FILE "adapter_model.safetensors"
 #define PEFT_SETTINGS "adapter_config.json"
 
-#define PREFIX "transformer."
-
-static const ith_lora_setting_names prefixed = {PREFIX "lora_alpha", PREFIX "alpha_pattern", PREFIX "use_rslora",
-                                                PREFIX "use_dora", PREFIX "init_lora_weights"};
-static const ith_lora_setting_names bare = {"lora_alpha", "alpha_pattern", "use_rslora", "use_dora",
-                                            "init_lora_weights"};
-
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
 /* Makes an entry of tensor `tensor` of file `index`, whose name was read as `key`. */
@@ -102,13 +95,14 @@ static ith_status check_start(const ith_lora *lora, const ith_lora_opened *file)
 {
     static const char *const starts[] = {"absent",       "null",    "true",           "false",
                                          "\"gaussian\"", "\"eva\"", "\"orthogonal\"", "\"mica\""};
-    const ith_json_text start = ith_json_print(file->settings, file->names->start);
+    const char *name = ith_lora_setting(file, ITH_LORA_PREFIX "init_lora_weights");
+    const ith_json_text start = ith_json_print(file->settings, name);
     for (int i = 0; i < ITH_COUNT(starts); i++)
         if (!strcmp(start.text, starts[i]))
             return ITH_OK;
     return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
                     "%s: %s is %s, which also changes the weights of the model; only LoRA is supported", file->path,
-                    file->names->start, ith_quote(start.text).text);
+                    name, ith_quote(start.text).text);
 }
 
 /* Refuses the forms of PEFT that compute another product than a LoRA, or with other layers. */
@@ -116,14 +110,14 @@ static ith_status check_form(const ith_lora *lora, const ith_lora_opened *file)
 {
     static const struct {
         const char *setting, *usual; /* the name of a setting, and its value in a LoRA besides null, false and [] */
-    } forms[] = {{PREFIX "peft_type", "\"LORA\""},
-                 {PREFIX "use_qalora", ""},
-                 {PREFIX "use_bdlora", ""},
-                 {PREFIX "layer_replication", ""},
-                 {PREFIX "alora_invocation_tokens", ""},
-                 {PREFIX "arrow_config", ""}};
+    } forms[] = {{ITH_LORA_PREFIX "peft_type", "\"LORA\""},
+                 {ITH_LORA_PREFIX "use_qalora", ""},
+                 {ITH_LORA_PREFIX "use_bdlora", ""},
+                 {ITH_LORA_PREFIX "layer_replication", ""},
+                 {ITH_LORA_PREFIX "alora_invocation_tokens", ""},
+                 {ITH_LORA_PREFIX "arrow_config", ""}};
     for (int i = 0; i < ITH_COUNT(forms); i++) {
-        const char *name = forms[i].setting + (file->names == &bare ? strlen(PREFIX) : 0);
+        const char *name = ith_lora_setting(file, forms[i].setting);
         const ith_json_text value = ith_json_print(file->settings, name);
         const char *const usual[] = {"absent", "null", "false", "[]", forms[i].usual};
         bool is_usual = false;
@@ -151,11 +145,10 @@ static ith_status read_settings(ith_lora *lora, ith_lora_opened *file)
     if (status || !file->settings)
         return status;
     bool dora = false;
-    file->names = &bare;
     for (const char *key = NULL; (key = ith_json_next_key(file->settings, key));)
-        if (ith_name_after(key, PREFIX))
-            file->names = &prefixed;
-    status = ith_json_bool(lora->context, file->settings, file->names->dora, false, &dora);
+        file->has_prefix |= ith_name_after(key, ITH_LORA_PREFIX) != NULL;
+    status =
+        ith_json_bool(lora->context, file->settings, ith_lora_setting(file, ITH_LORA_PREFIX "use_dora"), false, &dora);
     if (!status && dora)
         status = ith_fail(lora->context, ITH_ERR_UNSUPPORTED, "%s: it is a DoRA; only LoRA is supported", file->path);
     if (!status)

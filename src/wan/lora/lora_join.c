@@ -40,7 +40,8 @@ static ith_status alpha_of_patterns(const ith_lora *lora, const ith_lora_entry *
     const char *pattern = NULL;
     double own = 0;
     ith_status status = ITH_OK;
-    while (!(status = ith_json_next_number(lora->context, file->settings, file->names->patterns, &pattern, &own)) &&
+    while (!(status = ith_json_next_number(lora->context, file->settings,
+                                           ith_lora_setting(file, ITH_LORA_PREFIX "alpha_pattern"), &pattern, &own)) &&
            pattern) {
         if (strpbrk(pattern + (*pattern == '^'), "\\^$*+?()[]{}|"))
             return ith_fail(lora->context, ITH_ERR_UNSUPPORTED,
@@ -63,11 +64,13 @@ static ith_status alpha_of_settings(const ith_lora *lora, const ith_lora_entry *
     if (!file->settings)
         return ITH_OK;
     bool root = false;
-    ith_status status = ith_json_double(context, file->settings, file->names->alpha, rank, alpha);
+    ith_status status =
+        ith_json_double(context, file->settings, ith_lora_setting(file, ITH_LORA_PREFIX "lora_alpha"), rank, alpha);
     if (!status)
         status = alpha_of_patterns(lora, down, alpha);
     if (!status)
-        status = ith_json_bool(context, file->settings, file->names->root, false, &root);
+        status =
+            ith_json_bool(context, file->settings, ith_lora_setting(file, ITH_LORA_PREFIX "use_rslora"), false, &root);
     if (root) /* arXiv:2312.03732: alpha / sqrt(rank) */
         *alpha *= sqrt(rank);
     return status;

@@ -9,10 +9,8 @@
 #include "lora.h"
 #include "lora_keys.h"
 
-/* The names of the settings. A pipeline of diffusers saves them with a prefix, and a transformer without. */
-typedef struct ith_lora_setting_names {
-    const char *alpha, *patterns, *root, *dora, *start;
-} ith_lora_setting_names;
+/* The prefix of the names of settings that a pipeline of diffusers saves. A transformer saves them without. */
+#define ITH_LORA_PREFIX "transformer."
 
 /* A tensor of a file, and its part in a module. */
 typedef struct ith_lora_entry {
@@ -31,7 +29,7 @@ typedef struct ith_lora_opened {
     char *path;
     ith_tensor_file *file;
     ith_json *settings; /* NULL: the file has none */
-    const ith_lora_setting_names *names;
+    bool has_prefix;    /* the names of its settings have the prefix */
     double strength;
     bool leaves_out_image; /* as in ith_lora_source */
     int64_t left_out;      /* the number of tensors that were left out because of it */
@@ -46,6 +44,12 @@ struct ith_lora {
     int64_t random_rank, random_count; /* without files: the rank, and the number of numbers that all matrices share */
     uint16_t *random;                  /* [random_count], bf16 */
 };
+
+/* The name of a setting in a file. name: the name with the prefix. */
+static inline const char *ith_lora_setting(const ith_lora_opened *file, const char *name)
+{
+    return file->has_prefix ? name : name + sizeof ITH_LORA_PREFIX - 1;
+}
 
 /* The path of the file of an entry. */
 static inline const char *ith_lora_path_of(const ith_lora *lora, const ith_lora_entry *entry)

@@ -128,7 +128,7 @@ static ith_status encode_images(ith_rank *rank, bool denoises)
 static ith_status make_latents(ith_rank *rank)
 {
     uint64_t noise = 0;
-    const bool denoises = !rank->saved || rank->saved->step < rank->options.steps;
+    const bool denoises = !ith_saved_run_is_denoised(rank->saved, &rank->options);
     ith_status status = ith_rank_first(rank, "", create_dump, NULL);
     if (!status && denoises && rank->preview_every)
         status = ith_rank_first(rank, "fitting the map of the previews", ith_preview_fit, NULL);

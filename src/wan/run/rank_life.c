@@ -131,15 +131,16 @@ static ith_status predict_memory(ith_rank *rank, void *user)
 {
     ith_memory_balance *balance = user;
     ith_generate_options *options = &rank->options;
+    const bool denoised = ith_saved_run_is_denoised(rank->saved, options);
     balance->machine = ith_machine_memory_read("");
     ith_status status = check_device(rank);
     if (!status)
         status = ith_settle_device_memory(rank->context, options);
     if (!status)
-        status = ith_predict_settled(rank->pipeline, rank->context, options, &rank->team, &balance->machine,
+        status = ith_predict_settled(rank->pipeline, rank->context, options, denoised, &rank->team, &balance->machine,
                                      &balance->bytes);
     if (!status)
-        status = ith_predict_device(rank->pipeline, rank->context, options, &rank->team, &rank->on_device);
+        status = ith_predict_device(rank->pipeline, rank->context, options, denoised, &rank->team, &rank->on_device);
     rank->report.predicted_bytes = balance->bytes;
     rank->report.predicted_device_bytes = rank->on_device.bytes;
     rank->report.streamed_layers = ith_max64(rank->on_device.streamed[0], rank->on_device.streamed[1]);
@@ -151,7 +152,8 @@ static ith_status predict_memory(ith_rank *rank, void *user)
 static ith_status prepare(ith_rank *rank, void *user)
 {
     const ith_generate_options *options = &rank->options;
-    ith_status status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, user);
+    const bool denoised = ith_saved_run_is_denoised(rank->saved, options);
+    ith_status status = ith_check_memory(rank->pipeline, rank->context, options, denoised, &rank->team, user);
     if (!status && !options->from_latents)
         status = ith_pipeline_check_in(rank->pipeline, rank->context);
     if (!status && !rank->rank && !options->from_latents)

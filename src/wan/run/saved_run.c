@@ -236,6 +236,11 @@ ith_status ith_saved_run_open(ith_context *context, const char *path, ith_saved_
     return status;
 }
 
+bool ith_saved_run_is_denoised(const ith_saved_run *saved, const ith_generate_options *options)
+{
+    return saved && saved->step >= options->steps;
+}
+
 void ith_saved_run_close(ith_context *context, ith_saved_run **saved)
 {
     if (!*saved)

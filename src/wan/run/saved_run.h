@@ -42,6 +42,8 @@ ith_status ith_saved_run_write(ith_context *context, const char *path, const ith
 /* Opens a file of a saved run. ITH_ERR_FORMAT if it is no such file, ITH_ERR_UNSUPPORTED if another version of the
  * library has written it. */
 ith_status ith_saved_run_open(ith_context *context, const char *path, ith_saved_run **out);
+/* Whether the saved run, which may be NULL, has done all steps of the options. */
+bool ith_saved_run_is_denoised(const ith_saved_run *saved, const ith_generate_options *options);
 void ith_saved_run_close(ith_context *context, ith_saved_run **saved);
 /* Fills in the options of the saved run. An option that the caller gives, so that it differs from
  * ITH_GENERATE_OPTIONS_INIT, must equal the option of the saved run; otherwise ITH_ERR_ARGUMENT with the option's name.

@@ -17,13 +17,13 @@ bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *o
 }
 
 ith_status ith_denoise_guided_steps(ith_context *context, const ith_model *model, const ith_generate_options *options,
-                                    int64_t *count)
+                                    int64_t first, int64_t *count)
 {
     const ith_sampling sampling = {options->solver, options->sigmas, options->steps, options->shift};
     ith_sampler *sampler = NULL;
     *count = 0;
     ith_status status = ith_sampler_create(context, &model->scheduler, &sampling, 0, &sampler);
-    for (int64_t step = 0; step < options->steps && !status; step++)
+    for (int64_t step = first; step < options->steps && !status; step++)
         *count += options->guidance[!ith_denoise_step_is_high(model, options, ith_sampler_timestep(sampler, step))] > 1;
     ith_sampler_destroy(context, &sampler);
     return status;

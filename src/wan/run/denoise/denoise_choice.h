@@ -12,9 +12,9 @@ bool ith_denoise_step_is_high(const ith_model *model, const ith_generate_options
 
 /* Whether any step of a run with these options needs the negative prompt. */
 bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *options);
-/* Sets *count to the number of steps that need the negative prompt. */
+/* Sets *count to the number of steps from step `first` on that need the negative prompt. */
 ith_status ith_denoise_guided_steps(ith_context *context, const ith_model *model, const ith_generate_options *options,
-                                    int64_t *count);
+                                    int64_t first, int64_t *count);
 /* The number of ranks over which a sequence is split: all, or half of them if the guidance branches run in parallel. */
 int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks);
 /* The batch of one forward pass: 2 if both guidance branches run as one batch, otherwise 1. */

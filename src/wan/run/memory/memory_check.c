@@ -12,6 +12,7 @@
 typedef struct search {
     ith_pipeline *pipeline;
     ith_context *context;
+    bool denoised; /* all steps are done in the saved run */
     const ith_team *team;
     int64_t free_bytes;
     ith_generate_options best; /* the last options that fit */
@@ -37,7 +38,7 @@ static byte_text print_bytes(int64_t bytes)
 static bool fits(search *s, const ith_generate_options *options)
 {
     int64_t bytes = 0;
-    if (ith_predict(s->pipeline, s->context, options, s->team, &bytes))
+    if (ith_predict(s->pipeline, s->context, options, s->denoised, s->team, &bytes))
         return false;
     s->least_bytes = ith_min64(s->least_bytes, bytes);
     if (bytes > s->free_bytes)
@@ -116,11 +117,11 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
 /* Compares the predicted memory on the context's device, if it uses one, with the memory that the run may take there.
  */
 static ith_status check_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                               const ith_team *team)
+                               bool denoised, const ith_team *team)
 {
     ith_device_info info = ITH_DEVICE_INFO_INIT;
     ith_device_need need;
-    ith_status status = ith_predict_device(pipeline, context, options, team, &need);
+    ith_status status = ith_predict_device(pipeline, context, options, denoised, team, &need);
     if (!status && need.bytes)
         status = ith_device_describe(context, &info);
     if (status || !need.bytes)
@@ -157,17 +158,18 @@ static void advise(search *s, const ith_generate_options *options, char *advice,
 }
 
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                            const ith_team *team, const ith_memory_balance *balance)
+                            bool denoised, const ith_team *team, const ith_memory_balance *balance)
 {
     const ith_memory_limit *free = &balance->machine.free, *shared = &balance->machine.shared;
     if (options->force)
         return ITH_OK;
-    ith_status status = check_device(pipeline, context, options, team);
+    ith_status status = check_device(pipeline, context, options, denoised, team);
     const bool host_lacks = balance->host_bytes > shared->bytes;
     if (status || (balance->bytes <= free->bytes && !host_lacks))
         return status;
     search s = {.pipeline = pipeline,
                 .context = context,
+                .denoised = denoised,
                 .team = team,
                 .free_bytes = free->bytes,
                 .least_bytes = balance->bytes};

@@ -157,7 +157,7 @@ ith_status ith_predict_denoising(const ith_predicted_run *run, int64_t *bytes)
 {
     const ith_team *team = run->team;
     int64_t expert = 0, most = 0;
-    for (int i = 0; i < run->model->info.experts; i++) {
+    for (int i = 0; i < run->model->info.experts && !run->denoised; i++) {
         ith_status status = expert_bytes(run, i, &expert);
         if (status)
             return status;

@@ -41,7 +41,7 @@ static ith_status expert_device_bytes(const ith_predicted_run *run, int expert, 
 }
 
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                              const ith_team *team, ith_device_need *need)
+                              bool denoised, const ith_team *team, ith_device_need *need)
 {
     const ith_model *model = pipeline->model;
     int64_t counts[2] = {0, 0}, bytes = 0;
@@ -49,10 +49,10 @@ ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, cons
     if (!ith_context_device_use(context))
         return ITH_OK;
     ith_status status = options->from_latents ? ITH_OK : ith_count_ids(pipeline, context, options, counts);
-    const ith_predicted_run run = ith_predicted_run_of(model, context, options, counts, team);
+    const ith_predicted_run run = ith_predicted_run_of(model, context, options, denoised, counts, team);
     if (!status)
         status = decode_device_bytes(&run, &need->bytes);
-    for (int i = 0; i < model->info.experts && !status && !options->from_latents; i++) {
+    for (int i = 0; i < model->info.experts && !status && !options->from_latents && !denoised; i++) {
         status = expert_device_bytes(&run, i, &need->streamed[i], &bytes);
         need->bytes = ith_max64(need->bytes, bytes);
     }

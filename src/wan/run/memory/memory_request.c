@@ -6,6 +6,7 @@
 #include "../../../base/size.h"
 #include "../../../base/team_limit.h"
 #include "../request.h"
+#include "../saved_run.h"
 
 /* Resolved options, and the ranks of this process. */
 typedef struct request {
@@ -14,6 +15,11 @@ typedef struct request {
     ith_saved_run *saved;
     ith_team team;
 } request;
+
+static bool is_denoised(const request *asked)
+{
+    return ith_saved_run_is_denoised(asked->saved, &asked->options);
+}
 
 /* Checks the options and the numbers of ranks, and fills in the request. The caller closes out->saved. */
 static ith_status read_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
@@ -46,7 +52,9 @@ static ith_status predict_request(ith_pipeline *pipeline, const ith_generate_opt
                                   const ith_machine_memory *memory, request *out, int64_t *bytes)
 {
     ith_status status = read_request(pipeline, given, ranks, ranks_here, out);
-    return status ? status : ith_predict_settled(pipeline, pipeline->context, &out->options, &out->team, memory, bytes);
+    return status ? status
+                  : ith_predict_settled(pipeline, pipeline->context, &out->options, is_denoised(out), &out->team,
+                                        memory, bytes);
 }
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,
@@ -77,7 +85,8 @@ ith_status ith_pipeline_predict_device(ith_pipeline *pipeline, const ith_generat
     if (!status)
         status = read_request(pipeline, options, ranks, ranks_here, &asked);
     if (!status)
-        status = ith_predict_device(pipeline, pipeline->context, &asked.options, &asked.team, &need);
+        status =
+            ith_predict_device(pipeline, pipeline->context, &asked.options, is_denoised(&asked), &asked.team, &need);
     if (!status)
         *bytes = need.bytes;
     ith_saved_run_close(pipeline->context, &asked.saved);
@@ -97,7 +106,8 @@ ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_
     if (!status) {
         *free_bytes = balance.machine.free.bytes;
         balance.host_bytes = balance.bytes;
-        status = ith_check_memory(pipeline, pipeline->context, &asked.options, &asked.team, &balance);
+        status =
+            ith_check_memory(pipeline, pipeline->context, &asked.options, is_denoised(&asked), &asked.team, &balance);
     }
     ith_saved_run_close(pipeline->context, &asked.saved);
     return status;

@@ -33,13 +33,14 @@
 #include <omp.h>
 
 ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *context,
-                                       const ith_generate_options *options, const int64_t counts[2],
+                                       const ith_generate_options *options, bool denoised, const int64_t counts[2],
                                        const ith_team *team)
 {
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     return (ith_predicted_run){.model = model,
                                .context = context,
                                .options = options,
+                               .denoised = denoised,
                                .team = team,
                                .counts = {counts[0], counts[1]},
                                .types = ith_number_types_choose(context, options->precision),
@@ -73,13 +74,18 @@ static int64_t kept_bytes(const ith_predicted_run *run, int64_t lists)
     const ith_team *team = run->team;
     const int64_t latents = ith_latent_count(&run->size) * (int64_t)sizeof(float);
     const ith_latent_size condition = ith_condition_size(run->model, options, &run->size);
+    const bool conditions = !run->denoised || ith_condition_known(run->model, options, &run->size);
     int64_t bytes = lists + latents + (team->lent ? ith_lent_bytes(run->context) : 0) + ith_group_bytes(team);
     if (options->from_latents)
         return bytes;
-    bytes += ith_tokenizer_bytes() + (run->counts[0] + run->counts[1]) * run->model->text.dim * (int64_t)sizeof(float);
+    bytes += ith_tokenizer_bytes();
+    if (!run->denoised)
+        bytes += (run->counts[0] + run->counts[1]) * run->model->text.dim * (int64_t)sizeof(float);
     if (options->dump_file && ith_team_has_first(team))
         bytes += latents * (options->steps + 2) + options->height * options->width * 3 * options->frames;
-    const int64_t rows = ith_condition_image_rows(run->model, options) * run->model->vision.dim;
+    if (!conditions)
+        return bytes;
+    const int64_t rows = run->denoised ? 0 : ith_condition_image_rows(run->model, options) * run->model->vision.dim;
     return bytes + (ith_latent_count(&condition) + rows) * (int64_t)sizeof(float);
 }
 
@@ -104,9 +110,9 @@ static ith_status encode_bytes(const ith_predicted_run *run, int64_t *bytes)
     const ith_generate_options *options = run->options;
     int64_t image = 0, preview = 0;
     ith_status status = ITH_OK;
-    if (options->image)
+    if (options->image && (!run->denoised || ith_condition_known(model, options, &run->size)))
         status = ith_condition_bytes(run->context, model, options, run->types.products, &run->size, &image);
-    if (!status && options->on_preview && options->preview_every && model->vae.levels)
+    if (!status && !run->denoised && options->on_preview && options->preview_every && model->vae.levels)
         status = ith_preview_bytes(run->context, model, run->team->lends, run->types.products, &preview);
     *bytes = ith_max64(image, preview);
     return status;
@@ -128,19 +134,19 @@ static ith_status decode_bytes(const ith_predicted_run *run, int64_t *bytes)
  * model is lent to this process, rank 0 encodes them. */
 static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *bytes)
 {
-    const bool denoises = !run->options->from_latents;
+    const bool begins = !run->options->from_latents, denoises = begins && !run->denoised;
     struct ith_device_use *device = ith_context_device_use(run->context);
     int64_t text = 0, rows = 0, encode = 0, denoise = 0, decode = 0, vae = 0, lists = 0;
     ith_status status = decode_bytes(run, &decode);
     ith_context_set_device_use(run->context, NULL); /* only the transformer and the decoder compute on a device */
-    if (!status && denoises && ith_team_has_first(run->team))
+    if (!status && begins && ith_team_has_first(run->team))
         status = encode_bytes(run, &encode);
     if (!status && denoises && ith_team_has_first(run->team))
         status = ith_image_rows_bytes(run->context, run->model, run->options, run->types.products, &rows);
     if (!status && denoises && encodes && !run->team->lent)
         status = text_bytes(run, &text);
     ith_context_set_device_use(run->context, device);
-    if (!status && denoises)
+    if (!status && begins)
         status = ith_predict_denoising(run, &denoise);
     if (!status)
         status = ith_model_list_bytes(run->context, run->model, ITH_PART_VAE, &vae);
@@ -153,9 +159,9 @@ static ith_status predict(const ith_predicted_run *run, bool encodes, int64_t *b
 
 /* Each thread has some buffers of its own, so the prediction is made with the run's number of threads. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes)
+                             const int64_t counts[2], bool encodes, bool denoised, const ith_team *team, int64_t *bytes)
 {
-    const ith_predicted_run run = ith_predicted_run_of(model, context, options, counts, team);
+    const ith_predicted_run run = ith_predicted_run_of(model, context, options, denoised, counts, team);
     int threads = omp_get_max_threads();
     omp_set_num_threads(options->threads);
     ith_status status = predict(&run, encodes, bytes);
@@ -163,26 +169,26 @@ ith_status ith_predict_model(const ith_model *model, ith_context *context, const
     return status;
 }
 
-ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options, bool denoised,
                        const ith_team *team, int64_t *bytes)
 {
     int64_t counts[2] = {0, 0};
     ith_status status = options->from_latents ? ITH_OK : ith_count_ids(pipeline, context, options, counts);
     const bool encodes = options->from_latents || !ith_prompts_are_kept(pipeline, context, options);
     if (!status)
-        status = ith_predict_model(pipeline->model, context, options, counts, encodes, team, bytes);
+        status = ith_predict_model(pipeline->model, context, options, counts, encodes, denoised, team, bytes);
     if (!status)
         *bytes += ith_prompts_kept_bytes(pipeline);
     return status;
 }
 
 ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,
-                               const ith_team *team, const ith_machine_memory *memory, int64_t *bytes)
+                               bool denoised, const ith_team *team, const ith_machine_memory *memory, int64_t *bytes)
 {
-    ith_status status = ith_predict(pipeline, context, options, team, bytes);
+    ith_status status = ith_predict(pipeline, context, options, denoised, team, bytes);
     const int64_t room = ith_min64(memory->free.bytes, memory->shared.bytes / team->host_processes);
     if (status || options->keep_packed || *bytes <= room / 4 * 3)
         return status;
     options->keep_packed = ITH_KEEP_NONE;
-    return ith_predict(pipeline, context, options, team, bytes);
+    return ith_predict(pipeline, context, options, denoised, team, bytes);
 }

@@ -11,6 +11,7 @@ typedef struct ith_predicted_run {
     const ith_model *model;
     ith_context *context;
     const ith_generate_options *options;
+    bool denoised;        /* all steps are done in the saved run that goes on */
     const ith_team *team; /* the ranks of this process */
     int64_t counts[2];    /* numbers of token ids of the prompt and of the negative prompt; 0: there is none */
     ith_number_types types;
@@ -20,10 +21,11 @@ typedef struct ith_predicted_run {
 } ith_predicted_run;
 
 ith_predicted_run ith_predicted_run_of(const ith_model *model, ith_context *context,
-                                       const ith_generate_options *options, const int64_t counts[2],
+                                       const ith_generate_options *options, bool denoised, const int64_t counts[2],
                                        const ith_team *team);
 
-/* Sets *bytes to the peak memory of denoising: the memory of the larger expert, and the buffers of every rank. */
+/* Sets *bytes to the peak memory of denoising: the memory of the larger expert, if a step is left, and the buffers of
+ * every rank. */
 ith_status ith_predict_denoising(const ith_predicted_run *run, int64_t *bytes);
 /* Sets *bytes to the memory of the device that the process takes for one expert: for its weights, for the prompts' keys
  * and values, and for the workspaces of its ranks. Sets *streamed to the number of layers that are streamed, because

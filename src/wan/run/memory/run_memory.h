@@ -8,17 +8,19 @@
 #include "../team.h"
 
 /* Predicts the peak memory of the process in which the ranks of `team` run as threads. ith_request_read must have
- * filled in the options, and device_memory must be settled. */
-ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+ * filled in the options, and device_memory must be settled. denoised: all steps are done in the run that
+ * options->resume_file holds (ith_saved_run_is_denoised); so in the functions below. */
+ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options, bool denoised,
                        const ith_team *team, int64_t *bytes);
 /* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids.
  * encodes: the run encodes them; false: the pipeline keeps them. */
 ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
-                             const int64_t counts[2], bool encodes, const ith_team *team, int64_t *bytes);
+                             const int64_t counts[2], bool encodes, bool denoised, const ith_team *team,
+                             int64_t *bytes);
 /* As ith_predict. If the options leave open which layers keep their weights, and the run would take most of the
  * process's share of the free memory, sets them to keep none. */
 ith_status ith_predict_settled(ith_pipeline *pipeline, ith_context *context, ith_generate_options *options,
-                               const ith_team *team, const ith_machine_memory *memory, int64_t *bytes);
+                               bool denoised, const ith_team *team, const ith_machine_memory *memory, int64_t *bytes);
 
 /* Limits options->device_memory to the free memory of the context's device; 0 becomes all of the free memory. */
 ith_status ith_settle_device_memory(ith_context *context, ith_generate_options *options);
@@ -29,7 +31,7 @@ typedef struct ith_device_need {
 } ith_device_need;
 /* Sets *need to the predicted memory on the device. options->device_memory must be settled. */
 ith_status ith_predict_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                              const ith_team *team, ith_device_need *need);
+                              bool denoised, const ith_team *team, ith_device_need *need);
 
 /* The memory that a run takes, and the memory that is there. */
 typedef struct ith_memory_balance {
@@ -40,6 +42,6 @@ typedef struct ith_memory_balance {
 /* Returns ITH_ERR_MEMORY if this process, or all processes of its host, would take more than the free memory. The error
  * message names options that would fit. With options->force it always returns ITH_OK. */
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                            const ith_team *team, const ith_memory_balance *balance);
+                            bool denoised, const ith_team *team, const ith_memory_balance *balance);
 
 #endif
