@@ -328,6 +328,24 @@ static const char *what_would_do(const ith_generate_options *options, const ith_
     return strstr(ith_context_error(context), "would do with ");
 }
 
+/* A resumed run has the precision, the frames and the size of the saved run: no advice changes them. */
+static void a_resumed_run_keeps_its_options(void **state)
+{
+    (void)state;
+    const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 401, options.height = options.width = 128;
+    options.precision = ITH_PRECISION_F32;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    options.resume_file = "saved.safetensors";
+    assert_string_equal(what_would_do(&options, &alone, 1),
+                        "would do with cfg sequential; force tries it all the same");
+    assert_null(what_would_do(&options, &alone, (int64_t)1 << 40));
+    assert_non_null(strstr(ith_context_error(context), "the least that other options would need is "));
+    options.cfg = ITH_CFG_SEQUENTIAL;
+    assert_null(what_would_do(&options, &alone, 1));
+}
+
 /* Packed weights and layers that are shared out are given up first. A model that rank 0 lends needs its layers shared
  * out. */
 static void memory_of_weights_is_given_up_first(void **state)
@@ -752,6 +770,7 @@ int main(void)
         cmocka_unit_test(processes_of_a_host_share_its_memory),
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
         cmocka_unit_test(what_would_fit_is_named),
+        cmocka_unit_test(a_resumed_run_keeps_its_options),
         cmocka_unit_test(a_less_wide_picture_is_named),
         cmocka_unit_test(memory_of_weights_is_given_up_first),
         cmocka_unit_test(a_run_from_latents_keeps_its_size),

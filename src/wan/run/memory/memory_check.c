@@ -78,7 +78,8 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
 
 /* Tries changes in this order until the run fits: keep_packed and shard_weights off, also in all later attempts;
  * guidance branches computed one after the other; precision bf16; both; both and fewer frames; both and a smaller
- * picture. A run from latents has neither guidance nor another size, so of these it tries precision bf16 alone. */
+ * picture. A run from latents has neither guidance nor another size, so of these it tries precision bf16 alone. A
+ * resumed run keeps the precision and the size of the saved run, so it tries the order of the branches alone. */
 static bool find_fitting(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;
@@ -94,6 +95,8 @@ static bool find_fitting(search *s, const ith_generate_options *asked)
     bf16.precision = both.precision = ITH_PRECISION_BF16;
     if (asked->from_latents)
         return fits(s, &bf16);
+    if (asked->resume_file)
+        return fits(s, &in_turn);
     return fits(s, &in_turn) || fits(s, &bf16) || fits(s, &both) || fewer_frames_fit(s, both) ||
            smaller_pictures_fit(s, both);
 }
