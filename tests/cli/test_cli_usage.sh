@@ -48,6 +48,7 @@ help help
 END
 expect 2 "invalid option -- 'x'" "$ithaca" generate -x 3
 expect 2 "--model is needed" "$ithaca" generate --negative -steps --guidance -5 -pcat -oz.gif
+expect 2 "--model is needed" "$ithaca" generate -qp -steps
 expect 2 "unrecognized option '--size'\$" "$ithaca" generate --size 3
 for option in --p --dit-; do # --dit- is one letter more than --dit
     expect 2 "option '$option' is ambiguous" "$ithaca" generate $option x

@@ -223,11 +223,22 @@ static bool lacks_a_dash(const struct option *table, const char *letters, const 
     return word[1] == ':' || !strchr(letters, word[1]);
 }
 
+/* Whether the next word is the argument of a word of letters: its last letter takes an argument, and none before. */
+static bool takes_next(const char *letters, const char *word)
+{
+    for (word++; *word; word++) {
+        const char *letter = strchr(letters, *word);
+        if (letter && letter[1] == ':')
+            return !word[1];
+    }
+    return false;
+}
+
 /* The first word of the command line that lacks a dash; NULL if there is none. */
 static const char *find_single_dash(const struct option *table, const char *letters, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-        const char *word = argv[i], *letter;
+        const char *word = argv[i];
         if (word[0] != '-' || !word[1])
             continue;
         if (word[1] == '-') {
@@ -235,8 +246,8 @@ static const char *find_single_dash(const struct option *table, const char *lett
             i += option && option->has_arg && !strchr(word, '='); /* the next word is its argument */
         } else if (lacks_a_dash(table, letters, word)) {
             return word;
-        } else if ((letter = strchr(letters, word[1]))) {
-            i += letter[1] == ':' && !word[2];
+        } else {
+            i += takes_next(letters, word);
         }
     }
     return NULL;
