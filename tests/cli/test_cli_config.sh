@@ -120,6 +120,7 @@ mistake 'lora: [{a: b}]' 'lora: an item of its list is not a single value'
 for list in '["", 3]' '[3, ""]' '[~]' '[3, null]'; do
     mistake "guidance: $list" "guidance: an item of its list is empty"
 done
+for name in guidance lora; do mistake "$name: []" "$name: its list is empty"; done
 mistake 'guidance: 3, 4' "guidance: '3, 4' is not a number, or two with a comma and no space, from -100 to 100"
 mistake 'prompt: a town: at night' "': ' stands where no key can begin; text with ': ' needs quotes"
 mistake 'prompt: @x' 'the text begins with a character that YAML reserves; it needs quotes'

@@ -36,7 +36,7 @@ static const char *join(config *c, const yaml_node_t *list, char *text, size_t b
         if (length >= bytes)
             return "its list is too long";
     }
-    return NULL;
+    return length ? NULL : "its list is empty";
 }
 
 /* Whether the values of a type may be written as a list. */

@@ -32,8 +32,8 @@ static const char official_negative[] =
                  "杂乱的背景，三条腿，背景人很多，倒着走";
 
 /* The settings of the reference implementation for a published model. It is identified by its sizes and its use of
- * images. If other models have the same ones, a word identifies it: in the name of its folder or file, or of the file
- * to which a link leads. */
+ * images. If other models share both, a word identifies it: in the name of its folder or file, or of the file to which
+ * a link leads. */
 typedef struct official_model {
     const char *kind;
     int64_t dim, layers;
