@@ -103,7 +103,7 @@ typedef struct ith_video_cost {
     size_t struct_size;
     double seconds;
     double text_seconds;      /* the text encoder, and the keys and values of prompts and images in each expert */
-    double denoise_seconds;   /* all steps */
+    double denoise_seconds;   /* all steps that are left */
     double decode_seconds;    /* latents to frames */
     double write_seconds;     /* rows of frames rounded to 8 bits, and gathered on rank 0 */
     double step_seconds;      /* one denoising step */
@@ -129,7 +129,8 @@ typedef struct ith_video_cost {
 
 /* Predicts the cost of a video on `ranks` ranks of a machine. options (NULL: choose everything): of the self-attention,
  * as in ith_generate_options.attention; process_ranks and host_ranks say how the ranks are started. cfg AUTO: BATCH.
- * *info becomes the plan of the self-attention, and *attention its cost for one layer and pass; both may be NULL.
+ * *info becomes the plan of the self-attention, and *attention its cost for one layer and pass; both may be NULL. If no
+ * step is left, they become ITH_PLAN_INFO_INIT and ITH_COST_INIT.
  *
  * The rate of a linear layer is the row of machine->products with the nearest features and rows, in the precision's
  * type if there is one. If a machine has no rows for convolutions, they have the rates of linear layers, and the other

@@ -175,6 +175,30 @@ static void decoding_is_that_by_hand(void **state)
     near("seconds", decoded.seconds, decoded.decode_seconds + decoded.write_seconds);
 }
 
+/* Steps that a saved run has done cost nothing. If no step is left, there is no plan. */
+static void steps_that_are_done_cost_nothing(void **state)
+{
+    (void)state;
+    video_scene s;
+    video_scene_set(&s, true);
+    ith_video_problem p = small();
+    p.guided_steps = 0;
+    const ith_video_cost all = cost_of(&p, ITH_CFG_BATCH, &s.machine, 2);
+    p.steps_done = 2;
+    const ith_video_cost last = cost_of(&p, ITH_CFG_BATCH, &s.machine, 2);
+    near("denoise_seconds", last.denoise_seconds, all.denoise_seconds / 3);
+    near("step_seconds", last.step_seconds, all.step_seconds);
+    near("memory_bytes", (double)last.memory_bytes, (double)all.memory_bytes);
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_cost attention = ITH_COST_INIT;
+    ith_video_cost none = ITH_VIDEO_COST_INIT;
+    info.ring = 7, attention.seconds = 7, p.steps_done = 3;
+    check(context, ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 2, &info, &attention, &none));
+    assert_true(info.ring == 0 && attention.seconds == 0);
+    assert_true(none.text_seconds == 0 && none.denoise_seconds == 0 && none.step_seconds == 0);
+    assert_true(none.memory_bytes < all.memory_bytes && none.sent_bytes < all.sent_bytes);
+}
+
 /* An encoder of 8, 16 and 32 channels, which halves the frames after the first level: 5 frames of 16 x 16. */
 static void encoding_is_that_by_hand(void **state)
 {
@@ -742,6 +766,7 @@ int main(void)
         cmocka_unit_test(operations_are_those_by_hand),
         cmocka_unit_test(a_lora_adds_operations),
         cmocka_unit_test(decoding_is_that_by_hand),
+        cmocka_unit_test(steps_that_are_done_cost_nothing),
         cmocka_unit_test(encoding_is_that_by_hand),
         cmocka_unit_test(an_image_encoder_is_that_by_hand),
         cmocka_unit_test(parts_add_up),
