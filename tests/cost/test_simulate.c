@@ -494,8 +494,11 @@ static void *allocate_marked(void *user, size_t bytes, size_t alignment)
 static void release_marked(void *user, void *pointer)
 {
     marked_memory *m = user;
-    for (size_t i = 0; pointer == m->block && i < m->bytes; i++)
-        m->left += m->block[i] == 1;
+    if (m->block && pointer == m->block) {
+        for (size_t i = 0; i < m->bytes; i++)
+            m->left += m->block[i] == 1;
+        m->block = NULL; /* later memory may have this address */
+    }
     free(pointer);
 }
 
