@@ -8,6 +8,8 @@
 #include "support/engine/find_tensor.h"
 #include "support/engine/golden_run.h"
 #include "support/engine/pipeline_fixture.h"
+#include "support/refused.h"
+#include "wan/run/memory/run_memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -218,6 +220,28 @@ static void less_memory_changes_no_bit(void **state)
     ith_tensor_file_close(&want);
 }
 
+/* The refusal of a run that the device has no memory for names only options that the run can change. */
+static void options_that_need_less_are_named(void **state)
+{
+    (void)state;
+    const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
+    const ith_memory_balance enough = {.machine = {{INT64_MAX, "are free"}, {INT64_MAX, "are known of"}}};
+    ith_generate_options options = small_run();
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    options.device_memory = 1;
+    REFUSED_AS(ITH_ERR_MEMORY, context,
+               ": cfg sequential, precision bf16, fewer frames or a smaller picture need less;",
+               ith_check_memory(pipeline, context, &options, false, &alone, &enough));
+    options.resume_file = "saved.safetensors";
+    REFUSED_AS(ITH_ERR_MEMORY, context, "B: cfg sequential needs less; force",
+               ith_check_memory(pipeline, context, &options, false, &alone, &enough));
+    REFUSED_AS(ITH_ERR_MEMORY, context, "B; force tries it all the same",
+               ith_check_memory(pipeline, context, &options, true, &alone, &enough));
+    options.resume_file = NULL, options.from_latents = "latents.safetensors", options.precision = ITH_PRECISION_F32;
+    REFUSED_AS(ITH_ERR_MEMORY, context, "B: precision bf16 needs less; force",
+               ith_check_memory(pipeline, context, &options, false, &alone, &enough));
+}
+
 static bool stop_at_once(void *user)
 {
     return ++*(int *)user > 12;
@@ -252,9 +276,13 @@ int main(void)
     } else
         setenv("ITHACA_PLUGIN_PATH", DEVICES, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_precision_is_bf16),      cmocka_unit_test(memory_of_the_device_is_predicted),
-        cmocka_unit_test(less_memory_changes_no_bit),  cmocka_unit_test(the_processor_gives_the_same),
-        cmocka_unit_test(golden_runs_are_followed),    cmocka_unit_test(a_run_is_stopped),
+        cmocka_unit_test(auto_precision_is_bf16),
+        cmocka_unit_test(memory_of_the_device_is_predicted),
+        cmocka_unit_test(less_memory_changes_no_bit),
+        cmocka_unit_test(options_that_need_less_are_named),
+        cmocka_unit_test(the_processor_gives_the_same),
+        cmocka_unit_test(golden_runs_are_followed),
+        cmocka_unit_test(a_run_is_stopped),
         cmocka_unit_test(the_context_stays_as_it_was),
     };
     return cmocka_run_group_tests_name("pipeline_device", tests, device_set_up, pipeline_tear_down);

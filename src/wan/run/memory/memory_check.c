@@ -117,6 +117,16 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }
 
+/* The options that would need less memory on a device, as the end of a sentence; "" if there are none. */
+static const char *less_on_device(const ith_generate_options *options, bool denoised)
+{
+    if (options->from_latents)
+        return options->precision == ITH_PRECISION_BF16 ? "" : ": precision bf16 needs less";
+    if (options->resume_file)
+        return denoised ? "" : ": cfg sequential needs less";
+    return ": cfg sequential, precision bf16, fewer frames or a smaller picture need less";
+}
+
 /* Compares the predicted memory on the context's device, if it uses one, with the memory that the run may take there.
  */
 static ith_status check_device(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
@@ -138,12 +148,11 @@ static ith_status check_device(ith_pipeline *pipeline, ith_context *context, con
                     info.name, (long long)streamed);
         return ITH_OK;
     }
-    return ith_fail(
-        context, ITH_ERR_MEMORY,
-        "this run needs at least %s on the device %s, and may take %s of its %s: cfg sequential, precision bf16, fewer "
-        "frames or a smaller picture need less; force tries it all the same",
-        print_bytes(need.bytes).text, info.name, print_bytes(options->device_memory).text,
-        print_bytes(info.memory_bytes).text);
+    return ith_fail(context, ITH_ERR_MEMORY,
+                    "this run needs at least %s on the device %s, and may take %s of its %s%s; force tries it all the "
+                    "same",
+                    print_bytes(need.bytes).text, info.name, print_bytes(options->device_memory).text,
+                    print_bytes(info.memory_bytes).text, less_on_device(options, denoised));
 }
 
 /* Writes the options with which the run would fit into s->free_bytes, or the least memory that it would need. */
