@@ -220,8 +220,8 @@ expect 0 "" "$ithaca" generate --seed 18446744073709551615 --print-config
 grep -qE '^seed: 18446744073709551615 +# command line' out || fail "the largest seed: $(grep seed out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
 
-# Of two options that exclude each other, an option of the command line overrides an option of a file. overrides COMMAND
-# OF-FILE OF-LINE[=VALUE] [VALUE OF-FILE]
+# Of two options that exclude each other, an option of the command line overrides an option of a file.
+# overrides COMMAND OF-FILE OF-LINE[=VALUE] [VALUE OF-FILE]
 overrides() {
     echo "$2: ${4:-true}" >opposite.yaml
     expect 0 "" "$ithaca" $1 --config opposite.yaml "--$3" --print-config

@@ -130,7 +130,7 @@ generate 0 "" clip.gif --config c.yaml --dry-run
 generate 0 "" there --config c.yaml --dry-run
 rm -r c.yaml there
 
-# A .png is a video of one frame. More frames are refused before the run, or at the second frame of saved latents.
+# A .png is a video of one frame. More frames are refused before the run.
 generate 0 "" still.png --frames 1
 generate 0 "" frames/ --frames 1
 same still.png frames/frame_0000.png
@@ -188,9 +188,12 @@ generate 0 "" noise/ --noise dump.safetensors --precision f32
 diff -r whole noise || fail "dumped noise gives other frames"
 expect 0 "" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output clip.mp4
 grep -qa "$prompt" clip.mp4 || fail "the prompt does not survive in saved latents"
+for dry in "" --dry-run; do
+    expect 1 "a .png holds one frame" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output one.png $dry
+    grep -q decode "$work/err" && fail "saved latents were decoded for a .png: $(cat "$work/err")"
+    [ ! -e one.png ] || fail "the first frame of a video remained as a .png"
+done
 truncate -s -1 dump.safetensors
-expect 1 "a .png holds one frame" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output one.png
-[ ! -e one.png ] || fail "the first frame of a video remained as a .png"
 expect 1 "dump.safetensors" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output cut.mp4
 rm -r dumped noise again clip.mp4 whole dump.safetensors
 

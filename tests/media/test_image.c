@@ -159,8 +159,8 @@ static void forms_that_are_not_built_in_are_refused(void **state)
     free(data);
 }
 
-/* The most samples of brightness for one of colour that libav reads as libjpeg does: four; one if the colours are red,
- * green and blue. */
+/* libav reads a JPEG as libjpeg does if a sample of colour has at most four samples of brightness, at most three in one
+ * column. With red, green and blue, all colours must have the same samples. */
 static void few_samples_of_colour_are_refused(void **state)
 {
     (void)state;

@@ -27,7 +27,7 @@ ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int
 {
     return (ith_video_options){.width = width,
                                .height = height,
-                               .frames = g->settings.from_latents ? 0 : g->options.frames,
+                               .frames = g->options.frames,
                                .fps = g->fps,
                                .crf = (int)g->settings.crf,
                                .title = g->title,

@@ -64,8 +64,7 @@ static int describe_run(ith_generation *g)
     g->shift_source = shift_source(g);
     int code = ith_generate_describe(g);
     ith_video_options options = ith_generate_video(g, g->options.width, g->options.height);
-    /* The size of a video from saved latents is known only when they are read. */
-    if (!code && !g->settings.from_latents && g->media->video_check(g->media_context, g->settings.output, &options))
+    if (!code && g->media->video_check(g->media_context, g->settings.output, &options))
         return ith_cli_error("%s", ith_context_error(g->media_context));
     return code;
 }
