@@ -17,6 +17,7 @@ typedef struct ith_video_format {
     ith_status (*end)(ith_video_writer *writer);
     /* Frees writer->state and writes nothing. */
     void (*close)(ith_video_writer *writer);
+    bool holds_one_frame;
 } ith_video_format;
 
 extern const ith_video_format ith_video_mp4, ith_video_gif, ith_video_png, ith_video_png_folder;

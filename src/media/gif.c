@@ -144,4 +144,4 @@ static void gif_close(ith_video_writer *writer)
     ith_free(writer->context, state);
 }
 
-const ith_video_format ith_video_gif = {gif_open, gif_add, gif_end, gif_close};
+const ith_video_format ith_video_gif = {.open = gif_open, .add = gif_add, .end = gif_end, .close = gif_close};

@@ -233,4 +233,4 @@ static void mp4_close(ith_video_writer *writer)
     ith_free(writer->context, state);
 }
 
-const ith_video_format ith_video_mp4 = {mp4_open, mp4_add, mp4_end, mp4_close};
+const ith_video_format ith_video_mp4 = {.open = mp4_open, .add = mp4_add, .end = mp4_end, .close = mp4_close};

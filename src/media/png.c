@@ -120,5 +120,6 @@ static void png_close(ith_video_writer *writer)
     ith_free(writer->context, state);
 }
 
-const ith_video_format ith_video_png = {png_open, png_add, png_end, png_close};
-const ith_video_format ith_video_png_folder = {png_open, png_add, png_end, png_close};
+const ith_video_format ith_video_png = {
+    .open = png_open, .add = png_add, .end = png_end, .close = png_close, .holds_one_frame = true};
+const ith_video_format ith_video_png_folder = {.open = png_open, .add = png_add, .end = png_end, .close = png_close};

@@ -70,7 +70,7 @@ static ith_status reserve(ith_context *context, const char *path, const ith_vide
 /* Checks that the output can hold `frames` frames. */
 static ith_status check_frames(ith_context *context, const char *path, const ith_video_format *format, int64_t frames)
 {
-    if (format != &ith_video_png || frames <= 1)
+    if (!format->holds_one_frame || frames <= 1)
         return ITH_OK;
     return ith_fail(
         context, ITH_ERR_ARGUMENT,
