@@ -138,6 +138,8 @@ static void gif_close(ith_video_writer *writer)
     if (!state)
         return;
     avfilter_graph_free(&state->graph);
+    if (state->stream.begun) /* FFmpeg 5 frees the picture that its GIF writer holds back only at the end of the file */
+        av_write_trailer(state->stream.muxer);
     ith_stream_free(&state->stream);
     av_frame_free(&state->rgb);
     av_frame_free(&state->indexed);

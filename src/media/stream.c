@@ -89,6 +89,7 @@ ith_status ith_stream_begin(ith_video_writer *writer, ith_stream *stream, const 
     track->time_base = stream->encoder->time_base;
     track->avg_frame_rate = stream->encoder->framerate;
     error = avformat_write_header(stream->muxer, settings);
+    stream->begun = error >= 0;
     return error < 0 ? ith_video_fail(writer, error, "its head cannot be written") : ITH_OK;
 }
 
@@ -129,6 +130,7 @@ ith_status ith_stream_end(ith_video_writer *writer, ith_stream *stream)
     if (status)
         return status;
     int error = av_write_trailer(stream->muxer);
+    stream->begun = false;
     avio_flush(stream->muxer->pb);
     if (error >= 0)
         error = stream->muxer->pb->error;

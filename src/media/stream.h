@@ -13,6 +13,7 @@ typedef struct ith_stream {
     AVCodecContext *encoder; /* set and opened by the format, before ith_stream_begin */
     AVFormatContext *muxer;
     AVPacket *packet;
+    bool begun; /* whether the file has its header and lacks its trailer */
 } ith_stream;
 
 /* Makes an encoder context with the size and rate of the video, not opened yet. Returns NULL if there is no memory. */
