@@ -134,8 +134,8 @@ double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t
 
 /* ---- Traffic of the ulysses axis --------------------------------------------------------------------------------- */
 
-/* Whether all ranks of a ulysses axis have whole kv heads in a chunk, as many each. So it is in all chunks but the last
- * if there are enough heads (chunk.h). */
+/* Whether all ranks of a ulysses axis have the same number of heads in a chunk, and whole kv heads. With enough heads
+ * this holds for all chunks except the last (chunk.h). */
 static bool has_whole_kv_heads(const ith_attn_setting *s, int chunk)
 {
     const int64_t per_key = s->problem.heads / s->problem.kv_heads;

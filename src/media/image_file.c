@@ -245,7 +245,7 @@ static bool are_usual(const colours *c)
     return c->count != 3 || (rgb ? samples <= 1 : samples <= 4 && c->down < 4);
 }
 
-/* Notes what a segment, which ends at `next`, says about the colours. */
+/* Reads a segment, from `at` to `next`, and records the facts about the picture's colours that it holds. */
 static void note_colours(span file, uint32_t marker, int64_t at, int64_t next, colours *c)
 {
     enum { APP0 = 0xe0, APP14 = 0xee };

@@ -68,6 +68,12 @@ static bool put_attention(ith_generate_rates *r, const ith_machine_attention *ro
     return true;
 }
 
+/* Whether the run has a denoising step to compute. */
+static bool computes_steps(const ith_video_problem *p)
+{
+    return p->steps > p->steps_done;
+}
+
 /* Measures the rates of the model's layers in about `seconds`, and puts them into the description. A kernel whose rate
  * over long sequences is known keeps it. */
 static bool measure_layers(ith_generation *g, const ith_video_problem *p, double seconds, ith_generate_rates *r)
@@ -85,7 +91,7 @@ static bool measure_layers(ith_generation *g, const ith_video_problem *p, double
         return false;
     }
     r->machine.products = r->products, r->machine.product_count = count;
-    if (p->steps > p->steps_done && (!r->machine.attention_count || ith_video_tokens(p) <= SHORT_TOKENS))
+    if (computes_steps(p) && (!r->machine.attention_count || ith_video_tokens(p) <= SHORT_TOKENS))
         return put_attention(r, &row);
     return true;
 }
@@ -169,7 +175,7 @@ void ith_generate_rates_clear(ith_generate_rates *r)
 static bool are_for(const ith_generate_rates *r, const ith_video_problem *p)
 {
     return *r->source && r->frames == p->frames && r->height == p->height && r->width == p->width &&
-           r->images == p->images && r->denoises >= (p->steps > p->steps_done);
+           r->images == p->images && (r->denoises || !computes_steps(p));
 }
 
 /* Finds the rates, and predicts with them. */
@@ -178,7 +184,7 @@ static void predict_anew(ith_generation *g, const ith_video_problem *p, ith_gene
     const double begin = ith_cli_seconds();
     ith_generate_rates_clear(r);
     r->frames = p->frames, r->height = p->height, r->width = p->width, r->images = p->images;
-    r->denoises = p->steps > p->steps_done;
+    r->denoises = computes_steps(p);
     const bool tuned = ith_machine_recall(g->context, &r->kept);
     if (tuned)
         predict_with(g, p, &r->kept, g->settings.dry_run ? WELL_SECONDS : LEAST_SECONDS, r);

@@ -47,8 +47,8 @@ typedef struct ith_encoder_run {
     float *qkv; /* [rows, 3 inner]: scratch memory */
 } ith_encoder_run;
 
-/* Passes x through `count` layers. Shows progress after each layer: the layers are the last parts of `span` but
- * `parts_after`, and `parts_before` parts come before them. The message of an interruption names the layer. */
+/* Passes x through `count` layers. Each layer is one part of the progress `span`; the caller's own work has
+ * parts_before parts before the layers, and parts_after behind them. The message of an interruption names the layer. */
 ith_status ith_encoder_layers_apply(ith_context *context, ith_encoder_run *run, const ith_encoder_layer *layers,
                                     int64_t count, const ith_span *span, int64_t parts_before, int64_t parts_after);
 /* Normalises one row of x in place. */
