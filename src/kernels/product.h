@@ -15,8 +15,8 @@
  *
  * out      f32. A linear layer gets y transposed, [features][rows of x], and a convolution gets [pixels][channels].
  *
- * So weights need no transposition: pack_left only converts numbers. Some kernels also take a left operand whose rows
- * are interleaved (see `interleave`), and are faster with it. The caller cuts k into blocks of about `depth`
+ * So weights need no transposition: pack_left only converts numbers. Some kernels also take an interleaved left operand
+ * (see `interleave`), and are faster with it. The caller cuts k into blocks of about `depth`
  * steps, and left into blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
  *
  * A left operand consists of parts. With most kernels it has one part: the numbers themselves, as f32 in kernels of
@@ -28,7 +28,7 @@
  *     out[i][j] if the call adds. It does not depend on the positions of i and j, on `rows` or `columns`, or on the
  *     thread.
  *   - It accepts every rows >= 0, every columns from 0 to the kernel's `columns`, and every steps >= 1. It reads
- *     only rows [0, rows) and steps [0, steps) of left, rounded up to a whole tile of rows if they are interleaved. It
+ *     only rows [0, rows) and steps [0, steps) of left, rounded up to a whole tile of rows if it is interleaved. It
  *     writes only rows [0, rows) and columns [0, columns) of out. `out` overlaps no operand.
  *   - Sums are f32. Products of bf16 are exact in f32. Against float64 the error is at most the error of a sum in f32
  *     in any order.
@@ -79,7 +79,7 @@ typedef struct ith_product_call {
     int64_t left_stride; /* bytes between two rows of a part */
     int64_t part_bytes;  /* bytes between two parts */
     int parts;           /* parts of left, at most the kernel's `parts` */
-    bool interleaved;    /* the rows of left are interleaved (see `interleave`), and parts is 1 */
+    bool interleaved;    /* left is interleaved (see `interleave`), and parts is 1 */
     const void *right;   /* a packed panel of `steps` steps, or a part of one (see `step`); aligned to 64 */
     float *out;
     int64_t out_stride; /* numbers between two rows of out */
@@ -125,10 +125,12 @@ typedef struct ith_product_kernel {
     /* Bytes of a right panel of `steps` steps, a multiple of 64. */
     int64_t (*right_bytes)(int64_t steps);
     void (*pack_left)(const ith_product_left *left);
-    /* Interleaves the `rows` converted rows of a tile, `steps` numbers each, `stride` numbers apart: to[k][r] is number
-     * k of row r. In an interleaved left operand this is done with every `rows` rows from the first on; the numbers of
-     * the tile that begins at row i begin where row i of a plain operand would. Results have the same bits as with
-     * plain rows. NULL: the kernel takes plain rows only. */
+    /* Some kernels also take a left operand in which the first interleaved_rows of every `rows` rows, counted from the
+     * first on, are interleaved: number k of row r of a tile lies at [k][r], from the place on where the tile's first
+     * row begins in a plain operand. The other rows of the tile lie where they lie in a plain operand. Results have the
+     * same bits. `interleave` interleaves these rows, `steps` converted numbers each, `stride` numbers apart. NULL and
+     * 0: the kernel takes plain rows only. */
+    int64_t interleaved_rows;
     void (*interleave)(const float *x, int64_t stride, int64_t steps, float *to);
     void (*pack_right)(const ith_product_right *right);
     void (*pack_turned)(const ith_product_turned *turned);

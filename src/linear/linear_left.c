@@ -146,7 +146,7 @@ enum {
     RANKS = 64,        /* steps of one product */
     DEPTH = 256,       /* numbers of a row that are converted together */
     COLUMNS_MOST = 64, /* the most columns of a right panel */
-    TILE_ROWS_MOST = 8 /* the most rows of a tile of kernels that take interleaved rows */
+    INTERLEAVED_MOST = 8 /* the most rows that a kernel interleaves */
 };
 
 bool ith_linear_may_merge(const ith_linear_size *s, int64_t merges_most)
@@ -262,11 +262,18 @@ static void convert_plain(conversion *c, const ith_linear_weight *weight, int64_
     }
 }
 
-/* Writes the numbers of row number `place` of an interleaved tile of `rows` rows. */
+/* Writes the numbers of row number `place` among the `rows` interleaved rows of a tile. */
 static void interleave_row(const float *x, int64_t steps, int64_t place, int64_t rows, float *tile)
 {
     for (int64_t k = 0; k < steps; k++)
         tile[k * rows + place] = x[k];
+}
+
+/* Converts one row of a matrix to f32 numbers at `to`. A row of a matrix without data becomes zeros. */
+static void convert_one(conversion *c, const ith_linear_weight *weight, int64_t row, const float *low, float *to)
+{
+    if (!convert_row(c, weight, row, low, to))
+        memset(to, 0, (size_t)c->steps * sizeof *to);
 }
 
 /* Converts rows of a matrix, which are rows `at`, `at` + 1, ... of an interleaved left operand that begins at `to`. */
@@ -274,16 +281,21 @@ static void convert_interleaved(conversion *c, const ith_linear_weight *weight, 
                                 float (*low)[DEPTH], int64_t at, char *to)
 {
     const ith_linear_size *size = c->linear->size;
-    const int64_t tile_rows = size->kernel->rows;
-    float numbers[TILE_ROWS_MOST][DEPTH];
+    const int64_t tile_rows = size->kernel->rows, interleaved = size->kernel->interleaved_rows;
+    float numbers[INTERLEAVED_MOST][DEPTH];
     for (int64_t i = 0; i < rows; i++) {
         const int64_t place = (at + i) % tile_rows, first = i - place;
-        float *tile = (float *)(void *)(to + (at + first) * size->row_bytes) + c->begin * tile_rows;
-        if (!convert_row(c, weight, row + i, low ? low[i] : NULL, numbers[place]))
-            memset(numbers[place], 0, (size_t)c->steps * sizeof **numbers);
-        if (first < 0 || first + tile_rows > rows) /* other rows of the tile are converted by other calls */
-            interleave_row(numbers[place], c->steps, place, tile_rows, tile);
-        else if (place == tile_rows - 1)
+        const float *sums = low ? low[i] : NULL;
+        float *plain = (float *)(void *)(to + (at + i) * size->row_bytes) + c->begin;
+        float *tile = (float *)(void *)(to + (at + first) * size->row_bytes) + c->begin * interleaved;
+        if (place >= interleaved) {
+            convert_one(c, weight, row + i, sums, plain);
+            continue;
+        }
+        convert_one(c, weight, row + i, sums, numbers[place]);
+        if (first < 0 || first + interleaved > rows) /* other rows of the tile are converted by other calls */
+            interleave_row(numbers[place], c->steps, place, interleaved, tile);
+        else if (place == interleaved - 1)
             size->kernel->interleave(numbers[0], DEPTH, c->steps, tile);
     }
 }
@@ -316,13 +328,22 @@ static void clear_last_tile(const conversion *c, char *to)
         memset(to + (c->count - rest) * row_bytes, 0, (size_t)(c->linear->size->kernel->rows * row_bytes));
 }
 
+/* The number of rows that are converted together: whole tiles if rows are interleaved. */
+static int64_t group_of(const ith_linear *linear)
+{
+    const int64_t tile_rows = linear->size->kernel->rows;
+    if (!linear->interleaved)
+        return linear->merges ? GROUP : FEW;
+    return linear->merges ? GROUP / tile_rows * tile_rows : tile_rows;
+}
+
 /* Converts all blocks of a few rows, and then of the next rows. So weights are read in the order of their file, which
  * suits the caches. Rows with low-rank additions are converted in full groups, which share the work for the additions.
  */
 static void convert(void *user)
 {
     conversion *c = user;
-    const int64_t group = c->linear->merges ? GROUP : FEW;
+    const int64_t group = group_of(c->linear);
     for (int64_t b = 0; b < c->blocks; b++)
         clear_last_tile(c, c->to + b * c->block_bytes);
     for (int64_t i = 0, rows; i < c->count; i += rows) {

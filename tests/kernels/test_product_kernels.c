@@ -35,7 +35,7 @@ typedef struct product {
     float *old;   /* [rows][columns], to which the products are added; NULL: they are not added */
 } product;
 
-/* Packed left rows, plain or interleaved, with gaps of NaN between rows or tiles. */
+/* Packed left rows, with gaps of NaN between them. If `interleaved`, each call gets an interleaved copy of them. */
 typedef struct left_operand {
     char *part;
     int64_t stride, part_bytes;
@@ -108,22 +108,7 @@ static void pack_numbers(const product *p, const float *x, int64_t count, char *
     p->kernel->pack_left(&left);
 }
 
-/* Interleaves the packed rows `dense`. The rows that the last tile lacks are NaN. */
-static void interleave(const product *p, const float *dense, left_operand *to)
-{
-    const int64_t rows = p->kernel->rows, tiles = ith_div_up(p->rows, rows), numbers = rows * p->steps;
-    to->stride = (p->steps + (chance() ? 0 : any(0, 10))) * 4;
-    to->part = guarded_new(tiles ? (tiles - 1) * rows * to->stride + numbers * 4 : 0, 4, chance());
-    for (int64_t t = 0; t < tiles; t++) {
-        float *x = guarded_new(numbers * 4, 4, chance());
-        int64_t count = ith_min64(rows, p->rows - t * rows) * p->steps;
-        memcpy(x, dense + t * numbers, (size_t)count * 4);
-        p->kernel->interleave(x, p->steps, p->steps, (float *)(void *)(to->part + t * rows * to->stride));
-    }
-}
-
-/* Packs all rows of left together, and then copies them to places with gaps between the rows, or interleaves them if
- * the kernel takes that. */
+/* Packs all rows of left together, and then copies them to places with gaps between the rows. */
 static left_operand pack_left(const product *p)
 {
     int64_t bytes = left_bytes(p->kernel), row = p->steps * bytes, packed = p->rows * row;
@@ -133,10 +118,6 @@ static left_operand pack_left(const product *p)
     char *dense = guarded_new(packed * to.parts, bytes, true);
     pack_numbers(p, p->left, p->rows * p->steps, dense, packed);
     to.interleaved = p->kernel->interleave && chance();
-    if (to.interleaved) {
-        interleave(p, (const float *)(const void *)dense, &to);
-        return to;
-    }
     int64_t last = p->rows > 0 ? (p->rows - 1) * to.stride + row : 0;
     to.part = guarded_new((to.parts - 1) * to.part_bytes + last, bytes, chance());
     for (int64_t n = 0; n < to.parts; n++)
@@ -170,16 +151,39 @@ static void *pack_right(const product *p)
     return panel;
 }
 
+/* Returns an interleaved copy of steps [first, first + steps) of left. The rows that the last tile lacks, and the gaps
+ * between rows, are NaN. */
+static left_operand interleave(const product *p, const left_operand *left, int64_t first, int64_t steps)
+{
+    const ith_product_kernel *kernel = p->kernel;
+    const int64_t rows = kernel->rows, tiles = ith_div_up(p->rows, rows);
+    left_operand to = {.stride = (steps + (chance() ? 0 : any(0, 10))) * 4, .parts = 1, .interleaved = true};
+    to.part = guarded_new(tiles ? (tiles * rows - 1) * to.stride + steps * 4 : 0, 4, chance());
+    const int64_t bytes = kernel->interleaved_rows * steps * 4;
+    float *x = guarded_new(bytes, 4, chance());
+    for (int64_t i = 0; i < p->rows; i += rows) {
+        memset(x, 0xff, (size_t)bytes);
+        for (int64_t r = 0; r < ith_min64(rows, p->rows - i); r++) {
+            const char *row = left->part + (i + r) * left->stride + first * 4;
+            const bool plain = r >= kernel->interleaved_rows;
+            memcpy(plain ? to.part + (i + r) * to.stride : (char *)(x + r * steps), row, (size_t)steps * 4);
+        }
+        kernel->interleave(x, steps, steps, (float *)(void *)(to.part + i * to.stride));
+    }
+    return to;
+}
+
 /* Runs steps [first, first + steps) as one call. */
 static void run_block(const product *p, const left_operand *left, const char *panel, int64_t first, int64_t steps,
                       bool adds, float *out, int64_t out_stride)
 {
     ith_product_call call = {.rows = p->rows, .columns = p->columns, .steps = steps, .adds = adds};
-    call.left = left->part + first * left_bytes(p->kernel) * (left->interleaved ? p->kernel->rows : 1);
-    call.interleaved = left->interleaved;
-    call.left_stride = left->stride;
-    call.part_bytes = left->part_bytes;
-    call.parts = left->parts;
+    const left_operand copy = left->interleaved ? interleave(p, left, first, steps) : *left;
+    call.left = copy.part + (copy.interleaved ? 0 : first * left_bytes(p->kernel));
+    call.interleaved = copy.interleaved;
+    call.left_stride = copy.stride;
+    call.part_bytes = copy.part_bytes;
+    call.parts = copy.parts;
     call.right = panel + (first ? p->kernel->right_bytes(first) : 0);
     call.out = out;
     call.out_stride = out_stride;
@@ -344,7 +348,9 @@ static void sizes_are_sane(const ith_product_kernel *kernel)
     assert_true(kernel->lanes >= 1 && kernel->columns % kernel->lanes == 0);
     assert_true(kernel->strip >= 1 && kernel->strip % kernel->columns == 0 && kernel->block_bytes >= 1);
     assert_true(kernel->parts == 1 || (kernel->parts == ITH_PRODUCT_PARTS_MAX && kernel->type == ITH_F32));
+    assert_true(!kernel->interleave == !kernel->interleaved_rows);
     assert_true(!kernel->interleave || (kernel->parts == 1 && kernel->type == ITH_F32));
+    assert_true(kernel->interleaved_rows >= 0 && kernel->interleaved_rows <= kernel->rows);
     for (int64_t steps = 1; steps <= 3 * kernel->depth; steps++) {
         assert_int_equal(kernel->right_bytes(steps) % 64, 0);
         assert_true(kernel->right_bytes(steps) >= kernel->right_bytes(steps - 1));

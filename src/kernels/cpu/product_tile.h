@@ -22,6 +22,10 @@ enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = 0 };
 enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = TILE_ROWS / 2 };
 #endif
 
+#ifndef TILE_INTERLEAVES
+enum { TILE_PAIRED = TILE_ROWS, TILE_FETCH_OUT_BYTES = 0 };
+#endif
+
 /* Writes the first `rows` rows of a tile and the call's columns of them, by way of memory: `sum` stays in registers
  * only if all its indices are constants. */
 static inline __attribute__((always_inline)) void
@@ -76,7 +80,9 @@ static inline __attribute__((always_inline)) void sum_tile(const ith_product_cal
     const tile_fetch next = tile_fetch_of(c, i / TILE_ROWS);
 #ifdef TILE_INTERLEAVES
     if (interleaved) {
-        tile_sum_interleaved(sum, vecs, (const float *)(const void *)row, c->right, c->steps, zeros, &next);
+        tile_sum_interleaved(sum, vecs, (const float *)(const void *)row,
+                             (const float *)(const void *)(row + TILE_PAIRED * c->left_stride), c->right, c->steps,
+                             zeros, &next, c->out + i * c->out_stride);
         return;
     }
 #else
@@ -90,19 +96,28 @@ static inline __attribute__((always_inline)) void sum_tile(const ith_product_cal
     tile_sum(sum, vecs, left, c->right, c->steps, zeros, &next);
 }
 
+/* Fetches the first `vecs` vectors of `rows` rows of out into the first-level cache. */
+static inline __attribute__((always_inline)) void fetch_out(const ith_product_call *c, const float *out, int64_t rows,
+                                                            const int vecs)
+{
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < TILE_ROWS; r++) {
+        for (int v = 0; v < vecs; v++)
+            __builtin_prefetch(out + v * LANES, 1);
+        out += r + 1 < rows ? c->out_stride : 0;
+    }
+}
+
 /* Computes the tile of `vecs` vectors of columns that begins at row i. Rows beyond the last are not stored. */
 static inline __attribute__((always_inline)) void tile_at(const ith_product_call *c, int64_t i, const int vecs,
                                                           const bool interleaved)
 {
-    float *out = c->out + i * c->out_stride, *ahead = out;
+    float *out = c->out + i * c->out_stride;
     int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
     vec sum[TILE_ROWS][TILE_VECS];
-#pragma GCC unroll 16
-    for (int64_t r = 0; r < TILE_ROWS; r++) {
-        for (int v = 0; v < vecs; v++)
-            __builtin_prefetch(ahead + v * LANES, 1);
-        ahead += r + 1 < rows ? c->out_stride : 0;
-    }
+    const bool tile_fetches = interleaved && vecs == TILE_VECS && TILE_FETCH_OUT_BYTES && c->out_stride == COLUMNS;
+    if (!tile_fetches)
+        fetch_out(c, out, rows, vecs);
     sum_tile(c, i, rows, vecs, interleaved, sum);
     if (rows < TILE_ROWS || c->columns < vecs * LANES)
         store_part(c, out, sum, rows, vecs);
@@ -118,7 +133,7 @@ static inline __attribute__((always_inline)) void few_rows_at(const ith_product_
 {
     const char *left = (const char *)c->left + i * c->left_stride;
     const int64_t row_bytes = c->interleaved ? (int64_t)sizeof(float) : c->left_stride;
-    const int64_t step_bytes = c->interleaved ? (int64_t)sizeof(float) * TILE_ROWS : (int64_t)sizeof(float);
+    const int64_t step_bytes = c->interleaved ? (int64_t)sizeof(float) * TILE_PAIRED : (int64_t)sizeof(float);
     const float *right = c->right;
     float *out = c->out + i * c->out_stride;
     vec sum[TILE_ROWS][TILE_VECS];
@@ -159,7 +174,7 @@ static __attribute__((noinline)) bool few_rows(const ith_product_call *c, int64_
 }
 
 /* The prefetch of next_out, some cache lines with each tile. */
-static fetch_rows fetch_out_of(const ith_product_call *c)
+static fetch_rows fetch_next_out_of(const ith_product_call *c)
 {
     return fetch_rows_of(c->next_out, c->next_out_rows, c->next_out_stride, c->next_out_bytes,
                          ith_div_up(c->rows, TILE_ROWS));
@@ -169,7 +184,7 @@ static fetch_rows fetch_out_of(const ith_product_call *c)
 static inline __attribute__((always_inline)) void multiply_rows(const ith_product_call *c, const int vecs,
                                                                 const bool interleaved)
 {
-    fetch_rows out = fetch_out_of(c);
+    fetch_rows out = fetch_next_out_of(c);
     for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
         fetch_some_rows(&out);
         if (vecs < TILE_VECS || !few_rows(c, i))

@@ -13,7 +13,8 @@
  *
  * Include tile_avx2.h or tile_avx512.h, which define
  *   TILE_ROWS, TILE_VECS                the size of the tile in rows and vectors, TILE_VECS = 3
- *   TILE_TURN_STEPS, TILE_TURN(vecs)    number of steps of a turn, as a literal; these steps
+ *   TILE_TURN_STEPS                     number of steps of a turn, as a literal
+ *   TILE_EACH_STEP(text, a)             text(0, a) text(1, a) ..., for each step of a turn
  *   TILE_VEC_BYTES                      bytes of a vector, as a string
  *   TILE_RIGHT_0, _1, _2                registers for the vectors of a step of right
  *   TILE_BROADCAST                      a register for a broadcast number
@@ -52,7 +53,13 @@ typedef struct tile_input {
 #define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(" TILE_RIGHT "), " TILE_RIGHT_##v "\n\t"
 #define TILE_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(TILE_ROW, n, vecs)
 #define TILE_ADVANCE(steps)                                                                                            \
-    "addq $3*" #steps "*" TILE_VEC_BYTES ", " TILE_RIGHT "\n\taddq $4*" #steps ", " TILE_INDEX "\n\t"
+    "addq $3*" TILE_TEXT(steps) "*" TILE_VEC_BYTES ", " TILE_RIGHT "\n\taddq $4*" TILE_TEXT(steps) ", " TILE_INDEX     \
+                                                                                                      "\n\t"
+#define TILE_TURN(vecs) TILE_EACH_STEP(TILE_STEP, vecs) TILE_ADVANCE(TILE_TURN_STEPS)
+
+/* A macro's value as a string. */
+#define TILE_TEXT(value) TILE_TEXT_OF(value)
+#define TILE_TEXT_OF(value) #value
 
 /* The multiply-adds of a row, and the loads of a step of right, for one, two and three vectors. */
 #define TILE_FMA_1(r) TILE_FMA(r, 0)
@@ -71,8 +78,8 @@ typedef struct tile_input {
 #define TILE_FROM_1 TILE_FROM(0)
 #define TILE_FROM_2 TILE_FROM_1 TILE_FROM(1)
 #define TILE_FROM_3 TILE_FROM_2 TILE_FROM(2)
-#define TILE_BEGIN(vecs)                                                                                               \
-    TILE_EACH_ROW(TILE_END)                                                                                            \
+#define TILE_BEGIN(vecs) TILE_EACH_ROW(TILE_END) TILE_BEGIN_COLUMNS(vecs)
+#define TILE_BEGIN_COLUMNS(vecs)                                                                                       \
     "movq 8(%[input]), " TILE_RIGHT "\n\tmovq 16(%[input]), " TILE_INDEX "\n\tmovq (%[input]), " TILE_AHEAD            \
     "\n\t" TILE_FROM_##vecs "movq 32(%[input]), " TILE_AHEAD "\n\t"
 
@@ -90,6 +97,17 @@ typedef struct tile_input {
 /* The operands of the asm statement besides the sums. GCC accepts 30. */
 #define TILE_OPERANDS : [input] "r"(&input) : TILE_CLOBBERS, "cc", "memory"
 
+/* Returns the members of a tile_input besides `ends`. */
+static inline __attribute__((always_inline)) tile_input tile_begin(const float *from, const float *right, int64_t steps,
+                                                                   const tile_fetch *ahead)
+{
+    return (tile_input){.from = from,
+                        .right = right,
+                        .index = -steps * (int64_t)sizeof(float),
+                        .turns = -(steps / TILE_TURN_STEPS * TILE_TURN_STEPS) * (int64_t)sizeof(float),
+                        .ahead = ahead ? ahead->from + steps * ahead->step_bytes : NULL};
+}
+
 /* Computes the first `vecs` vectors of each row of sum. `vecs`, 1 to TILE_VECS, is a constant of the caller.
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
@@ -99,15 +117,10 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
                                                            const float *const left[TILE_ROWS], const float *right,
                                                            int64_t steps, const float *from, const tile_fetch *ahead)
 {
-    tile_input input = {.from = from,
-                        .right = right,
-                        .index = -steps * (int64_t)sizeof(float),
-                        .turns = -(steps / TILE_TURN_STEPS * TILE_TURN_STEPS) * (int64_t)sizeof(float)};
+    tile_input input = tile_begin(from, right, steps, ahead);
 #pragma GCC unroll 16
     for (int r = 0; r < TILE_ROWS; r++)
         input.ends[r] = left[r] + steps;
-    if (ahead != NULL)
-        input.ahead = ahead->from + steps * ahead->step_bytes;
     if (vecs == 3 && ahead != NULL && ahead->step_bytes == TILE_FETCH_BYTES)
         __asm__ volatile(TILE_LOOP(3, TILE_FETCH) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 3 && ahead != NULL)

@@ -11,7 +11,7 @@ static inline __attribute__((always_inline)) void tile_rows(vec sum[TILE_ROWS][T
                                                             int64_t steps, const float *from)
 {
     (void)left_stride;
-    tile_sum_interleaved(sum, vecs, left, right, steps, from, NULL);
+    tile_sum_interleaved(sum, vecs, left, NULL, right, steps, from, NULL, NULL);
 }
 
 #include "../attn_f32_tmpl.c"

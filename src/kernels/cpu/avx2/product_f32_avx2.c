@@ -8,4 +8,4 @@ enum { DEPTH = 256 };
 #include "../product_f32_tmpl.c"
 
 const ith_product_kernel ith_k_product_f32_avx2_4x24 = {
-    .cpu = ITH_CPU_AVX2, .strip = 1008, .interleave = interleave, PRODUCT_F32("f32_avx2")};
+    .cpu = ITH_CPU_AVX2, .strip = 1008, .interleaved_rows = TILE_PAIRED, .interleave = interleave, PRODUCT_F32("f32_avx2")};

@@ -23,7 +23,7 @@ enum { TILE_FETCH_BYTES = 16 };
 #define TILE_CLOBBERS "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "xmm12", "xmm13", "xmm14", "xmm15"
 
 #define TILE_TURN_STEPS 4
-#define TILE_TURN(vecs) TILE_STEP(0, vecs) TILE_STEP(1, vecs) TILE_STEP(2, vecs) TILE_STEP(3, vecs) TILE_ADVANCE(4)
+#define TILE_EACH_STEP(text, a) text(0, a) text(1, a) text(2, a) text(3, a)
 #define TILE_FETCH "prefetcht1 (" TILE_AHEAD "," TILE_INDEX ",4)\n\t"
 #define TILE_EACH_ROW(text) text(0) text(1) text(2) text(3)
 #define TILE_EACH_ROW_OF(text, a, b) text(0, a, b) text(1, a, b) text(2, a, b) text(3, a, b)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in f32 with AVX-512. */
-#include "tile_avx512.h"
+#include "tile_interleaved_avx512.h"
 
 enum { DEPTH = 192 };
 
 #include "../product_f32_tmpl.c"
 
 const ith_product_kernel ith_k_product_f32_avx512_9x48 = {
-    .cpu = ITH_CPU_AVX512, .strip = 1440, PRODUCT_F32("f32_avx512")};
+    .cpu = ITH_CPU_AVX512, .strip = 1440, .interleaved_rows = TILE_PAIRED, .interleave = interleave, PRODUCT_F32("f32_avx512")};

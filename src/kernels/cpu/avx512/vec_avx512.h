@@ -134,4 +134,37 @@ static inline void vec_transpose(vec x[LANES])
         x[i] = y[i];
 }
 
+/* Interleaves eight vectors, in place: x[0][0] x[1][0] ... x[7][0] x[0][1] ... First every 4 x 4 square of four rows is
+ * transposed, so that 128 bits hold a step of four rows. Then these change places. */
+static inline void vec_interleave(vec x[8])
+{
+    vec y[8];
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            __m512d a = _mm512_castps_pd(y[4 * i + j]), b = _mm512_castps_pd(y[4 * i + j + 2]);
+            x[4 * j + i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            x[4 * j + i + 2] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    /* 128 bits number L of x[2j] and x[2j + 1] now hold step 4L + j of the first and of the last four rows. */
+    for (int j = 0; j < 8; j += 4) {
+        vec a = _mm512_shuffle_f32x4(x[j], x[j + 1], 0x88), b = _mm512_shuffle_f32x4(x[j], x[j + 1], 0xdd);
+        vec c = _mm512_shuffle_f32x4(x[j + 2], x[j + 3], 0x88), d = _mm512_shuffle_f32x4(x[j + 2], x[j + 3], 0xdd);
+        y[j] = _mm512_shuffle_f32x4(a, c, 0x88), y[j + 2] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        y[j + 1] = _mm512_shuffle_f32x4(b, d, 0x88), y[j + 3] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+    for (int n = 0; n < 4; n++)
+        x[2 * n] = y[n], x[2 * n + 1] = y[n + 4];
+}
+
+/* Writes the first eight numbers of a vector to `low`, after the last eight to `high`. */
+static inline void vec_store_halves(float *low, float *high, vec a)
+{
+    _mm256_storeu_ps(high, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1)));
+    _mm256_storeu_ps(low, _mm512_castps512_ps256(a));
+}
+
 #endif
