@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of keys and values for attn_f32_tmpl.c, as TILE_ROWS = 4 interleaved rows after another:
+/* Packing of keys and values for attn_f32_tmpl.c, as R = TILE_ROWS interleaved rows after another:
  *
- *     k [PANEL / 4][D][4],   v^T [padded_dim(D) / 4][PANEL][4]
+ *     k [PANEL / R][D][R],   v^T [padded_dim(D) / R][PANEL][R]
  *
- * The number of key j at element d is k[j / 4][d][j % 4], and v^T has it at [d / 4][j][d % 4]. Include a vec_<isa>.h
- * with LANES = 8 and with vec_interleave and vec_store_halves, and attn_f32_layout.h, before this header. */
+ * The number of key j at element d is k[j / R][d][j % R], and v^T has it at [d / R][j][d % R]. Include a vec_<isa>.h
+ * with LANES = 2 R and with vec_interleave and vec_store_halves, and attn_f32_layout.h, before this header. */
 #ifndef ITH_KERNELS_ATTN_PACK_INTERLEAVED_H
 #define ITH_KERNELS_ATTN_PACK_INTERLEAVED_H
 
 #include "attn_lanes.h"
 #include "attn_pack.h"
 
-_Static_assert(TILE_ROWS == 4 && LANES == 8, "a vector has the elements of two tiles");
+_Static_assert(LANES == 2 * TILE_ROWS, "a vector has the elements of two tiles");
 
 /* Packs `count` keys of a panel, a multiple of TILE_ROWS. Where D is not a multiple of LANES, the stores of a tile
  * write beyond it. They go in the order of addresses, so the next tile overwrites the excess. The excess of the last
@@ -44,7 +44,7 @@ static inline void pack_keys(float *k, const ith_attn_pack *p, int64_t first, in
  * each tile is written in the order of addresses. Returns the largest magnitude of the values; NaN does not count. */
 static inline float pack_values(float *v, const ith_attn_pack *p, int64_t first, int64_t keys)
 {
-    enum { ELEMENTS = 2 * LANES, TILE = PANEL * TILE_ROWS }; /* a cache line of f32; numbers of TILE_ROWS rows of v^T */
+    enum { ELEMENTS = 16, TILE = PANEL * TILE_ROWS }; /* a cache line of f32; numbers of TILE_ROWS rows of v^T */
     const int64_t padded = padded_dim(p->head_dim);
     vec most = vec_set(0.0f);
     for (int64_t d = 0; d < padded; d += ELEMENTS)

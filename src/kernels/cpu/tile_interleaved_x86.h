@@ -39,8 +39,8 @@
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
  * ahead   memory that the tile fetches if vecs is TILE_VECS; NULL (a constant of the caller): none
- * out     memory that is written after the tile: with `ahead` and vecs = TILE_VECS, the tile fetches the first
- *         steps * TILE_FETCH_OUT_BYTES bytes of it into the first-level cache */
+ * out     memory that is written after the tile. If vecs is TILE_VECS, the tile fetches its first
+ *         steps * TILE_FETCH_OUT_BYTES bytes into the first-level cache */
 static inline __attribute__((always_inline)) void tile_sum_interleaved(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                                        const float *left, const float *plain,
                                                                        const float *right, int64_t steps,
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) void tile_sum_interleaved(vec sum[T
         __asm__ volatile(INTERLEAVED_LOOP(3, TILE_FETCH_4 TILE_FETCH_OUT)
                          : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 3)
-        __asm__ volatile(INTERLEAVED_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(3, TILE_FETCH_OUT) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 2)
         __asm__ volatile(INTERLEAVED_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1) TILE_OPERANDS);
     else
