@@ -141,11 +141,11 @@ static void add_dense(conversion *c, const ith_linear_weight *weight, int64_t ro
 /* ---- Low-rank additions that are merged ------------------------------------------------------------------------- */
 
 enum {
-    GROUP = 64,        /* rows of `up` that are multiplied together */
-    FEW = 4,           /* rows without low-rank additions that are converted together */
-    RANKS = 64,        /* steps of one product */
-    DEPTH = 256,       /* numbers of a row that are converted together */
-    COLUMNS_MOST = 64, /* the most columns of a right panel */
+    GROUP = 64,          /* rows of `up` that are multiplied together */
+    FEW = 4,             /* rows without low-rank additions that are converted together */
+    RANKS = 64,          /* steps of one product */
+    DEPTH = 256,         /* numbers of a row that are converted together */
+    COLUMNS_MOST = 64,   /* the most columns of a right panel */
     INTERLEAVED_MOST = 8 /* the most rows that a kernel interleaves */
 };
 

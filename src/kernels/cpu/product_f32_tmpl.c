@@ -110,16 +110,16 @@ static void pack_turned(const ith_product_turned *p)
 static void interleave(const float *x, int64_t stride, int64_t steps, float *to)
 {
     int64_t k = 0;
-    for (; k + LANES <= steps; k += LANES, to += TILE_PAIRED * LANES) {
-        vec rows[TILE_PAIRED];
-        for (int r = 0; r < TILE_PAIRED; r++)
+    for (; k + LANES <= steps; k += LANES, to += TILE_INTERLEAVED * LANES) {
+        vec rows[TILE_INTERLEAVED];
+        for (int r = 0; r < TILE_INTERLEAVED; r++)
             rows[r] = vec_load(x + r * stride + k);
         vec_interleave(rows);
-        for (int r = 0; r < TILE_PAIRED; r++)
+        for (int r = 0; r < TILE_INTERLEAVED; r++)
             vec_store(to + r * LANES, rows[r]);
     }
-    for (; k < steps; k++, to += TILE_PAIRED)
-        for (int r = 0; r < TILE_PAIRED; r++)
+    for (; k < steps; k++, to += TILE_INTERLEAVED)
+        for (int r = 0; r < TILE_INTERLEAVED; r++)
             to[r] = x[r * stride + k];
 }
 #endif

@@ -23,7 +23,7 @@ enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = TILE_ROWS / 2 };
 #endif
 
 #ifndef TILE_INTERLEAVES
-enum { TILE_PAIRED = TILE_ROWS, TILE_FETCH_OUT_BYTES = 0 };
+enum { TILE_INTERLEAVED = TILE_ROWS, TILE_FETCH_OUT_BYTES = 0 };
 #endif
 
 /* Writes the first `rows` rows of a tile and the call's columns of them, by way of memory: `sum` stays in registers
@@ -81,7 +81,7 @@ static inline __attribute__((always_inline)) void sum_tile(const ith_product_cal
 #ifdef TILE_INTERLEAVES
     if (interleaved) {
         tile_sum_interleaved(sum, vecs, (const float *)(const void *)row,
-                             (const float *)(const void *)(row + TILE_PAIRED * c->left_stride), c->right, c->steps,
+                             (const float *)(const void *)(row + TILE_INTERLEAVED * c->left_stride), c->right, c->steps,
                              zeros, &next, c->out + i * c->out_stride);
         return;
     }
@@ -133,7 +133,7 @@ static inline __attribute__((always_inline)) void few_rows_at(const ith_product_
 {
     const char *left = (const char *)c->left + i * c->left_stride;
     const int64_t row_bytes = c->interleaved ? (int64_t)sizeof(float) : c->left_stride;
-    const int64_t step_bytes = c->interleaved ? (int64_t)sizeof(float) * TILE_PAIRED : (int64_t)sizeof(float);
+    const int64_t step_bytes = c->interleaved ? (int64_t)sizeof(float) * TILE_INTERLEAVED : (int64_t)sizeof(float);
     const float *right = c->right;
     float *out = c->out + i * c->out_stride;
     vec sum[TILE_ROWS][TILE_VECS];

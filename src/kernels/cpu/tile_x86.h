@@ -54,7 +54,7 @@ typedef struct tile_input {
 #define TILE_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(TILE_ROW, n, vecs)
 #define TILE_ADVANCE(steps)                                                                                            \
     "addq $3*" TILE_TEXT(steps) "*" TILE_VEC_BYTES ", " TILE_RIGHT "\n\taddq $4*" TILE_TEXT(steps) ", " TILE_INDEX     \
-                                                                                                      "\n\t"
+                                                                                                   "\n\t"
 #define TILE_TURN(vecs) TILE_EACH_STEP(TILE_STEP, vecs) TILE_ADVANCE(TILE_TURN_STEPS)
 
 /* A macro's value as a string. */

@@ -7,5 +7,8 @@ enum { DEPTH = 256 };
 
 #include "../product_f32_tmpl.c"
 
-const ith_product_kernel ith_k_product_f32_avx2_4x24 = {
-    .cpu = ITH_CPU_AVX2, .strip = 1008, .interleaved_rows = TILE_PAIRED, .interleave = interleave, PRODUCT_F32("f32_avx2")};
+const ith_product_kernel ith_k_product_f32_avx2_4x24 = {.cpu = ITH_CPU_AVX2,
+                                                        .strip = 1008,
+                                                        .interleaved_rows = TILE_INTERLEAVED,
+                                                        .interleave = interleave,
+                                                        PRODUCT_F32("f32_avx2")};

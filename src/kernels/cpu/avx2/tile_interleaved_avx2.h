@@ -5,11 +5,11 @@
 
 #include "tile_avx2.h"
 
-#define TILE_PAIRED_NUMBER(r, n) "16*" #n "+4*" #r "(" TILE_POINTER_0 "," TILE_INDEX ",4)"
-#define TILE_EACH_PAIRED_ROW(text, a, b) TILE_EACH_ROW_OF(text, a, b)
+#define TILE_INTERLEAVED_NUMBER(r, n) "16*" #n "+4*" #r "(" TILE_POINTER_0 "," TILE_INDEX ",4)"
+#define TILE_EACH_INTERLEAVED_ROW(text, a, b) TILE_EACH_ROW_OF(text, a, b)
 #define TILE_PLAIN_ROW(text, a, b)
 #define TILE_FETCH_OUT
-enum { TILE_PAIRED = 4, TILE_FETCH_OUT_BYTES = 0 };
+enum { TILE_INTERLEAVED = 4, TILE_FETCH_OUT_BYTES = 0 };
 
 #include "../tile_interleaved_x86.h"
 

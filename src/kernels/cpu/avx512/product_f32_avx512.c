@@ -6,5 +6,8 @@ enum { DEPTH = 192 };
 
 #include "../product_f32_tmpl.c"
 
-const ith_product_kernel ith_k_product_f32_avx512_9x48 = {
-    .cpu = ITH_CPU_AVX512, .strip = 1440, .interleaved_rows = TILE_PAIRED, .interleave = interleave, PRODUCT_F32("f32_avx512")};
+const ith_product_kernel ith_k_product_f32_avx512_9x48 = {.cpu = ITH_CPU_AVX512,
+                                                          .strip = 1440,
+                                                          .interleaved_rows = TILE_INTERLEAVED,
+                                                          .interleave = interleave,
+                                                          PRODUCT_F32("f32_avx512")};

@@ -17,11 +17,11 @@
 
 #include "../tile_x86.h"
 
-#define TILE_PAIRED_NUMBER(r, n) "32*" #n "+4*" #r "(" TILE_POINTER_0 "," TILE_INDEX ",8)"
-#define TILE_EACH_PAIRED_ROW(text, a, b) TILE_EACH_ROW_OF(text, a, b)
+#define TILE_INTERLEAVED_NUMBER(r, n) "32*" #n "+4*" #r "(" TILE_POINTER_0 "," TILE_INDEX ",8)"
+#define TILE_EACH_INTERLEAVED_ROW(text, a, b) TILE_EACH_ROW_OF(text, a, b)
 #define TILE_PLAIN_ROW(text, a, b)
 #define TILE_FETCH_OUT "prefetcht0 (" TILE_POINTER_1 "," TILE_INDEX ",4)\n\t"
-enum { TILE_PAIRED = 8, TILE_FETCH_OUT_BYTES = 16 };
+enum { TILE_INTERLEAVED = 8, TILE_FETCH_OUT_BYTES = 16 };
 
 #include "../tile_interleaved_x86.h"
 
