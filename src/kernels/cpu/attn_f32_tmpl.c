@@ -31,8 +31,8 @@
  * Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands.
  *
- * The including file includes its vec_<isa>.h, attn_f32_layout.h, and attn_pack_rows.h with tile_strided.h or
- * attn_pack_interleaved.h with tile_interleaved.h. It defines EXP2_SHORT if attn_lanes.h needs it. */
+ * The including file includes its vec_<isa>.h, a tile_rows (tile_rows.h), attn_f32_layout.h, and attn_pack_rows.h or
+ * attn_pack_interleaved.h. It defines EXP2_SHORT if attn_lanes.h needs it. */
 /* ---- Packing keys and values ----------------------------------------------------------------------------------- */
 
 static void pack(const ith_attn_pack *p)
@@ -65,8 +65,8 @@ typedef struct tile {
 static inline __attribute__((always_inline)) void tile_of(const tile *t, const int vecs)
 {
     vec sum[TILE_ROWS][TILE_VECS];
+    tile_rows(sum, vecs, t->left, t->left_stride, t->right, t->steps, t->from);
     float *out = t->out;
-    tile_rows(sum, vecs, t->left, t->left_stride, t->right, t->steps, t->from, out);
     if (t->scale != NULL) {
         const float *scale = t->scale;
 #pragma GCC unroll 16

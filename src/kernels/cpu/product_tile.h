@@ -23,7 +23,7 @@ enum { COLUMNS = TILE_VECS * LANES, FEW_ROWS = TILE_ROWS / 2 };
 #endif
 
 #ifndef TILE_INTERLEAVES
-enum { TILE_INTERLEAVED = TILE_ROWS, TILE_FETCH_OUT_BYTES = 0 };
+enum { TILE_INTERLEAVED = TILE_ROWS, TILE_FETCH_OUT_NUMBERS = 0 };
 #endif
 
 /* Writes the first `rows` rows of a tile and the call's columns of them, by way of memory: `sum` stays in registers
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
     float *out = c->out + i * c->out_stride;
     int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
     vec sum[TILE_ROWS][TILE_VECS];
-    const bool tile_fetches = interleaved && vecs == TILE_VECS && TILE_FETCH_OUT_BYTES && c->out_stride == COLUMNS;
+    const bool tile_fetches = interleaved && vecs == TILE_VECS && TILE_FETCH_OUT_NUMBERS && c->out_stride == COLUMNS;
     if (!tile_fetches)
         fetch_out(c, out, rows, vecs);
     sum_tile(c, i, rows, vecs, interleaved, sum);

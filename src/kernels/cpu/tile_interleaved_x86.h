@@ -12,7 +12,7 @@
  *   TILE_PLAIN_ROW(text, a, b)        text(r, a, b) for the plain row r, or nothing if there is none
  *   TILE_FETCH_OUT                    prefetches of a turn into the first-level cache, from the memory whose end is at
  *                                     TILE_POINTER_1, or nothing
- *   TILE_FETCH_OUT_BYTES              bytes that they fetch for each step; 0 if there are none */
+ *   TILE_FETCH_OUT_NUMBERS            f32 numbers that they fetch for each step; 0 if there are none */
 #ifndef ITH_KERNELS_TILE_INTERLEAVED_X86_H
 #define ITH_KERNELS_TILE_INTERLEAVED_X86_H
 
@@ -39,16 +39,16 @@
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
  * ahead   memory that the tile fetches if vecs is TILE_VECS; NULL (a constant of the caller): none
- * out     memory that is written after the tile. If vecs is TILE_VECS, the tile fetches its first
- *         steps * TILE_FETCH_OUT_BYTES bytes into the first-level cache */
+ * out     memory that is written after the tile. With `ahead`, the first steps * TILE_FETCH_OUT_NUMBERS numbers of it are
+ *         fetched into the first-level cache. NULL if `ahead` is NULL */
 static inline __attribute__((always_inline)) void
 tile_sum_interleaved(vec sum[TILE_ROWS][TILE_VECS], const int vecs, const float *left, const float *plain,
-                     const float *right, int64_t steps, const float *from, const tile_fetch *ahead, const void *out)
+                     const float *right, int64_t steps, const float *from, const tile_fetch *ahead, const float *out)
 {
     tile_input input = tile_begin(from, right, steps, ahead);
     input.ends[TILE_ROWS - 1] = plain ? plain + steps : NULL;
     input.ends[0] = left + steps * TILE_INTERLEAVED;
-    input.ends[1] = (const float *)(const void *)((const char *)out + steps * TILE_FETCH_OUT_BYTES);
+    input.ends[1] = out ? out + steps * TILE_FETCH_OUT_NUMBERS : NULL;
     if (vecs == 3 && ahead != NULL && ahead->step_bytes == TILE_FETCH_BYTES)
         __asm__ volatile(INTERLEAVED_LOOP(3, TILE_FETCH TILE_FETCH_OUT)
                          : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
@@ -56,7 +56,7 @@ tile_sum_interleaved(vec sum[TILE_ROWS][TILE_VECS], const int vecs, const float 
         __asm__ volatile(INTERLEAVED_LOOP(3, TILE_FETCH_4 TILE_FETCH_OUT)
                          : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 3)
-        __asm__ volatile(INTERLEAVED_LOOP(3, TILE_FETCH_OUT) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
+        __asm__ volatile(INTERLEAVED_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 2)
         __asm__ volatile(INTERLEAVED_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1) TILE_OPERANDS);
     else

@@ -4,7 +4,15 @@
 #include "tile_interleaved_avx2.h"
 
 #include "../attn_pack_interleaved.h"
-#include "../tile_interleaved.h"
+
+/* tile_rows() of tile_rows.h, computed by the tile of the product kernels. */
+static inline __attribute__((always_inline)) void tile_rows(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
+                                                            const float *left, int64_t left_stride, const float *right,
+                                                            int64_t steps, const float *from)
+{
+    (void)left_stride;
+    tile_sum_interleaved(sum, vecs, left, NULL, right, steps, from, NULL, NULL);
+}
 
 #include "../attn_f32_tmpl.c"
 

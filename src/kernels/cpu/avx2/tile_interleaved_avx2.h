@@ -9,7 +9,7 @@
 #define TILE_EACH_INTERLEAVED_ROW(text, a, b) TILE_EACH_ROW_OF(text, a, b)
 #define TILE_PLAIN_ROW(text, a, b)
 #define TILE_FETCH_OUT
-enum { TILE_INTERLEAVED = 4, TILE_FETCH_OUT_BYTES = 0 };
+enum { TILE_INTERLEAVED = 4, TILE_FETCH_OUT_NUMBERS = 0 };
 
 #include "../tile_interleaved_x86.h"
 

@@ -12,7 +12,7 @@
     text(0, a, b) text(1, a, b) text(2, a, b) text(3, a, b) text(4, a, b) text(5, a, b) text(6, a, b) text(7, a, b)
 #define TILE_PLAIN_ROW(text, a, b) text(8, a, b)
 #define TILE_FETCH_OUT "prefetcht0 (" TILE_POINTER_1 "," TILE_INDEX ",2)\n\t"
-enum { TILE_INTERLEAVED = 8, TILE_FETCH_OUT_BYTES = 8 };
+enum { TILE_INTERLEAVED = 8, TILE_FETCH_OUT_NUMBERS = 2 };
 
 #include "../tile_interleaved_x86.h"
 
