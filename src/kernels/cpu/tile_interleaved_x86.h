@@ -39,7 +39,7 @@
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
  * ahead   memory that the tile fetches if vecs is TILE_VECS; NULL (a constant of the caller): none
- * out     memory that is written after the tile. With `ahead`, the first steps * TILE_FETCH_OUT_NUMBERS numbers of it are
+ * out     memory that is written after the tile. With `ahead`, its first steps * TILE_FETCH_OUT_NUMBERS numbers are
  *         fetched into the first-level cache. NULL if `ahead` is NULL */
 static inline __attribute__((always_inline)) void
 tile_sum_interleaved(vec sum[TILE_ROWS][TILE_VECS], const int vecs, const float *left, const float *plain,
