@@ -107,15 +107,17 @@ static bool lacks_named(const ith_generation *g)
  * --shard-weights can send. */
 static int complain_about_model(const ith_generation *g)
 {
-    const char *folder = g->settings.files.folder, *advice = "";
-    char index[4096];
+    const char *folder = g->settings.files.folder, *advice = "", *why = ith_context_error(g->context);
+    char index[4096], lora[4096];
     snprintf(index, sizeof index, "%s/model_index.json", folder ? folder : "");
-    if (!ith_launch_is_alone(&g->launch) && folder && access(index, F_OK) && !g->settings.shard_weights)
+    ith_lora_advise(&g->settings.loras, why, lora, sizeof lora);
+    if (*lora)
+        advice = lora;
+    else if (!ith_launch_is_alone(&g->launch) && folder && access(index, F_OK) && !g->settings.shard_weights)
         advice = "; with --shard-weights rank 0 alone needs the model";
     else if (!ith_launch_is_alone(&g->launch) && lacks_named(g))
         advice = "; every process needs the files that options name: --shard-weights sends a --model folder in the "
                  "layout of diffusers, such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, and no other files";
-    const char *why = ith_context_error(g->context);
     return ith_cli_error("%s%s", *why ? why : "there is no memory for the model's files", advice);
 }
 
