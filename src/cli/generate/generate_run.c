@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define ENCODER_THREADS (ITH_VIDEO_ENCODER_THREADS + 1) /* of libx264: one more looks ahead */
@@ -28,9 +27,9 @@ int ith_generate_check_names(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_media_load(g->media_context, &g->media) || g->media->video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
-    const char *preview = g->settings.preview, *ending = preview ? strrchr(preview, '.') : NULL;
+    const char *preview = g->settings.preview;
     int code = ith_cli_check_output(g->settings.dump);
-    if (!code && preview && (!ending || strcasecmp(ending, ".png") != 0))
+    if (!code && preview && !ith_text_ends_in(preview, ".png"))
         return ith_cli_error("preview '%s' is written as a PNG: its name must end in .png", preview);
     if (!code)
         code = ith_cli_check_output(preview);

@@ -2,6 +2,7 @@
 /* Finds words that look like options and are none (misspelled.h). */
 #include "misspelled.h"
 
+#include "../../media/utf8.h"
 #include "../support/nearest.h"
 
 #include <limits.h>
@@ -124,7 +125,8 @@ bool ith_option_names_explain(const ith_option_names *names, const char *word, c
 {
     const int dashes = word[1] == '-' ? 2 : 1;
     char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + dashes, "="), word + dashes);
+    const size_t whole = strcspn(word + dashes, "="), most = ith_utf8_cut(word + dashes, sizeof name - 1);
+    snprintf(name, sizeof name, "%.*s", (int)(whole < most ? whole : most), word + dashes);
     const bool ambiguous = dashes == 2 && begun(names, name, strlen(name)); /* getopt takes any other beginning */
     const char *nearest = ambiguous ? NULL : nearest_option(names, name, dashes);
     if (nearest)
