@@ -101,6 +101,12 @@ typedef struct ith_heads {
     int64_t kv_first, kv_heads; /* kv heads [kv_first, kv_first + kv_heads) */
 } ith_heads;
 
+/* The number of groups of `size` heads, numbered one after another, to which heads [first, first + count) belong. */
+static inline int64_t ith_groups_of(int64_t first, int64_t count, int64_t size)
+{
+    return count ? (first + count - 1) / size - first / size + 1 : 0;
+}
+
 /* Query heads [first, first + count) of the whole batch, and the kv heads that they attend to. */
 ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t count);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that no sentence and no line of the log has: control characters, which are C0 (below 0x20), DEL (0x7f) and C1
- * (0xc2 0x80 to 0xc2 0x9f in UTF-8), and bytes that are no UTF-8, which a terminal may take for C1. */
+/* Characters of UTF-8, and bytes that no sentence and no line of the log has: control characters, which are C0 (below
+ * 0x20), DEL (0x7f) and C1 (0xc2 0x80 to 0xc2 0x9f in UTF-8), and bytes that are no UTF-8, which a terminal may take
+ * for C1. */
 #ifndef ITH_BASE_CONTROL_H
 #define ITH_BASE_CONTROL_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* The bytes of the UTF-8 character at p in a string (RFC 3629); 0 if there is none. */
 static inline size_t ith_utf8_bytes(const char *p)
@@ -18,6 +20,24 @@ static inline size_t ith_utf8_bytes(const char *p)
     const bool is_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);   /* fewer bytes would do */
     const bool is_none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* not in Unicode */
     return is_long || is_none ? 0 : bytes;
+}
+
+/* Whether a byte continues a character of UTF-8. A text may have more than ITH_UTF8_CONTINUING of them in a row, which
+ * are then no UTF-8. */
+static inline bool ith_utf8_continues(char byte)
+{
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+enum { ITH_UTF8_CONTINUING = 3 }; /* the most bytes that continue one character */
+
+/* The bytes of the longest beginning of a string that has at most `most` bytes and does not end within a character. */
+static inline size_t ith_utf8_cut(const char *text, size_t most)
+{
+    size_t bytes = strnlen(text, most);
+    for (int i = 0; i < ITH_UTF8_CONTINUING && bytes && ith_utf8_continues(text[bytes]); i++)
+        bytes--;
+    return bytes;
 }
 
 /* The bytes of the character at p, which is not the end of the string. *shown: whether a sentence may have it; '?'

@@ -41,15 +41,6 @@ void ith_context_copy_sentence(ith_context *context, char sentence[ITH_ERROR_BYT
     unlock_error(context);
 }
 
-/* The most bytes that continue one character of UTF-8. A sentence may have more in a row, which are no text. */
-#define MOST_CONTINUING 3
-
-/* Whether the byte continues a character of UTF-8. */
-static bool continues_character(char byte)
-{
-    return ((unsigned char)byte & 0xc0) == 0x80;
-}
-
 /* If a sentence has more than `most` bytes, leaves out its middle, which is mostly in a path: its end names the
  * fault. */
 static void shorten(char *sentence, size_t most)
@@ -58,10 +49,9 @@ static void shorten(char *sentence, size_t most)
     const size_t length = strlen(sentence), gap_bytes = sizeof gap - 1;
     if (length <= most)
         return;
-    size_t head = most / 2, tail = length - (most - head - gap_bytes);
-    for (int i = 0; i < MOST_CONTINUING && continues_character(sentence[head]); i++)
-        head--;
-    for (int i = 0; i < MOST_CONTINUING && continues_character(sentence[tail]); i++)
+    const size_t head = ith_utf8_cut(sentence, most / 2);
+    size_t tail = length - (most - most / 2 - gap_bytes);
+    for (int i = 0; i < ITH_UTF8_CONTINUING && ith_utf8_continues(sentence[tail]); i++)
         tail++;
     memcpy(sentence + head, gap, gap_bytes);
     memmove(sentence + head + gap_bytes, sentence + tail, length - tail + 1);

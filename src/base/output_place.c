@@ -2,6 +2,7 @@
 /* Finds the place of an output, and makes its temporary file (output_place.h). */
 #include "output_place.h"
 
+#include "control.h"
 #include "hash.h"
 
 #include <errno.h>
@@ -107,8 +108,7 @@ int ith_output_beside(const char *target, const char *prefix, const char *suffix
     size_t length = whole;
     char rest[16] = "";
     if (whole > SHORT_BYTES) {
-        for (length = SHORT_BYTES; length && (name[length] & 0xc0) == 0x80;) /* not within a character of UTF-8 */
-            length--;
+        length = ith_utf8_cut(name, SHORT_BYTES);
         snprintf(rest, sizeof rest, "-%08x", (unsigned)ith_hash(0, name, (int64_t)whole));
     }
     int bytes = snprintf(beside, PATH_MAX, "%.*s%s%.*s%s%s", folder, target, prefix, (int)length, name, rest, suffix);

@@ -3,6 +3,8 @@
 #include "cli.h"
 #include "launch/interrupt.h"
 #include "option/help_argp.h"
+#include "option/misspelled.h"
+#include "option/parsing_streams.h"
 #include "support/nearest.h"
 
 #include <argp.h>
@@ -144,17 +146,43 @@ static void widen_stacks(void)
     pthread_attr_destroy(&usual);
 }
 
-int main(int argc, char **argv)
+/* Ends the process if an option before the command does not exist and is spelled like one that does. */
+static void refuse_unknown(const struct argp_option *rows, int argc, char **argv)
 {
-    static char program[] = "ithaca";
-    char name[64];
-    call chosen = {0};
+    ith_option_names names;
+    char sentence[256];
+    int words = argc > 0;
+    while (words < argc && argv[words][0] == '-')
+        words++;
+    ith_option_names_list(rows, 1, &names);
+    const char *word = ith_option_names_unknown(&names, words, argv);
+    if (word && ith_option_names_explain(&names, word, sentence, sizeof sentence))
+        exit(ith_cli_usage("ithaca", "%s", sentence));
+}
+
+/* Finds the subcommand, or ends the process with a usage error. Returns argp's error. */
+static int read_command(int argc, char **argv, call *chosen)
+{
     static const struct argp_option rows[] = {{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0}, {0}};
     const struct argp top = {.options = rows,
                              .parser = parse,
                              .args_doc = "COMMAND [ARGUMENT...]",
                              .doc = doc,
                              .children = ith_help_children};
+    char unused[1];
+    refuse_unknown(rows, argc, argv);
+    ith_parsing_begin("ithaca");
+    const int error = argp_parse(&top, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, chosen);
+    ith_parsing_give_back(unused, sizeof unused);
+    ith_parsing_end();
+    return error;
+}
+
+int main(int argc, char **argv)
+{
+    static char program[] = "ithaca";
+    char name[64];
+    call chosen = {0};
     occupy_standard_streams();
     widen_stacks();
     atexit(close_output_at_exit);
@@ -167,7 +195,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = ITH_EXIT_USAGE;
     if (argc > 0)
         argv[0] = program;
-    const int error = argp_parse(&top, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &chosen);
+    const int error = read_command(argc, argv, &chosen);
     if (error == ENOMEM)
         return ith_cli_error("there is no memory for the command line");
     if (error || argc < 2)

@@ -134,36 +134,6 @@ double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t
 
 /* ---- Traffic of the ulysses axis --------------------------------------------------------------------------------- */
 
-/* Whether all ranks of a ulysses axis have the same number of heads in a chunk, and whole kv heads. With enough heads
- * this holds for all chunks except the last (chunk.h). */
-static bool has_whole_kv_heads(const ith_attn_setting *s, int chunk)
-{
-    const int64_t per_key = s->problem.heads / s->problem.kv_heads;
-    const ith_heads most = ith_chunk_heads(s, chunk, 0), least = ith_chunk_heads(s, chunk, s->ulysses - 1);
-    return most.count == least.count && most.count % per_key == 0 && most.first % per_key == 0;
-}
-
-/* The heads of ranks [begin, end) of a ulysses axis in a chunk: query heads, or the kv heads that they attend to. */
-static int64_t heads_of_ranks(const ith_price *price, int chunk, int64_t begin, int64_t end, bool kv)
-{
-    const ith_attn_setting *s = &price->setting;
-    int64_t sum = 0;
-    if (begin >= end)
-        return 0;
-    ith_heads first = ith_chunk_heads(s, chunk, (int)begin), last = ith_chunk_heads(s, chunk, (int)end - 1);
-    if (!kv || s->problem.heads == s->problem.kv_heads)
-        return last.first + last.count - first.first;
-    if (has_whole_kv_heads(s, chunk))
-        return (end - begin) * first.kv_heads;
-    for (int64_t u = begin; u < end; u++) { /* two ranks may attend to the same kv head */
-        ith_heads heads = ith_chunk_heads(s, chunk, (int)u);
-        if (heads.count == 0)
-            break;
-        sum += heads.kv_heads;
-    }
-    return sum;
-}
-
 /* The tensors that an exchange moves: *first to *last (ith_attn_tensor). */
 static void find_tensors(const ith_step *step, int *first, int *last)
 {
@@ -198,12 +168,13 @@ static double axis_bytes(const ith_price *price, const ith_schedule *schedule, c
     if (from.begin >= from.end || to.begin >= to.end)
         return 0;
     find_tensors(step, &first, &last);
+    const ith_heads_run run = ith_chunk_run(s, step->chunk, attending.begin, attending.end);
     for (int tensor = first; tensor <= last; tensor++) {
         const bool kv = ith_tensor_is_kv((ith_attn_tensor)tensor);
         int64_t begin, rows;
         ith_stretch(kv ? p->kv_len : p->q_len, s->ulysses * s->ring, first_rank, (int)(owners.end - owners.begin),
                     &begin, &rows);
-        const int64_t heads = heads_of_ranks(price, step->chunk, attending.begin, attending.end, kv);
+        const int64_t heads = kv ? ith_run_groups(&run, p->heads / p->kv_heads) : ith_run_heads(&run);
         const double vector = travels ? (double)ith_sent_row_bytes(s, (ith_attn_tensor)tensor, true) : vector_bytes(s);
         bytes += (double)rows * (double)heads * vector;
     }

@@ -5,6 +5,7 @@
 #include "base/context.h"
 #include "base/trace.h"
 #include "support/memory.h"
+#include "support/random.h"
 #include "support/temporary.h"
 #include "support/trace_file.h"
 
@@ -98,9 +99,9 @@ static void spans_are_drawn_where_they_were(void **state)
     static const char *const categories[] = {"compute", "exchange", "wait", "exchange"};
     ith_context *context = traced(10 * SPANS);
     double begin[SPANS], ends[2][SPANS]; /* the end lies between these times */
-    srand(3);
+    uint64_t seed = 3;
     for (int i = 0; i < SPANS; i++) {
-        int back = i < 12 ? 0 : rand() % 12; /* so that at most six of a kind overlap */
+        int back = i < 12 ? 0 : (int)random_below(&seed, 12); /* so that at most six of a kind overlap */
         begin[i] = back ? ends[1][i - back] : ith_trace_begin(context);
         ith_context_set_rank(context, i / 20 % 3);
         ends[0][i] = ith_clock_seconds();

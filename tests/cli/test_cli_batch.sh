@@ -137,6 +137,13 @@ grep -q 'seed 18446744073709551615' out || fail "a large seed in quotes: $(cat o
 printf '\xef\xbb\xbf{"prompt": "x", "seed": 77, "steps": 1}\n' >marked
 expect 0 "" "${run[@]}" --prompts marked --dry-run
 grep -q ', 1 step, seed 77;' out || fail "a file with a byte order mark: $(cat out)"
+# Files that cat has joined: each has its mark, the second one nothing else. Words alone are a prompt without a mark.
+printf '\xef\xbb\xbf{"prompt": "x", "seed": 77, "steps": 1}\n\xef\xbb\xbf\n\xef\xbb\xbf\xef\xbb\xbf {"prompt": "y", "seed": 78, "steps": 1}\n' >marked
+expect 0 "" "${run[@]}" --prompts marked --dry-run
+[ "$(grep -o 'step, seed 7[78]' out | tr -d '\n')" = "step, seed 77step, seed 78" ] && grep -q '^2 videos' out || fail "joined files: $(cat out)"
+printf 'circle\n\xef\xbb\xbfA red circle moves to the right.\n' >marked
+expect 0 "" "${run[@]}" --quiet --prompts marked --seed 0 --output marked.mp4
+same marked-002.mp4 one.mp4
 echo '{"prompt": "x", "frames": 1, "steps": 1, "shift": 3.0000001234}' >exact
 expect 0 "" "${run[@]}" --prompts exact --quiet --json --output exact.gif
 jq -e '.sampling.shift == 3.0000001234' out >/dev/null || fail "digits of a number are lost: $(cat out)"

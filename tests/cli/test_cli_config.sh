@@ -85,6 +85,14 @@ for line in 'seq: \[64, 128, 96\] +# kinds.yaml:1' 'strategy: "single,ulysses_ri
     'trace: "a \\"b\\" \\\\ c" +# command line'; do
     grep -qE "^$line\$" out || fail "no line '$line': $(cat out)"
 done
+for null in Null NULL; do
+    echo "timeout: $null" >null.yaml
+    expect 0 "" "$ithaca" bench attention --config null.yaml --print-config
+    grep -qE '^timeout: .*# default' out || fail "$null is a value: $(grep ^timeout out)"
+    echo "strategy: '$null'" >null.yaml
+    expect 0 "" "$ithaca" bench attention --config null.yaml --print-config
+    grep -qE "^strategy: \"$null\" +# null.yaml:1\$" out || fail "'$null' in quotes is no text: $(grep ^strategy out)"
+done
 expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
     'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
 
@@ -117,7 +125,7 @@ mistake 'prompt: \001' 'control characters are not allowed'
 mistake 'prompt: "a\\0b"' 'prompt: its value has a NUL character'
 mistake 'lora: ["a,b.safetensors"]' 'lora: an item of its list has a comma'
 mistake 'lora: [{a: b}]' 'lora: an item of its list is not a single value'
-for list in '["", 3]' '[3, ""]' '[~]' '[3, null]'; do
+for list in '["", 3]' '[3, ""]' '[~]' '[3, null]' '[3, NULL]'; do
     mistake "guidance: $list" "guidance: an item of its list is empty"
 done
 for name in guidance lora; do mistake "$name: []" "$name: its list is empty"; done
@@ -139,6 +147,9 @@ later 'prompt: "a town\nseed: 1\nsteps: 3\n' '4: found unexpected end of stream 
 later 'steps: 3\nlora: [a, b\nseed: 1\n' "3: did not find expected ',' or ']' while parsing a flow sequence, which begins in line 2"
 later 'steps: 3\nseed:1\n' "3: could not find expected ':' while scanning a simple key, which begins in line 2"
 later ' steps: 3\nseed: 1\n' '2: text follows the end of the mapping, whose keys all begin in one column'
+later 'steps: 3\n...\nseed: 1\n' "3: text follows '...', which ends the file"
+later 'steps: 3\n...\n\tseed\n' "3: text follows '...', which ends the file"
+later 'steps: 3\n...\n---\nseed: 1\n' '3: a second document begins; a file has one'
 later 'steps:3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
 later 'steps = 3\n' "1: the file: it is not a mapping of options to values, each 'NAME: VALUE' with a space behind the colon"
 mistake 'prompt: [[[[[[[x]]]]]]]' 'prompt: its value is not a single one'

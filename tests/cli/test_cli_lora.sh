@@ -28,6 +28,17 @@ expect 1 "other.safetensors.*another size" "${run[@]}" --lora "$work/other.safet
 cp "$golden/lora/plain.safetensors" "$work/a:b.safetensors" # a colon in the name, and one before the strength
 expect 1 "/a:b.safetensors: .*another size" "${run[@]}" --lora "$work/a:b.safetensors:0.5"
 expect 1 "/a:b.safetensors: .*another size" "${run[@]}" --lora "$work/a:b.safetensors"
+# A strength that is no number is named, with the form of the option, if the file without it is there.
+for strength in x "" 50% 0x1 +1; do
+    expect 1 "cannot open $work/style.safetensors:${strength/+/.}: .*; the strength '${strength/+/.}' is no number: FILE:STRENGTH is such as $work/style.safetensors:0.8\$" \
+        "${run[@]}" --lora-high "$work/a:b.safetensors,$work/style.safetensors:$strength"
+done
+expect 1 "; the strength 'x' is no number" "$ithaca" bench generate --model "$model" --prompt x --lora "$work/style.safetensors:x"
+expect 0 "left open: .*; the strength 'x' is no number" "${run[@]}" --print-config --lora "$work/style.safetensors:x"
+expect 1 "cannot open 85: .*; a comma begins another file, and a strength has a point: FILE:STRENGTH is such as $work/style.safetensors:0.85\$" \
+    "${run[@]}" --lora "$work/style.safetensors:0,85"
+expect 1 "cannot open $work/none:x: No such file or directory\$" "${run[@]}" --lora "$work/none:x"
+expect 1 "cannot open 85: No such file or directory\$" "${run[@]}" --lora 85
 expect 1 "model.safetensors.*no part of a LoRA" "${run[@]}" --lora "$model/text_encoder/model.safetensors"
 
 # Advice names only options whose values are not the advised ones.

@@ -15,6 +15,8 @@ for file in "$root"/machines/*.yaml; do
     grep -q "^| \`$name\` |" "$root/machines/README.md" || fail "machines/README.md has no row of $name"
     grep -q "^name: $name$" "$file" || fail "$file has another name"
 done
+cp "$root/machines/h100-8.yaml" "$work/H.YAML" # capitals, as on some systems
+(cd "$work" && expect 0 "" "$ithaca" plan --machine H.YAML --seq 16)
 expect 1 "no machine 'none'; there are .*h100-8, .*tpu-v7x-8" "$ithaca" plan --machine none --seq 16
 expect 2 "--problem or --seq is needed" "$ithaca" plan --machine h100-8
 expect 2 "--problem excludes --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --seq 16

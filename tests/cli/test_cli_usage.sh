@@ -45,8 +45,37 @@ stepz steps
 prompt prompt
 height=64 height
 help help
+promp prompt
+pro prompt
+out=c.mp4 output
+verb verbose
+vers version
 END
+for word in -version -vers -help -usage --verison; do
+    expect 2 "^ithaca: unrecognized option '$word'; the nearest is '--[a-z]*'\$" "$ithaca" $word
+done
+expect 2 "no command 'paint'" "$ithaca" paint -version
 expect 2 "invalid option -- 'x'" "$ithaca" generate -x 3
+# Words with commands to a terminal, or with the end of a line, are shown with '?' for these characters.
+odd=$(printf 'a\033[31m\n\302\233z')
+shown='a[?]\[31m[?]{3}z'
+refused() { # WORDS ARGUMENT...
+    expect 2 "$1" "$ithaca" "${@:2}"
+    grep -q "$(printf '\033')" "$work/err" && fail "control characters in $(cat -v "$work/err")"
+    [ "$(wc -l <"$work/err")" = 2 ] && tail -n 1 "$work/err" | grep -qE "^Try 'ithaca.* --help' for more information.\$" ||
+        fail "not one sentence and a hint: $(cat -v "$work/err")"
+}
+refused "^ithaca: there is no command '$shown'; there are" "$odd"
+refused "^ithaca: unrecognized option '--$shown'" "--$odd"
+refused "^ithaca generate: unrecognized option '--$shown=$shown'" generate "--$odd=$odd"
+refused "^ithaca generate: invalid option -- '[?]'" generate $'-\033'
+refused "^ithaca generate: invalid option -- 'z'" generate "-z$odd"
+refused "^ithaca generate: option '--p=$shown' is ambiguous" generate "--p=$odd"
+refused "^ithaca generate: '$shown' is not an option" generate "$odd"
+refused "^ithaca generate: --steps: '$shown' is not a whole number" generate --steps "$odd"
+refused "^ithaca generate: --config is given twice.*of $shown into $shown" generate --config "$odd" --config "$odd"
+refused "^ithaca generate: option '--model' requires an argument" generate --model
+refused "^ithaca generate: option '--quiet' doesn't allow an argument" generate --quiet=3
 expect 2 "--model is needed" "$ithaca" generate --negative -steps --guidance -5 -pcat -oz.gif
 expect 2 "--model is needed" "$ithaca" generate -qp -steps
 expect 2 "unrecognized option '--size'\$" "$ithaca" generate --size 3

@@ -5,6 +5,7 @@
 #include "comm/local/local.h"
 #include "comm/suite/suite.h"
 #include "support/fixture.h"
+#include "support/random.h"
 #include "support/refused.h"
 #include "support/sanitizers.h"
 #include "support/wrapped_ranks.h"
@@ -118,6 +119,7 @@ typedef struct strict_state {
     bool in_flight[LOCAL_REQUESTS];
     int under_way; /* the number of requests of all groups; kept in the whole group's state */
     bool left, sharing, shared;
+    uint64_t random;
     atomic_int inside; /* running calls that only one thread at a time may make; kept in the whole group's state */
 } strict_state;
 
@@ -183,7 +185,8 @@ static ith_status strict_wait(void *state, int64_t request, double seconds, bool
     demand(seconds >= 0 && seconds < 1, "a wait is longer than a second");
     *done = false;
     ith_status status = ITH_OK;
-    if (request % 2 == 0 || seconds == 0 || rand() % 4) /* in some calls: a wait may return before its time is over */
+    if (request % 2 == 0 || seconds == 0 ||
+        random_below(&s->random, 4)) /* in some calls: a wait may return before its time is over */
         status = ith_local_transport.wait(s->local, request, seconds, done);
     if (*done || status) {
         s->in_flight[request] = false;

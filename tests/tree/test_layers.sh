@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Dependencies point one way: each folder of src includes only what it may, and files form no circles. File names are unique, and code for one
-# instruction set or for GPUs lies in its folder alone. Libraries do not print, and look whether a lock was made.
+# instruction set or for GPUs lies in its folder alone. Libraries do not print, and look whether a lock was made. Tests have one generator.
 set -u
 cd "$(dirname "$0")/../.."
 [ -d .git ] || [ -f .git ] || { echo "skipped: this is no git checkout"; exit 77; }
@@ -122,5 +122,8 @@ done
 
 # A lock that could not be made is an error; PTHREAD_MUTEX_INITIALIZER cannot fail.
 ! grep -nE '^ *(\(void\) *)?pthread_[a-z]+_init *\(' $(git ls-files 'src/*.c') || complain "nobody looks at the result of pthread_*_init"
+
+# Tests have one generator of random numbers, whose numbers are the same on every machine.
+! grep -nE '\b(s?rand|rand_r|s?random|[deijlmn]rand48) *\(' $(git ls-files 'tests/*.c' 'tests/*.h') || complain "tests/support/random.h has the random numbers of tests"
 
 [ "$failures" = 0 ] && echo "layers are in order" || exit 1

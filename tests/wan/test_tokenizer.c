@@ -5,6 +5,7 @@
 #include "support/engine/tokenizer_check.h"
 #include "support/fixture.h"
 #include "support/memory.h"
+#include "support/random.h"
 #include "support/temporary.h"
 
 #include <jansson.h>
@@ -218,7 +219,8 @@ static bool survives(const unsigned char *bytes, size_t count, const char *text)
 static void damaged_models_are_survived(void **state)
 {
     (void)state;
-    const size_t table = find_table(), table_bytes = 0x2bc00;
+    const size_t table = find_table();
+    const uint32_t table_bytes = 0x2bc00;
     char text[3 * 3000 + 1] = "";
     size_t length = 0;
     for (unsigned c = 0xa0; c < 0xa0 + 3000; c++) { /* every two-byte character and some with three */
@@ -228,17 +230,17 @@ static void damaged_models_are_survived(void **state)
             text[length++] = (char)0xe0, text[length++] = (char)(0x80 | (c >> 6 & 0x3f));
         text[length++] = (char)(0x80 | (c & 0x3f));
     }
-    srand(7);
+    uint64_t seed = 7;
     unsigned char *copy = malloc(model_bytes);
     int loaded = 0, refused = 0;
     for (int round = 0; round < 240; round++) {
         memcpy(copy, model, model_bytes);
-        for (int change = rand() % 8; change >= 0; change--) {
-            size_t random = (size_t)rand();
-            size_t at = round % 2 ? table + 4 + random % table_bytes : random % model_bytes;
-            copy[at] = (unsigned char)rand();
+        for (uint32_t changes = 1 + random_below(&seed, 8); changes; changes--) {
+            const size_t at =
+                round % 2 ? table + 4 + random_below(&seed, table_bytes) : random_below(&seed, (uint32_t)model_bytes);
+            copy[at] = (unsigned char)random_bits(&seed);
         }
-        if (survives(copy, model_bytes - (round % 5 ? 0 : (size_t)rand() % model_bytes), text))
+        if (survives(copy, model_bytes - (round % 5 ? 0 : random_below(&seed, (uint32_t)model_bytes)), text))
             loaded++;
         else
             refused++;

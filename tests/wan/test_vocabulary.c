@@ -3,6 +3,7 @@
 #include "support/engine/tokenizer_check.h"
 #include "support/fixture.h"
 #include "support/memory.h"
+#include "support/random.h"
 #include "support/temporary.h"
 #include "wan/text/piece_model.h"
 
@@ -435,15 +436,15 @@ static void a_tokenizer_in_gguf_is_complete(void **state)
 }
 
 /* Loads a file in which some bytes are changed and, if this succeeds, encodes a text. Returns whether it succeeded. */
-static bool survives_in(const char *path, const char *bytes, size_t count)
+static bool survives_in(const char *path, const char *bytes, size_t count, uint64_t *random)
 {
     char *copy = malloc(count);
     ith_tokenizer *tokenizer = NULL;
     int32_t ids[ITH_TEXT_LEN];
     int64_t id_count = 0;
     memcpy(copy, bytes, count);
-    for (int change = rand() % 4; change >= 0; change--)
-        copy[(size_t)rand() % count] = (char)rand();
+    for (uint32_t changes = 1 + random_below(random, 4); changes; changes--)
+        copy[random_below(random, (uint32_t)count)] = (char)random_bits(random);
     temporary_write(path, copy, count);
     const bool loads = !ith_tokenizer_load(context, path, &tokenizer);
     if (loads)
@@ -461,12 +462,12 @@ static void damaged_vocabularies_are_survived(void **state)
     write_gguf(temporary_path(folder, "whole.gguf"), &whole);
     char *files[] = {temporary_read(TOKENIZER_SAVED, &bytes[0]),
                      temporary_read(temporary_path(folder, "whole.gguf"), &bytes[1])};
-    srand(11);
+    uint64_t random = 11;
     for (int form = 0; form < 2; form++) {
         const char *name = form ? "damaged.gguf" : "damaged.json";
         int loaded = 0;
         for (int round = 0; round < 60; round++)
-            loaded += survives_in(temporary_path(folder, name), files[form], bytes[form]);
+            loaded += survives_in(temporary_path(folder, name), files[form], bytes[form], &random);
         print_message("%d of 60 damaged files are tokenizers\n", loaded);
         assert_true(loaded > 0 && loaded < 60);
     }

@@ -53,16 +53,6 @@ static ith_region rows_region(const ith_attn_setting *s, const ith_move *move, c
                         .bytes = heads * s->problem.head_dim * s->element_bytes};
 }
 
-/* The number of regions (strided pieces of memory) that a move consists of: one for lse, otherwise one for each batch
- * entry. It is the same on the sender and on the receiver. */
-static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
-{
-    int64_t of_entry = ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads;
-    if (move->heads == 0 || move->rows.rows == 0)
-        return 0;
-    return move->tensor == ITH_TENSOR_LSE ? 1 : (move->first + move->heads - 1) / of_entry - move->first / of_entry + 1;
-}
-
 /* Writes the regions (strided pieces of memory) that a move consists of to list and returns their number. memory: the
  * rows of the tensor in the place of the move; unused for lse. */
 static int list_regions(const ith_messages *m, const ith_move *move, const ith_rows *memory, ith_transfer *list)
@@ -70,7 +60,7 @@ static int list_regions(const ith_messages *m, const ith_move *move, const ith_r
     const ith_attn_problem *p = &m->setting->problem;
     int64_t of_entry = ith_tensor_is_kv(move->tensor) ? p->kv_heads : p->heads, n = move->first;
     bool lse = move->tensor == ITH_TENSOR_LSE;
-    int count = lse && !m->tensors->lse ? 0 : (int)region_count(m->setting, move);
+    int count = lse && !m->tensors->lse ? 0 : (int)ith_move_regions(m->setting, move);
     for (int i = 0; i < count; i++) {
         int64_t next = lse ? 0 : ith_min64((n / of_entry + 1) * of_entry, move->first + move->heads);
         list[i].peer = move->peer;
@@ -116,17 +106,17 @@ static int list_parts(const ith_messages *m, const ith_step *step, const ith_mov
 void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith_step *step)
 {
     int64_t regions[2] = {0}, bytes[2] = {0}, lse_bytes[2] = {0};
-    for (int i = 0; i < step->moves; i++)
+    for (int i = 0; i < step->groups; i++)
         for (int sent = 0; sent < 2; sent++) {
-            ith_move move = ith_schedule_move(schedule, step, sent, i);
-            int64_t *size = &m->sizes[move.place][move.tensor];
-            if (!on_axis(schedule->setting, move.place))
-                *size = ith_max64(*size, (move.at + move.rows.rows) * move.heads);
-            regions[sent] += region_count(schedule->setting, &move) * part_count(schedule->setting, step);
-            if (move.tensor == ITH_TENSOR_LSE)
-                lse_bytes[sent] += move.rows.rows * move.heads * (int64_t)sizeof(float);
+            const ith_move_group group = ith_schedule_group(schedule, step, sent, i);
+            int64_t *size = &m->sizes[group.place][group.tensor];
+            if (!on_axis(schedule->setting, group.place))
+                *size = ith_max64(*size, group.extent);
+            regions[sent] += group.regions * part_count(schedule->setting, step);
+            if (group.tensor == ITH_TENSOR_LSE)
+                lse_bytes[sent] += group.vectors * (int64_t)sizeof(float);
             else
-                bytes[sent] += move.rows.rows * move.heads * ith_travel_bytes(schedule->setting, move.tensor);
+                bytes[sent] += group.vectors * ith_travel_bytes(schedule->setting, group.tensor);
         }
     ith_posted *p = &m->exchanges[step->exchange];
     p->used = true;

@@ -36,13 +36,60 @@ int ith_chunk_count(const ith_attn_setting *s)
     return (int)(chunks_of_list(s) * (ith_chunks_by_entry(s) ? s->problem.batch : 1));
 }
 
+/* The query heads of a chunk: [*first, *first + *count) of the whole batch. */
+static void find_chunk(const ith_attn_setting *s, int chunk, int64_t *first, int64_t *count)
+{
+    int64_t chunks = chunks_of_list(s), heads = list_length(s), unit = unit_of(s, heads), units;
+    ith_share(ith_max64(heads / unit, 1), (int)chunks, (int)(chunk % chunks), first, &units);
+    *first *= unit;
+    *count = chunk % chunks == chunks - 1 ? heads - *first : units * unit;
+    *first += chunk / chunks * heads;
+}
+
 ith_heads ith_chunk_heads(const ith_attn_setting *s, int chunk, int ulysses_index)
 {
-    int64_t chunks = chunks_of_list(s), heads = list_length(s), unit = unit_of(s, heads);
-    int64_t first, units, mine, count;
-    ith_share(ith_max64(heads / unit, 1), (int)chunks, (int)(chunk % chunks), &first, &units);
-    first *= unit;
-    count = chunk % chunks == chunks - 1 ? heads - first : units * unit;
+    int64_t first, count, mine;
+    find_chunk(s, chunk, &first, &count);
     ith_share(count, s->ulysses, ulysses_index, &mine, &count);
-    return ith_heads_of(&s->problem, chunk / chunks * heads + first + mine, count);
+    return ith_heads_of(&s->problem, first + mine, count);
+}
+
+/* ---- Runs of ranks ----------------------------------------------------------------------------------------------- */
+
+ith_heads_run ith_chunk_run(const ith_attn_setting *s, int chunk, int64_t begin, int64_t end)
+{
+    int64_t first, count;
+    find_chunk(s, chunk, &first, &count);
+    const int64_t each = count / s->ulysses, longer = count % s->ulysses, last = each ? end : ith_min64(end, longer);
+    return (ith_heads_run){.first = first + begin * each + ith_min64(begin, longer),
+                           .ranks = ith_max64(last - begin, 0),
+                           .each = each,
+                           .longer = ith_max64(ith_min64(longer, last) - begin, 0)};
+}
+
+/* How many of the numbers first, first + step, ... (`count` of them, all above 0) are multiples of d. From the first
+ * multiple on, they repeat with a period. */
+static int64_t count_multiples(int64_t first, int64_t step, int64_t count, int64_t d)
+{
+    if (count <= 0 || (first - 1) / d == (first + (count - 1) * step) / d)
+        return 0;
+    const int64_t period = d / ith_common_divisor(d, step), by = step % d;
+    int64_t rest = first % d;
+    for (int64_t i = 0; i < count && i < period; i++) {
+        if (!rest)
+            return (count - 1 - i) / period + 1;
+        rest = rest < d - by ? rest + by : rest - (d - by);
+    }
+    return 0;
+}
+
+int64_t ith_run_groups(const ith_heads_run *run, int64_t size)
+{
+    if (!run->ranks || size == 1)
+        return ith_run_heads(run);
+    /* the ends of all ranks but the last: a group that such an end cuts counts twice */
+    const int64_t ends = run->ranks - 1, early = ith_min64(run->longer, ends), longer = run->each + 1;
+    const int64_t whole = count_multiples(run->first + longer, longer, early, size) +
+                          count_multiples(run->first + early * longer + run->each, run->each, ends - early, size);
+    return ith_groups_of(run->first, ith_run_heads(run), size) + ends - whole;
 }

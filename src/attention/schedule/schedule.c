@@ -74,6 +74,21 @@ ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, b
     return schedule->ops->move(schedule, step, sent, index);
 }
 
+ith_move_group ith_schedule_group(const ith_schedule *schedule, const ith_step *step, bool sent, int index)
+{
+    return schedule->ops->group(schedule, step, sent, index);
+}
+
+int64_t ith_move_regions(const ith_attn_setting *s, const ith_move *move)
+{
+    if (move->heads == 0 || move->rows.rows == 0)
+        return 0;
+    if (move->tensor == ITH_TENSOR_LSE)
+        return 1;
+    return ith_groups_of(move->first, move->heads,
+                         ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads);
+}
+
 bool ith_schedule_by_messages(const ith_attn_setting *s, int exchange)
 {
     if (s->exchange == ITH_EXCHANGE_MIXED)
@@ -94,12 +109,11 @@ int64_t ith_schedule_read_bytes(const ith_schedule *schedule, const ith_step *st
 static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < step->moves; i++) {
-        ith_move move = ith_schedule_move(schedule, step, true, i);
-        bool stays = step->exchange != ITH_EXCHANGE_HOP && move.peer == schedule->ulysses_index;
-        if (!stays && move.tensor != ITH_TENSOR_LSE)
-            bytes += move.rows.rows * move.heads *
-                     ith_sent_row_bytes(schedule->setting, move.tensor, step->exchange != ITH_EXCHANGE_HOP);
+    for (int i = 0; i < step->groups; i++) {
+        const ith_move_group group = ith_schedule_group(schedule, step, true, i);
+        if (group.tensor != ITH_TENSOR_LSE)
+            bytes += (group.vectors - group.kept) *
+                     ith_sent_row_bytes(schedule->setting, group.tensor, step->exchange != ITH_EXCHANGE_HOP);
     }
     return bytes;
 }

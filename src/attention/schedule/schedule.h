@@ -58,8 +58,9 @@ typedef struct ith_step {
     /* number of the exchange: ITH_EXCHANGE_HOP for a hop of the ring, smaller numbers for the ulysses axis */
     int exchange;
     bool outputs; /* POST: true if results return to their owners, false if inputs are fetched */
-    /* POST: number of moves (ith_move) that are sent, and of moves that are received, some perhaps empty */
-    int moves;
+    /* POST: number of moves (ith_move) that are sent, and of moves that are received, some perhaps empty; and number of
+     * groups (ith_move_group) that they form */
+    int moves, groups;
     /* The members below belong to OFFSETS and COMPUTE steps. */
     ith_heads heads;
     ith_row_range q, kv;
@@ -80,6 +81,17 @@ typedef struct ith_move {
     int64_t at; /* the first row of the move is row `at` of the memory that `place` names */
 } ith_move;
 
+/* All moves of a POST step that have the same tensor and place. A walk that only adds up bytes, or looks for the most,
+ * asks for groups: their number does not grow with the ulysses axis. */
+typedef struct ith_move_group {
+    ith_attn_tensor tensor;
+    int place;
+    int64_t vectors; /* rows times heads, of all moves together */
+    int64_t kept;    /* of these, the vectors that stay with the rank */
+    int64_t regions; /* of all moves together (ith_move_regions) */
+    int64_t extent;  /* the most (at + rows) * heads of a move; 0 if the place is ITH_PLACE_CALLER */
+} ith_move_group;
+
 /* The state of a walk over a rank's schedule. */
 typedef struct ith_schedule {
     const ith_attn_setting *setting; /* used for strategy, mesh and problem; its rank is ignored */
@@ -97,9 +109,10 @@ typedef struct ith_strategy_ops {
     /* Returns ITH_OK if the strategy works on the setting's mesh. Otherwise the error sentence names the nearest mesh
      * that works. */
     ith_status (*applicable)(const ith_attn_setting *setting);
-    /* Implement ith_schedule_next and ith_schedule_move for this strategy. */
+    /* Implement ith_schedule_next, ith_schedule_move and ith_schedule_group for this strategy. */
     bool (*next)(ith_schedule *schedule, ith_step *step);
     ith_move (*move)(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
+    ith_move_group (*group)(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
     /* Implement ith_schedule_hops_alike and ith_schedule_skip_hops; NULL: there are no hops. */
     int (*hops_alike)(const ith_schedule *schedule);
     void (*skip_hops)(ith_schedule *schedule, int count);
@@ -130,6 +143,11 @@ int ith_schedule_hops_alike(const ith_schedule *schedule);
 void ith_schedule_skip_hops(ith_schedule *schedule, int count);
 /* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */
 ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
+/* The moves of a POST step in groups, in the same way. */
+ith_move_group ith_schedule_group(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
+/* The number of strided pieces of memory that a move consists of: one for lse, otherwise one for each batch entry. It
+ * is the same on the sender and on the receiver. */
+int64_t ith_move_regions(const ith_attn_setting *setting, const ith_move *move);
 /* The rows of a sequence of `length` rows that the ranks with ring index `index` hold together. */
 ith_row_range ith_schedule_shard(const ith_attn_setting *setting, int64_t length, int index);
 

@@ -26,6 +26,8 @@
  * The order in which partial results are added depends on the rank alone. */
 #include "schedule.h"
 
+#include "../../base/size.h"
+
 enum { FROM_LEFT, FROM_RIGHT };
 enum {
     WAIT_CHUNK,
@@ -119,6 +121,43 @@ static ith_move move(const ith_schedule *s, const ith_step *step, bool sent, int
     return step->exchange == ITH_EXCHANGE_HOP ? hop_move(s, step, sent, index) : all_to_all_move(s, step, sent, index);
 }
 
+/* All moves of one tensor in the all-to-all exchange of a chunk. At the caller lie the rank's rows of the heads of all
+ * ranks; in the buffers, all rows of the rank's heads. */
+static ith_move_group all_to_all_group(const ith_schedule *s, const ith_step *step, bool sent, int index)
+{
+    const ith_attn_setting *set = s->setting;
+    const ith_move own = all_to_all_move(s, step, sent, index * set->ulysses + s->ulysses_index);
+    const bool kv = ith_tensor_is_kv(own.tensor);
+    const int64_t length = kv ? set->problem.kv_len : set->problem.q_len;
+    const int64_t per_key = set->problem.heads / set->problem.kv_heads;
+    ith_move_group group = {.tensor = own.tensor, .place = own.place, .kept = own.rows.rows * own.heads};
+    if (own.place == ITH_PLACE_CALLER) {
+        const ith_heads_run all = ith_chunk_run(set, step->chunk, 0, set->ulysses);
+        group.vectors = own.rows.rows * (kv ? ith_run_groups(&all, per_key) : ith_run_heads(&all));
+        if (own.rows.rows) /* the ranks are cut where their query heads are cut, also for k and v */
+            group.regions = own.tensor == ITH_TENSOR_LSE ? all.ranks : ith_run_groups(&all, set->problem.heads);
+    } else {
+        const int64_t rows = ith_schedule_shard(set, length, s->ring_index).rows;
+        ith_move one_row = own; /* as from each rank with rows */
+        one_row.rows.rows = 1;
+        group.vectors = group.extent = rows * own.heads;
+        group.regions = ith_min64(set->ulysses, rows) * ith_move_regions(set, &one_row);
+    }
+    return group;
+}
+
+static ith_move_group group(const ith_schedule *s, const ith_step *step, bool sent, int index)
+{
+    if (step->exchange != ITH_EXCHANGE_HOP)
+        return all_to_all_group(s, step, sent, index);
+    const ith_move one = hop_move(s, step, sent, index);
+    return (ith_move_group){.tensor = one.tensor,
+                            .place = one.place,
+                            .vectors = one.rows.rows * one.heads,
+                            .regions = ith_move_regions(s->setting, &one),
+                            .extent = one.place == ITH_PLACE_CALLER ? 0 : (one.at + one.rows.rows) * one.heads};
+}
+
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
 /* The functions that follow, up to `describe`, fill in one step of the schedule. They return true, or false if there is
@@ -137,7 +176,8 @@ static bool post_chunk(const ith_schedule *s, ith_step *step, int chunk, bool ou
     step->chunk = chunk;
     step->exchange = chunk % s->buffers;
     step->outputs = outputs;
-    step->moves = (outputs ? 2 : 3) * s->setting->ulysses; /* outputs are o and lse; inputs are q, k and v */
+    step->groups = outputs ? 2 : 3; /* outputs are o and lse; inputs are q, k and v */
+    step->moves = step->groups * s->setting->ulysses;
     return true;
 }
 
@@ -146,7 +186,7 @@ static bool post_hop(const ith_schedule *s, ith_step *step)
     step->kind = ITH_STEP_POST;
     step->exchange = ITH_EXCHANGE_HOP;
     /* k and v travel from one neighbour (uni) or from both (bidir) */
-    step->moves = s->setting->direction == ITH_DIRECTION_UNI ? 2 : 4;
+    step->moves = step->groups = s->setting->direction == ITH_DIRECTION_UNI ? 2 : 4;
     return true;
 }
 
@@ -281,8 +321,9 @@ static ith_status any_mesh(const ith_attn_setting *s)
     return ITH_OK;
 }
 
-const ith_strategy_ops ith_strategy_ulysses = {ITH_STRATEGY_ULYSSES, "ulysses", is_ulysses, next, move,
+const ith_strategy_ops ith_strategy_ulysses = {ITH_STRATEGY_ULYSSES, "ulysses", is_ulysses, next, move, group,
                                                hops_alike,           skip_hops};
-const ith_strategy_ops ith_strategy_ring = {ITH_STRATEGY_RING, "ring", is_ring, next, move, hops_alike, skip_hops};
+const ith_strategy_ops ith_strategy_ring = {ITH_STRATEGY_RING, "ring",   is_ring, next, move, group,
+                                            hops_alike,        skip_hops};
 const ith_strategy_ops ith_strategy_ulysses_ring = {
-    ITH_STRATEGY_ULYSSES_RING, "ulysses_ring", any_mesh, next, move, hops_alike, skip_hops};
+    ITH_STRATEGY_ULYSSES_RING, "ulysses_ring", any_mesh, next, move, group, hops_alike, skip_hops};

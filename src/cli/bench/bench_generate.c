@@ -95,8 +95,11 @@ static int prepare(void *user)
         return code;
     if (ith_generate_read_images(g) ||
         ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
-        ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model))
-        return ith_cli_error("%s", ith_context_error(g->context));
+        ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model)) {
+        char advice[4096];
+        ith_lora_advise(&g->settings.loras, ith_context_error(g->context), advice, sizeof advice);
+        return ith_cli_error("%s%s", ith_context_error(g->context), advice);
+    }
     if (g->launch.leads && !ith_pipeline_check(g->pipeline)) /* the run itself will say why */
         code = predict(g);
     if (code)

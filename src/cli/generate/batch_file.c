@@ -48,15 +48,16 @@ static int read_line(const char *path, const char *text, ith_batch_line *line)
     return line->object ? ITH_EXIT_DONE : complain(path, line->number, "no JSON object", explain(&error));
 }
 
-/* Cuts white space off both ends of a line, and a byte order mark off the first one. Returns the line's beginning. */
-static const char *trim(char *text, bool first)
+/* Cuts white space off both ends of a line, and byte order marks off its beginning: files that are joined have one in
+ * the first line of each file. Returns the line's beginning. */
+static const char *trim(char *text)
 {
     size_t length = strlen(text);
     while (length > 0 && strchr("\r\n\t ", text[length - 1]))
         text[--length] = '\0';
-    const bool marked = first && !strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK));
-    const char *begin = text + (marked ? strlen(BYTE_ORDER_MARK) : 0);
-    return begin + strspn(begin, " \t");
+    while (!strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)))
+        text += strlen(BYTE_ORDER_MARK);
+    return text + strspn(text, " \t");
 }
 
 /* Appends a line to the list. */
@@ -81,7 +82,7 @@ static int read_lines(FILE *file, const char *path, ith_batch_line **lines, int6
     const char *fault;
     int code = text ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the lines of %s", path);
     for (int64_t number = 1; !code && ith_input_line(file, text, &fault); number++) {
-        const char *begin = trim(text, number == 1);
+        const char *begin = trim(text);
         if (fault)
             code = complain(path, number, "the line", fault);
         else if (*begin)

@@ -103,7 +103,9 @@ static int fill_from_model(ith_generation *g)
     if (ith_generate_read_images(g) ||
         ith_lora_open_model(g->context, &g->settings.files, &g->settings.loras, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model)) {
-        ith_error_print("the model's own values are left open: %s", ith_context_error(g->context));
+        char advice[1024];
+        ith_lora_advise(&g->settings.loras, ith_context_error(g->context), advice, sizeof advice);
+        ith_error_print("the model's own values are left open: %s%s", ith_context_error(g->context), advice);
         return ITH_EXIT_DONE;
     }
     ith_generate_fill(g);

@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 const char *const ith_generate_compared[] = {"dry-run", "shard-weights", NULL};
 const char *const ith_generate_of_output[] = {"fps", "crf", NULL};
@@ -232,19 +231,12 @@ static int check_decoding(const ith_options *options)
     return code;
 }
 
-/* Whether a name ends in `ending`, such as ".gif". */
-static bool ends_in(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), end = strlen(ending);
-    return length > end && !strcasecmp(name + length - end, ending);
-}
-
 const char *ith_generate_why_unused(const char *option, const char *output)
 {
-    const bool pngs = ith_output_is_folder(output) || ends_in(output, ".png");
+    const bool pngs = ith_output_is_folder(output) || ith_text_ends_in(output, ".png");
     if (!strcmp(option, "fps") && pngs)
         return "is the speed of an mp4 or a GIF";
-    if (!strcmp(option, "crf") && (pngs || ends_in(output, ".gif")))
+    if (!strcmp(option, "crf") && (pngs || ith_text_ends_in(output, ".gif")))
         return "is the quality of an mp4";
     return NULL;
 }

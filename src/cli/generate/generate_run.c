@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define ENCODER_THREADS (ITH_VIDEO_ENCODER_THREADS + 1) /* of libx264: one more looks ahead */
@@ -28,9 +27,9 @@ int ith_generate_check_names(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_media_load(g->media_context, &g->media) || g->media->video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
-    const char *preview = g->settings.preview, *ending = preview ? strrchr(preview, '.') : NULL;
+    const char *preview = g->settings.preview;
     int code = ith_cli_check_output(g->settings.dump);
-    if (!code && preview && (!ending || strcasecmp(ending, ".png") != 0))
+    if (!code && preview && !ith_text_ends_in(preview, ".png"))
         return ith_cli_error("preview '%s' is written as a PNG: its name must end in .png", preview);
     if (!code)
         code = ith_cli_check_output(preview);
@@ -107,15 +106,17 @@ static bool lacks_named(const ith_generation *g)
  * --shard-weights can send. */
 static int complain_about_model(const ith_generation *g)
 {
-    const char *folder = g->settings.files.folder, *advice = "";
-    char index[4096];
+    const char *folder = g->settings.files.folder, *advice = "", *why = ith_context_error(g->context);
+    char index[4096], lora[4096];
     snprintf(index, sizeof index, "%s/model_index.json", folder ? folder : "");
-    if (!ith_launch_is_alone(&g->launch) && folder && access(index, F_OK) && !g->settings.shard_weights)
+    ith_lora_advise(&g->settings.loras, why, lora, sizeof lora);
+    if (*lora)
+        advice = lora;
+    else if (!ith_launch_is_alone(&g->launch) && folder && access(index, F_OK) && !g->settings.shard_weights)
         advice = "; with --shard-weights rank 0 alone needs the model";
     else if (!ith_launch_is_alone(&g->launch) && lacks_named(g))
         advice = "; every process needs the files that options name: --shard-weights sends a --model folder in the "
                  "layout of diffusers, such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, and no other files";
-    const char *why = ith_context_error(g->context);
     return ith_cli_error("%s%s", *why ? why : "there is no memory for the model's files", advice);
 }
 

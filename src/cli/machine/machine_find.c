@@ -4,6 +4,7 @@
 #include "../cli.h"
 #include "../file/cache_file.h"
 #include "../option/complaint.h"
+#include "../support/text_value.h"
 #include "machine_file.h"
 
 #include <dirent.h>
@@ -18,12 +19,6 @@
 static const char *const folders[] = {"machines", ITHACA_MACHINES};
 
 #define SUFFIX ".yaml"
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && !strcmp(text + length - end_length, end);
-}
 
 /* Writes the path of folder number `index`, which exists, into `path`. Returns false if there is no such folder. */
 static bool folder_path(int index, char path[PATH_MAX])
@@ -53,7 +48,7 @@ static void list_folder(const char *path, char *list, size_t bytes)
     int count = 0;
     DIR *folder = opendir(path);
     for (struct dirent *entry = folder ? readdir(folder) : NULL; entry && count < 64; entry = readdir(folder))
-        if (ends_with(entry->d_name, SUFFIX) && (names[count] = strdup(entry->d_name)))
+        if (ith_text_ends_in(entry->d_name, SUFFIX) && (names[count] = strdup(entry->d_name)))
             count++;
     if (folder)
         closedir(folder);
@@ -110,7 +105,7 @@ bool ith_machine_recall(ith_context *context, ith_machine *machine)
 int ith_machine_find(ith_context *context, const char *name, const ith_machine_case *wanted, ith_machine *machine)
 {
     char path[PATH_MAX], file[PATH_MAX + 80];
-    if (strchr(name, '/') || ends_with(name, SUFFIX))
+    if (strchr(name, '/') || ith_text_ends_in(name, SUFFIX))
         return ith_machine_file_read(context, name, machine);
     if (!strcmp(name, "local")) {
         bool kept = ith_cache_path("machine" SUFFIX, path) && !access(path, F_OK);

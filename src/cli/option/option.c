@@ -2,6 +2,7 @@
 /* Parses the values of options strictly (a number must be complete and in range), and keeps track of their sources. */
 #include "option.h"
 
+#include "../../media/utf8.h"
 #include "../support/nearest.h"
 #include "../support/text_value.h"
 
@@ -106,11 +107,8 @@ static const char *lack_of_name(const ith_option *option, const char *text)
 /* Writes a text in quotes, without the end of a long one. */
 static void quote(const char *text, char quoted[QUOTED_BYTES])
 {
-    const size_t bytes = strlen(text);
-    size_t shown = bytes < SHOWN_BYTES ? bytes : SHOWN_BYTES;
-    while (shown > 0 && shown < bytes && (text[shown] & 0xc0) == 0x80) /* in the middle of a UTF-8 character */
-        shown--;
-    snprintf(quoted, QUOTED_BYTES, "'%.*s%s'", (int)shown, text, shown < bytes ? "..." : "");
+    const size_t shown = ith_utf8_cut(text, SHOWN_BYTES);
+    snprintf(quoted, QUOTED_BYTES, "'%.*s%s'", (int)shown, text, text[shown] ? "..." : "");
 }
 
 /* Writes into `why` the reason that text is not a valid value of the option. */

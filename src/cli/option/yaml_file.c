@@ -4,6 +4,7 @@
 
 #include "../cli.h"
 #include "../file/input_file.h"
+#include "../support/text_value.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@ typedef struct reading {
     ith_yaml_file *file;
     const unsigned char *text;
     size_t bytes;
+    bool ended; /* '...' has ended the document */
     int (*take)(void *user);
     void *user;
 } reading;
@@ -41,9 +43,9 @@ bool ith_yaml_is_text(const yaml_node_t *node)
 
 bool ith_yaml_is_null(const yaml_node_t *node)
 {
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
     const char *text = ith_yaml_scalar(node);
-    return text && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-           (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
+    return text && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && ith_text_is_among(text, nulls);
 }
 
 /* The line of a byte of the text, from 1 on. */
@@ -90,6 +92,8 @@ static int explain_parser(const reading *r, const yaml_parser_t *parser)
     const bool reader = parser->error == YAML_READER_ERROR; /* the file is not valid text */
     const size_t line = reader ? line_of(r, parser->problem_offset) : parser->problem_mark.line + 1;
     const char *path = r->file->path, *problem = parser->problem ? parser->problem : "it is not YAML";
+    if (!reader && r->ended)
+        return ith_cli_error("%s:%zu: text follows '...', which ends the file", path, line);
     if (!reader && has_tab(r, line))
         return ith_cli_error("%s:%zu: a tab stands before the text; YAML indents with spaces", path, line);
     if (reader || !parser->context || parser->context_mark.line + 1 == line || in_plain_words(problem) != problem)
@@ -144,6 +148,7 @@ static int check_events(reading *r, yaml_parser_t *parser)
         bool closes = event.type == YAML_MAPPING_END_EVENT || event.type == YAML_SEQUENCE_END_EVENT;
         depth += opens - closes;
         documents += event.type == YAML_DOCUMENT_START_EVENT;
+        r->ended |= event.type == YAML_DOCUMENT_END_EVENT && !event.data.document_end.implicit;
         end = event.type == YAML_STREAM_END_EVENT;
         if (depth > MAX_DEPTH)
             code = ith_cli_error("%s:%zu: lists and mappings lie more than %d deep in one another", r->file->path,

@@ -22,7 +22,7 @@ int ith_yaml_complain(const ith_yaml_file *file, const yaml_node_t *node, const 
 const char *ith_yaml_scalar(const yaml_node_t *node);
 /* Whether a node is text without NUL characters, at which C would cut the value. */
 bool ith_yaml_is_text(const yaml_node_t *node);
-/* Whether a value is null (nothing, ~ or null). */
+/* Whether a value is null: nothing, ~, null, Null or NULL, as in YAML 1.2. */
 bool ith_yaml_is_null(const yaml_node_t *node);
 
 #endif

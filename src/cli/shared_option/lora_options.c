@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define AT(member) offsetof(ith_lora_lists, member)
 static const ith_option rows[] = {
@@ -91,6 +92,39 @@ ith_lora_file *ith_lora_read_lists(const ith_lora_lists *lists, int64_t *count)
             text += strlen(given[i]) + 1;
         }
     return files;
+}
+
+/* Writes how a name of a file that is not there may have been meant. Returns whether there is such a meaning. */
+static bool explain(const ith_lora_file *file, const ith_lora_file *before, char *advice, size_t bytes)
+{
+    const char *colon = strrchr(file->file, ':');
+    const int length = colon ? (int)(colon - file->file) : 0;
+    char number[40], *path = colon ? strndup(file->file, (size_t)length) : NULL;
+    const bool strength = path && !access(path, F_OK);
+    free(path);
+    if (strength)
+        snprintf(advice, bytes, "; the strength '%s' is no number: FILE:STRENGTH is such as %.*s:0.8", colon + 1,
+                 length, file->file);
+    else if (before && *file->file && strspn(file->file, "0123456789") == strlen(file->file)) {
+        ith_text_of_number(before->strength, number);
+        snprintf(advice, bytes,
+                 "; a comma begins another file, and a strength has a point: FILE:STRENGTH is such as "
+                 "%s:%s.%s",
+                 before->file, number, file->file);
+    }
+    return *advice;
+}
+
+void ith_lora_advise(const ith_lora_lists *lists, const char *failure, char *advice, size_t bytes)
+{
+    int64_t count;
+    ith_lora_file *files = ith_lora_read_lists(lists, &count);
+    *advice = '\0';
+    for (int64_t i = 0; i < count; i++)
+        if (strstr(failure, files[i].file) && access(files[i].file, F_OK) &&
+            explain(&files[i], i ? &files[i - 1] : NULL, advice, bytes))
+            break;
+    free(files);
 }
 
 ith_status ith_lora_open_model(ith_context *context, const ith_model_files *files, const ith_lora_lists *lists,

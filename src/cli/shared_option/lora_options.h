@@ -26,4 +26,8 @@ ith_lora_file *ith_lora_read_lists(const ith_lora_lists *lists, int64_t *count);
 ith_status ith_lora_open_model(ith_context *context, const ith_model_files *files, const ith_lora_lists *lists,
                                ith_pipeline **out);
 
+/* Writes how a LoRA file was perhaps meant that a failure of ith_lora_open_model names and that is not there: its name
+ * may end in a strength that is no number, or with a decimal comma. "" if there is none. */
+void ith_lora_advise(const ith_lora_lists *lists, const char *failure, char *advice, size_t bytes);
+
 #endif

@@ -2,11 +2,14 @@
 /* Numbers, flags and quoted text (text_value.h). */
 #include "text_value.h"
 
+#include "../../media/utf8.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Whether text holds allowed characters only. This excludes spaces, '+', hexadecimal numbers and infinity, which strtod
  * and strtoll accept. */
@@ -71,6 +74,12 @@ bool ith_text_flag(const char *text, bool *value)
     return true;
 }
 
+bool ith_text_ends_in(const char *name, const char *ending)
+{
+    const size_t length = strlen(name), end = strlen(ending);
+    return length >= end && !strcasecmp(name + length - end, ending);
+}
+
 bool ith_text_is_among(const char *text, const char *const *list)
 {
     while (*list && strcmp(text, *list) != 0)
@@ -102,22 +111,10 @@ static int line_break(const char *text)
     return !strncmp(text, "\xe2\x80\xa8", 3) || !strncmp(text, "\xe2\x80\xa9", 3) ? 3 : 0;
 }
 
-/* The bytes of the UTF-8 character at `c`; 0 if there is none. */
-static int character_bytes(const unsigned char *c)
-{
-    const int bytes = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
-    for (int i = 1; i < bytes; i++)
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-    const bool is_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);   /* fewer bytes would do */
-    const bool is_none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* not in Unicode */
-    return is_long || is_none ? 0 : bytes;
-}
-
 bool ith_text_is_utf8(const char *text)
 {
-    for (int bytes; *text; text += bytes)
-        if (!(bytes = character_bytes((const unsigned char *)text)))
+    for (size_t bytes; *text; text += bytes)
+        if (!(bytes = ith_utf8_bytes(text)))
             return false;
     return true;
 }
@@ -136,7 +133,7 @@ static unsigned hidden_code(const unsigned char *c)
 /* Prints the first character of a text as it stands between double quotes in YAML, and returns its bytes. */
 static int print_escaped(FILE *to, const char *text)
 {
-    const int breaks = line_break(text), bytes = character_bytes((const unsigned char *)text);
+    const int breaks = line_break(text), bytes = (int)ith_utf8_bytes(text);
     const unsigned char byte = (unsigned char)*text;
     const unsigned hidden = bytes > 1 ? hidden_code((const unsigned char *)text) : 0;
     if (breaks == 2)
@@ -164,13 +161,11 @@ void ith_text_print_quoted(FILE *to, const char *text)
 
 void ith_text_clean(char *text)
 {
-    for (unsigned char *c = (unsigned char *)text; *c;) {
-        const int bytes = character_bytes(c);
-        if (!bytes || c[0] < 0x20 || c[0] == 0x7f)
-            c[0] = '?';
-        else if (c[0] == 0xc2 && c[1] < 0xa0) /* C1 in UTF-8 */
-            c[0] = c[1] = '?';
-        c += bytes ? bytes : 1;
+    bool shown;
+    for (size_t bytes; *text; text += bytes) {
+        bytes = ith_shown_bytes(text, &shown);
+        if (!shown)
+            memset(text, '?', bytes);
     }
 }
 

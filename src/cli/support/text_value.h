@@ -18,6 +18,8 @@ bool ith_text_number(const char *text, double *value);
 bool ith_text_pair(const char *text, double value[2]);
 bool ith_text_flag(const char *text, bool *value);
 
+/* Whether the name of a file ends in `ending`, such as ".gif", in small letters or capitals. */
+bool ith_text_ends_in(const char *name, const char *ending);
 /* Whether a text is one of a list, which ends with NULL. */
 bool ith_text_is_among(const char *text, const char *const *list);
 

@@ -38,18 +38,6 @@ static const ith_config_field fields[] = {
     {"added_kv_proj_dim", NULL, NULL},
 };
 
-static ith_status check_kind(ith_context *context, const ith_json *json)
-{
-    const char *name = NULL;
-    ith_status status = ith_json_string(context, json, "_class_name", true, &name);
-    if (!status && strcmp(name, CLASS_NAME) != 0)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: the model is a %.80s; only " CLASS_NAME " is supported",
-                        ith_json_path(json), name);
-    return status ? status
-                  : ith_config_fields_check_all(context, json,
-                                                &(ith_config_table){fields, sizeof fields / sizeof fields[0]}, 1);
-}
-
 static ith_status read_patch(ith_context *context, const ith_json *json, int64_t patch[3])
 {
     int64_t count = 0;
@@ -167,11 +155,14 @@ ith_status ith_dit_config_check(ith_context *context, const char *where, const i
 
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out)
 {
+    static const ith_config_table table = {fields, sizeof fields / sizeof fields[0]};
     *out = (ith_dit_config){0};
     ith_json *json = NULL;
     ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
-        status = check_kind(context, json);
+        status = ith_config_class_check(context, json, "the model", CLASS_NAME);
+    if (!status)
+        status = ith_config_fields_check_all(context, json, &table, 1);
     if (!status)
         status = read_sizes(context, json, out);
     if (!status)

@@ -97,6 +97,16 @@ ith_status ith_config_fields_check_all(ith_context *context, const ith_json *jso
     return status;
 }
 
+ith_status ith_config_class_check(ith_context *context, const ith_json *json, const char *noun, const char *name)
+{
+    const char *found = NULL;
+    ith_status status = ith_json_string(context, json, "_class_name", true, &found);
+    if (!status && strcmp(found, name) != 0)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is a %.80s; only %s is supported", ith_json_path(json),
+                        noun, found, name);
+    return status;
+}
+
 ith_status ith_size_limits_check(ith_context *context, const char *where, const char *model,
                                  const ith_size_limit *limits, int count)
 {

@@ -34,6 +34,10 @@ typedef struct ith_config_table {
 ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_table *tables,
                                        int count);
 
+/* Checks that the _class_name of a file of diffusers is `name`. noun: names the object of the file in the error
+ * message, such as "the model". */
+ith_status ith_config_class_check(ith_context *context, const ith_json *json, const char *noun, const char *name);
+
 /* A size of a model that follows from the shapes of its tensors, and the largest size that is supported. */
 typedef struct ith_size_limit {
     const char *noun; /* the name of the size in "number of ..." */

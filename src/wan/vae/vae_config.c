@@ -58,18 +58,6 @@ static const ith_config_field fields[] = {
     {"patch_size", NULL, NULL},
 };
 
-static ith_status check_kind(ith_context *context, const ith_json *json)
-{
-    const char *name = NULL;
-    ith_status status = ith_json_string(context, json, "_class_name", true, &name);
-    if (!status && strcmp(name, CLASS_NAME) != 0)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: the autoencoder is a %.80s; only " CLASS_NAME " is supported", ith_json_path(json), name);
-    return status ? status
-                  : ith_config_fields_check_all(context, json,
-                                                &(ith_config_table){fields, sizeof fields / sizeof fields[0]}, 1);
-}
-
 /* Whether the file lacks a field, which then has the default of diffusers. */
 static bool is_absent(const ith_json *json, const char *key)
 {
@@ -212,7 +200,10 @@ static void check_encoder(const ith_json *json, ith_vae_config *out)
 
 static ith_status read_config(ith_context *context, const ith_json *json, ith_vae_config *out)
 {
-    ith_status status = check_kind(context, json);
+    static const ith_config_table table = {fields, sizeof fields / sizeof fields[0]};
+    ith_status status = ith_config_class_check(context, json, "the autoencoder", CLASS_NAME);
+    if (!status)
+        status = ith_config_fields_check_all(context, json, &table, 1);
     if (!status)
         status = ith_json_int(context, json, "base_dim", 1, MOST_BASE_DIM, 96, &out->encoder_base_dim);
     if (!status)
